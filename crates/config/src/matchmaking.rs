@@ -23,6 +23,12 @@ pub struct MatchSettings {
     pub trust_client_skill: bool,
     /// The backend that decides about clients' requests.
     pub proxy: Option<ProxyIndex>,
+    /// Names of the criteria that become parameters of the room.
+    pub criteria_params: Vec<Box<str>>,
+    /// The parameter of the room that gets the region.
+    pub region_param: Option<Box<str>>,
+    /// Maximum number of tickets that a client's user requests per second; 0: no limit.
+    pub tickets_per_second: u32,
     /// How the channels of users begin in which the node publishes what happens to their tickets.
     pub notify_prefix: Option<String>,
 }
@@ -69,6 +75,9 @@ pub(super) fn settings(r: &mut Reader<'_>, book: &proxies::Book, engine: &mut Op
             allow_for_client: r.bool(&at("allow_for_client")),
             trust_client_skill: r.bool(&at("trust_client_skill")),
             proxy: book.find(r, &format!("{table}.room.match"), "", "rpc.proxy"),
+            criteria_params: r.texts(&at("criteria_params")).into_iter().map(Into::into).collect(),
+            region_param: Some(r.text(&at("region_param"))).filter(|name| !name.is_empty()).map(Into::into),
+            tickets_per_second: r.narrow(&at("user_rate_limit")),
             notify_prefix: notify_prefix(r, &at("notify_namespace"), engine),
             namespace,
         };
@@ -82,6 +91,10 @@ pub(super) fn settings(r: &mut Reader<'_>, book: &proxies::Book, engine: &mut Op
             r.error(&at("enabled"), text);
         }
         check(r, &table, &settings.rules);
+        if let Some(name) = settings.region_param.as_ref().filter(|name| settings.criteria_params.contains(name)) {
+            let text = format!("{:?} is in `criteria_params` too: remove it from one of them", shortened(name));
+            r.error(&at("region_param"), text);
+        }
         found.push(settings);
     }
     engine.backend.has_node_methods = found.iter().any(|settings| settings.allow_for_client);

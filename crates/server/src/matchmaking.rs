@@ -7,13 +7,18 @@ mod lobby;
 mod openings;
 mod queue;
 mod report;
+mod requesters;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
 
 use dunlin_config::{LobbySettings, MatchSettings};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::node::Node;
+use requesters::Requesters;
 
 pub use client::NodeMethods;
 pub use command::{TicketAnswer, TicketCommand, TicketFault, TicketName, TicketParams, TicketTarget};
@@ -38,6 +43,9 @@ struct MatchRequest {
 pub struct MatchHandle {
     requests: mpsc::Sender<MatchRequest>,
     settings: Arc<[MatchSettings]>,
+    /// As `settings`. Shards ask it when a client requests a ticket, before a backend is asked.
+    requesters: Arc<[Mutex<Requesters>]>,
+    started: Instant,
     report: Arc<Mutex<MatchmakingReport>>,
 }
 
@@ -55,7 +63,14 @@ pub fn prepare(matchmaking: &[MatchSettings], lobbies: &[LobbySettings], boot: u
         return None;
     }
     let (sender, requests) = mpsc::channel(REQUESTS_MAX);
-    let handle = MatchHandle { requests: sender, settings: matchmaking.into(), report: Arc::default() };
+    let requesters = matchmaking.iter().map(|settings| Mutex::new(Requesters::new(settings.tickets_per_second)));
+    let handle = MatchHandle {
+        requests: sender,
+        settings: matchmaking.into(),
+        requesters: requesters.collect(),
+        started: Instant::now(),
+        report: Arc::default(),
+    };
     Some(MatchTask { requests, handle, lobbies: lobbies.to_vec(), boot })
 }
 
@@ -97,7 +112,30 @@ impl MatchHandle {
         }
     }
 
-    fn settings_of(&self, namespace: &str) -> Option<&MatchSettings> {
-        self.settings.iter().find(|settings| settings.namespace == namespace)
+    fn index_of(&self, namespace: &str) -> Option<usize> {
+        self.settings.iter().position(|settings| settings.namespace == namespace)
+    }
+
+    /// Counts a request of a user for a ticket.
+    fn admit(&self, index: usize, user: &Arc<str>) -> Result<(), TicketFault> {
+        let now_us = self.now_us();
+        let is_admitted = self.requesters_of(index).is_none_or(|mut requesters| requesters.admit(user, now_us));
+        if is_admitted { Ok(()) } else { Err(TicketFault::RateLimited) }
+    }
+
+    /// Returns the memory of users who have requested no ticket for a while.
+    fn sweep(&self, index: usize) {
+        let now_us = self.now_us();
+        if let Some(mut requesters) = self.requesters_of(index) {
+            requesters.sweep(now_us);
+        }
+    }
+
+    fn requesters_of(&self, index: usize) -> Option<MutexGuard<'_, Requesters>> {
+        self.requesters.get(index).map(|requesters| requesters.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 }

@@ -92,6 +92,14 @@ rpc.proxy.endpoint = "http://localhost:3000/rpc""#,
         r#"channel.namespaces = [{ name = "game", room = { simulation = "treasure_hunt", match = { enabled = true, notify_namespace = "user" } }, history_size = 100, history_ttl = "300s" }, { name = "user", allow_user_limited_channels = true }]"#,
     ),
     (
+        "channel.namespaces[].room.match.criteria_params",
+        r#"channel.namespaces = [{ name = "game", room = { simulation = "treasure_hunt", match = { enabled = true, criteria_params = ["map", "mode"] } }, history_size = 100, history_ttl = "300s" }]"#,
+    ),
+    (
+        "channel.namespaces[].room.match.region_param",
+        r#"channel.namespaces = [{ name = "game", room = { simulation = "treasure_hunt", match = { enabled = true, region_param = "region" } }, history_size = 100, history_ttl = "300s" }]"#,
+    ),
+    (
         "channel.namespaces[].room.join_params",
         r#"channel.namespaces = [{ name = "game", room = { simulation = "treasure_hunt", join_params = ["columns", "rows"] }, history_size = 100, history_ttl = "300s" }]"#,
     ),

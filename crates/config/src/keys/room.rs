@@ -332,6 +332,18 @@ const MATCH: &[Key] = &[
         "10000",
         "Maximum number of tickets that wait or are unconfirmed. Beyond it a request gets error 111. As many ended tickets are kept for `match_status`.",
     ),
+    own(
+        "criteria_params",
+        Texts,
+        "",
+        "Names of the criteria that a room of matchmaking gets as parameters of the same name, as text. The simulation checks them.",
+    ),
+    own(
+        "region_param",
+        Text,
+        "",
+        "Name of the parameter with which a room of matchmaking gets the region of its oldest ticket. Empty: none.",
+    ),
     own("party_limit", Int(1, 1_000), "8", "Maximum number of users of a ticket. At most `max_players`."),
     own("opening_limit", Int(1, 10_000), "64", "Maximum number of rooms that matchmaking opens at a time."),
     own(
@@ -339,6 +351,12 @@ const MATCH: &[Key] = &[
         Bool,
         "false",
         "Clients of a user may request tickets with the RPC method `dunlin.match`. Without it, only the server API may.",
+    ),
+    own(
+        "user_rate_limit",
+        Int(0, 1_000_000),
+        "2",
+        "Maximum number of tickets that the clients of a user request per second. Beyond it a request gets error 111. 0: no limit.",
     ),
     own(
         "trust_client_skill",

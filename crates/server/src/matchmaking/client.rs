@@ -81,11 +81,13 @@ impl NodeMethods {
         }
     }
 
-    /// The namespace's settings and the client's wishes.
+    /// The namespace's settings and the client's wishes, counted as a request of the user.
     fn ticket(&self, data: &[u8], user: &Arc<str>) -> Result<(&MatchSettings, TicketParams), TicketFault> {
         let mut params: TicketParams = parse(data)?;
-        let settings = self.matchmaking.settings_of(params.namespace.as_deref().unwrap_or_default());
-        let settings = settings.filter(|settings| settings.allow_for_client).ok_or(TicketFault::NotEnabled)?;
+        let index = self.matchmaking.index_of(params.namespace.as_deref().unwrap_or_default());
+        let index = index.ok_or(TicketFault::NotEnabled)?;
+        let settings = self.matchmaking.settings.get(index).filter(|settings| settings.allow_for_client);
+        let settings = settings.ok_or(TicketFault::NotEnabled)?;
         if params.skill.is_some() && !settings.trust_client_skill {
             return Err(TicketFault::BadRequest(
                 "skill is not accepted from clients; see room.match.trust_client_skill",
@@ -95,6 +97,7 @@ impl NodeMethods {
         if !users.iter().any(|known| **known == **user) {
             users.insert(0, user.to_string());
         }
+        self.matchmaking.admit(index, user)?;
         Ok((settings, params))
     }
 
@@ -183,7 +186,9 @@ fn reply(outcome: Result<TicketAnswer, TicketFault>) -> ProxyResult {
 
 fn proxy_error(fault: &TicketFault) -> ProxyError {
     let code = match fault {
-        TicketFault::Refused(MatchRefusal::QueueFull) | TicketFault::Busy => ErrorCode::TooManyRequests,
+        TicketFault::Refused(MatchRefusal::QueueFull) | TicketFault::RateLimited | TicketFault::Busy => {
+            ErrorCode::TooManyRequests
+        }
         TicketFault::Refused(MatchRefusal::Users | MatchRefusal::Criteria) | TicketFault::BadRequest(_) => {
             ErrorCode::BadRequest
         }

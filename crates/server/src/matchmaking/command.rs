@@ -99,6 +99,8 @@ pub enum TicketFault {
     NotEnabled,
     /// A field is missing or invalid.
     BadRequest(&'static str),
+    /// The user has requested too many tickets.
+    RateLimited,
     /// Too many requests wait.
     Busy,
     /// The node stops.
@@ -121,6 +123,7 @@ impl TicketFault {
             Self::Refused(MatchRefusal::TicketOver) => "the ticket is over",
             Self::NotEnabled => "the namespace has no matchmaking; set room.match.enabled",
             Self::BadRequest(why) => why,
+            Self::RateLimited => "too many requests of this user for tickets; see room.match.user_rate_limit",
             Self::Busy => "too many requests for matchmaking wait",
             Self::Stopped => "the node stops",
         }

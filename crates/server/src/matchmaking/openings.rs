@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use dunlin_config::MatchSettings;
 use dunlin_engine::api::{ApiAnswer, ApiRefusal, ApiRequest};
-use dunlin_matchmaking::{MatchRoomId, OpenFailure};
+use dunlin_matchmaking::{MatchCriteria, MatchRoomId, OpenFailure};
 use dunlin_protocol::ErrorCode;
+use dunlin_rooms::RoomOverrides;
+use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 
 use crate::node::{Node, NodeError};
@@ -29,9 +32,9 @@ impl Openings {
     }
 
     /// Opens a room for a queue.
-    pub fn begin(&mut self, queue: usize, room: MatchRoomId, channel: Arc<str>) {
+    pub fn begin(&mut self, queue: usize, room: MatchRoomId, channel: Arc<str>, overrides: RoomOverrides) {
         let node = self.node.clone();
-        self.in_flight.spawn(async move { Opened { queue, room, outcome: open(&node, &channel).await } });
+        self.in_flight.spawn(async move { Opened { queue, room, outcome: open(&node, &channel, overrides).await } });
     }
 
     /// Waits for the next outcome, for ever if nothing is in flight.
@@ -44,9 +47,27 @@ impl Openings {
     }
 }
 
-async fn open(node: &Node, channel: &str) -> Result<(), OpenFailure> {
-    let request = ApiRequest::OpenRoom { channel: channel.into(), overrides: Arc::default() };
+/// The parameters of a room that its tickets decide about: the criteria of the configured names, and the region.
+pub(super) fn overrides(settings: &MatchSettings, criteria: &MatchCriteria, region: Option<&str>) -> RoomOverrides {
+    let is_param = |name: &str| settings.criteria_params.iter().any(|param| **param == *name);
+    let region = settings.region_param.as_deref().zip(region);
+    let params: Map<String, Value> = criteria
+        .pairs()
+        .filter(|(name, _)| is_param(name))
+        .chain(region)
+        .map(|(name, value)| (name.to_owned(), Value::from(value)))
+        .collect();
+    let params = if params.is_empty() { Box::default() } else { Value::Object(params).to_string().into() };
+    RoomOverrides { params, seed: None }
+}
+
+async fn open(node: &Node, channel: &str, overrides: RoomOverrides) -> Result<(), OpenFailure> {
+    let request = ApiRequest::OpenRoom { channel: channel.into(), overrides: Arc::new(overrides) };
     match node.ask_owner(channel, request).await {
+        // The memory of all rooms is used up, which passes.
+        Ok(Ok(ApiAnswer::NotOpened(refusal))) if refusal.code == ErrorCode::LimitExceeded as u16 => {
+            Err(OpenFailure::Busy)
+        }
         Ok(Ok(ApiAnswer::NotOpened(_))) => Err(OpenFailure::Failed),
         Ok(Ok(_)) => Ok(()),
         Ok(Err(ApiRefusal { code: ErrorCode::LimitExceeded | ErrorCode::TooManyRequests, .. }))

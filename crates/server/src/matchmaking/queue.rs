@@ -16,10 +16,10 @@ use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 
 use super::{
-    MatchReport, MatchRequest, MatchTask, MatchmakingReport, PUBLICATIONS_AT_ONCE, TicketAnswer, TicketCommand,
-    TicketFault, TicketName, TicketTarget,
+    MatchHandle, MatchReport, MatchRequest, MatchTask, MatchmakingReport, PUBLICATIONS_AT_ONCE, TicketAnswer,
+    TicketCommand, TicketFault, TicketName, TicketTarget,
     lobby::Lobby,
-    openings::{Opened, Openings},
+    openings::{Opened, Openings, overrides},
 };
 use crate::node::Node;
 
@@ -93,10 +93,11 @@ pub(super) async fn run(task: MatchTask, node: Node) {
             _ = ticks.tick() => {
                 if placings.is_multiple_of(PLACINGS_PER_REPORT) {
                     queues.take_reports().await;
+                    (0..queues.queues.len()).for_each(|index| handle.sweep(index));
                 }
                 placings = placings.wrapping_add(1);
                 queues.place().await;
-                let report = queues.report();
+                let report = queues.report(&handle);
                 *handle.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
             }
         }
@@ -224,8 +225,9 @@ impl Queues {
     /// Begins to open rooms, and informs users.
     async fn perform(&mut self, index: usize, effects: Vec<MatchEffect>) {
         for effect in &effects {
-            if let MatchEffect::OpenRoom { room, channel, .. } = effect {
-                self.openings.begin(index, *room, Arc::clone(channel));
+            if let MatchEffect::OpenRoom { room, channel, criteria, region } = effect {
+                let overrides = overrides(&self.queues[index].settings, criteria, region.as_deref());
+                self.openings.begin(index, *room, Arc::clone(channel), overrides);
             }
         }
         self.inform(index, &effects).await;
@@ -296,8 +298,9 @@ impl Queues {
         sent.buffer_unordered(PUBLICATIONS_AT_ONCE).collect::<()>().await;
     }
 
-    fn report(&self) -> MatchmakingReport {
-        let queues = self.queues.iter().map(|queue| MatchReport {
+    fn report(&self, handle: &MatchHandle) -> MatchmakingReport {
+        let queues = self.queues.iter().enumerate().map(|(index, queue)| MatchReport {
+            rate_limited: handle.requesters_of(index).map_or(0, |requesters| requesters.refused()),
             namespace: queue.settings.namespace.clone(),
             counters: *queue.matchmaker.counters(),
             gauges: queue.matchmaker.gauges(),

@@ -18,6 +18,8 @@ pub struct MatchReport {
     pub namespace: String,
     /// The counters.
     pub counters: MatchCounters,
+    /// Requests of users that were refused by `room.match.user_rate_limit`.
+    pub rate_limited: u64,
     /// The sizes.
     pub gauges: MatchGauges,
     /// Time in which tickets were placed.

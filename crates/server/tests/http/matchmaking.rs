@@ -237,6 +237,66 @@ fn clients_form_a_party_and_are_informed() {
     assert_eq!(Player::anonymous(&server).rpc("dunlin.match", &json!({ "namespace": "arena" })), 103);
 }
 
+#[test]
+fn criteria_are_parameters_of_the_room_that_the_game_checks() {
+    let mut settings = settings(&json!({
+        "enabled": true, "min_players": 1, "max_players": 2, "fill_wait": "0s",
+        "criteria_params": ["columns"], "region_param": "leaderboard_channel",
+    }));
+    let room = &mut settings["channel"]["namespaces"][0]["room"];
+    (room["simulation"], room["params"]) = (json!("treasure_hunt"), json!({ "treasures": 0, "obstacles": 0 }));
+    let server = Server::start(&settings);
+    let submit = |user: &str, criteria: &Value| {
+        let request = json!({ "namespace": "arena", "users": [user], "criteria": criteria, "region": "leaders:eu" });
+        api(&server, "match", &request)["result"]["ticket"].clone()
+    };
+    let channel = until(&server, &submit("ada", &json!({ "mode": "duel" })), "placed")["channel"].clone();
+    let deadline = Instant::now() + PATIENCE;
+    let params =
+        || api(&server, "rooms", &json!({}))["result"]["rooms"][channel.as_str().unwrap_or_default()]["params"].clone();
+    while params() != json!({ "treasures": 0, "obstacles": 0, "leaderboard_channel": "leaders:eu" }) {
+        assert!(Instant::now() < deadline, "{}", params());
+    }
+    // Text where the game wants a number.
+    let ended = until(&server, &submit("bob", &json!({ "columns": "many" })), "ended");
+    assert_eq!(ended["reason"], "room_failed");
+}
+
+#[test]
+fn a_user_requests_no_more_tickets_than_the_rate_allows() {
+    let server = Server::start(&settings(&json!({
+        "enabled": true, "min_players": 2, "max_players": 2, "allow_for_client": true, "user_rate_limit": 3,
+    })));
+    let (mut ada, mut bob) = (Player::with_token(&server, &token("ada")), Player::with_token(&server, &token("bob")));
+    let arena = json!({ "namespace": "arena" });
+    // Others go on as before, and so does the user when the bucket has filled up.
+    let mut accepted = 0;
+    let mut repeat = |player: &mut Player, until_code: Option<u16>| {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = player.rpc("dunlin.match", &arena);
+            if answer["status"] == "waiting" {
+                accepted += 1;
+                assert_eq!(player.rpc("dunlin.match_cancel", &arena)["status"], "ended");
+            } else {
+                assert_eq!(answer, 111);
+            }
+            if until_code.map_or(answer["status"] == "waiting", |code| answer == code) {
+                return accepted;
+            }
+            assert!(Instant::now() < deadline, "{answer}");
+        }
+    };
+    assert!(repeat(&mut ada, Some(111)) >= 3, "as many as the limit at once");
+    repeat(&mut bob, None);
+    repeat(&mut ada, None);
+    let refused = r#"dunlin_match_refused_total{namespace="arena",reason="rate_limited"}"#;
+    let deadline = Instant::now() + PATIENCE;
+    while server.metric(refused) < 1.0 {
+        assert!(Instant::now() < deadline, "{refused}");
+    }
+}
+
 /// A backend that answers by the user who asks.
 fn backend() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
@@ -333,6 +393,8 @@ fn a_lobby_of_many_rooms_costs_what_changes() {
 on_io_uring![
     tickets_of_the_api_fill_a_room_that_a_lobby_lists,
     clients_form_a_party_and_are_informed,
+    criteria_are_parameters_of_the_room_that_the_game_checks,
+    a_user_requests_no_more_tickets_than_the_rate_allows,
     a_backend_decides,
     a_lobby_of_many_rooms_costs_what_changes
 ];

@@ -88,6 +88,9 @@ impl Queue {
             allow_for_client: false,
             trust_client_skill: false,
             proxy: None,
+            criteria_params: vec!["map".into()],
+            region_param: Some("place".into()),
+            tickets_per_second: 0,
             notify_prefix: None,
         };
         let task = matchmaking::prepare(&[queue], &[], 1).expect("a queue");
@@ -167,4 +170,38 @@ fn an_opening_that_hangs_ends_by_its_timeout() {
     assert_eq!(queue.wait_for(&queue.submit("cid", "meadow"), "placed").channel, meadow);
 }
 
-on_io_uring![queues_fill_other_rooms_while_a_world_hangs, an_opening_that_hangs_ends_by_its_timeout,];
+#[test]
+fn a_room_learns_its_criteria_and_its_region() {
+    let queue = Queue::start(FOREVER_MS);
+    let params_of = |criteria: &[(&str, &str)], region: Option<&str>, user: &str| {
+        let criteria = criteria.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let params = TicketParams {
+            namespace: Some("arena".to_owned()),
+            users: Some(vec![user.to_owned()]),
+            criteria: Some(criteria.collect()),
+            region: region.map(str::to_owned),
+            ..TicketParams::default()
+        };
+        let ticket = queue.ask(params.into_command().expect("a good ticket")).ticket.expect("a name");
+        let channel = queue.wait_for(&ticket, "placed").channel.expect("a room");
+        let mut params = Value::Null;
+        wait_until("the report of the room", || {
+            let rooms = queue.rig.node.rooms();
+            let room = rooms.iter().find(|room| *room.channel == *channel && !room.params.is_empty());
+            params = room.map_or(Value::Null, |room| serde_json::from_str(&room.params).expect("JSON"));
+            room.is_some()
+        });
+        params
+    };
+    let gate = queue.gate;
+    // A criterion that is not in the list stays with the matchmaker.
+    let both = params_of(&[("map", "a \"b\""), ("mode", "duel")], Some("eu"), "ann");
+    assert_eq!(both, json!({ "gate": gate, "map": "a \"b\"", "place": "eu" }));
+    assert_eq!(params_of(&[("mode", "duel")], None, "ben"), json!({ "gate": gate }));
+}
+
+on_io_uring![
+    queues_fill_other_rooms_while_a_world_hangs,
+    an_opening_that_hangs_ends_by_its_timeout,
+    a_room_learns_its_criteria_and_its_region,
+];

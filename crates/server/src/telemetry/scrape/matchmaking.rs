@@ -21,6 +21,7 @@ pub(super) fn matchmaking(page: &mut Page, report: &MatchmakingReport) {
             (&m::MATCH_RESERVED, |queue| queue.gauges.reserved_places as f64),
             (&m::MATCH_TICKETS, |queue| queue.counters.submitted as f64),
             (&m::MATCH_PLACED, |queue| queue.counters.placed as f64),
+            (&m::MATCH_COMPARED, |queue| queue.counters.compared as f64),
         ],
     );
     page.family(&m::MATCH_ENDED, |samples| {
@@ -36,6 +37,7 @@ pub(super) fn matchmaking(page: &mut Page, report: &MatchmakingReport) {
             for (index, refusal) in MatchRefusal::ALL.into_iter().enumerate() {
                 samples.add(&[label(queue), refusal.name()], place(&queue.counters.refused, index));
             }
+            samples.add(&[label(queue), "rate_limited"], queue.rate_limited);
         }
     });
     page.family(&m::MATCH_ROOMS, |samples| {
