@@ -31,6 +31,7 @@ type clusterNames struct {
 	IngressClass        string `json:"ingressClass,omitempty"`
 	IngressNamespace    string `json:"ingressNamespace,omitempty"`
 	MonitoringNamespace string `json:"monitoringNamespace,omitempty"`
+	OperatorNamespace   string `json:"operatorNamespace,omitempty"`
 	BackupImage         string `json:"backupImage,omitempty"`
 }
 

@@ -27,6 +27,8 @@ type state struct {
 	Revisions  []revisionState    `json:"revisions,omitempty"`
 	// Backup is there for an App with a repository.
 	Backup *v1alpha1.BackupStatus `json:"backup,omitempty"`
+	// Dunlin is there for a Dunlin.
+	Dunlin *v1alpha1.DunlinStatus `json:"dunlin,omitempty"`
 }
 
 type revisionState struct {
@@ -122,7 +124,7 @@ func stateOf(subject client.Object) state {
 	status := statusOf(subject)
 	return state{
 		Kind: kindOf(subject), Namespace: subject.GetNamespace(), Name: subject.GetName(), Image: imageOf(subject),
-		Revision: status.Revision, Conditions: status.Conditions, Backup: status.Backup,
+		Revision: status.Revision, Conditions: status.Conditions, Backup: status.Backup, Dunlin: status.Dunlin,
 	}
 }
 
@@ -191,6 +193,9 @@ func (program *program) printState(state state) {
 	for _, condition := range state.Conditions {
 		program.print("%-18s %-5s %s: %s", condition.Type, condition.Status, condition.Reason, condition.Message)
 	}
+	if dunlin := state.Dunlin; dunlin != nil {
+		program.printNodes(dunlin)
+	}
 	if backup := state.Backup; backup != nil {
 		program.print("last backup            %s", snapshotText(backup.LastBackup, backup.LastSnapshot))
 		program.print("last verified restore  %s", snapshotText(backup.LastVerifiedRestore, backup.VerifiedSnapshot))
@@ -203,6 +208,18 @@ func (program *program) printState(state state) {
 	}
 	for _, revision := range state.Revisions {
 		program.print("revision %d  %s  %s", revision.Number, revision.Revision, revision.Since.UTC().Format("2006-01-02 15:04:05"))
+	}
+}
+
+func (program *program) printNodes(dunlin *v1alpha1.DunlinStatus) {
+	program.print("nodes     %d of %d ready; %d answer", dunlin.NodesReady, dunlin.NodesDesired, dunlin.NodesAnswering)
+	if dunlin.NodesAnswering > 0 {
+		program.print("sessions  %d", dunlin.Sessions)
+		program.print("rooms     %d", dunlin.Rooms)
+		program.print("version   %s", dunlin.Version)
+	}
+	if dunlin.LastDrain != nil {
+		program.print("last drain  %s", dunlin.LastDrain.UTC().Format("2006-01-02 15:04:05"))
 	}
 }
 

@@ -31,8 +31,8 @@ const (
 	// what one second has and early with the next, so that the most in a second may be half as much again.
 	reconnectsPerSecond = 100
 	reconnectsMost      = reconnectsPerSecond * 3 / 2
-	apiKey          = "lab-api-key"
-	tokenKey        = "lab-token-key-of-32-bytes-or-more"
+	apiKey              = "lab-api-key"
+	tokenKey            = "lab-token-key-of-32-bytes-or-more"
 )
 
 // The nodes are small, because all of them share the cores of one machine.

@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"maps"
+	"net"
 	"slices"
 	"time"
 
@@ -79,13 +80,14 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 	}
 	input.RestoreUnfinished = backup != nil && backup.RestoreUnfinished && backup.Operation.IsEnded()
 	input.Backup = backupState(subject, backup, live, operator.now())
-	return operator.perform(ctx, subject, input, live, outcome{revision, found.from, backup})
+	return operator.perform(ctx, subject, input, live, outcome{revision, found.from, backup, operator.dunlinStatus(ctx, subject, pods)})
 }
 
 // outcome is what the status names beside the conditions.
 type outcome struct {
 	revision, files string
 	backup          *v1alpha1.BackupStatus
+	dunlin          *v1alpha1.DunlinStatus
 }
 
 // perform writes what is decided, then the status.
@@ -112,7 +114,12 @@ func (operator *Operator) perform(ctx context.Context, subject *subject, input r
 	if hasNextPhase(subject.status.Backup, outcome.backup) {
 		return time.Millisecond, failure
 	}
-	return pauseAfter(result, input), failure
+	pause := pauseAfter(result, input)
+	if outcome.dunlin != nil && (pause == 0 || pause > againSeconds*time.Second) {
+		// Nobody announces how many sessions a node has.
+		pause = againSeconds * time.Second
+	}
+	return pause, failure
 }
 
 func pauseAfter(result reconcile.Result, input reconcile.Input) time.Duration {
@@ -151,7 +158,11 @@ type Operator struct {
 	// Now is the clock. The system's without it.
 	Now func() time.Time
 
-	recent recentWrites
+	// DialNode connects to the internal port of a node. The system's way without it.
+	DialNode func(ctx context.Context, network, address string) (net.Conn, error)
+
+	recent  recentWrites
+	answers answers
 }
 
 func (operator *Operator) now() time.Time {

@@ -46,7 +46,7 @@ func (operator *Operator) report(ctx context.Context, subject *subject, result r
 func nextStatus(subject *subject, result reconcile.Result, outcome outcome, now time.Time) v1alpha1.Status {
 	next := v1alpha1.Status{
 		ObservedGeneration: subject.object.GetGeneration(), Revision: subject.status.Revision, Files: outcome.files,
-		Inventory: result.Inventory, Backup: outcome.backup,
+		Inventory: result.Inventory, Backup: outcome.backup, Dunlin: outcome.dunlin,
 	}
 	isRolledOut := outcome.revision != ""
 	for _, condition := range result.Conditions {

@@ -20,6 +20,8 @@ type Cluster struct {
 	IngressNamespace string
 	// MonitoringNamespace has the pods that read metrics.
 	MonitoringNamespace string
+	// OperatorNamespace has the pods of the operator, which read metrics of a Dunlin.
+	OperatorNamespace string
 	// BackupImage has the program roost-backup, and restic.
 	BackupImage string
 }
@@ -33,6 +35,9 @@ func (cluster Cluster) withDefaults() Cluster {
 	}
 	if cluster.MonitoringNamespace == "" {
 		cluster.MonitoringNamespace = "monitoring"
+	}
+	if cluster.OperatorNamespace == "" {
+		cluster.OperatorNamespace = "roost-system"
 	}
 	if cluster.BackupImage == "" {
 		cluster.BackupImage = "registry.example.com/roost-backup:0.1.0"
@@ -73,6 +78,9 @@ var WorkloadParts = []string{partMain, partNATS}
 
 // ManagedBy is the value of LabelManagedBy.
 const ManagedBy = "roost"
+
+// PartMain is the part of an app's pods, and of a Dunlin's nodes.
+const PartMain = partMain
 
 // PartBackup is the part of what saves and restores volumes.
 const PartBackup = "backup"

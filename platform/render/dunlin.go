@@ -18,12 +18,14 @@ import (
 
 const (
 	publicPort    = 8000
-	internalPort  = 9000
 	keysFolder    = "/run/secrets/dunlin"
 	storageFolder = "/var/lib/dunlin"
 	storageVolume = "storage"
 	backupsFolder = "backups"
 )
+
+// InternalPort of a node has the server API, the health check and the metrics.
+const InternalPort = 9000
 
 // Dunlin renders a valid cluster of nodes, and its NATS servers where it has some. Keys are those of spec.keys.file.
 func Dunlin(dunlin *v1alpha1.Dunlin, keys settings.Settings, cluster Cluster) ([]runtime.Object, error) {
@@ -46,8 +48,8 @@ func Dunlin(dunlin *v1alpha1.Dunlin, keys settings.Settings, cluster Cluster) ([
 	objects := []runtime.Object{
 		view.serviceAccount(view.name, partMain), files, view.networkPolicy(),
 		view.service(view.name, partMain, []corev1.ServicePort{servicePort("http", publicPort)}),
-		view.service(view.name+"-internal", partMain, []corev1.ServicePort{servicePort("internal", internalPort)}),
-		view.headless(view.name+"-pods", partMain, []corev1.ServicePort{servicePort("internal", internalPort)}),
+		view.service(view.name+"-internal", partMain, []corev1.ServicePort{servicePort("internal", InternalPort)}),
+		view.headless(view.name+"-pods", partMain, []corev1.ServicePort{servicePort("internal", InternalPort)}),
 		view.nodes(files.Name), view.disruptionBudget(view.name, partMain),
 	}
 	if view.spec.Keys.File != "" {
@@ -187,7 +189,7 @@ func (view *dunlinView) nodePod(config string) corev1.PodSpec {
 		Resources: resourcesOf(view.resources()),
 		Ports: []corev1.ContainerPort{
 			{Name: "http", ContainerPort: publicPort, Protocol: corev1.ProtocolTCP},
-			{Name: "internal", ContainerPort: internalPort, Protocol: corev1.ProtocolTCP},
+			{Name: "internal", ContainerPort: InternalPort, Protocol: corev1.ProtocolTCP},
 		},
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: "config", MountPath: "/etc/dunlin", ReadOnly: true},
@@ -198,9 +200,9 @@ func (view *dunlinView) nodePod(config string) corev1.PodSpec {
 	if view.spec.Storage != nil {
 		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: storageVolume, MountPath: storageFolder})
 	}
-	setProbes(&container, httpProbe("/health", internalPort), 60, false)
+	setProbes(&container, httpProbe("/health", InternalPort), 60, false)
 	// The health check answers 503 while the node drains, so it must not end the node.
-	container.LivenessProbe = &corev1.Probe{ProbeHandler: tcpProbe(internalPort), PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 6}
+	container.LivenessProbe = &corev1.Probe{ProbeHandler: tcpProbe(InternalPort), PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 6}
 	volumes := []corev1.Volume{
 		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: config},
@@ -264,14 +266,15 @@ func (view *dunlinView) natsURL() string {
 	return strings.Join(addresses, ",")
 }
 
-// networkPolicy lets clients reach the public port, and the internal port only monitoring and what the spec lists.
+// networkPolicy lets clients reach the public port, and the internal port only monitoring, the operator and what the spec lists.
 func (view *dunlinView) networkPolicy() runtime.Object {
 	var ingress []networkingv1.NetworkPolicyIngressRule
 	if view.spec.Host != "" {
 		ingress = append(ingress, allowFrom([]networkingv1.NetworkPolicyPeer{namespacePeer(view.cluster.IngressNamespace)}, []int32{publicPort}))
 	}
-	ingress = append(ingress, allowFrom([]networkingv1.NetworkPolicyPeer{namespacePeer(view.cluster.MonitoringNamespace)}, []int32{internalPort}))
-	ingress = append(ingress, allowPeers(view.spec.Network.From, []int32{internalPort})...)
+	readers := []networkingv1.NetworkPolicyPeer{namespacePeer(view.cluster.MonitoringNamespace), namespacePeer(view.cluster.OperatorNamespace)}
+	ingress = append(ingress, allowFrom(readers, []int32{InternalPort}))
+	ingress = append(ingress, allowPeers(view.spec.Network.From, []int32{InternalPort})...)
 	egress := append(egressDNS(), egressPeers(view.spec.Network.To)...)
 	if view.natsServers() > 0 {
 		peer := networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: view.selector(partNATS)}}

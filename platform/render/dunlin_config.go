@@ -65,7 +65,7 @@ func (view *dunlinView) serverConfig() (string, error) {
 	}
 	set := func(path string, value any) { setConfigKey(config, path, value) }
 	set("http_server.port", publicPort)
-	set("http_server.internal_port", internalPort)
+	set("http_server.internal_port", InternalPort)
 	if len(view.spec.TrustedProxies) > 0 {
 		set("http_server.trusted_proxies", view.spec.TrustedProxies)
 	}

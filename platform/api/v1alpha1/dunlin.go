@@ -13,6 +13,9 @@ import (
 // +kubebuilder:selectablefield:JSONPath=`.spec.host`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.spec.nodes`
+// +kubebuilder:printcolumn:name="Serving",type=integer,JSONPath=`.status.dunlin.nodesReady`
+// +kubebuilder:printcolumn:name="Sessions",type=integer,JSONPath=`.status.dunlin.sessions`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.dunlin.version`
 // +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.image`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 30",messageExpression="'\"' + self.metadata.name + '\" has more than 30 characters; use at most 30, because names of jobs are made from it'"
@@ -110,6 +113,28 @@ type DunlinSpec struct {
 	// Network lists who may reach the internal port with the server API and the metrics, and whom nodes may reach.
 	// +optional
 	Network Network `json:"network,omitzero"`
+}
+
+// DunlinStatus is what the nodes say of themselves. Counts are written at most every 30 seconds.
+type DunlinStatus struct {
+	// NodesReady and NodesDesired are numbers of pods.
+	NodesReady   int32 `json:"nodesReady"`
+	NodesDesired int32 `json:"nodesDesired"`
+	// NodesAnswering are those whose metrics can be read. The counts are theirs.
+	NodesAnswering int32 `json:"nodesAnswering"`
+	// Sessions that are connected.
+	Sessions int64 `json:"sessions"`
+	// Rooms that are open.
+	Rooms int64 `json:"rooms"`
+	// Version of the server.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Version string `json:"version,omitempty"`
+	// LastDrain is when a node was last told to end.
+	// +optional
+	LastDrain *metav1.Time `json:"lastDrain,omitempty"`
+	// AsOf is when this was last written.
+	AsOf metav1.Time `json:"asOf"`
 }
 
 // AddressRange such as 10.42.0.0/16.

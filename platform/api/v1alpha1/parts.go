@@ -176,6 +176,9 @@ type Status struct {
 	// Backup is there if the spec has one.
 	// +optional
 	Backup *BackupStatus `json:"backup,omitempty"`
+	// Dunlin is there for a Dunlin.
+	// +optional
+	Dunlin *DunlinStatus `json:"dunlin,omitempty"`
 	// Inventory of the objects that belong to the spec.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256

@@ -37,6 +37,7 @@ func run() error {
 	flag.StringVar(&options.Cluster.IngressClass, "ingress-class", "", "class of Ingresses (default traefik)")
 	flag.StringVar(&options.Cluster.IngressNamespace, "ingress-namespace", "", "namespace of the ingress controller (default kube-system)")
 	flag.StringVar(&options.Cluster.MonitoringNamespace, "monitoring-namespace", "", "namespace of what reads metrics (default monitoring)")
+	flag.StringVar(&options.Cluster.OperatorNamespace, "operator-namespace", "", "namespace of the operator, which reads metrics of Dunlins (default roost-system)")
 	flag.StringVar(&options.Cluster.BackupImage, "backup-image", "", "image with roost-backup and restic; with --image-keys, name a signed one by its digest, or its repository in --unsigned-images (default registry.example.com/roost-backup:0.1.0)")
 	flag.StringVar(&options.ImageKeysFile, "image-keys", "", "file with the public keys, in PEM, one of which must have signed each image; empty: images need no signature")
 	unsigned := flag.String("unsigned-images", "", "repositories whose images need no signature, such as docker.io/library/nats, with commas between them")

@@ -1,0 +1,188 @@
+package operator
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/reconcile"
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+const (
+	// figuresTimeout bounds the request to a node, its answer included.
+	figuresTimeout = 2 * time.Second
+	// figuresBytesMax of an answer are read.
+	figuresBytesMax = 1 << 20
+	// figuresAge is how long an answer counts, and also that there was none. Passes share a few workers, and there may be many in a second.
+	figuresAge = 15 * time.Second
+	// figuresKept is after what time the answer of a pod that may be gone is forgotten.
+	figuresKept = 10 * time.Minute
+)
+
+// answer is what a node said, or that it said nothing.
+type answer struct {
+	when    time.Time
+	figures *reconcile.NodeFigures
+}
+
+// answers are the newest of each pod.
+type answers struct {
+	guard sync.Mutex
+	byPod map[types.UID]answer
+}
+
+func (answers *answers) of(pod types.UID, now time.Time) (*reconcile.NodeFigures, bool) {
+	answers.guard.Lock()
+	defer answers.guard.Unlock()
+	last, isThere := answers.byPod[pod]
+	return last.figures, isThere && now.Sub(last.when) < figuresAge
+}
+
+func (answers *answers) set(pod types.UID, now answer) {
+	answers.guard.Lock()
+	defer answers.guard.Unlock()
+	if answers.byPod == nil {
+		answers.byPod = map[types.UID]answer{}
+	}
+	for other, last := range answers.byPod {
+		if now.when.Sub(last.when) > figuresKept {
+			delete(answers.byPod, other)
+		}
+	}
+	answers.byPod[pod] = now
+}
+
+// nodeStates are the pods of a Dunlin's nodes, with the figures of those that answer. All are asked at once.
+func (operator *Operator) nodeStates(ctx context.Context, pods []corev1.Pod) []reconcile.NodeState {
+	var nodes []reconcile.NodeState
+	var asked sync.WaitGroup
+	for index := range pods {
+		if pods[index].Labels[render.LabelPart] == render.PartMain {
+			nodes = append(nodes, nodeState(&pods[index]))
+		}
+	}
+	next := 0
+	for index := range pods {
+		pod := &pods[index]
+		if pod.Labels[render.LabelPart] != render.PartMain {
+			continue
+		}
+		node := &nodes[next]
+		next++
+		if pod.Status.PodIP != "" && pod.Status.Phase == corev1.PodRunning {
+			asked.Go(func() { node.Figures = operator.figuresOf(ctx, pod) })
+		}
+	}
+	asked.Wait()
+	return nodes
+}
+
+// dunlinStatus is nil for an App.
+func (operator *Operator) dunlinStatus(ctx context.Context, subject *subject, pods []corev1.Pod) *v1alpha1.DunlinStatus {
+	dunlin, isDunlin := subject.object.(*v1alpha1.Dunlin)
+	if !isDunlin {
+		return nil
+	}
+	desired := int32(1)
+	if nodes := dunlin.Spec.Nodes; nodes != nil {
+		desired = *nodes
+	}
+	return reconcile.DunlinStatus(subject.status.Dunlin, operator.nodeStates(ctx, pods), desired, metav1.NewTime(operator.now().Truncate(time.Second)))
+}
+
+func nodeState(pod *corev1.Pod) reconcile.NodeState {
+	state := reconcile.NodeState{Name: pod.Name}
+	for _, condition := range pod.Status.Conditions {
+		state.IsReady = state.IsReady || condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
+	}
+	if deleted := pod.DeletionTimestamp; deleted != nil {
+		grace := int64(0)
+		if pod.DeletionGracePeriodSeconds != nil {
+			grace = *pod.DeletionGracePeriodSeconds
+		}
+		// Kubernetes writes the time at which the pod has to be gone.
+		state.IsReady, state.Drained = false, new(metav1.NewTime(deleted.Add(-time.Duration(grace)*time.Second)))
+	}
+	return state
+}
+
+func (operator *Operator) figuresOf(ctx context.Context, pod *corev1.Pod) *reconcile.NodeFigures {
+	now := operator.now()
+	if figures, isFresh := operator.answers.of(pod.UID, now); isFresh {
+		return figures
+	}
+	// A node that does not answer is no failure of the pass. The status says how many do.
+	figures, _ := operator.askNode(ctx, pod.Status.PodIP)
+	operator.answers.set(pod.UID, answer{now, figures})
+	return figures
+}
+
+func (operator *Operator) askNode(ctx context.Context, address string) (*reconcile.NodeFigures, error) {
+	ctx, stop := context.WithTimeout(ctx, figuresTimeout)
+	defer stop()
+	url := "http://" + net.JoinHostPort(address, strconv.Itoa(render.InternalPort)) + "/metrics"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: operator.DialNode}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answers with status %d", url, response.StatusCode)
+	}
+	return readFigures(io.LimitReader(response.Body, figuresBytesMax))
+}
+
+// readFigures sums up the shards and threads of a node. An answer without the version is not one of a Dunlin, or was cut.
+func readFigures(text io.Reader) (*reconcile.NodeFigures, error) {
+	figures, hasSessions := &reconcile.NodeFigures{}, false
+	lines := bufio.NewScanner(text)
+	for lines.Scan() {
+		name, labels, value, isSample := sampleOf(lines.Text())
+		switch {
+		case !isSample:
+		case name == "dunlin_sessions":
+			figures.Sessions, hasSessions = figures.Sessions+int64(value), true
+		case name == "dunlin_rooms":
+			figures.Rooms += int64(value)
+		case name == "dunlin_build_info":
+			_, rest, _ := strings.Cut(labels, `version="`)
+			figures.Version, _, _ = strings.Cut(rest, `"`)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	if !hasSessions || figures.Version == "" || len(figures.Version) > reconcile.VersionBytesMax {
+		return nil, fmt.Errorf("the answer does not have the metrics of a node")
+	}
+	return figures, nil
+}
+
+// sampleOf reads a line such as `dunlin_sessions{shard="0"} 12`. A count that is negative, no number or beyond all that a node can have is none.
+func sampleOf(line string) (name, labels string, value float64, isSample bool) {
+	at := strings.LastIndexByte(line, ' ')
+	if at < 0 || strings.HasPrefix(line, "#") {
+		return "", "", 0, false
+	}
+	value, err := strconv.ParseFloat(line[at+1:], 64)
+	name, labels, _ = strings.Cut(line[:at], "{")
+	return name, labels, value, err == nil && value >= 0 && value <= 1<<40
+}

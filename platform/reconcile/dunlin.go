@@ -1,0 +1,71 @@
+package reconcile
+
+import (
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+)
+
+// VersionBytesMax bounds what a node says of itself.
+const VersionBytesMax = 64
+
+// countsSeconds is the shortest time between two statuses that differ in nothing but counts, which change all the time.
+const countsSeconds = 30
+
+// NodeState is a pod of a Dunlin's node.
+type NodeState struct {
+	Name    string
+	IsReady bool
+	// Drained is when the pod was told to end, if it was.
+	Drained *metav1.Time
+	// Figures are nil if the node does not answer.
+	Figures *NodeFigures
+}
+
+// NodeFigures are from the metrics of a node.
+type NodeFigures struct {
+	Sessions, Rooms int64
+	Version         string
+}
+
+// DunlinStatus is what the status says of the nodes. Before is what it says now. The same nodes give the same status, and counts that
+// have changed wait until the last ones are countsSeconds old.
+func DunlinStatus(before *v1alpha1.DunlinStatus, nodes []NodeState, desired int32, now metav1.Time) *v1alpha1.DunlinStatus {
+	next := &v1alpha1.DunlinStatus{NodesDesired: desired}
+	if before != nil {
+		next.LastDrain = before.LastDrain
+	}
+	for index := range nodes {
+		addNode(next, &nodes[index])
+	}
+	if before == nil {
+		next.AsOf = now
+		return next
+	}
+	next.AsOf = before.AsOf
+	isRecent := now.Sub(before.AsOf.Time).Seconds() < countsSeconds
+	sameCounts := *next
+	sameCounts.Sessions, sameCounts.Rooms = before.Sessions, before.Rooms
+	if equality.Semantic.DeepEqual(next, before) || isRecent && equality.Semantic.DeepEqual(&sameCounts, before) {
+		return before
+	}
+	next.AsOf = now
+	return next
+}
+
+// addNode counts a node. During a rollout, nodes differ: the version is the one that sorts last, whatever the order of the pods.
+func addNode(status *v1alpha1.DunlinStatus, node *NodeState) {
+	if node.IsReady {
+		status.NodesReady++
+	}
+	if drained := node.Drained; drained != nil && (status.LastDrain == nil || status.LastDrain.Before(drained)) {
+		status.LastDrain = drained
+	}
+	if figures := node.Figures; figures != nil {
+		status.NodesAnswering++
+		status.Sessions += figures.Sessions
+		status.Rooms += figures.Rooms
+		status.Version = max(status.Version, figures.Version)
+	}
+}
