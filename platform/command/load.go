@@ -156,6 +156,11 @@ func (result *loaded) add(manifest manifest, identities []age.Identity) {
 			result.find(manifest.file, path, fmt.Sprintf("%q has no encrypted %s; add it with `roost secrets edit`", names[0], key))
 		}
 	}
+	if manifest.dunlin != nil {
+		if problem := render.UnusableKey(manifest.dunlin, merged); problem != "" {
+			result.find(manifest.file, path, fmt.Sprintf("%q: %s", names[0], problem))
+		}
+	}
 	if isWhole && err == nil {
 		merged = result.withRepository(manifest, merged, identities)
 	}

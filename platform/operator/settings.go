@@ -61,6 +61,10 @@ func (operator *Operator) settings(ctx context.Context, subject *subject) (decry
 		result.problem = fmt.Sprintf("%s has no encrypted %s; add it with `roost secrets edit`", subject.envFiles[0], strings.Join(missing, ", "))
 		return result, nil
 	}
+	if problem := subject.unusable(values); problem != "" {
+		result.problem = subject.envFiles[0] + ": " + problem
+		return result, nil
+	}
 	result.values = values
 	return result, nil
 }

@@ -42,7 +42,9 @@ type subject struct {
 	problems       func() []validate.Problem
 	// missing names keys that the settings lack.
 	missing func(settings.Settings) []string
-	render  func(settings.Settings, render.Cluster) ([]runtime.Object, error)
+	// unusable is what is wrong with a key of the settings, or empty.
+	unusable func(settings.Settings) string
+	render   func(settings.Settings, render.Cluster) ([]runtime.Object, error)
 }
 
 func newObject(kind string) client.Object {
@@ -88,6 +90,7 @@ func appSubject(app *v1alpha1.App) *subject {
 		envFiles: files, env: env, backup: app.Spec.Backup, onNodeLoss: app.Spec.OnNodeLoss, pullSecret: app.Spec.PullSecret, repositoryFile: repositoryFile,
 		problems: func() []validate.Problem { return validate.App(app) },
 		missing:  func(settings.Settings) []string { return nil },
+		unusable: func(settings.Settings) string { return "" },
 		render: func(values settings.Settings, cluster render.Cluster) ([]runtime.Object, error) {
 			return render.App(app, values, cluster)
 		},
@@ -114,6 +117,7 @@ func dunlinSubject(dunlin *v1alpha1.Dunlin) *subject {
 			}
 			return render.MissingKeys(dunlin, values)
 		},
+		unusable: func(values settings.Settings) string { return render.UnusableKey(dunlin, values) },
 		render: func(values settings.Settings, cluster render.Cluster) ([]runtime.Object, error) {
 			return render.Dunlin(dunlin, values, cluster)
 		},

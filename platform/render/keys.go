@@ -1,6 +1,7 @@
 package render
 
 import (
+	"regexp"
 	"slices"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
@@ -20,6 +21,17 @@ func (view *dunlinView) keysName() string {
 		return view.spec.Keys.Secret
 	}
 	return view.name + "-keys-" + view.keys.Hash(view.namespace + "/" + view.name)[:10]
+}
+
+// inURL are passwords that a URL keeps as they are.
+var inURL = regexp.MustCompile(`^[A-Za-z0-9._~-]*$`)
+
+// UnusableKey is why the nodes could not use what a file of keys has, or empty. It never has the value.
+func UnusableKey(dunlin *v1alpha1.Dunlin, keys settings.Settings) string {
+	if dunlin.Spec.NATS == nil || inURL.MatchString(keys.Secret[keyNATSPassword]) {
+		return ""
+	}
+	return keyNATSPassword + " may have letters, digits and . _ ~ - alone, because it becomes a part of a URL; change it with `roost secrets edit`"
 }
 
 // MissingKeys names what a file of keys lacks. A key that is there in plain text counts as missing.
