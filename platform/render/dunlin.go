@@ -55,6 +55,9 @@ func Dunlin(dunlin *v1alpha1.Dunlin, keys settings.Settings, cluster Cluster) ([
 	if view.spec.Keys.File != "" {
 		objects = append(objects, view.secretOf(view.keysName(), keys.Secret))
 	}
+	if view.hasOwnNATSPassword() {
+		objects = append(objects, view.secretOf(view.natsPasswordName(), view.natsPasswordValue()))
+	}
 	if view.spec.Host != "" {
 		objects = append(objects, view.ingressTo(view.spec.Host, cmp.Or(view.spec.Path, "/"), view.spec.TLS, view.name, "http"))
 	}
@@ -247,7 +250,7 @@ func (view *dunlinView) environment() []corev1.EnvVar {
 
 func (view *dunlinView) natsPassword() corev1.EnvVar {
 	return corev1.EnvVar{Name: "NATS_PASSWORD", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
-		LocalObjectReference: corev1.LocalObjectReference{Name: view.keysName()},
+		LocalObjectReference: corev1.LocalObjectReference{Name: view.natsPasswordName()},
 		Key:                  keyNATSPassword,
 		// The URL of servers elsewhere may need none.
 		Optional: new(view.natsServers() == 0),

@@ -23,6 +23,22 @@ func (view *dunlinView) keysName() string {
 	return view.name + "-keys-" + view.keys.Hash(view.namespace + "/" + view.name)[:10]
 }
 
+// natsPasswordName is the Secret of the password. It is one of its own, so that another key does not restart the NATS servers.
+func (view *dunlinView) natsPasswordName() string {
+	if !view.hasOwnNATSPassword() {
+		return view.keysName()
+	}
+	return view.name + "-nats-password-" + settings.Settings{Secret: view.natsPasswordValue()}.Hash(view.namespace + "/" + view.name)[:10]
+}
+
+func (view *dunlinView) hasOwnNATSPassword() bool {
+	return view.spec.NATS != nil && view.spec.Keys.File != "" && view.keys.Secret[keyNATSPassword] != ""
+}
+
+func (view *dunlinView) natsPasswordValue() map[string]string {
+	return map[string]string{keyNATSPassword: view.keys.Secret[keyNATSPassword]}
+}
+
 // inURL are passwords that a URL keeps as they are.
 var inURL = regexp.MustCompile(`^[A-Za-z0-9._~-]*$`)
 
