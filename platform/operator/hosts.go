@@ -3,36 +3,87 @@ package operator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/reconcile"
+	"github.com/dunlin-project/dunlin/platform/render"
 )
 
 // fieldHost is indexed in the cache, and can be selected by at the API server.
 const fieldHost = "spec.host"
 
 // blocked is why the subject is not applied, or nil.
-func (operator *Operator) blocked(ctx context.Context, subject *subject) (*reconcile.Block, error) {
-	if problems := subject.problems(); len(problems) > 0 {
+func (operator *Operator) blocked(ctx context.Context, claimant *subject) (*reconcile.Block, error) {
+	if problems := claimant.problems(); len(problems) > 0 {
 		return &reconcile.Block{Reason: reconcile.ReasonSpecInvalid, Message: problems[0].String()}, nil
 	}
-	if subject.host == "" {
+	if claimant.host == "" {
 		return nil, nil
 	}
-	others, err := operator.subjectsAt(ctx, subject.host)
+	others, err := operator.subjectsAt(ctx, claimant.host)
+	if err != nil {
+		return nil, err
+	}
+	others = slices.DeleteFunc(others, func(other *subject) bool {
+		return other.object.GetUID() == claimant.object.GetUID() || !isSamePath(other, claimant)
+	})
+	if len(others) == 0 {
+		return nil, nil
+	}
+	holds, err := operator.holdsHost(ctx, claimant)
 	if err != nil {
 		return nil, err
 	}
 	for _, other := range others {
-		if other.object.GetUID() != subject.object.GetUID() && isSamePath(other, subject) && isBefore(other, subject) {
+		otherHolds, err := operator.holdsHost(ctx, other)
+		if err != nil {
+			return nil, err
+		}
+		// Who has the host keeps it. Between two that have it, or do not, the age decides.
+		if otherHolds && !holds || otherHolds == holds && isBefore(other, claimant) {
 			message := fmt.Sprintf("the host and path are those of %s %s; change one of them", other.kind, other.scope())
 			return &reconcile.Block{Reason: reconcile.ReasonHostTaken, Message: message}, nil
 		}
 	}
 	return nil, nil
+}
+
+// holdsHost is whether an Ingress of the subject has its host and path. One that is being deleted gives them up.
+func (operator *Operator) holdsHost(ctx context.Context, subject *subject) (bool, error) {
+	if subject.object.GetDeletionTimestamp() != nil {
+		return false, nil
+	}
+	var list networkingv1.IngressList
+	selector := client.MatchingLabels{render.LabelApp: subject.object.GetName(), render.LabelManagedBy: render.ManagedBy}
+	if err := operator.Reader.List(ctx, &list, client.InNamespace(subject.object.GetNamespace()), selector); err != nil {
+		return false, err
+	}
+	for index := range list.Items {
+		if metav1.IsControlledBy(&list.Items[index], subject.object) && hasRule(&list.Items[index], subject) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func hasRule(ingress *networkingv1.Ingress, subject *subject) bool {
+	for _, rule := range ingress.Spec.Rules {
+		if rule.Host != subject.host || rule.HTTP == nil {
+			continue
+		}
+		for _, path := range rule.HTTP.Paths {
+			if strings.Trim(path.Path, "/") == strings.Trim(subject.path, "/") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (operator *Operator) subjectsAt(ctx context.Context, host string) ([]*subject, error) {

@@ -340,6 +340,8 @@ func (world *world) template(name string) any {
 func TestOneHostHasOneApp(t *testing.T) {
 	world := newWorld(t, "hosts")
 	first, second := world.app("first"), world.app("second")
+	world.create(world.app("elder"))
+	world.converge("App", "elder")
 	for _, app := range []*v1alpha1.App{first, second} {
 		app.Spec.Host = "shop.example.com"
 		world.create(app)
@@ -356,8 +358,30 @@ func TestOneHostHasOneApp(t *testing.T) {
 		t.Fatal(err)
 	}
 	world.converge("App", "second")
+	world.oldAppClaims("elder", second)
 	if status, message := world.status(second); status != well {
 		t.Errorf("%s\n%s", status, message)
+	}
+}
+
+// oldAppClaims the host of a newer one, which serves under it.
+func (world *world) oldAppClaims(name string, holder *v1alpha1.App) {
+	world.t.Helper()
+	elder := world.app(name)
+	if err := world.get(name, elder); err != nil {
+		world.t.Fatal(err)
+	}
+	elder.Spec.Host = holder.Spec.Host
+	world.update(elder)
+	for _, app := range []string{name, holder.Name, name} {
+		world.converge("App", app)
+	}
+	status, message := world.status(elder)
+	if !strings.Contains(status, "Degraded=True HostTaken") || !strings.Contains(message, "App hosts/"+holder.Name) {
+		world.t.Errorf("%s\n%s", status, message)
+	}
+	if ingresses := world.list("Ingress", name); len(ingresses) != 0 {
+		world.t.Errorf("%s has %d Ingresses", name, len(ingresses))
 	}
 }
 
