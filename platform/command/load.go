@@ -164,8 +164,23 @@ func (result *loaded) add(manifest manifest, identities []age.Identity) {
 	if isWhole && err == nil {
 		merged = result.withRepository(manifest, merged, identities)
 	}
+	result.checkTransport(manifest, path)
 	manifest.settings = merged
 	result.manifests = append(result.manifests, manifest)
+}
+
+// checkTransport finds files that a ConfigMap cannot take to the cluster. What cannot be read is found elsewhere.
+func (result *loaded) checkTransport(manifest manifest, path string) {
+	files := map[string]string{}
+	for _, name := range envFilesOf(manifest) {
+		content, err := os.ReadFile(filepath.Join(filepath.Dir(manifest.file), name))
+		if err == nil {
+			files[name] = string(content)
+		}
+	}
+	if _, err := render.Files("", "", files); err != nil {
+		result.find(manifest.file, path, err.Error())
+	}
 }
 
 func (manifest *manifest) backup() *v1alpha1.Backup {

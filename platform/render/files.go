@@ -35,7 +35,7 @@ func Files(namespace, name string, files map[string]string) (*corev1.ConfigMap, 
 		data[key] = content
 	}
 	if size > FilesBytesMax {
-		return nil, fmt.Errorf("the files have %d bytes, more than %d; mount large content as a volume", size, FilesBytesMax)
+		return nil, fmt.Errorf("the files have %d bytes as they are in the repository, more than the %d of a ConfigMap; encryption makes values a third longer; mount large content as a volume", size, FilesBytesMax)
 	}
 	hash := settings.Settings{Plain: data}.Hash(namespace + "/" + name)
 	return &corev1.ConfigMap{

@@ -1,0 +1,22 @@
+package command_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/dunlin-project/dunlin/platform/command"
+)
+
+// TestEncryptedFilesFitAConfigMap has values just below and above what fits when they are encrypted.
+func TestEncryptedFilesFitAConfigMap(t *testing.T) {
+	person := newPerson(t)
+	person.roost(command.ExitFine, "init", "@apps", "shop")
+	person.write("apps/shop.yaml", person.read("apps/shop.yaml")+"  envFiles: [shop.env]\n")
+	person.write("apps/shop.env", "TOKEN="+strings.Repeat("x", 765<<10)+"\n")
+	person.roost(command.ExitFine, "secrets", "encrypt", "@apps/shop.env")
+	person.roost(command.ExitFine, "validate", "@apps")
+	person.write("apps/shop.env", "TOKEN="+strings.Repeat("x", 770<<10)+"\n")
+	person.roost(command.ExitFine, "secrets", "encrypt", "@apps/shop.env")
+	out, _ := person.roost(command.ExitFound, "validate", "@apps")
+	contains(t, out, "as they are in the repository, more than the 1048576 of a ConfigMap; encryption makes values a third longer")
+}
