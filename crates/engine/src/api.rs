@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Disconnect, ErrorCode, Payload, Publication, UnsubscribeCode};
-use dunlin_rooms::{ListingChange, Refusal, RoomOverrides};
+use dunlin_rooms::{ListingChange, PlayerId, Refusal, RoomOverrides};
 
 use crate::{backend::PublishHow, event::ServerSubscription};
 
@@ -76,6 +76,8 @@ pub enum ApiRequest {
     },
     /// Change how a channel's room is listed, and who may join it. Answered as a message, with nothing.
     ChangeListing { channel: Box<str>, change: Arc<ListingChange> },
+    /// Remove players and spectators from a channel's room. Answered as a message, with their number in decimal digits.
+    KickFromRoom { channel: Box<str>, order: Arc<KickOrder> },
     /// Count what this shard has.
     Survey,
 }
@@ -87,6 +89,36 @@ pub struct SessionFilter {
     pub client: Option<Box<str>>,
     /// The session's secret id, which only its own client receives.
     pub session: Option<Box<str>>,
+}
+
+/// Whom the backend removes from a room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KickOrder {
+    pub target: KickTarget,
+    /// For the clients; empty for that of the code.
+    pub reason: Box<str>,
+}
+
+/// Players and spectators of a room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KickTarget {
+    /// All of this user, also those without a client. An anonymous user has none.
+    User(Box<str>),
+    /// The one of this client.
+    Client(Box<str>),
+    /// The one with this number in the room.
+    Player(PlayerId),
+}
+
+impl KickOrder {
+    /// Bytes of its texts.
+    pub fn text_bytes(&self) -> usize {
+        let target = match &self.target {
+            KickTarget::User(text) | KickTarget::Client(text) => text.len(),
+            KickTarget::Player(_) => 0,
+        };
+        target + self.reason.len()
+    }
 }
 
 /// The requested part of a history.

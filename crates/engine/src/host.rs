@@ -7,11 +7,13 @@
 
 mod calls;
 mod checkpoint;
+mod kicks;
 mod messages;
 mod not_restored;
 mod runner;
 mod seat_book;
 mod seating;
+mod tokens_refused;
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -29,7 +31,8 @@ use crate::{
 pub use calls::CallCounts;
 pub use checkpoint::{CHECKPOINT_VERSION, Checkpoint, RoomOrigin, TickRecord};
 pub use not_restored::NotRestored;
-pub use runner::{AwayTerms, CompletedTick, Entered, Runner, Step, TokensRefused, visitor_of};
+pub use runner::{AwayTerms, CompletedTick, Entered, Runner, Step, visitor_of};
+pub use tokens_refused::TokensRefused;
 
 /// A message on its way to a shard.
 pub type RoutedMessage = (ShardIndex, FromRoom);
@@ -94,6 +97,7 @@ struct Player {
     seat: SeatKey,
     encoding: Encoding,
     user: Arc<str>,
+    client: Arc<str>,
 }
 
 /// For whom the last event was: those that happen at one place in one tick share their audience.
@@ -200,6 +204,7 @@ impl RoomHost {
             ToRoom::Input { seat, number, data, .. } => Step::Input { seat, number, data },
             ToRoom::Message { id, data, .. } => Step::Message { id, data },
             ToRoom::ChangeListing { id, change, .. } => Step::ChangeListing { id, change },
+            ToRoom::Kick { id, order, .. } => Step::Kick { id, seats: self.seats_of(&order.target), order },
             ToRoom::Open { .. } | ToRoom::Close { .. } => unreachable!("the caller opens and closes rooms"),
         };
         self.arrived.push_back(step);
@@ -242,7 +247,8 @@ impl RoomHost {
         // Their last tick is not sent: the client is unsubscribed.
         for (seat, reason) in kicked {
             self.remove(seat);
-            outgoing.push(self.unseated(seat, UnsubscribeCode::KICKED, Some(reason.into())));
+            let reason = (!reason.is_empty()).then(|| reason.into());
+            outgoing.push(self.unseated(seat, UnsubscribeCode::KICKED, reason));
         }
         self.send_answers(answered, outgoing);
         if let Some((keyframe, encodings)) = keyframe {
@@ -332,9 +338,11 @@ impl RoomHost {
 
     /// A player sits here from now on. Returns the seat that it had before.
     fn add(&mut self, player: PlayerId, seat: SeatKey, request: &SubscriptionRequest) -> Option<SeatKey> {
-        let user = request.join.as_ref().map_or_else(|| Arc::from(""), |join| Arc::clone(&join.info.user));
+        let info = request.join.as_ref().map(|join| &join.info);
+        let text = |text: Option<&Arc<str>>| text.map_or_else(|| Arc::from(""), Arc::clone);
+        let (user, client) = (text(info.map(|info| &info.user)), text(info.map(|info| &info.client)));
         let encoding = request.subscriber.class.encoding();
-        let before = self.players.insert(player, Player { seat, encoding, user });
+        let before = self.players.insert(player, Player { seat, encoding, user, client });
         self.seats.insert(seat, player);
         self.shards[usize::from(seat.shard.0)].players[encoding.index()] += 1;
         // Its new seat comes first: a shard that has both does not forget the world.

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, ErrorCode, Payload, UnsubscribeCode};
 use dunlin_rooms::{CellIndex, Grid, ListingChange, Refusal, RoomOverrides, TickUpdate};
 
-use crate::{ShardIndex, message::SubscriptionRequest};
+use crate::{ShardIndex, api::KickOrder, message::SubscriptionRequest};
 
 /// A room thread's number on its node, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -271,6 +271,15 @@ pub enum ToRoom {
         /// The change.
         change: Arc<ListingChange>,
     },
+    /// From the owner: the backend removes players. Answered as a message.
+    Kick {
+        /// The room.
+        room: RoomKey,
+        /// The owner's number for it.
+        id: u64,
+        /// Whom.
+        order: Arc<KickOrder>,
+    },
     /// From the owner: nobody is or will be there. The last message about the room.
     Close {
         /// The room.
@@ -292,6 +301,7 @@ impl ToRoom {
             | Self::Input { room, .. }
             | Self::Message { room, .. }
             | Self::ChangeListing { room, .. }
+            | Self::Kick { room, .. }
             | Self::Close { room, .. } => *room,
         }
     }

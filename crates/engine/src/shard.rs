@@ -314,7 +314,8 @@ impl Shard {
             | ApiRequest::OpenRoom { .. }
             | ApiRequest::CloseRoom { .. }
             | ApiRequest::SendToRoom { .. }
-            | ApiRequest::ChangeListing { .. } => owner.serve_api(context, ticket, request, effects),
+            | ApiRequest::ChangeListing { .. }
+            | ApiRequest::KickFromRoom { .. } => owner.serve_api(context, ticket, request, effects),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 use bytes::Bytes;
 use dunlin_engine::{
     ShardIndex,
+    api::{KickOrder, KickTarget},
     host::{AwayTerms, CHECKPOINT_VERSION, Checkpoint, NotRestored, RoomOrigin, Runner, Step, TickRecord},
     room::{SeatClaim, SeatKey, SeatToken},
 };
@@ -148,6 +149,9 @@ fn ticks() -> [(Option<u64>, Vec<Step>); 5] {
                 join(9, "", Encoding::Json, claim(3, Some(2))),
                 input(9, 1, b"back"),
                 Step::Away { seat: seat(9), stay: Some(AwayTerms { grace_ticks: 1_000, per_user_max: 4 }) },
+                kick(KickTarget::User("eve".into())),
+                kick(KickTarget::Client("c-300".into())),
+                kick(KickTarget::Player(PlayerId(300))),
             ],
         ),
     ]
@@ -200,6 +204,11 @@ fn fixture(version: usize) -> BTreeMap<&'static str, Vec<u8>> {
 
 fn answer(outcome: Result<Bytes, CallError>) -> Step {
     Step::Answer { call: CallId(300), outcome: outcome.into() }
+}
+
+fn kick(target: KickTarget) -> Step {
+    let order = KickOrder { target, reason: "enough".into() };
+    Step::Kick { id: 302, order: order.into(), seats: vec![seat(300)] }
 }
 
 fn change_listing() -> Step {

@@ -5,7 +5,10 @@ use dunlin_protocol::Encoding;
 use dunlin_rooms::ObjectId;
 use serde_json::{Value, json};
 
-use crate::hall::{Hall, Seen, options};
+use crate::{
+    hall::{Hall, Seen, options},
+    node::api,
+};
 
 const ARENA: &str = "arena:a";
 const GRACE_TICKS: u32 = 5;
@@ -158,6 +161,43 @@ fn a_kicked_player_leaves_and_its_client_learns_why() {
     // The seat of a kicked player is void. Whether its user may join again is the game's decision.
     open(&mut hall, "d", 1);
     assert_eq!(join(&mut hall, "d", &token(&lost))["seat_resumed"], false);
+}
+
+#[test]
+fn the_backend_removes_a_player_who_is_here_or_away() {
+    let mut hall = hall(|_| {});
+    for (name, shard) in [("a", 0), ("b", 1), ("c", 1)] {
+        open(&mut hall, name, shard);
+        join(&mut hall, name, &json!({}));
+    }
+    open(&mut hall, "s", 0);
+    join(&mut hall, "s", &json!({"seat": "spectator"}));
+    open(&mut hall, "d", 0);
+    let lost = join(&mut hall, "d", &json!({}));
+    hall.forget("d");
+    hall.tick();
+    let mut kick = |player: u32, reason: &str| {
+        hall.node.ask_api(&json!({"kick_from_room": {"channel": ARENA, "player": player, "reason": reason}}));
+        hall.tick();
+        std::mem::take(&mut hall.node.answers).iter().map(api::answer).collect::<Vec<_>>()
+    };
+    assert_eq!(kick(5, ""), [json!({"data": "1"})], "who is away");
+    // 16 bytes, and one more.
+    assert_eq!(kick(2, "no sheep dogs 16"), [json!({"data": "1"})]);
+    assert_eq!(kick(1, "no sheep dogs, 17"), [json!({"error": 107})]);
+    let nobody = json!({"refused": 404, "message": "no such player or spectator is in the room"});
+    assert_eq!(kick(2, ""), std::slice::from_ref(&nobody), "it has left");
+    assert_eq!(kick(3, ""), [json!({"data": "1"})]);
+    assert_eq!(kick(4, ""), [json!({"data": "1"})], "a spectator");
+    assert_eq!((players(&hall), hall.only_room().0.player_count()), (1, 1));
+    for (name, reason) in [("b", "no sheep dogs 16"), ("c", "kicked"), ("s", "kicked")] {
+        let unsubscribed = json!({"push": {"channel": ARENA, "unsubscribe": {"code": 2012, "reason": reason}}});
+        let messages = hall.seen(name).messages.clone();
+        assert!(messages.iter().any(|message| *message == unsubscribed.to_string()), "{name}: {messages:?}");
+    }
+    hall.check("a", ARENA);
+    open(&mut hall, "e", 1);
+    assert_eq!(join(&mut hall, "e", &token(&lost))["seat_resumed"], false);
 }
 
 #[test]

@@ -90,6 +90,10 @@ enum Record<'a> {
     Listing {
         change: &'a [u8],
     },
+    Kick {
+        player: PlayerId,
+        reason: &'a str,
+    },
     Answer {
         call: CallId,
         outcome: CallOutcomeRef<'a>,
@@ -138,6 +142,11 @@ impl Recorder {
         let mut written = Vec::new();
         change.write(&mut written);
         Record::Listing { change: &written }.write(&mut self.out);
+    }
+
+    /// [`Room::kick`] is called.
+    pub fn kick(&mut self, player: PlayerId, reason: &str) {
+        Record::Kick { player, reason }.write(&mut self.out);
     }
 
     /// [`Room::answer`] is called, whatever comes of it.
@@ -273,6 +282,11 @@ impl<'a> Record<'a> {
                 out.push(16);
                 put_bytes(change, out);
             }
+            Self::Kick { player, reason } => {
+                out.push(17);
+                put_number(u64::from(player.0), out);
+                put_bytes(reason.as_bytes(), out);
+            }
             Self::Answer { call, outcome } => {
                 out.push(32);
                 put_number(u64::from(call.0), out);
@@ -303,6 +317,7 @@ impl<'a> Record<'a> {
             }
             7 => Self::Message { data: reader.bytes()? },
             16 => Self::Listing { change: reader.bytes()? },
+            17 => Self::Kick { player: PlayerId(reader.number_of()?), reason: reader.text()? },
             32 => Self::Answer { call: CallId(reader.number_of()?), outcome: CallOutcomeRef::read(reader)? },
             _ => return Err(Unreadable::Wrong),
         })
@@ -336,6 +351,7 @@ impl fmt::Display for Record<'_> {
         match self {
             Self::Leave { player } => write!(f, "player {} leaves", player.0),
             Self::Listing { change } => write!(f, "the backend changes the listing: {}", Hex(change)),
+            Self::Kick { player, reason } => write!(f, "the backend removes player {}: {reason:?}", player.0),
             Self::Message { data } => write!(f, "the backend sends the message {}", Hex(data)),
             Self::Answer { call, outcome: CallOutcomeRef::Data(data) } => {
                 write!(f, "the backend answers call {}: {}", call.0, Hex(data))

@@ -273,6 +273,12 @@ impl Room {
         self.world.change_listing(change)
     }
 
+    /// Removes a player or a spectator at the end of the tick, as [`World::kick`]. Returns whether it is here.
+    pub fn kick(&mut self, player: PlayerId, reason: &str) -> bool {
+        self.world.kick(player, reason);
+        self.world.book().get(player).is_some()
+    }
+
     /// Gives the game the backend's answer to its call. Returns whether it waited for that: an answer after the timeout has no
     /// effect.
     pub fn answer(&mut self, call: CallId, outcome: Result<&[u8], CallError>) -> bool {

@@ -142,3 +142,33 @@ fn the_listing_is_saved_and_recorded() {
     assert_eq!(restored.world().listing(), room.world().listing());
     assert_eq!(restored.state_hash(), room.state_hash());
 }
+
+#[test]
+fn a_kick_of_the_backend_is_recorded_and_replayed() {
+    let header = Header {
+        simulation: "lock".to_owned(),
+        params: "null".to_owned(),
+        seed: 1,
+        channel: "arena:1".to_owned(),
+        options: options(),
+    };
+    let (mut room, mut recorder) = (room(), Recorder::new(&header, Vec::new()));
+    for user in ["ann", "ben"] {
+        recorder.join(&Visitor::of_user(user), Encoding::Json, b"");
+        room.join(&Visitor::of_user(user), Encoding::Json, b"").expect("there is room");
+    }
+    room.tick_without_update();
+    recorder.tick(&room);
+    recorder.kick(PlayerId(1), "enough");
+    assert!(room.kick(PlayerId(1), "enough"));
+    let removals = room.tick_without_update();
+    recorder.tick(&room);
+    assert_eq!(removals.kicked, [(PlayerId(1), "enough".into())]);
+    assert!(!room.kick(PlayerId(1), "enough"), "it is gone");
+    let recording = std::mem::take(recorder.written());
+    let mut replay = replay(&recording, |_| Box::new(Lock)).expect("a recording");
+    replay.watch();
+    assert_eq!((replay.next_tick(), replay.next_tick()), (Some(Ok(1)), Some(Ok(2))));
+    assert_eq!(replay.steps(), [r#"the backend removes player 1: "enough""#]);
+    assert_eq!(replay.room().player_count(), 1);
+}

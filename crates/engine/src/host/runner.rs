@@ -1,6 +1,6 @@
 //! The part of a room that calls the game's code.
 
-use std::{fmt, ops::AddAssign, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Encoding};
@@ -12,10 +12,15 @@ use dunlin_rooms::{
 use super::{
     CallCounts, ShardBefore, TickBatch,
     calls::detached_calls,
+    kicks::answer_to_kick,
     seat_book::{LeavesAt, SeatBook},
     seating::Seating,
+    tokens_refused::TokensRefused,
 };
-use crate::room::{SeatClaim, SeatKey, TokenRefusal};
+use crate::{
+    api::KickOrder,
+    room::{SeatClaim, SeatKey},
+};
 
 /// Something that happens to a room before its next tick.
 #[derive(Clone, Debug)]
@@ -70,6 +75,15 @@ pub enum Step {
         /// The change.
         change: Arc<ListingChange>,
     },
+    /// The backend removes players at the end of the tick.
+    Kick {
+        /// The owner's number for it.
+        id: u64,
+        /// Whom.
+        order: Arc<KickOrder>,
+        /// The seats of the user or the client.
+        seats: Vec<SeatKey>,
+    },
     /// Somebody's client is gone, and its player stays until it comes back.
     Away {
         /// Who.
@@ -113,19 +127,11 @@ pub(super) struct Applied {
     entered: Vec<(usize, SeatKey, Result<Entered, Refusal>)>,
     left: Vec<(usize, SeatKey)>,
     answered: Vec<MessageAnswer>,
+    ordered_kicks: Vec<Vec<PlayerId>>,
     expired: usize,
     displaced: usize,
     tokens_refused: TokensRefused,
     calls: CallCounts,
-}
-
-/// Seat tokens of joins that had no effect, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TokensRefused {
-    /// [`TokenRefusal::Unknown`]
-    pub unknown: usize,
-    /// [`TokenRefusal::OtherUser`]
-    pub other_user: usize,
 }
 
 /// A join that was accepted.
@@ -150,6 +156,8 @@ pub struct CompletedTick {
     /// Leaves: place in the batch, and seat.
     pub(super) left: Vec<(usize, SeatKey)>,
     pub(super) answered: Vec<MessageAnswer>,
+    /// Whom each kick of the backend removes.
+    ordered_kicks: Vec<Vec<PlayerId>>,
     /// The world before the tick, if a shard may need its keyframe, and the encodings that are in use since.
     pub(super) keyframe: Option<(Arc<TickUpdate>, EncodingSet)>,
     /// Seats whose players the game has removed, with the reasons.
@@ -197,7 +205,7 @@ impl Runner {
     /// Applies the pending steps and runs one tick. `time_us` is the Unix time in the snapshots.
     pub fn run(&mut self, batch: TickBatch, time_us: u64) -> CompletedTick {
         let keyframe = self.keyframe_for(&batch);
-        let Applied { entered, left, answered, expired, displaced, tokens_refused, mut calls } =
+        let Applied { entered, left, answered, ordered_kicks, expired, displaced, tokens_refused, mut calls } =
             self.apply(batch.steps);
         let encodings = self.room.encodings();
         let keyframe = keyframe.map(|keyframe| (keyframe, encodings));
@@ -210,6 +218,7 @@ impl Runner {
             entered,
             left,
             answered,
+            ordered_kicks,
             keyframe,
             kicked,
             away,
@@ -285,6 +294,11 @@ impl Runner {
                 let changed = self.room.change_listing(&change);
                 let refused = |error: WorldError| Refusal { code: BAD_LISTING_CODE, message: error.to_string().into() };
                 applied.answered.push((id, changed.map(|()| Bytes::new()).map_err(refused)));
+            }
+            Step::Kick { id, order, seats } => {
+                let players = self.kick(&order, &seats);
+                applied.answered.push((id, answer_to_kick(&players)));
+                applied.ordered_kicks.push(players);
             }
             Step::Away { seat, stay } => {
                 if let Some(player) = self.seating.remove_seat(seat) {
@@ -408,6 +422,7 @@ impl CompletedTick {
                 .iter()
                 .map(|(id, answer)| (*id, answer.as_ref().map(copied).map_err(Clone::clone)))
                 .collect(),
+            ordered_kicks: self.ordered_kicks.clone(),
             keyframe: self.keyframe.clone(),
             kicked: self.kicked.clone(),
             away: self.away,
@@ -445,7 +460,12 @@ impl CompletedTick {
         self.tokens_refused
     }
 
-    /// Players and spectators that the game has removed.
+    /// Whom each kick of the backend removes, in the order of the steps.
+    pub fn ordered_kicks(&self) -> impl Iterator<Item = &[PlayerId]> {
+        self.ordered_kicks.iter().map(Vec::as_slice)
+    }
+
+    /// Players and spectators that the game or the backend has removed.
     pub fn kicked(&self) -> usize {
         self.outcome.removals.kicked.len()
     }
@@ -458,23 +478,6 @@ impl CompletedTick {
     /// The updates that go to shards.
     pub fn updates(&self) -> impl Iterator<Item = &Arc<TickUpdate>> {
         self.keyframe.iter().map(|(keyframe, _)| keyframe).chain([&self.outcome.update])
-    }
-}
-
-impl AddAssign for TokensRefused {
-    fn add_assign(&mut self, more: Self) {
-        self.unknown += more.unknown;
-        self.other_user += more.other_user;
-    }
-}
-
-impl TokensRefused {
-    fn count(&mut self, refusal: Option<TokenRefusal>) {
-        match refusal {
-            Some(TokenRefusal::Unknown) => self.unknown += 1,
-            Some(TokenRefusal::OtherUser) => self.other_user += 1,
-            None => {}
-        }
     }
 }
 

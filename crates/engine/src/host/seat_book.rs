@@ -158,7 +158,8 @@ impl SeatBook {
         (!is_of_user).then_some(TokenRefusal::OtherUser)
     }
 
-    fn of_user(&self, user: &str) -> impl Iterator<Item = PlayerId> {
+    /// The players of a user. An anonymous one has none.
+    pub(super) fn of_user(&self, user: &str) -> impl Iterator<Item = PlayerId> {
         let user: Arc<str> = user.into();
         let first = (Arc::clone(&user), PlayerId(0));
         let of_user = self.by_user.range(first..).take_while(move |(booked, _)| *booked == user);

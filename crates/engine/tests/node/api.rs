@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use dunlin_engine::{
     Now,
-    api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery, SessionFilter},
+    api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery, KickOrder, KickTarget, SessionFilter},
     backend::PublishHow,
 };
 use dunlin_protocol::{ClientInfo, Disconnect, Payload, Publication, UnsubscribeCode};
-use dunlin_rooms::{ListingChange, RoomOverrides};
+use dunlin_rooms::{ListingChange, PlayerId, RoomOverrides};
 use serde_json::{Map, Value, json};
 
 use super::backend;
@@ -23,7 +23,8 @@ pub fn channel(request: &ApiRequest) -> Option<&str> {
         | ApiRequest::OpenRoom { channel, .. }
         | ApiRequest::CloseRoom { channel }
         | ApiRequest::SendToRoom { channel, .. }
-        | ApiRequest::ChangeListing { channel, .. } => Some(channel),
+        | ApiRequest::ChangeListing { channel, .. }
+        | ApiRequest::KickFromRoom { channel, .. } => Some(channel),
         ApiRequest::Channels
         | ApiRequest::Disconnect { .. }
         | ApiRequest::Subscribe { .. }
@@ -81,6 +82,15 @@ pub fn request(request: &Value, now: Now) -> ApiRequest {
                 metadata: fields["metadata"].as_str().map(Into::into),
             };
             ApiRequest::ChangeListing { channel, change: change.into() }
+        }
+        "kick_from_room" => {
+            let target = match (fields["user"].as_str(), fields["player"].as_u64()) {
+                (Some(user), _) => KickTarget::User(user.into()),
+                (None, Some(player)) => KickTarget::Player(PlayerId(player as u32)),
+                (None, None) => KickTarget::Client(text("client").into()),
+            };
+            let order = KickOrder { target, reason: text("reason").into() };
+            ApiRequest::KickFromRoom { channel, order: order.into() }
         }
         "send_to_room" => ApiRequest::SendToRoom { channel, data: Bytes::copy_from_slice(text("data").as_bytes()) },
         "channels" => ApiRequest::Channels,

@@ -166,6 +166,10 @@ impl<'a> Replay<'a> {
                 let _ = self.room.change_listing(&change);
                 None
             }
+            Record::Kick { player, reason } => {
+                self.room.kick(player, reason);
+                None
+            }
             Record::Message { data } => {
                 // The answer is of no use, and a refusal is one again.
                 let _ = self.room.message(data);

@@ -123,6 +123,8 @@ impl RoomRecorder {
                 Step::Leave { seat } | Step::Input { seat, .. } | Step::Away { seat, .. } if joining.contains(seat) => {
                     break;
                 }
+                // Whom it removes is not known before.
+                Step::Kick { .. } => break,
                 _ => {}
             }
             self.record(step, None);
@@ -132,7 +134,7 @@ impl RoomRecorder {
 
     /// Records the result of a tick. Calls the game for its state.
     pub(super) fn end_tick(&mut self, steps: &[Step], done: &CompletedTick, room: &Room) {
-        let mut joins = done.joins();
+        let (mut joins, mut kicks) = (done.joins(), done.ordered_kicks());
         for (index, step) in steps.iter().enumerate() {
             let mut back = None;
             if let Step::Join { seat, claim, .. } = step
@@ -144,6 +146,10 @@ impl RoomRecorder {
                 let stays = claim.given.is_some();
                 self.players.insert(*seat, RecordedSeat { player: entered.player, stays });
                 back = entered.is_back.then_some(entered.player);
+            }
+            if let Step::Kick { order, .. } = step {
+                let players = kicks.next().unwrap_or_default();
+                players.iter().for_each(|player| self.recording.kick(*player, &order.reason));
             }
             if index >= self.steps_recorded {
                 self.record(step, back);
@@ -182,6 +188,8 @@ impl RoomRecorder {
                 Some(RecordedSeat { player, stays: false }) => self.recording.leave(player),
                 None => {}
             },
+            // Recorded at the end of the tick, by the players.
+            Step::Kick { .. } => {}
             // A room that continues after a restart is not recorded.
             Step::AllAway { .. } => {}
         }

@@ -41,18 +41,18 @@ fn settings(rules: &Value) -> Value {
 }
 
 /// A session, and the messages that it has received.
-struct Player {
+pub(super) struct Player {
     session: Client,
     received: VecDeque<Value>,
     last_id: u32,
 }
 
 impl Player {
-    fn anonymous(server: &Server) -> Self {
+    pub(super) fn anonymous(server: &Server) -> Self {
         Self { session: server.open_session(), received: VecDeque::new(), last_id: 1 }
     }
 
-    fn with_token(server: &Server, token: &str) -> Self {
+    pub(super) fn with_token(server: &Server, token: &str) -> Self {
         let mut session = server.connect();
         session.send(handshake(""));
         assert_eq!(session.answer().status, 101);
@@ -62,7 +62,7 @@ impl Player {
     }
 
     /// The first message that suits, of those that were not taken yet.
-    fn take(&mut self, suits: impl Fn(&Value) -> bool) -> Value {
+    pub(super) fn take(&mut self, suits: impl Fn(&Value) -> bool) -> Value {
         loop {
             if let Some(place) = self.received.iter().position(&suits) {
                 return self.received.remove(place).expect("it is there");
@@ -74,7 +74,7 @@ impl Player {
         }
     }
 
-    fn ask(&mut self, command: &str, body: &Value) -> Value {
+    pub(super) fn ask(&mut self, command: &str, body: &Value) -> Value {
         self.last_id += 1;
         let id = self.last_id;
         self.session.send_text(&json!({ "id": id, command: body }).to_string());
@@ -127,7 +127,7 @@ fn until(server: &Server, ticket: &Value, status: &str) -> Value {
 }
 
 /// A connection token of the user, signed with the key of the settings.
-fn token(user: &str) -> String {
+pub(super) fn token(user: &str) -> String {
     let folder = Folder::new(&format!("match-token-{user}-{}", each_reactor::current_name()));
     let path = folder.0.join("token.json");
     fs::write(&path, json!({ "client": settings(&json!({}))["client"] }).to_string()).expect("a temporary file");

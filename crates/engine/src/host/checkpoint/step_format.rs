@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Encoding, Payload};
-use dunlin_rooms::{CallId, ListingChange, RoomOptions};
+use dunlin_rooms::{CallId, ListingChange, PlayerId, RoomOptions};
 
 use super::{
     super::{AwayTerms, NotRestored, Step, runner::visitor_of},
@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     ShardIndex,
+    api::{KickOrder, KickTarget},
     room::{SeatClaim, SeatKey, SeatToken},
 };
 
@@ -58,6 +59,11 @@ pub(super) fn put_step(step: &Step, out: &mut Vec<u8>) {
             change.write(&mut written);
             put_bytes(&written, out);
         }
+        Step::Kick { id, order, seats } => {
+            out.push(17);
+            put_number(*id, out);
+            put_kick(order, seats, out);
+        }
         Step::Answer { call, outcome } => {
             out.push(32);
             put_number(call.0.into(), out);
@@ -69,6 +75,28 @@ pub(super) fn put_step(step: &Step, out: &mut Vec<u8>) {
             put_bytes(data, out);
         }
     }
+}
+
+fn put_kick(order: &KickOrder, seats: &[SeatKey], out: &mut Vec<u8>) {
+    put_number(seats.len() as u64, out);
+    for seat in seats {
+        put_seat(*seat, out);
+    }
+    match &order.target {
+        KickTarget::User(user) => {
+            out.push(0);
+            put_bytes(user.as_bytes(), out);
+        }
+        KickTarget::Client(client) => {
+            out.push(1);
+            put_bytes(client.as_bytes(), out);
+        }
+        KickTarget::Player(player) => {
+            out.push(2);
+            put_number(player.0.into(), out);
+        }
+    }
+    put_bytes(order.reason.as_bytes(), out);
 }
 
 pub(super) fn put_number(mut number: u64, out: &mut Vec<u8>) {
@@ -222,6 +250,16 @@ impl<'a> RecordReader<'a> {
         })
     }
 
+    fn kick_order(&mut self) -> Result<KickOrder, NotRestored> {
+        let target = match self.byte()? {
+            0 => KickTarget::User(self.text()?.into()),
+            1 => KickTarget::Client(self.text()?.into()),
+            2 => KickTarget::Player(PlayerId(self.number_of()?)),
+            _ => return Err(NotRestored::Malformed),
+        };
+        Ok(KickOrder { target, reason: self.text()?.into() })
+    }
+
     pub(super) fn step(&mut self) -> Result<Step, NotRestored> {
         Ok(match self.byte()? {
             // Of version 1.
@@ -259,6 +297,11 @@ impl<'a> RecordReader<'a> {
             16 => {
                 let (id, written) = (self.number()?, self.bytes()?);
                 Step::ChangeListing { id, change: ListingChange::read(written).ok_or(NotRestored::Malformed)?.into() }
+            }
+            17 => {
+                let id = self.number()?;
+                let seats = (0..self.count()?).map(|_| self.seat()).collect::<Result<_, _>>()?;
+                Step::Kick { id, seats, order: self.kick_order()?.into() }
             }
             32 => Step::Answer { call: CallId(self.number_of()?), outcome: call_outcome::read(self)?.into() },
             8 => Step::Message { id: self.number()?, data: Bytes::copy_from_slice(self.bytes()?) },

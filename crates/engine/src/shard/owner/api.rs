@@ -48,6 +48,9 @@ impl Owner {
                 let message = BackendMessage::Listing(change);
                 return self.send_message_to_room(context, ticket, &channel, message, effects);
             }
+            ApiRequest::KickFromRoom { channel, order } => {
+                return self.send_message_to_room(context, ticket, &channel, BackendMessage::Kick(order), effects);
+            }
             ApiRequest::OpenRoom { channel, overrides } => {
                 return self.open_room_by_api(context, ticket, &channel.into(), &overrides, effects);
             }

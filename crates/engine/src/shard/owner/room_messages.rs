@@ -8,7 +8,7 @@ use dunlin_rooms::{ListingChange, Refusal};
 
 use crate::{
     Effects,
-    api::ApiAnswer,
+    api::{ApiAnswer, KickOrder},
     counters::MessageOutcome,
     event::Ticket,
     names::NamespaceIndex,
@@ -26,6 +26,7 @@ const TOO_MANY: &str = "room.messages_limit messages wait for the room";
 const CLOSED: &str = "the room was closed before it answered";
 const FAILED: &str = "the room failed before it answered";
 const METADATA_TOO_LONG: &str = "metadata is longer than room.metadata_size_limit";
+const KICK_TOO_LONG: &str = "user, client and reason are longer than room.message_size_limit";
 const ANSWER_TOO_LONG: &str = "the answer of the game is longer than room.message_size_limit";
 
 /// What the backend sends to a room.
@@ -34,6 +35,8 @@ pub(super) enum BackendMessage {
     Data(Bytes),
     /// A change of the listing.
     Listing(Arc<ListingChange>),
+    /// Who is removed.
+    Kick(Arc<KickOrder>),
 }
 
 impl BackendMessage {
@@ -41,6 +44,7 @@ impl BackendMessage {
     fn why_too_long(&self, limits: &RoomLimits) -> Option<&'static str> {
         match self {
             Self::Data(data) => (data.len() > limits.message_bytes_max).then_some(TOO_LONG),
+            Self::Kick(order) => (order.text_bytes() > limits.message_bytes_max).then_some(KICK_TOO_LONG),
             Self::Listing(change) => {
                 let length = change.metadata.as_ref().map_or(0, |metadata| metadata.len());
                 (length > limits.metadata_bytes_max).then_some(METADATA_TOO_LONG)
@@ -140,6 +144,7 @@ impl Owner {
         let message = match message {
             BackendMessage::Data(data) => ToRoom::Message { room, id, data },
             BackendMessage::Listing(change) => ToRoom::ChangeListing { room, id, change },
+            BackendMessage::Kick(order) => ToRoom::Kick { room, id, order },
         };
         send_to_room(thread, message, effects);
         Ok(())

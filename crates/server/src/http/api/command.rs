@@ -149,6 +149,7 @@ impl ApiCommand {
             Method::RoomSend => parse_as(body, rooms::send)?,
             Method::RoomUpdate => parse_as(body, rooms::update)?,
             Method::RoomLock => parse_as(body, rooms::lock)?,
+            Method::RoomKick => parse_as(body, rooms::kick)?,
             Method::Match => parse_as(body, tickets::submit)?,
             Method::MatchCancel => parse_as(body, |body| tickets::cancel(&body))?,
             Method::MatchStatus => parse_as(body, |body| tickets::status(&body))?,
@@ -217,6 +218,7 @@ fn batch_command(
         room_send => RoomSend, rooms::send;
         room_update => RoomUpdate, rooms::update;
         room_lock => RoomLock, rooms::lock;
+        room_kick => RoomKick, rooms::kick;
         r#match => Match, tickets::submit;
         match_cancel => MatchCancel, |body| tickets::cancel(&body);
         match_status => MatchStatus, |body| tickets::status(&body);

@@ -53,6 +53,11 @@ impl ApiError {
         Self { message: format!("{}: {what}", Self::BAD_REQUEST.message).into(), ..Self::BAD_REQUEST }
     }
 
+    /// Something that does not exist, with the reason.
+    pub fn not_found(why: impl std::fmt::Display) -> Self {
+        Self { message: format!("{}: {why}", Self::NOT_FOUND.message).into(), ..Self::NOT_FOUND }
+    }
+
     /// A failure of the server with the reason.
     pub fn internal(why: impl std::fmt::Display) -> Self {
         Self { message: format!("{}: {why}", Self::INTERNAL.message).into(), ..Self::INTERNAL }

@@ -56,6 +56,8 @@ methods! {
     RoomUpdate = "room_update", None;
     /// Locks or unlocks a channel's room.
     RoomLock = "room_lock", None;
+    /// Removes players from a channel's room.
+    RoomKick = "room_kick", None;
     /// Lists the rooms of the node.
     Rooms = "rooms", None;
     /// Returns where the players of a room went.

@@ -93,7 +93,7 @@ pub struct ChannelJson {
     pub num_clients: u32,
 }
 
-/// The result of `room_close`.
+/// The result of `room_close` and `room_kick`.
 #[derive(Serialize)]
 pub struct RoomClosedJson {
     pub num_players: u32,

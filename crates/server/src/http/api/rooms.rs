@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use dunlin_engine::api::{ApiAnswer, ApiRequest};
+use dunlin_engine::api::{ApiAnswer, ApiRequest, KickOrder, KickTarget};
 use dunlin_protocol::{ErrorCode, Payload};
-use dunlin_rooms::{ListingChange, RoomOverrides};
+use dunlin_rooms::{ListingChange, PlayerId, RoomOverrides};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -37,6 +37,13 @@ pub enum RoomCommand {
         channel: Box<str>,
         /// For the game.
         data: Payload,
+    },
+    /// See [`super::Method::RoomKick`].
+    Kick {
+        /// Channel name, not checked yet.
+        channel: Box<str>,
+        /// Whom.
+        order: Arc<KickOrder>,
     },
 }
 
@@ -88,11 +95,26 @@ pub(super) fn send(body: wire::RoomSendParams) -> Parsed {
     Ok(ApiCommand::Room(RoomCommand::Send { channel, data }))
 }
 
+pub(super) fn kick(body: wire::RoomKickParams) -> Parsed {
+    let channel = named(body.channel)?;
+    let target = match (body.user.is_empty(), body.client.is_empty(), body.player) {
+        (false, true, None) => KickTarget::User(body.user.into()),
+        (true, false, None) => KickTarget::Client(body.client.into()),
+        (true, true, Some(player)) => KickTarget::Player(PlayerId(player)),
+        _ => return Err(ApiError::bad_request("name one of user, client and player")),
+    };
+    let order = KickOrder { target, reason: body.reason.into() };
+    Ok(ApiCommand::Room(RoomCommand::Kick { channel, order: order.into() }))
+}
+
 impl RoomCommand {
     /// The channel of the room.
     pub fn channel(&self) -> &str {
         match self {
-            Self::Open { channel, .. } | Self::Update { channel, .. } | Self::Send { channel, .. } => channel,
+            Self::Open { channel, .. }
+            | Self::Update { channel, .. }
+            | Self::Send { channel, .. }
+            | Self::Kick { channel, .. } => channel,
         }
     }
 }
@@ -110,6 +132,16 @@ impl Executor {
                 match self.ask_room(&channel, ApiRequest::ChangeListing { channel: channel.clone(), change }).await? {
                     ApiAnswer::MessageAnswered(Ok(_)) => result::to_outcome(&result::EmptyJson {}),
                     ApiAnswer::MessageAnswered(Err(refusal)) => Err(ApiError::bad_request(refusal.message)),
+                    _ => Err(ApiError::INTERNAL),
+                }
+            }
+            RoomCommand::Kick { channel, order } => {
+                match self.ask_room(&channel, ApiRequest::KickFromRoom { channel: channel.clone(), order }).await? {
+                    ApiAnswer::MessageAnswered(Ok(count)) => {
+                        let num_players = serde_json::from_slice(&count).map_err(|_| ApiError::INTERNAL)?;
+                        result::to_outcome(&result::RoomClosedJson { num_players })
+                    }
+                    ApiAnswer::MessageAnswered(Err(refusal)) => Err(ApiError::not_found(refusal.message)),
                     _ => Err(ApiError::INTERNAL),
                 }
             }

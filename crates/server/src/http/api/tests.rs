@@ -84,6 +84,7 @@ fn requests_have_the_fields_that_are_read() {
         ("RoomSendRequest", fields::<wire::RoomSendParams>()),
         ("RoomUpdateRequest", fields::<wire::RoomUpdateParams>()),
         ("RoomLockRequest", fields::<wire::RoomLockParams>()),
+        ("RoomKickRequest", fields::<wire::RoomKickParams>()),
         ("RoomPathsRequest", fields::<wire::RoomPathsParams>()),
         ("MatchRequest", fields::<wire::MatchParams>()),
         ("MatchCancelRequest", fields::<wire::MatchTicketParams>()),

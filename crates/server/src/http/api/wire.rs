@@ -229,6 +229,20 @@ pub struct RoomSendParams {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
+pub struct RoomKickParams {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub channel: String,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub user: String,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub client: String,
+    pub player: Option<u32>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub reason: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub struct MatchParams {
     #[serde(deserialize_with = "empty_if_null")]
     pub namespace: String,
@@ -380,6 +394,7 @@ pub struct BatchCommand {
     pub room_send: Option<Object<RoomSendParams>>,
     pub room_update: Option<Object<RoomUpdateParams>>,
     pub room_lock: Option<Object<RoomLockParams>>,
+    pub room_kick: Option<Object<RoomKickParams>>,
     pub r#match: Option<Object<MatchParams>>,
     pub match_cancel: Option<Object<MatchTicketParams>>,
     pub match_status: Option<Object<MatchTicketParams>>,

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use dunlin_engine::{
     ShardIndex,
+    api::{KickOrder, KickTarget},
     host::{Checkpoint, HostOptions, NotRestored, RoomHost, RoomOrigin, Runner, TickRecord},
     room::{Departure, FromRoom, RoomKey, SeatClaim, SeatKey, SeatToken, ToRoom},
 };
@@ -86,8 +87,22 @@ impl Played {
         self.host.take(ToRoom::Input { room: ROOM, seat, number, data });
     }
 
+    /// The backend removes somebody, or a user that may be away.
+    fn kick(&mut self) {
+        let target = match self.below(3) {
+            0 => KickTarget::User("ada".into()),
+            1 => KickTarget::Client("c".into()),
+            _ => KickTarget::Player(PlayerId(self.below(20) as u32)),
+        };
+        let order = KickOrder { target, reason: "by chance".into() };
+        self.host.take(ToRoom::Kick { room: ROOM, id: 1, order: order.into() });
+    }
+
     /// Takes in by chance what players do.
     fn happen(&mut self) {
+        if self.below(30) == 0 {
+            self.kick();
+        }
         if self.below(5) == 0 {
             let user = ["", "ada", "bob"][self.below(3) as usize];
             self.join(user, None);
@@ -121,6 +136,8 @@ impl Played {
         for (_, message) in outgoing {
             if let FromRoom::Joined { request, outcome: Err(_), .. } = message {
                 self.here.remove(&request.join.expect("a join").seat);
+            } else if let FromRoom::Unseated { seat, .. } = message {
+                self.here.remove(&seat);
             }
         }
     }
