@@ -193,7 +193,8 @@ fn the_backend_removes_a_player_who_is_here_or_away() {
     for (name, reason) in [("b", "no sheep dogs 16"), ("c", "kicked"), ("s", "kicked")] {
         let unsubscribed = json!({"push": {"channel": ARENA, "unsubscribe": {"code": 2012, "reason": reason}}});
         let messages = hall.seen(name).messages.clone();
-        assert!(messages.iter().any(|message| *message == unsubscribed.to_string()), "{name}: {messages:?}");
+        let unsubscribed = unsubscribed.to_string();
+        assert!(messages.contains(&unsubscribed), "{name}: {messages:?}");
     }
     hall.check("a", ARENA);
     open(&mut hall, "e", 1);

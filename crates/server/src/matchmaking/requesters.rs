@@ -32,16 +32,12 @@ impl Requesters {
         let Some(pace) = self.pace else { return true };
         let before_ns = self.full_at_ns.get(user).copied();
         let has_room = before_ns.is_some() || self.full_at_ns.len() < USERS_MAX;
-        match pace.take(before_ns.unwrap_or(0), now_us).filter(|_| has_room) {
-            Some(full_at_ns) => {
-                self.full_at_ns.insert(Arc::clone(user), full_at_ns);
-                true
-            }
-            None => {
-                self.refused += 1;
-                false
-            }
-        }
+        let Some(full_at_ns) = pace.take(before_ns.unwrap_or(0), now_us).filter(|_| has_room) else {
+            self.refused += 1;
+            return false;
+        };
+        self.full_at_ns.insert(Arc::clone(user), full_at_ns);
+        true
     }
 
     /// Drops the buckets that are full again.

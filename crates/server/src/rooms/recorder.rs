@@ -149,7 +149,9 @@ impl RoomRecorder {
             }
             if let Step::Kick { order, .. } = step {
                 let players = kicks.next().unwrap_or_default();
-                players.iter().for_each(|player| self.recording.kick(*player, &order.reason));
+                for player in players {
+                    self.recording.kick(*player, &order.reason);
+                }
             }
             if index >= self.steps_recorded {
                 self.record(step, back);
@@ -188,10 +190,8 @@ impl RoomRecorder {
                 Some(RecordedSeat { player, stays: false }) => self.recording.leave(player),
                 None => {}
             },
-            // Recorded at the end of the tick, by the players.
-            Step::Kick { .. } => {}
-            // A room that continues after a restart is not recorded.
-            Step::AllAway { .. } => {}
+            // A kick is recorded at the end of the tick, with its players. A room that continues after a restart is not recorded.
+            Step::Kick { .. } | Step::AllAway { .. } => {}
         }
     }
 
