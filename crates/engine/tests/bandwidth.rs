@@ -4,21 +4,32 @@ use std::num::NonZeroU32;
 
 use dunlin_engine::counters::NamespaceRoomCounters;
 use dunlin_protocol::Encoding;
+use dunlin_rooms::GridShape;
 
-use crate::hall::{Hall, options};
+use crate::hall::{Hall, Meadow, options};
 
 const ARENA: &str = "arena:a";
 const TICK_US: u64 = 16_667;
 const SECONDS: u64 = 10;
 
-/// Ten seconds of two players; checks after each tick that no player was sent more than the limit allows.
-fn play(limit: Option<u32>) -> NamespaceRoomCounters {
+/// A node whose rooms are like `meadow`.
+fn hall(limit: Option<u32>, meadow: Meadow) -> Hall {
     let mut options = options();
     let room = options.namespaces.last_mut().and_then(|arena| arena.room.as_mut()).expect("rooms");
     room.frame_bytes_per_second = limit.and_then(NonZeroU32::new);
     let mut hall = Hall::new(1, options);
+    hall.meadow = meadow;
+    hall
+}
+
+fn rooms(hall: &Hall) -> NamespaceRoomCounters {
+    hall.node.shards[0].counters().namespaces[1].rooms
+}
+
+/// Ten seconds of two players; checks after each tick that no player was sent more than the limit allows.
+fn play(limit: Option<u32>, meadow: Meadow) -> NamespaceRoomCounters {
+    let mut hall = hall(limit, meadow);
     hall.gather(&[("a", Encoding::Json, 0), ("b", Encoding::Protobuf, 0)], ARENA);
-    let rooms = |hall: &Hall| hall.node.shards[0].counters().namespaces[1].rooms;
     let (mut before, mut largest) = (rooms(&hall).frame_bytes, 0);
     for tick in 1..=SECONDS * 60 {
         hall.node.step_to(hall.node.now.mono_us + TICK_US);
@@ -42,15 +53,52 @@ fn play(limit: Option<u32>) -> NamespaceRoomCounters {
 
 #[test]
 fn over_the_limit_ticks_are_skipped_and_the_bytes_stay_below_it() {
-    let free = play(None);
+    let free = play(None, Meadow::default());
     assert_eq!((free.limited_ticks, free.far_postponed, free.skipped_ticks), (0, 0, 0));
     let per_player_and_second = (free.frame_bytes / 2 / SECONDS) as u32;
 
-    let ample = play(Some(per_player_and_second * 8));
+    let ample = play(Some(per_player_and_second * 8), Meadow::default());
     assert_eq!((ample.limited_ticks, ample.frames, ample.frame_bytes), (0, free.frames, free.frame_bytes));
 
-    let scarce = play(Some(per_player_and_second / 8));
+    let scarce = play(Some(per_player_and_second / 8), Meadow::default());
     assert!(scarce.limited_ticks > 0, "{scarce:?}");
     assert!(scarce.frames > 2 * SECONDS && scarce.frames < free.frames / 2, "{scarce:?}");
     assert_eq!(scarce.frames + scarce.limited_ticks, free.frames);
+}
+
+/// A player who has nothing left jumps away. It is sent what it sees there, which takes longer to pay for than the history
+/// reaches; then the room is quiet.
+#[test]
+fn after_a_jump_with_nothing_left_frames_come_with_each_tick_again() {
+    let shape = GridShape { near_cells: 4, ..Meadow::default().shape };
+    let meadow = Meadow { shape, sheep: 800, is_quiet: true };
+    let join = [("a", Encoding::Json, 0)];
+    let mut free = hall(None, meadow);
+    free.gather(&join, ARENA);
+    free.tick();
+    let limit = 2 * rooms(&free).frame_bytes as u32;
+
+    let mut hall = hall(Some(limit), meadow);
+    hall.gather(&join, ARENA);
+    let mut number = 0;
+    while rooms(&hall).limited_ticks == 0 {
+        number += 1;
+        assert!(number < 10, "nothing is left after a few jumps");
+        hall.send("a", "", number, if number % 2 == 1 { &[240, 240] } else { &[0, 0] });
+        ticks(&mut hall, 1);
+    }
+    ticks(&mut hall, 150);
+    let (before, seconds) = (rooms(&hall), 2);
+    ticks(&mut hall, seconds * 60);
+    let after = rooms(&hall);
+    assert_eq!(after.frames - before.frames, seconds * 60, "a frame with each tick");
+    assert!(after.frame_bytes - before.frame_bytes <= seconds * u64::from(limit));
+    hall.check("a", ARENA);
+}
+
+fn ticks(hall: &mut Hall, count: u64) {
+    for _ in 0..count {
+        hall.node.step_to(hall.node.now.mono_us + TICK_US);
+        hall.tick();
+    }
 }

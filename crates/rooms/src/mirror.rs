@@ -157,6 +157,11 @@ impl Mirror {
         shared
     }
 
+    /// Whether a body for this base is less than everything that is seen.
+    pub fn reaches(&self, base: Base) -> bool {
+        self.usable(base).is_some()
+    }
+
     /// What it has counted.
     pub fn counters(&self) -> MirrorCounters {
         self.counters

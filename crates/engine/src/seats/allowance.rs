@@ -2,6 +2,10 @@
 //!
 //! A seat may be sent what it has not used in the last second. When less than half of that is left, far cells are
 //! postponed; when nothing is left, ticks are skipped until there is. A frame is sent whole, so that one may be owed.
+//!
+//! A seat that has waited for longer than the history reaches is sent everything it sees. If that was sent as soon as
+//! anything is left, paying for it could outlast the history again, and all its frames would be full ones. So it waits for
+//! the whole second's bytes: behind a full frame that fits into them, there are some left for changes.
 
 use std::num::NonZeroU32;
 
@@ -40,6 +44,11 @@ impl Allowance {
         self.credit_millionths > 0
     }
 
+    /// Whether all that can be saved up is.
+    fn is_whole(self, limit: NonZeroU32) -> bool {
+        self.credit_millionths >= i64::from(limit.get()) * ONE
+    }
+
     /// A frame was begun to be sent.
     pub(super) fn take(&mut self, frame_bytes: usize) {
         let bytes = i64::try_from(frame_bytes).unwrap_or(DEBT_BYTES_MAX).min(DEBT_BYTES_MAX);
@@ -72,7 +81,9 @@ impl Seats {
             if seated.is_due {
                 continue;
             }
-            if allowance.is_left() {
+            let has_base = room.mirror.as_ref().is_some_and(|mirror| mirror.reaches(seat.base));
+            let may_send = if has_base { allowance.is_left() } else { allowance.is_whole(limit) };
+            if may_send {
                 seated.is_due = true;
                 mark(seated.session);
             } else {
@@ -111,7 +122,10 @@ mod tests {
     fn no_more_than_a_second_is_saved_up() {
         let mut allowance = Allowance::new(0, LIMIT);
         allowance.refill(u64::MAX, LIMIT);
-        allowance.take(10_000);
+        assert!(allowance.is_whole(LIMIT));
+        allowance.take(1);
+        assert!(!allowance.is_whole(LIMIT) && allowance.is_left());
+        allowance.take(9_999);
         assert!(!allowance.is_left());
         allowance.take(usize::MAX);
         allowance.take(usize::MAX);

@@ -22,16 +22,29 @@ use serde_json::{Value, json};
 
 use crate::node::{self, Node};
 
-/// Objects wander about; players go where they say, and may shout.
-pub struct Meadow;
+/// Objects wander about, unless it is quiet; players go where they say, and may shout.
+#[derive(Clone, Copy)]
+pub struct Meadow {
+    pub shape: GridShape,
+    pub sheep: u32,
+    pub is_quiet: bool,
+}
+
+impl Default for Meadow {
+    fn default() -> Self {
+        let shape =
+            GridShape { columns: 10, rows: 10, cell_units: 100, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
+        Self { shape, sheep: 80, is_quiet: false }
+    }
+}
 
 impl Simulation for Meadow {
     fn grid(&self) -> GridShape {
-        GridShape { columns: 10, rows: 10, cell_units: 100, near_cells: 1, far_cells: 0, far_interval_ticks: 1 }
+        self.shape
     }
 
     fn start(&mut self, world: &mut World) {
-        for number in 0..80_u32 {
+        for number in 0..self.sheep {
             let position = Position { x: number * 370 % 1_000, y: number * 130 % 1_000 };
             let object = NewObject { position, kind: 1, visibility: Visibility::Everyone, state: b"sheep" };
             world.spawn(object).expect("room for sheep");
@@ -118,6 +131,9 @@ impl Simulation for Meadow {
     }
 
     fn tick(&mut self, world: &mut World) {
+        if self.is_quiet {
+            return;
+        }
         let sheep: Vec<(ObjectId, Position)> = world
             .objects()
             .filter(|(id, object)| object.kind == 1 && id.0 % 4 == 0)
@@ -151,6 +167,8 @@ pub struct Seen {
 
 pub struct Hall {
     pub node: Node,
+    /// What rooms that open are like.
+    pub meadow: Meadow,
     pub rooms: BTreeMap<RoomKey, (RoomHost, Runner)>,
     pub seen: BTreeMap<String, Seen>,
     pub empty_ticks_max: u32,
@@ -195,6 +213,7 @@ impl Hall {
     pub fn new(shards: u16, options: Options) -> Self {
         Self {
             node: Node::new(shards, options),
+            meadow: Meadow::default(),
             rooms: BTreeMap::new(),
             seen: BTreeMap::new(),
             empty_ticks_max: 1_000,
@@ -278,7 +297,7 @@ impl Hall {
         while let Some((_, message)) = self.node.to_rooms.pop_front() {
             let room = match &message {
                 ToRoom::Open { room, channel, .. } => {
-                    let world = Room::new(RoomOptions::default(), room.number, Box::new(Meadow)).expect("a map");
+                    let world = Room::new(RoomOptions::default(), room.number, Box::new(self.meadow)).expect("a map");
                     let terms = HostOptions {
                         shard_count: self.node.shards.len() as u16,
                         node_seed: node::NODE_SEED,
