@@ -66,6 +66,22 @@ fn over_the_limit_ticks_are_skipped_and_the_bytes_stay_below_it() {
     assert_eq!(scarce.frames + scarce.limited_ticks, free.frames);
 }
 
+#[test]
+fn far_cells_wait_before_ticks_are_skipped() {
+    let shape = GridShape { far_cells: 2, ..Meadow::default().shape };
+    let meadow = Meadow { shape, sheep: 800, is_quiet: false };
+    let free = play(None, meadow);
+    assert_eq!((free.limited_ticks, free.far_postponed), (0, 0));
+    let per_player_and_second = (free.frame_bytes / 2 / SECONDS) as u32;
+
+    let less = play(Some(per_player_and_second / 10 * 7), meadow);
+    assert!(less.far_postponed > 0, "{less:?}");
+    assert_eq!((less.limited_ticks, less.frames), (0, free.frames), "near cells come with each tick");
+
+    let scarce = play(Some(per_player_and_second / 5), meadow);
+    assert!(scarce.far_postponed > 0 && scarce.limited_ticks > 0, "{scarce:?}");
+}
+
 /// A player who has nothing left jumps away. It is sent what it sees there, which takes longer to pay for than the history
 /// reaches; then the room is quiet.
 #[test]
