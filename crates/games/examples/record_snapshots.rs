@@ -6,7 +6,8 @@
 //!
 //! `schema/vectors/room/README.md` describes the format. Every other room is a treasure hunt, played by clients that walk, dig,
 //! leave and join; the rest are the random worlds of the tests of `crates/rooms`, whose objects and views jump. Some clients skip
-//! ticks, some lose a snapshot and join again, and some rooms send everything again.
+//! ticks, some lose a snapshot and join again, and some rooms send everything again. A third of the clients is sent far cells late half of
+//! the time, as below a bandwidth limit.
 
 use std::{
     collections::BTreeMap,
@@ -21,8 +22,8 @@ use bytes::Bytes;
 use dunlin_games::Registry;
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
-    Base, CellIndex, EncodingSet, Grid, GridShape, Mirror, PlayerId, Position, Replica, Room, RoomOptions, TickUpdate,
-    Visitor, wire,
+    Base, CellIndex, EncodingSet, FarCells, Grid, GridShape, Mirror, PlayerId, Position, Replica, Room, RoomOptions,
+    TickUpdate, Visitor, wire,
 };
 use model::{Chance, Thing, World};
 use serde_json::json;
@@ -34,6 +35,8 @@ mod model;
 const MAGIC: &[u8] = b"dunlin-snapshots-1\n";
 const TICKS_PER_ROOM: u32 = 120;
 const CLIENTS: u32 = 12;
+/// For so many ticks far cells are postponed, then for as many they are not: longer than they may wait.
+const POSTPONED_TICKS: u32 = 20;
 const START_US: u64 = 1_763_762_400_000_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -118,6 +121,8 @@ struct FollowedClient {
     own: Bytes,
     is_own_news: bool,
     absent_ticks: u32,
+    /// As of when it knows far cells; `None` until it was sent a snapshot.
+    far_tick: Option<u32>,
 }
 
 impl FollowedClient {
@@ -135,6 +140,7 @@ impl FollowedClient {
             own: own.into(),
             is_own_news: true,
             absent_ticks: 0,
+            far_tick: None,
         }
     }
 
@@ -168,7 +174,10 @@ impl FollowedClient {
     }
 
     fn next_snapshot(&mut self, mirror: &mut Mirror) -> Vec<u8> {
-        let body = mirror.body(self.encoding, self.view, self.base);
+        let is_postponed = mirror.tick() / POSTPONED_TICKS % 2 == 1;
+        let far = self.far_tick.map(|known_tick| FarCells { known_tick, is_postponed });
+        let is_limited = self.number.is_multiple_of(3);
+        let body = mirror.body_with_far(self.encoding, self.view, self.base, far.filter(|_| is_limited));
         let has_own = self.is_own_news || body.base_tick == 0;
         let mut snapshot = Vec::new();
         let own = has_own.then_some(self.own.as_ref());
@@ -176,12 +185,14 @@ impl FollowedClient {
         snapshot.extend_from_slice(&body.bytes[..body.data_bytes]);
         self.is_own_news = false;
         self.base = Base { tick: body.tick, view: self.view };
+        self.far_tick = Some(body.far_tick);
         snapshot
     }
 
     fn rejoin(&mut self) {
         self.replica = Replica::default();
         self.base = Base::default();
+        self.far_tick = None;
         self.is_own_news = true;
     }
 }
