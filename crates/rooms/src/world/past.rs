@@ -251,7 +251,8 @@ impl<'a> Rewound<'a> {
     /// The objects that were within `radius` units of a place, in a circle: the nearest first, of several at the same
     /// distance the oldest. Objects that are gone by now are among them.
     ///
-    /// Costs as much as [`World::near`], and a comparison for each change since.
+    /// Costs as much as [`World::near`], and a comparison of distances for each change since. For each object near now and
+    /// each change in reach, it also searches the ticks since, one after the other: a binary search in the changes of each.
     pub fn near(&self, position: Position, radius: u32) -> impl ExactSizeIterator<Item = PastNeighbour> + use<> {
         let all = self.later().len();
         let near = self.world.neighbours(position, radius);
