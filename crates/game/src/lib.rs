@@ -80,15 +80,17 @@
 pub use dunlin::run;
 pub use dunlin_games::{BadParams, Make, Registry};
 pub use dunlin_rooms::{
-    Angle, CallError, CallId, CellIndex, Fixed, Grid, GridError, GridShape, InputError, Neighbour, NewObject, Object,
-    ObjectId, PastNeighbour, PlayerId, Position, Refusal, RestoreError, Rewound, Scope, Simulation, Visibility,
-    Visitor, World, WorldError,
+    Angle, Band, CallError, CallId, CellIndex, Fixed, Grid, GridError, GridShape, InputError, ListingChange,
+    ListingState, Neighbour, NewObject, Object, ObjectId, PastNeighbour, PlayerId, Position, Refusal, RestoreError,
+    Rewound, RoomInfo, Scope, Simulation, Visibility, Visitor, World, WorldError,
 };
 /// The parameters of a simulation in the configuration, and events in tests, are [`serde_json::Value`]s.
 pub use serde_json;
 
 /// Scripted players for tests.
 pub mod testing {
-    pub use dunlin_games::script::{ScopedEvent, Script, events, publications};
-    pub use dunlin_rooms::{Removals, Room, RoomOptions, Scoped, TickOutcome, recording};
+    pub use dunlin_games::script::{Encoding, ScopedEvent, Script, events, publications};
+    pub use dunlin_rooms::{
+        CallsOfTick, GameCall, Joined, Removals, Room, RoomOptions, Scoped, TickOutcome, recording,
+    };
 }

@@ -12,9 +12,10 @@
 //! assert_ne!(script.place(ada), start);
 //! ```
 
-use dunlin_protocol::Encoding;
+pub use dunlin_protocol::Encoding;
 use dunlin_rooms::{
-    Object, ObjectId, PlayerId, Position, Refusal, Room, RoomOptions, Scoped, Simulation, TickOutcome, Visitor,
+    Object, ObjectId, PlayerId, Position, Refusal, Room, RoomInfo, RoomOptions, Scoped, Simulation, TickOutcome,
+    Visitor,
 };
 use serde_json::Value;
 
@@ -48,7 +49,22 @@ impl Script {
     /// assert_eq!(script.try_join("").expect_err("a full room").code, 400);
     /// ```
     pub fn with(options: RoomOptions, simulation: Box<dyn Simulation>) -> Self {
-        Self { room: Room::new(options, 42, simulation).expect("a possible map"), input_number: 0 }
+        Self::with_info(options, RoomInfo { seed: 42, ..RoomInfo::default() }, simulation)
+    }
+
+    /// A room with a channel, parameters and a seed, which the game reads with [`World::info`](dunlin_rooms::World::info).
+    ///
+    /// ```
+    /// use dunlin_games::{TreasureHunt, script::Script};
+    /// use dunlin_rooms::{RoomInfo, RoomOptions};
+    ///
+    /// let hunt = TreasureHunt::new(&serde_json::Value::Null).expect("good parameters");
+    /// let info = RoomInfo { channel: "hunt:1".into(), params: "{}".into(), seed: 7 };
+    /// let script = Script::with_info(RoomOptions::default(), info, Box::new(hunt));
+    /// assert_eq!(&*script.room.world().info().channel, "hunt:1");
+    /// ```
+    pub fn with_info(options: RoomOptions, info: RoomInfo, simulation: Box<dyn Simulation>) -> Self {
+        Self { room: Room::open(options, info, simulation).expect("a possible map"), input_number: 0 }
     }
 
     /// A copy of the room: saves it, and restores it with another simulation. To test [`Simulation::save`], run both and
@@ -79,8 +95,24 @@ impl Script {
     /// # Errors
     /// The game's [`Refusal`].
     pub fn try_join(&mut self, data: &str) -> Result<PlayerId, Refusal> {
-        let joined = self.room.join(&Visitor::of_user(""), Encoding::Protobuf, data.as_bytes());
-        joined.map(|joined| joined.player)
+        self.join_as(&Visitor::of_user(""), data)
+    }
+
+    /// A player that joins as this visitor, for games that read its user or its token's info.
+    ///
+    /// # Errors
+    /// The game's [`Refusal`].
+    ///
+    /// ```
+    /// use dunlin_games::{TreasureHunt, script::Script};
+    /// use dunlin_rooms::Visitor;
+    ///
+    /// let hunt = TreasureHunt::new(&serde_json::Value::Null).expect("good parameters");
+    /// let mut script = Script::new(Box::new(hunt));
+    /// script.join_as(&Visitor::of_user("ada"), "").expect("let in");
+    /// ```
+    pub fn join_as(&mut self, visitor: &Visitor<'_>, data: &str) -> Result<PlayerId, Refusal> {
+        self.room.join(visitor, Encoding::Protobuf, data.as_bytes()).map(|joined| joined.player)
     }
 
     /// A player that joins with this data and is not refused.
@@ -96,8 +128,37 @@ impl Script {
 
     /// The player's connection is lost and comes back.
     pub fn reconnect(&mut self, player: PlayerId) {
+        self.away(player);
+        self.back(player);
+    }
+
+    /// The player's connection is lost. The seat stays until [`Script::back`].
+    ///
+    /// ```
+    /// use dunlin_games::{TreasureHunt, script::Script};
+    ///
+    /// let hunt = TreasureHunt::new(&serde_json::Value::Null).expect("good parameters");
+    /// let mut script = Script::new(Box::new(hunt));
+    /// let ada = script.join("");
+    /// script.away(ada);
+    /// script.ticks(10);
+    /// script.back(ada);
+    /// ```
+    pub fn away(&mut self, player: PlayerId) {
         self.room.away(player);
+    }
+
+    /// The connection of a player who is away comes back.
+    pub fn back(&mut self, player: PlayerId) {
         assert!(self.room.back(player, &Visitor::of_user(""), Encoding::Protobuf), "the player is not here");
+    }
+
+    /// A message of the backend, as by `room_send`.
+    ///
+    /// # Errors
+    /// The game's [`Refusal`].
+    pub fn message(&mut self, data: &[u8]) -> Result<Vec<u8>, Refusal> {
+        self.room.message(data)
     }
 
     /// A player's input. Returns whether the game accepted it.
