@@ -39,6 +39,11 @@ impl Simulation for Stars {
         self.runners.remove(&player).map(|runner| world.despawn(runner));
     }
 
+    /// A closed tab presses no keys: without this, the runner would run on until the seat is given up.
+    fn away(&mut self, world: &mut World, player: PlayerId) {
+        self.runners.get(&player).map(|runner| world.set_state(*runner, &[0, 0]));
+    }
+
     fn input(&mut self, world: &mut World, player: PlayerId, data: &[u8]) -> Result<(), InputError> {
         let runner = self.runners.get(&player).ok_or(InputError)?;
         let &[dx, dy] = data else { return Err(InputError) };
