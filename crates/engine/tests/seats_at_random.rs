@@ -343,7 +343,7 @@ impl Walk {
         let mut saved = Vec::new();
         runner.save(&origin, &mut saved);
         let saved = Checkpoint::read(&saved).expect("it is read");
-        *runner = saved.restore(RoomOptions::default(), Box::new(Meadow)).expect("it is restored");
+        *runner = saved.restore(RoomOptions::default(), Box::<Meadow>::default()).expect("it is restored");
         let steps = vec![Step::AllAway { grace_ticks: GRACE_TICKS }];
         let tick = runner.ticks_run() + 1;
         runner.replay(tick, TickRecord { state_hash: None, steps }).expect("it follows");

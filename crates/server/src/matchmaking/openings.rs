@@ -63,8 +63,12 @@ pub(super) fn overrides(settings: &MatchSettings, criteria: &MatchCriteria, regi
 
 async fn open(node: &Node, channel: &str, overrides: RoomOverrides) -> Result<(), OpenFailure> {
     let request = ApiRequest::OpenRoom { channel: channel.into(), overrides: Arc::new(overrides) };
-    match node.ask_owner(channel, request).await {
-        // The memory of all rooms is used up, which passes.
+    outcome(node.ask_owner(channel, request).await)
+}
+
+fn outcome(answer: Result<Result<ApiAnswer, ApiRefusal>, NodeError>) -> Result<(), OpenFailure> {
+    match answer {
+        // The memory of all rooms is used up. Tickets wait until other rooms have closed.
         Ok(Ok(ApiAnswer::NotOpened(refusal))) if refusal.code == ErrorCode::LimitExceeded as u16 => {
             Err(OpenFailure::Busy)
         }
@@ -73,5 +77,24 @@ async fn open(node: &Node, channel: &str, overrides: RoomOverrides) -> Result<()
         Ok(Err(ApiRefusal { code: ErrorCode::LimitExceeded | ErrorCode::TooManyRequests, .. }))
         | Err(NodeError::Stopped) => Err(OpenFailure::Busy),
         Ok(Err(_)) | Err(NodeError::Stream(_)) => Err(OpenFailure::Failed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_rooms::Refusal;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_lets_tickets_wait_and_another_refusal_fails_the_room() {
+        let not_opened = |code| outcome(Ok(Ok(ApiAnswer::NotOpened(Refusal { code, message: "".into() }))));
+        assert_eq!(not_opened(106), Err(OpenFailure::Busy), "the memory of all rooms");
+        assert_eq!(not_opened(400), Err(OpenFailure::Failed), "the game refuses the parameters");
+        let refused = |code| outcome(Ok(Err(ApiRefusal { code, why: None })));
+        assert_eq!(refused(ErrorCode::LimitExceeded), Err(OpenFailure::Busy), "room.max_rooms");
+        assert_eq!(refused(ErrorCode::TooManyRequests), Err(OpenFailure::Busy), "room.open_rate_limit");
+        assert_eq!(refused(ErrorCode::BadRequest), Err(OpenFailure::Failed));
+        assert_eq!(outcome(Err(NodeError::Stopped)), Err(OpenFailure::Busy));
     }
 }
