@@ -60,10 +60,11 @@ def lost_worker(play):
     print(f"  the arena, whose node was deleted from the cluster by hand, serves after {time.monotonic() - began:.0f} s", flush=True)
     notes.restored_by_policy(began)
     files.restore(began)
+    play.boot_empty(play.worker)
+    play.refuse("a lost machine of this name: web/data-notes-0. Their pods would start with empty volumes.", "-l", "worker1")
     for app in (files, notes):
         app.delete()
     store.shutdown()
-    play.boot_empty(play.worker)
     play.succeed("-l", "worker1")
     arena_is_served(play, play.worker)
     replaced_s = time.monotonic() - began
