@@ -407,6 +407,7 @@ fn data_of_the_backend_and_a_seat_token_are_in_one_object() {
             returned = json!({"seat_token": token});
         }
         assert_eq!(answer, expected, "data that is no object is given as it is");
+        hall.forget(name);
     }
     assert_eq!(players(&hall), 1);
 }

@@ -138,13 +138,11 @@ impl SeatBook {
         }
     }
 
-    /// The player that a join takes over: the one with its token, whether or not that has a client. Otherwise the user's
-    /// first player that is away or, if a user has one seat, the user's player.
+    /// The player that a join takes over: the one with its token. Otherwise the user's first player that is away or, if a user
+    /// has one seat, the user's player.
     pub(super) fn claimed_by(&self, user: &str, claim: SeatClaim) -> Option<PlayerId> {
         claim.given?;
-        let by_token = claim.returned.and_then(|token| self.by_token.get(&token.0)).copied();
-        let is_of_user = |player: &PlayerId| self.booked.get(player).is_some_and(|seat| *seat.user == *user);
-        by_token.filter(is_of_user).or_else(|| {
+        self.of_token(user, claim).ok().flatten().or_else(|| {
             let may_be_claimed = |player: &PlayerId| claim.is_one_per_user || self.away.contains_key(player);
             self.of_user(user).find(may_be_claimed)
         })
@@ -153,9 +151,21 @@ impl SeatBook {
     /// Why a join's token has no effect.
     pub(super) fn token_refusal(&self, user: &str, claim: SeatClaim) -> Option<TokenRefusal> {
         claim.given?;
-        let Some(player) = self.by_token.get(&claim.returned?.0) else { return Some(TokenRefusal::Unknown) };
-        let is_of_user = self.booked.get(player).is_some_and(|seat| *seat.user == *user);
-        (!is_of_user).then_some(TokenRefusal::OtherUser)
+        self.of_token(user, claim).err()
+    }
+
+    /// The player of the token that a join returns; `None` without a token. The token of the last join takes the player over,
+    /// whether or not it has a client. What that join had returned counts only while the player is away: a join of an earlier
+    /// connection can arrive late, and must not take the player from the client that has come back meanwhile.
+    fn of_token(&self, user: &str, claim: SeatClaim) -> Result<Option<PlayerId>, TokenRefusal> {
+        let Some(returned) = claim.returned else { return Ok(None) };
+        let player = self.by_token.get(&returned.0).copied().ok_or(TokenRefusal::Unknown)?;
+        let seat = self.booked.get(&player).ok_or(TokenRefusal::Unknown)?;
+        if *seat.user != *user {
+            return Err(TokenRefusal::OtherUser);
+        }
+        let is_valid = seat.token == returned || self.away.contains_key(&player);
+        if is_valid { Ok(Some(player)) } else { Err(TokenRefusal::Unknown) }
     }
 
     /// The players of a user. An anonymous one has none.
@@ -252,11 +262,14 @@ mod tests {
             (10..30).filter(|token| book.by_token.get(token) == Some(&PlayerId(4))).collect()
         };
         let mut book = book();
-        // Two answers are lost.
+        // Two answers are lost, and the server notices.
         for given in [21, 22] {
+            assert!(book.set_away(PlayerId(4), LeavesAt(5)));
             assert!(rejoin(&mut book, given, 14));
             assert_eq!(finds(&book), [14, given], "two tokens at most");
         }
+        assert!(!rejoin(&mut book, 23, 14), "a join of an earlier connection comes late");
+        assert_eq!(book.token_refusal("", claim(Some(14), false)), Some(TokenRefusal::Unknown));
         // The new token is used.
         assert!(rejoin(&mut book, 23, 22) && !rejoin(&mut book, 24, 14));
         assert_eq!(finds(&book), [22, 23]);
