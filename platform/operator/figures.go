@@ -26,13 +26,13 @@ const (
 	figuresTimeout = 2 * time.Second
 	// figuresBytesMax of an answer are read.
 	figuresBytesMax = 1 << 20
-	// figuresAge is how long an answer counts, and also that there was none. Passes share a few workers, and there may be many in a second.
+	// figuresAge is how long an answer, or its absence, is reused. Passes share a few workers, and there may be many in a second.
 	figuresAge = 15 * time.Second
-	// figuresKept is after what time the answer of a pod that may be gone is forgotten.
+	// figuresKept is the age at which an answer is dropped, because its pod may be gone.
 	figuresKept = 10 * time.Minute
 )
 
-// answer is what a node said, or that it said nothing.
+// answer has the figures of a node, or nil if the node did not answer.
 type answer struct {
 	when    time.Time
 	figures *reconcile.NodeFigures
@@ -67,21 +67,16 @@ func (answers *answers) set(pod types.UID, now answer) {
 
 // nodeStates are the pods of a Dunlin's nodes, with the figures of those that answer. All are asked at once.
 func (operator *Operator) nodeStates(ctx context.Context, pods []corev1.Pod) []reconcile.NodeState {
-	var nodes []reconcile.NodeState
+	// The capacity keeps the addresses of the nodes that goroutines write to.
+	nodes := make([]reconcile.NodeState, 0, len(pods))
 	var asked sync.WaitGroup
-	for index := range pods {
-		if pods[index].Labels[render.LabelPart] == render.PartMain {
-			nodes = append(nodes, nodeState(&pods[index]))
-		}
-	}
-	next := 0
 	for index := range pods {
 		pod := &pods[index]
 		if pod.Labels[render.LabelPart] != render.PartMain {
 			continue
 		}
-		node := &nodes[next]
-		next++
+		nodes = append(nodes, nodeState(pod))
+		node := &nodes[len(nodes)-1]
 		if pod.Status.PodIP != "" && pod.Status.Phase == corev1.PodRunning {
 			asked.Go(func() { node.Figures = operator.figuresOf(ctx, pod) })
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 )
 
-// VersionBytesMax bounds what a node says of itself.
+// VersionBytesMax bounds the version that a node reports.
 const VersionBytesMax = 64
 
 // countsSeconds is the shortest time between two statuses that differ in nothing but counts, which change all the time.
@@ -17,7 +17,7 @@ const countsSeconds = 30
 type NodeState struct {
 	Name    string
 	IsReady bool
-	// Drained is when the pod was told to end, if it was.
+	// Drained is when the deletion of the pod was requested; nil if it was not.
 	Drained *metav1.Time
 	// Figures are nil if the node does not answer.
 	Figures *NodeFigures
@@ -29,8 +29,8 @@ type NodeFigures struct {
 	Version         string
 }
 
-// DunlinStatus is what the status says of the nodes. Before is what it says now. The same nodes give the same status, and counts that
-// have changed wait until the last ones are countsSeconds old.
+// DunlinStatus returns the status of the nodes; before is the present one. The same nodes give the same status. A change of counts alone
+// is reported when the present counts are countsSeconds old.
 func DunlinStatus(before *v1alpha1.DunlinStatus, nodes []NodeState, desired int32, now metav1.Time) *v1alpha1.DunlinStatus {
 	next := &v1alpha1.DunlinStatus{NodesDesired: desired}
 	if before != nil {

@@ -35,7 +35,7 @@ mod model;
 const MAGIC: &[u8] = b"dunlin-snapshots-1\n";
 const TICKS_PER_ROOM: u32 = 120;
 const CLIENTS: u32 = 12;
-/// For so many ticks far cells are postponed, then for as many they are not: longer than they may wait.
+/// Far cells are postponed for this number of ticks, then not postponed for the same number: longer than they may wait.
 const POSTPONED_TICKS: u32 = 20;
 const START_US: u64 = 1_763_762_400_000_000;
 

@@ -117,9 +117,9 @@ impl MatchHandle {
     }
 
     /// Counts a request of a user for a ticket.
-    fn admit(&self, index: usize, user: &Arc<str>) -> Result<(), TicketFault> {
+    fn try_take(&self, index: usize, user: &Arc<str>) -> Result<(), TicketFault> {
         let now_us = self.now_us();
-        let is_admitted = self.requesters_of(index).is_none_or(|mut requesters| requesters.admit(user, now_us));
+        let is_admitted = self.requesters_of(index).is_none_or(|mut requesters| requesters.try_take(user, now_us));
         if is_admitted { Ok(()) } else { Err(TicketFault::RateLimited) }
     }
 

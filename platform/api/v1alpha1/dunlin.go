@@ -130,7 +130,7 @@ type DunlinStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Version string `json:"version,omitempty"`
-	// LastDrain is when a node was last told to end.
+	// LastDrain is when the drain of a node last began.
 	// +optional
 	LastDrain *metav1.Time `json:"lastDrain,omitempty"`
 	// AsOf is when this was last written.

@@ -97,7 +97,7 @@ impl NodeMethods {
         if !users.iter().any(|known| **known == **user) {
             users.insert(0, user.to_string());
         }
-        self.matchmaking.admit(index, user)?;
+        self.matchmaking.try_take(index, user)?;
         Ok((settings, params))
     }
 

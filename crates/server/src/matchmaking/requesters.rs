@@ -27,8 +27,8 @@ impl Requesters {
         self.refused
     }
 
-    /// Whether the user may request a ticket now.
-    pub(super) fn admit(&mut self, user: &Arc<str>, now_us: u64) -> bool {
+    /// Takes a token from the bucket of the user. Returns `false`, and counts it, if the bucket is empty or the table is full.
+    pub(super) fn try_take(&mut self, user: &Arc<str>, now_us: u64) -> bool {
         let Some(pace) = self.pace else { return true };
         let before_ns = self.full_at_ns.get(user).copied();
         let has_room = before_ns.is_some() || self.full_at_ns.len() < USERS_MAX;
@@ -54,26 +54,26 @@ mod tests {
     fn one_request_more_than_the_rate_is_refused() {
         let mut requesters = Requesters::new(2);
         let (ada, bob) = ("ada".into(), "bob".into());
-        assert!(requesters.admit(&ada, 0) && requesters.admit(&ada, 0));
-        assert!(!requesters.admit(&ada, 499_999), "the third");
-        assert!(requesters.admit(&bob, 499_999), "another user");
-        assert!(requesters.admit(&ada, 500_000), "half a second later");
-        assert!(!requesters.admit(&ada, 500_000));
+        assert!(requesters.try_take(&ada, 0) && requesters.try_take(&ada, 0));
+        assert!(!requesters.try_take(&ada, 499_999), "the third");
+        assert!(requesters.try_take(&bob, 499_999), "another user");
+        assert!(requesters.try_take(&ada, 500_000), "half a second later");
+        assert!(!requesters.try_take(&ada, 500_000));
         assert_eq!(requesters.refused(), 2);
         let mut unlimited = Requesters::new(0);
-        assert!((0..1_000).all(|_| unlimited.admit(&ada, 0)));
+        assert!((0..1_000).all(|_| unlimited.try_take(&ada, 0)));
     }
 
     #[test]
     fn the_table_is_bounded_and_its_memory_returned() {
         let mut requesters = Requesters::new(1);
         let user = |index: usize| Arc::from(index.to_string());
-        assert!((0..USERS_MAX).all(|index| requesters.admit(&user(index), 0)));
-        assert!(!requesters.admit(&user(USERS_MAX), 0), "one user too many");
+        assert!((0..USERS_MAX).all(|index| requesters.try_take(&user(index), 0)));
+        assert!(!requesters.try_take(&user(USERS_MAX), 0), "one user too many");
         requesters.sweep(999_999);
         assert_eq!(requesters.full_at_ns.len(), USERS_MAX);
         requesters.sweep(1_000_000);
         assert!(requesters.full_at_ns.is_empty());
-        assert!(requesters.admit(&user(USERS_MAX), 1_000_000));
+        assert!(requesters.try_take(&user(USERS_MAX), 1_000_000));
     }
 }

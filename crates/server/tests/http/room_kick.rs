@@ -42,7 +42,7 @@ fn join(player: &mut Player, channel: &str, data: &Value) -> Value {
     reply["subscribe"]["data"].clone()
 }
 
-/// Waits until a room has so many players with a client, and without.
+/// Waits until a room has the expected number of players with a client, and of players without one.
 fn wait_for(server: &Server, channel: &str, here: u32, away: u32) {
     let deadline = Instant::now() + PATIENCE;
     loop {
