@@ -56,31 +56,34 @@ fn the_tick_that_a_room_fails_in_is_recorded() {
 #[test]
 fn rooms_are_opened_until_as_many_threads_are_lost_as_may_be() {
     let mut rogue = settings("rogue");
-    rogue.tick_stuck_timeout_ms = 200;
+    rogue.tick_stuck_timeout_ms = 500;
     let rooms = RoomsOptions { lost_threads_max: 2, ..options(vec![settings("walk"), rogue]) };
     let mut rig = Rig::with(1, 1, rooms);
-    // Once, and again since one is fewer than two.
-    for _ in 0..2 {
+    // Once, and again since one is fewer than two. On a busy machine a room can fail before its rogue spins. Its thread
+    // comes back.
+    while games::SPINS_BEGUN.load(Ordering::Acquire) < 2 {
         let bad = rig.open(1, "bad");
         let bob = rig.join(bad, "bob");
-        assert_eq!(rig.wait_joined(bob), Ok(()));
-        rig.input(bad, bob, 1, b"spin");
-        rig.take_until("the failure", |message| matches!(message, FromRoom::Failed { .. }));
+        if rig.wait_joined(bob) == Ok(()) {
+            rig.input(bad, bob, 1, b"spin");
+            rig.take_until("the failure", |message| matches!(message, FromRoom::Failed { .. }));
+        }
     }
+    let lost = |rig: &Rig| rig.counters().replaced - rig.counters().came_back;
+    wait_until("threads that do not spin", || lost(&rig) == 2);
     let bad = rig.open(1, "bad");
     let bob = rig.join(bad, "bob");
     let Err(NotJoined::Refused(refusal)) = rig.wait_joined(bob) else { panic!("a third thread may be lost") };
     assert_eq!(refusal.code, 400);
-    let counters = rig.counters();
-    assert_eq!((counters.replaced, counters.came_back), (2, 0));
-    assert_eq!(counters.failed[FailureReason::Barred as usize], 1);
+    assert_eq!(lost(&rig), 2);
+    assert_eq!(rig.counters().failed[FailureReason::Barred as usize], 1);
     // Others may.
     let good = rig.open(0, "good");
     let ann = rig.join(good, "ann");
     assert_eq!(rig.wait_joined(ann), Ok(()));
     // Threads that come back count no more.
     games::SPINS_ON.store(false, Ordering::Release);
-    wait_until("the lost threads", || rig.counters().came_back == 2);
+    wait_until("the lost threads", || lost(&rig) == 0);
     let bad = rig.open(1, "bad");
     let bob = rig.join(bad, "bob");
     assert_eq!(rig.wait_joined(bob), Ok(()));

@@ -174,6 +174,8 @@ impl Simulation for Walk {
 pub static LOOPS_ON: AtomicBool = AtomicBool::new(true);
 /// Whether a rogue that spins still does.
 pub static SPINS_ON: AtomicBool = AtomicBool::new(true);
+/// How many rogues have begun to spin.
+pub static SPINS_BEGUN: AtomicU64 = AtomicU64::new(0);
 /// Rogues let go of after they had looped.
 pub static DROPPED_AFTER_LOOP: AtomicU64 = AtomicU64::new(0);
 
@@ -210,6 +212,7 @@ impl Simulation for Rogue {
                 }
             }
             b"spin" => {
+                SPINS_BEGUN.fetch_add(1, Ordering::AcqRel);
                 while SPINS_ON.load(Ordering::Acquire) {
                     std::thread::yield_now();
                 }
