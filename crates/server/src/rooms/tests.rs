@@ -210,7 +210,7 @@ fn a_panic_ends_its_room_alone() {
 
 #[test]
 fn a_loop_costs_its_room_and_its_thread() {
-    let rig = one_fails_alone("rogue", b"loop", FailureReason::Stuck, |room| room.tick_stuck_timeout_ms = 200);
+    let rig = one_fails_alone("rogue", b"loop", FailureReason::Stuck, |room| room.tick_stuck_timeout_ms = 1_000);
     assert_eq!(rig.counters().replaced, 1);
     // The thread that was given up comes back, sees it, and lets the game go.
     let dropped = games::DROPPED_AFTER_LOOP.load(Ordering::Acquire);

@@ -56,7 +56,7 @@ fn the_tick_that_a_room_fails_in_is_recorded() {
 #[test]
 fn rooms_are_opened_until_as_many_threads_are_lost_as_may_be() {
     let mut rogue = settings("rogue");
-    rogue.tick_stuck_timeout_ms = 500;
+    rogue.tick_stuck_timeout_ms = 1_000;
     let rooms = RoomsOptions { lost_threads_max: 2, ..options(vec![settings("walk"), rogue]) };
     let mut rig = Rig::with(1, 1, rooms);
     // Once, and again since one is fewer than two. On a busy machine a room can fail before its rogue spins. Its thread
