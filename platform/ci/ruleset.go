@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// The app that reports the checks of GitHub Actions. Without it in the rule, whoever may write a status could report a check.
+// The app that reports the checks of GitHub Actions. Without it in the rule, anyone who can write a status could report a check.
 const actionsApp = 15368
 
 // Ruleset is the body of GitHub's API for rulesets.
@@ -176,7 +176,7 @@ func checkPullRequest(parameters json.RawMessage) []string {
 		problems = append(problems, "pull_request: dismiss_stale_reviews_on_push is false; a review would hold for what is pushed after it")
 	}
 	if !rule.NeedsLastPush {
-		problems = append(problems, "pull_request: require_last_push_approval is false; whoever pushes last could approve it")
+		problems = append(problems, "pull_request: require_last_push_approval is false; the author of the last push could approve it")
 	}
 	if !rule.NeedsResolvedThreads {
 		problems = append(problems, "pull_request: required_review_thread_resolution is false; set it to true")

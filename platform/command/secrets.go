@@ -97,7 +97,7 @@ func (program *program) rotateCommand() *cobra.Command {
 		Long: `Encrypt .env files for the recipients of roost.yaml. Values stay the same, so no pod restarts.
 
 To replace a key: add the new recipient to roost.yaml, rotate, give the new age identity to all who decrypt, remove the old recipient, and
-rotate with --new-data-key. Whoever had the old age identity may have read the values: change them as well.`,
+rotate with --new-data-key. A holder of the old age identity may have read the values: change them as well.`,
 		Args: atLeastOne,
 		RunE: func(_ *cobra.Command, paths []string) error {
 			files, err := encryptedFiles(paths)

@@ -45,7 +45,7 @@ func nameOf(object reconcile.Manifest) objectName {
 	return objectName{read.GetAPIVersion(), read.GetKind(), read.GetName()}
 }
 
-// liveObjects are those with the label of the subject, and those that have a desired name, whoever made them.
+// liveObjects are the objects with the label of the subject, and all objects with a desired name.
 func (operator *Operator) liveObjects(ctx context.Context, subject *subject, desired []reconcile.Manifest) (map[objectName]reconcile.Manifest, error) {
 	live, err := operator.labeled(ctx, subject)
 	if err != nil {

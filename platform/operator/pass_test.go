@@ -81,7 +81,7 @@ func TestEachCaseEndsWithoutAWrite(t *testing.T) {
 	}
 }
 
-// withoutBackupFresh cuts the condition that depends on backups, of which there are none here.
+// withoutBackupFresh removes the condition that depends on backups, because these tests have none.
 func withoutBackupFresh(status string) string {
 	parts := slices.DeleteFunc(strings.Split(status, ", "), func(part string) bool { return strings.HasPrefix(part, "BackupFresh=") })
 	return strings.Join(parts, ", ")

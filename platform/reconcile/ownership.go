@@ -61,7 +61,7 @@ func (decision *decision) belongsToEarlierOwner(object Manifest) bool {
 	return controller != nil && controller["kind"] == owner.Kind && controller["name"] == owner.Name && controller["uid"] != owner.UID
 }
 
-// isPrunable is false for data, whoever owns it.
+// isPrunable is false for data, even if the operator owns it.
 func isPrunable(object Manifest) bool {
 	switch object["kind"] {
 	case "PersistentVolumeClaim", "PersistentVolume", "Namespace":

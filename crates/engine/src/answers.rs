@@ -24,7 +24,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// What `publications` are, of which none between them was left out; nothing, if there are none.
+    /// The span of `publications`, which have no gaps between them. `None` if there are none.
     pub(crate) fn of(publications: &[Arc<Publication>], epoch: &str, encoding: Encoding, delta: bool) -> Option<Self> {
         let (first, last, count) = (publications.first()?.offset, publications.last()?.offset, publications.len());
         Some(Self { epoch: epoch.into(), first, last, count, encoding, delta })

@@ -84,7 +84,7 @@ pub(crate) struct OwnedRoom {
     pub(crate) thread: RoomThreadIndex,
     /// Joins that it has not answered.
     pub(crate) joins_on_way: u32,
-    /// Players whose leave it was not told.
+    /// Players whose leave was not sent to it.
     pub(crate) players: u32,
     /// Its world is made.
     pub(crate) is_made: bool,

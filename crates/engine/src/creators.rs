@@ -64,7 +64,7 @@ impl UsedBy {
     }
 }
 
-/// How many channels count for whom.
+/// The number of channels of each creator.
 #[derive(Default)]
 pub(crate) struct MakerCounts {
     counts: HashMap<(CreatorKind, u64), u32, foldhash::quality::FixedState>,

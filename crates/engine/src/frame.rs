@@ -57,10 +57,10 @@ pub(crate) enum DeliveryBody {
     Publication {
         publication: Arc<Publication>,
         conflation_key: Option<Box<str>>,
-        /// For whom, if not for everybody.
+        /// The recipients; `None` for all subscribers.
         audience: Option<Arc<EventAudience>>,
     },
-    /// Somebody came.
+    /// A session joined.
     Join(Arc<ClientInfo>),
     /// Somebody left.
     Leave(Arc<ClientInfo>),
@@ -208,7 +208,7 @@ impl FrameRef {
         Self(Rc::new(FrameBytes::Body { body, queued_us }))
     }
 
-    /// The frame of `delivery` at `place`, of which [`Delivery::frames`] has told that it is one.
+    /// The frame of `delivery` at `place`, which [`Delivery::frames`] has returned.
     pub(crate) fn shared(delivery: Arc<Delivery>, place: FramePlace) -> Self {
         debug_assert!(delivery.frame(place).is_some(), "only what was written is shared");
         Self(Rc::new(FrameBytes::Shared { delivery, place }))
@@ -319,8 +319,8 @@ pub(crate) fn build_frame<E>(
     Ok(Box::from(&out[start..]))
 }
 
-/// Writes what stands around the message that begins at [`HEAD_BYTES_MAX`] in `out`, and of which `bytes_elsewhere` bytes
-/// are elsewhere. Returns where the frame begins.
+/// Writes the framing around the message that begins at [`HEAD_BYTES_MAX`] in `out`. `bytes_elsewhere` of its bytes are not
+/// in `out`. Returns where the frame begins.
 fn finish(wire: Wire, out: &mut Vec<u8>, bytes_elsewhere: usize) -> usize {
     match wire.framing() {
         Framing::WebSocket { .. } => fill_in_header(wire.encoding(), out, bytes_elsewhere),
@@ -365,7 +365,7 @@ pub(crate) struct RoomHead {
 }
 
 impl RoomHead {
-    /// Writes the head for a body of `body_bytes`, of which `data_bytes` belong to the publication's data.
+    /// Writes the head for a body of `body_bytes`. `data_bytes` of them are the publication's data.
     pub(crate) fn write(
         &mut self,
         encoding: Encoding,

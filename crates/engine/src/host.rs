@@ -100,7 +100,7 @@ struct Player {
     client: Arc<str>,
 }
 
-/// For whom the last event was: those that happen at one place in one tick share their audience.
+/// The audience of the last event. Events at one place in one tick share it.
 #[derive(Debug, Default)]
 struct Addressed {
     players: Vec<PlayerId>,
@@ -318,8 +318,8 @@ impl RoomHost {
         (seat.shard, FromRoom::Unseated { room: self.key, seat, code, reason })
     }
 
-    /// The room is over, by failure or because it was closed: tells everybody who is in it or on the way. Its owner is told
-    /// with [`FromRoom::Failed`] by a caller to whom it is news.
+    /// Ends the room, by failure or because it was closed: notifies all players and all pending joins. A caller that ends the
+    /// room by itself sends [`FromRoom::Failed`] to the owner.
     pub fn end(&mut self, code: UnsubscribeCode, reason: Option<&Arc<str>>, outgoing: &mut Vec<RoutedMessage>) {
         for (_, request) in self.requests.drain() {
             let outcome = Err(NotJoined::Gone);

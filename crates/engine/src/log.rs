@@ -55,9 +55,9 @@ pub struct LogRecord {
 /// How long a log keeps a channel's publications. What leaves for another reason leaves by [`crate::Effect::Trim`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRetention {
-    /// At most so many, the newest.
+    /// The number of publications to keep, the newest.
     pub publications_max: usize,
-    /// For so long.
+    /// How long to keep a publication.
     pub ttl_ms: u64,
 }
 
@@ -79,7 +79,7 @@ pub struct LogTerms {
 pub struct LoadQuery {
     /// What comes behind this offset, the oldest first; without it, the newest.
     pub after: Option<u64>,
-    /// So many at most.
+    /// The maximum number of publications.
     pub publications_max: usize,
 }
 

@@ -30,8 +30,8 @@ const WRITE_SLICES_MAX: usize = 64;
 const WRITE_BYTES_MAX: usize = 256 * 1024;
 /// Capacity, in frames, that an empty lane keeps.
 const KEPT_FRAMES: usize = 8;
-/// Capacity, in frames, beyond which a lane gives back as soon as it is empty. So many are more than a few writes take: a
-/// session that keeps up does not come here, and nothing is allocated again and again.
+/// Capacity, in frames, beyond which an empty lane frees its memory. It is more than a few writes take, so a session that
+/// keeps up does not reach it and does not reallocate.
 const BURST_FRAMES: usize = 256;
 
 /// What waits for one session's socket.
@@ -387,7 +387,7 @@ impl Outbox {
             || self.lane_frames() - usize::from(self.room_parts > 0) > client.queue_frames_max
     }
 
-    /// Whether it is bytes of which more wait than may.
+    /// Whether more bytes are queued than `queue_bytes_max`.
     pub(crate) fn has_too_many_bytes(&self, client: &ClientOptions) -> bool {
         self.queued_bytes - self.room_bytes > client.queue_bytes_max
     }

@@ -9,7 +9,7 @@ use crate::Shard;
 pub enum Bug {
     /// A recovery lacks the first publication that was missed, and says that it is complete.
     RecoveryLosesFirst,
-    /// An owner is not told that a session went while it answered.
+    /// An owner is not notified of a session that ends while it answers.
     LateAnswerLeaks,
     /// The latest lane keeps the publication that waits and drops the newer one.
     LatestKeepsOlder,

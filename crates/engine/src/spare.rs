@@ -12,14 +12,14 @@ use hashbrown::HashMap;
 
 /// Capacity in entries that is kept whatever is left.
 const KEPT: usize = 1_024;
-/// A table with fewer than one entry in so many places is made smaller.
+/// A table shrinks when fewer than one in `SPARSE` places has an entry.
 const SPARSE: usize = 8;
 
 const fn is_sparse(len: usize, capacity: usize) -> bool {
     capacity > KEPT && len < capacity / SPARSE
 }
 
-/// The capacity for so many entries: those that come next fit without a reallocation.
+/// The capacity for `len` entries, with room for more without a reallocation.
 const fn roomy(len: usize) -> usize {
     if len < KEPT / 2 { KEPT } else { len * 2 }
 }

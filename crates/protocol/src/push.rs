@@ -18,7 +18,7 @@ pub struct ClientInfo {
 }
 
 impl ClientInfo {
-    /// A session of this user of which nothing else is known.
+    /// A session of this user without any other information.
     pub fn of_user(user: &str) -> Self {
         Self { user: user.into(), client: Arc::from(""), conn_info: None, chan_info: None }
     }

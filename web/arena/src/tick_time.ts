@@ -9,7 +9,7 @@ const BOUND = /(?:^|,)le="([^"]+)"/;
 export interface TickHistogram {
   readonly count: number;
   readonly sumS: number;
-  /** Ticks that took at most so many seconds, by that bound. */
+  /** The number of ticks up to each bound, by the bound in seconds. */
   readonly atMost: ReadonlyMap<number, number>;
 }
 

@@ -14,7 +14,7 @@ export interface Position {
 }
 
 /**
- * Offsets tell the order and what came twice. What is missing is told by the publisher's numbers: in a cluster, offsets
+ * Offsets show the order and duplicates. The publisher's numbers show what is missing: in a cluster, offsets
  * have gaps, because channels share a stream.
  */
 export class Series {

@@ -14,7 +14,7 @@ pub(crate) struct PartedFrame {
 }
 
 impl PartedFrame {
-    /// A frame of which `own` is all but the gaps, which count from `start` on.
+    /// A frame made of `own` and `gaps`, whose places count from `start`.
     pub(super) fn new(own: &[u8], gaps: Gaps, start: usize, queued_us: u64) -> Self {
         let bytes = own.len() + gaps.missing_bytes();
         let shared = gaps.into_missing().into_iter().map(|(place, encoded)| (place - start, encoded)).collect();
@@ -26,7 +26,7 @@ impl PartedFrame {
         self.bytes
     }
 
-    /// The parts, of which some may be empty.
+    /// The parts. Some may be empty.
     pub(super) fn parts(&self) -> Parts<'_> {
         Parts { frame: self, next: 0 }
     }

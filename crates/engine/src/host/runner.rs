@@ -91,9 +91,9 @@ pub enum Step {
         /// For how long; `None` until the room goes on after a restart.
         stay: Option<AwayTerms>,
     },
-    /// The room goes on from a checkpoint: all clients are gone. Players stay until theirs come back, or leave.
+    /// The room continues from a checkpoint without clients. Each player stays until its client returns or the grace ends.
     AllAway {
-        /// For so many ticks.
+        /// How long a seat is kept, in ticks.
         grace_ticks: u32,
     },
 }
@@ -101,9 +101,9 @@ pub enum Step {
 /// How long players stay without their clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AwayTerms {
-    /// For so many ticks.
+    /// How long a seat is kept, in ticks.
     pub grace_ticks: u32,
-    /// So many of one user. Users without an id are not bounded, because nothing tells one from another.
+    /// The limit per user. It does not apply to users without an id, because they cannot be told apart.
     pub per_user_max: u32,
 }
 
@@ -399,7 +399,7 @@ impl Runner {
 }
 
 impl CompletedTick {
-    /// A copy that shares nothing with this but the updates: whoever counts what a room allocates gives away the copy.
+    /// A copy that shares only the updates with this. Code that counts the allocations of a room passes on the copy.
     #[must_use]
     pub fn detached(&self) -> Self {
         let copied = |data: &Bytes| Bytes::copy_from_slice(data);

@@ -116,8 +116,8 @@ impl Outbox {
         0
     }
 
-    /// Puts the rest of a frame, of which `written` bytes are written, at the head of the reliable lane. Its body stays
-    /// shared: how many begin a frame and do not take all of it makes no copies.
+    /// Puts the rest of a frame at the head of the reliable lane, after `written` bytes of it were written. Its body stays
+    /// shared, so partial writes make no copies.
     fn queue_begun(&mut self, head: &RoomHead, body: Rc<SnapshotBody>, written: usize) {
         debug_assert!(self.queue.is_empty(), "rooms' frames go behind the lanes");
         let head = head.bytes();

@@ -19,7 +19,7 @@ pub(super) struct Allowance {
     /// In millionths of a byte; negative: what was sent too much.
     credit_millionths: i64,
     refilled_us: u64,
-    /// The tick as of which its client knows far cells; `None` until it was sent a frame.
+    /// The tick of the newest far cells that its client knows; `None` before the first frame.
     pub(super) far_tick: Option<u32>,
 }
 

@@ -47,12 +47,12 @@ impl SessionTable {
 
     /// The session at `index`, which the hub or the user index holds and which therefore exists.
     pub(crate) fn at(&self, index: u32) -> &Session {
-        self.sessions[index as usize].as_deref().expect("indices let go of a session before it goes")
+        self.sessions[index as usize].as_deref().expect("indices drop a session before it ends")
     }
 
     /// The session at `index`, which the hub or the user index holds and which therefore exists.
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut Session {
-        self.sessions[index as usize].as_deref_mut().expect("indices let go of a session before it goes")
+        self.sessions[index as usize].as_deref_mut().expect("indices drop a session before it ends")
     }
 
     /// What waits for the session, if it is still there.

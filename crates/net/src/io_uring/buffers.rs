@@ -75,7 +75,7 @@ impl List {
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// Creates buffers of which the kernel fills at most `bytes_max` bytes each, and registers them with `ring`.
+    /// Creates buffers for at most `bytes_max` bytes each, and registers them with `ring`.
     ///
     /// # Safety
     /// `ring` must be dropped, with all its requests ended, before the buffers.

@@ -137,7 +137,7 @@ fn fill<R: Reactor>(rig: &mut Rig<R>, client: &mut TcpStream, intake: bool) -> u
             Err(error) => panic!("{error}"),
         }
         assert!(written < 64 << 20, "nobody feels anything");
-        // Whoever reads on would do it here.
+        // A reactor that continues to read would do it here.
         for record in rig.turn(Duration::from_millis(1), intake) {
             assert!(!matches!(record, CompletionRecord::Received(..)), "a paused connection was read");
         }

@@ -159,7 +159,7 @@ fn a_backend_that_hangs_is_given_up() {
     assert_eq!(rig.count(CallOutcome::Timeout), 1);
 }
 
-/// Whoever asks another backend does not wait for one that hangs.
+/// A backend that hangs does not delay requests to another.
 #[test]
 fn a_backend_that_hangs_delays_nobody_else() {
     let (hanging, lively) = (Service::start(Reaction::Hang), Service::start(ok("{}")));

@@ -63,7 +63,7 @@ pub struct NetCounters {
     pub writes: u64,
     /// Bytes written to sockets.
     pub write_bytes: u64,
-    /// Writes of which the socket took only a part.
+    /// Writes that the socket accepted only partly.
     pub blocked_writes: u64,
     /// The reactor's counters.
     pub reactor: ReactorCounters,

@@ -1,5 +1,5 @@
-//! The messages and calls of ticks that wait until what the ticks began with is logged. What nobody has seen may be lost in a crash;
-//! what somebody has seen may not.
+//! Messages and calls of ticks, held until the inputs of those ticks are logged. A crash may lose what no client has seen, and nothing
+//! that a client has seen.
 
 use std::{collections::VecDeque, sync::Arc};
 

@@ -47,7 +47,7 @@ pub(super) fn ticks_of(duration_ms: u64, settings: &RoomSettings) -> u64 {
 }
 
 impl Keeper {
-    /// Keeps a room that has run so many ticks.
+    /// Keeps a room that has run `ticks_run` ticks.
     pub(super) fn new(entries: Arc<RoomEntries>, settings: &RoomSettings, ticks_run: u64, is_restored: bool) -> Self {
         Self {
             entries,

@@ -33,7 +33,7 @@ pub(super) struct OpenedRoom {
     pub(super) keeper: Option<Keeper>,
 }
 
-/// Opens a kept room. `go_on` is called between calls of the game, of which there may be many.
+/// Opens a kept room. `go_on` is called between the calls of the game, because there may be many.
 pub(super) fn open_kept(
     registry: &Registry,
     request: &BuildRequest,

@@ -1,7 +1,7 @@
 //! What is kept of rooms on disk: the rooms of a node that are kept, and the entries of each in the storage.
 //!
 //! A room with `survival` stores a checkpoint from time to time, and with `exact` a log record for each tick. The entries of a
-//! room end with the room: whoever ends it deletes them, unless it is to go on after a restart. No entry is written after that,
+//! room end with the room: the code that ends it deletes them, unless the room continues after a restart. No entry is written after that,
 //! even by a thread that was stuck in the room's game.
 
 mod parts;
@@ -254,7 +254,7 @@ impl RoomEntries {
         self.fault.get().map(String::as_str)
     }
 
-    /// The room has gone on from its checkpoint, and replayed so many ticks.
+    /// The room continues from its checkpoint, after `replayed_ticks` ticks of its log.
     pub(super) fn note_restored(&self, runner: &Runner, replayed_ticks: u64) {
         let (tick, players) = (runner.room().tick_number(), runner.room().player_count());
         room_events::RoomRestored { channel: &self.channel, tick, replayed_ticks, players }.emit();

@@ -302,7 +302,7 @@ fn a_room_s_memory_is_what_it_was_after_a_shard_was_far_behind() {
     // Far more than are kept for it.
     wait_until("ticks that nobody takes", || rig.rooms.rooms()[0].tick > tick + 300);
     see_tick(&mut rig, tick + 300);
-    // All of them are let go of now. What was kept of them is freed with the next tick.
+    // All of them are dropped now. The next tick frees what they kept.
     let tick = rig.rooms.rooms()[0].tick;
     see_tick(&mut rig, tick + 20);
     let after = rig.rooms.rooms()[0].memory_bytes;

@@ -180,7 +180,7 @@ fn tickets_of_the_api_fill_a_room_that_a_lobby_lists() {
     }
     assert_eq!(api(&server, "match_cancel", &json!({ "ticket": first }))["error"]["code"], 113);
     lobby.publication("lobby:arena", |data| data["players"] == 2);
-    // Whoever comes later sees the state.
+    // A later subscriber gets the state.
     let newest = Player::anonymous(&server).subscribe("lobby:arena")["subscribe"]["publications"].clone();
     assert_eq!(newest[0]["data"]["players"], 2, "{newest}");
     assert_eq!(newest.as_array().map(Vec::len), Some(1));

@@ -119,7 +119,7 @@ fn outcome(server: &Server, call: u32) -> Value {
     outcome_in("arena:1", server, call)
 }
 
-/// Waits until so many calls have this outcome.
+/// Waits until this number of calls have this outcome.
 fn wait_for_count(server: &Server, outcome: &str, count: f64) {
     let deadline = Instant::now() + PATIENCE;
     let metric = format!("dunlin_room_calls_total{{outcome=\"{outcome}\"}}");

@@ -30,7 +30,7 @@ fn open(server: &Server, body: &Value) -> Value {
     server.ask("POST", "/api/room_open", &body.to_string()).json()
 }
 
-/// Waits until the room has so many objects.
+/// Waits until the room has this number of objects.
 fn wait_for_objects(server: &Server, channel: &str, objects: u64) {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -138,7 +138,7 @@ impl Owner {
         Some((publication, epoch, patch))
     }
 
-    /// Puts a publication on top of the stream, of which no more than `size` stay.
+    /// Appends a publication to the stream, which keeps the newest `size`.
     fn append(
         &mut self,
         context: &mut Context,

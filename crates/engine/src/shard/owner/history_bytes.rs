@@ -1,4 +1,4 @@
-//! Limits on the bytes of histories: per channel, and per node, of which each shard has an equal share.
+//! Limits on the bytes of histories: per channel, and per node. Each shard has an equal share of the limit per node.
 
 use std::sync::Arc;
 

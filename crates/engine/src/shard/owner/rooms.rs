@@ -282,8 +282,8 @@ impl Owner {
         }
     }
 
-    /// Forgets a room. Shards with players of it are told, behind the answers to those: what the room itself tells them may
-    /// come before, to sessions that still wait.
+    /// Removes a room and notifies the shards of its players, after the answers to them. Messages of the room itself may
+    /// arrive earlier, at sessions that still wait.
     fn forget_owned_room(
         &mut self,
         context: &mut Context,

@@ -19,7 +19,7 @@ pub(in crate::shard) struct Openers {
     source: Option<Pace>,
     /// When the bucket of each is full again. What is not here is full.
     full_at_ns: HashMap<Opener, u64, foldhash::quality::FixedState>,
-    /// Full buckets are dropped when there are so many.
+    /// The number of buckets at which full ones are dropped.
     swept_at: usize,
 }
 

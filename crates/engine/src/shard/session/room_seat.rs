@@ -190,8 +190,8 @@ impl Sessions {
         }
     }
 
-    /// Ends the subscriptions of this shard's players of a room. Those who still wait for the owner's answer are told when
-    /// it has come.
+    /// Ends the subscriptions of this shard's players of a room. Sessions that wait for the owner's answer are notified after
+    /// it.
     fn end_room(
         &mut self,
         context: &mut Context,

@@ -60,7 +60,7 @@ impl Sessions {
         let Some(session) = self.table.get_mut(key) else { return };
         let id = self.hub.find(&subscription.channel);
         if id.is_some_and(|id| session.subscription(id).is_some()) {
-            // It stays as it is, whoever made it.
+            // An existing subscription stays as it is.
             return;
         }
         if session.subscriptions.len() >= context.options.client.channel_limit {

@@ -1,4 +1,4 @@
-//! Commands about tickets, of which the backend has to answer for all users.
+//! Commands about matchmaking tickets. The backend is responsible for all users of a ticket.
 
 use dunlin_matchmaking::MatchRefusal;
 

@@ -28,7 +28,7 @@ pub(in crate::rooms) enum CheckpointPieces {
     Parts,
 }
 
-/// A checkpoint of which some parts are written.
+/// A checkpoint with some of its parts written.
 #[derive(Debug)]
 struct PartedCheckpoint {
     tick_count: u64,

@@ -174,9 +174,9 @@ impl Simulation for Walk {
 pub static LOOPS_ON: AtomicBool = AtomicBool::new(true);
 /// Whether a rogue that spins still does.
 pub static SPINS_ON: AtomicBool = AtomicBool::new(true);
-/// How many rogues have begun to spin.
+/// The number of rogues that have begun to spin.
 pub static SPINS_BEGUN: AtomicU64 = AtomicU64::new(0);
-/// Rogues let go of after they had looped.
+/// The number of rogues that were dropped after they had looped.
 pub static DROPPED_AFTER_LOOP: AtomicU64 = AtomicU64::new(0);
 
 /// A game that executes its inputs, including harmful ones.

@@ -14,9 +14,9 @@ use crate::node::NodeCluster;
 pub enum ForwardFault {
     /// No live node has this id.
     UnknownNode,
-    /// NATS does not take so many bytes.
+    /// The message exceeds the maximum payload of NATS.
     TooLarge,
-    /// Too much is waiting here or there, or the node does not answer.
+    /// A queue of either node is full, or the node does not answer.
     Unavailable,
 }
 
