@@ -86,8 +86,7 @@ func (cluster *cluster) revisions(ctx context.Context, subject client.Object) ([
 		return nil, cluster.explained(err)
 	}
 	own := slices.DeleteFunc(all.Items, func(revision appsv1.ControllerRevision) bool {
-		owner := metav1.GetControllerOf(&revision)
-		return owner == nil || owner.UID != subject.GetUID()
+		return !reconcile.IsOwnedBy(&revision, subject.GetUID())
 	})
 	slices.SortFunc(own, func(a, b appsv1.ControllerRevision) int { return int(b.Revision - a.Revision) })
 	return own, nil

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
@@ -65,7 +64,7 @@ func (operator *Operator) holdsHost(ctx context.Context, subject *subject) (bool
 		return false, err
 	}
 	for index := range list.Items {
-		if metav1.IsControlledBy(&list.Items[index], subject.object) && hasRule(&list.Items[index], subject) {
+		if reconcile.IsOwnedBy(&list.Items[index], subject.object.GetUID()) && hasRule(&list.Items[index], subject) {
 			return true, nil
 		}
 	}

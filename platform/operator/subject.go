@@ -37,6 +37,8 @@ type subject struct {
 	env        map[string]string
 	backup     *v1alpha1.Backup
 	onNodeLoss string
+	// deletionPolicy is whether what is rendered outlives the object.
+	deletionPolicy string
 	// repositoryFile has the keys of the repository of backups.
 	repositoryFile string
 	problems       func() []validate.Problem
@@ -87,7 +89,7 @@ func appSubject(app *v1alpha1.App) *subject {
 	}
 	return &subject{
 		kind: KindApp, object: app, spec: app.Spec, status: &app.Status, host: app.Spec.Host, path: app.Spec.Path,
-		envFiles: files, env: env, backup: app.Spec.Backup, onNodeLoss: app.Spec.OnNodeLoss, pullSecret: app.Spec.PullSecret, repositoryFile: repositoryFile,
+		envFiles: files, env: env, backup: app.Spec.Backup, onNodeLoss: app.Spec.OnNodeLoss, deletionPolicy: app.Spec.DeletionPolicy, pullSecret: app.Spec.PullSecret, repositoryFile: repositoryFile,
 		problems: func() []validate.Problem { return validate.App(app) },
 		missing:  func(settings.Settings) []string { return nil },
 		unusable: func(settings.Settings) string { return "" },
@@ -109,7 +111,7 @@ func dunlinSubject(dunlin *v1alpha1.Dunlin) *subject {
 	return &subject{
 		backup: dunlin.Spec.Backup, repositoryFile: repositoryFile,
 		kind: KindDunlin, object: dunlin, spec: dunlin.Spec, status: &dunlin.Status, host: dunlin.Spec.Host, path: dunlin.Spec.Path,
-		envFiles: files, secret: dunlin.Spec.Keys.Secret, pullSecret: dunlin.Spec.PullSecret,
+		envFiles: files, secret: dunlin.Spec.Keys.Secret, pullSecret: dunlin.Spec.PullSecret, deletionPolicy: dunlin.Spec.DeletionPolicy,
 		problems: func() []validate.Problem { return validate.Dunlin(dunlin) },
 		missing: func(values settings.Settings) []string {
 			if len(files) == 0 {
@@ -128,6 +130,7 @@ func (subject *subject) owner() reconcile.Owner {
 	return reconcile.Owner{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: subject.kind, UID: string(subject.object.GetUID()),
 		Namespace: subject.object.GetNamespace(), Name: subject.object.GetName(), Generation: subject.object.GetGeneration(),
+		Orphans: subject.deletionPolicy == v1alpha1.DeletionPolicyOrphan,
 	}
 }
 

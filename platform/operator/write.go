@@ -36,6 +36,8 @@ func (operator *Operator) write(ctx context.Context, subject *subject, write rec
 	switch write.Kind {
 	case reconcile.WriteDelete:
 		err = operator.remove(ctx, subject, name, types.UID(write.UID))
+	case reconcile.WriteOwner:
+		err = operator.bind(ctx, subject, name, write)
 	case reconcile.WriteCreate:
 		made := (&unstructured.Unstructured{Object: write.Object}).DeepCopy()
 		made.SetNamespace(subject.object.GetNamespace())
@@ -77,6 +79,27 @@ func (operator *Operator) apply(ctx context.Context, subject *subject, name obje
 		operator.recent.add(subject.object.GetUID(), name, versionOf(written.Object))
 	}
 	return err
+}
+
+// bind sets who owns an object. A field that is applied otherwise stays as it is.
+func (operator *Operator) bind(ctx context.Context, subject *subject, name objectName, write reconcile.Write) error {
+	sent := unstructured.Unstructured{Object: write.Object}
+	sent.SetUID(types.UID(write.UID))
+	body, err := json.Marshal(sent.Object)
+	if err != nil {
+		return err
+	}
+	written := &unstructured.Unstructured{}
+	written.SetAPIVersion(name.version)
+	written.SetKind(name.kind)
+	written.SetNamespace(subject.object.GetNamespace())
+	written.SetName(name.name)
+	err = operator.Writer.Patch(ctx, written, client.RawPatch(types.MergePatchType, body), client.FieldOwner(reconcile.FieldManager))
+	if err == nil {
+		operator.recent.add(subject.object.GetUID(), name, versionOf(written.Object))
+	}
+	// If it was deleted meanwhile, there is nothing to bind.
+	return client.IgnoreNotFound(err)
 }
 
 func (operator *Operator) remove(ctx context.Context, subject *subject, name objectName, uid types.UID) error {

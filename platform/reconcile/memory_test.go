@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/render"
 	"github.com/dunlin-project/dunlin/platform/settings"
@@ -55,6 +57,12 @@ func (api *memoryAPI) write(write Write) error {
 		}
 		return nil
 	}
+	if write.Kind == WriteOwner {
+		if current, isThere := api.objects[key]; isThere && metadataText(current, "uid") == write.UID {
+			mergeFields(current, write.Object)
+		}
+		return nil
+	}
 	if write.Kind == WriteKeepReplicas {
 		api.keepReplicas(key, write.Object)
 		return nil
@@ -91,6 +99,22 @@ func setFields(live, applied map[string]any) {
 		if isTable && wasTable {
 			setFields(current, table)
 		} else {
+			live[name] = cloned(value)
+		}
+	}
+}
+
+// mergeFields is a merge patch: a null removes a field.
+func mergeFields(live, patch map[string]any) {
+	for name, value := range patch {
+		table, isTable := value.(map[string]any)
+		current, wasTable := live[name].(map[string]any)
+		switch {
+		case value == nil:
+			delete(live, name)
+		case isTable && wasTable:
+			mergeFields(current, table)
+		default:
 			live[name] = cloned(value)
 		}
 	}
@@ -173,6 +197,7 @@ func (api *memoryAPI) snapshot() map[string]string {
 		delete(metadata, "ownerReferences")
 		if annotations, has := metadata["annotations"].(map[string]any); has {
 			delete(annotations, AnnotationApplied)
+			delete(annotations, AnnotationOwner)
 		}
 		if annotation(object, AnnotationReplicas) != "" {
 			// It depends on what was there before the autoscaler.
@@ -184,11 +209,13 @@ func (api *memoryAPI) snapshot() map[string]string {
 	return state
 }
 
-// world is an app, its namespace and an operator that may crash.
+// world is an app or a Dunlin, its namespace and an operator that may crash.
 type world struct {
-	api    *memoryAPI
-	owner  Owner
-	app    *v1alpha1.App
+	api   *memoryAPI
+	owner Owner
+	app   *v1alpha1.App
+	// dunlin is there instead of the app.
+	dunlin *v1alpha1.Dunlin
 	values settings.Settings
 	// rendered is kept until change. Rendering takes most of the time of a sequence.
 	rendered []Manifest
@@ -201,7 +228,7 @@ func (world *world) desired() []Manifest {
 	if world.rendered != nil {
 		return world.rendered
 	}
-	objects, err := render.App(world.app, world.values, render.Cluster{})
+	objects, err := world.render()
 	if err != nil {
 		panic(err)
 	}
@@ -217,8 +244,23 @@ func (world *world) desired() []Manifest {
 	return manifests
 }
 
+func (world *world) render() ([]runtime.Object, error) {
+	if world.dunlin != nil {
+		return render.Dunlin(world.dunlin, world.values, render.Cluster{})
+	}
+	return render.App(world.app, world.values, render.Cluster{})
+}
+
+func (world *world) deletionPolicy() string {
+	if world.dunlin != nil {
+		return world.dunlin.Spec.DeletionPolicy
+	}
+	return world.app.Spec.DeletionPolicy
+}
+
 // pass reads, decides and writes once. The operator crashes after `writesMax` writes.
 func (world *world) pass(writesMax int) (Result, error) {
+	world.owner.Orphans = world.deletionPolicy() == v1alpha1.DeletionPolicyOrphan
 	desired := world.desired()
 	result := Decide(Input{Owner: world.owner, Desired: desired, Live: world.api.list(desired)})
 	for index, write := range result.Writes {

@@ -47,9 +47,13 @@ func controllerOf(object Manifest) map[string]any {
 // isOwn needs the owner's UID, the labels and the annotation. Each alone can be there by accident: labels are copied, and
 // an owner of the same name may have been deleted and made again.
 func (decision *decision) isOwn(object Manifest) bool {
-	controller := controllerOf(object)
-	return controller != nil && controller["uid"] == decision.input.Owner.UID &&
-		label(object, render.LabelManagedBy) == render.ManagedBy &&
+	_, uid := ownerOf(object)
+	return uid == decision.input.Owner.UID && decision.isRendered(object)
+}
+
+// isRendered is whether Roost has made the object for a subject of this name.
+func (decision *decision) isRendered(object Manifest) bool {
+	return label(object, render.LabelManagedBy) == render.ManagedBy &&
 		label(object, render.LabelApp) == decision.input.Owner.Name &&
 		annotation(object, AnnotationApplied) != ""
 }

@@ -32,6 +32,8 @@ type Manifest = map[string]any
 type Owner struct {
 	APIVersion, Kind, Namespace, Name, UID string
 	Generation                             int64
+	// Orphans is whether what is rendered outlives the owner.
+	Orphans bool
 }
 
 // Input is what a decision depends on.
@@ -75,6 +77,8 @@ const (
 	WriteCreate WriteKind = "create"
 	// WriteKeepReplicas is a server-side apply with ReplicasManager.
 	WriteKeepReplicas WriteKind = "keep replicas of"
+	// WriteOwner is a merge patch of who owns an object, and of nothing else, with the UID as its precondition.
+	WriteOwner WriteKind = "set the owner of"
 	// WriteDelete has the UID as its precondition, so that an object made since is not deleted.
 	WriteDelete WriteKind = "delete"
 )
@@ -102,6 +106,9 @@ func Decide(input Input) Result {
 	decision := &decision{input: input, live: live, wanted: map[string]bool{}}
 	if !decision.isStopped() {
 		decision.applyAll()
+	}
+	decision.bind()
+	if !decision.isStopped() {
 		decision.prune()
 	}
 	return Result{Writes: decision.writes, Conditions: decision.conditions(), Inventory: decision.inventory()}
@@ -163,7 +170,7 @@ func (decision *decision) apply(key string, object Manifest) {
 	case decision.belongsToEarlierOwner(current):
 		decision.leaving = append(decision.leaving, key)
 		return
-	case !decision.isOwn(current):
+	case !decision.isOwn(current) && !decision.isLeft(current):
 		decision.taken = append(decision.taken, key)
 		return
 	case annotation(object, render.AnnotationOnce) != "":
@@ -262,14 +269,15 @@ func (decision *decision) inventory() []v1alpha1.ObjectRef {
 func stamp(object Manifest, owner Owner) Manifest {
 	stamped := clone(object)
 	metadata := stamped["metadata"].(map[string]any)
-	metadata["ownerReferences"] = []any{map[string]any{
-		"apiVersion": owner.APIVersion, "kind": owner.Kind, "name": owner.Name, "uid": owner.UID,
-		"controller": true, "blockOwnerDeletion": true,
-	}}
 	annotations, _ := metadata["annotations"].(map[string]any)
 	if annotations == nil {
 		annotations = map[string]any{}
 		metadata["annotations"] = annotations
+	}
+	if owner.Orphans {
+		annotations[AnnotationOwner] = owner.mark()
+	} else {
+		metadata["ownerReferences"] = []any{owner.reference()}
 	}
 	annotations[AnnotationApplied] = hashOf(stamped)
 	return stamped

@@ -28,17 +28,40 @@ func newWorld() *world {
 	return world
 }
 
+// newDunlinWorld has a Dunlin with keys from a file.
+func newDunlinWorld() *world {
+	world := newWorld()
+	world.values = settings.Settings{Secret: map[string]string{"api_key": "0", "token_hmac_secret_key": "0", "nats_password": "0"}}
+	world.dunlin = &v1alpha1.Dunlin{ObjectMeta: world.app.ObjectMeta, Spec: v1alpha1.DunlinSpec{
+		Image: "dunlin:1", Keys: v1alpha1.Keys{File: "keys.env"},
+	}}
+	world.app = nil
+	world.recreate()
+	return world
+}
+
 // recreate deletes the app and makes it again. What Kubernetes has not collected yet is there still.
 func (world *world) recreate() {
-	world.owner = Owner{APIVersion: "apps.roost.dev/v1alpha1", Kind: "App", Namespace: "web", Name: "shop", UID: world.api.newUID()}
+	kind := "App"
+	if world.dunlin != nil {
+		kind = "Dunlin"
+	}
+	world.owner = Owner{APIVersion: "apps.roost.dev/v1alpha1", Kind: kind, Namespace: "web", Name: "shop", UID: world.api.newUID()}
+}
+
+func randomPolicy(random *rand.Rand) string {
+	return []string{"", v1alpha1.DeletionPolicyDelete, v1alpha1.DeletionPolicyOrphan}[random.IntN(3)]
 }
 
 // edit changes one thing of the spec or the settings.
 func (world *world) edit(random *rand.Rand) string {
 	world.change()
+	if world.dunlin != nil {
+		return world.editDunlin(random)
+	}
 	spec := &world.app.Spec
 	command := v1alpha1.Command{"run"}
-	switch choice := random.IntN(9); choice {
+	switch choice := random.IntN(10); choice {
 	case 0:
 		spec.Image = fmt.Sprintf("shop:%d", random.IntN(4))
 	case 1:
@@ -64,6 +87,46 @@ func (world *world) edit(random *rand.Rand) string {
 		spec.Migrate = []*v1alpha1.Migration{nil, {Command: migration}}[random.IntN(2)]
 	case 8:
 		world.values = settings.Settings{Secret: map[string]string{"TOKEN": fmt.Sprint(random.IntN(4))}}
+	case 9:
+		spec.DeletionPolicy = randomPolicy(random)
+	}
+	return "edit " + spec.Image
+}
+
+// editDunlin moves between a node on its own, with and without storage and backups, and clusters with NATS servers here and elsewhere.
+func (world *world) editDunlin(random *rand.Rand) string {
+	spec := &world.dunlin.Spec
+	switch random.IntN(9) {
+	case 0:
+		spec.Image = fmt.Sprintf("dunlin:%d", random.IntN(4))
+	case 1:
+		spec.Host = []string{"", "rt.example.com"}[random.IntN(2)]
+	case 2:
+		spec.Storage, spec.Backup = nil, nil
+		spec.Nodes = new(int32(1 + random.IntN(5)))
+		spec.NATS = &v1alpha1.NATS{Servers: new([]int32{1, 3, 5}[random.IntN(3)]), Image: "nats:2.12.1"}
+	case 3:
+		spec.Storage, spec.Backup = nil, nil
+		spec.Nodes = new(int32(2))
+		spec.NATS = &v1alpha1.NATS{URL: "nats://10.0.0.1:4222"}
+	case 4:
+		spec.Nodes, spec.NATS = nil, nil
+		spec.Storage = &v1alpha1.Storage{Size: resource.MustParse("1Gi")}
+		if spec.Backup = nil; random.IntN(2) == 0 {
+			spec.Backup = &v1alpha1.Backup{Schedule: "15 3 * * *", Repository: &v1alpha1.Repository{Claim: "backups", File: "backup.env"}}
+		}
+	case 5:
+		spec.DrainSeconds = new(int32(10 + random.IntN(4)))
+	case 6:
+		spec.Keys = []v1alpha1.Keys{{File: "keys.env"}, {Secret: "realtime-keys"}}[random.IntN(2)]
+	case 7:
+		spec.DeletionPolicy = randomPolicy(random)
+	case 8:
+		value := fmt.Sprint(random.IntN(4))
+		world.values = settings.Settings{
+			Secret:     map[string]string{"api_key": value, "token_hmac_secret_key": value, "nats_password": value},
+			Repository: map[string]string{"RESTIC_PASSWORD": value},
+		}
 	}
 	return "edit " + spec.Image
 }
@@ -148,12 +211,15 @@ func (world *world) step(random *rand.Rand, foreign map[string]string) string {
 	}
 }
 
-// TestRandomSequencesEndInTheSameState edits, deletes, crashes and recreates at random. Afterwards the namespace has what a
+// TestRandomSequencesEndInTheSameState edits, deletes, crashes and recreates at random, Apps and Dunlins in turn. Afterwards the namespace has what a
 // fresh one would have, and a second pass writes nothing.
 func TestRandomSequencesEndInTheSameState(t *testing.T) {
 	for seed := range uint64(sequences) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		world := newWorld()
+		if seed%2 == 1 {
+			world = newDunlinWorld()
+		}
 		foreign, claims := map[string]string{}, map[string]string{}
 		var history []string
 		for range 4 + random.IntN(16) {
@@ -190,7 +256,8 @@ func TestRandomSequencesEndInTheSameState(t *testing.T) {
 func (current *world) differenceFromFresh(foreign map[string]string) string {
 	fresh := newWorld()
 	fresh.change()
-	fresh.app, fresh.values, fresh.rendered = current.app, current.values, current.rendered
+	fresh.app, fresh.dunlin, fresh.values, fresh.rendered = current.app, current.dunlin, current.values, current.rendered
+	fresh.recreate()
 	for key := range foreign {
 		fresh.api.objects[key] = current.api.objects[key]
 	}

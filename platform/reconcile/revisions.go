@@ -13,7 +13,7 @@ func isRevision(object Manifest) bool { return object["kind"] == "ControllerRevi
 func (decision *decision) numbered(key string, object Manifest) Manifest {
 	newest := int64(0)
 	for _, live := range decision.live {
-		if isRevision(live) && decision.isOwn(live) {
+		if isRevision(live) && (decision.isOwn(live) || decision.isLeft(live)) {
 			newest = max(newest, revisionNumber(live))
 		}
 	}

@@ -46,6 +46,7 @@ func App(app *v1alpha1.App) []Problem {
 	found.volumes(spec.Volumes)
 	found.backup(spec, "spec.envFiles")
 	found.onNodeLoss(spec)
+	found.deletionPolicy(spec.DeletionPolicy)
 	found.inRange("spec.update.drainSeconds", spec.Update.DrainSeconds, 1, 3600)
 	found.network(spec.Network)
 	return *found
@@ -187,6 +188,11 @@ func (found *problems) onNodeLoss(spec *v1alpha1.AppSpec) {
 	default:
 		found.check(false, path, "%q is not a policy; set Wait or RestoreFromBackup", spec.OnNodeLoss)
 	}
+}
+
+func (found *problems) deletionPolicy(policy string) {
+	isKnown := policy == "" || policy == v1alpha1.DeletionPolicyDelete || policy == v1alpha1.DeletionPolicyOrphan
+	found.check(isKnown, "spec.deletionPolicy", "%q is not a policy; set Delete or Orphan", policy)
 }
 
 func hasSize(volumes []v1alpha1.Volume) bool {

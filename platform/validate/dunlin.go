@@ -34,6 +34,7 @@ func Dunlin(dunlin *v1alpha1.Dunlin) []Problem {
 	found.nats(spec.NATS)
 	found.config(spec)
 	found.storageBackup(spec)
+	found.deletionPolicy(spec.DeletionPolicy)
 	found.network(spec.Network)
 	return *found
 }

@@ -138,6 +138,12 @@ type AppSpec struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self in ['Wait', 'RestoreFromBackup']",messageExpression="'\"' + self + '\" is not a policy; set Wait or RestoreFromBackup'"
 	OnNodeLoss string `json:"onNodeLoss,omitempty"`
+	// DeletionPolicy says what becomes of the objects that the spec renders to when the App is deleted. Delete: Kubernetes deletes them.
+	// Orphan: they stay and serve on, also when Roost itself is removed. Persistent volume claims stay in either case. Delete without it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self in ['Delete', 'Orphan']",messageExpression="'\"' + self + '\" is not a policy; set Delete or Orphan'"
+	DeletionPolicy string `json:"deletionPolicy,omitempty"`
 	// Update says how pods are replaced.
 	// +optional
 	Update Update `json:"update,omitzero"`

@@ -116,6 +116,12 @@ type BackupStatus struct {
 	NodeLoss *NodeLoss `json:"nodeLoss,omitempty"`
 }
 
+// Policies of DeletionPolicy.
+const (
+	DeletionPolicyDelete = "Delete"
+	DeletionPolicyOrphan = "Orphan"
+)
+
 // Policies of OnNodeLoss.
 const (
 	OnNodeLossWait    = "Wait"

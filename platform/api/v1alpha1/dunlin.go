@@ -104,6 +104,12 @@ type DunlinSpec struct {
 	// NATS joins the nodes to a cluster.
 	// +optional
 	NATS *NATS `json:"nats,omitempty"`
+	// DeletionPolicy says what becomes of the objects that the spec renders to when the Dunlin is deleted. Delete: Kubernetes deletes them.
+	// Orphan: they stay and serve on, also when Roost itself is removed. Persistent volume claims stay in either case. Delete without it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self in ['Delete', 'Orphan']",messageExpression="'\"' + self + '\" is not a policy; set Delete or Orphan'"
+	DeletionPolicy string `json:"deletionPolicy,omitempty"`
 	// Storage is a persistent volume for the log of a node on its own.
 	// +optional
 	Storage *Storage `json:"storage,omitempty"`
