@@ -7,11 +7,13 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,7 +39,7 @@ func TestTheScriptsOfTheWorkflow(t *testing.T) {
 	server := httptest.NewTLSServer(stored)
 	t.Cleanup(server.Close)
 	name := strings.TrimPrefix(server.URL, "https://") + "/team/roost-operator"
-	pipeline := newPipeline(t, name)
+	pipeline := newPipeline(t, name, "roost-operator")
 	pipeline.write("authority.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
 	key := pipeline.writeKeys()
 
@@ -83,7 +85,47 @@ func TestTheScriptsOfTheWorkflow(t *testing.T) {
 	}
 }
 
-func newPipeline(t *testing.T, image string) *pipeline {
+// TestAReleaseHasEachImage that platform/images writes. The command of roost-backup is run as well, with the restic of this machine.
+func TestAReleaseHasEachImage(t *testing.T) {
+	workflows, err := ReadWorkflows(filepath.Join(root, ".github/workflows"))
+	must(t, err)
+	script, err := os.ReadFile("../images")
+	must(t, err)
+	cases := regexp.MustCompile(`(?m)^\t([a-z]+)\)$`).FindAllStringSubmatch(string(script), -1)
+	if len(cases) < 3 {
+		t.Fatalf("%q", cases)
+	}
+	for _, found := range cases {
+		isBuilt := slices.ContainsFunc(slices.Collect(maps.Values(workflows["release.yml"].Jobs)), func(job Job) bool {
+			return strings.Contains(fmt.Sprint(job.With["image-command"])+" ", "platform/images out "+found[1]+" ")
+		})
+		if !isBuilt {
+			t.Errorf("no job of release.yml writes the image `platform/images FOLDER %s`", found[1])
+		}
+	}
+	for _, program := range []string{"skopeo", "restic"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip(program + " is not installed; `make platform` installs it")
+		}
+	}
+	stored := registry.NewMemory(registryPassword)
+	server := httptest.NewTLSServer(stored)
+	t.Cleanup(server.Close)
+	pipeline := newPipeline(t, strings.TrimPrefix(server.URL, "https://")+"/team/roost-backup", "roost-backup")
+	pipeline.write("authority.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
+	pipeline.writeProgram("sudo", `echo "$*" >>"$OWN/../sudo"`)
+	pipeline.run("image")
+	if !stored.HasManifest("team/roost-backup:v1.2.3") {
+		t.Error("the registry has no image")
+	}
+	installed, err := os.ReadFile(filepath.Join(pipeline.folder, "sudo"))
+	must(t, err)
+	if !strings.Contains(string(installed), "install -y -qq --no-install-recommends restic\n") {
+		t.Errorf("%s", installed)
+	}
+}
+
+func newPipeline(t *testing.T, image, job string) *pipeline {
 	t.Helper()
 	workflows, err := ReadWorkflows(filepath.Join(root, ".github/workflows"))
 	must(t, err)
@@ -92,7 +134,7 @@ func newPipeline(t *testing.T, image string) *pipeline {
 		"github.token": registryPassword, "runner.temp": filepath.Join(pipeline.folder, "temp"), "secrets.KUBECONFIG": "canary-of-the-kubeconfig",
 		"inputs.public-key": "image.pub", "inputs.manifests": "apps",
 	}
-	for input, value := range workflows["release.yml"].Jobs["roost-operator"].With {
+	for input, value := range workflows["release.yml"].Jobs[job].With {
 		pipeline.values["inputs."+input] = fmt.Sprint(value)
 	}
 	pipeline.values["inputs.image"], pipeline.values["inputs.image-tag"], pipeline.values["inputs.roost-version"] = image, "v1.2.3", "v1.2.3"

@@ -325,6 +325,30 @@ func backupState(subject *subject, status *v1alpha1.BackupStatus, live map[objec
 	return state
 }
 
+// waitingBackup is why a pod of backups does not start, or nothing. The newest pod counts.
+func waitingBackup(pods []corev1.Pod) string {
+	for index := range pods {
+		pod := &pods[index]
+		isEnded := pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+		if pod.Labels[render.LabelPart] != render.PartBackup || isEnded {
+			continue
+		}
+		state := podState(pod)
+		if state.Waiting == "" {
+			return ""
+		}
+		image := ""
+		if len(pod.Status.ContainerStatuses) > 0 {
+			image = pod.Status.ContainerStatuses[0].Image
+		}
+		if strings.Contains(state.Waiting, "Image") {
+			return fmt.Sprintf("the pod %s has no image %s (%s); name one that the nodes can pull with --backup-image of the operator", pod.Name, image, state.Waiting)
+		}
+		return fmt.Sprintf("the pod %s does not start: %s: %s", pod.Name, state.Waiting, strings.TrimSpace(state.LastWords))
+	}
+	return ""
+}
+
 // boundsOf are the ages at which the last backup and the last verified restore are too old.
 func boundsOf(spec *v1alpha1.Backup, kind string) (fresh, verified int64) {
 	fresh, verified = backupFreshSeconds, backupVerifiedSeconds

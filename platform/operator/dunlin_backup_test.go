@@ -7,11 +7,16 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/operator"
+	"github.com/dunlin-project/dunlin/platform/reconcile"
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
@@ -37,6 +42,7 @@ func TestABackupOfADunlin(t *testing.T) {
 	if text, message := world.status(dunlin); !strings.Contains(text, "BackupFresh=False BackupNever") || !strings.Contains(text, "Degraded=False") {
 		t.Errorf("%s: %s", text, message)
 	}
+	world.aBackupWithoutAnImage(dunlin)
 	var save, drill batchv1.CronJob
 	if err := world.get("realtime-backup", &save); err != nil {
 		t.Fatal(err)
@@ -90,4 +96,44 @@ func TestABackupOfADunlin(t *testing.T) {
 	if err := world.get("realtime", &set); err != nil || *set.Spec.Replicas != 1 {
 		t.Errorf("%v, %+v", err, set.Spec.Replicas)
 	}
+}
+
+// aBackupWithoutAnImage has a pod of the backup as the kubelet reports it when it cannot pull the image.
+func (world *world) aBackupWithoutAnImage(dunlin *v1alpha1.Dunlin) {
+	world.t.Helper()
+	if message := backupMessage(dunlin); !strings.Contains(message, "The operator has no --backup-image") {
+		world.t.Errorf("%s", message)
+	}
+	var save batchv1.CronJob
+	if err := world.get("realtime-backup", &save); err != nil {
+		world.t.Fatal(err)
+	}
+	template := save.Spec.JobTemplate.Spec.Template
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "realtime-backup-1", Namespace: world.namespace, Labels: template.Labels}, Spec: template.Spec}
+	world.create(pod)
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: template.Spec.Containers[0].Name, Image: "example.com/none:1",
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "back-off"}},
+	}}
+	if err := world.admin.Status().Update(world.t.Context(), pod); err != nil {
+		world.t.Fatal(err)
+	}
+	world.converge(operator.KindDunlin, "realtime")
+	text, _ := world.status(dunlin)
+	const want = "the pod realtime-backup-1 has no image example.com/none:1 (ImagePullBackOff); name one that the nodes can pull with --backup-image of the operator"
+	if message := backupMessage(dunlin); !strings.Contains(text, "BackupFresh=False BackupNotStarting") || message != want {
+		world.t.Errorf("%s: %s", text, message)
+	}
+	if err := world.admin.Delete(world.t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+		world.t.Fatal(err)
+	}
+	world.converge(operator.KindDunlin, "realtime")
+}
+
+func backupMessage(dunlin *v1alpha1.Dunlin) string {
+	condition := meta.FindStatusCondition(dunlin.Status.Conditions, reconcile.ConditionBackupFresh)
+	if condition == nil {
+		return ""
+	}
+	return condition.Message
 }

@@ -79,7 +79,9 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 		return 0, err
 	}
 	input.RestoreUnfinished = backup != nil && backup.RestoreUnfinished && backup.Operation.IsEnded()
-	input.Backup = backupState(subject, backup, live, operator.now())
+	if input.Backup = backupState(subject, backup, live, operator.now()); input.Backup != nil {
+		input.Backup.Waiting, input.Backup.DefaultImage = waitingBackup(pods), operator.Cluster.DefaultBackupImage()
+	}
 	return operator.perform(ctx, subject, input, live, outcome{revision, found.from, backup, operator.dunlinStatus(ctx, subject, pods)})
 }
 

@@ -25,6 +25,10 @@ type BackupState struct {
 	Policy string
 	// SaveFailure and VerifyFailure are the last words of the last backup and of the last drill, if they have failed.
 	SaveFailure, VerifyFailure string
+	// Waiting is why the pod of a backup or of a drill does not start, or nothing.
+	Waiting string
+	// DefaultImage is the image that the pods need because the operator was given none, or nothing.
+	DefaultImage string
 }
 
 // ExpiresSeconds is the time until the condition changes by itself, or 0.
@@ -41,6 +45,10 @@ func (state BackupState) ExpiresSeconds() int64 {
 	return next
 }
 
+func isRecent(age *int64, fresh int64, verified *int64, verifiedMost int64) bool {
+	return age != nil && *age <= fresh && verified != nil && *verified <= verifiedMost
+}
+
 func backupFresh(state BackupState) Condition {
 	condition := Condition{Type: ConditionBackupFresh}
 	switch age, verified := state.AgeSeconds, state.VerifiedAgeSeconds; {
@@ -51,6 +59,12 @@ func backupFresh(state BackupState) Condition {
 		condition.Reason, condition.Message = ReasonRestoreFailed, "the last drill has failed: "+tail(state.VerifyFailure, lastWordsBytesMax)
 	case state.SaveFailure != "":
 		condition.Reason, condition.Message = ReasonBackupFailed, "the last backup has failed: "+tail(state.SaveFailure, lastWordsBytesMax)
+	case state.Waiting != "" && !isRecent(age, state.FreshSeconds, verified, state.VerifiedSeconds):
+		condition.Reason, condition.Message = ReasonBackupNotStarting, tail(state.Waiting, lastWordsBytesMax)
+	case age == nil && state.DefaultImage != "":
+		condition.Reason = ReasonBackupNever
+		condition.Message = fmt.Sprintf("there was no backup yet. The operator has no --backup-image, so its pods need %s; name an image there that the nodes can pull",
+			state.DefaultImage)
 	case age == nil:
 		condition.Reason, condition.Message = ReasonBackupNever, "there was no backup yet"
 	case *age > state.FreshSeconds:

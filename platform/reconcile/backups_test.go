@@ -25,6 +25,9 @@ func TestBackups(t *testing.T) {
 		{"a backup that has failed", func(s *BackupState) { s.SaveFailure = "no key" }, ReasonBackupFailed, 1},
 		{"a drill that has failed", func(s *BackupState) { s.VerifyFailure, s.SaveFailure = "damaged", "no key" }, ReasonRestoreFailed, 1},
 		{"the backup is older first", func(s *BackupState) { s.AgeSeconds = new(int64(40)); s.VerifiedAgeSeconds = new(int64(0)) }, ReasonBackupRecent, 61},
+		{"the pod does not start", func(s *BackupState) { s.Waiting, s.AgeSeconds = "no image", nil }, ReasonBackupNotStarting, 1},
+		{"the pod does not start, and the last backup is fresh", func(s *BackupState) { s.Waiting = "no image" }, ReasonBackupRecent, 1},
+		{"no image is named", func(s *BackupState) { s.DefaultImage, s.AgeSeconds = "none:1", nil }, ReasonBackupNever, 1},
 		{"nothing expires", func(s *BackupState) { s.AgeSeconds, s.VerifiedAgeSeconds = nil, new(int64(900)) }, ReasonBackupNever, 0},
 	} {
 		state := whole

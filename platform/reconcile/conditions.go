@@ -40,6 +40,7 @@ const (
 	ReasonBackupOld          = "BackupOld"
 	ReasonBackupNever        = "BackupNever"
 	ReasonBackupFailed       = "BackupFailed"
+	ReasonBackupNotStarting  = "BackupNotStarting"
 	ReasonRestoreNever       = "RestoreNever"
 	ReasonRestoreOld         = "RestoreOld"
 	ReasonRestoreFailed      = "RestoreFailed"
@@ -57,7 +58,7 @@ const (
 var Reasons = []string{
 	ReasonAsDesired, ReasonApplying, ReasonRollingOut, ReasonMigrating, ReasonMigrationFailed, ReasonNameTaken, ReasonWaitingForDeletion,
 	ReasonPodFailing, ReasonNoPodReady, ReasonSettingsUnreadable, ReasonBackupRecent, ReasonBackupOld, ReasonBackupNever,
-	ReasonBackupFailed, ReasonRestoreNever, ReasonRestoreOld, ReasonRestoreFailed,
+	ReasonBackupFailed, ReasonBackupNotStarting, ReasonRestoreNever, ReasonRestoreOld, ReasonRestoreFailed,
 	ReasonSpecInvalid, ReasonHostTaken, ReasonWriteRefused, ReasonRolloutStalled, ReasonSecretRefused, ReasonImageRefused,
 	ReasonNodeLost, ReasonRestoreUnfinished,
 }

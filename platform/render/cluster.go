@@ -39,10 +39,18 @@ func (cluster Cluster) withDefaults() Cluster {
 	if cluster.OperatorNamespace == "" {
 		cluster.OperatorNamespace = "roost-system"
 	}
-	if cluster.BackupImage == "" {
-		cluster.BackupImage = "registry.example.com/roost-backup:0.1.0"
+	if image := cluster.DefaultBackupImage(); image != "" {
+		cluster.BackupImage = image
 	}
 	return cluster
+}
+
+// DefaultBackupImage is what stands for an image of backups that is not named, or nothing if one is. It is in no registry.
+func (cluster Cluster) DefaultBackupImage() string {
+	if cluster.BackupImage != "" {
+		return ""
+	}
+	return "registry.example.com/roost-backup:0.1.0"
 }
 
 // Labels and annotations. An operator selects by the first, and decides by the second.

@@ -16,11 +16,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dunlin-project/dunlin/platform/backup"
+	"github.com/dunlin-project/dunlin/platform/coredump"
 )
 
 const reportBytesMax = 4096
 
 func main() {
+	if err := coredump.Forbid(); err != nil {
+		fmt.Fprintf(os.Stderr, "roost-backup: %s\n", err)
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if err := root(os.Stdout, os.Stderr).ExecuteContext(ctx); err != nil {

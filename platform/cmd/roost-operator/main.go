@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/dunlin-project/dunlin/platform/coredump"
 	"github.com/dunlin-project/dunlin/platform/operator"
 )
 
@@ -27,6 +28,9 @@ func main() {
 }
 
 func run() error {
+	if err := coredump.Forbid(); err != nil {
+		return err
+	}
 	var options operator.Options
 	namespaces := flag.String("namespaces", "", "namespaces to look after, with commas between them")
 	flag.StringVar(&options.IdentityFile, "identity", "/etc/roost/identity.txt", "file with the age identities that decrypt settings")

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -11,9 +12,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/dunlin-project/dunlin/platform/command"
+	"github.com/dunlin-project/dunlin/platform/coredump"
 )
 
 func main() {
+	if err := coredump.Forbid(); err != nil {
+		fmt.Fprintf(os.Stderr, "roost: %s\n", err)
+		os.Exit(command.ExitFailed)
+	}
 	// client-go has a log of its own, on standard error. What matters in it comes back as an error as well.
 	klog.SetLogger(logr.Discard())
 	os.Exit(command.Run(os.Args[1:], command.Surroundings{
