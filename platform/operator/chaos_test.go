@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,11 +20,20 @@ import (
 
 const (
 	chaosSeed   = 1
-	chaosApps   = 5
 	faultyShare = 0.3
 	// callsPerSecondMax bounds the calls of an operator that has nothing to do, or can do nothing.
 	callsPerSecondMax = 10
 )
+
+// chaosSubjects are three Apps, a Dunlin with NATS servers, and one with storage and backups.
+var chaosSubjects = []string{"app-0", "app-1", "app-2", "rt-0", "rt-1"}
+
+func kindOf(name string) string {
+	if strings.HasPrefix(name, "rt-") {
+		return operator.KindDunlin
+	}
+	return operator.KindApp
+}
 
 // chaosTimes are how long the parts of the test take.
 type chaosTimes struct {
@@ -31,7 +42,7 @@ type chaosTimes struct {
 	rapid int
 }
 
-// TestFailingCalls has apps change without a pause, and then runs the operator while 30 % of all its calls fail: it arrives at what is desired, and does not call without
+// TestFailingCalls has Apps and Dunlins change without a pause, and then runs the operator while 30 % of all its calls fail: it arrives at what is desired, and does not call without
 // end when it has nothing to do or when each call fails.
 func TestFailingCalls(t *testing.T) {
 	t.Parallel()
@@ -41,15 +52,17 @@ func TestFailingCalls(t *testing.T) {
 	}
 	world, faults := newWorld(t, "chaos"), newFaults(chaosSeed)
 	random := rand.New(rand.NewPCG(chaosSeed, 1))
-	for index := range chaosApps {
-		world.create(world.app(fmt.Sprintf("app-%d", index)))
+	for _, name := range chaosSubjects[:3] {
+		world.create(world.app(name))
 	}
+	world.create(world.clustered("rt-0"))
+	world.create(world.stored("rt-1"))
 	world.runWith(faults)
-	world.waitUntilWell(chaosApps)
+	world.waitUntilWell(len(chaosSubjects))
 
 	world.measureHealing()
 	for range times.rapid {
-		world.edit(fmt.Sprintf("app-%d", random.IntN(chaosApps)), random)
+		world.edit(anyOf(chaosSubjects, random), random)
 	}
 	world.waitUntilSeen()
 	calls, _ := faults.counts()
@@ -67,8 +80,8 @@ func TestFailingCalls(t *testing.T) {
 	world.nothingIsLeftToWrite()
 	faults.checkRate(t, "with nothing to do", faultyShare, times.quiet)
 	faults.begin(1)
-	for index := range chaosApps {
-		world.edit(fmt.Sprintf("app-%d", index), random)
+	for _, name := range chaosSubjects {
+		world.edit(name, random)
 	}
 	faults.checkRate(t, "while each call fails", 1, times.outage)
 
@@ -127,16 +140,59 @@ func (world *world) editFor(times chaosTimes, random *rand.Rand) int {
 	world.t.Helper()
 	edits := 0
 	for end := time.Now().Add(times.edits); time.Now().Before(end); edits++ {
-		world.edit(fmt.Sprintf("app-%d", random.IntN(chaosApps)), random)
+		world.edit(anyOf(chaosSubjects, random), random)
 		world.settleBesideOperator()
 		time.Sleep(times.between) // the pace of the changes
 	}
 	return edits
 }
 
+func anyOf(names []string, random *rand.Rand) string { return names[random.IntN(len(names))] }
+
+// editDunlin changes one, or takes something away that belongs to it.
+func (world *world) editDunlin(name string, random *rand.Rand) {
+	world.t.Helper()
+	dunlin := &v1alpha1.Dunlin{}
+	if err := world.get(name, dunlin); err != nil {
+		world.t.Fatal(err)
+	}
+	before := dunlin.DeepCopy()
+	switch random.IntN(6) {
+	case 0:
+		dunlin.Spec.Image = fmt.Sprintf("dunlin:%d", random.IntN(1000))
+	case 1:
+		dunlin.Spec.Host = name + ".example.com"
+		if before.Spec.Host != "" {
+			dunlin.Spec.Host = ""
+		}
+	case 2:
+		dunlin.Spec.DrainSeconds = new(int32(10 + random.IntN(100)))
+	case 3:
+		if dunlin.Spec.NATS != nil {
+			dunlin.Spec.Nodes = new(int32(1 + random.IntN(5)))
+		} else if dunlin.Spec.Backup = nil; before.Spec.Backup == nil {
+			dunlin.Spec.Backup = &v1alpha1.Backup{Schedule: "15 3 * * *", Repository: &v1alpha1.Repository{Claim: "backups", File: "backup.env"}}
+		}
+	case 4:
+		dunlin.Spec.DeletionPolicy = v1alpha1.DeletionPolicyOrphan
+		if before.Spec.DeletionPolicy != "" {
+			dunlin.Spec.DeletionPolicy = ""
+		}
+	case 5:
+		world.deleteOne("Service", name)
+	}
+	if err := world.admin.Patch(world.t.Context(), dunlin, client.MergeFrom(before)); err != nil {
+		world.t.Fatal(err)
+	}
+}
+
 // edit changes an app, or takes something away that belongs to it.
 func (world *world) edit(name string, random *rand.Rand) {
 	world.t.Helper()
+	if kindOf(name) == operator.KindDunlin {
+		world.editDunlin(name, random)
+		return
+	}
 	app := &v1alpha1.App{}
 	if err := world.get(name, app); err != nil {
 		world.t.Fatal(err)
@@ -179,18 +235,26 @@ func (world *world) deleteOne(kind, name string) {
 	}
 }
 
+func newSubject(kind string) client.Object {
+	if kind == operator.KindDunlin {
+		return &v1alpha1.Dunlin{}
+	}
+	return &v1alpha1.App{}
+}
+
 // waitUntilSeen returns when all apps are reported as desired in their newest form, and have what was deleted.
 func (world *world) waitUntilSeen() {
 	world.t.Helper()
 	wait(world.t, "the newest form of all apps is rolled out", func() bool {
 		world.settleBesideOperator()
-		for index := range chaosApps {
-			app := &v1alpha1.App{}
-			if err := world.get(fmt.Sprintf("app-%d", index), app); err != nil {
+		for _, name := range chaosSubjects {
+			subject := newSubject(kindOf(name))
+			if err := world.get(name, subject); err != nil {
 				world.t.Fatal(err)
 			}
-			isSeen := app.Status.ObservedGeneration == app.Generation && app.Status.Files == app.Annotations[render.AnnotationFiles]
-			if !isSeen || conditionsOf(app) != well || len(world.list("Service", app.Name)) == 0 {
+			status := statusOf(subject)
+			isSeen := status.ObservedGeneration == subject.GetGeneration() && status.Files == subject.GetAnnotations()[render.AnnotationFiles]
+			if !isSeen || withoutBackupFresh(conditionsOf(subject)) != well || world.get(name, &corev1.Service{}) != nil {
 				return false
 			}
 		}
@@ -202,8 +266,8 @@ func (world *world) waitUntilSeen() {
 func (world *world) nothingIsLeftToWrite() {
 	world.t.Helper()
 	world.calls.reset(0, false)
-	for index := range chaosApps {
-		if err := world.pass("App", fmt.Sprintf("app-%d", index)); err != nil {
+	for _, name := range chaosSubjects {
+		if err := world.pass(kindOf(name), name); err != nil {
 			world.t.Error(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -148,6 +149,8 @@ func (world *world) keys(dunlin *v1alpha1.Dunlin, text string) {
 	dunlin.Spec.Keys = v1alpha1.Keys{File: "keys.env"}
 	dunlin.Annotations = map[string]string{render.AnnotationFiles: world.encrypted(dunlin.Name, "keys.env", text)}
 }
+
+var gibibyte = resource.MustParse("1Gi")
 
 func (world *world) dunlin(name string) *v1alpha1.Dunlin {
 	return &v1alpha1.Dunlin{

@@ -38,34 +38,51 @@ func TestAThousandApps(t *testing.T) {
 	}
 }
 
+// subjects is a number of objects: of ten, eight are Apps, one is a Dunlin with NATS servers, and one a Dunlin with storage and backups.
+func (world *world) subjects(count int) (apps, dunlins int) {
+	world.t.Helper()
+	for index := range count {
+		switch index % 10 {
+		case 8:
+			dunlin := world.clustered(fmt.Sprintf("rt-%d", index))
+			dunlin.Spec.Host = dunlin.Name + ".example.com"
+			world.create(dunlin)
+			dunlins++
+		case 9:
+			world.create(world.stored(fmt.Sprintf("rt-%d", index)))
+			dunlins++
+		default:
+			app := world.app(fmt.Sprintf("app-%d", index))
+			world.files(app, fmt.Sprintf("LOG_LEVEL=info\nTOKEN=value-%d\n", index))
+			app.Spec.Host = app.Name + ".example.com"
+			world.create(app)
+			apps++
+		}
+	}
+	return apps, dunlins
+}
+
 // manyApps returns the time that a new operator needs to look at everything once.
 func manyApps(t *testing.T, count, rssMiBMax int) time.Duration {
 	world := newWorld(t, fmt.Sprintf("many-%d", count))
 	program := programOfOperator(t)
-	files := ""
-	for index := range count {
-		app := world.app(fmt.Sprintf("app-%d", index))
-		world.files(app, fmt.Sprintf("LOG_LEVEL=info\nTOKEN=value-%d\n", index))
-		app.Spec.Host = app.Name + ".example.com"
-		world.create(app)
-		files = app.Annotations["apps.roost.dev/files"]
-	}
-	if files == "" {
-		t.Fatal("the apps have no files")
+	apps, dunlins := world.subjects(count)
+	if apps == 0 || dunlins == 0 {
+		t.Fatalf("%d Apps and %d Dunlins", apps, dunlins)
 	}
 	first := world.start(program)
 	world.waitUntilWell(count)
 	world.createPods()
-	first.waitForPasses(count)
+	first.waitForPasses(apps, dunlins)
 	world.checkMemory(first, "after the first writes", rssMiBMax)
 	first.stop()
 
 	before := world.versions()
 	begin := time.Now()
 	second := world.start(program)
-	second.waitForPasses(count)
+	second.waitForPasses(apps, dunlins)
 	took := time.Since(begin)
-	t.Logf("%d apps are looked at %s after the start", count, took.Round(time.Millisecond))
+	t.Logf("%d Apps and %d Dunlins are looked at %s after the start", apps, dunlins, took.Round(time.Millisecond))
 	world.checkMemory(second, "after a resync", rssMiBMax)
 	after := world.versions()
 	if len(before) < count*6 || len(after) != len(before) {
@@ -89,17 +106,29 @@ func (world *world) checkMemory(process *process, when string, rssMiBMax int) {
 	}
 }
 
-// createPods has a pod for each Deployment, as it would be without a failure.
+// createPods has a pod for each Deployment, and those of each StatefulSet, as they would be without a failure.
 func (world *world) createPods() {
 	world.t.Helper()
 	var all appsv1.DeploymentList
 	if err := world.admin.List(world.t.Context(), &all, client.InNamespace(world.namespace)); err != nil {
 		world.t.Fatal(err)
 	}
-	for index := range all.Items {
-		template := all.Items[index].Spec.Template
+	templates := map[string]corev1.PodTemplateSpec{}
+	for _, deployment := range all.Items {
+		templates[deployment.Name+"-1"] = deployment.Spec.Template
+	}
+	var sets appsv1.StatefulSetList
+	if err := world.admin.List(world.t.Context(), &sets, client.InNamespace(world.namespace)); err != nil {
+		world.t.Fatal(err)
+	}
+	for _, set := range sets.Items {
+		for index := range *set.Spec.Replicas {
+			templates[fmt.Sprintf("%s-%d", set.Name, index)] = withClaims(&set)
+		}
+	}
+	for name, template := range templates {
 		pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
-		pod.Namespace, pod.Name = world.namespace, all.Items[index].Name+"-1"
+		pod.Namespace, pod.Name = world.namespace, name
 		world.create(pod)
 		pod.Status.Phase = corev1.PodRunning
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -109,17 +138,23 @@ func (world *world) createPods() {
 	}
 }
 
-// waitUntilWell does the part of the controllers of Kubernetes until the operator reports all apps as desired.
+// withClaims is the template of a pod whose volumes are there.
+func withClaims(set *appsv1.StatefulSet) corev1.PodTemplateSpec {
+	template := *set.Spec.Template.DeepCopy()
+	for _, claim := range set.Spec.VolumeClaimTemplates {
+		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name + "-" + set.Name + "-0"}}
+		template.Spec.Volumes = append(template.Spec.Volumes, corev1.Volume{Name: claim.Name, VolumeSource: source})
+	}
+	return template
+}
+
+// waitUntilWell does the part of the controllers of Kubernetes until the operator reports all Apps and Dunlins as desired.
 func (world *world) waitUntilWell(count int) {
 	world.t.Helper()
-	wait(world.t, "all apps are well", func() bool {
-		var all v1alpha1.AppList
-		if err := world.admin.List(world.t.Context(), &all, client.InNamespace(world.namespace)); err != nil {
-			world.t.Fatal(err)
-		}
+	wait(world.t, "all are well", func() bool {
 		ready := 0
-		for index := range all.Items {
-			if conditionsOf(&all.Items[index]) == well {
+		for _, subject := range world.all() {
+			if withoutBackupFresh(conditionsOf(subject)) == well {
 				ready++
 			}
 		}
@@ -149,12 +184,28 @@ func (world *world) versions() map[string]string {
 			found[kind+"/"+object.GetName()] = object.GetResourceVersion()
 		}
 	}
-	var all v1alpha1.AppList
-	if err := world.admin.List(world.t.Context(), &all, client.InNamespace(world.namespace)); err != nil {
-		world.t.Fatal(err)
+	for _, subject := range world.all() {
+		found["subject/"+subject.GetName()] = subject.GetResourceVersion()
 	}
-	for index := range all.Items {
-		found["App/"+all.Items[index].Name] = all.Items[index].ResourceVersion
+	return found
+}
+
+// all Apps and Dunlins of the namespace.
+func (world *world) all() []client.Object {
+	world.t.Helper()
+	var apps v1alpha1.AppList
+	var dunlins v1alpha1.DunlinList
+	for _, list := range []client.ObjectList{&apps, &dunlins} {
+		if err := world.admin.List(world.t.Context(), list, client.InNamespace(world.namespace)); err != nil {
+			world.t.Fatal(err)
+		}
+	}
+	var found []client.Object
+	for index := range apps.Items {
+		found = append(found, &apps.Items[index])
+	}
+	for index := range dunlins.Items {
+		found = append(found, &dunlins.Items[index])
 	}
 	return found
 }

@@ -195,24 +195,33 @@ func (process *process) figures() (map[string]float64, error) {
 	return found, nil
 }
 
-// waitForPasses returns when the operator has looked at as many Apps, without an error, and has nothing left to do.
-func (process *process) waitForPasses(count int) {
+// waitForPasses returns when the operator has looked at as many Apps and Dunlins, without an error, and has nothing left to do.
+func (process *process) waitForPasses(apps, dunlins int) {
 	process.t.Helper()
-	wait(process.t, fmt.Sprintf("%d passes", count), func() bool {
+	process.waitForController("App", apps)
+	process.waitForController("Dunlin", dunlins)
+}
+
+func (process *process) waitForController(kind string, count int) {
+	process.t.Helper()
+	wait(process.t, fmt.Sprintf("%d passes over %ss", count, kind), func() bool {
 		figures, err := process.figures()
 		if err != nil {
 			process.t.Fatalf("%v: %s", err, process.log)
 		}
-		waiting, queues := figures[`controller_runtime_active_workers{controller="App"}`], 0
+		waiting, queues := figures[`controller_runtime_active_workers{controller="`+kind+`"}`], 0
 		for name, depth := range figures {
 			// What was there at the start has a queue of its own, with a lower priority.
-			if strings.HasPrefix(name, `workqueue_depth{controller="App"`) {
+			if strings.HasPrefix(name, `workqueue_depth{controller="`+kind+`"`) {
 				waiting += depth
 				queues++
 			}
 		}
-		return figures[`controller_runtime_reconcile_total{controller="App",result="success"}`] >= float64(count) &&
-			queues > 0 && waiting == 0
+		passes := 0.0
+		for _, result := range []string{"success", "requeue_after"} {
+			passes += figures[`controller_runtime_reconcile_total{controller="`+kind+`",result="`+result+`"}`]
+		}
+		return passes >= float64(count) && queues > 0 && waiting == 0
 	})
 }
 
