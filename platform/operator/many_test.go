@@ -2,8 +2,6 @@ package operator_test
 
 import (
 	"fmt"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -208,71 +206,4 @@ func (world *world) all() []client.Object {
 		found = append(found, &dunlins.Items[index])
 	}
 	return found
-}
-
-// TestAnotherOperatorTakesOver when the one that is the leader ends.
-func TestAnotherOperatorTakesOver(t *testing.T) {
-	world := newWorld(t, "leader")
-	program := programOfOperator(t)
-	refusesArguments(t, program)
-	world.create(world.app("first"))
-	// On a busy machine, the leader may be late.
-	arguments := []string{"--leader-namespace=roost-system", "--lease-seconds=40"}
-	leader := world.start(program, arguments...)
-	world.waitUntilWell(1)
-	other := world.start(program, arguments...)
-	if figures, err := other.figures(); err != nil || figures[`leader_election_master_status{name="roost-operator"}`] != 0 {
-		t.Errorf("there are two leaders, or %v", err)
-	}
-	leader.stop()
-	world.create(world.app("second"))
-	world.waitUntilWell(2)
-	if figures, err := other.figures(); err != nil || figures[`leader_election_master_status{name="roost-operator"}`] != 1 {
-		t.Errorf("the other operator is not the leader, or %v", err)
-	}
-	other.stop()
-}
-
-const takeoverSecondsMax = 20
-
-// TestAKilledLeaderIsReplaced bounds the time until another operator writes. The killed one has kept its Lease.
-func TestAKilledLeaderIsReplaced(t *testing.T) {
-	if !isWhole() {
-		t.Skip("ROOST_TEST_WHOLE is not set; `make operator` sets it")
-	}
-	world := newWorld(t, "killed")
-	program := programOfOperator(t)
-	world.create(world.app("first"))
-	leader := world.start(program, "--leader-namespace=roost-system")
-	world.waitUntilWell(1)
-	other := world.start(program, "--leader-namespace=roost-system")
-	if err := leader.command.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-leader.ended
-	begin := time.Now()
-	world.create(world.app("second"))
-	wait(t, "the other operator writes", func() bool { return len(world.list("Service", "second")) == 1 })
-	took := time.Since(begin)
-	t.Logf("another operator has taken over %s after the leader was killed", took.Round(time.Millisecond))
-	if took > takeoverSecondsMax*time.Second {
-		t.Errorf("more than %d s", takeoverSecondsMax)
-	}
-	other.stop()
-}
-
-func refusesArguments(t *testing.T, program string) {
-	t.Helper()
-	for _, row := range []struct {
-		arguments []string
-		sentence  string
-	}{
-		{nil, "--namespaces is missing; name those that the operator is to look after"},
-		{[]string{"--namespaces=web", "--lease-seconds=7"}, "--lease-seconds: 7 is less than 8; set it to 8 or more"},
-	} {
-		output, err := exec.Command(program, row.arguments...).CombinedOutput()
-		if err == nil || !strings.Contains(string(output), row.sentence) {
-			t.Errorf("%v: %v, %s", row.arguments, err, output)
-		}
-	}
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/dunlin-project/dunlin/platform/apiserver"
@@ -55,7 +56,13 @@ func programOfOperator(t *testing.T) string {
 func (world *world) start(program string, arguments ...string) *process {
 	world.t.Helper()
 	server, _ := server(world.t)
-	kubeconfig, err := apiserver.Kubeconfig(server.AsOperator())
+	return world.startAt(server.AsOperator(), program, arguments...)
+}
+
+// startAt has the operator call the server of a connection.
+func (world *world) startAt(connection *rest.Config, program string, arguments ...string) *process {
+	world.t.Helper()
+	kubeconfig, err := apiserver.Kubeconfig(connection)
 	if err != nil {
 		world.t.Fatal(err)
 	}
