@@ -371,3 +371,75 @@ func TestInit(t *testing.T) {
 		t.Error("something was written")
 	}
 }
+
+// TestJSONOfChanges has each command that writes files print what it has written, for programs, and nothing secret.
+func TestJSONOfChanges(t *testing.T) {
+	person := newPerson(t)
+	var made struct {
+		Written   []string
+		Recipient string
+		Problems  []struct{ Path, Message string }
+	}
+	person.json(command.ExitFound, &made, "init", "@apps", "first", "--image", "shop:latest")
+	if len(made.Written) != 0 || len(made.Problems) != 1 || made.Problems[0].Path != "spec.image" {
+		t.Errorf("%+v", made)
+	}
+	made.Problems = nil
+	person.json(command.ExitFine, &made, "init", "@apps", "first")
+	want := []string{"home/.config/roost/identity.txt", "apps/first.yaml", "apps/roost.yaml"}
+	for index, path := range want {
+		if len(made.Written) != len(want) || made.Written[index] != filepath.Join(person.folder, path) || !strings.HasPrefix(made.Recipient, "age1") {
+			t.Fatalf("%+v", made)
+		}
+	}
+	person.json(command.ExitFine, &made, "init", "@apps", "second")
+	if len(made.Written) != 1 {
+		t.Errorf("%+v", made)
+	}
+
+	person.write("apps/shop.yaml", app)
+	person.write("apps/shop.env", "LOG_LEVEL=info\nTOKEN="+canary+"\n")
+	person.write("apps/other.env", "TOKEN="+canary+"\n")
+	for _, row := range []struct {
+		editor  string
+		changed []bool
+		command []string
+	}{
+		{"", []bool{true}, []string{"encrypt", "@apps/shop.env", "--plain", "^LOG_"}},
+		{"", []bool{true}, []string{"encrypt", "@apps/other.env"}},
+		{"s/x/x/", []bool{false}, []string{"edit", "@apps/shop.env"}},
+		{"s/info/debug/", []bool{true}, []string{"edit", "@apps/shop.env"}},
+		{"", []bool{true, true}, []string{"rotate", "@apps"}},
+	} {
+		if row.editor != "" {
+			person.editor(row.editor)
+		}
+		var changes []struct {
+			File       string
+			Changed    bool
+			Recipients []string
+		}
+		person.json(command.ExitFine, &changes, append([]string{"secrets"}, row.command...)...)
+		if len(changes) != len(row.changed) {
+			t.Fatalf("%v: %+v", row.command, changes)
+		}
+		for index, change := range changes {
+			isNamed := strings.HasSuffix(change.File, ".env") && filepath.IsAbs(change.File)
+			if change.Changed != row.changed[index] || !isNamed || !slices.Equal(change.Recipients, []string{made.Recipient}) {
+				t.Errorf("%v: %+v", row.command, change)
+			}
+		}
+	}
+	if strings.Contains(person.all.String(), canary) || strings.Contains(person.all.String(), "AGE-SECRET-KEY") {
+		t.Error("a secret was printed")
+	}
+}
+
+// json runs a command with -o json, and reads all of its standard output.
+func (person *person) json(exitCode int, into any, arguments ...string) {
+	person.t.Helper()
+	out, _ := person.roost(exitCode, append(arguments, "-o", "json")...)
+	if err := json.Unmarshal([]byte(out), into); err != nil {
+		person.t.Fatalf("%v: %v\n%s", arguments, err, out)
+	}
+}

@@ -41,8 +41,7 @@ Exit code 1 says that something does not serve; the operator goes on trying.`,
 				}
 			}
 			if isDryRun {
-				program.print("the API server takes %s", plural(len(releases), "manifest", "manifests"))
-				return nil
+				return program.printTaken(releases)
 			}
 			return program.roll(cluster, releases, wait)
 		},
@@ -52,6 +51,27 @@ Exit code 1 says that something does not serve; the operator goes on trying.`,
 	command.Flags().StringArrayVar(&images, "image", nil, "REGISTRY/NAME@sha256:DIGEST, for manifests with an image of that name; can be repeated")
 	command.Flags().BoolVar(&isDryRun, "dry-run", false, "let the API server check, and write nothing")
 	return command
+}
+
+// printTaken says that the API server has refused none of the manifests.
+func (program *program) printTaken(releases []*release) error {
+	if !program.isJSON() {
+		program.print("the API server takes %s", plural(len(releases), "manifest", "manifests"))
+		return nil
+	}
+	taken := []takenManifest{}
+	for _, release := range releases {
+		taken = append(taken, takenManifest{release.kind, release.namespace, release.name, true})
+	}
+	return program.printJSON(taken)
+}
+
+// takenManifest is one that the API server would write.
+type takenManifest struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	IsDryRun  bool   `json:"dryRun"`
 }
 
 // releases loads manifests, refuses those with problems, and gives them the images.

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -56,14 +58,49 @@ func (program *program) edit(path string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if bytes.Equal(dotenv.Format(lines), before) {
+		recipients, err := settings.RecipientsOf(content)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
 		program.note("%s: no change", path)
-		return nil
+		return program.printChanges([]fileChange{{path, false, recipients}})
 	}
 	sealed, err := settings.Replace(content, identities, lines, time.Now())
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return replaceFile(path, sealed)
+	return program.replaceAndPrint(map[string][]byte{path: sealed})
+}
+
+// fileChange is what a command has done to an encrypted file.
+type fileChange struct {
+	File       string   `json:"file"`
+	IsChanged  bool     `json:"changed"`
+	Recipients []string `json:"recipients"`
+}
+
+// replaceAndPrint writes encrypted files, and prints them as JSON where that is asked for.
+func (program *program) replaceAndPrint(files map[string][]byte) error {
+	changes := []fileChange{}
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		recipients, err := settings.RecipientsOf(files[path])
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if err := replaceFile(path, files[path]); err != nil {
+			return err
+		}
+		changes = append(changes, fileChange{path, true, recipients})
+	}
+	return program.printChanges(changes)
+}
+
+// printChanges is for programs: a person reads the notes on standard error.
+func (program *program) printChanges(changes []fileChange) error {
+	if !program.isJSON() {
+		return nil
+	}
+	return program.printJSON(changes)
 }
 
 // editText opens the editor, and again for as long as the text changes and is wrong.
@@ -84,6 +121,10 @@ func (program *program) editText(name string, text []byte) (edited []byte, err e
 	for {
 		command := exec.Command(editor[0], append(editor[1:], file)...)
 		command.Stdin, command.Stdout, command.Stderr = program.In, program.Out, program.Err
+		if program.isJSON() {
+			// What the editor draws is no JSON.
+			command.Stdout = program.Err
+		}
 		if err := command.Run(); err != nil {
 			return nil, fmt.Errorf("%s: %w; nothing is written", editor[0], err)
 		}

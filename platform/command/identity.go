@@ -179,6 +179,9 @@ func (program *program) identityRevokeCommand() *cobra.Command {
 				return err
 			}
 			program.note("access identity %s in %s is revoked", names[0], namespace)
+			if program.isJSON() {
+				return program.printJSON(map[string]string{"name": names[0], "namespace": namespace})
+			}
 			return nil
 		},
 	}

@@ -118,6 +118,14 @@ func TestAnIdentityFromCreationToRevocation(t *testing.T) {
 	site.write("ci.kubeconfig", out)
 	site.variables["KUBECONFIG"] = filepath.Join(site.folder, "ci.kubeconfig")
 	site.roost(command.ExitFine, "deploy", "@apps/shop.yaml", "--dry-run")
+	var taken []struct {
+		Kind, Namespace, Name string
+		DryRun                bool
+	}
+	site.json(command.ExitFine, &taken, "deploy", "@apps/shop.yaml", "--dry-run")
+	if len(taken) != 1 || taken[0].Kind != "App" || taken[0].Namespace != "web" || taken[0].Name != "shop" || !taken[0].DryRun {
+		t.Errorf("%+v", taken)
+	}
 	site.roost(command.ExitFine, "status", "-n", "web")
 	_, stderr := site.roost(command.ExitFailed, "identity", "create", "mine", "--role", "deployer", "-n", "web")
 	contains(t, stderr, "forbidden", "it needs the rights to serviceaccounts")
@@ -147,7 +155,11 @@ func TestAnIdentityFromCreationToRevocation(t *testing.T) {
 		t.Errorf("without --server, the kubeconfig has %s", host)
 	}
 
-	site.roost(command.ExitFine, "identity", "revoke", "ci", "-n", "web")
+	var revoked struct{ Name, Namespace string }
+	site.json(command.ExitFine, &revoked, "identity", "revoke", "ci", "-n", "web")
+	if revoked.Name != "ci" || revoked.Namespace != "web" {
+		t.Errorf("%+v", revoked)
+	}
 	_, stderr = site.roost(command.ExitFailed, "identity", "revoke", "ci", "-n", "web")
 	contains(t, stderr, "there is no access identity ci in web")
 	out, _ = site.roost(command.ExitFine, "identity", "list", "-n", "web", "-o", "json")

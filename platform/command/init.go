@@ -68,8 +68,8 @@ nobody can decrypt what is encrypted for it. Files that exist are never changed.
 
 func (program *program) initialize(folder, name string, manifest []byte) error {
 	if problems := validate.File(manifest)[0].Problems; len(problems) > 0 {
-		for _, problem := range problems {
-			program.print("%s", problem)
+		if err := program.printRefused(problems); err != nil {
+			return err
 		}
 		return &foundError{plural(len(problems), "problem", "problems") + "; nothing is written"}
 	}
@@ -80,50 +80,85 @@ func (program *program) initialize(folder, name string, manifest []byte) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	recipient, err := program.ownRecipient()
+	recipient, identity, err := program.ownRecipient()
 	if err != nil {
 		return err
 	}
+	made := initialized{Written: []string{}, Recipient: recipient}
+	if identity != "" {
+		made.Written = append(made.Written, identity)
+	}
 	shared := fmt.Sprintf("# Who can decrypt the .env files. `roost secrets rotate .` applies a change.\nrecipients:\n- %s\n", recipient)
-	for path, text := range map[string][]byte{target: manifest, filepath.Join(folder, repositoryFile): []byte(shared)} {
-		switch err := writeNew(path, text, 0o644); {
+	for _, file := range []struct {
+		path string
+		text []byte
+	}{{target, manifest}, {filepath.Join(folder, repositoryFile), []byte(shared)}} {
+		switch err := writeNew(file.path, file.text, 0o644); {
 		case err == nil:
-			program.print("wrote %s", path)
+			made.Written = append(made.Written, file.path)
 		case !errors.Is(err, fs.ErrExist):
 			return err
 		}
 	}
+	return program.printInitialized(made)
+}
+
+// initialized is what `roost init` has done.
+type initialized struct {
+	// Written are the files that were not there before, in the order in which they were written.
+	Written   []string `json:"written"`
+	Recipient string   `json:"recipient,omitempty"`
+	// Problems are why nothing was written.
+	Problems []validate.Problem `json:"problems,omitempty"`
+}
+
+func (program *program) printRefused(problems []validate.Problem) error {
+	if program.isJSON() {
+		return program.printJSON(initialized{Written: []string{}, Problems: problems})
+	}
+	for _, problem := range problems {
+		program.print("%s", problem)
+	}
 	return nil
 }
 
-// ownRecipient is the public key of the person's age identity, which is made if there is none.
-func (program *program) ownRecipient() (string, error) {
+func (program *program) printInitialized(made initialized) error {
+	if program.isJSON() {
+		return program.printJSON(made)
+	}
+	for _, path := range made.Written {
+		program.print("wrote %s", path)
+	}
+	return nil
+}
+
+// ownRecipient is the public key of the person's age identity, and the file of one that was made because there was none.
+func (program *program) ownRecipient() (recipient, made string, err error) {
 	identities, err := program.identities()
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	for _, identity := range identities {
 		switch identity := identity.(type) {
 		case *age.X25519Identity:
-			return identity.Recipient().String(), nil
+			return identity.Recipient().String(), "", nil
 		case *age.HybridIdentity:
-			return identity.Recipient().String(), nil
+			return identity.Recipient().String(), "", nil
 		}
 	}
 	fresh, err := age.GenerateX25519Identity()
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	path, _ := program.identityFile()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", err
+		return "", "", err
 	}
 	text := fmt.Sprintf("# public key: %s\n%s\n", fresh.Recipient(), fresh)
 	if err := writeNew(path, []byte(text), 0o600); err != nil {
-		return "", err
+		return "", "", err
 	}
-	program.print("wrote %s", path)
-	return fresh.Recipient().String(), nil
+	return fresh.Recipient().String(), path, nil
 }
 
 // writeNew never changes a file that exists.

@@ -76,7 +76,7 @@ Keys that match --plain stay readable and become a ConfigMap. All others become 
 			if err != nil {
 				return fmt.Errorf("%s: %w", path, err)
 			}
-			if err := replaceFile(path, sealed); err != nil {
+			if err := program.replaceAndPrint(map[string][]byte{path: sealed}); err != nil {
 				return err
 			}
 			program.note("%s is encrypted for %s. If it was committed before, its values are in the history: change them",
@@ -115,10 +115,8 @@ rotate with --new-data-key. A holder of the old age identity may have read the v
 					return fmt.Errorf("%s: %w", path, err)
 				}
 			}
-			for _, path := range files {
-				if err := replaceFile(path, rotated[path]); err != nil {
-					return err
-				}
+			if err := program.replaceAndPrint(rotated); err != nil {
+				return err
 			}
 			program.note("%s rotated", plural(len(files), "file", "files"))
 			return nil
