@@ -26,13 +26,27 @@ import (
 const (
 	// identityLabel is on the ServiceAccounts and RoleBindings of identities. Its value is the identity's name.
 	identityLabel = "apps.roost.dev/identity"
-	// identityRolePrefix begins the names of the ClusterRoles in deploy/roles.yaml.
-	identityRolePrefix = "roost-"
 	// Kubernetes refuses tokens of less than 10 minutes.
 	tokenMin, tokenDefault, tokenMax = 10 * time.Minute, time.Hour, 24 * time.Hour
 )
 
-var identityRoles = []string{"deployer", "reader", "runner"}
+var identityRoles = []string{"deployer", "reader", "runner", "operator"}
+
+const identityRolesText = "deployer, reader, runner or operator"
+
+// clusterRoles are those of deploy/roles.yaml. The role of the program that is the operator has the name roost-operator.
+var clusterRoles = map[string]string{
+	"deployer": "roost-deployer", "reader": "roost-reader", "runner": "roost-runner", "operator": "roost-identity-operator",
+}
+
+func roleOf(clusterRole string) string {
+	for role, name := range clusterRoles {
+		if name == clusterRole {
+			return role
+		}
+	}
+	return clusterRole
+}
 
 // clusterIdentity is a ServiceAccount with a role in a namespace.
 type clusterIdentity struct {
@@ -59,7 +73,7 @@ something else.
 An access identity is a ServiceAccount with one role in one namespace. A deployer can use deploy, rollback and status. A reader can use status
 and logs, and sees what runs. Neither has a right to Secrets, to a shell in a pod, or to delete an App; but what a deployer deploys can have a
 Secret of the namespace as its keys. A runner can use status, logs and run; it can make Jobs, and a Job can read each Secret of the
-namespace. You need the rights to make ServiceAccounts, their tokens and
+namespace. An operator is a person who can do what a deployer and a reader can, and delete Apps, Dunlins, pods and Jobs. You need the rights to make ServiceAccounts, their tokens and
 RoleBindings there.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
@@ -82,7 +96,7 @@ set the address by which others reach it with --server; the server's certificate
 		Args:    exactlyOneIdentity,
 		RunE: func(_ *cobra.Command, names []string) error {
 			if !slices.Contains(identityRoles, role) {
-				return usageError{fmt.Errorf("--role is %q; write %s", role, "deployer, reader or runner")}
+				return usageError{fmt.Errorf("--role is %q; write %s", role, identityRolesText)}
 			}
 			if lifetime < tokenMin || lifetime > tokenMax {
 				return usageError{fmt.Errorf("--lifetime is %s; write %s to %s", lifetime, tokenMin, tokenMax)}
@@ -115,7 +129,7 @@ set the address by which others reach it with --server; the server's certificate
 		},
 	}
 	program.addIdentityFlags(command, &namespace)
-	command.Flags().StringVar(&role, "role", "", "deployer, reader or runner")
+	command.Flags().StringVar(&role, "role", "", identityRolesText)
 	completeValues(command, "role", identityRoles...)
 	command.Flags().StringVar(&server, "server", "", "address of the API server in the kubeconfig (default the one that you use)")
 	command.Flags().DurationVar(&lifetime, "lifetime", tokenDefault, "how long the token is valid: 10m to 24h")
@@ -217,7 +231,7 @@ func (cluster *cluster) ensureIdentity(ctx context.Context, identity clusterIden
 	account := &corev1.ServiceAccount{ObjectMeta: identity.meta()}
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: identity.meta(),
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: identityRolePrefix + identity.Role},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterRoles[identity.Role]},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: identity.account(), Namespace: identity.Namespace}},
 	}
 	if err := cluster.createOrFind(ctx, account); err != nil {
@@ -229,7 +243,7 @@ func (cluster *cluster) ensureIdentity(ctx context.Context, identity clusterIden
 	}
 	if binding.RoleRef.Name != wanted {
 		return nil, fmt.Errorf("access identity %s in %s is a %s; revoke it first, or choose another name",
-			identity.Name, identity.Namespace, strings.TrimPrefix(binding.RoleRef.Name, identityRolePrefix))
+			identity.Name, identity.Namespace, roleOf(binding.RoleRef.Name))
 	}
 	return account, nil
 }
@@ -272,7 +286,7 @@ func (cluster *cluster) identities(ctx context.Context, namespace string) ([]clu
 	}
 	found := []clusterIdentity{}
 	for _, binding := range bindings.Items {
-		role := strings.TrimPrefix(binding.RoleRef.Name, identityRolePrefix)
+		role := roleOf(binding.RoleRef.Name)
 		found = append(found, clusterIdentity{binding.Labels[identityLabel], namespace, role, binding.CreationTimestamp})
 	}
 	return found, nil

@@ -34,37 +34,37 @@ const (
 )
 
 // rights of each role in its namespace. What is missing is forbidden.
-var rights = []struct{ group, version, resource, deployer, reader, runner, operator string }{
-	{"apps.roost.dev", "v1alpha1", "apps", "get list watch create patch", watch, watch, watch},
-	{"apps.roost.dev", "v1alpha1", "dunlins", "get list watch create patch", watch, watch, watch},
-	{"apps.roost.dev", "v1alpha1", "apps/status", "", "", "", "get patch"},
-	{"", "v1", "configmaps", "get list create patch delete", watch, "", write},
-	{"", "v1", "secrets", "", "", "", write},
-	{"", "v1", "services", "", watch, "", write},
-	{"", "v1", "serviceaccounts", "", "", "", write},
-	{"", "v1", "serviceaccounts/token", "", "", "", ""},
-	{"", "v1", "pods", "", watch, watch, watch},
-	{"", "v1", "pods/log", "", watch, watch, ""},
-	{"", "v1", "pods/exec", "", "", "", ""},
-	{"", "v1", "pods/attach", "", "", "", ""},
-	{"", "v1", "events", "", watch, "", "create patch"},
-	{"", "v1", "persistentvolumeclaims", "", "", "", "get create"},
-	{"", "v1", "resourcequotas", "", "", "", ""},
-	{"apps", "v1", "controllerrevisions", read, watch, watch, write},
-	{"apps", "v1", "deployments", "", watch, watch, write},
-	{"apps", "v1", "deployments/scale", "", "", "", ""},
-	{"apps", "v1", "replicasets", "", watch, "", ""},
-	{"apps", "v1", "daemonsets", "", "", "", ""},
-	{"apps", "v1", "statefulsets", "", watch, watch, write},
-	{"batch", "v1", "cronjobs", "", watch, "", write},
-	{"batch", "v1", "jobs", "", watch, "get list watch create delete", write},
-	{"networking.k8s.io", "v1", "ingresses", "", watch, "", write},
-	{"networking.k8s.io", "v1", "networkpolicies", "", watch, "", write},
-	{"policy", "v1", "poddisruptionbudgets", "", watch, "", write},
-	{"autoscaling", "v2", "horizontalpodautoscalers", "", watch, "", write},
-	{"coordination.k8s.io", "v1", "leases", "", "", "", ""},
-	{"rbac.authorization.k8s.io", "v1", "roles", "", "", "", ""},
-	{"rbac.authorization.k8s.io", "v1", "rolebindings", "", "", "", ""},
+var rights = []struct{ group, version, resource, deployer, reader, runner, operator, program string }{
+	{"apps.roost.dev", "v1alpha1", "apps", "get list watch create patch", watch, watch, write, watch},
+	{"apps.roost.dev", "v1alpha1", "dunlins", "get list watch create patch", watch, watch, write, watch},
+	{"apps.roost.dev", "v1alpha1", "apps/status", "", "", "", "", "get patch"},
+	{"", "v1", "configmaps", "get list create patch delete", watch, "", write, write},
+	{"", "v1", "secrets", "", "", "", "", write},
+	{"", "v1", "services", "", watch, "", watch, write},
+	{"", "v1", "serviceaccounts", "", "", "", "", write},
+	{"", "v1", "serviceaccounts/token", "", "", "", "", ""},
+	{"", "v1", "pods", "", watch, watch, "get list watch delete", watch},
+	{"", "v1", "pods/log", "", watch, watch, watch, ""},
+	{"", "v1", "pods/exec", "", "", "", "", ""},
+	{"", "v1", "pods/attach", "", "", "", "", ""},
+	{"", "v1", "events", "", watch, "", watch, "create patch"},
+	{"", "v1", "persistentvolumeclaims", "", "", "", "", "get create"},
+	{"", "v1", "resourcequotas", "", "", "", "", ""},
+	{"apps", "v1", "controllerrevisions", read, watch, watch, watch, write},
+	{"apps", "v1", "deployments", "", watch, watch, watch, write},
+	{"apps", "v1", "deployments/scale", "", "", "", "", ""},
+	{"apps", "v1", "replicasets", "", watch, "", watch, ""},
+	{"apps", "v1", "daemonsets", "", "", "", "", ""},
+	{"apps", "v1", "statefulsets", "", watch, watch, watch, write},
+	{"batch", "v1", "cronjobs", "", watch, "", watch, write},
+	{"batch", "v1", "jobs", "", watch, "get list watch create delete", "get list watch delete", write},
+	{"networking.k8s.io", "v1", "ingresses", "", watch, "", watch, write},
+	{"networking.k8s.io", "v1", "networkpolicies", "", watch, "", watch, write},
+	{"policy", "v1", "poddisruptionbudgets", "", watch, "", watch, write},
+	{"autoscaling", "v2", "horizontalpodautoscalers", "", watch, "", watch, write},
+	{"coordination.k8s.io", "v1", "leases", "", "", "", "", ""},
+	{"rbac.authorization.k8s.io", "v1", "roles", "", "", "", "", ""},
+	{"rbac.authorization.k8s.io", "v1", "rolebindings", "", "", "", "", ""},
 }
 
 var verbs = []string{"get", "list", "watch", "create", "patch", "update", "delete", "deletecollection"}
@@ -75,9 +75,9 @@ func TestIdentitiesHaveTheRightsOfTheirRole(t *testing.T) {
 	site := newSite(t)
 	site.asAdmin()
 	site.namespace("other")
-	for _, role := range []string{"deployer", "reader", "runner", "operator"} {
+	for _, role := range []string{"deployer", "reader", "runner", "operator", "program"} {
 		connection := site.operatorConnection()
-		if role != "operator" {
+		if role != "program" {
 			out, _ := site.roost(command.ExitFine, "identity", "create", "ci-"+role, "--role", role, "-n", "web")
 			connection = site.connection(out)
 		}
@@ -87,12 +87,12 @@ func TestIdentitiesHaveTheRightsOfTheirRole(t *testing.T) {
 			return isGranted(t, caller, attributesOf("apps.roost.dev", "v1alpha1", "apps", "get", "web"))
 		})
 		for _, row := range rights {
-			allowed := strings.Fields(map[string]string{"deployer": row.deployer, "reader": row.reader, "runner": row.runner, "operator": row.operator}[role])
+			allowed := strings.Fields(map[string]string{"deployer": row.deployer, "reader": row.reader, "runner": row.runner, "operator": row.operator, "program": row.program}[role])
 			for _, verb := range verbs {
 				_, part, _ := strings.Cut(row.resource, "/")
 				for _, namespace := range []string{"web", "other"} {
-					// The operator has its rights in both.
-					isAllowed := slices.Contains(allowed, verb) && (namespace == "web" || role == "operator")
+					// The operator that is a program has its rights in both.
+					isAllowed := slices.Contains(allowed, verb) && (namespace == "web" || role == "program")
 					attributes := attributesOf(row.group, row.version, row.resource, verb, namespace)
 					if isGranted(t, caller, attributes) != isAllowed {
 						t.Errorf("%s: %s %s in %s: the server says %v", role, verb, row.resource, namespace, !isAllowed)
@@ -179,7 +179,7 @@ func TestAnIdentityFromCreationToRevocation(t *testing.T) {
 func TestWrongIdentitiesAreRefused(t *testing.T) {
 	person := newPerson(t)
 	for _, row := range [][]string{
-		{"--role is \"admin\"; write deployer, reader or runner", "create", "ci", "--role", "admin"},
+		{"--role is \"admin\"; write deployer, reader, runner or operator", "create", "ci", "--role", "admin"},
 		{"--role is \"\"", "create", "ci"},
 		{"--lifetime is 48h0m0s; write 10m0s to 24h0m0s", "create", "ci", "--role", "reader", "--lifetime", "48h"},
 		{"--lifetime is 9m0s", "create", "ci", "--role", "reader", "--lifetime", "9m"},

@@ -73,7 +73,7 @@ func TestNoRoleGivesMoreThanItNames(t *testing.T) {
 			}
 		}
 	}
-	if roles != 6 {
+	if roles != 7 {
 		t.Errorf("%d roles", roles)
 	}
 }
