@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -178,23 +179,30 @@ func TestStoresThatDoNotServe(t *testing.T) {
 	for name, row := range map[string]struct {
 		change   func(*Repository)
 		sentence string
+		// drill is the sentence of a drill and a restore, where it is another one.
+		drill string
 	}{
-		"down, rest": {func(r *Repository) { r.URL = "rest:http://" + closed + "/shop" }, "the store of the repository does not answer: dial tcp " + closed},
-		"down, s3":   {func(r *Repository) { r.URL = "s3:http://" + closed + "/bucket" }, "the store of the repository does not answer"},
-		"down, sftp": {func(r *Repository) { r.URL = "sftp://backup@" + closed + "/srv" }, "the store of the repository does not answer"},
+		"down, rest": {func(r *Repository) { r.URL = "rest:http://" + closed + "/shop" }, "the store of the repository does not answer: dial tcp " + closed, ""},
+		"down, s3":   {func(r *Repository) { r.URL = "s3:http://" + closed + "/bucket" }, "the store of the repository does not answer", ""},
+		"down, sftp": {func(r *Repository) { r.URL = "sftp://backup@" + closed + "/srv" }, "the store of the repository does not answer", ""},
 		"a wrong key": {func(r *Repository) {
 			r.Secrets = t.TempDir()
 			site.write(filepath.Join(r.Secrets, KeyPassword), "other")
-		}, "RESTIC_PASSWORD is not the password of the repository"},
-		"no key":                            {func(r *Repository) { r.Secrets = t.TempDir() }, "there is no RESTIC_PASSWORD"},
-		"no address":                        {func(r *Repository) { r.URL = "" }, "the repository has no address"},
-		"a store that cannot be written to": {func(r *Repository) { r.URL = "/proc/none" }, "restic init"},
+		}, "RESTIC_PASSWORD is not the password of the repository", ""},
+		"no key":                            {func(r *Repository) { r.Secrets = t.TempDir() }, "there is no RESTIC_PASSWORD", ""},
+		"no address":                        {func(r *Repository) { r.URL = "" }, "the repository has no address", ""},
+		"a store that cannot be written to": {func(r *Repository) { r.URL = "/proc/none" }, "restic init", "there is no repository yet; make a backup first"},
 	} {
 		changed := working
 		changed.secrets = nil
 		row.change(&changed)
 		site.repository = &changed
-		t.Run(name, func(t *testing.T) { site.fails(site.save(Keep{}))(row.sentence) })
+		t.Run(name, func(t *testing.T) {
+			site.fails(site.save(Keep{}))(row.sentence)
+			drill := cmp.Or(row.drill, row.sentence)
+			site.fails(site.verify())(drill)
+			site.fails(site.restore(RestoreOptions{}))(drill)
+		})
 	}
 	site.repository = &working
 	site.must(site.verify())

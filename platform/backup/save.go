@@ -37,6 +37,8 @@ type Report struct {
 	IsForeign bool `json:"isForeign,omitempty"`
 	// IsNew is whether the repository was made by this run.
 	IsNew bool `json:"isNew,omitempty"`
+	// IsLoaded is whether a program of the app has loaded the dump.
+	IsLoaded bool `json:"isLoaded,omitempty"`
 	// Skipped is whether there was nothing to do.
 	Skipped bool `json:"skipped,omitempty"`
 }

@@ -20,19 +20,21 @@ const (
 )
 
 const (
-	// stagedFile passes the outcome of StageStorage to FinishStorage, below their common root.
+	// stagedFile passes the outcome of the first half of a restore to the second one, below their common root.
 	stagedFile = "staged.json"
-	// ProgramFile is the program that runs FinishStorage, below the root.
+	// ProgramFile is the program that runs FinishStorage and LoadDump, below the root.
 	ProgramFile = "roost-backup"
-	// lastWordsBytesMax bounds what of the output of `dunlin restore` is in an error.
+	// lastWordsBytesMax bounds what of the output of `dunlin restore`, or of a command of the app, is in an error.
 	lastWordsBytesMax = 1024
 )
 
-// staged is what StageStorage leaves for FinishStorage.
+// staged is what StageStorage leaves for FinishStorage, and StageDump for LoadDump.
 type staged struct {
 	Report Report `json:"report"`
 	// IsDone is whether an interrupted restore was completed, and nothing is staged.
 	IsDone bool `json:"isDone"`
+	// Dump is the file that LoadDump loads, below the root.
+	Dump string `json:"dump,omitempty"`
 }
 
 // StageStorage is the first half of a restore of a Dunlin's volume, where restic is. It restores the backups of the node beside what the volume

@@ -47,7 +47,7 @@ func (program *program) drillCommand() *cobra.Command {
 		Use:   "drill NAME",
 		Short: "Verify now that the newest backup of an App or a Dunlin can be restored",
 		Long: `Check the repository of an App or a Dunlin, restore its newest snapshot into an empty volume, compare each file with its checksum from the time of
-the backup, and delete the volume. The pods go on.
+the backup, and delete the volume. The pods go on. With spec.backup.restoreCommand, the dump is then loaded into a copy of the App with empty volumes.
 
 Exit code 1 says that the backup cannot be restored.`,
 	})
@@ -56,12 +56,13 @@ Exit code 1 says that the backup cannot be restored.`,
 func (program *program) restoreCommand() *cobra.Command {
 	return program.operationCommand(render.TaskRestore, &cobra.Command{
 		Use:   "restore NAME",
-		Short: "Restore the volumes of an App's first pod, or the storage of a Dunlin, from a backup",
+		Short: "Restore the volumes of an App's first pod, its dump, or the storage of a Dunlin, from a backup",
 		Long: `Stop the pods of an App or a Dunlin, restore a snapshot into the volumes of its first pod, and start the pods again. Of a Dunlin, a new storage is
 made of the newest backup in the snapshot.
 
 What was written after the snapshot is lost; its time is printed. Volumes that hold files are replaced with --replace only, and not before
 the snapshot is restored beside them and compared. If that fails, the pods start with what the volumes held. Both states need space at once.
+With spec.backup.restoreCommand, the dump is restored and compared, and then loaded into the App, whose pods go on; --replace is needed.
 If the restore is interrupted while it replaces files, the pods stay stopped, and nothing is saved, until roost restore has completed it.
 
 Exit code 1 says that the restore has failed.`,

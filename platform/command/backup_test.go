@@ -50,6 +50,8 @@ type taskMachine struct {
 	data, moved, repository string
 	// storage is the volume of a Dunlin, and dunlin its program.
 	storage, dunlin string
+	// ledger has a folder for each host that the commands of the App ledger know, and their programs.
+	ledger string
 	// replicas that the StatefulSet had while a restore ran.
 	replicasAtRestore []int32
 	// interrupt takes the place of the program, if it is there. The pod is killed after it.
@@ -66,7 +68,7 @@ func newTaskMachine(site *site) *taskMachine {
 		site.t.Fatalf("%v: %s", err, out)
 	}
 	machine.data, machine.moved, machine.repository = site.t.TempDir(), site.t.TempDir(), site.t.TempDir()
-	machine.storage = site.t.TempDir()
+	machine.storage, machine.ledger = site.t.TempDir(), site.t.TempDir()
 	return machine
 }
 
@@ -161,6 +163,10 @@ func (machine *taskMachine) execute(ctx context.Context, admin client.Client, po
 					t.Error(err)
 				}
 			}
+		case volume.Ephemeral != nil && volume.Name == "dump":
+			if err := os.Mkdir(filepath.Join(root, "dump"), 0o755); err != nil {
+				t.Error(err)
+			}
 		case volume.PersistentVolumeClaim != nil && machine.volume(volume.PersistentVolumeClaim.ClaimName) != "":
 			data := machine.volume(volume.PersistentVolumeClaim.ClaimName)
 			if err := os.MkdirAll(filepath.Join(root, "volumes"), 0o755); err != nil {
@@ -188,6 +194,9 @@ func (machine *taskMachine) execute(ctx context.Context, admin client.Client, po
 
 func (machine *taskMachine) executeContainer(ctx context.Context, container corev1.Container, root, keys, scratch string) (message string, code int) {
 	t := machine.t
+	if container.Image == ledgerImage {
+		return machine.executeLedger(ctx, container, root)
+	}
 	report := filepath.Join(t.TempDir(), "report")
 	program, arguments := machine.program, slices.Clone(container.Command[1:])
 	for index, argument := range arguments {
@@ -237,8 +246,13 @@ func (machine *taskMachine) backupFresh() string { return machine.condition("Bac
 
 func (machine *taskMachine) condition(kind string) string {
 	machine.t.Helper()
+	return machine.conditionOf("database", kind)
+}
+
+func (machine *taskMachine) conditionOf(name, kind string) string {
+	machine.t.Helper()
 	var app v1alpha1.App
-	machine.get("database", &app)
+	machine.get(name, &app)
 	for _, condition := range app.Status.Conditions {
 		if condition.Type == kind {
 			return string(condition.Status) + " " + condition.Reason
@@ -297,6 +311,7 @@ func TestBackupDrillAndRestore(t *testing.T) {
 		contains(t, stderr, row.sentence)
 	}
 	machine.restoreDunlin()
+	machine.restoreDump()
 	if strings.Contains(site.all.String(), canary) {
 		t.Error("a secret was printed")
 	}
@@ -410,6 +425,8 @@ func (machine *taskMachine) failAndRecover() {
 	if fresh := machine.backupFresh(); fresh != "False RestoreFailed" {
 		t.Error(fresh)
 	}
+	machine.expectAlert("RestoreFailed", true)
+	machine.expectAlert("BackupFailed", false)
 	if err := os.RemoveAll(filepath.Join(machine.repository, "web")); err != nil {
 		t.Fatal(err)
 	}
@@ -421,4 +438,5 @@ func (machine *taskMachine) failAndRecover() {
 	if fresh := machine.backupFresh(); fresh != "True BackupRecent" {
 		t.Error(fresh)
 	}
+	machine.expectAlert("RestoreFailed", false)
 }

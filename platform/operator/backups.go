@@ -65,15 +65,19 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 		outcome.addTo(next)
 	}
 	requested := requestedOperation(subject.object)
+	isDump, unfinished := len(subject.backup.RestoreCommand) > 0, &next.RestoreUnfinished
+	if isDump {
+		unfinished = &next.LoadUnfinished
+	}
 	asked := reconcile.OperationInput{
 		App: subject.object.GetName(), Recorded: next.Operation, Requested: requested, Live: input.Live, Pods: input.Pods,
-		RestoreUnfinished: next.RestoreUnfinished,
+		RestoreUnfinished: *unfinished, IsDump: isDump,
 	}
 	if next.NodeLoss != nil {
 		asked.RequestedBefore = next.NodeLoss.Requested
 	}
 	if requested != nil {
-		asked.Refusal = refusalOfOperation(subject, requested.Kind)
+		asked.Refusal = refusalOfOperation(subject, requested)
 	}
 	if operation := next.Operation; !operation.IsEnded() {
 		job := render.OperationName(asked.App, operation)
@@ -81,8 +85,9 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 			if outcome.job != job {
 				continue
 			}
+			// A restore of volumes looks at the state that the pods before it have left. That of a dump cannot, so each counts.
+			asked.IsUnchanged = outcome.isUnchanged && (asked.IsUnchanged || asked.PodsEnded == 0 || !asked.IsDump)
 			asked.PodsEnded++
-			asked.IsUnchanged = outcome.isUnchanged
 			if outcome.report != nil {
 				asked.Report = sentenceOf(*outcome.report)
 				next.Operation.Taken = new(metav1.NewTime(outcome.report.Taken.Truncate(time.Second)))
@@ -90,7 +95,7 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 		}
 	}
 	next.Operation = reconcile.NextOperation(asked)
-	next.RestoreUnfinished = asked.RestoreUnfinishedAfter(next.Operation)
+	*unfinished = asked.RestoreUnfinishedAfter(next.Operation)
 	return reconcile.AfterNodeLoss(reconcile.NodeLossInput{
 		App: subject.object.GetName(), IsRestoring: subject.onNodeLoss == v1alpha1.OnNodeLossRestore, Volumes: input.LocalVolumes, Live: input.Live,
 		Status: next, Now: metav1.NewTime(operator.now().Truncate(time.Second)),
@@ -241,6 +246,8 @@ func sentenceOf(report backup.Report) string {
 		if report.IsForeign {
 			text += "; the snapshot is of another cluster, or of an App that was deleted"
 		}
+	case report.Kind == render.TaskVerify && report.IsLoaded:
+		text += " restored, compared, and loaded into a copy of the app"
 	case report.Kind == render.TaskVerify:
 		text += " restored and compared"
 	case report.IsNew:
@@ -273,12 +280,15 @@ func requestedOperation(object client.Object) *v1alpha1.Operation {
 	return &v1alpha1.Operation{ID: read.ID, Kind: read.Kind, Snapshot: read.Snapshot, Replace: read.Replace}
 }
 
-func refusalOfOperation(subject *subject, kind string) string {
+func refusalOfOperation(subject *subject, requested *v1alpha1.Operation) string {
+	isRestore, isDump := requested.Kind == render.TaskRestore, subject.backup != nil && len(subject.backup.Command) > 0
 	switch {
 	case subject.repositoryFile == "":
 		return "spec.backup.repository is not set, so there is nothing to save to or to restore from"
-	case kind == render.TaskRestore && len(subject.backup.Command) > 0:
-		return "the backup is a dump of spec.backup.command, which only a program of the app can read; restore it with restic and that program"
+	case isRestore && isDump && len(subject.backup.RestoreCommand) == 0:
+		return "the backup is a dump of spec.backup.command, which only a program of the app can read; set spec.backup.restoreCommand"
+	case isRestore && isDump && !requested.Replace:
+		return "the dump is loaded into an app that may hold data, which only its own program can see; repeat with --replace"
 	}
 	return ""
 }
@@ -297,7 +307,7 @@ func backupState(subject *subject, status *v1alpha1.BackupStatus, live map[objec
 	if spec == nil {
 		return nil
 	}
-	state := &reconcile.BackupState{HasRepository: spec.Repository != nil, FirstPod: subject.object.GetName() + "-0"}
+	state := &reconcile.BackupState{HasRepository: spec.Repository != nil, LoadUnfinished: loadUnfinished(spec, status), FirstPod: subject.object.GetName() + "-0"}
 	state.FreshSeconds, state.VerifiedSeconds = boundsOf(spec, subject.kind)
 	if !state.HasRepository {
 		name := objectName{batchv1.SchemeGroupVersion.String(), "CronJob", render.BackupName(subject.object.GetName())}
@@ -347,6 +357,11 @@ func waitingBackup(pods []corev1.Pod) string {
 		return fmt.Sprintf("the pod %s does not start: %s: %s", pod.Name, state.Waiting, strings.TrimSpace(state.LastWords))
 	}
 	return ""
+}
+
+// loadUnfinished is whether the app may have only a part of a dump.
+func loadUnfinished(spec *v1alpha1.Backup, status *v1alpha1.BackupStatus) bool {
+	return spec != nil && len(spec.RestoreCommand) > 0 && status != nil && status.LoadUnfinished
 }
 
 // boundsOf are the ages at which the last backup and the last verified restore are too old.

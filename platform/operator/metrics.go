@@ -25,7 +25,7 @@ var (
 	backupBounds  = prometheus.NewDesc("roost_backup_age_bound_seconds", "Age at which the last backup of an App is too old.", backupLabels, nil)
 	verifiedBound = prometheus.NewDesc("roost_verified_restore_age_bound_seconds", "Age at which the last verified restore of an App is too old.", backupLabels, nil)
 	backupFailed  = prometheus.NewDesc("roost_backup_failed", "Whether the last backup (task save) or the last drill (task verify) has failed.", append(slices.Clone(backupLabels), "task"), nil)
-	unfinished    = prometheus.NewDesc("roost_restore_unfinished", "Whether the pods of an App are stopped because a restore was interrupted.", backupLabels, nil)
+	unfinished    = prometheus.NewDesc("roost_restore_unfinished", "Whether the pods of an App are stopped because a restore was interrupted, or it may have only a part of a dump.", backupLabels, nil)
 	nodeLost      = prometheus.NewDesc("roost_node_lost", "Whether a pod of an App waits for the volume of a node that is lost.", backupLabels, nil)
 )
 
@@ -86,7 +86,7 @@ func collect(app *v1alpha1.App, kind string, now time.Time, found chan<- prometh
 	}
 	if spec != nil || status.RestoreUnfinished {
 		// The pods stay stopped when spec.backup is removed. While an operation is under way, nothing has to be done.
-		send(unfinished, numberOf(status.RestoreUnfinished && status.Operation.IsEnded()))
+		send(unfinished, numberOf((status.RestoreUnfinished || loadUnfinished(spec, status)) && status.Operation.IsEnded()))
 	}
 	if spec == nil {
 		return

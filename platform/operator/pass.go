@@ -78,7 +78,7 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 	if err != nil {
 		return 0, err
 	}
-	input.RestoreUnfinished = backup != nil && backup.RestoreUnfinished && backup.Operation.IsEnded()
+	input.RestoreUnfinished = backup != nil && backup.Operation.IsEnded() && (backup.RestoreUnfinished || loadUnfinished(subject.backup, backup))
 	if input.Backup = backupState(subject, backup, live, operator.now()); input.Backup != nil {
 		input.Backup.Waiting, input.Backup.DefaultImage = waitingBackup(pods), operator.Cluster.DefaultBackupImage()
 	}

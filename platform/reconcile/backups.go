@@ -15,7 +15,9 @@ type BackupState struct {
 	// LastBackup is the time of the last backup in the repository, as text, or nothing.
 	LastBackup string
 	// HasRepository is whether restores can be verified.
-	HasRepository   bool
+	HasRepository bool
+	// LoadUnfinished is whether the app may have only a part of a dump.
+	LoadUnfinished  bool
 	VerifiedSeconds int64
 	// VerifiedAgeSeconds of the last verified restore is nil if there was none.
 	VerifiedAgeSeconds *int64
@@ -97,16 +99,21 @@ type OperationInput struct {
 	Report string
 	// PodsEnded is how many of its pods have ended and are still there.
 	PodsEnded int64
-	// IsUnchanged is whether the last of them has found that each volume is in one state.
+	// IsUnchanged is whether the last of them has found that each volume is in one state, or all of them have begun to load no dump.
 	IsUnchanged bool
-	// RestoreUnfinished is that of the status.
+	// IsDump is whether a restore loads a dump into the app, whose pods run meanwhile.
+	IsDump bool
+	// RestoreUnfinished is that of the status, or its LoadUnfinished for a dump.
 	RestoreUnfinished bool
 	// RequestedBefore is the operation of the annotation that was carried out before one after the loss of a node.
 	RequestedBefore string
 }
 
-// notSavedUnfinished is why there is no backup now.
-const notSavedUnfinished = "a restore was interrupted, so the volumes may hold parts of two states; complete it with `roost restore` first"
+// Why there is no backup now.
+const (
+	notSavedUnfinished = "a restore was interrupted, so the volumes may hold parts of two states; complete it with `roost restore` first"
+	notSavedPart       = "a restore has failed, so the app may have only a part of the dump; repeat `roost restore` first"
+)
 
 // RestoreUnfinishedAfter is whether volumes may hold parts of two states, once the operation is in its next phase. It is recorded before the
 // Job of a restore exists, so whatever happens to the Job, the pods do not start on such volumes.
@@ -118,16 +125,20 @@ func (input *OperationInput) RestoreUnfinishedAfter(next *v1alpha1.Operation) bo
 	hasRun := input.Recorded != nil && input.Recorded.ID == next.ID && input.Recorded.Phase == v1alpha1.OperationRuns
 	switch next.Phase {
 	case v1alpha1.OperationRuns:
-		return true
+		// While a dump is loaded, nothing is saved, and no pod is stopped. What remains is decided at the end.
+		return input.RestoreUnfinished || !input.IsDump
 	case v1alpha1.OperationSucceeded:
 		return input.RestoreUnfinished && !hasRun
 	case v1alpha1.OperationFailed:
+		if input.IsDump {
+			return input.RestoreUnfinished || hasRun && !input.isKnownUnchanged(next)
+		}
 		return input.RestoreUnfinished && !(hasRun && input.isKnownUnchanged(next))
 	}
 	return input.RestoreUnfinished
 }
 
-// isKnownUnchanged is whether the last pod of a failed Job has left each volume in one state. A pod that was deleted may have been the last
+// isKnownUnchanged is whether the last pod of a failed Job has left each volume in one state, or no pod has begun to load a dump. A pod that was deleted may have been the last
 // one, so nothing is known unless all pods that the Job has counted are there.
 func (input *OperationInput) isKnownUnchanged(operation *v1alpha1.Operation) bool {
 	job := input.find("Job", render.OperationName(input.App, operation))
@@ -149,6 +160,9 @@ func NextOperation(input OperationInput) *v1alpha1.Operation {
 			next.Phase, next.Message = v1alpha1.OperationFailed, input.Refusal
 		case input.RestoreUnfinished && next.Kind == render.TaskSave:
 			next.Phase, next.Message = v1alpha1.OperationFailed, notSavedUnfinished
+			if input.IsDump {
+				next.Message = notSavedPart
+			}
 		}
 		return &next
 	}
@@ -201,7 +215,7 @@ func (input *OperationInput) waitsFor() string {
 			return "the Job " + metadataText(object, "name") + jobRunsWords
 		}
 	}
-	if input.Recorded.Kind != render.TaskRestore {
+	if input.Recorded.Kind != render.TaskRestore || input.IsDump {
 		return ""
 	}
 	for _, object := range input.Live {

@@ -143,7 +143,27 @@ func TestARestoreThatIsInterrupted(t *testing.T) {
 			t.Errorf("%s: %t", row.name, found)
 		}
 	}
-	for _, backup := range []*BackupState{nil, {HasRepository: true}} {
+	// The pods run while a dump is loaded, so a restore is only unfinished at its end, and until one has succeeded.
+	for _, row := range []struct {
+		name, from, to             string
+		was, isUnchanged, isBroken bool
+	}{
+		{"it may begin", waits, runs, false, false, false},
+		{"it runs", runs, runs, false, false, false},
+		{"the next one runs", runs, runs, true, false, true},
+		{"it is done", runs, succeeded, true, false, false},
+		{"its command has failed", runs, failed, false, false, true},
+		{"nothing was loaded", runs, failed, false, true, false},
+		{"nothing was loaded after a part was", runs, failed, true, true, true},
+	} {
+		input := OperationInput{App: "shop", IsDump: true, RestoreUnfinished: row.was, PodsEnded: 1, IsUnchanged: row.isUnchanged,
+			Recorded: &v1alpha1.Operation{ID: "a", Kind: render.TaskRestore, Phase: row.from}}
+		input.Live = []Manifest{{"kind": "Job", "metadata": map[string]any{"name": "shop-restore-a"}, "status": map[string]any{"failed": int64(1)}}}
+		if found := input.RestoreUnfinishedAfter(&v1alpha1.Operation{ID: "a", Kind: render.TaskRestore, Phase: row.to}); found != row.isBroken {
+			t.Errorf("a dump, %s: %t", row.name, found)
+		}
+	}
+	for _, backup := range []*BackupState{nil, {HasRepository: true}, {HasRepository: true, LoadUnfinished: true}} {
 		degraded := conditionOf(Decide(Input{RestoreUnfinished: true, Backup: backup}), ConditionDegraded)
 		hasAdvice := strings.Contains(degraded.Message, "set spec.backup again")
 		if degraded.Reason != ReasonRestoreUnfinished || !strings.Contains(degraded.Message, "`roost restore`") || hasAdvice != (backup == nil) {

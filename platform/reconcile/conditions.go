@@ -168,6 +168,9 @@ func (decision *decision) whyMigrationFailed() string {
 }
 
 func (decision *decision) whyRestoreUnfinished() string {
+	if decision.input.Backup != nil && decision.input.Backup.LoadUnfinished {
+		return "a restore has failed, so the app may have only a part of the dump. Nothing is saved until `roost restore` has succeeded"
+	}
 	text := "a restore was interrupted, so the volumes may hold parts of two states. The pods are stopped, and nothing is saved, until `roost restore` has completed it"
 	if decision.input.Backup == nil {
 		text += "; set spec.backup again for that"

@@ -55,7 +55,7 @@ type Input struct {
 	LocalVolumes []LocalVolume
 	// Backup is there if the spec has one.
 	Backup *BackupState
-	// RestoreUnfinished is whether the pods are stopped because a restore was interrupted.
+	// RestoreUnfinished is whether the pods are stopped because a restore was interrupted, or may have only a part of a dump.
 	RestoreUnfinished bool
 }
 

@@ -31,7 +31,7 @@ const (
 const (
 	backupContainer  = "backup"
 	backupFolder     = "/backup"
-	dumpFolder       = "dump"
+	dumpFolder       = backup.DumpFolder
 	scratchFolder    = "/scratch"
 	repositoryFolder = "/repository"
 	repositoryKeys   = "/etc/roost/repository"
@@ -57,10 +57,11 @@ func (view *appView) operation() *v1alpha1.Operation {
 	return view.backup.Operation
 }
 
-// isStopped is whether the pods have to be gone, because their volumes are being restored, or hold parts of two states.
+// isStopped is whether the pods have to be gone, because their volumes are being restored, or hold parts of two states. A dump is loaded into an
+// app that runs.
 func (view *appView) isStopped() bool {
 	operation := view.operation()
-	return operation != nil && operation.Kind == TaskRestore || view.isRestoreUnfinished()
+	return operation != nil && operation.Kind == TaskRestore && !view.loadsDump(TaskRestore) || view.isRestoreUnfinished()
 }
 
 func (view *appView) isRestoreUnfinished() bool {
@@ -78,7 +79,7 @@ func (view *appView) backups() []runtime.Object {
 	drill := cronOf(view.meta(DrillName(view.name), partBackup), schedule, "", view.taskJob(TaskVerify, nil))
 	objects := []runtime.Object{view.repositorySecret(), view.backupPolicy(), save, drill}
 	operation := view.operation()
-	if operation != nil || view.isRestoreUnfinished() {
+	if operation != nil || view.isRestoreUnfinished() || view.isLoadUnfinished() {
 		save.Spec.Suspend, drill.Spec.Suspend = new(true), new(true)
 	}
 	if operation != nil && operation.Phase == v1alpha1.OperationRuns {
@@ -162,7 +163,7 @@ func (view *appView) taskPod(task string, operation *v1alpha1.Operation) corev1.
 	volumes = append(volumes, view.repositoryVolumes(&container)...)
 	isDump := len(view.spec.Backup.Command) > 0
 	switch {
-	case task == TaskVerify:
+	case task == TaskVerify && !view.loadsDump(task):
 		volumes = append(volumes, view.scratch("scratch"))
 		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "scratch", MountPath: scratchFolder})
 	case isDump:
@@ -178,6 +179,9 @@ func (view *appView) taskPod(task string, operation *v1alpha1.Operation) corev1.
 	}
 	if task == TaskSave && isDump {
 		view.addDump(&pod)
+	}
+	if view.loadsDump(task) {
+		view.loadDump(&pod, task)
 	}
 	pod.ServiceAccountName = view.name
 	pod.ImagePullSecrets = pullSecrets(view.spec.PullSecret)
@@ -205,8 +209,11 @@ func (view *appView) taskContainer(task string, operation *v1alpha1.Operation) c
 	repository := view.spec.Backup.Repository
 	scope := view.namespace + "/" + view.name
 	subcommand := task
-	if task == TaskRestore && view.savedFolder != "" {
+	switch {
+	case task == TaskRestore && view.savedFolder != "":
 		subcommand = "stage-storage"
+	case task == TaskRestore && view.loadsDump(task):
+		subcommand = "stage-dump"
 	}
 	command := []string{"/usr/bin/roost-backup", subcommand, "--path=" + scope, "--host=" + scope, "--report=/dev/termination-log"}
 	if view.uid != "" {
@@ -218,7 +225,10 @@ func (view *appView) taskContainer(task string, operation *v1alpha1.Operation) c
 	case repository.URL != "":
 		command = append(command, "--repository="+repository.URL)
 	}
-	if task != TaskVerify {
+	if task == TaskVerify && view.loadsDump(task) {
+		command = append(command, "--dump")
+	}
+	if task == TaskSave || task == TaskRestore && !view.loadsDump(task) {
 		for _, folder := range view.taskFolders(task) {
 			command = append(command, "--folder="+folder)
 		}
@@ -227,11 +237,14 @@ func (view *appView) taskContainer(task string, operation *v1alpha1.Operation) c
 		if view.savedFolder != "" {
 			command = append(command, "--storage-backups")
 		}
+		if len(view.spec.Backup.RestoreCommand) > 0 {
+			command = append(command, "--dump")
+		}
 		command = append(command, view.keepFlags()...)
 	}
 	if task == TaskRestore && operation != nil {
 		command = append(command, "--snapshot="+operation.Snapshot)
-		if operation.Replace {
+		if operation.Replace && !view.loadsDump(task) {
 			command = append(command, "--replace")
 		}
 	}
@@ -309,7 +322,7 @@ func (view *appView) mountForBackup(pod *corev1.PodSpec, isReadOnly bool) {
 	}
 }
 
-// scratch is a volume as large as all of the app's. It is deleted with its pod.
+// scratch is a volume as large as all of the app's together. Like that of scratchOf, it is deleted with its pod.
 func (view *appView) scratch(name string) corev1.Volume {
 	total, class := resource.Quantity{}, ""
 	for _, volume := range view.spec.Volumes {
@@ -318,7 +331,11 @@ func (view *appView) scratch(name string) corev1.Volume {
 			class = volume.StorageClass
 		}
 	}
-	claim := view.claim(name, partBackup, total, class)
+	return view.scratchOf(name, total, class)
+}
+
+func (view *appView) scratchOf(name string, size resource.Quantity, class string) corev1.Volume {
+	claim := view.claim(name, partBackup, size, class)
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
 		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Labels: claim.Labels}, Spec: claim.Spec},
 	}}}

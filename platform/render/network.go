@@ -94,11 +94,10 @@ func (view *appView) networkPolicy() runtime.Object {
 	if len(ports) > 0 {
 		ingress = append(ingress, allowPeers(view.spec.Network.From, ports)...)
 	}
-	selector := map[string]string{LabelApp: view.name}
-	return view.policy(view.name, partMain, selector, ingress, append(egressDNS(), egressPeers(view.spec.Network.To)...))
+	return view.appPolicy(ingress, append(egressDNS(), egressPeers(view.spec.Network.To)...))
 }
 
-func (owner owner) policy(name, part string, selector map[string]string, ingress []networkingv1.NetworkPolicyIngressRule, egress []networkingv1.NetworkPolicyEgressRule) runtime.Object {
+func (owner owner) policy(name, part string, selector map[string]string, ingress []networkingv1.NetworkPolicyIngressRule, egress []networkingv1.NetworkPolicyEgressRule) *networkingv1.NetworkPolicy {
 	return &networkingv1.NetworkPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"},
 		ObjectMeta: owner.meta(name, part),

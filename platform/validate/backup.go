@@ -2,9 +2,11 @@ package validate
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/backup"
 )
 
 var (
@@ -26,6 +28,7 @@ func (found *problems) backup(spec *v1alpha1.AppSpec, keysPath string) {
 	isPlain := backup.DrillSchedule == "" && backup.VerifiedSeconds == nil && backup.Keep == nil
 	found.check(backup.Repository != nil || isPlain, "spec.backup.repository",
 		"keep, drillSchedule and verifiedSeconds belong to a repository; set repository, or remove them")
+	found.restoreCommand(backup)
 	found.check(backup.TimeoutSeconds == nil || *backup.TimeoutSeconds >= 1 && *backup.TimeoutSeconds <= 86400, "spec.backup.timeoutSeconds",
 		"%d is out of range; set 1 to 86400", deref(backup.TimeoutSeconds))
 	found.check(backup.FreshSeconds == nil || *backup.FreshSeconds >= 60, "spec.backup.freshSeconds", "%d is out of range; set at least 60", deref(backup.FreshSeconds))
@@ -41,6 +44,19 @@ func (found *problems) backup(spec *v1alpha1.AppSpec, keysPath string) {
 	if backup.Repository != nil {
 		found.repository(backup.Repository, spec.EnvFiles, keysPath)
 	}
+}
+
+// restoreCommand has to leave to Roost where a dump is loaded: a drill loads it into a copy of the app.
+func (found *problems) restoreCommand(spec *v1alpha1.Backup) {
+	if len(spec.RestoreCommand) == 0 {
+		return
+	}
+	const path = "spec.backup.restoreCommand"
+	found.check(spec.Repository != nil && len(spec.Command) > 0, path,
+		"restoreCommand loads the dump that command has written to a repository; set repository and command, or remove it")
+	usesHost := slices.ContainsFunc(spec.RestoreCommand, func(word v1alpha1.Word) bool { return strings.Contains(string(word), backup.HostVariable) })
+	found.check(usesHost, path,
+		"does not use %[1]s, so a drill would load the dump into the app; add a word such as --host=$(%[1]s)", backup.HostVariable)
 }
 
 func (found *problems) repository(repository *v1alpha1.Repository, envFiles v1alpha1.EnvFiles, keysPath string) {

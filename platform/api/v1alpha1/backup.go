@@ -6,6 +6,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 //
 // +kubebuilder:validation:XValidation:rule="has(self.repository) || (has(self.command) && self.command.size() > 0)",message="there is neither a repository nor a command; set repository",fieldPath=".command"
 // +kubebuilder:validation:XValidation:rule="has(self.repository) || (!has(self.drillSchedule) && !has(self.verifiedSeconds) && !has(self.keep))",message="keep, drillSchedule and verifiedSeconds belong to a repository; set repository, or remove them",fieldPath=".repository"
+// +kubebuilder:validation:XValidation:rule="!has(self.restoreCommand) || self.restoreCommand.size() == 0 || (has(self.repository) && has(self.command) && self.command.size() > 0)",message="restoreCommand loads the dump that command has written to a repository; set repository and command, or remove it",fieldPath=".restoreCommand"
+// +kubebuilder:validation:XValidation:rule="!has(self.restoreCommand) || self.restoreCommand.size() == 0 || self.restoreCommand.exists(word, word.contains('ROOST_RESTORE_HOST'))",message="does not use ROOST_RESTORE_HOST, so a drill would load the dump into the app; add a word such as --host=$(ROOST_RESTORE_HOST)",fieldPath=".restoreCommand"
 type Backup struct {
 	Schedule Schedule `json:"schedule"`
 	// Repository of restic in which snapshots are kept. Without it, the backup is what Command does, and no restore is verified.
@@ -15,6 +17,11 @@ type Backup struct {
 	// writes a dump to /backup/dump, which is saved instead of the volumes.
 	// +optional
 	Command Command `json:"command,omitempty"`
+	// RestoreCommand of the app's image, with the app's settings and no volumes, loads the dump, which is its standard input. Command then has to
+	// write one file. The variable ROOST_RESTORE_HOST is the app's name in a restore. In a drill, it is a copy of the app with empty volumes,
+	// which lives as long as the drill.
+	// +optional
+	RestoreCommand Command `json:"restoreCommand,omitempty"`
 	// TimeoutSeconds after which the backup, or the drill, counts as failed. 3600 without it.
 	// +optional
 	TimeoutSeconds *Seconds `json:"timeoutSeconds,omitempty"`
@@ -82,7 +89,8 @@ type BackupStatus struct {
 	// Bytes of the files in it.
 	// +optional
 	Bytes int64 `json:"bytes,omitempty"`
-	// LastVerifiedRestore is when a snapshot was last restored, and found to have the bytes that were saved.
+	// LastVerifiedRestore is when a snapshot was last restored, and found to have the bytes that were saved. A dump was also loaded, if there is
+	// a RestoreCommand.
 	// +optional
 	LastVerifiedRestore *metav1.Time `json:"lastVerifiedRestore,omitempty"`
 	// VerifiedSnapshot is that snapshot.
@@ -107,6 +115,10 @@ type BackupStatus struct {
 	// a restore has succeeded, or has found the volumes in one state.
 	// +optional
 	RestoreUnfinished bool `json:"restoreUnfinished,omitempty"`
+	// LoadUnfinished is whether the app may have only a part of a dump, because a restore of it has failed. The pods run, and nothing is saved
+	// until a restore has succeeded.
+	// +optional
+	LoadUnfinished bool `json:"loadUnfinished,omitempty"`
 	// VolumeGeneration is that of the claims which the app uses. 0 stands for the first one. After the loss of a node, those of the next one
 	// are used, and the earlier ones are kept.
 	// +optional

@@ -203,6 +203,11 @@ func (in *Backup) DeepCopyInto(out *Backup) {
 		*out = make(Command, len(*in))
 		copy(*out, *in)
 	}
+	if in.RestoreCommand != nil {
+		in, out := &in.RestoreCommand, &out.RestoreCommand
+		*out = make(Command, len(*in))
+		copy(*out, *in)
+	}
 	if in.TimeoutSeconds != nil {
 		in, out := &in.TimeoutSeconds, &out.TimeoutSeconds
 		*out = new(Seconds)

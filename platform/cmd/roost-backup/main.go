@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -20,6 +21,9 @@ import (
 )
 
 const reportBytesMax = 4096
+
+// withoutFolders are the commands that need no --folder.
+var withoutFolders = []string{"verify", "stage-dump", "load-dump"}
 
 func main() {
 	if err := coredump.Forbid(); err != nil {
@@ -69,20 +73,24 @@ other failure.`,
 	flags.StringSliceVar(&program.folders, "folder", nil, "folder below --root, such as volumes/data; can be repeated")
 	flags.StringVar(&program.report, "report", "", "file for the outcome (default none)")
 	root.AddCommand(program.saveCommand(), program.verifyCommand(), program.restoreCommand(),
-		program.stageStorageCommand(), program.finishStorageCommand())
+		program.stageStorageCommand(), program.finishStorageCommand(), program.stageDumpCommand(), program.loadDumpCommand())
 	return root
 }
 
 func (program *program) saveCommand() *cobra.Command {
-	keep, isStorage := backup.Keep{}, false
+	keep, isStorage, isDump := backup.Keep{}, false, false
 	command := program.command("save", "Save the folders, and remove old snapshots", func(ctx context.Context) (backup.Report, error) {
 		save := backup.Save
-		if isStorage {
+		switch {
+		case isStorage:
 			save = backup.SaveStorage
+		case isDump:
+			save = backup.SaveDump
 		}
 		return save(ctx, &program.repository, program.root, program.folders, keep)
 	})
 	command.Flags().BoolVar(&isStorage, "storage-backups", false, "the folders hold backups that a Dunlin makes of its storage; report the time of the newest one")
+	command.Flags().BoolVar(&isDump, "dump", false, "the folder holds a dump for load-dump; fail unless it is one file that is not empty")
 	command.Flags().IntVar(&keep.Daily, "keep-daily", 7, "number of days for which the newest snapshot is kept")
 	command.Flags().IntVar(&keep.Weekly, "keep-weekly", 4, "number of weeks for which the newest snapshot is kept")
 	command.Flags().IntVar(&keep.Monthly, "keep-monthly", 6, "number of months for which the newest snapshot is kept")
@@ -91,10 +99,14 @@ func (program *program) saveCommand() *cobra.Command {
 }
 
 func (program *program) verifyCommand() *cobra.Command {
-	into, percent := "", 0
+	into, percent, isDump := "", 0, false
 	command := program.command("verify", "Restore the newest snapshot into an empty folder, and compare", func(ctx context.Context) (backup.Report, error) {
+		if isDump {
+			return backup.VerifyDump(ctx, &program.repository, program.root, percent)
+		}
 		return backup.Verify(ctx, &program.repository, into, percent)
 	})
+	command.Flags().BoolVar(&isDump, "dump", false, "restore into the empty folder "+backup.DumpFolder+" below --root, and leave the dump for load-dump")
 	command.Flags().StringVar(&into, "into", "/scratch", "empty folder")
 	command.Flags().IntVar(&percent, "read-percent", 5, "share of all data of the repository that is read and checked: 1 to 100")
 	return command
@@ -133,6 +145,30 @@ func (program *program) finishStorageCommand() *cobra.Command {
 	return command
 }
 
+func (program *program) stageDumpCommand() *cobra.Command {
+	options := backup.RestoreOptions{}
+	command := program.command("stage-dump", "Restore a dump into the empty folder "+backup.DumpFolder+" below --root", func(ctx context.Context) (backup.Report, error) {
+		return backup.StageDump(ctx, &program.repository, program.root, options)
+	})
+	command.Flags().StringVar(&options.Snapshot, "snapshot", "latest", "latest, or the beginning of an identifier")
+	return command
+}
+
+func (program *program) loadDumpCommand() *cobra.Command {
+	var words []string
+	command := program.command("load-dump", "Load the dump of stage-dump, or of verify --dump, with a command that reads it from its standard input", func(ctx context.Context) (backup.Report, error) {
+		return backup.LoadDump(ctx, program.root, words, program.repository.Log)
+	})
+	command.Use += " -- COMMAND [ARGUMENT...]"
+	command.Args = cobra.MinimumNArgs(1)
+	run := command.RunE
+	command.RunE = func(command *cobra.Command, arguments []string) error {
+		words = arguments
+		return run(command, arguments)
+	}
+	return command
+}
+
 // command runs and reports. The last words of a pod that fails are the sentence of the error.
 func (program *program) command(name, short string, run func(context.Context) (backup.Report, error)) *cobra.Command {
 	return &cobra.Command{
@@ -142,7 +178,7 @@ func (program *program) command(name, short string, run func(context.Context) (b
 			if program.repository.Host == "" {
 				return errors.New("--host is missing")
 			}
-			if name != "verify" && len(program.folders) == 0 {
+			if !slices.Contains(withoutFolders, name) && len(program.folders) == 0 {
 				return errors.New("--folder is missing")
 			}
 			report, err := run(command.Context())
