@@ -12,6 +12,7 @@ OPEN = {22, 80, 443}
 CLOSED = {6443, 9100, 10250, 2379, 30080, 31000}
 # A closed port drops packets, so a connection to it ends by the clock. That the same port is open inside is checked as well.
 CLOSED_PATIENCE_S = 3
+TUNNEL = "tunnel"
 SSHD = {
     "permitrootlogin": "no",
     "passwordauthentication": "no",
@@ -19,15 +20,26 @@ SSHD = {
     "pubkeyauthentication": "yes",
     "maxauthtries": "3",
     "x11forwarding": "no",
-    "allowusers": "ops",
 }
 SYSCTLS = {
     "net.core.somaxconn": "65535",
     "net.ipv4.tcp_max_syn_backlog": "65535",
     "net.ipv4.ip_local_port_range": "1024\t65535",
+    "net.ipv4.ip_local_reserved_ports": "2379-2381,6443-6444,9100,10248-10260,30000-32767",
     "net.ipv4.tcp_fin_timeout": "15",
     "net.ipv4.ip_forward": "1",
 }
+HUGE_PAGES = 16
+# What a container cannot set is compared with the files that a machine sets it from at boot.
+KERNEL_FILES = {
+    "/etc/sysctl.d/90-machines-host.conf": [
+        "fs.file-max = 4194304", "fs.nr_open = 2097152", "fs.inotify.max_user_instances = 8192", "fs.inotify.max_user_watches = 524288",
+        "net.core.netdev_max_backlog = 65535", "net.netfilter.nf_conntrack_max = 1048576", "vm.overcommit_memory = 1",
+        f"vm.nr_hugepages = {HUGE_PAGES}", "kernel.panic = 10", "kernel.panic_on_oops = 1",
+    ],
+    "/etc/modules-load.d/machines.conf": ["br_netfilter", "overlay", "nf_conntrack"],
+    "/etc/security/limits.d/90-machines.conf": ["* - nofile 1048576", "root - nofile 1048576"],
+}  # fmt: skip
 UNITS = ["ssh", "nftables", "prometheus-node-exporter", "logrotate.timer", "apt-daily-upgrade.timer"]
 LISTENER = """
 import socket, sys, threading
@@ -48,10 +60,13 @@ def expect(what, got, wanted):
 
 def check_ssh(machine, work):
     """Both what the files say, and what the running server does: it may not have read them."""
-    words = dict(line.split(" ", 1) for line in machine.inside("sshd", "-T").splitlines() if " " in line)
+    lines = [line.split(" ", 1) for line in machine.inside("sshd", "-T").splitlines() if " " in line]
+    users = {value for name, value in lines if name == "allowusers"}
+    expect(f"{machine.name}: users that may log in", users, {"ops", TUNNEL} if machine.is_server else {"ops"})
+    words = dict(lines)
     for name, wanted in SSHD.items():
         expect(f"{machine.name}: sshd -T: {name}", words.get(name), wanted)
-    for user, is_accepted in [("ops", True), ("root", False)]:
+    for user, is_accepted in [("ops", True), ("root", False), (TUNNEL, False)]:
         got = ssh(machine, work, user, "-i", work / "key")
         expect(f"{machine.name}: a login of {user} with the key", got.returncode == 0, is_accepted)
     methods = re.search(r"Permission denied \((.*)\)", ssh(machine, work, "ops", "-o", "PreferredAuthentications=none").stderr)
@@ -63,10 +78,37 @@ def ssh(machine, work, user, *arguments):
     return subprocess.run([*command, *arguments, f"{user}@{machine.public}", "true"], capture_output=True, text=True, check=False)
 
 
+def forwarded(machine, work, target):
+    """What an HTTP request through SSH to a port behind the machine gets, and what ssh says."""
+    command = ["ssh", "-F", "none", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", f"UserKnownHostsFile={work}/known_hosts"]
+    command += ["-i", work / "tunnel-key", "-W", target, f"{TUNNEL}@{machine.public}"]
+    done = subprocess.run(command, input="GET / HTTP/1.0\r\n\r\n", capture_output=True, text=True, check=False)
+    return done.stdout, done.stderr
+
+
+def check_tunnel(machine, work):
+    """The user for tunnels reaches the API server of the server, and nothing else; other machines do not have it."""
+    got = ssh(machine, work, TUNNEL, "-i", work / "tunnel-key")
+    if not machine.is_server:
+        expect(f"{machine.name}: a login of {TUNNEL}", "Permission denied" in got.stderr, True)
+        return
+    expect(f"{machine.name}: a command of {TUNNEL}", (got.returncode, "not available" in got.stdout), (1, True))
+    answer, _ = forwarded(machine, work, "127.0.0.1:6443")
+    expect(f"{machine.name}: the API server through {TUNNEL}", "HTTP request to an HTTPS server" in answer, True)
+    for target in ["127.0.0.1:22", "127.0.0.1:2379", f"{machine.private}:10250"]:
+        answer, said = forwarded(machine, work, target)
+        expect(f"{machine.name}: {target} through {TUNNEL}", (answer, "administratively prohibited" in said), ("", True))
+    back = ssh(machine, work, TUNNEL, "-i", work / "tunnel-key", "-o", "ExitOnForwardFailure=yes", "-R", "18080:127.0.0.1:22")
+    expect(f"{machine.name}: a port on it for {TUNNEL}", "remote port forwarding failed" in back.stderr, True)
+
+
 def check_users(machine):
     expect(f"{machine.name}: ops with sudo", machine.inside("su", "ops", "-c", "sudo -n id -u").strip(), "0")
     expect(f"{machine.name}: password of ops", machine.inside("getent", "shadow", "ops").split(":")[1], "*")
     machine.inside("visudo", "-c")
+    if machine.is_server:
+        expect(f"{machine.name}: shell of {TUNNEL}", machine.inside("getent", "passwd", TUNNEL).strip().split(":")[-1], "/usr/sbin/nologin")
+        expect(f"{machine.name}: groups of {TUNNEL}", machine.inside("id", "-Gn", TUNNEL).strip(), TUNNEL)
 
 
 def check_ports(machine, other):
@@ -101,6 +143,8 @@ def check_firewall(machine):
 def check_kernel(machine):
     for name, wanted in SYSCTLS.items():
         expect(f"{machine.name}: {name}", machine.inside("sysctl", "-n", name).strip(), wanted)
+    for path, wanted in KERNEL_FILES.items():
+        expect(f"{machine.name}: {path}", machine.inside("cat", path).splitlines(), wanted)
     limit = machine.inside("systemctl", "show", "--property=DefaultLimitNOFILE", "--value").strip()
     expect(f"{machine.name}: open files of services", limit, "1048576")
 
@@ -165,6 +209,7 @@ def ready(server, name, version):
 def check_end_state(machine, other, server, work, version, token):
     check_ssh(machine, work)
     check_users(machine)
+    check_tunnel(machine, work)
     check_firewall(machine)
     check_kernel(machine)
     check_system(machine)

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import time
 
-from checks import expect
+from checks import TUNNEL, expect
 from cluster import Load
 from crowd import Crowd
 from machine import OUTSIDE, until
@@ -85,7 +85,7 @@ def upgrade(play):
     sessions = [Session(machine.public, "arena.example.com", person.folder / "web.pem", "arena:hunt") for machine in play.machines]
     until("all sessions get ticks", lambda: all(session.messages > 50 for session in sessions))
     before = {machine.name: len(play.calls(machine)) for machine in play.machines}
-    play.version = play.next
+    old, play.version = play.version, play.next
     play.succeed()
     for load in loads:
         load.end()
@@ -101,6 +101,7 @@ def upgrade(play):
     crowd.end()
     play.end_state()
     order_was_kept(play, before)
+    play.refuse("Kubernetes has no downgrade", "-l", "server1", "-e", f"k3s_version={old}")
     play.unchanged()
     give_up(play, play.more)
 
@@ -172,6 +173,28 @@ def rotated_certificates(play):
     expect("pods of apps", pods(play), pods_before)
 
 
+# A claim whose volume is on the server.
+KEPT = """apiVersion: v1
+kind: PersistentVolume
+metadata: { name: kept }
+spec:
+  capacity: { storage: 1Mi }
+  accessModes: [ReadWriteOnce]
+  storageClassName: kept
+  hostPath: { path: /var/lib/kept }
+  nodeAffinity: { required: { nodeSelectorTerms: [{ matchExpressions: [{ key: kubernetes.io/hostname, operator: In, values: [server1] }] }] } }
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: { name: kept }
+spec:
+  accessModes: [ReadWriteOnce]
+  storageClassName: kept
+  volumeName: kept
+  resources: { requests: { storage: 1Mi } }
+"""
+
+
 def restored_server(play):
     """The server is lost with its disk. An empty machine, a snapshot and the token make it again; pods of the worker run on."""
     person = play.person
@@ -179,6 +202,9 @@ def restored_server(play):
     # The worker was drained last, so until now all pods of the shop can be on the server.
     person.move_to("worker1", "shop")
     person.kubectl("-n", "web", "create", "configmap", "before-snapshot")
+    (person.folder / "kept.yaml").write_text(KEPT, "utf-8")
+    person.kubectl("-n", "web", "apply", "-f", "kept.yaml")
+    person.kubectl("-n", "web", "wait", "--for=jsonpath={.status.phase}=Bound", "persistentvolumeclaim/kept", "--timeout=60s")
     saved = play.server.inside("k3s", "etcd-snapshot", "save", "--name", "drill")
     snapshot = play.work / "snapshot"
     path = play.server.inside("sh", "-c", "ls /var/lib/rancher/k3s/server/db/snapshots/drill-*").strip()
@@ -198,7 +224,10 @@ def restored_server(play):
     until("the worker serves without the server", lambda: person.answer(play.worker, "shop.example.com"))
     restore = ["-l", "server1", "-e", f"k3s_restore_from={snapshot}"]
     play.refuse("The snapshot was taken with another token.", *restore, token="wrong-token-of-someone")
-    play.succeed(*restore)
+    play.refuse("a lost machine of this name: web/kept. Their pods would start with empty volumes.", *restore)
+    person.connect()
+    person.kubectl("-n", "web", "delete", "-f", "kept.yaml")
+    play.succeed("-l", "server1")
     person.connect()
     names = person.kubectl("-n", "web", "get", "configmaps", "-o", "name")
     expect("objects from before and after the snapshot", ["before-snapshot" in names, "after-snapshot" in names], [True, False])
@@ -259,6 +288,14 @@ def identity_works(play, folder):
     text = play.person.does("roost", "identity", "create", "reader", "--role", "reader", "-n", "web", "--server", server)
     file = play.work / "reader.kubeconfig"
     file.write_text(text, "utf-8")
-    command = play.worker.in_network(play.work / "bin/roost", "status", "-n", "web", "--kubeconfig", file)
+    status_works(play, file, play.worker.in_network())
+    # From outside, through the user that can do nothing else.
+    play.person.does("ssh", "-fN", "-i", play.work / "tunnel-key", "-L", "16443:127.0.0.1:6443", f"{TUNNEL}@{play.server.public}")
+    file.write_text(text.replace(server, "https://127.0.0.1:16443"), "utf-8")
+    status_works(play, file, [])
+
+
+def status_works(play, file, before):
+    command = [*before, play.work / "bin/roost", "status", "-n", "web", "--kubeconfig", file]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={"HOME": str(play.work), "PATH": "/usr/bin"})
     expect(f"roost status with the identity: {done.stdout}{done.stderr}", "everything is as the spec has it" in done.stdout, True)

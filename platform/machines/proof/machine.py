@@ -66,6 +66,7 @@ class Machine:
 
     def __init__(self, work, prefix, packages, name, number):
         self.work, self.label, self.packages, self.name = work, f"{prefix}-{name}", packages, name
+        self.is_server = name.startswith("server")
         self.folder = work / name
         self.public, self.private = f"203.0.113.{number}", f"10.78.0.{number}"
         self.supervisor = self.leader = None
@@ -100,7 +101,8 @@ class Machine:
             text = f"[Match]\nName={name}\n[Network]\nAddress={address}/24\nLinkLocalAddressing=no\n"
             (folder / f"10-{name}.network").write_text(text, "utf-8")
 
-    def boot(self):
+    def boot(self, before_private=None):
+        """The private interface is down until before_private has returned."""
         veth = f"p-{self.name}"
         console = open(self.work / f"{self.name}.console", "w", encoding="utf-8")
         self.supervisor = subprocess.Popen(
@@ -115,6 +117,8 @@ class Machine:
         )
         self.leader = until(f"{self.name} boots", self.find_leader)
         until(f"{self.name} has a private interface", lambda: Path(f"/sys/class/net/{veth}").exists() or self.link(veth))
+        if before_private:
+            before_private()
         run("ip", "link", "set", veth, "master", "private", "up")
         until(f"{self.name} accepts SSH", lambda: is_open(self.public, 22))
 
@@ -134,6 +138,13 @@ class Machine:
             self.lose()
         self.make()
         self.boot()
+
+    def restart(self, before_private):
+        """The power fails, and comes back; the disk stays."""
+        os.kill(self.leader, signal.SIGKILL)
+        self.supervisor.wait()
+        until(f"the private interface of {self.name} is gone", lambda: not self.link(f"p-{self.name}"))
+        self.boot(before_private)
 
     def lose(self):
         """All processes end at once, and the disk is gone."""

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import drills
-from checks import check_end_state, check_firewall, check_ssh, expect
+from checks import HUGE_PAGES, TUNNEL, check_end_state, check_firewall, check_ssh, expect
 from cluster import Person
 from machine import OUTSIDE, Failed, Machine, make_networks, run, run_shown, until
 from session import Session
@@ -29,7 +29,8 @@ class Scenario:
     def __init__(self, work, prefix, packages):
         self.work, self.token = work, secrets.token_hex(16)
         self.version, self.next = sorted(path.name for path in (work / "k3s").iterdir())
-        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", work / "key")
+        for name in ["key", "tunnel-key"]:
+            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", work / name)
         self.server, self.worker, self.more = (
             Machine(work, prefix, packages, name, number) for name, number in [("server1", 11), ("worker1", 12), ("worker2", 13)]
         )
@@ -46,6 +47,8 @@ class Scenario:
             "ansible_user": "ops",
             "private_interface": "private0",
             "users_admins": [{"name": "ops", "keys": [(self.work / "key.pub").read_text("utf-8").strip()]}],
+            "users_tunnels": [{"name": TUNNEL, "keys": [(self.work / "tunnel-key.pub").read_text("utf-8").strip()]}],
+            "kernel_huge_pages": HUGE_PAGES,
             "k3s_version": self.version,
             "k3s_binary_path": str(self.work / "k3s" / self.version),
             "k3s_binary_sha256": run("sha256sum", self.work / "k3s" / self.version).stdout.split()[0],
@@ -157,6 +160,9 @@ def refused_settings(play):
     play.refuse("worker1 lacks the packages no-such-package, and packages_install is false.", "-l", "worker1", "-e", without_apt)
     before = play.worker.inside("ls", "-l", "/usr/local/bin")
     play.refuse("Nothing was copied. Correct the one that is wrong.", "-l", "worker1", "-e", f"k3s_binary_sha256={'0' * 64}")
+    play.refuse("An agent must not be newer than the server", "-l", "worker1", "-e", f"k3s_version={play.next}")
+    skipped = f"runs k3s {play.version}, and k3s_version is v1.99.0+k3s1. Nothing was changed there. Upgrade to a release of"
+    play.refuse(skipped, "-l", "server1", "-e", "k3s_version=v1.99.0+k3s1")
     play.refuse("is not an address of private_interface host0 on worker1.", "-l", "worker1", "-e", "private_interface=host0")
     two = play.work / "two.json"
     two.write_text(json.dumps({"k3s_server": {"hosts": {"worker1": {}}}}), "utf-8")
@@ -176,6 +182,21 @@ def failed_replacement(play):
     play.succeed("-l", "worker1")
     play.end_state()
     expect("the old node was deleted", any("kubectl delete node worker1" in call for call in play.calls(play.server)), True)
+    play.unchanged()
+
+
+def restarted(play):
+    """The worker's power fails. When it is back, the private address comes late, and everything that needs it starts all the same."""
+    starts = "systemctl show --property=NRestarts --value prometheus-node-exporter"
+
+    def late():
+        # Debian's unit gives up after five attempts.
+        until("the node exporter was started more than five times", lambda: int(drills.shown(play.worker, starts) or 0) > 5)
+
+    play.worker.restart(late)
+    shutil.rmtree(play.work / "cp", ignore_errors=True)
+    drills.arena_is_served(play, play.worker)
+    play.end_state()
     play.unchanged()
 
 
@@ -199,7 +220,7 @@ def handlers_without_force(play):
     raise Failed("a lost handler was not found")
 
 
-STEPS = [first_run, second_run, wrong_token, refused_settings, drills.lost_worker, failed_replacement, handlers_without_force]
+STEPS = [first_run, second_run, wrong_token, refused_settings, drills.lost_worker, restarted, failed_replacement, handlers_without_force]
 STEPS += [drills.upgrade, drills.rotated_token, drills.rotated_certificates, drills.restored_server, drills.bootstrapped]
 
 
