@@ -74,6 +74,13 @@ func (world *world) localClaim(claim, volume, host string) {
 // podOfSet is the first pod of a StatefulSet, as its controller makes it.
 func (world *world) podOfSet(name string) *corev1.Pod {
 	world.t.Helper()
+	pod := world.newPodOfSet(name)
+	world.create(pod)
+	return pod
+}
+
+func (world *world) newPodOfSet(name string) *corev1.Pod {
+	world.t.Helper()
 	var set appsv1.StatefulSet
 	if err := world.get(name, &set); err != nil {
 		world.t.Fatal(err)
@@ -84,7 +91,6 @@ func (world *world) podOfSet(name string) *corev1.Pod {
 		source := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name + "-" + pod.Name}
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: claim.Name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: source}})
 	}
-	world.create(pod)
 	return pod
 }
 

@@ -69,6 +69,10 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 	if err != nil {
 		return 0, err
 	}
+	mayStrand, err := operator.giveUpStranded(ctx, subject, pods)
+	if err != nil {
+		return 0, err
+	}
 	input.Pods = podStates(pods)
 	if input.LocalVolumes, err = operator.localVolumes(ctx, pods); err != nil {
 		return 0, err
@@ -82,7 +86,12 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 	if input.Backup = backupState(subject, backup, live, operator.now()); input.Backup != nil {
 		input.Backup.Waiting, input.Backup.DefaultImage = waitingBackup(pods), operator.Cluster.DefaultBackupImage()
 	}
-	return operator.perform(ctx, subject, input, live, outcome{revision, found.from, backup, operator.dunlinStatus(ctx, subject, pods)})
+	pause, err := operator.perform(ctx, subject, input, live, outcome{revision, found.from, backup, operator.dunlinStatus(ctx, subject, pods)})
+	if mayStrand && (pause == 0 || pause > againSeconds*time.Second) {
+		// Nodes are not watched.
+		pause = againSeconds * time.Second
+	}
+	return pause, err
 }
 
 // outcome is what the status names beside the conditions.
