@@ -40,6 +40,8 @@ export interface RoomClient {
   newSubscription(channel: string, options?: SubscriptionParts): RoomSubscription;
   removeSubscription(subscription: RoomSubscription | null): void;
   send(data: unknown): Promise<void>;
+  connect(): void;
+  disconnect(): void;
 }
 
 export interface RoomOptions {
@@ -77,7 +79,7 @@ export interface RoomEvents<GameEvents extends object = Record<string, unknown>>
   joined: { readonly seatResumed: boolean };
   /** The player has left. If `rejoins`, the client is trying to join again. */
   left: { readonly code: number; readonly reason: string; readonly rejoins: boolean };
-  /** Invalid data was ignored. After an invalid snapshot the client joins again. */
+  /** Invalid data was ignored. After an invalid snapshot the client connects and joins again. */
   error: Error;
 }
 
@@ -191,6 +193,8 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
     });
     subscription.on("error", ({ error }) => this.emit("error", new Error(`${error.message} (${error.code})`)));
     subscription.on("publication", ({ data, offset }) => {
+      // The rest of a frame with an invalid snapshot: the client connects again already.
+      if (this.current !== "joined") return;
       try {
         if (offset === undefined || offset === 0) this.snapshot(data);
         else this.event(data);
@@ -257,17 +261,24 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
     return data instanceof Uint8Array ? data.length : null;
   }
 
-  /** After an invalid snapshot, later ones cannot be applied. Only a new join brings a full snapshot. */
+  /**
+   * After an invalid snapshot, later ones cannot be applied. Only another join brings a full snapshot. To unsubscribe would give up the seat, so the
+   * client connects again, as after a lost connection.
+   */
   private rejoin(cause: RoomError): void {
-    const { subscription } = this;
+    const { client, subscription } = this;
     if (subscription === null) return;
     this.badSnapshots += 1;
     const rejoins = this.badSnapshots < BAD_SNAPSHOTS_MAX && cause.kind !== "wrong_encoding";
-    subscription.removeAllListeners();
-    subscription.unsubscribe();
-    this.forget(subscription);
+    if (!rejoins) {
+      subscription.removeAllListeners();
+      subscription.unsubscribe();
+      this.forget(subscription);
+    }
     this.end(0, cause.message, rejoins);
-    if (rejoins && this.subscription === null) this.join();
+    if (!rejoins || this.subscription !== subscription) return;
+    client.disconnect();
+    client.connect();
   }
 
   private end(code: number, reason: string, rejoins: boolean): void {

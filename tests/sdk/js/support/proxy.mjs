@@ -1,4 +1,4 @@
-// A TCP proxy in front of the server. Its connections can be cut and paused.
+// A TCP proxy in front of the server. Its connections can be cut and paused, and what the server sends can be altered.
 import { connect, createServer } from 'node:net';
 
 export class Proxy {
@@ -9,6 +9,7 @@ export class Proxy {
   #held = false;
   #pings = 0;
   #onPing = null;
+  #alteration = null;
 
   /** In front of the server with this WebSocket address. */
   static async start(upstream = process.env.DUNLIN_WS_URL) {
@@ -58,6 +59,11 @@ export class Proxy {
     for (const { upstream } of this.#pairs) upstream.resume();
   }
 
+  /** Alters, once, the first bytes of the server that match `pattern`, each byte a character. The replacement is as long as the match. */
+  alter(pattern, replacement) {
+    this.#alteration = { pattern, replacement };
+  }
+
   /** Resolves when `count` server pings have passed since the proxy started. */
   async pings(count) {
     while (this.#pings < count) await new Promise((resolve) => (this.#onPing = resolve));
@@ -94,9 +100,17 @@ export class Proxy {
         this.#pings += 1;
         this.#onPing?.();
       }
-      if (!pair.isAbandoned) client.write(bytes);
+      if (!pair.isAbandoned) client.write(this.#altered(bytes));
     });
     if (this.#held) upstream.pause();
+  }
+
+  #altered(bytes) {
+    if (this.#alteration === null) return bytes;
+    const text = bytes.toString('latin1');
+    const altered = text.replace(this.#alteration.pattern, this.#alteration.replacement);
+    if (altered !== text) this.#alteration = null;
+    return Buffer.from(altered, 'latin1');
   }
 }
 

@@ -98,6 +98,35 @@ for (const encoding of ['json', 'protobuf', 'bundle']) {
         assert.deepEqual(ada.errors.filter(({ name }) => name === 'RoomError'), []);
       }));
 
+    test('after a corrupted snapshot the same player is back, without a missed event', () =>
+      play(encoding, async ({ player, proxy }) => {
+        const cable = await proxy();
+        const ada = await player({}, cable.url);
+        const bob = await player();
+        const joins = [];
+        ada.room.on('joined', (joined) => joins.push(joined));
+        const { avatar } = ada.room.replica;
+        await bob.until('Bob sees Ada', () => bob.room.replica.object(avatar));
+        const gone = [];
+        bob.room.on('snapshot', ({ removed }) => gone.push(...removed.filter(({ id }) => id === avatar)));
+        const clues = (player) => player.events.filter(({ event }) => event.clue).map(({ tick }) => tick);
+        const before = await ada.until('a clue', () => clues(ada).at(-1));
+        // The name of a field, or the types of the first two.
+        if (encoding === 'json') cable.alter('"tick":', '"kcit":');
+        else cable.alter(/\x0d([^]{4})\x15/, '\x0f$1\x15');
+        const left = await ada.until('the corruption is noticed', () => ada.left.at(-1));
+        assert.deepEqual([left.rejoins, ada.errors.map(({ kind }) => kind)], [true, ['malformed']]);
+        await ada.until('the own object is seen again', () => ada.avatar !== undefined);
+        assert.deepEqual([joins, ada.room.replica.avatar], [[{ seatResumed: true }], avatar], 'the same player');
+        const after = await ada.until('a clue after it', () => clues(ada).find((tick) => tick > before));
+        await bob.until('the same clue', () => clues(bob).includes(after));
+        const between = (player) => clues(player).filter((tick) => tick >= before && tick <= after);
+        assert.deepEqual(between(ada), between(bob), 'no clue is missing');
+        assert.equal(ada.room.send(walk(0, 127)), 1, 'numbers begin anew');
+        await ada.until('the input is applied', () => ada.room.replica.ack === 1);
+        assert.deepEqual(gone, [], 'for Bob, Ada was there all the time');
+      }));
+
     test('events come with their tick, in order', () =>
       play(encoding, async ({ player }) => {
         const ada = await player();

@@ -29,6 +29,7 @@ class Client {
   subscriptions = [];
   removed = [];
   sent = [];
+  connections = 1;
   newSubscription(channel, options) {
     this.subscriptions.push(new Subscription(channel, options));
     return this.subscriptions.at(-1);
@@ -38,6 +39,12 @@ class Client {
   }
   async send(data) {
     this.sent.push(data);
+  }
+  disconnect() {
+    this.last.emit('subscribing', { code: 1, reason: 'transport closed' });
+  }
+  connect() {
+    this.connections += 1;
   }
   get last() {
     return this.subscriptions.at(-1);
@@ -130,15 +137,28 @@ test('a refused join tells why', () => {
   assert.equal(room.state, 'left');
 });
 
-test('after a bad snapshot the room is joined anew, but not for ever', () => {
-  const { client, room, names, publish, joined } = bench();
+test('after a bad snapshot the client connects and joins again, but not for ever', () => {
+  const { client, room, seen, names, publish, joined } = bench();
   joined();
   for (let round = 1; round <= 3; round += 1) {
     publish({ tick: 9, base: 8 });
-    if (round < 3) client.last.emit('subscribed', {});
+    if (round === 3) break;
+    assert.deepEqual(seen.at(-2), ['left', { code: 0, reason: seen.at(-1)[1].message, rejoins: true }]);
+    assert.deepEqual([room.state, client.connections, client.removed.length], ['joining', 1 + round, 0], 'the subscription, and so the seat, is kept');
+    publish({ tick: 10, base: 9 });
+    assert.equal(names().filter((name) => name === 'error').length, round, 'the rest of the frame is ignored');
+    client.last.emit('subscribed', {});
   }
-  assert.deepEqual([room.state, client.subscriptions.length, client.removed.length], ['left', 3, 3]);
-  assert.equal(names().filter((name) => name === 'error').length, 3);
+  assert.deepEqual([room.state, client.subscriptions.length, client.removed.length, client.connections], ['left', 1, 1, 3]);
+  assert.deepEqual(names(), ['joined', 'left', 'error', 'joined', 'left', 'error', 'joined', 'left', 'error']);
+});
+
+test('who leaves because of a bad snapshot does not connect again', () => {
+  const { client, room, publish, joined } = bench();
+  joined();
+  room.on('left', ({ rejoins }) => rejoins && room.leave());
+  publish({ tick: 9, base: 8 });
+  assert.deepEqual([room.state, client.connections, client.removed.length], ['left', 1, 1]);
 });
 
 test('a good snapshot in between clears the account of bad ones', () => {
