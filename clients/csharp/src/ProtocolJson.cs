@@ -4,9 +4,13 @@ using System.Text;
 namespace Dunlin.Rooms
 {
     /// <summary>The client protocol in JSON.</summary>
-    internal static class ProtocolJson
+    internal sealed class ProtocolJson : Protocol
     {
-        internal static List<ServerMessage> Read(byte[] frame)
+        internal override string Subprotocol { get { return "centrifuge-json"; } }
+
+        internal override bool IsText { get { return true; } }
+
+        internal override List<ServerMessage> Read(byte[] frame)
         {
             var messages = new List<ServerMessage>();
             foreach (string line in Encoding.UTF8.GetString(frame).Split('\n'))
@@ -16,34 +20,48 @@ namespace Dunlin.Rooms
             return messages;
         }
 
-        internal static byte[] Connect(uint id, string token, string name)
+        internal override byte[] Connect(uint id, string token, string name)
         {
             return Command(id, "connect", Members(Text("token", token), Text("name", name)));
         }
 
-        internal static byte[] Subscribe(uint id, string channel, string token, string data, string epoch, ulong offset)
+        internal override byte[] Refresh(uint id, string token)
         {
-            string recover = epoch == null ? "" : "\"recover\":true,\"epoch\":" + JsonValue.Quote(epoch) + ",\"offset\":" + offset;
-            string parameters = string.IsNullOrEmpty(data) ? "" : "\"data\":" + data;
-            return Command(id, "subscribe", Members(Text("channel", channel), Text("token", token), parameters, recover));
+            return Command(id, "refresh", Members(Text("token", token)));
         }
 
-        internal static byte[] Unsubscribe(uint id, string channel)
+        internal override byte[] Subscribe(uint id, string channel, string token, string data, string epoch, ulong offset)
+        {
+            string recover = epoch == null ? "" : "\"recover\":true,\"epoch\":" + JsonValue.Quote(epoch) + ",\"offset\":" + offset;
+            return Command(id, "subscribe", Members(Text("channel", channel), Text("token", token), Data(data), recover));
+        }
+
+        internal override byte[] SubRefresh(uint id, string channel, string token)
+        {
+            return Command(id, "sub_refresh", Members(Text("channel", channel), Text("token", token)));
+        }
+
+        internal override byte[] Unsubscribe(uint id, string channel)
         {
             return Command(id, "unsubscribe", Members(Text("channel", channel)));
         }
 
-        internal static byte[] Publish(uint id, string channel, string data)
+        internal override byte[] Rpc(uint id, string method, string data)
         {
-            return Command(id, "publish", Members(Text("channel", channel), "\"data\":" + data));
+            return Command(id, "rpc", Members(Text("method", method), Data(data)));
         }
 
-        internal static byte[] Send(string data)
+        internal override byte[] PublishInput(uint id, string channel, uint number, byte[] data)
         {
-            return Encoding.UTF8.GetBytes("{\"send\":{\"data\":" + data + "}}");
+            return Command(id, "publish", Members(Text("channel", channel), Data(Inputs.ToJson(number, data))));
         }
 
-        internal static byte[] Pong()
+        internal override byte[] SendInput(string channel, uint number, byte[] data)
+        {
+            return Encoding.UTF8.GetBytes("{\"send\":{" + Data(Inputs.ToJson(number, data, channel)) + "}}");
+        }
+
+        internal override byte[] Pong()
         {
             return Encoding.UTF8.GetBytes("{}");
         }
@@ -65,19 +83,27 @@ namespace Dunlin.Rooms
             return string.IsNullOrEmpty(value) ? "" : "\"" + name + "\":" + JsonValue.Quote(value);
         }
 
+        /// <summary>The member <c>data</c>, whose value is a JSON document.</summary>
+        private static string Data(string document)
+        {
+            return string.IsNullOrEmpty(document) ? "" : "\"data\":" + document;
+        }
+
         private static ServerMessage ReadMessage(JsonValue value)
         {
             if (value.Kind != JsonKind.Object) throw RoomException.Malformed("a message is no object");
-            JsonValue connect = value["connect"];
             JsonValue subscribe = value["subscribe"];
             JsonValue push = value["push"];
+            JsonValue rpc = value["rpc"];
             var message = new ServerMessage
             {
                 IsPing = value.Members.Count == 0,
                 Id = (uint)Whole(value["id"], uint.MaxValue),
                 Error = ReadEnding(value["error"], "message"),
-                Connect = connect == null ? null : new ConnectReply { PingSeconds = (uint)Whole(connect["ping"], uint.MaxValue), Pong = IsTrue(connect["pong"]) },
+                Connect = ReadConnect(value["connect"]),
                 Subscribe = subscribe == null ? null : ReadSubscribe(subscribe),
+                Rpc = rpc == null ? null : new RpcReply { Data = rpc["data"] },
+                Refresh = ReadRefresh(value["refresh"] ?? value["sub_refresh"]),
             };
             if (push == null) return message;
             message.Channel = TextOf(push["channel"]);
@@ -87,10 +113,28 @@ namespace Dunlin.Rooms
             return message;
         }
 
+        private static ConnectReply ReadConnect(JsonValue value)
+        {
+            if (value == null) return null;
+            return new ConnectReply { PingSeconds = (uint)Whole(value["ping"], uint.MaxValue), Pong = IsTrue(value["pong"]), TtlSeconds = ReadTtl(value) };
+        }
+
+        private static RefreshReply ReadRefresh(JsonValue value)
+        {
+            return value == null ? null : new RefreshReply { TtlSeconds = ReadTtl(value) };
+        }
+
+        private static uint? ReadTtl(JsonValue value)
+        {
+            return IsTrue(value["expires"]) ? (uint)Whole(value["ttl"], uint.MaxValue) : (uint?)null;
+        }
+
         private static SubscribeReply ReadSubscribe(JsonValue value)
         {
             var reply = new SubscribeReply
             {
+                TtlSeconds = ReadTtl(value),
+                IsRecoverable = IsTrue(value["recoverable"]),
                 Epoch = TextOf(value["epoch"]),
                 Offset = Whole(value["offset"], ulong.MaxValue),
                 Recovered = IsTrue(value["recovered"]),

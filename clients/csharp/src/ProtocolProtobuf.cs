@@ -4,9 +4,13 @@ using System.Text;
 namespace Dunlin.Rooms
 {
     /// <summary>The client protocol in Protobuf: the field numbers are in docs/rooms-protocol.md.</summary>
-    internal static class ProtocolProtobuf
+    internal sealed class ProtocolProtobuf : Protocol
     {
-        internal static List<ServerMessage> Read(byte[] frame)
+        internal override string Subprotocol { get { return "centrifuge-protobuf"; } }
+
+        internal override bool IsText { get { return false; } }
+
+        internal override List<ServerMessage> Read(byte[] frame)
         {
             var messages = new List<ServerMessage>();
             var reader = new ProtobufReader(frame, 0, frame.Length);
@@ -14,35 +18,49 @@ namespace Dunlin.Rooms
             return messages;
         }
 
-        internal static byte[] Connect(uint id, string token, string name)
+        internal override byte[] Connect(uint id, string token, string name)
         {
             return Command(id, 4, new ProtobufWriter().Text(1, token).Text(4, name));
         }
 
-        internal static byte[] Subscribe(uint id, string channel, string token, string data, string epoch, ulong offset)
+        internal override byte[] Refresh(uint id, string token)
         {
-            byte[] bytes = string.IsNullOrEmpty(data) ? null : Encoding.UTF8.GetBytes(data);
-            var request = new ProtobufWriter().Text(1, channel).Text(2, token);
-            if (epoch != null) request.UInt64(3, 1).Text(6, epoch).UInt64(7, offset);
-            return Command(id, 5, request.Bytes(8, bytes));
+            return Command(id, 14, new ProtobufWriter().Text(1, token));
         }
 
-        internal static byte[] Unsubscribe(uint id, string channel)
+        internal override byte[] Subscribe(uint id, string channel, string token, string data, string epoch, ulong offset)
+        {
+            var request = new ProtobufWriter().Text(1, channel).Text(2, token);
+            if (epoch != null) request.UInt64(3, 1).Text(6, epoch).UInt64(7, offset);
+            return Command(id, 5, request.Text(8, data));
+        }
+
+        internal override byte[] SubRefresh(uint id, string channel, string token)
+        {
+            return Command(id, 15, new ProtobufWriter().Text(1, channel).Text(2, token));
+        }
+
+        internal override byte[] Unsubscribe(uint id, string channel)
         {
             return Command(id, 6, new ProtobufWriter().Text(1, channel));
         }
 
-        internal static byte[] Publish(uint id, string channel, byte[] data)
+        internal override byte[] Rpc(uint id, string method, string data)
         {
-            return Command(id, 7, new ProtobufWriter().Text(1, channel).Bytes(2, data));
+            return Command(id, 13, new ProtobufWriter().Text(1, data).Text(2, method));
         }
 
-        internal static byte[] Send(byte[] data)
+        internal override byte[] PublishInput(uint id, string channel, uint number, byte[] data)
         {
-            return Command(0, 12, new ProtobufWriter().Bytes(1, data));
+            return Command(id, 7, new ProtobufWriter().Text(1, channel).Bytes(2, Inputs.ToProtobuf(number, data)));
         }
 
-        internal static byte[] Pong()
+        internal override byte[] SendInput(string channel, uint number, byte[] data)
+        {
+            return Command(0, 12, new ProtobufWriter().Bytes(1, Inputs.ToProtobuf(number, data, channel)));
+        }
+
+        internal override byte[] Pong()
         {
             return new byte[] { 0 };
         }
@@ -66,6 +84,9 @@ namespace Dunlin.Rooms
                     case 4 << 3 | WireType.Length: ReadPush(reader.Inner(), message); break;
                     case 5 << 3 | WireType.Length: message.Connect = ReadConnect(reader.Inner()); break;
                     case 6 << 3 | WireType.Length: message.Subscribe = ReadSubscribe(reader.Inner()); break;
+                    case 13 << 3 | WireType.Length: message.Rpc = ReadRpc(reader.Inner()); break;
+                    case 14 << 3 | WireType.Length: message.Refresh = ReadRefresh(reader.Inner(), 3); break;
+                    case 15 << 3 | WireType.Length: message.Refresh = ReadRefresh(reader.Inner(), 1); break;
                     default: reader.Skip(tag); break;
                 }
             }
@@ -119,24 +140,64 @@ namespace Dunlin.Rooms
         private static ConnectReply ReadConnect(ProtobufReader reader)
         {
             var reply = new ConnectReply();
-            while (!reader.IsDone)
-            {
-                uint tag = reader.Tag();
-                if (tag == (7 << 3 | WireType.Varint)) reply.PingSeconds = reader.UInt32();
-                else if (tag == (8 << 3 | WireType.Varint)) reply.Pong = reader.Bool();
-                else reader.Skip(tag);
-            }
-            return reply;
-        }
-
-        private static SubscribeReply ReadSubscribe(ProtobufReader reader)
-        {
-            var reply = new SubscribeReply();
+            bool expires = false;
+            uint ttl = 0;
             while (!reader.IsDone)
             {
                 uint tag = reader.Tag();
                 switch (tag)
                 {
+                    case 3 << 3 | WireType.Varint: expires = reader.Bool(); break;
+                    case 4 << 3 | WireType.Varint: ttl = reader.UInt32(); break;
+                    case 7 << 3 | WireType.Varint: reply.PingSeconds = reader.UInt32(); break;
+                    case 8 << 3 | WireType.Varint: reply.Pong = reader.Bool(); break;
+                    default: reader.Skip(tag); break;
+                }
+            }
+            reply.TtlSeconds = expires ? ttl : (uint?)null;
+            return reply;
+        }
+
+        private static RpcReply ReadRpc(ProtobufReader reader)
+        {
+            var reply = new RpcReply();
+            while (!reader.IsDone)
+            {
+                uint tag = reader.Tag();
+                if (tag == (1 << 3 | WireType.Length)) reply.Data = ReadDocument(reader.Bytes());
+                else reader.Skip(tag);
+            }
+            return reply;
+        }
+
+        /// <summary>Whether it expires at field <paramref name="first"/>, and in how many seconds.</summary>
+        private static RefreshReply ReadRefresh(ProtobufReader reader, uint first)
+        {
+            bool expires = false;
+            uint ttl = 0;
+            while (!reader.IsDone)
+            {
+                uint tag = reader.Tag();
+                if (tag == (first << 3 | WireType.Varint)) expires = reader.Bool();
+                else if (tag == (first + 1 << 3 | WireType.Varint)) ttl = reader.UInt32();
+                else reader.Skip(tag);
+            }
+            return new RefreshReply { TtlSeconds = expires ? ttl : (uint?)null };
+        }
+
+        private static SubscribeReply ReadSubscribe(ProtobufReader reader)
+        {
+            var reply = new SubscribeReply();
+            bool expires = false;
+            uint ttl = 0;
+            while (!reader.IsDone)
+            {
+                uint tag = reader.Tag();
+                switch (tag)
+                {
+                    case 1 << 3 | WireType.Varint: expires = reader.Bool(); break;
+                    case 2 << 3 | WireType.Varint: ttl = reader.UInt32(); break;
+                    case 3 << 3 | WireType.Varint: reply.IsRecoverable = reader.Bool(); break;
                     case 6 << 3 | WireType.Length: reply.Epoch = reader.Text(); break;
                     case 7 << 3 | WireType.Length: reply.Publications.Add(ReadPublication(reader.Inner())); break;
                     case 8 << 3 | WireType.Varint: reply.Recovered = reader.Bool(); break;
@@ -145,6 +206,7 @@ namespace Dunlin.Rooms
                     default: reader.Skip(tag); break;
                 }
             }
+            reply.TtlSeconds = expires ? ttl : (uint?)null;
             return reply;
         }
 

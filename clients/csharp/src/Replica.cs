@@ -1,3 +1,4 @@
+using System;
 using System.Collections.Generic;
 
 namespace Dunlin.Rooms
@@ -92,6 +93,17 @@ namespace Dunlin.Rooms
         {
             SeenObject found;
             return seen.TryGetValue(id, out found) ? found : null;
+        }
+
+        /// <summary>
+        /// The tick that the world showed at this server time, which <see cref="Interpolation.Advance"/> returns; 0 before the first
+        /// snapshot. A game that rewinds its world to what the player saw sends it with the input.
+        /// </summary>
+        public uint TickAt(double serverTimeMs)
+        {
+            if (Grid == null) return 0;
+            double later = Math.Floor((serverTimeMs - TimeUs / 1000.0) * Grid.TicksPerSecond / 1000 + 0.5);
+            return (uint)Math.Min(Math.Max(Tick + later, 1), uint.MaxValue);
         }
 
         public void Clear()

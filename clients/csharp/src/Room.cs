@@ -1,5 +1,4 @@
 using System;
-using System.Text;
 using System.Threading.Tasks;
 
 namespace Dunlin.Rooms
@@ -28,23 +27,16 @@ namespace Dunlin.Rooms
     }
 
     /// <summary>A room from one player's view.</summary>
-    public sealed class Room
+    public sealed class Room : ILinked
     {
         /// <summary>The number of consecutive invalid snapshots after which the client stops joining again.</summary>
         private const int BadSnapshotsMax = 3;
-        private const uint ResubscribeFrom = 2500;
-        private const uint TokenExpired = 109;
         private const double RoundTripWeight = 0.2;
 
         private readonly RoomClient client;
         private readonly RoomOptions options;
-        private Task<string> token;
-        private double? retryAtMs;
-        private int attempts;
+        private readonly ChannelLink link;
         private int badSnapshots;
-        private int joins;
-        private string epoch;
-        private ulong offset;
 
         internal Room(RoomClient client, string channel, RoomOptions options)
         {
@@ -54,6 +46,7 @@ namespace Dunlin.Rooms
             SeatToken = options.SeatToken;
             Replica = new Replica(options.ObjectsMax, options.StateBytesMax);
             Interpolation = new Interpolation(options.Interpolation);
+            link = new ChannelLink(client, channel, options.GetToken, this);
         }
 
         /// <summary>What a snapshot changed. The first one after a join is full.</summary>
@@ -64,11 +57,16 @@ namespace Dunlin.Rooms
         public event Action<bool> Joined;
         /// <summary>The player has left: code, reason, and whether the client joins again by itself.</summary>
         public event Action<int, string, bool> Left;
-        /// <summary>Invalid data was ignored, or an input was refused.</summary>
+        /// <summary>Invalid data was ignored, a token could not be had, or an input was refused.</summary>
         public event Action<Exception> Failed;
 
         public string Channel { get; }
-        public RoomState State { get; private set; }
+        internal ChannelLink Link { get { return link; } }
+        public RoomState State
+        {
+            get { return link.State == LinkState.Open ? RoomState.Joined : link.State == LinkState.Opening ? RoomState.Joining : RoomState.Left; }
+        }
+
         /// <summary>Brings the next join back to the same player; null if the room gave none. Each join gives a new one. It is a secret.</summary>
         public string SeatToken { get; private set; }
         public Replica Replica { get; }
@@ -95,18 +93,14 @@ namespace Dunlin.Rooms
         public void Join()
         {
             if (State != RoomState.Left) return;
-            State = RoomState.Joining;
-            attempts = badSnapshots = 0;
-            if (client.State == ConnectionState.Connected) Begin();
+            badSnapshots = 0;
+            link.Open();
         }
 
+        /// <summary>Leaves. The player is gone at once; only a lost connection keeps its seat.</summary>
         public void Leave()
         {
-            if (State == RoomState.Left) return;
-            SendUnsubscribe();
-            epoch = null;
-            offset = 0;
-            End(0, "left", false);
+            link.Close("left");
         }
 
         /// <summary>Sends an input, in the game's own format, and returns its number.</summary>
@@ -115,112 +109,47 @@ namespace Dunlin.Rooms
         {
             if (State != RoomState.Joined) throw new RoomException(RoomErrorKind.NotJoined, "an input for " + Channel + ", which is not joined");
             uint number = Inputs.Add(data, client.NowMs).Number;
-            bool isJson = client.Encoding == RoomEncoding.Json;
             if (!options.Publishes)
             {
-                client.Write(isJson
-                    ? ProtocolJson.Send(Inputs.ToJson(number, data, Channel))
-                    : ProtocolProtobuf.Send(Inputs.ToProtobuf(number, data, Channel)));
+                client.Write(client.Protocol.SendInput(Channel, number, data));
                 return number;
             }
-            uint id = client.NextId(reply =>
+            client.Ask(id => client.Protocol.PublishInput(id, Channel, number, data), reply =>
             {
-                if (reply.Error != null) Report(new InvalidOperationException("input " + number + ": " + reply.Error.Reason + " (" + reply.Error.Code + ")"));
+                if (reply != null && reply.Error != null) Report(RoomException.Refused("input " + number, reply.Error));
             });
-            client.Write(isJson
-                ? ProtocolJson.Publish(id, Channel, Inputs.ToJson(number, data))
-                : ProtocolProtobuf.Publish(id, Channel, Inputs.ToProtobuf(number, data)));
             return number;
         }
 
-        internal void Poll(double nowMs)
-        {
-            if (retryAtMs != null && nowMs >= retryAtMs && client.State == ConnectionState.Connected) Begin();
-            if (token != null && token.IsCompleted) TakeToken();
-        }
+        string ILinked.Data { get { return JoinData(); } }
 
-        internal void OnConnected()
+        void ILinked.OnOpen(SubscribeReply reply, bool isWhole)
         {
-            attempts = 0;
-            if (State == RoomState.Joining) Begin();
-        }
-
-        internal void OnLost(int code, string reason, bool reconnects)
-        {
-            if (State != RoomState.Left) End(code, reason, reconnects);
-        }
-
-        internal void Take(ServerMessage push)
-        {
-            if (push.Unsubscribe != null && State != RoomState.Left)
-            {
-                bool rejoins = push.Unsubscribe.Code >= ResubscribeFrom;
-                End((int)push.Unsubscribe.Code, push.Unsubscribe.Reason, rejoins);
-                if (rejoins) Retry();
-            }
-            else if (push.Publication != null && State == RoomState.Joined) Take(push.Publication);
-        }
-
-        private void Begin()
-        {
-            retryAtMs = null;
-            if (options.GetToken == null) Subscribe(null);
-            else token = RoomClient.Started(() => options.GetToken(Channel));
-        }
-
-        private void TakeToken()
-        {
-            Task<string> done = token;
-            token = null;
-            if (done.Status == TaskStatus.RanToCompletion)
-            {
-                Subscribe(done.Result);
-                return;
-            }
-            Report(done.Exception == null ? new OperationCanceledException() : done.Exception.InnerException);
-            Retry();
-        }
-
-        private void Subscribe(string given)
-        {
-            joins += 1;
-            int join = joins;
-            uint id = client.NextId(reply =>
-            {
-                if (join == joins && State == RoomState.Joining) TakeJoined(reply);
-            });
-            string data = JoinData();
-            client.Write(client.Encoding == RoomEncoding.Json
-                ? ProtocolJson.Subscribe(id, Channel, given, data, epoch, offset)
-                : ProtocolProtobuf.Subscribe(id, Channel, given, data, epoch, offset));
-        }
-
-        private void TakeJoined(ServerMessage reply)
-        {
-            Ending error = reply.Error ?? (reply.Subscribe == null ? new Ending { Reason = "a reply without a result" } : null);
-            if (error != null)
-            {
-                bool rejoins = error.IsTemporary || error.Code < 100 || error.Code == TokenExpired && options.GetToken != null;
-                if (rejoins) Retry();
-                else End((int)error.Code, error.Reason, false);
-                return;
-            }
-            State = RoomState.Joined;
-            attempts = 0;
-            bool isWhole = epoch == null || reply.Subscribe.Recovered;
-            JsonValue seat = reply.Subscribe.Data == null ? null : reply.Subscribe.Data["seat_token"];
+            JsonValue seat = reply.Data == null ? null : reply.Data["seat_token"];
             if (seat != null && seat.Kind == JsonKind.Text) SeatToken = seat.Text;
-            JsonValue resumed = reply.Subscribe.Data == null ? null : reply.Subscribe.Data["seat_resumed"];
+            JsonValue resumed = reply.Data == null ? null : reply.Data["seat_resumed"];
             IsSeatResumed = resumed != null && resumed.IsTrue;
-            epoch = reply.Subscribe.Epoch;
             if (Joined != null) Joined(isWhole);
-            int join = joins;
-            foreach (Publication publication in reply.Subscribe.Publications)
-            {
-                if (join == joins && State == RoomState.Joined) Take(publication);
-            }
-            // Events for others have offsets as well: the last one that was recovered may be before this.
-            if (join == joins) offset = reply.Subscribe.Offset;
+        }
+
+        void ILinked.OnPublication(Publication publication)
+        {
+            Take(publication);
+        }
+
+        void ILinked.OnClosed(int code, string reason, bool opensAgain)
+        {
+            RoundTripMs = null;
+            Replica.Clear();
+            Clock.Clear();
+            Interpolation.Clear();
+            Inputs.Clear();
+            if (Left != null) Left(code, reason, opensAgain);
+        }
+
+        void ILinked.OnFailure(Exception error)
+        {
+            Report(error);
         }
 
         /// <summary>The game's data, with the token that brings the player back to its seat.</summary>
@@ -277,8 +206,7 @@ namespace Dunlin.Rooms
 
         private JsonValue TakeEvent(Publication publication, out uint tickOfEvent)
         {
-            offset = publication.Offset;
-            JsonValue document = publication.Json ?? JsonValue.Parse(Encoding.UTF8.GetString(publication.Bytes));
+            JsonValue document = publication.Document();
             JsonValue tick = document["tick"];
             ulong number = 0;
             bool isEvent = tick != null && tick.TryWhole(uint.MaxValue, out number) && document.Members.ContainsKey("event");
@@ -287,41 +215,16 @@ namespace Dunlin.Rooms
             return document.Members["event"];
         }
 
-        /// <summary>After an invalid snapshot, later ones cannot be applied. Only a new join brings a full snapshot.</summary>
+        /// <summary>
+        /// After an invalid snapshot, later ones cannot be applied. Only another join brings a full snapshot. To unsubscribe would give up the
+        /// seat, so the client connects again, as after a lost connection.
+        /// </summary>
         private void Rejoin(RoomException cause)
         {
+            if (State != RoomState.Joined) return;
             badSnapshots += 1;
-            bool rejoins = badSnapshots < BadSnapshotsMax;
-            SendUnsubscribe();
-            End(0, cause.Message, rejoins);
-            if (rejoins && State == RoomState.Joining) Begin();
-        }
-
-        private void SendUnsubscribe()
-        {
-            if (client.State != ConnectionState.Connected) return;
-            uint id = client.NextId(reply => { });
-            client.Write(client.Encoding == RoomEncoding.Json ? ProtocolJson.Unsubscribe(id, Channel) : ProtocolProtobuf.Unsubscribe(id, Channel));
-        }
-
-        private void Retry()
-        {
-            retryAtMs = client.NowMs + client.DelayMs(attempts);
-            attempts += 1;
-        }
-
-        private void End(int code, string reason, bool rejoins)
-        {
-            State = rejoins ? RoomState.Joining : RoomState.Left;
-            joins += 1;
-            token = null;
-            retryAtMs = null;
-            RoundTripMs = null;
-            Replica.Clear();
-            Clock.Clear();
-            Interpolation.Clear();
-            Inputs.Clear();
-            if (Left != null) Left(code, reason, rejoins);
+            if (badSnapshots < BadSnapshotsMax) client.ConnectAgain(cause.Message);
+            else link.Close(cause.Message);
         }
 
         private void Report(Exception error)

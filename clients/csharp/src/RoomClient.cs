@@ -16,7 +16,10 @@ namespace Dunlin.Rooms
     public sealed class RoomClientOptions
     {
         public RoomEncoding Encoding = RoomEncoding.Protobuf;
-        /// <summary>Gets a JSON Web Token before each connection, where the server requires one. An exception is reported and tried again.</summary>
+        /// <summary>
+        /// Gets a JSON Web Token before each connection, where the server requires one, and again when it expires. An exception is reported and
+        /// tried again.
+        /// </summary>
         public Func<Task<string>> GetToken;
         public Func<IRoomSocket> NewSocket = () => new ClientRoomSocket();
         /// <summary>The name of the client in the server's metrics and logs.</summary>
@@ -24,34 +27,42 @@ namespace Dunlin.Rooms
         /// <summary>Bounds of the random, growing delay before another connection.</summary>
         public double ReconnectMinMs = 500;
         public double ReconnectMaxMs = 20000;
+        /// <summary>
+        /// How long the server may take for a reply. Later, a call fails with <see cref="RoomErrorKind.TimedOut"/>, and a subscription without a reply
+        /// leads to another connection.
+        /// </summary>
+        public double ReplyTimeoutMs = 10000;
         /// <summary>The local clock in milliseconds; it must not go back.</summary>
         public Func<double> NowMs;
     }
 
     /// <summary>
     /// A connection to a Dunlin server. Everything happens in <see cref="Poll"/>, on the thread that calls it: call it once per frame. No
-    /// other method of this class or of its rooms may be called from other threads.
+    /// other method of this class, of its rooms or of its subscriptions may be called from other threads.
     /// </summary>
-    public sealed class RoomClient
+    public sealed class RoomClient : IDisposable
     {
         private const double ConnectTimeoutMs = 15000;
         private const double PingMarginMs = 10000;
-        private const uint TokenExpired = 109;
 
         private readonly Uri url;
         private readonly RoomClientOptions options;
         private readonly Dictionary<string, Room> rooms = new Dictionary<string, Room>();
-        private readonly Dictionary<uint, Action<ServerMessage>> waiting = new Dictionary<uint, Action<ServerMessage>>();
+        private readonly Dictionary<string, Subscription> subscriptions = new Dictionary<string, Subscription>();
+        private readonly Dictionary<string, ChannelLink> links = new Dictionary<string, ChannelLink>();
+        private readonly Replies replies = new Replies();
+        private readonly TokenRequest token = new TokenRequest();
         private readonly Random random = new Random();
         private IRoomSocket socket;
-        private Task<string> token;
         private string givenToken;
         private double? reconnectAtMs;
+        private double? refreshAtMs;
         private double deadlineMs;
         private double silenceMs;
         private int attempts;
-        private uint lastId;
+        private int refreshAttempts;
         private bool pongs;
+        private bool isDisposed;
 
         public RoomClient(Uri url, RoomClientOptions options = null)
         {
@@ -62,6 +73,7 @@ namespace Dunlin.Rooms
                 Stopwatch watch = Stopwatch.StartNew();
                 this.options.NowMs = () => watch.Elapsed.TotalMilliseconds;
             }
+            Protocol = Protocol.Of(this.options.Encoding);
         }
 
         public event Action Connected;
@@ -72,33 +84,100 @@ namespace Dunlin.Rooms
 
         public ConnectionState State { get; private set; }
         public RoomEncoding Encoding { get { return options.Encoding; } }
+        internal Protocol Protocol { get; }
         internal double NowMs { get { return options.NowMs(); } }
 
-        /// <summary>The room of this channel. Call <see cref="Room.Join"/> to enter it.</summary>
+        /// <summary>The room of this channel. Call <see cref="Rooms.Room.Join"/> to enter it.</summary>
         public Room Room(string channel, RoomOptions roomOptions = null)
         {
+            RefuseIfDisposed();
             Room room;
-            if (!rooms.TryGetValue(channel, out room)) rooms[channel] = room = new Room(this, channel, roomOptions ?? new RoomOptions());
+            if (rooms.TryGetValue(channel, out room)) return room;
+            room = new Room(this, channel, roomOptions ?? new RoomOptions());
+            links.Add(channel, room.Link);
+            rooms.Add(channel, room);
             return room;
+        }
+
+        /// <summary>The subscription to this channel, which is no room. Call <see cref="Rooms.Subscription.Subscribe"/> to begin it.</summary>
+        public Subscription Subscription(string channel, SubscriptionOptions subscriptionOptions = null)
+        {
+            RefuseIfDisposed();
+            Subscription subscription;
+            if (subscriptions.TryGetValue(channel, out subscription)) return subscription;
+            subscription = new Subscription(this, channel, subscriptionOptions ?? new SubscriptionOptions());
+            links.Add(channel, subscription.Link);
+            subscriptions.Add(channel, subscription);
+            return subscription;
         }
 
         /// <summary>Leaves a room, and forgets it.</summary>
         public void Remove(Room room)
         {
             room.Leave();
-            rooms.Remove(room.Channel);
+            if (rooms.Remove(room.Channel)) links.Remove(room.Channel);
         }
 
+        /// <summary>Ends a subscription, and forgets it.</summary>
+        public void Remove(Subscription subscription)
+        {
+            subscription.Unsubscribe();
+            if (subscriptions.Remove(subscription.Channel)) links.Remove(subscription.Channel);
+        }
+
+        /// <summary>Connects, and connects again after a loss, until <see cref="Disconnect"/>.</summary>
         public void Connect()
         {
+            RefuseIfDisposed();
             if (State != ConnectionState.Disconnected) return;
             attempts = 0;
             Begin();
         }
 
+        /// <summary>Closes the connection. Players keep their seats for a while, as after a lost connection.</summary>
         public void Disconnect()
         {
             if (State != ConnectionState.Disconnected) Lose(0, "disconnected", false);
+        }
+
+        /// <summary>Leaves all rooms, ends all subscriptions and closes the connection. Calls without a reply fail.</summary>
+        public void Dispose()
+        {
+            if (isDisposed) return;
+            isDisposed = true;
+            foreach (ChannelLink link in new List<ChannelLink>(links.Values)) link.Close("disposed");
+            Disconnect();
+            links.Clear();
+            rooms.Clear();
+            subscriptions.Clear();
+        }
+
+        /// <summary>
+        /// Calls a method of the server, such as <c>dunlin.match</c>, or of its backend. <paramref name="data"/> is a JSON document. The result is null
+        /// if it is empty, or no JSON. The task is completed in <see cref="Poll"/>.
+        /// </summary>
+        /// <exception cref="RoomException">
+        /// in the task: <see cref="RoomErrorKind.Refused"/> with the server's code, <see cref="RoomErrorKind.TimedOut"/>, or
+        /// <see cref="RoomErrorKind.NotConnected"/>; at once if <paramref name="data"/> is malformed.
+        /// </exception>
+        public Task<JsonValue> Call(string method, string data = null)
+        {
+            RefuseIfDisposed();
+            if (data != null) JsonValue.Parse(data);
+            var done = new TaskCompletionSource<JsonValue>();
+            if (State != ConnectionState.Connected)
+            {
+                done.SetException(new RoomException(RoomErrorKind.NotConnected, method + ": there is no connection"));
+                return done.Task;
+            }
+            Ask(id => Protocol.Rpc(id, method, data), reply =>
+            {
+                if (reply == null) done.SetException(new RoomException(RoomErrorKind.NotConnected, method + ": the connection was lost before the reply"));
+                else if (reply.Error == Replies.Timeout) done.SetException(new RoomException(RoomErrorKind.TimedOut, method + ": no reply in time"));
+                else if (reply.Error != null) done.SetException(RoomException.Refused(method, reply.Error));
+                else done.SetResult(reply.Rpc == null ? null : reply.Rpc.Data);
+            });
+            return done.Task;
         }
 
         /// <summary>Takes in what has arrived, sends what is due, and raises events.</summary>
@@ -106,62 +185,74 @@ namespace Dunlin.Rooms
         {
             double nowMs = NowMs;
             if (reconnectAtMs != null && nowMs >= reconnectAtMs) Begin();
-            if (token != null && token.IsCompleted) TakeToken();
+            if (refreshAtMs != null && nowMs >= refreshAtMs) BeginRefresh();
+            token.Poll();
             IRoomSocket current = socket;
             SocketMessage message;
             while (current != null && current == socket && current.TryReceive(out message)) Take(message);
             if (socket != null && nowMs > deadlineMs) Lose(0, "no message from the server", true);
-            foreach (Room room in new List<Room>(rooms.Values)) room.Poll(nowMs);
+            if (replies.Expire(nowMs)) Lose(0, "no reply to a subscription", true);
+            foreach (ChannelLink link in new List<ChannelLink>(links.Values)) link.Poll(nowMs);
+        }
+
+        /// <summary>Drops the connection and connects again, so that each room gets a full snapshot and players keep their seats.</summary>
+        internal void ConnectAgain(string reason)
+        {
+            Lose(0, reason, true);
+        }
+
+        /// <summary>Sends a command. The answer is null if the connection is lost before the reply.</summary>
+        internal void Ask(Func<uint, byte[]> command, Action<ServerMessage> answer)
+        {
+            Write(command(replies.Expect(answer, NowMs + options.ReplyTimeoutMs, false)));
+        }
+
+        /// <summary>Sends a command. Without a reply, the connection is dropped.</summary>
+        internal void AskOrLose(Func<uint, byte[]> command, Action<ServerMessage> answer)
+        {
+            Write(command(replies.Expect(answer, NowMs + options.ReplyTimeoutMs, true)));
+        }
+
+        internal void Write(byte[] frame)
+        {
+            if (socket != null) socket.Send(frame, Protocol.IsText);
+        }
+
+        /// <summary>A random, growing delay, so that clients do not come back all at once.</summary>
+        internal double DelayMs(int attempt)
+        {
+            double most = Math.Min(options.ReconnectMaxMs, options.ReconnectMinMs * Math.Pow(2, Math.Min(attempt, 30)));
+            return options.ReconnectMinMs + random.NextDouble() * Math.Max(0, most - options.ReconnectMinMs);
         }
 
         private void Begin()
         {
             State = ConnectionState.Connecting;
             reconnectAtMs = null;
-            if (options.GetToken == null) Open();
-            else token = Started(options.GetToken);
-        }
-
-        /// <summary>A function of the game may also fail before it gives its task.</summary>
-        internal static Task<string> Started(Func<Task<string>> getToken)
-        {
-            try
+            if (options.GetToken == null)
             {
-                return getToken();
-            }
-            catch (Exception error)
-            {
-                return Task.FromException<string>(error);
-            }
-        }
-
-        private void TakeToken()
-        {
-            Task<string> done = token;
-            token = null;
-            if (done.Status == TaskStatus.RanToCompletion)
-            {
-                givenToken = done.Result;
                 Open();
                 return;
             }
-            Exception error = done.Exception == null ? new OperationCanceledException() : done.Exception.InnerException;
-            Report(error);
-            Lose(0, "no token: " + error.Message, true);
+            token.Begin(options.GetToken, given => { givenToken = given; Open(); }, error =>
+            {
+                Report(error);
+                Lose(0, "no token: " + error.Message, true);
+            });
         }
 
         private void Open()
         {
             socket = options.NewSocket();
             deadlineMs = NowMs + ConnectTimeoutMs;
-            socket.Open(url, Encoding == RoomEncoding.Json ? "centrifuge-json" : "centrifuge-protobuf");
+            socket.Open(url, Protocol.Subprotocol);
         }
 
         private void Take(SocketMessage message)
         {
             switch (message.Kind)
             {
-                case SocketMessageKind.Opened: SendConnect(); break;
+                case SocketMessageKind.Opened: AskOrLose(id => Protocol.Connect(id, givenToken, options.Name), TakeConnected); break;
                 case SocketMessageKind.Closed: Lose(message.Code, message.Reason, true); break;
                 default: TakeFrame(message.Data); break;
             }
@@ -173,7 +264,7 @@ namespace Dunlin.Rooms
             List<ServerMessage> messages;
             try
             {
-                messages = Encoding == RoomEncoding.Json ? ProtocolJson.Read(frame) : ProtocolProtobuf.Read(frame);
+                messages = Protocol.Read(frame);
             }
             catch (RoomException error)
             {
@@ -187,45 +278,77 @@ namespace Dunlin.Rooms
 
         private void Take(ServerMessage message)
         {
-            Action<ServerMessage> answer;
-            Room room;
+            ChannelLink link;
             if (message.IsPing)
             {
-                if (pongs) Write(Encoding == RoomEncoding.Json ? ProtocolJson.Pong() : ProtocolProtobuf.Pong());
+                if (pongs) Write(Protocol.Pong());
             }
-            else if (message.Id != 0)
-            {
-                if (!waiting.TryGetValue(message.Id, out answer)) return;
-                waiting.Remove(message.Id);
-                answer(message);
-            }
+            else if (message.Id != 0) replies.Take(message);
             else if (message.Disconnect != null) Lose((int)message.Disconnect.Code, message.Disconnect.Reason, true);
-            else if (rooms.TryGetValue(message.Channel, out room)) room.Take(message);
-        }
-
-        private void SendConnect()
-        {
-            uint id = NextId(TakeConnected);
-            Write(Encoding == RoomEncoding.Json
-                ? ProtocolJson.Connect(id, givenToken, options.Name)
-                : ProtocolProtobuf.Connect(id, givenToken, options.Name));
+            else if (links.TryGetValue(message.Channel, out link)) link.Take(message);
         }
 
         private void TakeConnected(ServerMessage reply)
         {
+            if (reply == null) return;
             if (reply.Error != null || reply.Connect == null)
             {
                 Ending error = reply.Error ?? new Ending { Reason = "a reply without a result" };
-                Lose((int)error.Code, error.Reason, error.IsTemporary || error.Code < 100 || error.Code == TokenExpired);
+                Lose((int)error.Code, error.Reason, error.MayBeRetried || error.IsOfExpiredToken);
                 return;
             }
             State = ConnectionState.Connected;
-            attempts = 0;
+            attempts = refreshAttempts = 0;
             pongs = reply.Connect.Pong;
             silenceMs = reply.Connect.PingSeconds == 0 ? double.PositiveInfinity : reply.Connect.PingSeconds * 1000.0 + PingMarginMs;
             deadlineMs = NowMs + silenceMs;
+            PlanRefresh(reply.Connect.TtlSeconds);
             if (Connected != null) Connected();
-            foreach (Room room in new List<Room>(rooms.Values)) room.OnConnected();
+            foreach (ChannelLink link in new List<ChannelLink>(links.Values)) link.OnConnected();
+        }
+
+        private void PlanRefresh(uint? ttlSeconds)
+        {
+            refreshAtMs = ttlSeconds == null || options.GetToken == null ? (double?)null : NowMs + ttlSeconds.Value * 1000.0;
+        }
+
+        private void BeginRefresh()
+        {
+            refreshAtMs = null;
+            token.Begin(options.GetToken, SendRefresh, error =>
+            {
+                Report(error);
+                RetryRefresh();
+            });
+        }
+
+        private void SendRefresh(string given)
+        {
+            // The server ends a connection that refreshes without a token, for good.
+            if (string.IsNullOrEmpty(given)) Lose(0, "no token", true);
+            else Ask(id => Protocol.Refresh(id, given), TakeRefreshed);
+        }
+
+        private void TakeRefreshed(ServerMessage reply)
+        {
+            // The next connection begins with another token.
+            if (reply == null) return;
+            if (reply.Error == null && reply.Refresh != null)
+            {
+                refreshAttempts = 0;
+                PlanRefresh(reply.Refresh.TtlSeconds);
+                return;
+            }
+            Ending error = reply.Error ?? new Ending { Reason = "a reply without a result" };
+            Report(RoomException.Refused("a new token", error));
+            if (error.MayBeRetried) RetryRefresh();
+            else Lose((int)error.Code, error.Reason, error.IsOfExpiredToken);
+        }
+
+        private void RetryRefresh()
+        {
+            refreshAtMs = NowMs + DelayMs(refreshAttempts);
+            refreshAttempts += 1;
         }
 
         private void Lose(int code, string reason, bool reconnects)
@@ -233,36 +356,22 @@ namespace Dunlin.Rooms
             if (code >= 3500 && code < 4000 || code >= 4500 && code < 5000) reconnects = false;
             if (socket != null) socket.Close();
             socket = null;
-            token = null;
-            lastId = 0;
-            waiting.Clear();
+            token.Forget();
+            refreshAtMs = null;
             State = reconnects ? ConnectionState.Connecting : ConnectionState.Disconnected;
             reconnectAtMs = reconnects ? NowMs + DelayMs(attempts) : (double?)null;
             attempts += 1;
-            foreach (Room room in new List<Room>(rooms.Values)) room.OnLost(code, reason, reconnects);
+            foreach (ChannelLink link in new List<ChannelLink>(links.Values)) link.OnLost(code, reason, reconnects);
+            replies.Lose();
             if (Disconnected != null) Disconnected(code, reason, reconnects);
         }
 
-        /// <summary>A random, growing delay, so that clients do not come back all at once.</summary>
-        internal double DelayMs(int attempt)
+        private void RefuseIfDisposed()
         {
-            double most = Math.Min(options.ReconnectMaxMs, options.ReconnectMinMs * Math.Pow(2, Math.Min(attempt, 30)));
-            return options.ReconnectMinMs + random.NextDouble() * Math.Max(0, most - options.ReconnectMinMs);
+            if (isDisposed) throw new ObjectDisposedException(nameof(RoomClient));
         }
 
-        internal uint NextId(Action<ServerMessage> answer)
-        {
-            lastId += 1;
-            waiting[lastId] = answer;
-            return lastId;
-        }
-
-        internal void Write(byte[] frame)
-        {
-            if (socket != null) socket.Send(frame, Encoding == RoomEncoding.Json);
-        }
-
-        internal void Report(Exception error)
+        private void Report(Exception error)
         {
             if (Failed != null) Failed(error);
         }

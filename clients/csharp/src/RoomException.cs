@@ -15,6 +15,12 @@ namespace Dunlin.Rooms
         TooLarge,
         /// <summary>An input was sent while the room was not joined.</summary>
         NotJoined,
+        /// <summary>There is no connection, or it was lost before the reply.</summary>
+        NotConnected,
+        /// <summary>The server refused a command: <see cref="RoomException.Code"/> says why.</summary>
+        Refused,
+        /// <summary>The server did not reply in time.</summary>
+        TimedOut,
     }
 
     /// <summary>The only exception that this library throws because of data from outside.</summary>
@@ -26,6 +32,16 @@ namespace Dunlin.Rooms
         }
 
         public RoomErrorKind Kind { get; }
+        /// <summary>The code of the server's error, with <see cref="RoomErrorKind.Refused"/>; otherwise 0.</summary>
+        public int Code { get; private set; }
+        /// <summary>Whether the same may succeed later.</summary>
+        public bool IsTemporary { get; private set; }
+
+        internal static RoomException Refused(string what, Ending error)
+        {
+            string message = what + ": " + error.Reason + " (" + error.Code + ")";
+            return new RoomException(RoomErrorKind.Refused, message) { Code = (int)error.Code, IsTemporary = error.MayBeRetried };
+        }
 
         internal static RoomException Malformed(string what)
         {

@@ -34,6 +34,7 @@ namespace Dunlin.Rooms
         void Send(byte[] data, bool isText);
         /// <summary>The next message, in order; <c>Closed</c> is the last. Returns false if there is none yet.</summary>
         bool TryReceive(out SocketMessage message);
+        /// <summary>Sends what waits, then closes the connection. Returns at once; what arrives later is of no interest.</summary>
         void Close();
     }
 
@@ -46,6 +47,8 @@ namespace Dunlin.Rooms
         private const int WaitingMax = 256;
         /// <summary>Bytes that wait to be sent. Beyond it the connection is given up.</summary>
         private const int UnsentBytesMax = 1 << 20;
+        /// <summary>How long the closing of a connection may take.</summary>
+        private const int CloseTimeoutMs = 2000;
 
         private readonly ClientWebSocket socket = new ClientWebSocket();
         private readonly CancellationTokenSource ending = new CancellationTokenSource();
@@ -53,16 +56,22 @@ namespace Dunlin.Rooms
         private readonly SemaphoreSlim places = new SemaphoreSlim(WaitingMax);
         private Task sending = Task.FromResult(0);
         private int unsentBytes;
+        private volatile bool isOpen;
+        private volatile bool isClosing;
+
+        /// <summary>Completed when the connection has ended and nothing of it runs any more. It never fails.</summary>
+        public Task Ended { get; private set; } = Task.FromResult(0);
 
         public void Open(Uri url, string subprotocol)
         {
             socket.Options.AddSubProtocol(subprotocol);
-            Task.Run(() => RunAsync(url));
+            Ended = Task.Run(() => RunAsync(url));
         }
 
         public void Send(byte[] data, bool isText)
         {
-            if (Interlocked.Add(ref unsentBytes, data.Length) > UnsentBytesMax) Close();
+            if (isClosing) return;
+            if (Interlocked.Add(ref unsentBytes, data.Length) > UnsentBytesMax) ending.Cancel();
             else sending = SendAsync(sending, data, isText ? WebSocketMessageType.Text : WebSocketMessageType.Binary);
         }
 
@@ -75,7 +84,17 @@ namespace Dunlin.Rooms
 
         public void Close()
         {
-            ending.Cancel();
+            if (isClosing) return;
+            isClosing = true;
+            if (!isOpen)
+            {
+                ending.Cancel();
+                return;
+            }
+            ending.CancelAfter(CloseTimeoutMs);
+            sending = CloseAsync(sending);
+            // If the reader waits for a place, it goes on, and reads up to the server's answer.
+            places.Release();
         }
 
         private async Task SendAsync(Task before, byte[] data, WebSocketMessageType type)
@@ -93,6 +112,20 @@ namespace Dunlin.Rooms
             }
         }
 
+        /// <summary>The server answers with a close frame of its own, which ends the reading.</summary>
+        private async Task CloseAsync(Task before)
+        {
+            try
+            {
+                await before.ConfigureAwait(false);
+                await socket.CloseOutputAsync(WebSocketCloseStatus.NormalClosure, "", ending.Token).ConfigureAwait(false);
+            }
+            catch (Exception)
+            {
+                ending.Cancel();
+            }
+        }
+
         private async Task RunAsync(Uri url)
         {
             int code = LostConnection;
@@ -100,6 +133,9 @@ namespace Dunlin.Rooms
             try
             {
                 await socket.ConnectAsync(url, ending.Token).ConfigureAwait(false);
+                isOpen = true;
+                // Whoever closed it before this line saw a socket that was not open.
+                if (isClosing) ending.Cancel();
                 received.Enqueue(new SocketMessage { Kind = SocketMessageKind.Opened });
                 await ReceiveAsync().ConfigureAwait(false);
                 if (socket.CloseStatus != null) code = (int)socket.CloseStatus.Value;
@@ -110,6 +146,7 @@ namespace Dunlin.Rooms
                 reason = error.Message;
             }
             ending.Cancel();
+            await sending.ConfigureAwait(false);
             socket.Dispose();
             received.Enqueue(new SocketMessage { Kind = SocketMessageKind.Closed, Code = code, Reason = reason });
         }
@@ -131,8 +168,8 @@ namespace Dunlin.Rooms
                 var data = new byte[length];
                 Buffer.BlockCopy(buffer, 0, data, 0, length);
                 length = 0;
-                await places.WaitAsync(ending.Token).ConfigureAwait(false);
-                received.Enqueue(new SocketMessage { Kind = SocketMessageKind.Data, Data = data });
+                if (!isClosing) await places.WaitAsync(ending.Token).ConfigureAwait(false);
+                if (!isClosing) received.Enqueue(new SocketMessage { Kind = SocketMessageKind.Data, Data = data });
             }
         }
     }

@@ -8,7 +8,7 @@ using System.Threading.Tasks;
 namespace Dunlin.Rooms.Tests
 {
     /// <summary>A client against a scripted server, on a scripted clock.</summary>
-    internal sealed class Scripted
+    internal sealed partial class Scripted
     {
         private const string FirstSnapshot = "{\"tick\":7,\"time_us\":1000000,\"view\":0,\"cells\":[],"
             + "\"grid\":{\"columns\":2,\"rows\":2,\"cell_units\":100,\"far_interval_ticks\":1,\"ticks_per_second\":60}}";
@@ -55,6 +55,13 @@ namespace Dunlin.Rooms.Tests
                 { "a closed room is left, a failed one joined again", RoomEndings },
                 { "a replica holds as much as it may, and no more", Limits },
                 { "random bytes are refused with a RoomException", RandomBytes },
+                { "the tick that a player sees", SeenTick },
+                { "calls are answered, refused, lost, and late", Calls },
+                { "a subscription to a plain channel", PlainChannel },
+                { "a subscription without a reply leads to another connection", NoReply },
+                { "the token of a connection is replaced when it expires", RefreshOfConnection },
+                { "the token of a subscription is replaced when it expires", RefreshOfSubscription },
+                { "a client that is disposed leaves its rooms", Disposal },
             };
             foreach (KeyValuePair<string, Action> test in tests)
             {
@@ -119,7 +126,7 @@ namespace Dunlin.Rooms.Tests
             var it = new Scripted(new RoomClientOptions(), new RoomOptions { Data = " {\"name\":\"A\"}" });
             it.Accept();
             it.Expect(Connecting + "{\"id\":2,\"subscribe\":{\"channel\":\"r:1\",\"data\": {\"name\":\"A\"}}}", "", "the join");
-            it.Say("{\"id\":2,\"subscribe\":{\"epoch\":\"e\",\"offset\":4,\"data\":{\"seat_token\":\"ab\",\"seat_resumed\":false}}}");
+            it.Say("{\"id\":2,\"subscribe\":{\"recoverable\":true,\"epoch\":\"e\",\"offset\":4,\"data\":{\"seat_token\":\"ab\",\"seat_resumed\":false}}}");
             Check.True(!it.room.IsSeatResumed, "a new player");
             it.Publish(FirstSnapshot);
             it.Publish("{\"tick\":8,\"event\":\"x\"}", 5);
@@ -133,7 +140,7 @@ namespace Dunlin.Rooms.Tests
             it.Expect(
                 Connecting + "{\"id\":2,\"subscribe\":{\"channel\":\"r:1\",\"data\":{\"seat_token\":\"ab\",\"name\":\"A\"},\"recover\":true,\"epoch\":\"e\",\"offset\":5}}",
                 "", "the return");
-            it.Say("{\"id\":2,\"subscribe\":{\"epoch\":\"e\",\"offset\":9,\"recovered\":true,\"data\":{\"seat_token\":\"cd\",\"seat_resumed\":true},\"publications\":["
+            it.Say("{\"id\":2,\"subscribe\":{\"recoverable\":true,\"epoch\":\"e\",\"offset\":9,\"recovered\":true,\"data\":{\"seat_token\":\"cd\",\"seat_resumed\":true},\"publications\":["
                 + "{\"data\":{\"tick\":9,\"event\":\"y\"},\"offset\":7},{\"data\":{\"tick\":9,\"event\":\"z\"},\"offset\":8}]}}");
             it.Expect("", "joined True, event 9 y, event 9 z", "the recovery");
             Check.True(it.room.IsSeatResumed && it.room.SeatToken == "cd", "the same player");
@@ -156,22 +163,29 @@ namespace Dunlin.Rooms.Tests
             }
         }
 
+        /// <summary>To unsubscribe would give up the seat, so the client connects again, up to the last time.</summary>
         private static void BadSnapshots()
         {
             var it = new Scripted(new RoomClientOptions(), new RoomOptions());
             it.Accept();
             it.Expect(Connecting + "{\"id\":2,\"subscribe\":{\"channel\":\"r:1\"}}", "", "the join");
-            for (int id = 2; id <= 6; id += 2)
+            for (int round = 1; round <= 3; round += 1)
             {
-                it.Say("{\"id\":" + id + ",\"subscribe\":{\"epoch\":\"e\",\"offset\":4,\"recovered\":true}}");
+                it.Say("{\"id\":2,\"subscribe\":{\"recoverable\":true,\"epoch\":\"e\",\"offset\":4,\"recovered\":true,\"data\":{\"seat_token\":\"s" + round + "\"}}}");
+                ScriptedSocket bad = it.Socket;
                 it.Publish("{\"tick\":0}");
-                bool rejoins = id < 6;
-                string leave = "{\"id\":" + (id + 1) + ",\"unsubscribe\":{\"channel\":\"r:1\"}}";
-                string join = "\n{\"id\":" + (id + 2) + ",\"subscribe\":{\"channel\":\"r:1\",\"recover\":true,\"epoch\":\"e\",\"offset\":4}}";
-                it.Expect(leave + (rejoins ? join : ""), "joined True, failed, left 0 " + rejoins, "bad snapshot");
-                it.Say("{\"id\":" + (id + 1) + ",\"unsubscribe\":{}}");
+                Check.True(it.room.Replica.Count == 0 && it.room.State == (round < 3 ? RoomState.Joining : RoomState.Left), "after bad snapshot " + round);
+                if (round == 3) break;
+                it.Expect("", "joined True, failed, left 0 True, disconnected 0 True", "bad snapshot " + round);
+                Check.True(bad.IsClosed, "the connection is dropped");
+                it.Pass(600);
+                it.Accept();
+                it.Expect(
+                    Connecting + "{\"id\":2,\"subscribe\":{\"channel\":\"r:1\",\"data\":{\"seat_token\":\"s" + round + "\"},\"recover\":true,\"epoch\":\"e\",\"offset\":4}}",
+                    "", "the seat is asked for");
             }
-            it.Pass(30000);
+            it.Expect("{\"id\":3,\"unsubscribe\":{\"channel\":\"r:1\"}}", "joined True, failed, left 0 False", "the last bad snapshot");
+            it.Pass(1);
             it.Expect("", "", "no further join");
         }
 
@@ -228,7 +242,9 @@ namespace Dunlin.Rooms.Tests
         {
             var it = new Scripted(new RoomClientOptions(), new RoomOptions());
             it.Accept(5);
+            it.Say("{\"id\":2,\"subscribe\":{}}");
             it.Socket.Sent.Clear();
+            it.seen.Clear();
             it.Pass(15000);
             it.Say("{}");
             it.Expect("{}", "", "a ping at the last moment");
@@ -313,7 +329,7 @@ namespace Dunlin.Rooms.Tests
         {
             try
             {
-                ProtocolProtobuf.Read(bytes);
+                new ProtocolProtobuf().Read(bytes);
             }
             catch (RoomException)
             {
@@ -345,8 +361,11 @@ namespace Dunlin.Rooms.Tests
             return isThere;
         }
 
+        internal bool IsClosed { get; private set; }
+
         public void Close()
         {
+            IsClosed = true;
             Received.Clear();
         }
     }
