@@ -135,7 +135,7 @@ guides: server-for-tests ## Follow README's quick start, docs/own-game.md and th
 	tests/guides/run $(BINARIES)/dunlin
 
 platform: server-for-tests ## Check Roost: kinds, validation, rendering, encrypted settings, against a real API server
-	@scripts/need go nats etcd kube-apiserver skopeo argocd-definitions restic postgresql prometheus
+	@scripts/need go nats etcd kube-apiserver skopeo argocd-definitions restic postgresql prometheus kubeconform
 	platform/test $(BINARIES)/dunlin
 
 watching: server-for-tests ## Check alerts, routes, the board and the runbook against Prometheus and live nodes

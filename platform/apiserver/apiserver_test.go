@@ -43,6 +43,7 @@ func TestARealServer(t *testing.T) {
 		return
 	}
 	t.Run("takes all golden objects", func(t *testing.T) { takesGoldenObjects(t, admin) })
+	t.Run("has schemas to which all golden objects conform", func(t *testing.T) { conforms(t, server.Admin) })
 	t.Run("says the same of wrong fields", func(t *testing.T) { saysTheSame(t, admin) })
 }
 

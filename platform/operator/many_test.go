@@ -149,11 +149,19 @@ func withClaims(set *appsv1.StatefulSet) corev1.PodTemplateSpec {
 // waitUntilWell does the part of the controllers of Kubernetes until the operator reports all Apps and Dunlins as desired.
 func (world *world) waitUntilWell(count int) {
 	world.t.Helper()
+	ready, last := 0, ""
+	world.t.Cleanup(func() {
+		if world.t.Failed() {
+			world.t.Logf("%d of %d were well at last: %s", ready, count, last)
+		}
+	})
 	wait(world.t, "all are well", func() bool {
-		ready := 0
+		ready = 0
 		for _, subject := range world.all() {
-			if withoutBackupFresh(conditionsOf(subject)) == well {
+			if conditions := withoutBackupFresh(conditionsOf(subject)); conditions == well {
 				ready++
+			} else {
+				last = subject.GetName() + ": " + conditions
 			}
 		}
 		if ready == count {
