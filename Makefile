@@ -96,6 +96,7 @@ clustered: server-for-tests page ## Kill, pause and part nodes and NATS servers 
 	@scripts/need python nats nats_short network node go chromium
 	tests/cluster/all $(BINARIES)/dunlin
 	tests/cluster/sdks $(BINARIES)/dunlin --rounds 3
+	tests/cluster/drain $(BINARIES)/dunlin
 	tests/cluster/elections $(BINARIES)/dunlin $(HOME)/.cache/dunlin/nats-short/nats-server
 	tests/api/run $(BINARIES)/dunlin --cluster
 	tests/browser/cluster $(BINARIES)/dunlin

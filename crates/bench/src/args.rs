@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 
-use crate::cluster::args::ClusterBenchArgs;
+use crate::cluster::args::{ClusterBenchArgs, ClusterDrainArgs};
 use crate::commands::EncodingOption;
 use crate::error::Error;
 use crate::payload::PAYLOAD_BYTES_MIN;
@@ -43,6 +43,8 @@ pub(crate) enum Scenario {
     Storage(StorageBenchArgs),
     /// Measure clusters: nodes on NATS servers that this command starts, compared with bare clients and single nodes
     Cluster(ClusterBenchArgs),
+    /// Measure a rolling update of a cluster under load: what is lost, and how fast clients reconnect; the same as `cluster drain`
+    Drain(ClusterDrainArgs),
     /// Worker process; started by the other commands
     #[command(hide = true)]
     Worker,

@@ -48,6 +48,7 @@ pub use args::Args;
 pub use error::Error;
 
 use args::Scenario;
+use cluster::args::{ClusterBenchArgs, ClusterScenario};
 
 /// Runs the command. Results go to stdout or a file, tables and progress to stderr.
 ///
@@ -68,6 +69,7 @@ pub fn run(args: Args) -> Result<(), Error> {
         Scenario::Room(args) => room::run(&args),
         Scenario::Storage(args) => storage::run(&args),
         Scenario::Cluster(args) => cluster::run(&args),
+        Scenario::Drain(args) => cluster::run(&ClusterBenchArgs { scenario: ClusterScenario::Drain(args) }),
         Scenario::Worker => {
             worker::run();
             Ok(())

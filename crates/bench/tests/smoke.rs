@@ -47,6 +47,15 @@ fn a_server_that_ends_at_once_is_reported_with_its_output() {
 }
 
 #[test]
+fn a_drain_is_a_scenario_of_its_own() {
+    for command in [&["drain"][..], &["cluster", "drain"]] {
+        let output = bench(&[command, &["--sessions", "0", "--quiet"]].concat());
+        assert!(!output.status.success());
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "dunlin-bench: --sessions 0: give 3 to 30000\n");
+    }
+}
+
+#[test]
 fn a_cluster_names_what_it_cannot_start_with() {
     let cases: [(&[&str], &str); 7] = [
         (&["latency", "--nats-servers", "2"], "--nats-servers 2: give 1 or 3"),
