@@ -29,6 +29,8 @@ import (
 const (
 	// conditionSecondsMax bounds the wait for what must come. On a busy machine it takes many times what it does alone.
 	conditionSecondsMax = 300
+	// wholeTimes is how many times longer what takes minutes may take.
+	wholeTimes = 4
 	startsMax           = 3
 )
 
@@ -256,7 +258,11 @@ func (process *process) kib(name string) int {
 // wait returns when the condition holds.
 func wait(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(conditionSecondsMax * time.Second)
+	most := conditionSecondsMax * time.Second
+	if isWhole() {
+		most *= wholeTimes
+	}
+	deadline := time.Now().Add(most)
 	for !holds() {
 		if time.Now().After(deadline) {
 			t.Fatalf("in vain: %s", what)
