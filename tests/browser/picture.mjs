@@ -2,19 +2,26 @@
  * Takes a picture of one of the demo's pages for README.md. The server runs with demo/config.json and `--demo-bots 300`:
  *   DUNLIN_PAGE_URL=http://127.0.0.1:8000/ node picture.mjs arena ../../docs/images/arena.png
  *   DUNLIN_PAGE_URL=http://127.0.0.1:8000/ node picture.mjs ticker ../../docs/images/ticker.png
+ *   DUNLIN_PAGE_URL=http://127.0.0.1:8000/ node picture.mjs tag ../../docs/images/tag.png
+ *   DUNLIN_PAGE_URL=http://127.0.0.1:8000/ node picture.mjs lobby ../../docs/images/lobby.png
  * `pngquant --ext .png --force` then makes them small.
  */
 
 import { ArenaPage } from "./arena_page.mjs";
 import { launch, openPage } from "./chromium.mjs";
+import { TagPage } from "./tag_page.mjs";
 import { TickerPage } from "./ticker_page.mjs";
 
 /** The side of the map in demo/config.json: 32 cells of 512 units. */
 const MAP_UNITS = 16_384;
 /** Distance from the edge; larger than the radius of the view. */
 const INLAND_UNITS = 3_000;
+/** The side of the tag game's map; how far from its edge and among how many others the runner in the picture is. */
+const TAG_MAP_UNITS = 4_096;
+const TAG_INLAND_UNITS = 800;
+const TAG_CROWD = 7;
 
-const PICTURES = { arena: takeArena, ticker: takeTicker };
+const PICTURES = { arena: takeArena, ticker: takeTicker, tag: takeTag, lobby: takeLobby };
 const [, , name, path] = process.argv;
 const address = process.env.DUNLIN_PAGE_URL;
 const browser = await launch();
@@ -71,4 +78,35 @@ async function takeTicker(path) {
   await page.untilOffset("OYST", (await page.offset("OYST")) + livePublications);
   await page.until(() => /\d/.test(document.querySelector("#round-trip").textContent));
   await page.page.screenshot({ path });
+}
+
+/** A round of tag away from the edge: the runner has points, and others are near. A tagged runner comes back elsewhere. */
+async function takeTag(path) {
+  const tag = new TagPage(await openPage(browser, `${address}tag/?room=tag:meadow`, { viewport: { width: 1320, height: 880 }, colorScheme: "light" }));
+  await tag.untilJoined();
+  await tag.until(([units, inland, near]) => {
+    const { x, y, others = "" } = document.querySelector("#stage").dataset;
+    const isInland = [x, y].every((at) => at > inland && at < units - inland);
+    const isNear = ([, otherX, otherY]) => Math.abs(otherX - x) < 850 && Math.abs(otherY - y) < 600;
+    if (document.querySelector("#out").hidden) document.querySelector("#shoot").click();
+    const points = Number(document.querySelector("#score").textContent);
+    const crowd = others.split(" ").map((other) => other.split(":").map(Number)).filter(isNear).length;
+    return points >= 2 && isInland && crowd >= near && document.querySelectorAll("#log li").length > 2 && document.querySelector("#out").hidden;
+  }, [TAG_MAP_UNITS, TAG_INLAND_UNITS, TAG_CROWD]);
+  await tag.page.evaluate(() => document.activeElement.blur());
+  await tag.page.screenshot({ path });
+}
+
+/** A lobby with several rooms, and players in them. */
+async function takeLobby(path) {
+  for (const [room, players] of Object.entries({ "tag:meadow": 3, "tag:mudflat": 2, "tag:saltmarsh": 1 })) {
+    for (let count = 0; count < players; count += 1) {
+      const page = new TagPage(await openPage(browser, `${address}tag/?room=${room}`));
+      await page.untilJoined();
+    }
+  }
+  const lobby = new TagPage(await openPage(browser, `${address}lobby/`, { viewport: { width: 1000, height: 520 }, colorScheme: "light" }));
+  await lobby.untilListed("tag:meadow", 3);
+  await lobby.untilListed("tag:saltmarsh", 1);
+  await lobby.page.screenshot({ path });
 }

@@ -21,7 +21,7 @@ before(async () => {
 after(() => browser?.close());
 
 for (const encoding of ["json", "protobuf"]) {
-  test(`two pages from the lobby play among bots, and one that is cut off comes back to its seat, ${encoding}`, () =>
+  test(`two pages from the lobby play among bots, one tags, is cut off and comes back to its seat, ${encoding}`, () =>
     withPages([`lobby/?encoding=${encoding}`, `lobby/?encoding=${encoding}`, "lobby/"], async (one, two, lobby) => {
       const ada = await one.play();
       assert.match(ada.room, /^tag:match-/);
@@ -33,12 +33,15 @@ for (const encoding of ["json", "protobuf"]) {
       if (encoding === "protobuf") await lobby.page.screenshot({ path: `${SHOTS}lobby-desktop.png` });
       await one.until((runners) => Number(document.querySelector("#stage").dataset.runners) >= runners, BOTS + 2);
 
-      // The page counts the projectiles of its own runner. A runner that is out or reloads does not shoot.
+      // A runner that is out or reloads does not shoot. Without a mouse on the map, the button aims at the nearest runner.
       await one.until(() => {
-        if (Number(document.querySelector("#stage").dataset.shots) > 0) return true;
+        const { shots, tagged } = document.querySelector("#stage").dataset;
+        if (Number(shots) > 0 && Number(tagged) > 0 && Number(document.querySelector("#score").textContent) > 0) return true;
         document.querySelector("#shoot").click();
         return false;
       });
+      assert.match(await one.page.textContent("#log"), /You tagged/);
+      await two.until(() => Number(document.querySelector("#leaders .points")?.textContent) > 0);
       if (encoding === "protobuf") await one.page.screenshot({ path: `${SHOTS}tag-desktop.png` });
 
       await one.page.click("#cut");
@@ -88,6 +91,14 @@ test("on a phone there is a button to shoot, and nothing is out of reach", () =>
       const box = await phone.page.locator(`#${id}`).boundingBox();
       assert.ok(box.x >= 0 && box.x + box.width <= 360 && box.y + box.height <= 740, `#${id} is in reach`);
     }
+    // What a tagged runner reads does not cover the map.
+    await phone.until(() => {
+      const out = document.querySelector("#out");
+      if (!out.hidden) window.outBox = out.getBoundingClientRect();
+      return window.outBox !== undefined;
+    });
+    const out = await phone.page.evaluate(() => window.outBox.toJSON());
+    assert.ok(out.left >= 10 && out.right <= 350 && out.height < 64, JSON.stringify(out));
     await phone.page.screenshot({ path: `${SHOTS}tag-phone.png` });
   }, { ...PHONE, viewport: { width: 360, height: 740 } }));
 
