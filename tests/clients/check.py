@@ -3,16 +3,24 @@
 
     check.py vectors            the vectors of schema/vectors/room
     check.py recording FILE     snapshots that `record_snapshots` wrote
-    check.py play               a treasure hunt on the server at DUNLIN_WS_URL, with two players in each encoding
+    check.py play               on the server at DUNLIN_WS_URL, in each encoding: a treasure hunt of two players, the codes with which joins, subscriptions
+                                and connections are refused and end, tokens that expire, recovery of events, and matchmaking
 """
 
+import base64
+import hashlib
+import hmac
 import json
 import os
 import struct
 import sys
+import time
+import urllib.request
 import uuid
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+
+from websockets.exceptions import ConnectionClosed
 
 from room_client import GRID_NAMES, INPUT, Connection, Replica, RoomError, encode
 
@@ -31,8 +39,10 @@ def main(arguments):
     elif len(arguments) == 2 and arguments[0] == "recording":
         recording(arguments[1])
     elif arguments == ["play"]:
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(play, ENCODINGS))
+        plays = [(part, encoding) for encoding in ENCODINGS for part in (play, endings, expiries, recovery, matchmaking)]
+        with ThreadPoolExecutor(len(plays)) as pool:
+            for done in [pool.submit(part, encoding) for part, encoding in plays]:
+                done.result()
     else:
         sys.exit(__doc__)
 
@@ -136,12 +146,13 @@ def recording(path):
 class Player:
     """A client in a room of its own: it applies what arrives, and keeps its unacknowledged inputs."""
 
-    def __init__(self, encoding, room, **data):
+    def __init__(self, encoding, room, connect=None, position=None, **data):
         self.room, self.replica, self.events, self.number, self.end = room, Replica(), [], 0, None
-        self.connection = Connection(os.environ["DUNLIN_WS_URL"], encoding)
-        joined = self.connection.ask({"subscribe": {"channel": room, "data": self.connection.payload(data)}})
-        self.offset = joined["subscribe"].get("offset", 0)
-        self.seat = self.connection.document(joined["subscribe"]["data"])
+        self.connection = Connection(os.environ["DUNLIN_WS_URL"], encoding, connect)
+        request = {"channel": room, "data": self.connection.payload(data), **(position or {})}
+        self.joined = self.connection.ask({"subscribe": request})["subscribe"]
+        self.offset = self.joined.get("offset", 0)
+        self.seat = self.connection.document(self.joined["data"]) if "data" in self.joined else None
 
     def read(self):
         push = self.connection.receive().get("push", {})
@@ -226,6 +237,148 @@ def play(encoding):
     reply = carl.ask({"subscribe": {"channel": room, "data": carl.payload({"name": 7})}})
     assert reply["error"]["code"] == 400, reply
     print(f"play, {encoding}: passed at tick {ada.replica.tick}")
+
+
+def token(user, seconds, **claims):
+    part = lambda value: base64.urlsafe_b64encode(value).rstrip(b"=")
+    document = lambda value: part(json.dumps(value).encode())
+    signed = document({"alg": "HS256", "typ": "JWT"}) + b"." + document({"sub": user, "exp": int(time.time()) + seconds, **claims})
+    return (signed + b"." + part(hmac.digest(os.environ["DUNLIN_HMAC_SECRET"].encode(), signed, hashlib.sha256))).decode()
+
+
+def api(method, **request):
+    headers = {"Content-Type": "application/json", "X-API-Key": os.environ["DUNLIN_API_KEY"]}
+    posted = urllib.request.Request(f"{os.environ['DUNLIN_API_URL']}/{method}", json.dumps(request).encode(), headers)
+    with urllib.request.urlopen(posted, timeout=60) as answer:
+        document = json.load(answer)
+    assert "error" not in document, document
+    return document["result"]
+
+
+def user_of(encoding):
+    return f"{encoding}-{uuid.uuid4()}"
+
+
+def endings(encoding):
+    """How the server refuses joins and ends subscriptions."""
+    room, user = f"arena:{uuid.uuid4()}", user_of(encoding)
+    connect = {"token": token(user, 600)}
+    ada = Player(encoding, room, connect, name="Ada")
+    again = ada.connection.ask({"subscribe": {"channel": room}})
+    assert again["error"]["code"] == 105, again
+    api("room_lock", channel=room, locked=True)
+    carl = Connection(os.environ["DUNLIN_WS_URL"], encoding)
+    refused = carl.ask({"subscribe": {"channel": room}})
+    assert refused["error"]["code"] == 423 and not refused["error"].get("temporary"), refused
+    api("room_lock", channel=room, locked=False)
+    number = carl.ask({"publish": {"channel": room, "data": carl.input(1, b"\0\0\0", room)}})
+    assert number["error"]["code"] == 103, number
+    spectator = Player(encoding, room, seat="spectator")
+    spectator.until("a view", lambda: spectator.replica.tick)
+    assert spectator.seat is None, spectator.seat
+    for code, end in (
+        (2000, lambda: api("unsubscribe", channel=room, user=user)),
+        (2012, lambda: api("room_kick", channel=room, user=user)),
+        (2010, lambda: api("room_close", channel=room)),
+    ):
+        end()
+        ada.until(f"the end {code}", lambda: ada.end)
+        assert ada.end["code"] == code, ada.end
+        if code != 2010:
+            # The player has left, so a join is another player, in spite of the token.
+            ada = Player(encoding, room, connect, seat_token=ada.seat["seat_token"])
+            assert ada.seat["seat_resumed"] is False, ada.seat
+    spectator.until("the end of the room", lambda: spectator.end)
+    assert spectator.end["code"] == 2010, spectator.end
+    print(f"endings, {encoding}: passed")
+
+
+def expiries(encoding):
+    """Tokens that expire: replaced in time, and not."""
+    user, channel = user_of(encoding), "lobby:duel"
+    connection = Connection(os.environ["DUNLIN_WS_URL"], encoding, {"token": token(user, 60)})
+    assert connection.connected["expires"] and 50 < connection.connected["ttl"] <= 60, connection.connected
+    refreshed = connection.ask({"refresh": {"token": token(user, 600)}})["refresh"]
+    assert refreshed["expires"] and 590 < refreshed["ttl"] <= 600, refreshed
+    expired = connection.ask({"subscribe": {"channel": channel, "token": token(user, -60, channel=channel)}})
+    assert expired["error"]["code"] == 109, expired
+    subscribed = connection.ask({"subscribe": {"channel": channel, "token": token(user, 60, channel=channel)}})["subscribe"]
+    assert subscribed["expires"] and 50 < subscribed["ttl"] <= 60, subscribed
+    expired = connection.ask({"sub_refresh": {"channel": channel, "token": token(user, -60, channel=channel)}})
+    assert expired["error"]["code"] == 109, expired
+    kept = connection.ask({"sub_refresh": {"channel": channel, "token": token(user, 2, channel=channel)}})["sub_refresh"]
+    assert kept["expires"] and kept["ttl"] <= 2, kept
+    while "unsubscribe" not in (push := connection.receive().get("push", {})):
+        pass
+    assert (push["channel"], push["unsubscribe"]["code"]) == (channel, 2501), push
+    connection.ask({"refresh": {"token": token(user, 2)}})
+    assert closing(connection) == 3005
+    for code, presented in ((3500, token("another", 60)), (3005, token(user, -60)), (3501, "")):
+        connection = Connection(os.environ["DUNLIN_WS_URL"], encoding, {"token": token(user, 60)})
+        connection.send({"id": 7, "refresh": {"token": presented}})
+        assert closing(connection) == code, code
+    print(f"expiries, {encoding}: passed")
+
+
+def closing(connection):
+    """The code with which the server closes a connection."""
+    try:
+        while True:
+            connection.receive()
+    except ConnectionClosed as closed:
+        return closed.rcvd.code
+
+
+def recovery(encoding):
+    """After a lost connection, the same player gets the events that it has missed."""
+    room = f"arena:{uuid.uuid4()}"
+    ada, bob = Player(encoding, room, name="Ada"), Player(encoding, room, name="Bob")
+    clues = lambda player: [event["tick"] for event in player.events if "clue" in event["event"]]
+    ada.until("a clue", lambda: clues(ada))
+    assert ada.joined["recoverable"], ada.joined
+    ada.connection.socket.close_socket()
+    before = clues(ada)[-1]
+    missed = bob.until("a clue that Ada misses", lambda: next((tick for tick in clues(bob) if tick > before), None))
+    position = {"recover": True, "epoch": ada.joined["epoch"], "offset": ada.offset}
+    back = Player(encoding, room, position=position, seat_token=ada.seat["seat_token"])
+    assert back.seat["seat_resumed"] and back.joined["recovered"], back.joined
+    offsets = [publication["offset"] for publication in back.joined["publications"]]
+    assert back.offset == ada.offset, "the position that was asked for"
+    assert offsets == sorted(offsets) and ada.offset < offsets[0], (ada.offset, offsets)
+    events = [back.connection.document(publication["data"]) for publication in back.joined["publications"]]
+    assert missed in [event["tick"] for event in events if "clue" in event["event"]], events
+    back.until("the same player", lambda: back.avatar)
+    assert back.replica.avatar == ada.replica.avatar
+    print(f"recovery, {encoding}: passed")
+
+
+def matchmaking(encoding):
+    """Two users get a room by an RPC, and learn of it in channels of their own."""
+    users = [user_of(encoding) for _ in range(2)]
+    criteria = {"table": str(uuid.uuid4())}
+    connections = [Connection(os.environ["DUNLIN_WS_URL"], encoding, {"token": token(user, 600)}) for user in users]
+    for connection, user in zip(connections, users):
+        subscribed = connection.ask({"subscribe": {"channel": f"user:#{user}"}})
+        assert "subscribe" in subscribed, subscribed
+        asked = connection.payload({"namespace": "duel", "criteria": criteria})
+        ticket = connection.document(connection.ask({"rpc": {"method": "dunlin.match", "data": asked}})["rpc"]["data"])
+        assert ticket["status"] in ("waiting", "placed"), ticket
+    unknown = connections[0].ask({"rpc": {"method": "dunlin.other", "data": connections[0].payload({})}})
+    assert unknown["error"]["code"] == 104, unknown
+    rooms = {placed(connection) for connection in connections}
+    assert len(rooms) == 1, rooms
+    for connection in connections:
+        joined = connection.ask({"subscribe": {"channel": next(iter(rooms))}})
+        assert "subscribe" in joined, joined
+    print(f"matchmaking, {encoding}: passed")
+
+
+def placed(connection):
+    while True:
+        publication = connection.receive().get("push", {}).get("pub")
+        match = publication and connection.document(publication["data"])["match"]
+        if match and match["status"] == "placed":
+            return match["channel"]
 
 
 if __name__ == "__main__":

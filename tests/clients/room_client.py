@@ -1,5 +1,4 @@
-"""A room client in Python, written from docs/rooms-protocol.md alone. `Replica` shows what the player sees, and `Connection` carries
-commands and publications over a WebSocket, in JSON or in Protobuf."""
+"""A room client in Python, written from docs/rooms-protocol.md alone: the world that a player sees, and a connection in JSON or Protobuf."""
 
 import base64
 import itertools
@@ -23,16 +22,23 @@ SNAPSHOT = {
 INPUT = {1: ("number", "u32", 0), 2: ("data", "bytes", 0), 3: ("room", "text", 0)}
 PUBLICATION = {4: ("data", "payload", 0), 6: ("offset", "u64", 0)}
 PUSH = {2: ("channel", "text", 0), 4: ("pub", PUBLICATION, 0), 7: ("unsubscribe", {2: ("code", "u32", 0), 3: ("reason", "text", 0)}, 0)}
-SUBSCRIBED = {6: ("epoch", "text", 0), 7: ("publications", PUBLICATION, 1), 8: ("recovered", "bool", 0), 9: ("offset", "u64", 0), 11: ("data", "payload", 0)}
+EXPIRY = {1: ("expires", "bool", 0), 2: ("ttl", "u32", 0)}
+SUBSCRIBED = {
+    **EXPIRY, 3: ("recoverable", "bool", 0), 6: ("epoch", "text", 0), 7: ("publications", PUBLICATION, 1), 8: ("recovered", "bool", 0),
+    9: ("offset", "u64", 0), 11: ("data", "payload", 0),
+}
+REFRESHED = {3: ("expires", "bool", 0), 4: ("ttl", "u32", 0)}
 REPLY = {
-    1: ("id", "u32", 0), 2: ("error", {1: ("code", "u32", 0), 2: ("message", "text", 0)}, 0), 4: ("push", PUSH, 0),
-    5: ("connect", {1: ("client", "text", 0), 7: ("ping", "u32", 0)}, 0), 6: ("subscribe", SUBSCRIBED, 0), 7: ("unsubscribe", {}, 0), 8: ("publish", {}, 0),
+    1: ("id", "u32", 0), 2: ("error", {1: ("code", "u32", 0), 2: ("message", "text", 0), 3: ("temporary", "bool", 0)}, 0), 4: ("push", PUSH, 0),
+    5: ("connect", {1: ("client", "text", 0), **REFRESHED, 7: ("ping", "u32", 0)}, 0), 6: ("subscribe", SUBSCRIBED, 0), 7: ("unsubscribe", {}, 0), 8: ("publish", {}, 0),
+    13: ("rpc", {1: ("data", "payload", 0)}, 0), 14: ("refresh", REFRESHED, 0), 15: ("sub_refresh", EXPIRY, 0),
 }
 COMMAND = {
     1: ("id", "u32", 0), 4: ("connect", {1: ("token", "text", 0), 2: ("data", "payload", 0)}, 0),
     5: ("subscribe", {1: ("channel", "text", 0), 2: ("token", "text", 0), 3: ("recover", "bool", 0), 6: ("epoch", "text", 0), 7: ("offset", "u64", 0), 8: ("data", "payload", 0)}, 0),
     6: ("unsubscribe", {1: ("channel", "text", 0)}, 0), 7: ("publish", {1: ("channel", "text", 0), 2: ("data", "payload", 0)}, 0),
-    12: ("send", {1: ("data", "payload", 0)}, 0),
+    12: ("send", {1: ("data", "payload", 0)}, 0), 13: ("rpc", {1: ("data", "payload", 0), 2: ("method", "text", 0)}, 0),
+    14: ("refresh", {1: ("token", "text", 0)}, 0), 15: ("sub_refresh", {1: ("channel", "text", 0), 2: ("token", "text", 0)}, 0),
 }
 
 
@@ -105,11 +111,7 @@ def decode(data, message):
 
 
 def varint(value):
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes(out) + bytes([value])
+    return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + varint(value >> 7)
 
 
 def encode(message, fields):
@@ -253,13 +255,12 @@ class Connection:
     def __init__(self, url, encoding, connect_request=None):
         self.encoding, self.ids, self.waiting, self.ping_s = encoding, itertools.count(1), [], 25
         self.socket = connect(url, subprotocols=[f"centrifuge-{encoding}"], max_size=None)
-        self.ping_s = self.ask({"connect": connect_request or {}})["connect"].get("ping", 25)
+        self.connected = self.ask({"connect": connect_request or {}})["connect"]
+        self.ping_s = self.connected.get("ping", 25)
 
     def send(self, command):
-        if self.encoding == "json":
-            return self.socket.send(json.dumps(command))
-        message = encode(COMMAND, command)
-        return self.socket.send(varint(len(message)) + message)
+        is_json = self.encoding == "json"
+        self.socket.send(json.dumps(command) if is_json else varint(len(message := encode(COMMAND, command))) + message)
 
     def ask(self, command):
         """Sends a command and returns its reply; pushes that arrive before it are kept for `receive`."""
@@ -292,8 +293,7 @@ class Connection:
             return {"number": number, "data": base64.b64encode(data).decode(), "room": room}
         return encode(INPUT, {"number": number, "data": data, "room": room})
 
-    def payload(self, value):
-        """A JSON document as the `data` of this encoding, and back with `document`."""
+    def payload(self, value):  # a JSON document as the `data` of this encoding; `document` is the way back
         return value if self.encoding == "json" else json.dumps(value).encode()
 
     def document(self, payload):

@@ -133,14 +133,14 @@ namespace Dunlin.Rooms
             wasOpen = true;
             PlanRefresh(reply.Subscribe.TtlSeconds);
             epoch = reply.Subscribe.IsRecoverable ? reply.Subscribe.Epoch : null;
+            // After a recovery this is the position that was asked for, and each publication moves it.
+            offset = reply.Subscribe.Offset;
             int opened = turn;
             linked.OnOpen(reply.Subscribe, isWhole);
             foreach (Publication publication in reply.Subscribe.Publications)
             {
                 if (opened == turn && State == LinkState.Open) Take(publication);
             }
-            // Publications for others have offsets as well: the last one that was recovered may be before this.
-            if (opened == turn && State == LinkState.Open) offset = reply.Subscribe.Offset;
         }
 
         private void Take(Publication publication)

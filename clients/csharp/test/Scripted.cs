@@ -140,13 +140,14 @@ namespace Dunlin.Rooms.Tests
             it.Expect(
                 Connecting + "{\"id\":2,\"subscribe\":{\"channel\":\"r:1\",\"data\":{\"seat_token\":\"ab\",\"name\":\"A\"},\"recover\":true,\"epoch\":\"e\",\"offset\":5}}",
                 "", "the return");
-            it.Say("{\"id\":2,\"subscribe\":{\"recoverable\":true,\"epoch\":\"e\",\"offset\":9,\"recovered\":true,\"data\":{\"seat_token\":\"cd\",\"seat_resumed\":true},\"publications\":["
+            it.Say("{\"id\":2,\"subscribe\":{\"recoverable\":true,\"epoch\":\"e\",\"offset\":5,\"recovered\":true,\"data\":{\"seat_token\":\"cd\",\"seat_resumed\":true},\"publications\":["
                 + "{\"data\":{\"tick\":9,\"event\":\"y\"},\"offset\":7},{\"data\":{\"tick\":9,\"event\":\"z\"},\"offset\":8}]}}");
             it.Expect("", "joined True, event 9 y, event 9 z", "the recovery");
             Check.True(it.room.IsSeatResumed && it.room.SeatToken == "cd", "the same player");
             it.Close(1006);
             it.Pass(600);
             it.Accept();
+            Check.True(it.Socket.Sent.Last().EndsWith("\"offset\":8}}"), "nothing is asked for twice: " + it.Socket.Sent.Last());
             it.Say("{\"id\":2,\"subscribe\":{\"epoch\":\"f\",\"offset\":2}}");
             Check.Equal(it.seen.Last(), "joined False", "another epoch: events may be missed");
         }

@@ -110,7 +110,7 @@ namespace Dunlin.Rooms.Tests
             it.Accept();
             it.Socket.Sent.RemoveAll(sent => !sent.Contains("stream"));
             it.seen.RemoveAll(one => one.Contains("r:1") || one.StartsWith("left"));
-            it.Say("{\"id\":3,\"subscribe\":{\"recoverable\":true,\"recovered\":true,\"epoch\":\"e\",\"offset\":5,\"publications\":[{\"data\":{\"room\":\"b\"},\"offset\":5}]}}");
+            it.Say("{\"id\":3,\"subscribe\":{\"recoverable\":true,\"recovered\":true,\"epoch\":\"e\",\"offset\":4,\"publications\":[{\"data\":{\"room\":\"b\"},\"offset\":5}]}}");
             it.Expect("{\"id\":3,\"subscribe\":{\"channel\":\"stream\",\"recover\":true,\"epoch\":\"e\",\"offset\":4}}",
                 "unsubscribed 1006 True, disconnected 1006 True, subscribed True, received b 5", "a recovery");
             it.client.Remove(stream);
