@@ -22,10 +22,10 @@ export class Player {
   errors = [];
   #client;
 
-  constructor(build, channel, options = {}, url = URL_OF_SERVER) {
+  constructor(build, channel, options = {}, url = URL_OF_SERVER, clientOptions = {}) {
     const [Centrifuge, encoding, RoomOfBuild] = BUILDS[build];
     const meter = new SocketMeter();
-    this.#client = new Centrifuge(url, { websocket: meter.socketClass(WebSocket), minReconnectDelay: 20, maxReconnectDelay: 200 });
+    this.#client = new Centrifuge(url, { websocket: meter.socketClass(WebSocket), minReconnectDelay: 20, maxReconnectDelay: 200, ...clientOptions });
     this.room = new RoomOfBuild(this.#client, channel, { encoding, meter, ...options });
     this.room.on('event', (event) => this.events.push(event));
     this.room.on('left', (left) => this.left.push(left));
