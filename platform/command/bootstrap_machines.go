@@ -80,6 +80,9 @@ func (run *bootstrap) missingMachines(ctx context.Context) (string, error) {
 			return "", run.cluster.explained(err)
 		case !isReadyNode(&node):
 			missing = append(missing, name+" is not ready")
+		case node.Spec.Unschedulable:
+			// The playbook uncordons what a failed run of it has left cordoned.
+			missing = append(missing, fmt.Sprintf("%s takes no pods; if somebody else has cordoned it, `kubectl uncordon %s`", name, name))
 		case node.Status.NodeInfo.KubeletVersion != found.Meta.Hosts[name].Version:
 			missing = append(missing, fmt.Sprintf("%s: from %s to %s", name, node.Status.NodeInfo.KubeletVersion, found.Meta.Hosts[name].Version))
 		}
