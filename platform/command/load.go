@@ -158,7 +158,7 @@ func (result *loaded) add(manifest manifest, identities []age.Identity) {
 	}
 	if manifest.dunlin != nil {
 		if problem := render.UnusableKey(manifest.dunlin, merged); problem != "" {
-			result.find(manifest.file, path, fmt.Sprintf("%q: %s", names[0], problem))
+			result.find(manifest.file, path, fmt.Sprintf("%q: %s with `roost secrets edit`", names[0], problem))
 		}
 	}
 	if isWhole && err == nil {

@@ -229,9 +229,6 @@ func (cluster *cluster) look(ctx context.Context, release *release, generation i
 	return state, false, nil
 }
 
-// passing are reasons of Degraded that a rollout which goes on may mend: the failing pod may be one of the revision before.
-var passing = []string{reconcile.ReasonPodFailing}
-
 // read takes over what the status says, and returns whether that is the end.
 func (rollout *rollout) read(status v1alpha1.Status) bool {
 	progressing := meta.FindStatusCondition(status.Conditions, reconcile.ConditionProgressing)
@@ -242,7 +239,7 @@ func (rollout *rollout) read(status v1alpha1.Status) bool {
 		return false
 	case degraded.Status == metav1.ConditionTrue:
 		rollout.Reason, rollout.Message = degraded.Reason, degraded.Message
-		return !slices.Contains(passing, degraded.Reason)
+		return !slices.Contains(reconcile.Passing, degraded.Reason)
 	case progressing.Status == metav1.ConditionTrue:
 		rollout.Reason, rollout.Message = progressing.Reason, progressing.Message
 		return false

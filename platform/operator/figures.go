@@ -7,11 +7,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,6 +30,8 @@ const (
 	figuresBytesMax = 1 << 20
 	// figuresAge is how long an answer, or its absence, is reused. Passes share a few workers, and there may be many in a second.
 	figuresAge = 15 * time.Second
+	// figuresAgePaced is the same while nodes are replaced: the next one goes by these figures.
+	figuresAgePaced = time.Second
 	// figuresKept is the age at which an answer is dropped, because its pod may be gone.
 	figuresKept = 10 * time.Minute
 )
@@ -44,11 +48,11 @@ type answers struct {
 	byPod map[types.UID]answer
 }
 
-func (answers *answers) of(pod types.UID, now time.Time) (*reconcile.NodeFigures, bool) {
+func (answers *answers) of(pod types.UID, now time.Time, age time.Duration) (*reconcile.NodeFigures, bool) {
 	answers.guard.Lock()
 	defer answers.guard.Unlock()
 	last, isThere := answers.byPod[pod]
-	return last.figures, isThere && now.Sub(last.when) < figuresAge
+	return last.figures, isThere && now.Sub(last.when) < age
 }
 
 func (answers *answers) set(pod types.UID, now answer) {
@@ -66,7 +70,7 @@ func (answers *answers) set(pod types.UID, now answer) {
 }
 
 // nodeStates are the pods of a Dunlin's nodes, with the figures of those that answer. All are asked at once.
-func (operator *Operator) nodeStates(ctx context.Context, pods []corev1.Pod) []reconcile.NodeState {
+func (operator *Operator) nodeStates(ctx context.Context, pods []corev1.Pod, age time.Duration) []reconcile.NodeState {
 	// The capacity keeps the addresses of the nodes that goroutines write to.
 	nodes := make([]reconcile.NodeState, 0, len(pods))
 	var asked sync.WaitGroup
@@ -78,30 +82,57 @@ func (operator *Operator) nodeStates(ctx context.Context, pods []corev1.Pod) []r
 		nodes = append(nodes, nodeState(pod))
 		node := &nodes[len(nodes)-1]
 		if pod.Status.PodIP != "" && pod.Status.Phase == corev1.PodRunning {
-			asked.Go(func() { node.Figures = operator.figuresOf(ctx, pod) })
+			asked.Go(func() { node.Figures = operator.figuresOf(ctx, pod, age) })
 		}
 	}
 	asked.Wait()
 	return nodes
 }
 
-// dunlinStatus is nil for an App.
-func (operator *Operator) dunlinStatus(ctx context.Context, subject *subject, pods []corev1.Pod) *v1alpha1.DunlinStatus {
+// nodesInput has the nodes of a Dunlin, and their number by its spec or by the load; and the status that has both. Both are nil for an App.
+func (operator *Operator) nodesInput(ctx context.Context, subject *subject, pods []corev1.Pod, live map[objectName]reconcile.Manifest) (*reconcile.NodesInput, *v1alpha1.DunlinStatus) {
 	dunlin, isDunlin := subject.object.(*v1alpha1.Dunlin)
 	if !isDunlin {
-		return nil
+		return nil, nil
 	}
-	desired := int32(1)
-	if nodes := dunlin.Spec.Nodes; nodes != nil {
-		desired = *nodes
+	spec, status, second := &dunlin.Spec, subject.status.Dunlin, metav1.NewTime(operator.now().Truncate(time.Second))
+	isChanging := reconcile.IsChanging(live[objectName{appsv1.SchemeGroupVersion.String(), "StatefulSet", dunlin.Name}]) || slices.ContainsFunc(pods, isEndingNode)
+	age := figuresAge
+	if isChanging {
+		age = figuresAgePaced
 	}
-	return reconcile.DunlinStatus(subject.status.Dunlin, operator.nodeStates(ctx, pods), desired, metav1.NewTime(operator.now().Truncate(time.Second)))
+	nodes := operator.nodeStates(ctx, pods, age)
+	wanted, fewerSince := int32(1), (*metav1.Time)(nil)
+	switch {
+	case spec.Autoscaling != nil:
+		scaling := reconcile.ScalingInput{Spec: spec.Autoscaling, Nodes: nodes, IsChanging: isChanging, Now: second}
+		if status != nil {
+			scaling.Before, scaling.FewerSince = status.NodesDesired, status.FewerSince
+		}
+		wanted, fewerSince = reconcile.ScaledNodes(scaling)
+	case spec.Nodes != nil:
+		wanted = *spec.Nodes
+	}
+	returnSeconds := int32(reconcile.ReturnSecondsDefault)
+	if spec.ReturnSeconds != nil {
+		returnSeconds = *spec.ReturnSeconds
+	}
+	return &reconcile.NodesInput{
+		Nodes: nodes, Wanted: wanted, Now: second, ReturnSeconds: int64(returnSeconds), DrainSeconds: render.DrainOf(spec).GraceSeconds,
+	}, reconcile.DunlinStatus(status, nodes, wanted, fewerSince, second)
+}
+
+func isEndingNode(pod corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil && pod.Labels[render.LabelPart] == render.PartMain
 }
 
 func nodeState(pod *corev1.Pod) reconcile.NodeState {
-	state := reconcile.NodeState{Name: pod.Name}
+	state := reconcile.NodeState{Name: pod.Name, Revision: pod.Labels[appsv1.StatefulSetRevisionLabel]}
 	for _, condition := range pod.Status.Conditions {
-		state.IsReady = state.IsReady || condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
+		if condition.Type == corev1.PodReady {
+			state.IsReady = condition.Status == corev1.ConditionTrue
+			state.ReadyChanged = &condition.LastTransitionTime
+		}
 	}
 	if deleted := pod.DeletionTimestamp; deleted != nil {
 		grace := int64(0)
@@ -114,9 +145,9 @@ func nodeState(pod *corev1.Pod) reconcile.NodeState {
 	return state
 }
 
-func (operator *Operator) figuresOf(ctx context.Context, pod *corev1.Pod) *reconcile.NodeFigures {
+func (operator *Operator) figuresOf(ctx context.Context, pod *corev1.Pod, age time.Duration) *reconcile.NodeFigures {
 	now := operator.now()
-	if figures, isFresh := operator.answers.of(pod.UID, now); isFresh {
+	if figures, isFresh := operator.answers.of(pod.UID, now, age); isFresh {
 		return figures
 	}
 	// A node that does not answer is no failure of the pass. The status says how many do.
@@ -148,6 +179,7 @@ func (operator *Operator) askNode(ctx context.Context, address string) (*reconci
 // readFigures sums up the shards and threads of a node. An answer without the version is not one of a Dunlin, or was cut.
 func readFigures(text io.Reader) (*reconcile.NodeFigures, error) {
 	figures, hasSessions := &reconcile.NodeFigures{}, false
+	busy, shards := 0.0, 0.0
 	lines := bufio.NewScanner(text)
 	for lines.Scan() {
 		name, labels, value, isSample := sampleOf(lines.Text())
@@ -157,6 +189,10 @@ func readFigures(text io.Reader) (*reconcile.NodeFigures, error) {
 			figures.Sessions, hasSessions = figures.Sessions+int64(value), true
 		case name == "dunlin_rooms":
 			figures.Rooms += int64(value)
+		case name == "dunlin_shard_busy_ratio":
+			busy, shards = busy+min(value, 1), shards+1
+		case name == "dunlin_cluster_ready":
+			figures.IsOutOfCluster = value == 0
 		case name == "dunlin_build_info":
 			_, rest, _ := strings.Cut(labels, `version="`)
 			figures.Version, _, _ = strings.Cut(rest, `"`)
@@ -167,6 +203,9 @@ func readFigures(text io.Reader) (*reconcile.NodeFigures, error) {
 	}
 	if !hasSessions || figures.Version == "" || len(figures.Version) > reconcile.VersionBytesMax {
 		return nil, fmt.Errorf("the answer does not have the metrics of a node")
+	}
+	if shards > 0 {
+		figures.Busy = new(busy / shards)
 	}
 	return figures, nil
 }

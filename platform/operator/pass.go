@@ -20,6 +20,8 @@ import (
 const (
 	// againSeconds is the pause before a pass that nothing announces: a key that is mounted, a name that becomes free.
 	againSeconds = 30
+	// pacedSeconds is the pause while a rollout of nodes waits for sessions.
+	pacedSeconds = 2
 )
 
 // Pass reads, decides and writes once. It returns the pause until the next pass, or 0 if only an event asks for one.
@@ -36,8 +38,9 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 	if input.Blocked, err = operator.blocked(ctx, subject); err != nil {
 		return 0, err
 	}
+	var mounted map[string]string
 	if input.Blocked == nil {
-		if input.Blocked, err = operator.refusedSecret(ctx, subject); err != nil {
+		if mounted, input.Blocked, err = operator.mountedSecret(ctx, subject); err != nil {
 			return 0, err
 		}
 	}
@@ -46,7 +49,7 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 		if found, err = operator.settings(ctx, subject); err != nil {
 			return 0, err
 		}
-		input.SettingsProblem = found.problem
+		input.SettingsProblem, found.values.Mounted = found.problem, mounted
 	}
 	var revision string
 	if input.Blocked == nil && input.SettingsProblem == "" {
@@ -73,7 +76,9 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 	if err != nil {
 		return 0, err
 	}
-	input.Pods = podStates(pods)
+	input.Pods = podStates(pods, operator.now())
+	var dunlin *v1alpha1.DunlinStatus
+	input.Nodes, dunlin = operator.nodesInput(ctx, subject, pods, live)
 	if input.LocalVolumes, err = operator.localVolumes(ctx, pods); err != nil {
 		return 0, err
 	}
@@ -86,12 +91,7 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 	if input.Backup = backupState(subject, backup, live, operator.now()); input.Backup != nil {
 		input.Backup.Waiting, input.Backup.DefaultImage = waitingBackup(pods), operator.Cluster.DefaultBackupImage()
 	}
-	pause, err := operator.perform(ctx, subject, input, live, outcome{revision, found.from, backup, operator.dunlinStatus(ctx, subject, pods)})
-	if mayStrand && (pause == 0 || pause > againSeconds*time.Second) {
-		// Nodes are not watched.
-		pause = againSeconds * time.Second
-	}
-	return pause, err
+	return operator.perform(ctx, subject, input, live, outcome{revision, found.from, backup, dunlin, mayStrand})
 }
 
 // outcome is what the status names beside the conditions.
@@ -99,6 +99,8 @@ type outcome struct {
 	revision, files string
 	backup          *v1alpha1.BackupStatus
 	dunlin          *v1alpha1.DunlinStatus
+	// mayStrand is whether a pod waits for a node that is not ready.
+	mayStrand bool
 }
 
 // perform writes what is decided, then the status.
@@ -113,6 +115,9 @@ func (operator *Operator) perform(ctx context.Context, subject *subject, input r
 		performed++
 	}
 	operator.record(subject, reconcile.WriteEvents(*subject.status, outcome.revision, input.Live, result.Writes[:performed]))
+	if failure == nil {
+		operator.record(subject, result.Notes)
+	}
 	if failure != nil {
 		if input.Refusal = refusalOf(failure); input.Refusal == "" {
 			return 0, failure
@@ -125,32 +130,52 @@ func (operator *Operator) perform(ctx context.Context, subject *subject, input r
 	if hasNextPhase(subject.status.Backup, outcome.backup) {
 		return time.Millisecond, failure
 	}
-	pause := pauseAfter(result, input)
-	if outcome.dunlin != nil && (pause == 0 || pause > againSeconds*time.Second) {
-		// Nobody announces how many sessions a node has.
-		pause = againSeconds * time.Second
-	}
-	return pause, failure
+	return pauseAfter(result, input, subject, outcome.mayStrand), failure
 }
 
-func pauseAfter(result reconcile.Result, input reconcile.Input) time.Duration {
+// pauseAfter is the shortest pause after which there is something to see that nothing announces, or 0.
+func pauseAfter(result reconcile.Result, input reconcile.Input, subject *subject, mayStrand bool) time.Duration {
+	var pauses []int64
 	waitsFor := []string{
 		reconcile.ReasonNameTaken, reconcile.ReasonHostTaken, reconcile.ReasonSettingsUnreadable, reconcile.ReasonWaitingForDeletion,
 		reconcile.ReasonSecretRefused, reconcile.ReasonImageRefused,
 	}
 	for _, condition := range result.Conditions {
 		if slices.Contains(waitsFor, condition.Reason) {
-			return againSeconds * time.Second
+			pauses = append(pauses, againSeconds)
 		}
 	}
-	if len(input.LocalVolumes) > 0 {
+	if len(input.LocalVolumes) > 0 || mayStrand {
 		// Nodes are not watched.
-		return againSeconds * time.Second
+		pauses = append(pauses, againSeconds)
 	}
-	if backup := input.Backup; backup != nil {
-		return time.Duration(backup.ExpiresSeconds()) * time.Second
+	if backup := input.Backup; backup != nil && backup.ExpiresSeconds() > 0 {
+		pauses = append(pauses, backup.ExpiresSeconds())
 	}
-	return 0
+	for _, pod := range input.Pods {
+		if late := pod.NotReady; late != nil && late.Seconds < reconcile.NotReadySeconds {
+			pauses = append(pauses, reconcile.NotReadySeconds-late.Seconds)
+		}
+	}
+	if input.Nodes != nil {
+		pauses = append(pauses, nodesSeconds(result, subject))
+	}
+	if len(pauses) == 0 {
+		return 0
+	}
+	return time.Duration(slices.Min(pauses)) * time.Second
+}
+
+// nodesSeconds is the pause between two looks at the nodes of a Dunlin. Nobody announces how many sessions a node has.
+func nodesSeconds(result reconcile.Result, subject *subject) int64 {
+	dunlin, _ := subject.object.(*v1alpha1.Dunlin)
+	switch {
+	case result.IsPaced:
+		return pacedSeconds
+	case dunlin != nil && dunlin.Spec.Autoscaling != nil:
+		return int64(figuresAge / time.Second)
+	}
+	return againSeconds
 }
 
 // Operator keeps namespaces as their Apps and Dunlins have them.

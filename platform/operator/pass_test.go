@@ -403,10 +403,18 @@ func TestAFailingPodIsReported(t *testing.T) {
 func (world *world) failPod(app, words string) {
 	world.t.Helper()
 	var deployment appsv1.Deployment
-	if err := world.get(app, &deployment); err != nil {
+	var set appsv1.StatefulSet
+	err := world.get(app, &deployment)
+	template := deployment.Spec.Template
+	if apierrors.IsNotFound(err) {
+		err = world.get(app, &set)
+		template = set.Spec.Template
+		// The claims are those of the controller of StatefulSets.
+		template.Spec.Containers[0].VolumeMounts = nil
+	}
+	if err != nil {
 		world.t.Fatal(err)
 	}
-	template := deployment.Spec.Template
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: app + "-1", Namespace: world.namespace, Labels: template.Labels}, Spec: template.Spec,
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -41,10 +42,12 @@ func (operator *Operator) pods(ctx context.Context, subject *subject) ([]corev1.
 	return pods.Items, nil
 }
 
-func podStates(pods []corev1.Pod) []reconcile.PodState {
+func podStates(pods []corev1.Pod, now time.Time) []reconcile.PodState {
 	var states []reconcile.PodState
 	for index := range pods {
-		states = append(states, podState(&pods[index]))
+		state := podState(&pods[index])
+		state.NotReady = notReadyOf(&pods[index], now)
+		states = append(states, state)
 	}
 	return states
 }
@@ -84,6 +87,28 @@ func podState(pod *corev1.Pod) reconcile.PodState {
 		}
 	}
 	return state
+}
+
+// notReadyOf is nil unless the pod runs, is to stay, and is not ready.
+func notReadyOf(pod *corev1.Pod, now time.Time) *reconcile.NotReady {
+	isOfJob := pod.Labels[batchv1.JobNameLabel] != ""
+	if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil || isOfJob {
+		return nil
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type != corev1.PodReady || condition.Status == corev1.ConditionTrue {
+			continue
+		}
+		since := condition.LastTransitionTime.Time
+		for _, container := range pod.Status.ContainerStatuses {
+			// It may have waited for its image. A container that starts again and again is not ready all the time.
+			if running := container.State.Running; running != nil && container.RestartCount == 0 && running.StartedAt.After(since) {
+				since = running.StartedAt.Time
+			}
+		}
+		return &reconcile.NotReady{Seconds: int64(now.Sub(since) / time.Second), Since: since.UTC().Format(time.RFC3339)}
+	}
+	return nil
 }
 
 // wordsOfRestarted is empty, or says why a container has started anew and is not ready yet. One that has failed by itself is left to

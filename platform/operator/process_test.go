@@ -31,7 +31,7 @@ const (
 	conditionSecondsMax = 300
 	// wholeTimes is how many times longer what takes minutes may take.
 	wholeTimes = 4
-	startsMax           = 3
+	startsMax  = 3
 )
 
 // process is the operator as a program of its own.

@@ -3,38 +3,51 @@ package operator
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/dunlin-project/dunlin/platform/reconcile"
 	"github.com/dunlin-project/dunlin/platform/render"
+	"github.com/dunlin-project/dunlin/platform/settings"
 )
 
-// refusedSecret is why the Secret that a spec names is not mounted, or nil. Whoever may write a Dunlin could read each Secret of the
-// namespace otherwise. Only those who may write the Secret can set its label.
-func (operator *Operator) refusedSecret(ctx context.Context, subject *subject) (*reconcile.Block, error) {
+// mountedSecret is the content of the Secret that a spec names, or why it is not mounted. Whoever may write a Dunlin could read each Secret
+// of the namespace otherwise. Only those who may write the Secret can set its label. The content is read for its hash, with which the pods
+// restart, and for what it lacks; it goes nowhere.
+func (operator *Operator) mountedSecret(ctx context.Context, subject *subject) (map[string]string, *reconcile.Block, error) {
 	if subject.secret == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
-	// Without the content, which is nobody's business here.
-	var found metav1.PartialObjectMetadata
-	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	var found corev1.Secret
 	err := operator.Live.Get(ctx, types.NamespacedName{Namespace: subject.object.GetNamespace(), Name: subject.secret}, &found)
 	isMissing := apierrors.IsNotFound(err)
 	if err != nil && !isMissing {
-		return nil, err
+		return nil, nil, err
+	}
+	refused := func(format string, values ...any) (map[string]string, *reconcile.Block, error) {
+		message := fmt.Sprintf("spec.keys.secret: the Secret %s ", subject.secret) + fmt.Sprintf(format, values...)
+		return nil, &reconcile.Block{Reason: reconcile.ReasonSecretRefused, Message: message}, nil
 	}
 	remedy := fmt.Sprintf("label it: kubectl -n %s label secret %s %s=true", subject.object.GetNamespace(), subject.secret, render.LabelUsable)
+	content := map[string]string{}
+	for name, value := range found.Data {
+		content[name] = string(value)
+	}
+	keys := settings.Settings{Secret: content}
 	switch {
 	case isMissing:
-		remedy = "make it, and " + remedy
-		return &reconcile.Block{Reason: reconcile.ReasonSecretRefused, Message: fmt.Sprintf("spec.keys.secret: the Secret %s is not there; %s", subject.secret, remedy)}, nil
+		return refused("is not there; make it, and %s", remedy)
 	case found.Labels[render.LabelUsable] != "true":
-		message := fmt.Sprintf("spec.keys.secret: the Secret %s has no label %s=true, so no Dunlin may use it; if one may, %s", subject.secret, render.LabelUsable, remedy)
-		return &reconcile.Block{Reason: reconcile.ReasonSecretRefused, Message: message}, nil
+		return refused("has no label %s=true, so no Dunlin may use it; if one may, %s", render.LabelUsable, remedy)
 	}
-	return nil, nil
+	if missing := subject.missing(keys); len(missing) > 0 {
+		return refused("has no %s; add it with `kubectl -n %s edit secret %s`", strings.Join(missing, ", "), subject.object.GetNamespace(), subject.secret)
+	}
+	if problem := subject.unusable(keys); problem != "" {
+		return refused("cannot be used: %s", problem)
+	}
+	return content, nil, nil
 }

@@ -13,7 +13,9 @@ import (
 
 func (world *world) createSecret(name string, labels map[string]string) *corev1.Secret {
 	world.t.Helper()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: world.namespace, Labels: labels}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: world.namespace, Labels: labels}, Data: map[string][]byte{
+		"api_key": []byte("c4n4ry-api"), "token_hmac_secret_key": []byte("c4n4ry-token"), "nats_password": []byte("c4n4ry-nats"),
+	}}
 	world.create(secret)
 	return secret
 }

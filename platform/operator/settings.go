@@ -57,12 +57,17 @@ func (operator *Operator) settings(ctx context.Context, subject *subject) (decry
 		result.problem = err.Error()
 		return result, nil
 	}
+	if subject.secret != "" {
+		// Its keys were checked where it was read.
+		result.values = values
+		return result, nil
+	}
 	if missing := subject.missing(values); len(missing) > 0 {
 		result.problem = fmt.Sprintf("%s has no encrypted %s; add it with `roost secrets edit`", subject.envFiles[0], strings.Join(missing, ", "))
 		return result, nil
 	}
 	if problem := subject.unusable(values); problem != "" {
-		result.problem = subject.envFiles[0] + ": " + problem
+		result.problem = subject.envFiles[0] + ": " + problem + " with `roost secrets edit`"
 		return result, nil
 	}
 	result.values = values

@@ -114,9 +114,6 @@ func dunlinSubject(dunlin *v1alpha1.Dunlin) *subject {
 		envFiles: files, secret: dunlin.Spec.Keys.Secret, pullSecret: dunlin.Spec.PullSecret, deletionPolicy: dunlin.Spec.DeletionPolicy,
 		problems: func() []validate.Problem { return validate.Dunlin(dunlin) },
 		missing: func(values settings.Settings) []string {
-			if len(files) == 0 {
-				return nil
-			}
 			return render.MissingKeys(dunlin, values)
 		},
 		unusable: func(values settings.Settings) string { return render.UnusableKey(dunlin, values) },

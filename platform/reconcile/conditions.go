@@ -52,6 +52,8 @@ const (
 	ReasonImageRefused       = "ImageRefused"
 	ReasonNodeLost           = "NodeLost"
 	ReasonRestoreUnfinished  = "RestoreUnfinished"
+	ReasonPodNotReady        = "PodNotReady"
+	ReasonNodeOutOfCluster   = "NodeOutOfCluster"
 )
 
 // Reasons lists all of them.
@@ -60,8 +62,11 @@ var Reasons = []string{
 	ReasonPodFailing, ReasonNoPodReady, ReasonSettingsUnreadable, ReasonBackupRecent, ReasonBackupOld, ReasonBackupNever,
 	ReasonBackupFailed, ReasonBackupNotStarting, ReasonRestoreNever, ReasonRestoreOld, ReasonRestoreFailed,
 	ReasonSpecInvalid, ReasonHostTaken, ReasonWriteRefused, ReasonRolloutStalled, ReasonSecretRefused, ReasonImageRefused,
-	ReasonNodeLost, ReasonRestoreUnfinished,
+	ReasonNodeLost, ReasonRestoreUnfinished, ReasonPodNotReady, ReasonNodeOutOfCluster,
 }
+
+// Passing are reasons of Degraded that a rollout which goes on may mend: the pod may be one of the revision before, or need longer.
+var Passing = []string{ReasonPodFailing, ReasonPodNotReady, ReasonNodeOutOfCluster}
 
 // PodState is what is known of a pod that does not work.
 type PodState struct {
@@ -72,7 +77,19 @@ type PodState struct {
 	Job string
 	// LastWords are the end of its log, or the message of Kubernetes.
 	LastWords string
+	// NotReady is nil, or about a pod that runs and is not ready.
+	NotReady *NotReady
 }
+
+// NotReady is about a pod that runs, and gets no requests.
+type NotReady struct {
+	Seconds int64
+	// Since is the time of that, for the message.
+	Since string
+}
+
+// NotReadySeconds after which a pod that runs and is not ready is reported. A condition is to be there within 30 seconds.
+const NotReadySeconds = 25
 
 // lastWordsBytesMax bounds what of a log gets into the status.
 const lastWordsBytesMax = 512
@@ -116,8 +133,11 @@ func (decision *decision) progressing() Condition {
 		condition.Reason, condition.Message = ReasonMigrating, "the migration runs; pods of the old revision serve until it has succeeded"
 	case len(decision.writes) > 0:
 		condition.Reason, condition.Message = ReasonApplying, fmt.Sprintf("%d objects are being written", len(decision.writes))
-	case decision.migration != jobFailed && !decision.isStopped() && !decision.isRolledOut():
+	case decision.migration != jobFailed && !decision.isStopped() && (decision.hold != "" || !decision.isRolledOut()):
 		condition.Reason, condition.Message = ReasonRollingOut, fmt.Sprintf("%d of %d pods are ready", decision.readyPods(), decision.wantedPods())
+		if decision.hold != "" {
+			condition.Message += "; " + decision.hold
+		}
 	default:
 		return Condition{ConditionProgressing, false, ReasonAsDesired, "there is nothing to do"}
 	}
@@ -128,6 +148,8 @@ func (decision *decision) degraded() Condition {
 	condition := Condition{Type: ConditionDegraded, Holds: true}
 	failing := failingPod(decision.input.Pods)
 	lost := lostVolume(decision.input.LocalVolumes)
+	late := lateAmong(decision.input.Pods)
+	outOfCluster := whyOutOfCluster(decision.input.Nodes)
 	switch {
 	case decision.input.Blocked != nil:
 		condition.Reason, condition.Message = decision.input.Blocked.Reason, decision.input.Blocked.Message
@@ -150,6 +172,11 @@ func (decision *decision) degraded() Condition {
 	case decision.isStalled():
 		condition.Reason = ReasonRolloutStalled
 		condition.Message = "the new pods did not become ready in time; pods of the old revision go on. Look at the health check"
+	case late != nil:
+		condition.Reason = ReasonPodNotReady
+		condition.Message = fmt.Sprintf("%s runs and has not been ready since %s: its health check does not pass", late.Name, late.NotReady.Since)
+	case outOfCluster != "":
+		condition.Reason, condition.Message = ReasonNodeOutOfCluster, outOfCluster
 	default:
 		return Condition{ConditionDegraded, false, ReasonAsDesired, "nothing fails"}
 	}
@@ -181,6 +208,16 @@ func (decision *decision) whyRestoreUnfinished() string {
 func failingPod(pods []PodState) *PodState {
 	for index := range pods {
 		if pods[index].Waiting != "" {
+			return &pods[index]
+		}
+	}
+	return nil
+}
+
+// lateAmong is the first pod that should be ready by now, or nil.
+func lateAmong(pods []PodState) *PodState {
+	for index := range pods {
+		if late := pods[index].NotReady; late != nil && late.Seconds >= NotReadySeconds {
 			return &pods[index]
 		}
 	}

@@ -15,8 +15,12 @@ const countsSeconds = 30
 
 // NodeState is a pod of a Dunlin's node.
 type NodeState struct {
-	Name    string
-	IsReady bool
+	Name string
+	// Revision is the name that Kubernetes gives to the template of the pod.
+	Revision string
+	IsReady  bool
+	// ReadyChanged is when it became ready, or stopped being so. Nil while Kubernetes has not said.
+	ReadyChanged *metav1.Time
 	// Drained is when the deletion of the pod was requested; nil if it was not.
 	Drained *metav1.Time
 	// Figures are nil if the node does not answer.
@@ -27,12 +31,16 @@ type NodeState struct {
 type NodeFigures struct {
 	Sessions, Rooms int64
 	Version         string
+	// Busy is the mean of the shards' busy ratios, from 0 to 1. Nil if the node does not tell.
+	Busy *float64
+	// IsOutOfCluster is whether the node has a cluster, and is not ready for it.
+	IsOutOfCluster bool
 }
 
 // DunlinStatus returns the status of the nodes; before is the present one. The same nodes give the same status. A change of counts alone
 // is reported when the present counts are countsSeconds old.
-func DunlinStatus(before *v1alpha1.DunlinStatus, nodes []NodeState, desired int32, now metav1.Time) *v1alpha1.DunlinStatus {
-	next := &v1alpha1.DunlinStatus{NodesDesired: desired}
+func DunlinStatus(before *v1alpha1.DunlinStatus, nodes []NodeState, desired int32, fewerSince *metav1.Time, now metav1.Time) *v1alpha1.DunlinStatus {
+	next := &v1alpha1.DunlinStatus{NodesDesired: desired, FewerSince: fewerSince}
 	if before != nil {
 		next.LastDrain = before.LastDrain
 	}

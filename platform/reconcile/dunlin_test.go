@@ -22,7 +22,7 @@ func TestWhatNodesSayOfThemselves(t *testing.T) {
 	nodes := []reconcile.NodeState{
 		nodeOf(10, 1, "0.1.0"), nodeOf(20, 2, "0.2.0"), {IsReady: true}, {Drained: &drained},
 	}
-	found := reconcile.DunlinStatus(nil, nodes, 4, noon)
+	found := reconcile.DunlinStatus(nil, nodes, 4, nil, noon)
 	want := &v1alpha1.DunlinStatus{
 		NodesReady: 3, NodesDesired: 4, NodesAnswering: 2, Sessions: 30, Rooms: 3, Version: "0.2.0",
 		LastDrain: &drained, AsOf: noon,
@@ -31,7 +31,7 @@ func TestWhatNodesSayOfThemselves(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 	// The pod that has drained is gone.
-	after := reconcile.DunlinStatus(found, nodes[:3], 4, metav1.NewTime(noon.Add(time.Second)))
+	after := reconcile.DunlinStatus(found, nodes[:3], 4, nil, metav1.NewTime(noon.Add(time.Second)))
 	if after != found {
 		t.Errorf("%+v", after)
 	}
@@ -39,7 +39,7 @@ func TestWhatNodesSayOfThemselves(t *testing.T) {
 
 // Counts change all the time, so they alone are written at most every 30 seconds. What else changes is written at once.
 func TestCountsAreWrittenAtMostEvery30Seconds(t *testing.T) {
-	before := reconcile.DunlinStatus(nil, []reconcile.NodeState{nodeOf(10, 1, "0.1.0")}, 1, noon)
+	before := reconcile.DunlinStatus(nil, []reconcile.NodeState{nodeOf(10, 1, "0.1.0")}, 1, nil, noon)
 	for _, row := range []struct {
 		name      string
 		node      reconcile.NodeState
@@ -56,11 +56,11 @@ func TestCountsAreWrittenAtMostEvery30Seconds(t *testing.T) {
 		{"not ready", reconcile.NodeState{Figures: nodeOf(10, 1, "0.1.0").Figures}, time.Second, true},
 	} {
 		now := metav1.NewTime(noon.Add(row.after))
-		found := reconcile.DunlinStatus(before, []reconcile.NodeState{row.node}, 1, now)
+		found := reconcile.DunlinStatus(before, []reconcile.NodeState{row.node}, 1, nil, now)
 		if isWritten := found != before; isWritten != row.isWritten || isWritten && !found.AsOf.Equal(&now) {
 			t.Errorf("%s: %+v", row.name, found)
 		}
-		if again := reconcile.DunlinStatus(found, []reconcile.NodeState{row.node}, 1, metav1.NewTime(now.Add(time.Second))); row.isWritten && again != found {
+		if again := reconcile.DunlinStatus(found, []reconcile.NodeState{row.node}, 1, nil, metav1.NewTime(now.Add(time.Second))); row.isWritten && again != found {
 			t.Errorf("%s: a second pass writes %+v", row.name, again)
 		}
 	}

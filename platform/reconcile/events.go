@@ -27,6 +27,8 @@ const (
 	EventRecovered       = "Recovered"
 	// EventRestoredFromBackup is about an app that has moved to new volumes after the loss of a node.
 	EventRestoredFromBackup = "RestoredFromBackup"
+	// EventSessionsMissing is about a rollout that has waited long enough for sessions.
+	EventSessionsMissing = "SessionsMissing"
 )
 
 const (

@@ -51,6 +51,8 @@ type Input struct {
 	Refusal string
 	// Pods of the workload, for their last words.
 	Pods []PodState
+	// Nodes of a Dunlin. Nil for an App.
+	Nodes *NodesInput
 	// LocalVolumes are those of pods that do not run.
 	LocalVolumes []LocalVolume
 	// Backup is there if the spec has one.
@@ -95,6 +97,10 @@ type Result struct {
 	Writes     []Write
 	Conditions []Condition
 	Inventory  []v1alpha1.ObjectRef
+	// Notes are events about the writes.
+	Notes []Event
+	// IsPaced is whether a rollout of nodes waits for something that nobody announces.
+	IsPaced bool
 }
 
 // Decide compares what is desired with what is live.
@@ -111,7 +117,10 @@ func Decide(input Input) Result {
 	if !decision.isStopped() {
 		decision.prune()
 	}
-	return Result{Writes: decision.writes, Conditions: decision.conditions(), Inventory: decision.inventory()}
+	return Result{
+		Writes: decision.writes, Conditions: decision.conditions(), Inventory: decision.inventory(),
+		Notes: decision.notes, IsPaced: decision.hold != "",
+	}
 }
 
 // decision is a Result while it is made.
@@ -128,6 +137,9 @@ type decision struct {
 	migration jobState
 	// migrationJob is its name.
 	migrationJob string
+	// hold is what a rollout of nodes waits for, and notes are events about it.
+	hold  string
+	notes []Event
 }
 
 // isStopped is whether what is live stays as it is.
@@ -162,9 +174,9 @@ func (decision *decision) apply(key string, object Manifest) {
 	if decision.needsTakenClaim(object) {
 		return
 	}
-	object = markAutoscaled(object)
-	stamped := stamp(object, decision.input.Owner)
 	current, isThere := decision.live[key]
+	object = decision.paced(markAutoscaled(object), current)
+	stamped := stamp(object, decision.input.Owner)
 	switch {
 	case !isThere:
 	case decision.belongsToEarlierOwner(current):

@@ -59,6 +59,8 @@ const (
 	LabelPart          = v1alpha1.Group + "/part"
 	LabelManagedBy     = "app.kubernetes.io/managed-by"
 	AnnotationRevision = v1alpha1.Group + "/revision"
+	// AnnotationKeys of a pod is the hash of the Secret with its keys, if others have made it.
+	AnnotationKeys     = v1alpha1.Group + "/keys"
 	AnnotationSettings = v1alpha1.Group + "/settings-hash"
 	// AnnotationPhase is PhaseBeforeRollout on what must have succeeded before the workload changes.
 	AnnotationPhase    = v1alpha1.Group + "/phase"

@@ -122,7 +122,11 @@ func DrainOf(spec *v1alpha1.DunlinSpec) Drain {
 	return drain
 }
 
+// nodeCount is the least number with autoscaling. The operator sets another one by the load.
 func (view *dunlinView) nodeCount() int32 {
+	if scaling := view.spec.Autoscaling; scaling != nil {
+		return scaling.Min
+	}
 	if view.spec.Nodes != nil {
 		return *view.spec.Nodes
 	}
@@ -176,7 +180,7 @@ func (view *dunlinView) nodes(config string) runtime.Object {
 			// Sessions of the node before are to be back before the next one goes.
 			MinReadySeconds: 10,
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: view.labels(partMain)},
+				ObjectMeta: metav1.ObjectMeta{Labels: view.labels(partMain), Annotations: view.mountedHash()},
 				Spec:       view.nodePod(config),
 			},
 		},

@@ -39,6 +39,22 @@ func (view *dunlinView) natsPasswordValue() map[string]string {
 	return map[string]string{keyNATSPassword: view.keys.Secret[keyNATSPassword]}
 }
 
+// mountedHash changes when a Secret that others have made does, so that the pods restart with its new content. It is empty where the content is
+// not known. Without names, all of the content counts.
+func (view *dunlinView) mountedHash(names ...string) map[string]string {
+	content := view.keys.Mounted
+	if len(content) == 0 {
+		return nil
+	}
+	if len(names) > 0 {
+		content = map[string]string{}
+		for _, name := range names {
+			content[name] = view.keys.Mounted[name]
+		}
+	}
+	return map[string]string{AnnotationKeys: settings.Settings{Secret: content}.Hash(view.namespace + "/" + view.name)[:10]}
+}
+
 // inURL are passwords that a URL keeps as they are.
 var inURL = regexp.MustCompile(`^[A-Za-z0-9._~-]*$`)
 
@@ -47,7 +63,7 @@ func UnusableKey(dunlin *v1alpha1.Dunlin, keys settings.Settings) string {
 	if dunlin.Spec.NATS == nil || inURL.MatchString(keys.Secret[keyNATSPassword]) {
 		return ""
 	}
-	return keyNATSPassword + " may have letters, digits and . _ ~ - alone, because it becomes a part of a URL; change it with `roost secrets edit`"
+	return keyNATSPassword + " may have letters, digits and . _ ~ - alone, because it becomes a part of a URL; change it"
 }
 
 // MissingKeys names what a file of keys lacks. A key that is there in plain text counts as missing.

@@ -100,7 +100,7 @@ func (view *dunlinView) natsSet(config string) runtime.Object {
 			MinReadySeconds:      10,
 			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{view.claim("data", partNATS, size, view.spec.NATS.StorageClass)},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: view.labels(partNATS)},
+				ObjectMeta: metav1.ObjectMeta{Labels: view.labels(partNATS), Annotations: view.mountedHash(keyNATSPassword)},
 				Spec:       view.natsPod(config),
 			},
 		},

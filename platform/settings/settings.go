@@ -17,6 +17,8 @@ type Settings struct {
 	Plain map[string]string
 	// Repository has the keys of the repository of backups. The app does not get them.
 	Repository map[string]string
+	// Mounted is the content of a Secret that others have made. A rollback cannot bring it back, so it is no part of a revision.
+	Mounted map[string]string
 }
 
 // BytesMax bounds all values together. Kubernetes has the limit for one Secret.

@@ -22,10 +22,12 @@ func Dunlin(dunlin *v1alpha1.Dunlin) []Problem {
 	found.image("spec.image", spec.Image)
 	found.inRange("spec.nodes", spec.Nodes, 1, 32)
 	found.check(deref(spec.Nodes) < 2 || spec.NATS != nil, "spec.nodes", "%d nodes share no channels without NATS; set spec.nats, or 1 node", deref(spec.Nodes))
+	found.scaleNodes(spec)
 	found.host(spec.Host, spec.Path, spec.TLS)
 	found.keys(spec.Keys)
 	found.inRange("spec.drainSeconds", spec.DrainSeconds, 10, 3600)
 	found.inRange("spec.reconnectsPerSecond", spec.ReconnectsPerSecond, 1, 1000000)
+	found.inRange("spec.returnSeconds", spec.ReturnSeconds, 0, 3600)
 	for index, addresses := range spec.TrustedProxies {
 		found.addressRange(fmt.Sprintf("spec.trustedProxies[%d]", index), string(addresses))
 	}
@@ -37,6 +39,22 @@ func Dunlin(dunlin *v1alpha1.Dunlin) []Problem {
 	found.deletionPolicy(spec.DeletionPolicy)
 	found.network(spec.Network)
 	return *found
+}
+
+func (found *problems) scaleNodes(spec *v1alpha1.DunlinSpec) {
+	scaling := spec.Autoscaling
+	if scaling == nil {
+		return
+	}
+	found.check(spec.Nodes == nil, "spec.nodes", "nodes and autoscaling exclude each other; remove one of them")
+	found.check(spec.NATS != nil, "spec.autoscaling", "nodes share no channels without NATS; set spec.nats, or remove the autoscaling")
+	found.check(scaling.Min >= 1 && scaling.Max <= 32 && scaling.Min <= scaling.Max, "spec.autoscaling",
+		"the range from %d to %d is not valid; set min and max, with 1 <= min <= max <= 32", scaling.Min, scaling.Max)
+	found.check(scaling.SessionsPerNode != nil || scaling.BusyPercent != nil, "spec.autoscaling",
+		"there is no load to go by; set sessionsPerNode, such as 20000, or busyPercent")
+	found.inRange("spec.autoscaling.sessionsPerNode", scaling.SessionsPerNode, 1, 10000000)
+	found.inRange("spec.autoscaling.busyPercent", scaling.BusyPercent, 1, 100)
+	found.inRange("spec.autoscaling.stabilizationSeconds", scaling.StabilizationSeconds, 0, 86400)
 }
 
 func (found *problems) keys(keys v1alpha1.Keys) {

@@ -12,7 +12,7 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:selectablefield:JSONPath=`.spec.host`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.spec.nodes`
+// +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.dunlin.nodesDesired`
 // +kubebuilder:printcolumn:name="Serving",type=integer,JSONPath=`.status.dunlin.nodesReady`
 // +kubebuilder:printcolumn:name="Sessions",type=integer,JSONPath=`.status.dunlin.sessions`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.dunlin.version`
@@ -41,6 +41,8 @@ type DunlinList struct {
 // DunlinSpec is what a team writes. Everything but the image and the keys has a default.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.nodes) || self.nodes < 2 || has(self.nats)",message="nodes share no channels without NATS; set spec.nats, or 1 node",fieldPath=".nodes"
+// +kubebuilder:validation:XValidation:rule="!has(self.nodes) || !has(self.autoscaling)",message="nodes and autoscaling exclude each other; remove one of them",fieldPath=".nodes"
+// +kubebuilder:validation:XValidation:rule="!has(self.autoscaling) || has(self.nats)",message="nodes share no channels without NATS; set spec.nats, or remove the autoscaling",fieldPath=".autoscaling"
 // +kubebuilder:validation:XValidation:rule="!has(self.path) || has(self.host)",message="a path belongs to a host; set spec.host",fieldPath=".path"
 // +kubebuilder:validation:XValidation:rule="!has(self.tls) || has(self.host)",message="TLS belongs to a host; set spec.host",fieldPath=".tls"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage) || !has(self.nats)",message="a log on disk is for a node on its own; remove spec.storage or spec.nats",fieldPath=".storage"
@@ -62,6 +64,9 @@ type DunlinSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 32",message="is out of range; set 1 to 32"
 	Nodes *int32 `json:"nodes,omitempty"`
+	// Autoscaling sets the number of nodes by their sessions and their load.
+	// +optional
+	Autoscaling *NodeAutoscaling `json:"autoscaling,omitempty"`
 	// Host is the public name at which clients connect.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
@@ -94,6 +99,11 @@ type DunlinSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 1000000",message="is out of range; set 1 to 1000000"
 	ReconnectsPerSecond *int32 `json:"reconnectsPerSecond,omitempty"`
+	// ReturnSeconds that sessions have to come back after a node was replaced. A rollout waits until 98 % of those from before are connected,
+	// and goes on after this time nevertheless. 120 without it.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 0 && self <= 3600",message="is out of range; set 0 to 3600"
+	ReturnSeconds *int32 `json:"returnSeconds,omitempty"`
 	// TrustedProxies are the addresses of the ingress controller's pods, whose X-Forwarded-For counts.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
@@ -121,9 +131,30 @@ type DunlinSpec struct {
 	Network Network `json:"network,omitzero"`
 }
 
+// NodeAutoscaling of a Dunlin between two numbers of nodes. Nodes are added at once, and removed one by one.
+//
+// +kubebuilder:validation:XValidation:rule="self.min >= 1 && self.max <= 32 && self.min <= self.max",message="is not valid; set min and max, with 1 <= min <= max <= 32"
+// +kubebuilder:validation:XValidation:rule="has(self.sessionsPerNode) || has(self.busyPercent)",message="there is no load to go by; set sessionsPerNode, such as 20000, or busyPercent"
+type NodeAutoscaling struct {
+	Min int32 `json:"min"`
+	Max int32 `json:"max"`
+	// SessionsPerNode that a node is to have at most.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 10000000",message="is out of range; set 1 to 10000000"
+	SessionsPerNode *int32 `json:"sessionsPerNode,omitempty"`
+	// BusyPercent of the time that shards are to be busy at most, as a mean of all shards (`dunlin_shard_busy_ratio`).
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 100",message="is out of range; set 1 to 100"
+	BusyPercent *int32 `json:"busyPercent,omitempty"`
+	// StabilizationSeconds that the load has to fit into fewer nodes before one is removed. 300 without it.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 0 && self <= 86400",message="is out of range; set 0 to 86400"
+	StabilizationSeconds *int32 `json:"stabilizationSeconds,omitempty"`
+}
+
 // DunlinStatus is what the nodes say of themselves. Counts are written at most every 30 seconds.
 type DunlinStatus struct {
-	// NodesReady and NodesDesired are numbers of pods.
+	// NodesReady and NodesDesired are numbers of pods. With autoscaling, NodesDesired is what it has decided.
 	NodesReady   int32 `json:"nodesReady"`
 	NodesDesired int32 `json:"nodesDesired"`
 	// NodesAnswering are those whose metrics can be read. The counts are theirs.
@@ -139,6 +170,9 @@ type DunlinStatus struct {
 	// LastDrain is when the drain of a node last began.
 	// +optional
 	LastDrain *metav1.Time `json:"lastDrain,omitempty"`
+	// FewerSince is since when the load fits into fewer nodes.
+	// +optional
+	FewerSince *metav1.Time `json:"fewerSince,omitempty"`
 	// AsOf is when this was last written.
 	AsOf metav1.Time `json:"asOf"`
 }
