@@ -17,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -31,6 +32,8 @@ const (
 	// what one second has and early with the next, so that the most in a second may be half as much again.
 	reconnectsPerSecond = 100
 	reconnectsMost      = reconnectsPerSecond * 3 / 2
+	// sessionsBackPercent of the clients are connected when the next node goes. The operator waits for 98 %, and they count a moment later.
+	sessionsBackPercent = 97
 	apiKey              = "lab-api-key"
 	tokenKey            = "lab-token-key-of-32-bytes-or-more"
 )
@@ -264,8 +267,10 @@ func TestARollingUpdateOfADunlin(t *testing.T) {
 	site.wait("publications arrive", func() bool { return crowd.report().Seen > sessions })
 
 	began = time.Now()
+	drains := site.startWatch("realtime", func() int { return crowd.report().Connected })
 	site.releaseDunlin("0.2.0")
 	took := time.Since(began)
+	drains.end()
 	site.wait("all clients are connected", func() bool { return crowd.report().Connected == sessions })
 	publisher.end()
 	if publisher.rejected != nil {
@@ -285,6 +290,15 @@ func TestARollingUpdateOfADunlin(t *testing.T) {
 	site.figure("the SDK handed out %d publications late and %d twice, and gave up %v", found.Late, found.Doubled, found.Gone)
 	site.figure("%d connections closed, at most %d in a second; away for %.2f s (median), %.2f s at most; %d attempts to publish repeated: %v",
 		found.Closed, found.ClosedMostInASecond, float64(found.AwayMedianMs)/1000, float64(found.AwayMostMs)/1000, retries, publisher.retries)
+	site.figure("at most %d of the nodes were away at once; %v clients were connected when the drain of a node began", drains.mostAway, drains.connected)
+	if drains.mostAway > 1 || len(drains.connected) != dunlinNodes {
+		t.Errorf("%+v", drains)
+	}
+	for _, connected := range drains.connected {
+		if connected < sessions*sessionsBackPercent/100 {
+			t.Errorf("a node goes while %d of %d clients are connected", connected, sessions)
+		}
+	}
 	if found.Missing+found.WrongSent != 0 || found.Unrecovered != 0 || found.Closed < sessions {
 		t.Errorf("%+v", found)
 	}
@@ -302,4 +316,143 @@ func TestARollingUpdateOfADunlin(t *testing.T) {
 			t.Errorf("%s: %s, %+v", pod.Name, image, pod.Status.ContainerStatuses)
 		}
 	}
+}
+
+// drains is what was seen of the nodes of a Dunlin while they were replaced.
+type drains struct {
+	stop     context.CancelFunc
+	pending  sync.WaitGroup
+	mostAway int
+	// connected clients at the beginning of each drain.
+	connected []int
+}
+
+func (site *site) startWatch(name string, connected func() int) *drains {
+	ctx, stop := context.WithCancel(site.t.Context())
+	drains := &drains{stop: stop}
+	drains.pending.Go(func() {
+		pause := time.NewTicker(pollPause)
+		defer pause.Stop()
+		going := map[types.UID]bool{}
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-pause.C:
+			}
+			var pods corev1.PodList
+			labels := client.MatchingLabels{"apps.roost.dev/app": name, "apps.roost.dev/part": "main"}
+			if err := site.admin.List(ctx, &pods, client.InNamespace(namespace), labels); err != nil {
+				continue
+			}
+			serving := 0
+			for index := range pods.Items {
+				pod := &pods.Items[index]
+				if pod.DeletionTimestamp == nil && isReady(pod) {
+					serving++
+				}
+				if pod.DeletionTimestamp != nil && !going[pod.UID] {
+					going[pod.UID] = true
+					drains.connected = append(drains.connected, connected())
+				}
+			}
+			drains.mostAway = max(drains.mostAway, dunlinNodes-serving)
+		}
+	})
+	site.t.Cleanup(drains.end)
+	return drains
+}
+
+func (drains *drains) end() {
+	drains.stop()
+	drains.pending.Wait()
+}
+
+func isReady(pod *corev1.Pod) bool {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// The servers of one Dunlin, and the nodes of another one, whose keys are in a Secret that Roost did not make.
+const (
+	serversManifest = `apiVersion: apps.roost.dev/v1alpha1
+kind: Dunlin
+metadata: { name: servers, namespace: web }
+spec:
+  image: registry.example.com/dunlin:0.1.0
+  keys: { file: keys.env }
+  resources: { cpu: 100m, memory: 256Mi }
+  nats: { servers: 1, image: "nats:%s", size: 1Gi, resources: { cpu: 50m, memory: 256Mi } }
+`
+	guestManifest = `apiVersion: apps.roost.dev/v1alpha1
+kind: Dunlin
+metadata: { name: guest, namespace: web }
+spec:
+  image: registry.example.com/dunlin:0.1.0
+  nodes: 3
+  drainSeconds: 10
+  keys: { secret: guest-keys }
+  resources: { cpu: 100m, memory: 256Mi }
+  nats: { url: "nats://dunlin:$(NATS_PASSWORD)@servers-nats:4222" }
+`
+)
+
+// A wrong password of NATS takes one node away, although its health check passes. The others serve, and go on when the Secret is mended.
+func TestAWrongPasswordStopsAtOneNode(t *testing.T) {
+	site := newSite(t)
+	site.install()
+	t.Cleanup(func() {
+		site.must(kubectl("-n", namespace, "delete", "dunlin", "guest", "servers", "--ignore-not-found", "--wait"))
+		site.must(kubectl("-n", namespace, "delete", "secret", "guest-keys", "--ignore-not-found"))
+		site.must(kubectl("-n", namespace, "delete", "persistentvolumeclaims", "--all", "--wait"))
+	})
+	site.write("apps/servers.yaml", fmt.Sprintf(serversManifest, natsVersion(t)))
+	site.write("apps/guest.yaml", guestManifest)
+	site.write("apps/keys.env", fmt.Sprintf("api_key=%s\ntoken_hmac_secret_key=%s\nnats_password=letters\n", apiKey, tokenKey))
+	site.roost(0, "secrets", "encrypt", "apps/keys.env")
+	site.must(kubectl("-n", namespace, "create", "secret", "generic", "guest-keys", "--from-literal=api_key="+apiKey,
+		"--from-literal=token_hmac_secret_key="+tokenKey, "--from-literal=nats_password=letters"))
+	site.must(kubectl("-n", namespace, "label", "secret", "guest-keys", "apps.roost.dev/usable=true"))
+	site.roost(0, "deploy", "--wait", "10m", "apps/servers.yaml", "apps/guest.yaml")
+	before := site.uids("guest")
+
+	password := func(value string) {
+		site.must(kubectl("-n", namespace, "patch", "secret", "guest-keys", "--type=merge", "--patch", fmt.Sprintf(`{"stringData":{"nats_password":%q}}`, value)))
+	}
+	password("wrong")
+	took := site.wait("the rollout stops", func() bool {
+		return strings.HasPrefix(site.state("guest").message("Degraded"), "NodeOutOfCluster: guest-2: ")
+	})
+	site.figure("a wrong nats_password: the condition is there after %.1f s: %s", took.Seconds(), site.state("guest").message("Degraded"))
+	after := site.uids("guest")
+	if after["guest-0"] != before["guest-0"] || after["guest-1"] != before["guest-1"] || after["guest-2"] == before["guest-2"] || len(after) != dunlinNodes {
+		t.Errorf("pods %v before, %v after", before, after)
+	}
+	if state := site.state("guest"); !state.is("Ready") || !strings.Contains(state.message("Progressing"), "guest-2 has no connection to NATS") {
+		t.Errorf("%+v", state)
+	}
+	password("letters")
+	took = site.wait("the node is replaced again", func() bool {
+		state := site.state("guest")
+		return !state.is("Degraded") && !state.is("Progressing") && state.is("Ready") && site.uids("guest")["guest-2"] != after["guest-2"]
+	})
+	last := site.uids("guest")
+	site.figure("the right one: all nodes serve after %.1f s", took.Seconds())
+	if last["guest-0"] != before["guest-0"] || last["guest-1"] != before["guest-1"] {
+		t.Errorf("pods %v before, %v after", before, last)
+	}
+}
+
+// uids of the pods of a name.
+func (site *site) uids(name string) map[string]types.UID {
+	site.t.Helper()
+	found := map[string]types.UID{}
+	for _, pod := range site.pods(name) {
+		found[pod.Name] = pod.UID
+	}
+	return found
 }

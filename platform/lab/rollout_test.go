@@ -14,6 +14,8 @@ const (
 	rollouts          = 10
 	rolloutsBare      = 3
 	requestsPerSecond = 200
+	// conditionSecondsMax from a release that cannot serve to its condition.
+	conditionSecondsMax = 30
 )
 
 // Each rollout replaces all pods while requests come, and none of them may fail.
@@ -99,6 +101,8 @@ func TestReleasesThatCannotServe(t *testing.T) {
 		{"bad-image", "9.9.9", "", []string{"9.9.9"}},
 		{"crash-loop", "1.5.0", "  env: { FAILS: cannot open the database }\n", []string{"exit code 1", "shop: cannot open the database"}},
 		{"never-ready", "1.5.0", "  health: { path: /healthz, startSeconds: 10 }\n  env: { NEVER_READY: always }\n", []string{"its health check did not pass in time"}},
+		// It may take the default of 60 seconds to start.
+		{"not-ready-yet", "1.5.0", "  env: { NEVER_READY: always }\n", []string{"PodNotReady", "has not been ready since"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			app := newApp(t, row.name, "  replicas: 2\n")
@@ -113,6 +117,9 @@ func TestReleasesThatCannotServe(t *testing.T) {
 			load.end()
 			message := app.state(app.name).message("Degraded")
 			app.figure("the condition is there after %.1f s: %s", took.Seconds(), message)
+			if took > conditionSecondsMax*time.Second {
+				t.Errorf("the condition is there after %.1f s; %d s are allowed", took.Seconds(), conditionSecondsMax)
+			}
 			for _, words := range row.words {
 				if !strings.Contains(message, words) {
 					t.Errorf("%q lacks %q", message, words)

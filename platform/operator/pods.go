@@ -106,6 +106,9 @@ func notReadyOf(pod *corev1.Pod, now time.Time) *reconcile.NotReady {
 				since = running.StartedAt.Time
 			}
 		}
+		if since.IsZero() {
+			return nil
+		}
 		return &reconcile.NotReady{Seconds: int64(now.Sub(since) / time.Second), Since: since.UTC().Format(time.RFC3339)}
 	}
 	return nil

@@ -88,8 +88,8 @@ type NotReady struct {
 	Since string
 }
 
-// NotReadySeconds after which a pod that runs and is not ready is reported. A condition is to be there within 30 seconds.
-const NotReadySeconds = 25
+// NotReadySeconds after which a pod that runs and is not ready is reported. The condition is to be there 30 seconds after a release, and the pod takes some to start.
+const NotReadySeconds = 20
 
 // lastWordsBytesMax bounds what of a log gets into the status.
 const lastWordsBytesMax = 512

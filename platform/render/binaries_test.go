@@ -1,11 +1,16 @@
 package render_test
 
 import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -88,6 +93,85 @@ func nodeEnvironment(t *testing.T, file, folder string) []string {
 	return environment
 }
 
+// While the password is changed, the servers take nodes with the previous one and nodes with the new one, and nobody else.
+func TestNATSTakesTwoPasswords(t *testing.T) {
+	server := binary(t, "ROOST_TEST_NATS")
+	const file = "testdata/cases/dunlin-keys-previous.yaml"
+	folder := t.TempDir()
+	text := strings.NewReplacer("0.0.0.0:4222", "127.0.0.1:-1", "0.0.0.0:8222", "127.0.0.1:-1", "/data", folder).Replace(configFiles(t, "nats.conf")[file])
+	config := filepath.Join(folder, "nats.conf")
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(server, "-c", config, "--ports_file_dir", folder)
+	command.Env = cleanEnvironment("POD_NAME=shop-nats-0", `NATS_PASSWORD_QUOTED="k4"`, `NATS_PREVIOUS_PASSWORD_QUOTED="k3"`)
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+	})
+	address := portOf(t, folder)
+	before := userOf(t, "testdata/cases/dunlin-keys-file.yaml")
+	after := userOf(t, file)
+	for _, row := range []struct {
+		user, password, answer string
+	}{
+		{before, "k3", "PONG"}, {after, "k4", "PONG"}, {before, "k4", "-ERR 'Authorization Violation'"}, {after, "k3", "-ERR 'Authorization Violation'"},
+	} {
+		connection, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(connection)
+		lines.Scan()
+		fmt.Fprintf(connection, "CONNECT {\"user\":%q,\"pass\":%q,\"verbose\":false}\r\nPING\r\n", row.user, row.password)
+		if lines.Scan(); lines.Text() != row.answer {
+			t.Errorf("%s with %s: %q", row.user, row.password, lines.Text())
+		}
+		_ = connection.Close()
+	}
+	if before == after {
+		t.Errorf("both are %s", before)
+	}
+}
+
+// userOf is that of the nodes' URL.
+func userOf(t *testing.T, file string) string {
+	t.Helper()
+	for _, variable := range nodeEnvironment(t, file, "") {
+		if _, rest, isURL := strings.Cut(variable, "DUNLIN_BROKER_NATS_URL=nats://"); isURL {
+			user, _, _ := strings.Cut(rest, ":")
+			return user
+		}
+	}
+	t.Fatalf("%s: no URL", file)
+	return ""
+}
+
+// portOf waits for the file in which the server names its address.
+func portOf(t *testing.T, folder string) string {
+	t.Helper()
+	deadline, pause := time.After(time.Minute), time.NewTicker(10*time.Millisecond)
+	defer pause.Stop()
+	for {
+		found, _ := filepath.Glob(filepath.Join(folder, "*.ports"))
+		if len(found) == 1 {
+			var ports struct{ NATS []string }
+			text, err := os.ReadFile(found[0])
+			if err == nil && json.Unmarshal(text, &ports) == nil && len(ports.NATS) == 1 {
+				return strings.TrimPrefix(ports.NATS[0], "nats://")
+			}
+		}
+		select {
+		case <-deadline:
+			t.Fatal("the server does not start")
+		case <-pause.C:
+		}
+	}
+}
+
 func TestNATSTakesTheConfiguration(t *testing.T) {
 	server := binary(t, "ROOST_TEST_NATS")
 	configurations := configFiles(t, "nats.conf")
@@ -101,7 +185,7 @@ func TestNATSTakesTheConfiguration(t *testing.T) {
 		}
 		command := exec.Command(server, "-t", "-c", config)
 		// A password that is a number without its quotes.
-		command.Env = cleanEnvironment("POD_NAME=shop-nats-0", `NATS_PASSWORD_QUOTED="1e5"`)
+		command.Env = cleanEnvironment("POD_NAME=shop-nats-0", `NATS_PASSWORD_QUOTED="1e5"`, `NATS_PREVIOUS_PASSWORD_QUOTED="2e5"`)
 		if output, err := command.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", file, err, output)
 		}

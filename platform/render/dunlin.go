@@ -253,9 +253,13 @@ func (view *dunlinView) environment() []corev1.EnvVar {
 }
 
 func (view *dunlinView) natsPassword() corev1.EnvVar {
-	return corev1.EnvVar{Name: "NATS_PASSWORD", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+	return view.natsSecret("NATS_PASSWORD", keyNATSPassword)
+}
+
+func (view *dunlinView) natsSecret(variable, key string) corev1.EnvVar {
+	return corev1.EnvVar{Name: variable, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
 		LocalObjectReference: corev1.LocalObjectReference{Name: view.natsPasswordName()},
-		Key:                  keyNATSPassword,
+		Key:                  key,
 		// The URL of servers elsewhere may need none.
 		Optional: new(view.natsServers() == 0),
 	}}}
@@ -268,7 +272,8 @@ func (view *dunlinView) natsURL() string {
 	}
 	var addresses []string
 	for _, server := range view.natsNames() {
-		addresses = append(addresses, fmt.Sprintf("nats://dunlin:$(NATS_PASSWORD)@%s:%d", server, natsPort))
+		user := cmp.Or(view.natsUser(keyNATSPassword), natsUser)
+		addresses = append(addresses, fmt.Sprintf("nats://%s:$(NATS_PASSWORD)@%s:%d", user, server, natsPort))
 	}
 	return strings.Join(addresses, ",")
 }

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 
@@ -13,6 +14,8 @@ const (
 	keyAPI          = "api_key"
 	keyTokenHMAC    = "token_hmac_secret_key"
 	keyNATSPassword = "nats_password"
+	// keyNATSPrevious is accepted by the servers that Roost runs, until all nodes have the new one.
+	keyNATSPrevious = "nats_previous_password"
 )
 
 // keysName is the Secret of the keys. One that is made here has the hash of its content in its name.
@@ -36,7 +39,25 @@ func (view *dunlinView) hasOwnNATSPassword() bool {
 }
 
 func (view *dunlinView) natsPasswordValue() map[string]string {
-	return map[string]string{keyNATSPassword: view.keys.Secret[keyNATSPassword]}
+	value := map[string]string{keyNATSPassword: view.keys.Secret[keyNATSPassword]}
+	if previous := view.keys.Secret[keyNATSPrevious]; previous != "" {
+		value[keyNATSPrevious] = previous
+	}
+	return value
+}
+
+// key of the Secret, whoever made it. Empty where it is not known.
+func (view *dunlinView) key(name string) string {
+	return cmp.Or(view.keys.Secret[name], view.keys.Mounted[name])
+}
+
+// natsUser has one name for each password: servers that accept two of them have two users. It is empty where the password is not known.
+func (view *dunlinView) natsUser(name string) string {
+	password := view.key(name)
+	if password == "" {
+		return ""
+	}
+	return natsUser + "-" + settings.Settings{Secret: map[string]string{keyNATSPassword: password}}.Hash(view.namespace + "/" + view.name)[:10]
 }
 
 // mountedHash changes when a Secret that others have made does, so that the pods restart with its new content. It is empty where the content is
@@ -60,10 +81,16 @@ var inURL = regexp.MustCompile(`^[A-Za-z0-9._~-]*$`)
 
 // UnusableKey is why the nodes could not use what a file of keys has, or empty. It never has the value.
 func UnusableKey(dunlin *v1alpha1.Dunlin, keys settings.Settings) string {
-	if dunlin.Spec.NATS == nil || inURL.MatchString(keys.Secret[keyNATSPassword]) {
+	wrong := ""
+	for _, name := range []string{keyNATSPassword, keyNATSPrevious} {
+		if !inURL.MatchString(keys.Secret[name]) {
+			wrong = cmp.Or(wrong, name)
+		}
+	}
+	if dunlin.Spec.NATS == nil || wrong == "" {
 		return ""
 	}
-	return keyNATSPassword + " may have letters, digits and . _ ~ - alone, because it becomes a part of a URL; change it"
+	return wrong + " may have letters, digits and . _ ~ - alone, because it becomes a part of a URL; change it"
 }
 
 // MissingKeys names what a file of keys lacks. A key that is there in plain text counts as missing.

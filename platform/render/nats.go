@@ -18,6 +18,7 @@ const (
 	natsClusterPort = 6222
 	natsMonitorPort = 8222
 	natsFolder      = "/data"
+	natsUser        = "dunlin"
 )
 
 // natsName is that of the servers' StatefulSet and Service.
@@ -53,7 +54,9 @@ func (view *dunlinView) natsConfig() string {
 		`write_deadline: "2s"`,
 		`max_pending: 16MB`,
 		`ping_interval: "5s"`,
-		`authorization { user: dunlin, password: $NATS_PASSWORD_QUOTED }`,
+		`authorization {`,
+		`  users: [` + strings.Join(view.natsUsers(), ", ") + `]`,
+		`}`,
 		`jetstream {`,
 		`  store_dir: "` + natsFolder + `"`,
 		`  sync_interval: always`,
@@ -73,6 +76,20 @@ func (view *dunlinView) natsConfig() string {
 			`}`)
 	}
 	return strings.Join(lines, "\n") + "\n"
+}
+
+// natsUsers are those of the nodes, and of others that know the password. While it is changed, nodes have the previous one.
+func (view *dunlinView) natsUsers() []string {
+	user := func(name, variable string) string { return fmt.Sprintf(`{ user: %s, password: $%s }`, name, variable) }
+	users := []string{user(natsUser, "NATS_PASSWORD_QUOTED")}
+	current, previous := view.natsUser(keyNATSPassword), view.natsUser(keyNATSPrevious)
+	if current != "" {
+		users = append(users, user(current, "NATS_PASSWORD_QUOTED"))
+	}
+	if previous != "" && previous != current {
+		users = append(users, user(previous, "NATS_PREVIOUS_PASSWORD_QUOTED"))
+	}
+	return users
 }
 
 func (view *dunlinView) natsSize() resource.Quantity {
@@ -100,7 +117,7 @@ func (view *dunlinView) natsSet(config string) runtime.Object {
 			MinReadySeconds:      10,
 			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{view.claim("data", partNATS, size, view.spec.NATS.StorageClass)},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: view.labels(partNATS), Annotations: view.mountedHash(keyNATSPassword)},
+				ObjectMeta: metav1.ObjectMeta{Labels: view.labels(partNATS), Annotations: view.mountedHash(keyNATSPassword, keyNATSPrevious)},
 				Spec:       view.natsPod(config),
 			},
 		},
@@ -135,6 +152,10 @@ func (view *dunlinView) natsPod(config string) corev1.PodSpec {
 			{Name: "config", MountPath: "/etc/nats", ReadOnly: true},
 			{Name: "data", MountPath: natsFolder},
 		},
+	}
+	if view.key(keyNATSPrevious) != "" {
+		container.Env = append(container.Env, view.natsSecret("NATS_PREVIOUS_PASSWORD", keyNATSPrevious),
+			corev1.EnvVar{Name: "NATS_PREVIOUS_PASSWORD_QUOTED", Value: `"$(NATS_PREVIOUS_PASSWORD)"`})
 	}
 	// A server is alive without a leader, and ready only with one.
 	setProbes(&container, httpProbe("/healthz?js-server-only=true", natsMonitorPort), 120, false)

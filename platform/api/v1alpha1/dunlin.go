@@ -183,11 +183,13 @@ type DunlinStatus struct {
 // +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="'\"' + self + '\" is not a range of addresses; write one such as 10.0.0.0/8'"
 type AddressRange string
 
-// Keys of the server: api_key, token_hmac_secret_key unless `config` has a public key, and nats_password if there are NATS servers.
+// Keys of the server: api_key, token_hmac_secret_key unless `config` has a public key, and nats_password if there are NATS servers, which also
+// accept nats_previous_password.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.secret) != has(self.file)",message="the keys are either in a Secret or in an encrypted file; set one of secret and file"
 type Keys struct {
-	// Secret that others have made, with the label apps.roost.dev/usable=true. It is mounted, and not read by Roost.
+	// Secret that others have made, with the label apps.roost.dev/usable=true. It is mounted. Roost checks its
+	// content and restarts the nodes when it changes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a Secret; use a-z, 0-9, - and .'"
