@@ -2,8 +2,10 @@ package command_test
 
 import (
 	"path/filepath"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/command"
@@ -27,6 +29,7 @@ func (site *site) deployWithAFailingPod() {
 	site.t.Helper()
 	running := site.inBackgroundUntilInterrupted("deploy", "--wait", "10m", filepath.Join(site.folder, "apps/shop.yaml"))
 	running.waitFor("App web/shop: RollingOut: ")
+	site.withASlowPod(func() { running.waitFor("App web/shop: PodNotReady: shop-slow runs and has not been ready since ") })
 	pod := site.addPod("shop-crash")
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
 		Name: "app", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
@@ -42,5 +45,22 @@ func (site *site) deployWithAFailingPod() {
 	site.runControllers()
 	if code := running.wait(); code != command.ExitFine {
 		site.t.Errorf("exit code %d: %s", code, running.text())
+	}
+}
+
+// withASlowPod has a pod that runs and is not ready. It is reported, and does not end the wait.
+func (site *site) withASlowPod(then func()) {
+	site.t.Helper()
+	pod := site.addPod("shop-slow")
+	pod.Status.Phase, pod.Status.ContainerStatuses = corev1.PodRunning, nil
+	pod.Status.Conditions = []corev1.PodCondition{{
+		Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Minute)),
+	}}
+	if err := site.admin.Status().Update(site.t.Context(), pod); err != nil {
+		site.t.Fatal(err)
+	}
+	then()
+	if err := site.admin.Delete(site.t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+		site.t.Fatal(err)
 	}
 }
