@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
@@ -35,13 +36,15 @@ type fleet struct {
 	sessions map[string]int
 	outside  map[string]bool
 	busy     float64
+	recorder *record.FakeRecorder
 }
 
 func newFleet(t *testing.T, namespace string, nodes int, spec v1alpha1.DunlinSpec) *fleet {
 	t.Helper()
-	fleet := &fleet{world: newWorld(t, namespace), now: time.Now().Truncate(time.Second), sessions: map[string]int{}, outside: map[string]bool{}}
+	fleet := &fleet{world: newWorld(t, namespace), now: time.Now().Truncate(time.Second), sessions: map[string]int{}, outside: map[string]bool{}, recorder: record.NewFakeRecorder(100)}
 	server := httptest.NewServer(http.HandlerFunc(fleet.answer))
 	t.Cleanup(server.Close)
+	fleet.operator.Recorder = fleet.recorder
 	fleet.operator.Now = func() time.Time { return fleet.now }
 	fleet.operator.DialNode = func(ctx context.Context, network, address string) (net.Conn, error) {
 		connection, err := (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
@@ -194,6 +197,19 @@ func (fleet *fleet) want(what string, partition, nodes int32, words string) {
 	}
 }
 
+// events are those since the last call, without their messages.
+func (fleet *fleet) events() string {
+	var reasons []string
+	for {
+		select {
+		case text := <-fleet.recorder.Events:
+			reasons = append(reasons, strings.Fields(text)[1])
+		default:
+			return strings.Join(reasons, " ")
+		}
+	}
+}
+
 func (fleet *fleet) edit(change func(*v1alpha1.DunlinSpec)) {
 	fleet.t.Helper()
 	if err := fleet.get("rt", fleet.dunlin); err != nil {
@@ -252,6 +268,9 @@ func TestNodesAreReplacedOneByOne(t *testing.T) {
 	fleet.want("the second one", 1, 3, "until 289 of 294 sessions are back")
 	fleet.look(120)
 	fleet.want("they have had their time", 0, 3, "")
+	if events := fleet.events(); !strings.Contains(events, "NodeOutOfCluster") || !strings.Contains(events, "SessionsMissing") || strings.Contains(events, "DriftUndone") {
+		t.Error(events)
+	}
 	fleet.remove(0)
 	fleet.start(0, "new", 0)
 	fleet.report("new", 3, 3)
@@ -279,13 +298,19 @@ func TestTheOperatorScalesNodes(t *testing.T) {
 		t.Errorf("%v until the next pass", pause)
 	}
 	fleet.want("as many as they can have", 0, 2, "Progressing=False")
+	fleet.events()
 	fleet.set(0, 300, false)
 	fleet.look(60)
 	fleet.want("more", 0, 4, "")
+	if events := fleet.events(); events != "NodesScaled" {
+		t.Error(events)
+	}
 	desired(4)
 	fleet.start(2, "old", 0)
 	fleet.start(3, "old", 0)
 	fleet.report("old", 4, 4)
+	fleet.look(1)
+	fleet.events()
 
 	scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 2}}
 	var set appsv1.StatefulSet
@@ -297,6 +322,9 @@ func TestTheOperatorScalesNodes(t *testing.T) {
 	}
 	fleet.look(1)
 	fleet.want("a person's number", 0, 4, "")
+	if events := fleet.events(); !strings.Contains(events, "DriftUndone") {
+		t.Error(events)
+	}
 	fleet.report("old", 4, 4)
 
 	fleet.set(0, 50, false)

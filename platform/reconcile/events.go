@@ -29,6 +29,8 @@ const (
 	EventRestoredFromBackup = "RestoredFromBackup"
 	// EventSessionsMissing is about a rollout that has waited long enough for sessions.
 	EventSessionsMissing = "SessionsMissing"
+	// EventNodesScaled is about another number of nodes of a Dunlin.
+	EventNodesScaled = "NodesScaled"
 )
 
 const (
@@ -39,9 +41,10 @@ const (
 
 // WriteEvents are about writes that have been performed. The live objects are those before them.
 func WriteEvents(before v1alpha1.Status, revision string, live []Manifest, writes []Write) []Event {
-	isThere := map[string]bool{}
+	isThere, paces := map[string]bool{}, map[string]string{}
 	for _, object := range live {
-		isThere[keyOf(object)] = true
+		key := keyOf(object)
+		isThere[key], paces[key] = true, annotation(object, AnnotationPace)
 	}
 	var written []string
 	for _, write := range writes {
@@ -50,7 +53,10 @@ func WriteEvents(before v1alpha1.Status, revision string, live []Manifest, write
 		}
 		key := keyOf(write.Object)
 		if !isRevision(write.Object) {
-			written = append(written, key)
+			// A step of a rollout or of the autoscaling is no drift.
+			if annotation(write.Object, AnnotationPace) == paces[key] {
+				written = append(written, key)
+			}
 			continue
 		}
 		if isThere[key] {

@@ -129,6 +129,7 @@ func (rollout *rollout) next(wanted int64) pace {
 	if wanted > next.Nodes {
 		// New nodes take sessions from nobody.
 		next.Nodes = wanted
+		rollout.noteScale(next.Nodes)
 		return next
 	}
 	next.Partition = rollout.lowest(next.Nodes)
@@ -149,6 +150,7 @@ func (rollout *rollout) next(wanted int64) pace {
 	if isShrinking {
 		next.Nodes--
 		next.Partition = min(next.Partition, next.Nodes)
+		rollout.noteScale(next.Nodes)
 	} else {
 		next.Partition--
 	}
@@ -158,6 +160,10 @@ func (rollout *rollout) next(wanted int64) pace {
 		rollout.hold = fmt.Sprintf("%s-%d is being removed", rollout.name, target)
 	}
 	return next
+}
+
+func (rollout *rollout) noteScale(nodes int64) {
+	rollout.notes = append(rollout.notes, Event{Reason: EventNodesScaled, Message: fmt.Sprintf("from %d to %d nodes", rollout.before.Nodes, nodes)})
 }
 
 // lowest partition that drains no node.
