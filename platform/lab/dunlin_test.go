@@ -401,7 +401,7 @@ spec:
 `
 )
 
-// A wrong password of NATS takes one node away, although its health check passes. The others serve, and go on when the Secret is mended.
+// A wrong password of NATS takes one node away. The others serve, and stay when the Secret is mended.
 func TestAWrongPasswordStopsAtOneNode(t *testing.T) {
 	site := newSite(t)
 	site.install()
@@ -432,7 +432,7 @@ func TestAWrongPasswordStopsAtOneNode(t *testing.T) {
 	if after["guest-0"] != before["guest-0"] || after["guest-1"] != before["guest-1"] || after["guest-2"] == before["guest-2"] || len(after) != dunlinNodes {
 		t.Errorf("pods %v before, %v after", before, after)
 	}
-	if state := site.state("guest"); !state.is("Ready") || !strings.Contains(state.message("Progressing"), "guest-2 has no connection to NATS") {
+	if state := site.state("guest"); !state.is("Ready") || !strings.Contains(state.message("Progressing"), "guest-2 is not ready") {
 		t.Errorf("%+v", state)
 	}
 	password("letters")
