@@ -132,7 +132,11 @@ namespace Dunlin.Rooms
             string reason = "connection lost";
             try
             {
-                await socket.ConnectAsync(url, ending.Token).ConfigureAwait(false);
+                Task connecting = socket.ConnectAsync(url, ending.Token);
+                // Mono's socket does not see a cancellation while it waits for the handshake. It is left to the server's timeout then.
+                await Task.WhenAny(connecting, Task.Delay(Timeout.Infinite, ending.Token)).ConfigureAwait(false);
+                ending.Token.ThrowIfCancellationRequested();
+                await connecting.ConfigureAwait(false);
                 isOpen = true;
                 // Whoever closed it before this line saw a socket that was not open.
                 if (isClosing) ending.Cancel();
