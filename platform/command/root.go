@@ -125,7 +125,7 @@ read, written or decrypted, or the API server could not be reached, refuses, or 
 	root.AddCommand(program.initCommand(), program.validateCommand(), program.renderCommand(), program.diffCommand(), program.secretsCommand(),
 		program.deployCommand(), program.rollbackCommand(), program.statusCommand(), program.logsCommand(), program.runCommand(),
 		program.backupCommand(), program.drillCommand(), program.restoreCommand(), program.gitopsCommand(), program.identityCommand(),
-		program.bootstrapCommand())
+		program.bootstrapCommand(), program.replaceNATSCommand())
 	return root
 }
 

@@ -96,7 +96,7 @@ func (operator *Operator) localVolume(ctx context.Context, pod *corev1.Pod, clai
 	if err := operator.Live.Get(ctx, types.NamespacedName{Name: claim.Spec.VolumeName}, &volume); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	host := hostOfVolume(&volume)
+	host := render.HostOfVolume(&volume)
 	if host == "" {
 		return nil, nil
 	}
@@ -115,20 +115,6 @@ func (operator *Operator) localVolume(ctx context.Context, pod *corev1.Pod, clai
 		}
 	}
 	return found, nil
-}
-
-// hostOfVolume is the host name that the affinity of a volume asks for, or nothing if it asks for something else.
-func hostOfVolume(volume *corev1.PersistentVolume) string {
-	affinity := volume.Spec.NodeAffinity
-	if affinity == nil || affinity.Required == nil || len(affinity.Required.NodeSelectorTerms) != 1 {
-		return ""
-	}
-	for _, wanted := range affinity.Required.NodeSelectorTerms[0].MatchExpressions {
-		if wanted.Key == corev1.LabelHostname && wanted.Operator == corev1.NodeSelectorOpIn && len(wanted.Values) == 1 {
-			return wanted.Values[0]
-		}
-	}
-	return ""
 }
 
 // notReadySince is nil for a node that is ready, or that has not said yet whether it is.

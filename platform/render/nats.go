@@ -21,8 +21,10 @@ const (
 	natsUser        = "dunlin"
 )
 
-// natsName is that of the servers' StatefulSet and Service.
-func (view *dunlinView) natsName() string { return view.name + "-nats" }
+// NATSName is that of the servers' StatefulSet and Service.
+func NATSName(dunlin string) string { return dunlin + "-nats" }
+
+func (view *dunlinView) natsName() string { return NATSName(view.name) }
 
 // natsNames are the host names of the servers in the cluster.
 func (view *dunlinView) natsNames() []string {
