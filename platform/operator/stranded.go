@@ -21,7 +21,7 @@ func (operator *Operator) giveUpStranded(ctx context.Context, subject *subject, 
 	if err != nil {
 		return false, err
 	}
-	for _, pod := range reconcile.Stranded(leaving, operator.now()) {
+	for _, pod := range reconcile.Stranded(leaving, metav1.NewTime(operator.now())) {
 		gone := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: subject.object.GetNamespace(), Name: pod.Name}}
 		uid := types.UID(pod.UID)
 		err := operator.Writer.Delete(ctx, gone, client.GracePeriodSeconds(0), client.Preconditions{UID: &uid})
@@ -76,7 +76,11 @@ func readinessOf(nodes []corev1.Node, name string) *reconcile.NodeReadiness {
 			continue
 		}
 		isOff := slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == corev1.TaintNodeOutOfService })
-		return &reconcile.NodeReadiness{NotReadyFrom: notReadySince(node), IsOutOfService: isOff}
+		readiness := &reconcile.NodeReadiness{IsOutOfService: isOff}
+		if since := notReadySince(node); since != nil {
+			readiness.NotReadyFrom = new(metav1.NewTime(*since))
+		}
+		return readiness
 	}
 	return nil
 }

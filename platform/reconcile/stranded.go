@@ -2,7 +2,8 @@ package reconcile
 
 import (
 	"fmt"
-	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // EventPodGivenUp is about a pod of a lost node that was deleted without its kubelet.
@@ -22,22 +23,22 @@ type LeavingPod struct {
 // NodeReadiness is what the control plane says about a node.
 type NodeReadiness struct {
 	// NotReadyFrom is nil while the node is ready.
-	NotReadyFrom *time.Time
+	NotReadyFrom *metav1.Time
 	// IsOutOfService is whether somebody has said with a taint that the machine is off.
 	IsOutOfService bool
 }
 
 // isLost is whether the node has not been ready for longer than nodeLostSeconds, or somebody has said that it is off and it is not ready.
-func (node *NodeReadiness) isLost(now time.Time) bool {
+func (node *NodeReadiness) isLost(now metav1.Time) bool {
 	if node == nil || node.NotReadyFrom == nil {
 		return false
 	}
-	return node.IsOutOfService || now.Sub(*node.NotReadyFrom).Seconds() > nodeLostSeconds
+	return node.IsOutOfService || now.Sub(node.NotReadyFrom.Time).Seconds() > nodeLostSeconds
 }
 
 // Stranded are the pods that block their StatefulSet: their node is lost, so nobody ends them. They have no volume, so another pod of the
 // same name can serve on another node. If the node comes back, its kubelet ends what it still runs.
-func Stranded(pods []LeavingPod, now time.Time) []LeavingPod {
+func Stranded(pods []LeavingPod, now metav1.Time) []LeavingPod {
 	var found []LeavingPod
 	for _, pod := range pods {
 		if pod.IsOfSet && !pod.HasClaims && pod.NodeState.isLost(now) {
@@ -59,7 +60,7 @@ func MayBecomeStranded(pods []LeavingPod) bool {
 
 // GivenUpEvent says that a pod was deleted, and why.
 func GivenUpEvent(pod LeavingPod) Event {
-	why := "which has not been ready since " + pod.NodeState.NotReadyFrom.UTC().Format(time.RFC3339)
+	why := "which has not been ready since " + timeText(*pod.NodeState.NotReadyFrom)
 	if pod.NodeState.IsOutOfService {
 		why += ", and has the taint out-of-service"
 	}

@@ -4,11 +4,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestPodsOfLostNodesAreGivenUp(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	ago := func(seconds int) *time.Time { return new(now.Add(-time.Duration(seconds) * time.Second)) }
+	now := metav1.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	ago := func(seconds int) *metav1.Time {
+		return new(metav1.NewTime(now.Add(-time.Duration(seconds) * time.Second)))
+	}
 	for name, row := range map[string]struct {
 		pod             LeavingPod
 		isStranded, may bool
