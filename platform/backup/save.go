@@ -37,7 +37,10 @@ type Report struct {
 	IsForeign bool `json:"isForeign,omitempty"`
 	// IsNew is whether the repository was made by this run.
 	IsNew bool `json:"isNew,omitempty"`
-	// IsLoaded is whether a program of the app has loaded the dump.
+	// Streams of a Dunlin in NATS, and the messages in them.
+	Streams  int    `json:"streams,omitempty"`
+	Messages uint64 `json:"messages,omitempty"`
+	// IsLoaded is whether a program of the app has loaded the dump, or a NATS server the streams.
 	IsLoaded bool `json:"isLoaded,omitempty"`
 	// Skipped is whether there was nothing to do.
 	Skipped bool `json:"skipped,omitempty"`

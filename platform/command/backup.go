@@ -58,7 +58,7 @@ func (program *program) restoreCommand() *cobra.Command {
 		Use:   "restore NAME",
 		Short: "Restore the volumes of an App's first pod, its dump, or the storage of a Dunlin, from a backup",
 		Long: `Stop the pods of an App or a Dunlin, restore a snapshot into the volumes of its first pod, and start the pods again. Of a Dunlin, a new storage is
-made of the newest backup in the snapshot.
+made of the newest backup in the snapshot. Streams of a Dunlin with its own NATS servers are restored into them, and get a new epoch.
 
 What was written after the snapshot is lost; its time is printed. Volumes that hold files are replaced with --replace only, and not before
 the snapshot is restored beside them and compared. If that fails, the pods start with what the volumes held. Both states need space at once.

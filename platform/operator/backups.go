@@ -246,12 +246,17 @@ func sentenceOf(report backup.Report) string {
 		if report.IsForeign {
 			text += "; the snapshot is of another cluster, or of an App that was deleted"
 		}
+	case report.Kind == render.TaskVerify && report.Streams > 0:
+		text += " restored and compared, and loaded into a NATS server"
 	case report.Kind == render.TaskVerify && report.IsLoaded:
 		text += " restored, compared, and loaded into a copy of the app"
 	case report.Kind == render.TaskVerify:
 		text += " restored and compared"
 	case report.IsNew:
 		text += "; the repository is new"
+	}
+	if report.Streams > 0 {
+		text += fmt.Sprintf("; %d messages in %d streams", report.Messages, report.Streams)
 	}
 	if report.Newest != nil {
 		text += "; the newest backup of the node in it is of " + report.Newest.UTC().Format(time.RFC3339)

@@ -219,7 +219,8 @@ func (input *OperationInput) waitsFor() string {
 		return ""
 	}
 	for _, object := range input.Live {
-		if object["kind"] != "StatefulSet" || label(object, render.LabelApp) != input.App {
+		// The NATS servers of a Dunlin go on: streams are restored into them.
+		if object["kind"] != "StatefulSet" || label(object, render.LabelApp) != input.App || label(object, render.LabelPart) == render.PartNATS {
 			continue
 		}
 		isSeen := number(object, "status", "observedGeneration") >= number(object, "metadata", "generation")

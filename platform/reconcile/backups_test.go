@@ -68,6 +68,8 @@ func TestPhasesOfAnOperation(t *testing.T) {
 		operation.Phase = phase
 		return &operation
 	}
+	servers := set(3, 3)
+	servers["metadata"].(map[string]any)["labels"].(map[string]any)[render.LabelPart] = render.PartNATS
 	before := &v1alpha1.Operation{ID: "a", Kind: render.TaskSave, Phase: v1alpha1.OperationSucceeded}
 	with := func(more ...Manifest) []Manifest { return append(append([]Manifest{}, suspended...), more...) }
 	for _, row := range []struct {
@@ -85,6 +87,7 @@ func TestPhasesOfAnOperation(t *testing.T) {
 		{"a backup runs", OperationInput{Recorded: at(v1alpha1.OperationWaits), Live: with(task("shop-backup-1", ""))}, v1alpha1.OperationWaits, "the Job shop-backup-1 still runs"},
 		{"pods are there", OperationInput{Recorded: at(v1alpha1.OperationWaits), Live: with(set(0, 1))}, v1alpha1.OperationWaits, "the pods of shop are being stopped"},
 		{"pods are wanted", OperationInput{Recorded: at(v1alpha1.OperationWaits), Live: with(set(1, 0))}, v1alpha1.OperationWaits, "the pods of shop are being stopped"},
+		{"NATS servers go on", OperationInput{Recorded: at(v1alpha1.OperationWaits), Live: with(set(0, 0), servers)}, v1alpha1.OperationRuns, ""},
 		{"all is quiet", OperationInput{Recorded: at(v1alpha1.OperationWaits), Live: with(set(0, 0), task("shop-backup-1", "Failed"))}, v1alpha1.OperationRuns, ""},
 		{"it runs", OperationInput{Recorded: at(v1alpha1.OperationRuns), Live: with(task("shop-restore-b", ""))}, v1alpha1.OperationRuns, ""},
 		{"its Job is not there yet", OperationInput{Recorded: at(v1alpha1.OperationRuns)}, v1alpha1.OperationRuns, ""},

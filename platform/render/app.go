@@ -56,6 +56,8 @@ type appView struct {
 	backup *v1alpha1.BackupStatus
 	// savedFolder is the only folder of each volume that is saved, or empty for all.
 	savedFolder string
+	// streams of a Dunlin that are saved in place of volumes.
+	streams *streamsView
 	// uid of the app is empty outside a cluster.
 	uid string
 }

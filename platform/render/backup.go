@@ -133,6 +133,9 @@ func (view *appView) backupPolicy() runtime.Object {
 		}
 		egress = append(egress, rule)
 	}
+	if view.streams != nil {
+		egress = append(egress, view.streams.egress)
+	}
 	return view.policy(BackupName(view.name), partBackup, view.selector(partBackup), nil, egress)
 }
 
@@ -159,6 +162,9 @@ func (view *appView) taskJob(task string, operation *v1alpha1.Operation) batchv1
 
 func (view *appView) taskPod(task string, operation *v1alpha1.Operation) corev1.PodSpec {
 	container := view.taskContainer(task, operation)
+	if view.streams != nil {
+		return view.streamsPod(task, container)
+	}
 	volumes := []corev1.Volume{{Name: "work", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &workSize}}}}
 	volumes = append(volumes, view.repositoryVolumes(&container)...)
 	isDump := len(view.spec.Backup.Command) > 0
@@ -183,11 +189,15 @@ func (view *appView) taskPod(task string, operation *v1alpha1.Operation) corev1.
 	if view.loadsDump(task) {
 		view.loadDump(&pod, task)
 	}
+	view.finishTask(&pod, task)
+	return pod
+}
+
+func (view *appView) finishTask(pod *corev1.PodSpec, task string) {
 	pod.ServiceAccountName = view.name
 	pod.ImagePullSecrets = pullSecrets(view.spec.PullSecret)
 	pod.RestartPolicy = corev1.RestartPolicyNever
 	pod.Hostname = view.backupHost(task)
-	return pod
 }
 
 // backupHost is the host name of the pods that save and restore, or of those that verify. Locks in the repository have it. The UID makes it
@@ -214,6 +224,8 @@ func (view *appView) taskContainer(task string, operation *v1alpha1.Operation) c
 		subcommand = "stage-storage"
 	case task == TaskRestore && view.loadsDump(task):
 		subcommand = "stage-dump"
+	case view.streams != nil:
+		subcommand = task + "-streams"
 	}
 	command := []string{"/usr/bin/roost-backup", subcommand, "--path=" + scope, "--host=" + scope, "--report=/dev/termination-log"}
 	if view.uid != "" {
@@ -228,7 +240,9 @@ func (view *appView) taskContainer(task string, operation *v1alpha1.Operation) c
 	if task == TaskVerify && view.loadsDump(task) {
 		command = append(command, "--dump")
 	}
-	if task == TaskSave || task == TaskRestore && !view.loadsDump(task) {
+	if view.streams != nil {
+		command = append(command, view.streams.flags(task)...)
+	} else if task == TaskSave || task == TaskRestore && !view.loadsDump(task) {
 		for _, folder := range view.taskFolders(task) {
 			command = append(command, "--folder="+folder)
 		}

@@ -95,6 +95,9 @@ const PartMain = partMain
 // PartBackup is the part of what saves and restores volumes.
 const PartBackup = "backup"
 
+// PartNATS is the part of a Dunlin's NATS servers.
+const PartNATS = partNATS
+
 // Parts of an app: values of LabelPart.
 const (
 	partMain    = "main"

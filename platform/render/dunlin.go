@@ -71,15 +71,19 @@ func Dunlin(dunlin *v1alpha1.Dunlin, keys settings.Settings, cluster Cluster) ([
 }
 
 // storageApp is the App that stands for the storage: its backups save the folder of the volume to which the node writes backups of it. The storage
-// itself changes all the time.
+// itself changes all the time. With NATS, the streams are saved.
 func (view *dunlinView) storageApp(dunlin *v1alpha1.Dunlin) *appView {
 	spec := &v1alpha1.AppSpec{Image: view.spec.Image, PullSecret: view.spec.PullSecret, Backup: view.spec.Backup, Resources: view.resources()}
 	if storage := view.spec.Storage; storage != nil {
 		spec.Volumes = []v1alpha1.Volume{{Name: storageVolume, Path: storageFolder, Size: &storage.Size, StorageClass: storage.StorageClass}}
 	}
-	return &appView{
-		owner: view.owner, values: view.keys, backup: dunlin.Status.Backup, uid: string(dunlin.UID), savedFolder: backupsFolder, spec: spec,
+	storage := &appView{owner: view.owner, values: view.keys, backup: dunlin.Status.Backup, uid: string(dunlin.UID), spec: spec}
+	if view.natsServers() > 0 {
+		storage.streams = view.streams()
+	} else {
+		storage.savedFolder = backupsFolder
 	}
+	return storage
 }
 
 // dunlinView is a Dunlin while it is rendered.

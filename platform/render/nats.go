@@ -126,7 +126,7 @@ func (view *dunlinView) natsSet(config string) runtime.Object {
 	}
 }
 
-func (view *dunlinView) natsPod(config string) corev1.PodSpec {
+func (view *dunlinView) natsResources() corev1.ResourceRequirements {
 	resources := view.spec.NATS.Resources
 	if resources.Memory == nil {
 		resources.Memory = new(resource.MustParse("512Mi"))
@@ -134,6 +134,10 @@ func (view *dunlinView) natsPod(config string) corev1.PodSpec {
 	if resources.CPU == nil {
 		resources.CPU = new(resource.MustParse("250m"))
 	}
+	return resourcesOf(resources)
+}
+
+func (view *dunlinView) natsPod(config string) corev1.PodSpec {
 	container := corev1.Container{
 		Name:    "nats",
 		Image:   view.spec.NATS.Image,
@@ -144,7 +148,7 @@ func (view *dunlinView) natsPod(config string) corev1.PodSpec {
 			// Without the quotes, the server takes a password such as 1e5 for a number.
 			{Name: "NATS_PASSWORD_QUOTED", Value: `"$(NATS_PASSWORD)"`},
 		},
-		Resources: resourcesOf(resources),
+		Resources: view.natsResources(),
 		Ports: []corev1.ContainerPort{
 			{Name: "client", ContainerPort: natsPort, Protocol: corev1.ProtocolTCP},
 			{Name: "cluster", ContainerPort: natsClusterPort, Protocol: corev1.ProtocolTCP},
@@ -174,12 +178,16 @@ func (view *dunlinView) natsPod(config string) corev1.PodSpec {
 	return pod
 }
 
-// natsPolicy lets in the nodes, and the other servers.
+// natsPolicy lets in the nodes, what saves and restores streams, and the other servers.
 func (view *dunlinView) natsPolicy() runtime.Object {
 	nodes := networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: view.selector(partMain)}}
+	clients := []networkingv1.NetworkPolicyPeer{nodes}
+	if view.spec.Backup != nil {
+		clients = append(clients, networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: view.selector(partBackup)}})
+	}
 	servers := networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: view.selector(partNATS)}}
 	ingress := []networkingv1.NetworkPolicyIngressRule{
-		allowFrom([]networkingv1.NetworkPolicyPeer{nodes}, []int32{natsPort}),
+		allowFrom(clients, []int32{natsPort}),
 		allowFrom([]networkingv1.NetworkPolicyPeer{servers}, []int32{natsClusterPort}),
 	}
 	egress := append(egressDNS(), networkingv1.NetworkPolicyEgressRule{

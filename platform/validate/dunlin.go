@@ -2,6 +2,7 @@ package validate
 
 import (
 	"fmt"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"regexp"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
@@ -89,12 +90,14 @@ func (found *problems) storageBackup(spec *v1alpha1.DunlinSpec) {
 	if backup == nil {
 		return
 	}
-	found.check(spec.Storage != nil, "spec.backup", "there is no storage on disk to back up; set spec.storage, or remove the backup")
-	found.check(backup.Repository != nil && len(backup.Command) == 0, "spec.backup", "a node makes the backup itself, and it is saved to a repository; set repository and no command")
+	hasStreams := spec.NATS != nil && spec.NATS.Servers != nil
+	found.check(spec.Storage != nil || hasStreams, "spec.backup", "there is neither a storage on disk nor a NATS server of its own to back up; set spec.storage or spec.nats.servers, or remove the backup")
+	found.check(backup.Repository != nil && len(backup.Command) == 0, "spec.backup", "a Dunlin needs no command for its backup, and it is saved to a repository; set repository and no command")
 	config, err := render.ConfigOf(spec)
 	found.check(err != nil || !render.HasConfigKey(config, "storage.backup"), "spec.config.storage.backup", "Roost sets this key itself for spec.backup; remove one of them")
-	if spec.Storage != nil && backup.Repository != nil {
-		volumes := []v1alpha1.Volume{{Name: "storage", Size: &spec.Storage.Size}}
+	if (spec.Storage != nil || hasStreams) && backup.Repository != nil {
+		// The rules for a backup of an app ask for a volume, whatever its size is.
+		volumes := []v1alpha1.Volume{{Name: "storage", Size: &resource.Quantity{}}}
 		found.backup(&v1alpha1.AppSpec{Volumes: volumes, Backup: backup, EnvFiles: v1alpha1.EnvFiles{spec.Keys.File}}, "spec.keys.file")
 	}
 }

@@ -46,8 +46,8 @@ type DunlinList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.path) || has(self.host)",message="a path belongs to a host; set spec.host",fieldPath=".path"
 // +kubebuilder:validation:XValidation:rule="!has(self.tls) || has(self.host)",message="TLS belongs to a host; set spec.host",fieldPath=".tls"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage) || !has(self.nats)",message="a log on disk is for a node on its own; remove spec.storage or spec.nats",fieldPath=".storage"
-// +kubebuilder:validation:XValidation:rule="!has(self.backup) || has(self.storage)",message="there is no storage on disk to back up; set spec.storage, or remove the backup",fieldPath=".backup"
-// +kubebuilder:validation:XValidation:rule="!has(self.backup) || (has(self.backup.repository) && !(has(self.backup.command) && self.backup.command.size() > 0))",message="a node makes the backup itself, and it is saved to a repository; set repository and no command",fieldPath=".backup"
+// +kubebuilder:validation:XValidation:rule="!has(self.backup) || has(self.storage) || (has(self.nats) && has(self.nats.servers))",message="there is neither a storage on disk nor a NATS server of its own to back up; set spec.storage or spec.nats.servers, or remove the backup",fieldPath=".backup"
+// +kubebuilder:validation:XValidation:rule="!has(self.backup) || (has(self.backup.repository) && !(has(self.backup.command) && self.backup.command.size() > 0))",message="a Dunlin needs no command for its backup, and it is saved to a repository; set repository and no command",fieldPath=".backup"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || !has(self.backup.repository) || !has(self.keys.file) || self.backup.repository.file != self.keys.file",message="is in spec.keys.file as well, so the app would get the keys of its backups; write another file",fieldPath=".backup.repository.file"
 type DunlinSpec struct {
 	// Image with a tag other than latest, or with a digest.

@@ -23,7 +23,7 @@ import (
 const reportBytesMax = 4096
 
 // withoutFolders are the commands that need no --folder.
-var withoutFolders = []string{"verify", "stage-dump", "load-dump"}
+var withoutFolders = []string{"verify", "stage-dump", "load-dump", "save-streams", "verify-streams", "restore-streams"}
 
 func main() {
 	if err := coredump.Forbid(); err != nil {
@@ -47,6 +47,7 @@ type program struct {
 	repository   backup.Repository
 	root, report string
 	folders      []string
+	streams      backup.Streams
 	out          io.Writer
 }
 
@@ -73,7 +74,8 @@ other failure.`,
 	flags.StringSliceVar(&program.folders, "folder", nil, "folder below --root, such as volumes/data; can be repeated")
 	flags.StringVar(&program.report, "report", "", "file for the outcome (default none)")
 	root.AddCommand(program.saveCommand(), program.verifyCommand(), program.restoreCommand(),
-		program.stageStorageCommand(), program.finishStorageCommand(), program.stageDumpCommand(), program.loadDumpCommand())
+		program.stageStorageCommand(), program.finishStorageCommand(), program.stageDumpCommand(), program.loadDumpCommand(),
+		program.saveStreamsCommand(), program.verifyStreamsCommand(), program.restoreStreamsCommand())
 	return root
 }
 
@@ -91,11 +93,15 @@ func (program *program) saveCommand() *cobra.Command {
 	})
 	command.Flags().BoolVar(&isStorage, "storage-backups", false, "the folders hold backups that a Dunlin makes of its storage; report the time of the newest one")
 	command.Flags().BoolVar(&isDump, "dump", false, "the folder holds a dump for load-dump; fail unless it is one file that is not empty")
+	addKeepFlags(command, &keep)
+	return command
+}
+
+func addKeepFlags(command *cobra.Command, keep *backup.Keep) {
 	command.Flags().IntVar(&keep.Daily, "keep-daily", 7, "number of days for which the newest snapshot is kept")
 	command.Flags().IntVar(&keep.Weekly, "keep-weekly", 4, "number of weeks for which the newest snapshot is kept")
 	command.Flags().IntVar(&keep.Monthly, "keep-monthly", 6, "number of months for which the newest snapshot is kept")
 	command.Flags().StringVar(&keep.Snapshot, "keep-snapshot", "", "identifier of a snapshot that is kept as well, such as that of the last verified restore")
-	return command
 }
 
 func (program *program) verifyCommand() *cobra.Command {
@@ -166,6 +172,44 @@ func (program *program) loadDumpCommand() *cobra.Command {
 		words = arguments
 		return run(command, arguments)
 	}
+	return command
+}
+
+// addStreamsFlags has no password: that is a variable.
+func (program *program) addStreamsFlags(command *cobra.Command) {
+	program.streams.Password = os.Getenv(backup.KeyNATSPassword)
+	command.Flags().StringVar(&program.streams.URLs, "nats", "", "addresses of the NATS servers, with commas between them; the variable "+backup.KeyNATSPassword+" has the password")
+	command.Flags().StringVar(&program.streams.Prefix, "prefix", "dunlin", "what names of streams begin with")
+	command.Flags().IntVar(&program.streams.Replicas, "replicas", 1, "number of servers that keep a restored stream")
+}
+
+func (program *program) saveStreamsCommand() *cobra.Command {
+	keep := backup.Keep{}
+	command := program.command("save-streams", "Save the streams of a Dunlin in NATS, by way of the empty folder "+backup.DumpFolder+" below --root", func(ctx context.Context) (backup.Report, error) {
+		return backup.SaveStreams(ctx, &program.repository, program.streams, program.root, keep)
+	})
+	program.addStreamsFlags(command)
+	addKeepFlags(command, &keep)
+	return command
+}
+
+func (program *program) verifyStreamsCommand() *cobra.Command {
+	percent := 0
+	command := program.command("verify-streams", "Restore the newest streams into a NATS server without any", func(ctx context.Context) (backup.Report, error) {
+		return backup.VerifyStreams(ctx, &program.repository, program.streams, program.root, percent)
+	})
+	program.addStreamsFlags(command)
+	command.Flags().IntVar(&percent, "read-percent", 5, "share of all data of the repository that is read and checked: 1 to 100")
+	return command
+}
+
+func (program *program) restoreStreamsCommand() *cobra.Command {
+	options := backup.RestoreOptions{}
+	command := program.command("restore-streams", "Restore streams into NATS; no node of the Dunlin may run meanwhile", func(ctx context.Context) (backup.Report, error) {
+		return backup.RestoreStreams(ctx, &program.repository, program.streams, program.root, options)
+	})
+	program.addStreamsFlags(command)
+	addSnapshotFlags(command, &options)
 	return command
 }
 

@@ -1,0 +1,109 @@
+package streams
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Names of the files of a stream: its configuration and state, and what the server has sent.
+const (
+	infoSuffix = ".json"
+	dataSuffix = ".snapshot"
+)
+
+// info of a stream, as it was when it was saved.
+type info struct {
+	Config json.RawMessage `json:"config"`
+	State  json.RawMessage `json:"state"`
+}
+
+// Save writes each stream to two files in a folder. Each is a state of its own: nodes go on while they are saved one after the other.
+func (server *Server) Save(ctx context.Context, folder string) ([]Stream, error) {
+	isUnfinished, err := server.IsUnfinished(ctx)
+	if err == nil && isUnfinished {
+		err = ErrUnfinished
+	}
+	if err != nil {
+		return nil, err
+	}
+	found, err := server.List(ctx)
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("there is no stream with the prefix %s that is on disk; the nodes make them when they start", server.prefix)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for index := range found {
+		if err := server.save(ctx, &found[index], folder); err != nil {
+			return nil, fmt.Errorf("saving the stream %s: %w", found[index].Name, err)
+		}
+	}
+	return found, nil
+}
+
+func (server *Server) save(ctx context.Context, stream *Stream, folder string) error {
+	inbox := server.connection.NewRespInbox()
+	chunks, err := server.connection.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer chunks.Unsubscribe() //nolint:errcheck // the connection is closed then
+	request := map[string]any{
+		"deliver_subject": inbox, "no_consumers": true, "jsck": true, "chunk_size": chunkBytes, "window_size": windowBytes,
+	}
+	var saved info
+	if err := server.ask(ctx, "STREAM.SNAPSHOT."+stream.Name, request, &saved); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(saved.State, &stream.State); err != nil {
+		return err
+	}
+	text, err := json.Marshal(saved)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(folder, stream.Name+infoSuffix), text, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(filepath.Join(folder, stream.Name+dataSuffix), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriterSize(file, chunkBytes)
+	return errors.Join(receive(ctx, chunks, out), out.Flush(), file.Close())
+}
+
+// receive writes what the server sends until it says that this was all.
+func receive(ctx context.Context, chunks *nats.Subscription, out *bufio.Writer) error {
+	for {
+		patience, cancel := context.WithTimeout(ctx, stallSeconds*time.Second)
+		message, err := chunks.NextMsgWithContext(patience)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("the server has not sent the whole stream: %w", err)
+		}
+		if len(message.Data) == 0 {
+			// The last message. Servers before 2.12 send it without a status.
+			if status := message.Header.Get("Status"); status != "" && status != "204" {
+				return fmt.Errorf("the server has not sent the whole stream: %s %s", status, message.Header.Get("Description"))
+			}
+			return nil
+		}
+		if _, err := out.Write(message.Data); err != nil {
+			return err
+		}
+		if message.Reply != "" {
+			if err := message.Respond(nil); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,168 @@
+// Package streams saves the streams of a Dunlin in NATS JetStream to files, and restores them. Channels get a new epoch then: a position from
+// before must not be taken for one in a stream that has lost its end.
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	// user of the servers that Roost runs.
+	user = "dunlin"
+	// requestSeconds is the time of an answer of JetStream, also while a leader is elected.
+	requestSeconds = 20
+	// stallSeconds is how long a snapshot may send nothing.
+	stallSeconds = 60
+	epochKey     = "dunlin.epoch"
+	// leaseSuffix ends the name of the stream of leases.
+	leaseSuffix = "_LEASE"
+	// chunkBytes is the size of the messages that a stream is sent in. The servers take up to 1 MiB.
+	chunkBytes = 256 << 10
+	// windowBytes is what a server sends before the first of it is acknowledged, and so what may wait here.
+	windowBytes = 4 << 20
+)
+
+// Server is a JetStream with the streams of one prefix.
+type Server struct {
+	connection *nats.Conn
+	prefix     string
+}
+
+// Connect needs the password of the user dunlin, or none. The URLs have no password: they may be in a log.
+func Connect(urls, password, prefix string) (*Server, error) {
+	options := []nats.Option{nats.Name("roost-backup"), nats.Timeout(requestSeconds * time.Second), nats.MaxReconnects(-1)}
+	if password != "" {
+		options = append(options, nats.UserInfo(user, password))
+	}
+	connection, err := nats.Connect(urls, options...)
+	if err != nil {
+		return nil, fmt.Errorf("NATS does not answer at %s: %w; see whether its pods run", urls, err)
+	}
+	return &Server{connection, prefix}, nil
+}
+
+// Close ends the connection.
+func (server *Server) Close() { server.connection.Close() }
+
+// State of a stream.
+type State struct {
+	Messages uint64 `json:"messages"`
+	Bytes    uint64 `json:"bytes"`
+	First    uint64 `json:"first_seq"`
+	Last     uint64 `json:"last_seq"`
+}
+
+// Stream is one with channels of the Dunlin.
+type Stream struct {
+	Name string
+	// Config is that of the server, with fields that are not known here.
+	Config map[string]any
+	State  State
+}
+
+func (stream *Stream) metadata() map[string]any {
+	found, _ := stream.Config["metadata"].(map[string]any)
+	return found
+}
+
+// isSaved is whether it has publications on disk. Leases and streams in memory do not outlive their servers, and the nodes make them anew.
+func (stream *Stream) isSaved(prefix string) bool {
+	epoch, _ := stream.metadata()[epochKey].(string)
+	return strings.HasPrefix(stream.Name, prefix+"_") && stream.Name != prefix+leaseSuffix && epoch != "" && stream.Config["storage"] == "file"
+}
+
+// apiError is that of an answer of JetStream.
+type apiError struct {
+	Code        int    `json:"code"`
+	Description string `json:"description"`
+}
+
+// ask sends a request to the API of JetStream.
+func (server *Server) ask(ctx context.Context, subject string, request, answer any) error {
+	var body []byte
+	if request != nil {
+		var err error
+		if body, err = json.Marshal(request); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestSeconds*time.Second)
+	defer cancel()
+	message, err := server.connection.RequestWithContext(ctx, "$JS.API."+subject, body)
+	if err != nil {
+		return fmt.Errorf("JetStream does not answer %s: %w", subject, err)
+	}
+	return read(subject, message.Data, answer)
+}
+
+func read(subject string, body []byte, answer any) error {
+	var failed struct {
+		Error *apiError `json:"error"`
+	}
+	err := json.Unmarshal(body, &failed)
+	if err == nil && failed.Error != nil {
+		return fmt.Errorf("JetStream refuses %s: %s (%d)", subject, failed.Error.Description, failed.Error.Code)
+	}
+	if err == nil && answer != nil {
+		err = json.Unmarshal(body, answer)
+	}
+	return err
+}
+
+// List has the streams with publications.
+func (server *Server) List(ctx context.Context) ([]Stream, error) {
+	var found []Stream
+	for offset := 0; ; {
+		var page struct {
+			Total   int `json:"total"`
+			Streams []struct {
+				Config map[string]any `json:"config"`
+				State  State          `json:"state"`
+			} `json:"streams"`
+			Missing []string `json:"missing"`
+		}
+		if err := server.ask(ctx, "STREAM.LIST", map[string]any{"offset": offset}, &page); err != nil {
+			return nil, err
+		}
+		if len(page.Missing) > 0 {
+			return nil, fmt.Errorf("the servers do not answer for the streams %s; wait until each has a leader", strings.Join(page.Missing, ", "))
+		}
+		for _, each := range page.Streams {
+			name, _ := each.Config["name"].(string)
+			if stream := (Stream{name, each.Config, each.State}); stream.isSaved(server.prefix) {
+				found = append(found, stream)
+			}
+		}
+		offset += len(page.Streams)
+		if offset >= page.Total || len(page.Streams) == 0 {
+			return found, nil
+		}
+	}
+}
+
+// has is whether there is a stream of a name.
+func (server *Server) has(ctx context.Context, name string) (bool, error) {
+	var page struct {
+		Streams []string `json:"streams"`
+	}
+	err := server.ask(ctx, "STREAM.NAMES", map[string]any{"subject": name}, &page)
+	return len(page.Streams) > 0, err
+}
+
+// markName is a stream, and its only subject, that is there while streams are being replaced.
+func (server *Server) markName() string { return server.prefix + "-roost-restore" }
+
+// ErrUnfinished is the state of servers on which a restore was interrupted.
+var ErrUnfinished = errors.New("a restore of the streams was interrupted; complete it with `roost restore`")
+
+// IsUnfinished is whether a restore was interrupted.
+func (server *Server) IsUnfinished(ctx context.Context) (bool, error) {
+	return server.has(ctx, server.markName())
+}
