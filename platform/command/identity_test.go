@@ -43,7 +43,7 @@ var rights = []struct{ group, version, resource, deployer, reader, runner, opera
 	{"", "v1", "services", "", watch, "", watch, write},
 	{"", "v1", "serviceaccounts", "", "", "", "", write},
 	{"", "v1", "serviceaccounts/token", "", "", "", "", ""},
-	{"", "v1", "pods", "", watch, watch, "get list watch delete", watch},
+	{"", "v1", "pods", "", watch, watch, "get list watch delete", "get list watch delete"},
 	{"", "v1", "pods/log", "", watch, watch, watch, ""},
 	{"", "v1", "pods/exec", "", "", "", "", ""},
 	{"", "v1", "pods/attach", "", "", "", "", ""},
