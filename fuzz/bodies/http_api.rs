@@ -51,13 +51,18 @@ fn check(command: ApiCommand) {
         | ApiCommand::PresenceStats { channel }
         | ApiCommand::History { channel, .. }
         | ApiCommand::HistoryRemove { channel }
-        | ApiCommand::RoomClose { channel } => assert!(!channel.is_empty()),
+        | ApiCommand::RoomClose { channel }
+        | ApiCommand::RoomInfo { channel } => assert!(!channel.is_empty()),
         ApiCommand::Room(command) => assert!(!command.channel().is_empty()),
         ApiCommand::RoomPaths(wanted) => {
             assert!(!wanted.channel.is_empty() && wanted.points_max > 0 && wanted.from_ms <= wanted.to_ms);
         }
         ApiCommand::WithSessions(request) => check_request(&request),
-        ApiCommand::Channels { .. } | ApiCommand::Info | ApiCommand::Rooms | ApiCommand::Ticket(_) => {}
+        ApiCommand::Channels { .. }
+        | ApiCommand::Info
+        | ApiCommand::Rooms
+        | ApiCommand::RoomList(_)
+        | ApiCommand::Ticket(_) => {}
     }
 }
 

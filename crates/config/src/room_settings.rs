@@ -9,6 +9,8 @@ use dunlin_rooms::RoomOptions;
 /// Settings of the rooms of one namespace (`room` in the channel options).
 #[derive(Clone, Debug)]
 pub struct RoomSettings {
+    /// The name of the namespace; empty for channels without one.
+    pub namespace: Arc<str>,
     /// The name of the simulation in the registry.
     pub simulation: String,
     /// The parameters of the simulation.
@@ -93,6 +95,7 @@ pub struct RoomsOptions {
 impl Default for RoomSettings {
     fn default() -> Self {
         Self {
+            namespace: "".into(),
             simulation: String::new(),
             params: serde_json::Value::Null,
             room: RoomOptions::default(),

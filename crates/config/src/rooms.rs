@@ -10,10 +10,13 @@ use super::{
     resolve::Reader, value::shortened,
 };
 
+/// The table of channels without a namespace.
+const WITHOUT_NAMESPACE: &str = "channel.without_namespace";
+
 /// Rooms of all namespaces in the engine's order, beginning with channels without a namespace.
 pub(super) fn rooms(r: &mut Reader<'_>, book: &Book) -> RoomsOptions {
     let namespaces = (0..r.settings.len("channel.namespaces")).map(|index| format!("channel.namespaces[{index}]"));
-    let tables: Vec<String> = std::iter::once("channel.without_namespace".to_owned()).chain(namespaces).collect();
+    let tables: Vec<String> = std::iter::once(WITHOUT_NAMESPACE.to_owned()).chain(namespaces).collect();
     RoomsOptions {
         registry: Arc::new(r.registry.clone()),
         ring_messages: r.count("room.ring_messages_limit"),
@@ -47,6 +50,7 @@ pub(super) fn limits(r: &mut Reader<'_>, table: &str) -> Option<RoomLimits> {
         is_one_seat_per_user: r.bool(&at("one_seat_per_user")),
         messages_max: r.count(&at("messages_limit")),
         message_bytes_max: r.count(&at("message_size_limit")),
+        players_max: r.count(&at("max_players")),
         metadata_bytes_max: r.count(&at("metadata_size_limit")),
         join_params: r.texts(&at("join_params")).into_iter().map(Into::into).collect(),
         params_bytes_max: r.count(&at("params_size_limit")),
@@ -61,6 +65,7 @@ fn settings(r: &mut Reader<'_>, book: &Book, table: &str) -> Option<RoomSettings
     let call_proxy = book.find(r, &format!("{table}.room"), "call", "rpc.proxy");
     let calls_max = r.count(&at("calls_limit"));
     let settings = RoomSettings {
+        namespace: if table == WITHOUT_NAMESPACE { "".into() } else { r.text(&format!("{table}.name")).into() },
         params: r.json(&at("params")),
         room: RoomOptions {
             ticks_per_second: r.narrow(&at("ticks_per_second")),
@@ -147,7 +152,7 @@ fn check_simulation(r: &mut Reader<'_>, table: &str, settings: &RoomSettings) {
 /// Checks that rooms which survive a restart have a storage with room for their checkpoints.
 pub(super) fn check_survival(r: &mut Reader<'_>, config: &Config) {
     let names = (0..r.settings.len("channel.namespaces")).map(|index| format!("channel.namespaces[{index}]"));
-    let tables = std::iter::once("channel.without_namespace".to_owned()).chain(names);
+    let tables = std::iter::once(WITHOUT_NAMESPACE.to_owned()).chain(names);
     let kept: Vec<_> =
         tables.zip(&config.rooms.namespaces).filter_map(|(table, room)| Some((table, room.as_ref()?))).collect();
     for (table, room) in kept {

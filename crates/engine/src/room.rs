@@ -182,12 +182,14 @@ pub enum RoomRefusal {
     AddressRate,
     /// Whoever opens it may not set its parameters, or they are too long.
     Params,
+    /// Its metadata is too long, or its number of players is not possible.
+    Listing,
 }
 
 impl RoomRefusal {
     /// Every reason, in the order of their places in [`crate::counters::NamespaceRoomCounters::refused`].
-    pub const ALL: [Self; 6] =
-        [Self::Limit, Self::Queue, Self::Rate, Self::SessionRate, Self::AddressRate, Self::Params];
+    pub const ALL: [Self; 7] =
+        [Self::Limit, Self::Queue, Self::Rate, Self::SessionRate, Self::AddressRate, Self::Params, Self::Listing];
 
     /// The name as metrics write it.
     pub const fn name(self) -> &'static str {
@@ -198,6 +200,7 @@ impl RoomRefusal {
             Self::SessionRate => "session_rate",
             Self::AddressRate => "address_rate",
             Self::Params => "params",
+            Self::Listing => "listing",
         }
     }
 
@@ -205,7 +208,7 @@ impl RoomRefusal {
     pub const fn code(self) -> ErrorCode {
         match self {
             Self::Limit => ErrorCode::LimitExceeded,
-            Self::Params => ErrorCode::BadRequest,
+            Self::Params | Self::Listing => ErrorCode::BadRequest,
             Self::Queue | Self::Rate | Self::SessionRate | Self::AddressRate => ErrorCode::TooManyRequests,
         }
     }

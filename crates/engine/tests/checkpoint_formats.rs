@@ -212,7 +212,8 @@ fn kick(target: KickTarget) -> Step {
 }
 
 fn change_listing() -> Step {
-    let change = ListingChange { players_max: Some(300), is_locked: Some(true), metadata: Some("{}".into()) };
+    let change =
+        ListingChange { players_max: Some(300), is_locked: Some(true), is_unlisted: None, metadata: Some("{}".into()) };
     Step::ChangeListing { id: 301, change: change.into() }
 }
 

@@ -5,7 +5,7 @@ use dunlin_engine::{
     room::{FromRoom, RoomRefusal, ToRoom},
 };
 use dunlin_protocol::Encoding;
-use dunlin_rooms::{Refusal, RoomOverrides};
+use dunlin_rooms::{ListingChange, Refusal, RoomOverrides};
 use serde_json::{Value, json};
 
 use crate::{
@@ -48,8 +48,12 @@ impl Hall {
     }
 
     fn params_refused(&self) -> u64 {
+        self.refused(RoomRefusal::Params)
+    }
+
+    fn refused(&self, refusal: RoomRefusal) -> u64 {
         let refused = self.node.shards.iter().map(|shard| &shard.counters().namespaces[1].rooms.refused);
-        refused.map(|refused| refused[RoomRefusal::Params as usize]).sum()
+        refused.map(|refused| refused[refusal as usize]).sum()
     }
 }
 
@@ -71,7 +75,10 @@ fn the_first_join_sets_the_params_that_clients_may_set() {
     }
     assert_eq!((hall.params_refused(), hall.rooms.len()), (3, 0));
     hall.join_with("a", &json!({"room_params": {"map": 123}}));
-    assert_eq!(hall.overrides(), RoomOverrides { params: r#"{"map":123}"#.into(), seed: None });
+    assert_eq!(
+        hall.overrides(),
+        RoomOverrides { params: r#"{"map":123}"#.into(), seed: None, ..RoomOverrides::default() }
+    );
     hall.tick();
     hall.check("a", ARENA);
     // The parameters of a join to an open room are not looked at.
@@ -87,7 +94,10 @@ fn the_api_sets_all_and_is_answered_when_the_world_is_made() {
     for shards in [1, 2] {
         let mut hall = Hall::new(shards, options());
         hall.ask_to_open(&json!({"channel": ARENA, "params": r#"{"g":12345}"#, "seed": 7}));
-        assert_eq!(hall.overrides(), RoomOverrides { params: r#"{"g":12345}"#.into(), seed: Some(7) });
+        assert_eq!(
+            hall.overrides(),
+            RoomOverrides { params: r#"{"g":12345}"#.into(), seed: Some(7), ..RoomOverrides::default() }
+        );
         // Until the world is made, as many requests wait as messages may, which is 2.
         hall.ask_to_open(&json!({"channel": ARENA}));
         hall.ask_to_open(&json!({"channel": ARENA}));
@@ -124,4 +134,33 @@ fn a_room_that_is_not_made_is_answered_with_its_reason() {
     hall.pass();
     hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
     assert_eq!(hall.answers_of_api(), [json!({"error": 100}), json!({"sessions": 0})]);
+}
+
+#[test]
+fn the_api_opens_a_room_with_its_listing() {
+    let mut options = options();
+    options.namespaces[0].room.as_mut().expect("rooms").players_max = 5;
+    for (players_max, metadata) in [(1, "123456789012"), (5, "")] {
+        let mut hall = Hall::new(1, options.clone());
+        let fields = json!({"channel": ARENA, "players_max": players_max, "is_locked": true, "is_unlisted": true, "metadata": metadata});
+        hall.ask_to_open(&fields);
+        let listing = ListingChange {
+            players_max: Some(players_max),
+            is_locked: Some(true),
+            is_unlisted: Some(true),
+            metadata: Some(metadata.into()),
+        };
+        assert_eq!(hall.overrides(), RoomOverrides { listing, ..RoomOverrides::default() });
+        hall.pass();
+        hall.ask_to_open(&json!({"channel": ARENA, "is_locked": false}));
+        assert_eq!(hall.answers_of_api(), [json!({"sessions": 0}), json!({"error": 107})], "it is open already");
+    }
+    let mut hall = Hall::new(1, options);
+    for fields in [json!({"players_max": 0}), json!({"players_max": 6}), json!({"metadata": "1234567890123"})] {
+        let mut fields = fields;
+        fields["channel"] = json!(ARENA);
+        hall.ask_to_open(&fields);
+    }
+    assert_eq!(hall.answers_of_api(), vec![json!({"error": 107}); 3]);
+    assert_eq!((hall.refused(RoomRefusal::Listing), hall.rooms.len()), (3, 0));
 }

@@ -10,6 +10,10 @@ use crate::{
     hash::Hasher,
 };
 
+/// The bits of a saved listing.
+const LOCKED: u8 = 1;
+const UNLISTED: u8 = 2;
+
 /// How a room is listed, and who may join it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListingState {
@@ -17,6 +21,8 @@ pub struct ListingState {
     pub players_max: Option<u32>,
     /// Whether new players and spectators are refused.
     pub is_locked: bool,
+    /// Whether lists for players and matchmaking leave the room out.
+    pub is_unlisted: bool,
     /// For lists of rooms: a JSON document; empty for none.
     pub metadata: Arc<str>,
 }
@@ -28,6 +34,8 @@ pub struct ListingChange {
     pub players_max: Option<u32>,
     /// Whether new players and spectators are refused.
     pub is_locked: Option<bool>,
+    /// Whether lists for players and matchmaking leave the room out.
+    pub is_unlisted: Option<bool>,
     /// A JSON document; empty for none.
     pub metadata: Option<Arc<str>>,
 }
@@ -47,7 +55,7 @@ impl ListingState {
     /// Appends what [`ListingState::restore`] reads.
     pub(crate) fn save(&self, out: &mut Vec<u8>) {
         put_number(self.players_max.map_or(0, |max| u64::from(max) + 1), out);
-        out.push(self.is_locked.into());
+        out.push(self.flags());
         put_bytes(self.metadata.as_bytes(), out);
     }
 
@@ -56,7 +64,16 @@ impl ListingState {
             Some(max) => Some(u32::try_from(max).map_err(|_| Unreadable::Wrong)?),
             None => None,
         };
-        Ok(Self { players_max, is_locked: read_flag(saved)?, metadata: saved.text()?.into() })
+        let flags = saved.byte()?;
+        if flags & !(LOCKED | UNLISTED) != 0 {
+            return Err(Unreadable::Wrong);
+        }
+        let (is_locked, is_unlisted) = (flags & LOCKED != 0, flags & UNLISTED != 0);
+        Ok(Self { players_max, is_locked, is_unlisted, metadata: saved.text()?.into() })
+    }
+
+    fn flags(&self) -> u8 {
+        u8::from(self.is_locked) * LOCKED | u8::from(self.is_unlisted) * UNLISTED
     }
 
     /// Takes in everything that the future depends on. The hash is unchanged for the default listing.
@@ -65,15 +82,21 @@ impl ListingState {
             return hasher;
         }
         let hasher = hasher.number(self.players_max.map_or(0, |max| u64::from(max) + 1));
-        hasher.number(self.is_locked.into()).bytes(self.metadata.as_bytes())
+        hasher.number(self.flags().into()).bytes(self.metadata.as_bytes())
     }
 }
 
 impl ListingChange {
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// Appends the form that [`ListingChange::read`] reads.
     pub fn write(&self, out: &mut Vec<u8>) {
         put_number(self.players_max.map_or(0, |max| u64::from(max) + 1), out);
-        out.push(self.is_locked.map_or(0, |is_locked| 1 + u8::from(is_locked)));
+        // Changes of earlier versions say nothing of listing, and are below 3.
+        out.push(put_choice(self.is_locked) + 3 * put_choice(self.is_unlisted));
         out.push(self.metadata.is_some().into());
         if let Some(metadata) = &self.metadata {
             put_bytes(metadata.as_bytes(), out);
@@ -92,14 +115,29 @@ impl ListingChange {
             Some(max) => Some(u32::try_from(max).map_err(|_| Unreadable::Wrong)?),
             None => None,
         };
-        let is_locked = match reader.byte()? {
-            0 => None,
-            1 => Some(false),
-            2 => Some(true),
-            _ => return Err(Unreadable::Wrong),
-        };
+        let choices = reader.byte()?;
+        if choices >= 9 {
+            return Err(Unreadable::Wrong);
+        }
+        let (is_locked, is_unlisted) = (read_choice(choices % 3), read_choice(choices / 3));
         let metadata = if read_flag(reader)? { Some(reader.text()?.into()) } else { None };
-        Ok(Self { players_max, is_locked, metadata })
+        Ok(Self { players_max, is_locked, is_unlisted, metadata })
+    }
+}
+
+const fn put_choice(choice: Option<bool>) -> u8 {
+    match choice {
+        None => 0,
+        Some(false) => 1,
+        Some(true) => 2,
+    }
+}
+
+const fn read_choice(written: u8) -> Option<bool> {
+    match written {
+        0 => None,
+        1 => Some(false),
+        _ => Some(true),
     }
 }
 

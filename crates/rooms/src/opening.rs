@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, value::RawValue};
 
-use crate::Refusal;
+use crate::{ListingChange, Refusal};
 
 /// What is constant about a room.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct RoomOverrides {
     pub params: Box<str>,
     /// The seed; `None` for that of the namespace.
     pub seed: Option<u64>,
+    /// How the room is listed, and who may join it, before its first tick. Only the backend says that.
+    pub listing: ListingChange,
 }
 
 /// Why parameters are not accepted, as a sentence for whoever opens the room.

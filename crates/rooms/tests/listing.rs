@@ -120,6 +120,7 @@ fn the_listing_is_saved_and_recorded() {
         ListingChange { metadata: Some("{}".into()), ..ListingChange::default() },
         ListingChange { metadata: Some("{".into()), ..ListingChange::default() },
         ListingChange { is_locked: Some(false), ..ListingChange::default() },
+        ListingChange { is_unlisted: Some(true), ..ListingChange::default() },
     ] {
         let mut written = Vec::new();
         listing.write(&mut written);
@@ -130,7 +131,7 @@ fn the_listing_is_saved_and_recorded() {
     }
     assert_eq!(hashes[3], hashes[4], "a change that is refused changes nothing");
     hashes.dedup();
-    assert_eq!(hashes.len(), 5, "each change is in the state hash");
+    assert_eq!(hashes.len(), 6, "each change is in the state hash");
     room.tick_without_update();
     recorder.tick(&room);
     let recording = std::mem::take(recorder.written());
@@ -171,4 +172,37 @@ fn a_kick_of_the_backend_is_recorded_and_replayed() {
     assert_eq!((replay.next_tick(), replay.next_tick()), (Some(Ok(1)), Some(Ok(2))));
     assert_eq!(replay.steps(), [r#"the backend removes player 1: "enough""#]);
     assert_eq!(replay.room().player_count(), 1);
+}
+
+#[test]
+fn every_choice_of_a_change_is_written_and_read() {
+    let choices = [None, Some(false), Some(true)];
+    for (is_locked, is_unlisted) in choices.into_iter().flat_map(|locked| choices.map(|unlisted| (locked, unlisted))) {
+        let change = ListingChange { is_locked, is_unlisted, ..ListingChange::default() };
+        let mut written = Vec::new();
+        change.write(&mut written);
+        assert_eq!(ListingChange::read(&written).as_ref(), Some(&change));
+    }
+    // As earlier versions wrote it: a limit of 1 player, locked, no metadata.
+    let earlier = ListingChange { players_max: Some(1), is_locked: Some(true), ..ListingChange::default() };
+    assert_eq!(ListingChange::read(&[2, 2, 0]), Some(earlier));
+    assert!(ListingChange::read(&[0, 8, 0]).is_some());
+    assert_eq!(ListingChange::read(&[0, 9, 0]), None);
+}
+
+#[test]
+fn a_room_is_saved_as_unlisted() {
+    let mut room = room();
+    let restored = |room: &Room| {
+        let mut saved = Vec::new();
+        room.save(&mut saved);
+        let restored = Room::restore(options(), &saved, Box::new(Lock)).expect("it is whole");
+        (restored.world().listing().is_locked, restored.world().listing().is_unlisted)
+    };
+    for (is_locked, is_unlisted) in [(true, false), (true, true), (false, true), (false, false)] {
+        let (locked, unlisted) = (Some(is_locked), Some(is_unlisted));
+        let change = ListingChange { is_locked: locked, is_unlisted: unlisted, ..ListingChange::default() };
+        room.change_listing(&change).expect("any choice");
+        assert_eq!(restored(&room), (is_locked, is_unlisted));
+    }
 }

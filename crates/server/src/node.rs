@@ -330,6 +330,14 @@ impl Node {
         Ok(self.inner.rooms.path_block_ms(self.inner.names.index_of(channel)?))
     }
 
+    /// Whether the namespace of a channel has rooms.
+    ///
+    /// # Errors
+    /// 102 or 107, as a subscription to the channel gets.
+    pub fn has_rooms(&self, channel: &str) -> Result<bool, ErrorCode> {
+        Ok(self.inner.rooms.has_rooms(self.inner.names.index_of(channel)?))
+    }
+
     /// The reports of all rooms, sorted by channel.
     pub fn rooms(&self) -> Vec<RoomReport> {
         self.inner.rooms.rooms()

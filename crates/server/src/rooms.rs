@@ -201,6 +201,11 @@ impl Rooms {
         Some(settings?.as_ref()?.paths?.block_ms)
     }
 
+    /// Whether a namespace has rooms.
+    pub(crate) fn has_rooms(&self, namespace: u16) -> bool {
+        self.shared.options.namespaces.get(usize::from(namespace)).is_some_and(Option::is_some)
+    }
+
     /// The memory of all rooms in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.shared.memory_bytes()

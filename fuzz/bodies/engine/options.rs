@@ -141,6 +141,7 @@ fn namespaces(open: &NamespaceOptions) -> Vec<NamespaceOptions> {
             frame_bytes_per_second: None,
             messages_max: 2,
             message_bytes_max: 16,
+            players_max: 8,
             metadata_bytes_max: 64,
             join_params: vec!["map".into()],
             params_bytes_max: 16,

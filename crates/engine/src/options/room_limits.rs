@@ -21,6 +21,8 @@ pub struct RoomLimits {
     pub messages_max: usize,
     /// Bytes of a message, and of the game's answer. A longer message is answered with error 107.
     pub message_bytes_max: usize,
+    /// Players of a room. `room_open` with more is answered with error 107.
+    pub players_max: usize,
     /// Bytes of the metadata that the backend gives a room. Longer metadata is answered with error 107.
     pub metadata_bytes_max: usize,
     /// Names of the parameters that a join may set for the room that it opens.
@@ -40,6 +42,7 @@ impl Default for RoomLimits {
             is_one_seat_per_user: false,
             messages_max: 256,
             message_bytes_max: 16_384,
+            players_max: 10_000,
             metadata_bytes_max: 4_096,
             join_params: Vec::new(),
             params_bytes_max: 16_384,

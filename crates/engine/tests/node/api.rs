@@ -71,18 +71,11 @@ pub fn request(request: &Value, now: Now) -> ApiRequest {
         "history_remove" => ApiRequest::HistoryRemove { channel },
         "open_room" => {
             let seed = fields["seed"].as_u64();
-            let overrides = RoomOverrides { params: text("params").into(), seed };
+            let overrides = RoomOverrides { params: text("params").into(), seed, listing: listing_change(fields) };
             ApiRequest::OpenRoom { channel, overrides: overrides.into() }
         }
         "close_room" => ApiRequest::CloseRoom { channel },
-        "change_listing" => {
-            let change = ListingChange {
-                players_max: fields["players_max"].as_u64().map(|max| max as u32),
-                is_locked: fields["is_locked"].as_bool(),
-                metadata: fields["metadata"].as_str().map(Into::into),
-            };
-            ApiRequest::ChangeListing { channel, change: change.into() }
-        }
+        "change_listing" => ApiRequest::ChangeListing { channel, change: listing_change(fields).into() },
         "kick_from_room" => {
             let target = match (fields["user"].as_str(), fields["player"].as_u64()) {
                 (Some(user), _) => KickTarget::User(user.into()),
@@ -181,4 +174,13 @@ fn client(info: &ClientInfo) -> Value {
 
 fn publication(publication: &Publication) -> Value {
     json!({"offset": publication.offset, "data": String::from_utf8_lossy(publication.data.bytes())})
+}
+
+fn listing_change(fields: &Value) -> ListingChange {
+    ListingChange {
+        players_max: fields["players_max"].as_u64().map(|max| max as u32),
+        is_locked: fields["is_locked"].as_bool(),
+        is_unlisted: fields["is_unlisted"].as_bool(),
+        metadata: fields["metadata"].as_str().map(Into::into),
+    }
 }

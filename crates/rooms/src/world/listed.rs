@@ -39,6 +39,12 @@ impl World {
         self.listing.is_locked = is_locked;
     }
 
+    /// Takes the room out of lobbies and of matchmaking, and out of `room_list` of the server API unless that asks for such rooms.
+    /// Who knows its channel may join it all the same.
+    pub fn set_unlisted(&mut self, is_unlisted: bool) {
+        self.listing.is_unlisted = is_unlisted;
+    }
+
     /// Sets the metadata, which lists of rooms show: a JSON document; empty for none.
     ///
     /// # Errors
@@ -56,6 +62,7 @@ impl World {
             self.set_players_max(players_max);
         }
         self.listing.is_locked = change.is_locked.unwrap_or(self.listing.is_locked);
+        self.listing.is_unlisted = change.is_unlisted.unwrap_or(self.listing.is_unlisted);
         Ok(())
     }
 }

@@ -12,6 +12,7 @@ pub mod legacy;
 mod method;
 mod paths;
 mod result;
+mod room_list;
 mod rooms;
 mod service;
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub use error::ApiError;
 pub use execute::{Executor, NodeIdentity};
 pub use method::Method;
 pub use paths::{BinaryPaths, PathsWanted, read_json as read_paths};
+pub use room_list::RoomQuery;
 pub use rooms::RoomCommand;
 pub(crate) use service::is_authorized;
 pub use service::{ApiOptions, Service, answer, answer_legacy};

@@ -48,7 +48,7 @@ impl Lobby {
     pub(super) async fn update(&mut self, now_ms: u64, rooms: &[RoomReport], node: &Node) {
         let players_max = self.settings.players_max;
         let settings = &self.settings;
-        let listed = rooms.iter().filter(|room| settings.has(&room.channel) && !room.is_locked);
+        let listed = rooms.iter().filter(|room| settings.has(&room.channel) && room.is_public());
         let listings = listed.map(|room| (Arc::clone(&room.channel), listing(room, players_max)));
         let effects = self.board.update(now_ms, listings);
         let lobby = &*self.settings.channel;
@@ -69,8 +69,7 @@ impl Lobby {
 
 fn listing(room: &RoomReport, players_max: u32) -> RoomListing {
     RoomListing {
-        // A player who is away keeps its place.
-        players: room.players.saturating_add(room.players_away),
+        players: room.places_taken(),
         players_max: players_max.min(room.players_max),
         metadata: Arc::clone(&room.metadata),
     }

@@ -58,7 +58,7 @@ pub(super) fn overrides(settings: &MatchSettings, criteria: &MatchCriteria, regi
         .map(|(name, value)| (name.to_owned(), Value::from(value)))
         .collect();
     let params = if params.is_empty() { Box::default() } else { Value::Object(params).to_string().into() };
-    RoomOverrides { params, seed: None }
+    RoomOverrides { params, ..RoomOverrides::default() }
 }
 
 async fn open(node: &Node, channel: &str, overrides: RoomOverrides) -> Result<(), OpenFailure> {

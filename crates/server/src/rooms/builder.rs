@@ -19,7 +19,7 @@ use std::{
 use dunlin_config::{RoomSettings, RoomSurvival};
 use dunlin_engine::{host::Runner, room::RoomKey};
 use dunlin_games::Registry;
-use dunlin_rooms::{Grid, Room, RoomInfo, RoomOverrides};
+use dunlin_rooms::{Grid, Room, RoomInfo, RoomOverrides, WorldError};
 use tokio::sync::mpsc;
 
 use super::{
@@ -214,12 +214,13 @@ impl RoomBuilder {
     }
 
     fn enliven(&self, request: &BuildRequest, opened: OpenedRoom) -> (Box<Live>, Grid) {
-        let BuildRequest { channel, namespace, settings, .. } = request;
+        let BuildRequest { channel, namespace, settings, overrides, .. } = request;
         let OpenedRoom { runner, account, keeper } = opened;
         let alive = self.progress().alive.clone();
         // A recording begins with the first tick.
-        let is_new = runner.ticks_run() == 0;
-        let recorder = is_new.then(|| RoomRecorder::start(runner.room(), settings, alive)).flatten();
+        let is_new = runner.ticks_run() == 0 && keeper.as_ref().is_none_or(|keeper| !keeper.is_restored);
+        let recorder =
+            is_new.then(|| RoomRecorder::start(runner.room(), settings, &overrides.listing, alive)).flatten();
         let paths = RoomPaths::start(channel, settings, self.progress().paths.as_ref(), &runner);
         let grid = runner.room().grid().clone();
         let mut share = self.shared.share_of_memory();
@@ -335,7 +336,12 @@ pub(super) fn make_room(registry: &Registry, request: &BuildRequest) -> Result<(
                 .ok_or_else(|| no_start("there is no such simulation".to_owned()))?
                 .map_err(|error| refused(shortened(&error.0)))?;
             let info = RoomInfo { channel: (**channel).into(), params: params.to_string().into(), seed: *seed };
-            Room::open(settings.room.clone(), info, simulation).map_err(|error| refused(error.to_string()))
+            let mut room =
+                Room::open(settings.room.clone(), info, simulation).map_err(|error| refused(error.to_string()))?;
+            // Before anybody can join. The game's own listing comes first.
+            let of_listing = |error: WorldError| Failure { reason: FailureReason::Params, detail: error.to_string() };
+            room.change_listing(&overrides.listing).map_err(of_listing)?;
+            Ok(room)
         })
     }));
     let room = made.map_err(panicked)??;

@@ -21,7 +21,7 @@ use dunlin_engine::{
     room::SeatKey,
 };
 use dunlin_rooms::{
-    PlayerId, Room, RoomInfo,
+    ListingChange, PlayerId, Room, RoomInfo,
     recording::{Header, Recorder},
 };
 use tokio::sync::mpsc;
@@ -72,9 +72,14 @@ struct Unwritten {
 }
 
 impl RoomRecorder {
-    /// Starts the recording of a room at tick 0, if its namespace requires it. `alive` is held until everything is
+    /// Starts the recording of a room at tick 0 that was opened with this listing, if its namespace requires it. `alive` is held until everything is
     /// written.
-    pub(super) fn start(room: &Room, settings: &RoomSettings, alive: Option<mpsc::Sender<()>>) -> Option<Self> {
+    pub(super) fn start(
+        room: &Room,
+        settings: &RoomSettings,
+        listing: &ListingChange,
+        alive: Option<mpsc::Sender<()>>,
+    ) -> Option<Self> {
         let RoomInfo { channel, params, seed } = room.world().info();
         let path = file_of(settings.record_dir.as_deref()?, channel);
         let header = Header {
@@ -84,7 +89,10 @@ impl RoomRecorder {
             channel: channel.to_string(),
             options: settings.room.clone(),
         };
-        let recording = Recorder::new(&header, Vec::new());
+        let mut recording = Recorder::new(&header, Vec::new());
+        if !listing.is_empty() {
+            recording.change_listing(listing);
+        }
         let bytes = Vec::with_capacity(CHUNK_BYTES);
         let (writer, chunks) = sync_channel(CHUNKS_MAX);
         let is_cut = Arc::new(AtomicBool::new(false));

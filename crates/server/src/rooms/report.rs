@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use dunlin_engine::host::{CallCounts, TokensRefused};
+use dunlin_engine::{
+    host::{CallCounts, TokensRefused},
+    room::RoomKey,
+};
 use dunlin_protocol::ErrorCode;
 use dunlin_rooms::Refusal;
 
@@ -146,6 +149,8 @@ pub struct BuilderReport {
 pub struct RoomReport {
     /// Its channel.
     pub channel: Arc<str>,
+    /// Its namespace; empty for channels without one.
+    pub namespace: Arc<str>,
     /// The index of its thread.
     pub thread: u16,
     /// Number of players with a client.
@@ -160,6 +165,16 @@ pub struct RoomReport {
     pub players_max: u32,
     /// Whether new players and spectators are refused.
     pub is_locked: bool,
+    /// Whether lists for players and matchmaking leave it out.
+    pub is_unlisted: bool,
+    /// Whether its world is made. Before that, nothing is known of how it is listed.
+    pub is_made: bool,
+    /// Its number on this node, which no other room has.
+    pub key: RoomKey,
+    /// The seed of its random numbers; 0 until it is made.
+    pub seed: u64,
+    /// Ticks in a second.
+    pub ticks_per_second: u32,
     /// A JSON document; empty for none.
     pub metadata: Arc<str>,
     /// The parameters of its simulation, a JSON document; empty until it is made.
@@ -182,6 +197,18 @@ pub struct RoomReport {
     pub world_bytes: u64,
     /// Memory of the world and the simulation, as counted.
     pub memory_bytes: u64,
+}
+
+impl RoomReport {
+    /// Whether lobbies list it, and matchmaking places users in it.
+    pub const fn is_public(&self) -> bool {
+        self.is_made && !self.is_locked && !self.is_unlisted
+    }
+
+    /// Number of players, also those who are away: they keep their places.
+    pub const fn places_taken(&self) -> u32 {
+        self.players.saturating_add(self.players_away)
+    }
 }
 
 impl TickHistogram {

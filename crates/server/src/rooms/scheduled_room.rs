@@ -78,6 +78,8 @@ pub(super) struct Stats {
     pub(super) players_joined: u64,
     pub(super) players_max: u32,
     pub(super) is_locked: bool,
+    is_unlisted: bool,
+    seed: u64,
     pub(super) metadata: Arc<str>,
     pub(super) params: Arc<str>,
     pub(super) tick: u32,
@@ -142,6 +144,8 @@ impl ScheduledRoom {
             away_per_user_max,
             call_bytes_max,
         };
+        // Before it is listed for the first time.
+        self.stats.take_listing(live.runner.room());
         self.recording = live.recorder.as_ref().map(|recorder| Arc::clone(recorder.tail()));
         let mut host = Box::new(RoomHost::new(self.key, Arc::clone(&self.channel), grid, terms));
         if let Some(keeper) = &live.keeper {
@@ -217,6 +221,7 @@ impl ScheduledRoom {
         let stats = &self.stats;
         RoomReport {
             channel: Arc::clone(&self.channel),
+            namespace: Arc::clone(&self.settings.namespace),
             thread,
             players: stats.players,
             players_away: stats.players_away,
@@ -224,6 +229,11 @@ impl ScheduledRoom {
             players_joined: stats.players_joined,
             players_max: stats.players_max,
             is_locked: stats.is_locked,
+            is_unlisted: stats.is_unlisted,
+            is_made: matches!(self.stage, Stage::Open { .. }),
+            key: self.key,
+            seed: stats.seed,
+            ticks_per_second: self.settings.room.ticks_per_second,
             metadata: Arc::clone(&stats.metadata),
             params: Arc::clone(&stats.params),
             objects: stats.objects,
@@ -268,15 +278,7 @@ impl Stats {
         self.players = narrow(room.player_count().saturating_sub(done.away()));
         self.players_away = narrow(done.away());
         self.spectators = narrow(room.world().spectator_count());
-        self.players_max = narrow(room.world().players_max());
-        self.is_locked = room.world().listing().is_locked;
-        // Copied, because the room's memory is freed on its account.
-        if self.metadata != room.world().listing().metadata {
-            self.metadata = (*room.world().listing().metadata).into();
-        }
-        if self.params.is_empty() {
-            self.params = (*room.world().info().params).into();
-        }
+        self.take_listing(room);
         let joining = steps.iter().filter_map(|step| match step {
             Step::Join { is_spectator, .. } => Some(*is_spectator),
             _ => None,
@@ -285,6 +287,20 @@ impl Stats {
             !is_spectator && entered.is_some_and(|entered| !entered.is_back)
         };
         self.players_joined += joining.zip(done.joins()).filter(is_new).count() as u64;
+    }
+
+    /// Updates how the room is listed.
+    pub(super) fn take_listing(&mut self, room: &Room) {
+        let (world, listing) = (room.world(), room.world().listing());
+        self.players_max = u32::try_from(world.players_max()).unwrap_or(u32::MAX);
+        (self.is_locked, self.is_unlisted, self.seed) = (listing.is_locked, listing.is_unlisted, world.info().seed);
+        // Copied, because the room's memory is freed on its account.
+        if self.metadata != listing.metadata {
+            self.metadata = (*listing.metadata).into();
+        }
+        if self.params.is_empty() {
+            self.params = (*world.info().params).into();
+        }
     }
 
     /// Expected duration of a tick; the maximum if there was none.

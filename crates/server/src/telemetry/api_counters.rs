@@ -7,9 +7,9 @@ use crate::http::api::{ApiError, Method};
 /// Counters of the control thread.
 #[derive(Default)]
 pub struct ControlCounters {
-    requests: [AtomicU64; Method::ALL.len()],
-    /// By method and [`ApiError::index`].
-    errors: [[AtomicU64; ApiError::INDICES]; Method::ALL.len()],
+    requests: PerMethod<AtomicU64>,
+    /// By [`ApiError::index`].
+    errors: PerMethod<[AtomicU64; ApiError::INDICES]>,
     refused: [AtomicU64; HttpRefusal::ALL.len()],
     connections: AtomicU64,
     /// Successful and failed reloads of certificates.
@@ -25,6 +25,15 @@ pub struct ControlCounters {
     last_reload_s: AtomicU64,
     /// `net.memory_limit`, which a reload changes; 0 for none.
     memory_bytes_max: AtomicU64,
+}
+
+/// One value for each method. Arrays of this length have no default of their own.
+struct PerMethod<T>([T; Method::ALL.len()]);
+
+impl<T: Default> Default for PerMethod<T> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| T::default()))
+    }
 }
 
 /// The result of a configuration reload.
@@ -134,9 +143,9 @@ impl ControlCounters {
 
     /// Counts a request and its error, if any.
     pub fn count_request(&self, method: Method, error: Option<&ApiError>) {
-        add(self.requests.get(method as usize));
+        add(self.requests.0.get(method as usize));
         if let Some(error) = error {
-            add(self.errors.get(method as usize).and_then(|codes| codes.get(error.index())));
+            add(self.errors.0.get(method as usize).and_then(|codes| codes.get(error.index())));
         }
     }
 
@@ -227,12 +236,12 @@ impl ControlCounters {
 
     /// The number of requests of a method.
     pub fn requests(&self, method: Method) -> u64 {
-        load(self.requests.get(method as usize))
+        load(self.requests.0.get(method as usize))
     }
 
     /// The errors of a method by code; codes that have not occurred are omitted. Those of games count as one.
     pub fn errors(&self, method: Method) -> impl Iterator<Item = (u32, u64)> + '_ {
-        let counts = self.errors.get(method as usize).into_iter().flatten();
+        let counts = self.errors.0.get(method as usize).into_iter().flatten();
         let counts = counts.map(|count| count.load(Ordering::Relaxed));
         ApiError::CODES.into_iter().chain([ApiError::GAME_CODE]).zip(counts).filter(|(_, count)| *count > 0)
     }

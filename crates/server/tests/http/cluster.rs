@@ -31,6 +31,9 @@ impl Pair {
                     "name": "chat", "presence": true,
                     "allow_subscribe_for_client": true, "allow_subscribe_for_anonymous": true,
                     "allow_presence_for_client": true, "allow_presence_for_anonymous": true,
+                }, {
+                    "name": "game", "history_size": 10, "history_ttl": "1m",
+                    "room": { "simulation": "crowd", "params": { "objects": 1 }, "empty_timeout": "10m" },
                 }] },
             }))
         });
@@ -110,6 +113,40 @@ fn reads_of_the_api_are_about_all_nodes() {
 }
 
 #[test]
+fn rooms_of_all_nodes_are_listed_in_one_order() {
+    let pair = Pair::start("15s");
+    let [one, two] = &pair.nodes;
+    for (node, channels) in [(one, [1, 3, 4]), (two, [2, 3, 5])] {
+        for number in channels {
+            let body = json!({ "channel": format!("game:{number}"), "max_players": number });
+            assert_eq!(result(node, "room_open", &body), json!({}));
+        }
+    }
+    for node in [one, two] {
+        let (mut cursor, mut seen, mut pages) = (json!(""), Vec::new(), 0);
+        while !cursor.is_null() {
+            let page = result(node, "room_list", &json!({ "namespace": "game", "limit": 2, "cursor": cursor }));
+            assert_eq!(page.get("partial"), None);
+            for room in page["rooms"].as_array().expect("a list") {
+                seen.push((room["max_players"].as_u64().expect("a number"), room["node"]["name"].clone()));
+            }
+            (cursor, pages) = (page["more"].clone(), pages + 1);
+        }
+        let numbers: Vec<_> = seen.iter().map(|(number, _)| *number).collect();
+        assert_eq!((&numbers[..], pages), (&[1, 2, 3, 3, 4, 5][..], 3));
+        assert_ne!(seen[2].1, seen[3].1, "the rooms of one channel are on two nodes");
+        let filtered = result(node, "room_list", &json!({ "pattern": "game:*", "min_free_places": 4 }));
+        assert_eq!(filtered["rooms"].as_array().map(Vec::len), Some(2), "{filtered}");
+        let info = |channel: &str| result(node, "room_info", &json!({ "channel": channel }));
+        assert_eq!((&info("game:5")["node"]["name"], &info("game:1")["node"]["name"]), (&json!("two"), &json!("one")));
+        assert_eq!(info("game:3")["further_rooms"].as_array().map(Vec::len), Some(1));
+        assert_eq!(call(node, "room_info", &json!({ "channel": "game:9" }))["error"]["code"], 104);
+        assert_eq!(call(node, "room_info", &json!({ "channel": "chat:1" }))["error"]["code"], 108);
+        assert_eq!(call(node, "room_info", &json!({ "channel": "none:1" }))["error"]["code"], 102);
+    }
+}
+
+#[test]
 fn clients_see_the_presence_of_all_nodes() {
     let pair = Pair::start("15s");
     let [one, two] = &pair.nodes;
@@ -180,10 +217,11 @@ fn a_node_that_does_not_answer_is_said_to_be_missing() {
         ("channels", json!({})),
         ("info", json!({})),
         ("rooms", json!({})),
+        ("room_list", json!({})),
     ] {
         assert_eq!(result(one, method, &params)["partial"], json!(true), "{method}");
     }
-    for method in ["disconnect", "unsubscribe", "refresh", "subscribe"] {
+    for method in ["disconnect", "unsubscribe", "refresh", "subscribe", "room_info"] {
         let answer = call(one, method, &json!({ "user": "nobody", "channel": "chat:1" }));
         assert_eq!(answer["error"]["code"], 100, "{method}: {answer}");
         let message = answer["error"]["message"].as_str().expect("a text");
@@ -201,6 +239,7 @@ fn a_node_that_does_not_answer_is_said_to_be_missing() {
 }
 
 on_io_uring![
+    rooms_of_all_nodes_are_listed_in_one_order,
     reads_of_the_api_are_about_all_nodes,
     clients_see_the_presence_of_all_nodes,
     a_request_reaches_the_session_of_another_node,

@@ -7,14 +7,20 @@ use serde_json::{Value, json};
 use crate::{
     cli::Folder,
     each_reactor,
-    http::server::{PATIENCE, Server},
+    http::{
+        matchmaking::Player,
+        server::{PATIENCE, Server},
+    },
 };
 
 fn settings(folder: &Folder) -> Value {
     let namespace = |name: &str, more: &Value| {
         let mut room = json!({ "simulation": "crowd", "params": { "objects": 1 }, "metadata_size_limit": 20 });
         room.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
-        json!({ "name": name, "room": room, "history_size": 10, "history_ttl": "1m" })
+        json!({
+            "name": name, "room": room, "history_size": 10, "history_ttl": "1m",
+            "allow_subscribe_for_client": true, "allow_subscribe_for_anonymous": true,
+        })
     };
     json!({
         "storage": { "path": folder.0.join("storage") },
@@ -82,4 +88,79 @@ fn a_backend_locks_and_describes_a_room() {
     wait_for(&server, "kept:1", &json!({ "locked": true, "metadata": "x".repeat(18) }));
 }
 
-on_io_uring![a_backend_locks_and_describes_a_room,];
+#[test]
+fn a_room_is_opened_with_its_listing() {
+    let folder = Folder::new(&format!("room-opened-listing-{}", each_reactor::current_name()));
+    let mut server = Server::start(&settings(&folder));
+    // 20 bytes with the quotes.
+    let metadata = "x".repeat(18);
+    let described = json!({ "max_players": 5, "locked": true, "unlisted": true, "metadata": metadata });
+    let mut info = Value::Null;
+    for channel in ["arena:1", "kept:1"] {
+        let mut body = described.clone();
+        (body["channel"], body["seed"]) = (json!(channel), json!(7));
+        assert_eq!(ask(&server, "room_open", &body), json!({ "result": {} }));
+        // At once, before the room has run a tick.
+        info = ask(&server, "room_info", &json!({ "channel": channel }))["result"].clone();
+        for (name, value) in described.as_object().expect("an object") {
+            assert_eq!(info[name], *value, "{info}");
+        }
+        assert_eq!((&info["seed"], &info["ticks_per_second"]), (&json!(7), &json!(60)));
+        assert_eq!((&info["params"], &info["num_players"]), (&json!({ "objects": 1 }), &json!(0)));
+        let joined = Player::anonymous(&server).ask("subscribe", &json!({ "channel": channel }));
+        assert_eq!(joined["error"]["code"], 423, "{joined}");
+    }
+    assert!(info["node"]["uid"].is_string() && info["node"]["name"].is_string(), "{info}");
+    let refuse = |field: &str, value: Value| {
+        let answer = ask(&server, "room_open", &json!({ "channel": "arena:2", field: value }));
+        assert_eq!(answer["error"]["code"], 107, "{answer}");
+        answer["error"]["message"].as_str().expect("a text").to_owned()
+    };
+    let no_such_number = "bad request: max_players must be from 1 to room.max_players";
+    assert_eq!(refuse("max_players", json!(0)), no_such_number);
+    assert_eq!(refuse("max_players", json!(6)), no_such_number);
+    let too_long = "bad request: metadata is longer than room.metadata_size_limit";
+    assert_eq!(refuse("metadata", json!("x".repeat(19))), too_long);
+    let is_open = ask(&server, "room_open", &json!({ "channel": "arena:1", "unlisted": true }));
+    assert_eq!(is_open["error"]["code"], 107, "{is_open}");
+    let refused = server.metric(r#"dunlin_rooms_refused_total{namespace="arena",reason="listing"}"#);
+    assert!((refused - 3.0).abs() < 0.5, "{refused}");
+    for (channel, code) in [("arena:2", 104), ("none:1", 102)] {
+        assert_eq!(ask(&server, "room_info", &json!({ "channel": channel }))["error"]["code"], code, "{channel}");
+    }
+    let wrong = server.ask("POST", "/api/room_open", r#"{"channel":"arena:2","max_players":"5"}"#);
+    assert_eq!(wrong.status, 400);
+
+    // The listing is in the first checkpoint, which is written in the background.
+    let deadline = Instant::now() + PATIENCE;
+    while server.metric(r#"dunlin_room_checkpoints_total{outcome="written"}"#) < 1.0 {
+        assert!(Instant::now() < deadline, "no checkpoint was written");
+    }
+    server.signal_until_it_ends("KILL");
+    let server = Server::start(&settings(&folder));
+    wait_for(&server, "kept:1", &described);
+}
+
+#[test]
+fn a_recording_begins_with_the_listing() {
+    let folder = Folder::new(&format!("room-recorded-listing-{}", each_reactor::current_name()));
+    let mut server = Server::start(&settings(&folder));
+    let body = json!({ "channel": "arena:1", "max_players": 2, "locked": true, "unlisted": true, "metadata": [1] });
+    assert_eq!(ask(&server, "room_open", &body), json!({ "result": {} }));
+    let deadline = Instant::now() + PATIENCE;
+    while ask(&server, "room_info", &json!({ "channel": "arena:1" }))["result"]["tick"] == 0 {
+        assert!(Instant::now() < deadline, "it does not tick");
+    }
+    assert!(server.signal_until_it_ends("TERM").success());
+    let recordings: Vec<_> = fs::read_dir(folder.0.join("recordings")).expect("a folder").collect();
+    let [Ok(recording)] = &recordings[..] else { panic!("{recordings:?}") };
+    let replay = Command::new(env!("CARGO_BIN_EXE_dunlin")).arg("replay").arg(recording.path()).env_clear().output();
+    let replay = replay.expect("it starts");
+    assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
+}
+
+on_io_uring![
+    a_backend_locks_and_describes_a_room,
+    a_room_is_opened_with_its_listing,
+    a_recording_begins_with_the_listing,
+];

@@ -25,7 +25,7 @@ const TOO_LONG: &str = "data is longer than room.message_size_limit";
 const TOO_MANY: &str = "room.messages_limit messages wait for the room";
 const CLOSED: &str = "the room was closed before it answered";
 const FAILED: &str = "the room failed before it answered";
-const METADATA_TOO_LONG: &str = "metadata is longer than room.metadata_size_limit";
+pub(super) const METADATA_TOO_LONG: &str = "metadata is longer than room.metadata_size_limit";
 const KICK_TOO_LONG: &str = "user, client and reason are longer than room.message_size_limit";
 const ANSWER_TOO_LONG: &str = "the answer of the game is longer than room.message_size_limit";
 

@@ -10,13 +10,15 @@ use crate::{
     api::{ApiAnswer, ApiResult},
     event::Ticket,
     message::SubscriptionRequest,
+    options::RoomLimits,
     room::{Opening, RoomKey, RoomRefusal},
 };
 
-use super::{Context, Owner};
+use super::{Context, Owner, room_messages::METADATA_TOO_LONG};
 
 const IS_OPEN: &str = "the room is open already, and only a room that is closed is opened with options";
 const PARAMS_TOO_LONG: &str = "params is longer than room.params_size_limit";
+const NO_SUCH_PLAYERS_MAX: &str = "max_players must be from 1 to room.max_players";
 const TOO_MANY: &str = "room.messages_limit requests wait for the room";
 const NOT_MADE: &str =
     "the room was closed, or failed, before its world was made: if it failed, the log of the server has the reason";
@@ -24,6 +26,22 @@ const NOT_MADE: &str =
 /// The requests that wait until the world of a room is made, by the number of the room.
 #[derive(Debug, Default)]
 pub(super) struct WaitingOpenings(BTreeMap<u64, Vec<Ticket>>);
+
+/// Why no room is opened with these overrides.
+fn why_unusable(limits: &RoomLimits, overrides: &RoomOverrides) -> Option<(RoomRefusal, &'static str)> {
+    let listing = &overrides.listing;
+    let metadata_bytes = listing.metadata.as_ref().map_or(0, |metadata| metadata.len());
+    let is_possible = |max: u32| usize::try_from(max).is_ok_and(|max| (1..=limits.players_max).contains(&max));
+    if overrides.params.len() > limits.params_bytes_max {
+        Some((RoomRefusal::Params, PARAMS_TOO_LONG))
+    } else if metadata_bytes > limits.metadata_bytes_max {
+        Some((RoomRefusal::Listing, METADATA_TOO_LONG))
+    } else if !listing.players_max.is_none_or(is_possible) {
+        Some((RoomRefusal::Listing, NO_SUCH_PLAYERS_MAX))
+    } else {
+        None
+    }
+}
 
 impl Owner {
     /// Opens a room. The request is answered by [`Owner::answer_openings`] if its world is not made yet.
@@ -51,12 +69,13 @@ impl Owner {
     ) -> Result<Option<ApiAnswer>, ErrorCode> {
         let namespace = context.resolve(channel)?;
         let limits = context.namespace(namespace).room.as_ref();
-        let (params_bytes_max, waiting_max) =
-            limits.map_or((0, 0), |limits| (limits.params_bytes_max, limits.messages_max));
-        if overrides.params.len() > params_bytes_max {
-            context.count(namespace).rooms.refused[RoomRefusal::Params as usize] += 1;
-            context.because(PARAMS_TOO_LONG);
-            return Err(RoomRefusal::Params.code());
+        // The next step refuses a namespace without rooms.
+        let unusable = limits.and_then(|limits| why_unusable(limits, overrides));
+        let waiting_max = limits.map_or(0, |limits| limits.messages_max);
+        if let Some((refusal, why)) = unusable {
+            context.count(namespace).rooms.refused[refusal as usize] += 1;
+            context.because(why);
+            return Err(refusal.code());
         }
         let (room, is_new) = self.room_to_join(context, channel, Opening::Reserved, overrides, effects)?;
         let (key, is_made, players) = (room.key, room.is_made, room.players);

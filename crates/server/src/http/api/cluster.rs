@@ -52,6 +52,13 @@ impl SharedCommand {
             ApiCommand::Channels { pattern } => (ResultKind::Channels, PeerCall::channels(pattern.as_ref())),
             ApiCommand::Info => (ResultKind::Info, PeerCall::plain("info")),
             ApiCommand::Rooms => (ResultKind::Rooms, PeerCall::plain("rooms")),
+            ApiCommand::RoomList(query) => {
+                let call = PeerCall::new("room_list", &query.to_fields());
+                (ResultKind::RoomList { rooms_max: query.rooms_max }, call)
+            }
+            ApiCommand::RoomInfo { channel } => {
+                (ResultKind::RoomInfo, PeerCall::of_channel(calls::CHANNEL_ROOMS, channel))
+            }
             ApiCommand::WithSessions(request) => (ResultKind::Empty, PeerCall::with_sessions(request)?),
             _ => return None,
         };
@@ -74,12 +81,23 @@ impl Executor {
         command: ApiCommand,
         SharedCommand { kind, call }: SharedCommand,
     ) -> JsonResult {
+        let mut room_of = None;
         let own = match command {
             ApiCommand::PresenceStats { channel } => self.presence_users(channel).await?,
+            ApiCommand::RoomInfo { channel } => {
+                let own = self.channel_rooms(&channel)?;
+                room_of = Some(channel);
+                own
+            }
             command => self.carry_out_here(command).await?,
         };
         let found = ask_all(cluster, &call).await?;
-        Merging::new(own, found).finish(kind)
+        let merged = Merging::new(own, found).finish(kind);
+        // Whether the namespace has rooms is known here.
+        merged.map_err(|error| match room_of {
+            Some(channel) if error == ApiError::NOT_FOUND => self.why_no_room(&channel),
+            _ => error,
+        })
     }
 }
 

@@ -15,6 +15,7 @@ use super::{
     ApiError, Method,
     glob::Glob,
     paths::{PathFields, PathsWanted},
+    room_list::{self, RoomQuery},
     rooms::{self, RoomCommand},
     tickets, wire,
 };
@@ -76,6 +77,13 @@ pub enum ApiCommand {
     },
     /// See [`Method::Rooms`].
     Rooms,
+    /// See [`Method::RoomList`].
+    RoomList(Box<RoomQuery>),
+    /// See [`Method::RoomInfo`].
+    RoomInfo {
+        /// Channel name, not checked yet.
+        channel: Box<str>,
+    },
     /// See [`Method::RoomPaths`].
     RoomPaths(Box<PathsWanted>),
     /// About one room, on this node alone.
@@ -145,6 +153,8 @@ impl ApiCommand {
             Method::RoomOpen => parse_as(body, rooms::open)?,
             Method::RoomClose => of_channel(|channel| Self::RoomClose { channel })?,
             Method::Rooms => read::<wire::NoParams>(body).map(|_| Ok(Self::Rooms))?,
+            Method::RoomList => parse_as(body, room_list::list)?,
+            Method::RoomInfo => parse_as(body, room_list::info)?,
             Method::RoomPaths => parse_as(body, room_paths)?,
             Method::RoomSend => parse_as(body, rooms::send)?,
             Method::RoomUpdate => parse_as(body, rooms::update)?,
@@ -214,6 +224,8 @@ fn batch_command(
         room_open => RoomOpen, rooms::open;
         room_close => RoomClose, |body| channel_of(body).map(|channel| ApiCommand::RoomClose { channel });
         rooms => Rooms, |_: wire::NoParams| Ok(ApiCommand::Rooms);
+        room_list => RoomList, room_list::list;
+        room_info => RoomInfo, room_list::info;
         room_paths => RoomPaths, room_paths;
         room_send => RoomSend, rooms::send;
         room_update => RoomUpdate, rooms::update;

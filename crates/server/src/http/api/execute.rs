@@ -112,6 +112,10 @@ impl Executor {
         replies.buffered(at_once).collect().await
     }
 
+    pub(super) const fn identity(&self) -> &NodeIdentity {
+        &self.identity
+    }
+
     pub(super) const fn node(&self) -> &Node {
         &self.node
     }
@@ -154,6 +158,8 @@ impl Executor {
                 let rooms = rooms.iter().map(|room| (&*room.channel, result::RoomJson::new(room))).collect();
                 result::to_outcome(&result::RoomsJson { rooms })
             }
+            ApiCommand::RoomList(query) => self.room_list(&query).await,
+            ApiCommand::RoomInfo { channel } => self.room_info(&channel),
             ApiCommand::RoomPaths(wanted) => paths::read_json(&self.node, *wanted).await,
             ApiCommand::Room(command) => self.carry_out_in_room(command).await,
             ApiCommand::Ticket(command) => {

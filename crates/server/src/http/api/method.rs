@@ -60,6 +60,10 @@ methods! {
     RoomKick = "room_kick", None;
     /// Lists the rooms of the node.
     Rooms = "rooms", None;
+    /// Lists rooms in pages, with filters.
+    RoomList = "room_list", None;
+    /// Describes one room.
+    RoomInfo = "room_info", None;
     /// Returns where the players of a room went.
     RoomPaths = "room_paths", None;
     /// Places users in a room. Only Dunlin has this method and the next two.

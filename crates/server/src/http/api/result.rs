@@ -113,6 +113,7 @@ pub struct RoomJson<'a> {
     num_spectators: u32,
     max_players: u32,
     locked: bool,
+    unlisted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -184,6 +185,7 @@ impl<'a> RoomJson<'a> {
             num_spectators: report.spectators,
             max_players: report.players_max,
             locked: report.is_locked,
+            unlisted: report.is_unlisted,
             metadata: serde_json::from_str(&report.metadata).ok(),
             params: serde_json::from_str(&report.params).ok(),
             num_objects: report.objects,

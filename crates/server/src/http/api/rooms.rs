@@ -67,7 +67,13 @@ pub(super) fn open(body: wire::RoomOpenParams) -> Parsed {
         Some(params) => Box::<str>::from(params),
         None => Box::default(),
     };
-    let overrides = Arc::new(RoomOverrides { params, seed: body.seed });
+    let listing = ListingChange {
+        players_max: body.max_players,
+        is_locked: body.locked,
+        is_unlisted: body.unlisted,
+        metadata: body.metadata.map(|json| json.get().into()),
+    };
+    let overrides = Arc::new(RoomOverrides { params, seed: body.seed, listing });
     Ok(ApiCommand::Room(RoomCommand::Open { channel, overrides }))
 }
 
@@ -78,7 +84,8 @@ pub(super) fn update(body: wire::RoomUpdateParams) -> Parsed {
         "null" => "".into(),
         json => json.into(),
     });
-    let change = ListingChange { players_max: body.max_players, is_locked: body.locked, metadata };
+    let change =
+        ListingChange { players_max: body.max_players, is_locked: body.locked, is_unlisted: body.unlisted, metadata };
     Ok(ApiCommand::Room(RoomCommand::Update { channel, change: change.into() }))
 }
 

@@ -81,6 +81,8 @@ fn requests_have_the_fields_that_are_read() {
         ("RoomOpenRequest", fields::<wire::RoomOpenParams>()),
         ("RoomCloseRequest", fields::<wire::ChannelParams>()),
         ("RoomsRequest", fields::<wire::NoParams>()),
+        ("RoomListRequest", fields::<wire::RoomListParams>()),
+        ("RoomInfoRequest", fields::<wire::ChannelParams>()),
         ("RoomSendRequest", fields::<wire::RoomSendParams>()),
         ("RoomUpdateRequest", fields::<wire::RoomUpdateParams>()),
         ("RoomLockRequest", fields::<wire::RoomLockParams>()),

@@ -195,6 +195,28 @@ pub struct RoomOpenParams {
     pub channel: String,
     pub params: Option<Box<RawValue>>,
     pub seed: Option<u64>,
+    pub max_players: Option<u32>,
+    pub locked: Option<bool>,
+    pub unlisted: Option<bool>,
+    pub metadata: Option<Box<RawValue>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RoomListParams {
+    pub namespace: Option<String>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub pattern: String,
+    pub locked: Option<bool>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub min_free_places: u32,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub include_unlisted: bool,
+    pub limit: Option<u64>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub cursor: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -204,6 +226,7 @@ pub struct RoomUpdateParams {
     pub channel: String,
     pub max_players: Option<u32>,
     pub locked: Option<bool>,
+    pub unlisted: Option<bool>,
     #[serde(deserialize_with = "raw")]
     pub metadata: Option<Box<RawValue>>,
 }
@@ -390,6 +413,8 @@ pub struct BatchCommand {
     pub room_open: Option<Object<RoomOpenParams>>,
     pub room_close: Option<Object<ChannelParams>>,
     pub rooms: Option<Object<NoParams>>,
+    pub room_list: Option<Object<RoomListParams>>,
+    pub room_info: Option<Object<ChannelParams>>,
     pub room_paths: Option<Object<RoomPathsParams>>,
     pub room_send: Option<Object<RoomSendParams>>,
     pub room_update: Option<Object<RoomUpdateParams>>,

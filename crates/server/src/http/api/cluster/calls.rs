@@ -23,6 +23,9 @@ const VERSION: u32 = 1;
 /// The method for the users of a channel's presence: the API's `presence_stats` cannot be added up.
 pub(super) const PRESENCE_USERS: &str = "presence_users";
 
+/// The method for the rooms of a channel, none or one: that a node has none is no error.
+pub(super) const CHANNEL_ROOMS: &str = "channel_rooms";
+
 /// The method for commands of a session whose transport carries data only from the server.
 pub(super) const EMULATE: &str = "emulate";
 

@@ -6,9 +6,15 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
 use super::{
-    super::{ApiError, JsonResult, result::to_outcome},
+    super::{
+        ApiError, JsonResult,
+        result::to_outcome,
+        room_list::{PageLimit, RoomPlace, place_of},
+    },
     MissingResult, PeerResults,
 };
+
+const NOT_UNDERSTOOD: &str = "has an answer that this version does not understand";
 
 /// What the result of a method is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +24,11 @@ pub(super) enum ResultKind {
     Channels,
     Info,
     Rooms,
+    /// A page of at most so many rooms.
+    RoomList {
+        rooms_max: usize,
+    },
+    RoomInfo,
     /// Nothing: the command has an effect on each node.
     Empty,
 }
@@ -74,6 +85,32 @@ struct MergedRooms {
     partial: bool,
 }
 
+/// The rooms of a channel: on one node, none or one.
+#[derive(Serialize, Deserialize)]
+pub(super) struct ChannelRooms {
+    pub(super) rooms: Vec<Box<RawValue>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MergedRoomList {
+    rooms: Vec<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    more: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    partial: bool,
+}
+
+#[derive(Serialize)]
+struct MergedRoomInfo {
+    #[serde(flatten)]
+    room: BTreeMap<Box<str>, Box<RawValue>>,
+    /// Other nodes have a room of the same channel.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    further_rooms: Vec<Box<RawValue>>,
+    #[serde(skip_serializing_if = "is_false")]
+    partial: bool,
+}
+
 /// The results of all nodes, this one's first.
 pub(super) struct Merging {
     results: Vec<Box<RawValue>>,
@@ -116,6 +153,8 @@ impl Merging {
                 to_outcome(&MergedInfo { nodes, partial: self.is_partial() })
             }
             ResultKind::Rooms => self.finish_rooms(),
+            ResultKind::RoomList { rooms_max } => self.finish_room_list(rooms_max),
+            ResultKind::RoomInfo => self.finish_room_info(),
             ResultKind::Empty => self.finish_empty(),
         }
     }
@@ -134,17 +173,61 @@ impl Merging {
         to_outcome(&MergedRooms { rooms, further_rooms, partial: self.is_partial() })
     }
 
+    fn finish_room_list(&mut self, rooms_max: usize) -> JsonResult {
+        let (mut rooms, mut end) = (BTreeMap::new(), None::<RoomPlace>);
+        for part in self.take::<MergedRoomList>()? {
+            // What a node has behind the end of its page is not known.
+            let own_end = part.more.as_deref().map(RoomPlace::of_cursor);
+            let placed: Option<Vec<_>> =
+                part.rooms.into_iter().map(|room| place_of(&room).map(|place| (place, room))).collect();
+            let (Some(placed), true) = (placed, own_end != Some(None)) else {
+                self.missing.push(MissingResult { name: Box::default(), why: NOT_UNDERSTOOD.to_owned() });
+                continue;
+            };
+            end = own_end.flatten().into_iter().chain(end).min();
+            rooms.extend(placed);
+        }
+        let (mut limit, mut page, mut last, mut has_more) =
+            (PageLimit::new(rooms_max), Vec::new(), None, end.is_some());
+        for (place, room) in rooms {
+            if end.as_ref().is_some_and(|end| place > *end) || !limit.takes(room.get().len()) {
+                has_more = true;
+                break;
+            }
+            page.push(room);
+            last = Some(place);
+        }
+        let more = last.filter(|_| has_more).map(|last| last.to_cursor().into());
+        to_outcome(&MergedRoomList { rooms: page, more, partial: self.is_partial() })
+    }
+
+    /// A room that is not found may be on a node that is missing.
+    fn finish_room_info(mut self) -> JsonResult {
+        let mut rooms = self.take::<ChannelRooms>()?.into_iter().flat_map(|part| part.rooms);
+        let Some(room) = rooms.next() else {
+            self.check_all_answered("this node does not reach the cluster: the room may be on another one")?;
+            return Err(ApiError::NOT_FOUND);
+        };
+        let room = serde_json::from_str(room.get()).map_err(|_| ApiError::INTERNAL)?;
+        to_outcome(&MergedRoomInfo { room, further_rooms: rooms.collect(), partial: self.is_partial() })
+    }
+
     /// A command that has not reached every node fails: the application tries again.
     fn finish_empty(self) -> JsonResult {
+        self.check_all_answered("this node does not reach the cluster: only its own sessions were changed")?;
+        self.results.into_iter().next().ok_or(ApiError::INTERNAL)
+    }
+
+    fn check_all_answered(&self, why_cut_off: &str) -> Result<(), ApiError> {
         if self.is_cut_off {
-            return Err(ApiError::internal("this node does not reach the cluster: only its own sessions were changed"));
+            return Err(ApiError::internal(why_cut_off));
         }
         let names: Vec<String> =
             self.missing.iter().map(|missing| format!("{} {}", missing.name, missing.why)).collect();
-        if !names.is_empty() {
-            return Err(ApiError::internal(format_args!("node {}: try again", names.join(", node "))));
+        if names.is_empty() {
+            return Ok(());
         }
-        self.results.into_iter().next().ok_or(ApiError::INTERNAL)
+        Err(ApiError::internal(format_args!("node {}: try again", names.join(", node "))))
     }
 
     fn is_partial(&self) -> bool {
@@ -159,8 +242,7 @@ impl Merging {
                 Ok(part) => parts.push(part),
                 Err(_) if index == 0 => return Err(ApiError::INTERNAL),
                 Err(_) => {
-                    let why = "has an answer that this version does not understand".to_owned();
-                    self.missing.push(MissingResult { name: Box::default(), why });
+                    self.missing.push(MissingResult { name: Box::default(), why: NOT_UNDERSTOOD.to_owned() });
                 }
             }
         }

@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 
 use super::{
     super::{ApiCommand, ApiError, Executor, JsonResult, Method, RequestLimits, result::to_outcome},
-    calls::{EMULATE, EmulateBody, EmulateResult, PRESENCE_USERS, PeerCall, PeerReply},
-    merge::PresenceUsers,
+    calls::{CHANNEL_ROOMS, EMULATE, EmulateBody, EmulateResult, PRESENCE_USERS, PeerCall, PeerReply},
+    merge::{ChannelRooms, PresenceUsers},
 };
 use crate::node::{ClusterInbox, Emulated, NodeCluster, NodeQuery};
 
@@ -61,6 +61,10 @@ impl PeerService {
             let ChannelBody { channel } = serde_json::from_slice(params).map_err(ApiError::bad_request)?;
             return self.executor.presence_users(channel).await;
         }
+        if &*call.method == CHANNEL_ROOMS {
+            let ChannelBody { channel } = serde_json::from_slice(params).map_err(ApiError::bad_request)?;
+            return self.executor.channel_rooms(&channel);
+        }
         if &*call.method == EMULATE {
             let EmulateBody { session, b64data } = serde_json::from_slice(params).map_err(ApiError::bad_request)?;
             let commands = STANDARD.decode(&*b64data).map_err(ApiError::bad_request)?;
@@ -86,6 +90,7 @@ const fn is_shared(method: Method) -> bool {
             | Method::Channels
             | Method::Info
             | Method::Rooms
+            | Method::RoomList
             | Method::Disconnect
             | Method::Unsubscribe
             | Method::Subscribe
@@ -103,6 +108,11 @@ impl Executor {
         let num_clients = u32::try_from(clients.len()).unwrap_or(u32::MAX);
         let users = clients.iter().map(|client| user_number(&client.user)).collect();
         to_outcome(&PresenceUsers { num_clients, users })
+    }
+
+    /// The room of a channel on this node, if there is one.
+    pub(super) fn channel_rooms(&self, channel: &str) -> JsonResult {
+        to_outcome(&ChannelRooms { rooms: self.room_here(channel)?.into_iter().collect() })
     }
 }
 

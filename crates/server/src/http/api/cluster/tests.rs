@@ -1,5 +1,5 @@
 use super::*;
-use crate::http::api::{Method, RequestLimits};
+use crate::http::api::{Method, RequestLimits, room_list::RoomPlace};
 
 fn raw(json: &str) -> Box<RawValue> {
     RawValue::from_string(json.to_owned()).expect("it is JSON")
@@ -97,6 +97,12 @@ fn commands_reach_other_nodes_as_they_came() {
         (Method::Channels, "{}"),
         (Method::Info, "{}"),
         (Method::Rooms, "{}"),
+        (Method::RoomList, "{}"),
+        (
+            Method::RoomList,
+            r#"{"namespace":"","pattern":"a*","locked":false,"min_free_places":3,"metadata":{"mode":["ice",1.5,null]},
+            "include_unlisted":true,"limit":7,"cursor":"MSBuIGFyZW5hOjE"}"#,
+        ),
     ];
     for (method, body) in commands {
         let parse = |body: &[u8]| {
@@ -139,4 +145,65 @@ fn answers_are_results_errors_or_not_understood() {
     for bytes in [&b""[..], b"[]", br#"{"v":2,"method":"info","params":{}}"#, br#"{"v":1,"method":"info"}"#] {
         assert!(PeerCall::decode(bytes).is_none(), "{bytes:?}");
     }
+}
+
+fn listed(channel: &str, node: &str) -> String {
+    format!(r#"{{"channel":"{channel}","node":{{"uid":"{node}","name":""}}}}"#)
+}
+
+/// A page of a node's rooms, and whether others follow.
+fn page(node: &str, channels: &[&str], has_more: bool) -> String {
+    let rooms: Vec<_> = channels.iter().map(|channel| listed(channel, node)).collect();
+    let last = channels.last().copied().unwrap_or_default();
+    let cursor = RoomPlace { channel: last.into(), node_uid: node.into() }.to_cursor();
+    let more = if has_more { format!(r#","more":"{cursor}""#) } else { String::new() };
+    format!(r#"{{"rooms":[{}]{more}}}"#, rooms.join(","))
+}
+
+#[test]
+fn pages_of_nodes_become_one() {
+    let merge = |rooms_max, own: &str, others: &[&str]| {
+        let merged = merged(ResultKind::RoomList { rooms_max }, own, others, &[], false).expect("a page");
+        let merged: serde_json::Value = serde_json::from_str(&merged).expect("JSON");
+        let rooms = merged["rooms"].as_array().expect("a list").iter();
+        let places: Vec<_> = rooms.map(|room| format!("{} {}", room["channel"], room["node"]["uid"])).collect();
+        let more = merged["more"].as_str().map(|cursor| RoomPlace::of_cursor(cursor).expect("a cursor"));
+        let is_partial = merged["partial"] == true;
+        (places.join(", ").replace('"', ""), more.map(|place| place.channel.into_string()), is_partial)
+    };
+    let all = merge(9, &page("n2", &["a", "c"], false), &[&page("n1", &["b", "c"], false)]);
+    assert_eq!(all, ("a n2, b n1, c n1, c n2".to_owned(), None, false));
+    // Exactly as many as there are, and one less.
+    assert_eq!(merge(2, &page("n", &["a"], false), &[&page("m", &["b"], false)]).1, None);
+    let cut = merge(1, &page("n", &["a"], false), &[&page("m", &["b"], false)]);
+    assert_eq!(cut, ("a n".to_owned(), Some("a".to_owned()), false));
+    // Behind the end of a node's page, its rooms are not known.
+    let ended = merge(9, &page("n", &["a", "b"], true), &[&page("m", &["a", "c"], false)]);
+    assert_eq!(ended, ("a m, a n, b n".to_owned(), Some("b".to_owned()), false));
+    // What is not understood is missing.
+    for odd in [r#"{"rooms":[{}]}"#, r#"{"rooms":[],"more":"?"}"#, "[]"] {
+        assert_eq!(merge(9, &page("n", &["a"], false), &[odd]), ("a n".to_owned(), None, true), "{odd}");
+    }
+}
+
+#[test]
+fn a_room_is_found_on_any_node() {
+    let room = |node: &str| format!(r#"{{"rooms":[{}]}}"#, listed("a", node));
+    let none = r#"{"rooms":[]}"#;
+    let info = |own: &str, others: &[&str], missing: &[(&str, &str)], is_cut_off| {
+        merged(ResultKind::RoomInfo, own, others, missing, is_cut_off)
+            .map_err(|error| (error.code(), error.message().to_owned()))
+    };
+    let found = r#"{"channel":"a","node":{"uid":"n","name":""}"#;
+    assert_eq!(info(&room("n"), &[none], &[], false), Ok(format!("{found}}}")));
+    assert_eq!(
+        info(none, &[none, &room("n")], &[("m", "is silent")], false),
+        Ok(format!("{found},\"partial\":true}}"))
+    );
+    let both = format!("{found},\"further_rooms\":[{}]}}", listed("a", "m"));
+    assert_eq!(info(&room("n"), &[&room("m")], &[], false), Ok(both));
+    assert_eq!(info(none, &[none], &[], false), Err((104, "not found".to_owned())));
+    let error = info(none, &[], &[("m", "does not answer")], false).expect_err("it may be there");
+    assert_eq!(error, (100, "internal server error: node m does not answer: try again".to_owned()));
+    assert_eq!(info(none, &[], &[], true).expect_err("nobody was reached").0, 100);
 }

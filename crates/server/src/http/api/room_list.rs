@@ -1,0 +1,338 @@
+//! `room_list` and `room_info`: the rooms of the node, filtered and in pages, and one of them.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde::{Deserialize, Serialize};
+use serde_json::{
+    Map, Value,
+    value::{RawValue, to_raw_value},
+};
+
+use super::{
+    ApiCommand, ApiError, Executor, JsonResult, Parsed,
+    command::named,
+    glob::{Budget, Exhausted, Glob},
+    result::{self, RoomJson},
+    wire,
+};
+use crate::rooms::RoomReport;
+
+/// Rooms of a reply if the request does not say how many.
+const ROOMS_DEFAULT: usize = 100;
+/// Maximum number of rooms of a reply.
+const ROOMS_MAX: usize = 1_000;
+/// Maximum number of members of the metadata that a request asks for.
+const METADATA_MEMBERS_MAX: usize = 8;
+/// A reply ends with the room that would exceed this size, unless that is the first. So a reply fits in a message of NATS.
+const REPLY_BYTES_MAX: usize = 512 << 10;
+/// What a room takes in a reply without its texts.
+const ROOM_BYTES: usize = 256;
+/// The version of cursors.
+const CURSOR_VERSION: &str = "1";
+/// Maximum number of steps to match a pattern with all rooms of the node.
+const PATTERN_STEPS_MAX: u64 = 50_000_000;
+/// Rooms, and bytes of their metadata, that are looked at before other tasks may run.
+const ROOMS_PER_TURN: usize = 1_024;
+const METADATA_BYTES_PER_TURN: usize = 128 << 10;
+
+/// Which rooms a request asks for.
+#[derive(Clone, Debug, Default)]
+pub struct RoomQuery {
+    /// `None`: all. Empty: channels without a namespace.
+    namespace: Option<Box<str>>,
+    pattern: Option<Glob>,
+    is_locked: Option<bool>,
+    free_places_min: u32,
+    metadata: Map<String, Value>,
+    with_unlisted: bool,
+    pub(super) rooms_max: usize,
+    /// Only rooms behind this place.
+    after: Option<RoomPlace>,
+}
+
+/// The place of a room in the order of the list: by channel, and by node if several have a room of one channel.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RoomPlace {
+    pub(super) channel: Box<str>,
+    pub(super) node_uid: Box<str>,
+}
+
+/// The node of a room.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct RoomNodeJson<'a> {
+    uid: &'a str,
+    name: &'a str,
+}
+
+/// The result of `room_list`.
+#[derive(Serialize)]
+struct RoomListJson<'a> {
+    rooms: Vec<ListedRoomJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    more: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ListedRoomJson<'a> {
+    channel: &'a str,
+    node: RoomNodeJson<'a>,
+    num_players: u32,
+    num_players_away: u32,
+    num_spectators: u32,
+    max_players: u32,
+    locked: bool,
+    unlisted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params: Option<&'a RawValue>,
+    tick: u32,
+}
+
+/// The result of `room_info`.
+#[derive(Serialize)]
+struct RoomInfoJson<'a> {
+    channel: &'a str,
+    node: RoomNodeJson<'a>,
+    #[serde(flatten)]
+    room: RoomJson<'a>,
+    seed: u64,
+    ticks_per_second: u32,
+}
+
+/// A page of rooms.
+#[derive(Debug)]
+struct RoomPage<'a> {
+    rooms: Vec<&'a RoomReport>,
+    /// Whether other rooms follow.
+    has_more: bool,
+}
+
+/// Collects a page. The rooms come in the order of the list.
+pub(super) struct PageLimit {
+    rooms_left: usize,
+    bytes_left: usize,
+    is_empty: bool,
+}
+
+pub(super) fn list(body: wire::RoomListParams) -> Parsed {
+    let pattern = (!body.pattern.is_empty()).then(|| Glob::compile(&body.pattern));
+    let pattern = pattern.transpose().map_err(ApiError::bad_request)?;
+    let rooms_max = match body.limit {
+        None => ROOMS_DEFAULT,
+        Some(limit) => match usize::try_from(limit) {
+            Ok(limit @ 1..=ROOMS_MAX) => limit,
+            _ => return Err(ApiError::bad_request(format_args!("limit must be from 1 to {ROOMS_MAX}"))),
+        },
+    };
+    if body.metadata.len() > METADATA_MEMBERS_MAX {
+        let most = METADATA_MEMBERS_MAX;
+        return Err(ApiError::bad_request(format_args!("metadata has more than {most} members")));
+    }
+    let after = match &*body.cursor {
+        "" => None,
+        cursor => {
+            let place = RoomPlace::of_cursor(cursor);
+            Some(place.ok_or_else(|| ApiError::bad_request("cursor is not from an answer"))?)
+        }
+    };
+    Ok(ApiCommand::RoomList(Box::new(RoomQuery {
+        namespace: body.namespace.map(Into::into),
+        pattern,
+        is_locked: body.locked,
+        free_places_min: body.min_free_places,
+        metadata: body.metadata,
+        with_unlisted: body.include_unlisted,
+        rooms_max,
+        after,
+    })))
+}
+
+pub(super) fn info(body: wire::ChannelParams) -> Parsed {
+    Ok(ApiCommand::RoomInfo { channel: named(body.channel)? })
+}
+
+impl RoomQuery {
+    /// The fields of a request for the same rooms.
+    pub(super) fn to_fields(&self) -> Value {
+        serde_json::json!({
+            "namespace": self.namespace,
+            "pattern": self.pattern.as_ref().map(Glob::pattern).unwrap_or_default(),
+            "locked": self.is_locked,
+            "min_free_places": self.free_places_min,
+            "metadata": self.metadata,
+            "include_unlisted": self.with_unlisted,
+            "limit": self.rooms_max,
+            "cursor": self.after.as_ref().map(RoomPlace::to_cursor).unwrap_or_default(),
+        })
+    }
+
+    /// The page of a node's rooms, which are sorted by channel.
+    async fn page<'a>(&self, rooms: &'a [RoomReport], node_uid: &str) -> Result<RoomPage<'a>, Exhausted> {
+        let mut budget = Budget::new(PATTERN_STEPS_MAX);
+        let mut page = RoomPage { rooms: Vec::new(), has_more: false };
+        let (mut limit, mut bytes_of_turn) = (PageLimit::new(self.rooms_max), 0);
+        for (index, room) in rooms.iter().enumerate() {
+            if index % ROOMS_PER_TURN == ROOMS_PER_TURN - 1 || bytes_of_turn > METADATA_BYTES_PER_TURN {
+                bytes_of_turn = 0;
+                tokio::task::yield_now().await;
+            }
+            bytes_of_turn += if self.metadata.is_empty() { 0 } else { room.metadata.len() };
+            if self.is_behind(room, node_uid) && self.fits(room, &mut budget)? {
+                if !limit.takes(room.channel.len() + room.metadata.len() + room.params.len() + ROOM_BYTES) {
+                    page.has_more = true;
+                    break;
+                }
+                page.rooms.push(room);
+            }
+        }
+        Ok(page)
+    }
+
+    fn is_behind(&self, room: &RoomReport, node_uid: &str) -> bool {
+        let after = self.after.as_ref().map(|after| (&*after.channel, &*after.node_uid));
+        after.is_none_or(|after| (&*room.channel, node_uid) > after)
+    }
+
+    fn fits(&self, room: &RoomReport, budget: &mut Budget) -> Result<bool, Exhausted> {
+        let free_places = room.players_max.saturating_sub(room.places_taken());
+        let fits = room.is_made
+            && (self.with_unlisted || !room.is_unlisted)
+            && self.namespace.as_ref().is_none_or(|namespace| **namespace == *room.namespace)
+            && self.is_locked.is_none_or(|is_locked| is_locked == room.is_locked)
+            && free_places >= self.free_places_min;
+        if !fits {
+            return Ok(false);
+        }
+        let is_named = self.pattern.as_ref().map_or(Ok(true), |pattern| pattern.matches(&room.channel, budget));
+        Ok(is_named? && has_metadata(&room.metadata, &self.metadata))
+    }
+}
+
+/// Whether a JSON document is an object with these members among others.
+fn has_metadata(metadata: &str, wanted: &Map<String, Value>) -> bool {
+    if wanted.is_empty() {
+        return true;
+    }
+    let Ok(members) = serde_json::from_str::<BTreeMap<Cow<'_, str>, &RawValue>>(metadata) else { return false };
+    wanted.iter().all(|(name, wanted)| {
+        let member = members.get(&**name).and_then(|member| serde_json::from_str::<Value>(member.get()).ok());
+        member.as_ref() == Some(wanted)
+    })
+}
+
+impl PageLimit {
+    pub(super) const fn new(rooms_max: usize) -> Self {
+        Self { rooms_left: rooms_max, bytes_left: REPLY_BYTES_MAX, is_empty: true }
+    }
+
+    /// Whether another room of this size belongs to the page.
+    pub(super) fn takes(&mut self, bytes: usize) -> bool {
+        if self.rooms_left == 0 || (bytes > self.bytes_left && !self.is_empty) {
+            return false;
+        }
+        self.rooms_left -= 1;
+        self.bytes_left = self.bytes_left.saturating_sub(bytes);
+        self.is_empty = false;
+        true
+    }
+}
+
+impl RoomPlace {
+    pub(super) fn to_cursor(&self) -> String {
+        URL_SAFE_NO_PAD.encode(format!("{CURSOR_VERSION} {} {}", self.node_uid, self.channel))
+    }
+
+    pub(super) fn of_cursor(cursor: &str) -> Option<Self> {
+        let text = String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()?;
+        let mut parts = text.splitn(3, ' ');
+        let (version, node_uid, channel) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_place = version == CURSOR_VERSION && !node_uid.is_empty() && !channel.is_empty();
+        is_place.then(|| Self { channel: channel.into(), node_uid: node_uid.into() })
+    }
+}
+
+/// The room of another node, as it came, and where it belongs.
+#[derive(Deserialize)]
+struct PlacedJson {
+    channel: Box<str>,
+    node: NodeUidJson,
+}
+
+#[derive(Deserialize)]
+struct NodeUidJson {
+    uid: Box<str>,
+}
+
+/// The place of a room of a reply; `None` for something else.
+pub(super) fn place_of(room: &RawValue) -> Option<RoomPlace> {
+    let PlacedJson { channel, node } = serde_json::from_str(room.get()).ok()?;
+    Some(RoomPlace { channel, node_uid: node.uid })
+}
+
+impl Executor {
+    /// The rooms of this node.
+    pub(super) async fn room_list(&self, query: &RoomQuery) -> JsonResult {
+        let node = self.room_node();
+        let rooms = self.node().rooms();
+        let page = query
+            .page(&rooms, node.uid)
+            .await
+            .map_err(|Exhausted| ApiError::bad_request("the pattern is too expensive for this number of rooms"))?;
+        let last = page.rooms.last().filter(|_| page.has_more);
+        let place = |room: &&RoomReport| RoomPlace { channel: (*room.channel).into(), node_uid: node.uid.into() };
+        let more = last.map(place).map(|place| place.to_cursor());
+        let rooms = page.rooms.iter().map(|room| ListedRoomJson::new(room, node)).collect();
+        result::to_outcome(&RoomListJson { rooms, more })
+    }
+
+    /// The room of a channel on this node.
+    pub(super) fn room_here(&self, channel: &str) -> Result<Option<Box<RawValue>>, ApiError> {
+        let rooms = self.node().rooms();
+        let room = rooms.binary_search_by(|room| (*room.channel).cmp(channel)).ok().and_then(|index| rooms.get(index));
+        let Some(room) = room.filter(|room| room.is_made) else { return Ok(None) };
+        let (node, seed, ticks_per_second) = (self.room_node(), room.seed, room.ticks_per_second);
+        let info = RoomInfoJson { channel, node, room: RoomJson::new(room), seed, ticks_per_second };
+        to_raw_value(&info).map(Some).map_err(|_| ApiError::INTERNAL)
+    }
+
+    /// The room of a channel of this node, which may be asked for.
+    pub(super) fn room_info(&self, channel: &str) -> JsonResult {
+        self.room_here(channel)?.ok_or_else(|| self.why_no_room(channel))
+    }
+
+    /// Why there is no room of a channel.
+    pub(super) fn why_no_room(&self, channel: &str) -> ApiError {
+        match self.node().has_rooms(channel) {
+            Ok(true) => ApiError::not_found("the room is not open"),
+            Ok(false) => ApiError::unsupported("the namespace of the channel has no rooms: set room.simulation"),
+            Err(code) => code.into(),
+        }
+    }
+
+    fn room_node(&self) -> RoomNodeJson<'_> {
+        RoomNodeJson { uid: &self.identity().uid, name: &self.identity().name }
+    }
+}
+
+impl<'a> ListedRoomJson<'a> {
+    fn new(room: &'a RoomReport, node: RoomNodeJson<'a>) -> Self {
+        Self {
+            channel: &room.channel,
+            node,
+            num_players: room.players,
+            num_players_away: room.players_away,
+            num_spectators: room.spectators,
+            max_players: room.players_max,
+            locked: room.is_locked,
+            unlisted: room.is_unlisted,
+            metadata: serde_json::from_str(&room.metadata).ok(),
+            params: serde_json::from_str(&room.params).ok(),
+            tick: room.tick,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
