@@ -27,6 +27,8 @@ pub struct MatchSettings {
     pub criteria_params: Vec<Box<str>>,
     /// The parameter of the room that gets the region.
     pub region_param: Option<Box<str>>,
+    /// Rooms that matchmaking has not opened get tickets, too.
+    pub fill_opened_rooms: bool,
     /// Maximum number of tickets that a client's user requests per second; 0: no limit.
     pub tickets_per_second: u32,
     /// How the channels of users begin in which the node publishes what happens to their tickets.
@@ -77,6 +79,7 @@ pub(super) fn settings(r: &mut Reader<'_>, book: &proxies::Book, engine: &mut Op
             proxy: book.find(r, &format!("{table}.room.match"), "", "rpc.proxy"),
             criteria_params: r.texts(&at("criteria_params")).into_iter().map(Into::into).collect(),
             region_param: Some(r.text(&at("region_param"))).filter(|name| !name.is_empty()).map(Into::into),
+            fill_opened_rooms: r.bool(&at("fill_opened_rooms")),
             tickets_per_second: r.narrow(&at("user_rate_limit")),
             notify_prefix: notify_prefix(r, &at("notify_namespace"), engine),
             namespace,

@@ -58,7 +58,7 @@ pub struct RoomState<'r> {
     pub players_joined: u64,
     /// Maximum number of players.
     pub players_max: u32,
-    /// Takes players: it is not locked.
+    /// Takes players: it is neither locked nor unlisted.
     pub accepts: bool,
 }
 
@@ -88,7 +88,7 @@ pub struct MatchCounters {
 pub struct MatchGauges {
     /// Tickets that are unconfirmed or wait for a room.
     pub pending: usize,
-    /// Rooms of the matchmaker.
+    /// Rooms of the matchmaker, also those that others have opened.
     pub rooms: usize,
     /// Reserved places.
     pub reserved_places: u64,

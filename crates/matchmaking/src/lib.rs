@@ -6,6 +6,7 @@
 // Requests come from clients.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::string_slice))]
 
+mod adopted;
 mod bucket;
 mod criteria;
 mod effect;
@@ -19,6 +20,7 @@ mod room;
 mod rules;
 mod ticket;
 
+pub use adopted::OpenedRoom;
 pub use criteria::{CRITERIA_MAX, CRITERION_BYTES_MAX, MatchCriteria};
 pub use effect::{MatchCounters, MatchEffect, MatchGauges, OpenFailure, RoomState};
 pub use lobby::{LobbyBoard, LobbyEffect, LobbyLimits, RoomListing};

@@ -245,7 +245,7 @@ impl Matchmaker {
     }
 
     /// The same criteria of a bucket, if there is one.
-    fn known_criteria(&self, criteria: MatchCriteria) -> Arc<MatchCriteria> {
+    pub(crate) fn known_criteria(&self, criteria: MatchCriteria) -> Arc<MatchCriteria> {
         let known = self.buckets.get_key_value(&criteria).map(|(known, _)| Arc::clone(known));
         known.unwrap_or_else(|| Arc::new(criteria))
     }

@@ -82,6 +82,8 @@ impl Matchmaker {
             region: region.clone(),
             opening: None,
             opened_ms: now_ms,
+            adopted: None,
+            takes_tickets: true,
             players: 0,
             players_joined: 0,
             players_max: self.rules.players_max,
@@ -125,7 +127,9 @@ impl Matchmaker {
         self.unlist_room(id);
         let Some(room) = self.rooms.get_mut(&id) else { return };
         let free = room.free();
-        if room.accepts && room.opening.is_none() && free > 0 {
+        // A mean skill that is not known suits nobody.
+        let is_comparable = self.rules.skill_window == 0 || room.has_skill();
+        if room.accepts && room.takes_tickets && is_comparable && room.opening.is_none() && free > 0 {
             let entry = RoomEntry { free, skill: room.skill(), room: id, region: room.region.clone() };
             self.buckets.entry(Arc::clone(&room.criteria)).or_default().list_room(&entry);
             room.listed = Some(entry);
@@ -163,7 +167,13 @@ impl Matchmaker {
         effects.push(MatchEffect::Placed { ticket: id, users, channel });
     }
 
-    fn close_room(&mut self, now_ms: u64, id: MatchRoomId, failure: OpenFailure, effects: &mut Vec<MatchEffect>) {
+    pub(crate) fn close_room(
+        &mut self,
+        now_ms: u64,
+        id: MatchRoomId,
+        failure: OpenFailure,
+        effects: &mut Vec<MatchEffect>,
+    ) {
         self.unlist_room(id);
         let Some(room) = self.rooms.remove(&id) else { return };
         self.channels.remove(&room.channel);

@@ -1,4 +1,4 @@
-//! Rooms that the matchmaker has opened, and their places.
+//! Rooms that tickets are placed in, and their places.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -24,11 +24,15 @@ pub(crate) struct MatchRoom {
     /// The tickets for which it is being opened; `None` once it is open.
     pub(crate) opening: Option<Vec<TicketId>>,
     pub(crate) opened_ms: u64,
+    /// The number of a room that others have opened; `None` for one that the matchmaker has opened.
+    pub(crate) adopted: Option<u64>,
+    /// Tickets can have its criteria.
+    pub(crate) takes_tickets: bool,
     pub(crate) players: u32,
     /// Players that have ever joined.
     pub(crate) players_joined: u64,
     pub(crate) players_max: u32,
-    /// Takes players: it is not locked.
+    /// Takes players: it is neither locked nor unlisted.
     pub(crate) accepts: bool,
     /// Has been in a report.
     pub(crate) was_reported: bool,
@@ -48,6 +52,11 @@ impl MatchRoom {
     pub(crate) fn free(&self) -> u32 {
         let reserved = self.reservations.iter().map(|reservation| reservation.places).sum();
         self.players_max.saturating_sub(self.players).saturating_sub(reserved)
+    }
+
+    /// Whether the skill of its players is known. Of a room that others have opened it is not, before tickets are placed there.
+    pub(crate) const fn has_skill(&self) -> bool {
+        self.skill_users > 0
     }
 
     /// The mean skill.

@@ -280,3 +280,60 @@ fn a_room_of_the_region_is_found_behind_many_others() {
     rig.pass(0);
     assert_eq!(rig.placed[&late], rig.placed[&host], "its place is free again");
 }
+
+#[test]
+fn rooms_that_others_have_opened_are_filled() {
+    let mut rig = Rig::new(pairs());
+    let duel = || criteria(&[("mode", "duel")]);
+    let with = |rig: &mut Rig, user, criteria| {
+        let mut request = request(&[user]);
+        request.criteria = criteria;
+        rig.submit(request).expect("accepted")
+    };
+    rig.adopt("arena:own", 1, Some(duel()));
+    assert!(rig.matchmaker.has_room("arena:own", 1) && !rig.matchmaker.has_room("arena:own", 2));
+    // A single user, who would get no room of its own.
+    let (ann, plain) = (with(&mut rig, "ann", duel()), rig.ticket(&["bob"]));
+    rig.pass(0);
+    assert_eq!(rig.placed[&ann], ["arena:own".into()]);
+    assert_eq!(rig.status(plain), Some(TicketStatus::Waiting), "other criteria");
+    rig.players("arena:own", 1);
+    assert!(matches!(rig.status(ann), Some(TicketStatus::Joined(_))));
+    // 4 places at most, as in rooms of matchmaking.
+    let more = ["c", "d", "e", "f"].map(|user| with(&mut rig, user, duel()));
+    rig.pass(0);
+    assert_eq!(more.map(|id| rig.placed.contains_key(&id)), [true, true, true, false]);
+    assert_eq!(rig.opened, 0);
+
+    // The channel gets another room: who has not come waits again, and is placed in the new one.
+    rig.adopt("arena:own", 2, Some(duel()));
+    rig.pass(0);
+    assert_eq!(more.map(|id| rig.placed[&id].len()), [2, 2, 2, 1]);
+    // A room that is gone is forgotten.
+    rig.rooms.remove("arena:own");
+    rig.report();
+    assert!(!rig.matchmaker.has_room("arena:own", 2));
+    assert_eq!(rig.matchmaker.gauges().rooms, 0);
+}
+
+#[test]
+fn rooms_that_take_no_players_or_suit_nobody_get_none() {
+    let mut rig = Rig::new(pairs());
+    rig.closed.insert("arena:locked".into());
+    rig.adopt("arena:locked", 1, Some(criteria(&[])));
+    rig.adopt("arena:odd", 2, None);
+    let ticket = rig.ticket(&["ann"]);
+    rig.pass(0);
+    assert_eq!(rig.status(ticket), Some(TicketStatus::Waiting));
+    rig.closed.clear();
+    rig.report();
+    rig.pass(0);
+    assert_eq!(rig.placed[&ticket], ["arena:locked".into()]);
+
+    // Where skill matters, a room with players of unknown skill suits nobody.
+    let mut rig = Rig::new(MatchRules { skill_window: 100, ..pairs() });
+    rig.adopt("arena:own", 1, Some(criteria(&[])));
+    let ticket = rig.ticket(&["ann"]);
+    rig.pass(0);
+    assert_eq!(rig.status(ticket), Some(TicketStatus::Waiting));
+}

@@ -1,10 +1,13 @@
 //! A matchmaker with a node that opens its rooms and lets users in.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use dunlin_matchmaking::{
-    EndReason, Initiator, MatchCriteria, MatchEffect, MatchRefusal, MatchRules, Matchmaker, OpenFailure, RoomState,
-    TicketId, TicketRequest, TicketStatus,
+    EndReason, Initiator, MatchCriteria, MatchEffect, MatchRefusal, MatchRules, Matchmaker, OpenFailure, OpenedRoom,
+    RoomState, TicketId, TicketRequest, TicketStatus,
 };
 
 pub struct Rig {
@@ -20,6 +23,8 @@ pub struct Rig {
     /// What the node does with rooms that are to be opened.
     pub opens: Result<(), OpenFailure>,
     pub opened: usize,
+    /// Rooms that take no players.
+    pub closed: BTreeSet<Arc<str>>,
 }
 
 pub fn request(users: &[&str]) -> TicketRequest {
@@ -48,6 +53,7 @@ impl Rig {
             ended: BTreeMap::new(),
             opens: Ok(()),
             opened: 0,
+            closed: BTreeSet::new(),
         }
     }
 
@@ -95,6 +101,16 @@ impl Rig {
         }
     }
 
+    /// Somebody else opens a room. It is reported.
+    pub fn adopt(&mut self, channel: &str, number: u64, criteria: Option<MatchCriteria>) {
+        let mut effects = Vec::new();
+        let opened = OpenedRoom { channel: channel.into(), number, criteria, region: None };
+        self.rooms.insert(channel.into(), 0);
+        self.matchmaker.adopt_room(self.now_ms, opened, &mut effects);
+        self.perform(effects);
+        self.report();
+    }
+
     pub fn cancel(&mut self, ticket: TicketId, user: Option<&str>) -> Result<(), MatchRefusal> {
         let mut effects = Vec::new();
         let outcome = self.matchmaker.cancel(self.now_ms, ticket, user, &mut effects);
@@ -113,7 +129,7 @@ impl Rig {
             players: *players,
             players_joined: *joined,
             players_max: 100,
-            accepts: true,
+            accepts: !self.closed.contains(channel),
         });
         self.matchmaker.on_rooms_reported(self.now_ms, states, &mut effects);
         self.perform(effects);

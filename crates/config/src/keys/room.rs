@@ -344,6 +344,12 @@ const MATCH: &[Key] = &[
         "",
         "Name of the parameter with which a room of matchmaking gets the region of its oldest ticket. Empty: none.",
     ),
+    own(
+        "fill_opened_rooms",
+        Bool,
+        "false",
+        "Place tickets also in rooms that clients or `room_open` of the API have opened, or that were restored, if they are neither locked nor unlisted. Their parameters named in `criteria_params` and `region_param` are their criteria and their region.",
+    ),
     own("party_limit", Int(1, 1_000), "8", "Maximum number of users of a ticket. At most `max_players`."),
     own("opening_limit", Int(1, 10_000), "64", "Maximum number of rooms that matchmaking opens at a time."),
     own(

@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use dunlin_config::MatchSettings;
 use dunlin_engine::api::{ApiAnswer, ApiRefusal, ApiRequest};
-use dunlin_matchmaking::{MatchCriteria, MatchRoomId, OpenFailure};
+use dunlin_matchmaking::{MatchCriteria, MatchRoomId, OpenFailure, OpenedRoom};
 use dunlin_protocol::ErrorCode;
 use dunlin_rooms::RoomOverrides;
 use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 
-use crate::node::{Node, NodeError};
+use crate::{
+    node::{Node, NodeError},
+    rooms::RoomReport,
+};
 
 /// The outcome of an opening.
 pub(super) struct Opened {
@@ -59,6 +62,20 @@ pub(super) fn overrides(settings: &MatchSettings, criteria: &MatchCriteria, regi
         .collect();
     let params = if params.is_empty() { Box::default() } else { Value::Object(params).to_string().into() };
     RoomOverrides { params, ..RoomOverrides::default() }
+}
+
+/// A room that was opened with its own parameters. The parameters that tickets decide about are its criteria and its region.
+pub(super) fn opened_room(settings: &MatchSettings, room: &RoomReport, number: u64) -> OpenedRoom {
+    let params: Map<String, Value> = serde_json::from_str(&room.params).unwrap_or_default();
+    let text = |name: &str| params.get(name).and_then(Value::as_str);
+    let criteria = settings.criteria_params.iter().filter_map(|name| Some((name.clone(), text(name)?.into())));
+    let region = settings.region_param.as_deref().and_then(text).filter(|region| !region.is_empty());
+    OpenedRoom {
+        channel: Arc::clone(&room.channel),
+        number,
+        criteria: MatchCriteria::new(criteria).ok(),
+        region: region.map(Into::into),
+    }
 }
 
 async fn open(node: &Node, channel: &str, overrides: RoomOverrides) -> Result<(), OpenFailure> {

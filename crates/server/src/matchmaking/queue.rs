@@ -19,9 +19,9 @@ use super::{
     MatchHandle, MatchReport, MatchRequest, MatchTask, MatchmakingReport, PUBLICATIONS_AT_ONCE, TicketAnswer,
     TicketCommand, TicketFault, TicketName, TicketTarget,
     lobby::Lobby,
-    openings::{Opened, Openings, overrides},
+    openings::{Opened, Openings, opened_room, overrides},
 };
-use crate::node::Node;
+use crate::{node::Node, rooms::RoomReport};
 
 /// Time between two placings.
 const PLACE_INTERVAL: Duration = Duration::from_millis(100);
@@ -207,18 +207,33 @@ impl Queues {
         let now_ms = self.now_ms();
         for index in 0..self.queues.len() {
             let mut effects = Vec::new();
+            self.adopt_rooms(index, now_ms, &rooms, &mut effects);
             let states = rooms.iter().map(|room| RoomState {
                 channel: &room.channel,
-                players: room.players.saturating_add(room.players_away),
+                players: room.places_taken(),
                 players_joined: room.players_joined,
                 players_max: room.players_max,
-                accepts: !room.is_locked,
+                accepts: room.is_public(),
             });
             self.queues[index].matchmaker.on_rooms_reported(now_ms, states, &mut effects);
             self.perform(index, effects).await;
         }
         for index in 0..self.lobbies.len() {
             self.lobbies[index].update(now_ms, &rooms, &self.node).await;
+        }
+    }
+
+    /// Takes over the rooms that the queue has not opened, if it is to fill them.
+    fn adopt_rooms(&mut self, index: usize, now_ms: u64, rooms: &[RoomReport], effects: &mut Vec<MatchEffect>) {
+        let Queue { settings, matchmaker, .. } = &mut self.queues[index];
+        if !settings.fill_opened_rooms {
+            return;
+        }
+        for room in rooms.iter().filter(|room| room.is_made && *room.namespace == *settings.namespace) {
+            let number = room.key.number << 16 | u64::from(room.key.owner.0);
+            if !matchmaker.has_room(&room.channel, number) {
+                matchmaker.adopt_room(now_ms, opened_room(settings, room, number), effects);
+            }
         }
     }
 

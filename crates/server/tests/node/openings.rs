@@ -88,6 +88,7 @@ impl Queue {
             allow_for_client: false,
             trust_client_skill: false,
             proxy: None,
+            fill_opened_rooms: false,
             criteria_params: vec!["map".into()],
             region_param: Some("place".into()),
             tickets_per_second: 0,
