@@ -81,6 +81,18 @@ impl Player {
         self.take(|message| message["id"] == id)
     }
 
+    /// Sends a command for which the session is closed. Returns the code.
+    pub(super) fn closed_for(&mut self, command: &str, body: &Value) -> u16 {
+        self.last_id += 1;
+        self.session.send_text(&json!({ "id": self.last_id, command: body }).to_string());
+        loop {
+            let (first, bytes) = self.session.frame();
+            if first == 0x88 {
+                return u16::from_be_bytes([bytes[0], bytes[1]]);
+            }
+        }
+    }
+
     fn subscribe(&mut self, channel: &str) -> Value {
         self.ask("subscribe", &json!({ "channel": channel }))
     }
@@ -390,7 +402,60 @@ fn a_lobby_of_many_rooms_costs_what_changes() {
     assert_metric(&server, published, before + 1.0);
 }
 
+#[test]
+fn an_unlisted_room_is_in_no_lobby_and_gets_no_tickets() {
+    let server = Server::start(&settings(&json!({
+        "enabled": true, "min_players": 2, "max_players": 4, "fill_wait": "0s", "fill_opened_rooms": true,
+    })));
+    let done = json!({ "result": {} });
+    let hidden = json!({ "channel": "arena:hidden", "unlisted": true, "metadata": { "mode": "ice" } });
+    assert_eq!(api(&server, "room_open", &hidden), done);
+    let shown = json!({ "channel": "arena:shown", "max_players": 2, "metadata": { "mode": "ice", "n": [1] } });
+    assert_eq!(api(&server, "room_open", &shown), done);
+    let state = || Player::anonymous(&server).subscribe("lobby:arena")["subscribe"]["publications"].clone();
+    let deadline = Instant::now() + PATIENCE;
+    let listings = loop {
+        let listings = state();
+        if listings.is_array() {
+            break listings;
+        }
+        assert!(Instant::now() < deadline, "nothing is listed");
+    };
+    assert_eq!(listings.as_array().map(Vec::len), Some(1), "{listings}");
+    let listing =
+        json!({ "room": "arena:shown", "players": 0, "max_players": 2, "metadata": { "mode": "ice", "n": [1] } });
+    assert_eq!(listings[0]["data"], listing, "from the first listing on");
+
+    // A single user, who would get no new room, and then as many as fit.
+    let placed = |user: &str| until(&server, &submit(&server, &json!([user])), "placed")["channel"].clone();
+    assert_eq!((placed("ada"), placed("bob")), (json!("arena:shown"), json!("arena:shown")));
+    let both = until(&server, &submit(&server, &json!(["cat", "dan"])), "placed")["channel"].clone();
+    assert!(both.as_str().is_some_and(|channel| channel.starts_with("arena:match-")), "{both}");
+
+    let channels = |body: &Value| -> Vec<String> {
+        let answer = api(&server, "room_list", body);
+        let rooms = answer["result"]["rooms"].as_array().unwrap_or_else(|| panic!("{answer}")).iter();
+        rooms.map(|room| room["channel"].as_str().expect("a text").to_owned()).collect()
+    };
+    let ice = |include: bool| json!({ "metadata": { "mode": "ice" }, "include_unlisted": include });
+    assert_eq!(channels(&ice(false)), ["arena:shown"]);
+    assert_eq!(channels(&ice(true)), ["arena:hidden", "arena:shown"]);
+    assert_eq!(channels(&json!({ "pattern": "arena:[hs]*", "min_free_places": 2 })), ["arena:shown"]);
+    assert_eq!(api(&server, "room_info", &json!({ "channel": "arena:hidden" }))["result"]["unlisted"], true);
+
+    // Who knows the channel joins all the same.
+    assert!(Player::anonymous(&server).subscribe("arena:hidden")["subscribe"].is_object());
+    assert_eq!(api(&server, "room_update", &json!({ "channel": "arena:hidden", "unlisted": false })), done);
+    let mut lobby = Player::anonymous(&server);
+    let now = lobby.subscribe("lobby:arena")["subscribe"]["publications"].clone();
+    let is_hidden = |data: &Value| data["room"] == "arena:hidden";
+    if !now.as_array().into_iter().flatten().any(|publication| is_hidden(&publication["data"])) {
+        lobby.publication("lobby:arena", is_hidden);
+    }
+}
+
 on_io_uring![
+    an_unlisted_room_is_in_no_lobby_and_gets_no_tickets,
     tickets_of_the_api_fill_a_room_that_a_lobby_lists,
     clients_form_a_party_and_are_informed,
     criteria_are_parameters_of_the_room_that_the_game_checks,

@@ -18,6 +18,7 @@
 //! - `room_kick.rs` players that the backend removes
 //! - `room_messages.rs` messages of the backend to rooms
 //! - `room_listing.rs` rooms that the backend locks and describes
+//! - `private_rooms.rs` rooms for some users alone
 //! - `room_params.rs` rooms with parameters of their own
 //! - `matchmaking.rs` matchmaking, and lobbies of rooms
 //! - `cluster.rs` the server API on two nodes
@@ -38,6 +39,7 @@ mod jwks;
 mod limits;
 mod matchmaking;
 mod observation;
+mod private_rooms;
 mod reload;
 mod room_calls;
 mod room_kick;
