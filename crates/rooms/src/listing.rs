@@ -73,7 +73,7 @@ impl ListingState {
     }
 
     fn flags(&self) -> u8 {
-        u8::from(self.is_locked) * LOCKED | u8::from(self.is_unlisted) * UNLISTED
+        (u8::from(self.is_locked) * LOCKED) | (u8::from(self.is_unlisted) * UNLISTED)
     }
 
     /// Takes in everything that the future depends on. The hash is unchanged for the default listing.

@@ -230,7 +230,7 @@ impl Queues {
             return;
         }
         for room in rooms.iter().filter(|room| room.is_made && *room.namespace == *settings.namespace) {
-            let number = room.key.number << 16 | u64::from(room.key.owner.0);
+            let number = (room.key.number << 16) | u64::from(room.key.owner.0);
             if !matchmaker.has_room(&room.channel, number) {
                 matchmaker.adopt_room(now_ms, opened_room(settings, room, number), effects);
             }
