@@ -48,6 +48,7 @@ pub(super) fn limits(r: &mut Reader<'_>, table: &str) -> Option<RoomLimits> {
         frame_bytes_per_second: NonZeroU32::new(r.narrow(&at("player_bandwidth_limit"))),
         gives_seat_tokens: r.text(&at("survival")) != "none" || r.ms(&at("seat_grace")) > 0,
         is_one_seat_per_user: r.bool(&at("one_seat_per_user")),
+        shows_address: r.bool(&at("visitor_address")),
         messages_max: r.count(&at("messages_limit")),
         message_bytes_max: r.count(&at("message_size_limit")),
         players_max: r.count(&at("max_players")),

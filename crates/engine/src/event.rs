@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, reason = "a field whose name says all has no comment")]
 
+use core::net::IpAddr;
 use std::{num::NonZeroU64, sync::Arc};
 
 use dunlin_protocol::{ClientInfo, ErrorCode, Payload};
@@ -98,6 +99,8 @@ pub enum Event<'a> {
         wire: Wire,
         /// The client's address, if the caller knows it.
         source: Option<SourceKey>,
+        /// The same as an address, for games that learn it.
+        address: Option<IpAddr>,
     },
     /// A complete WebSocket message was received.
     Received {

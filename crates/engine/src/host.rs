@@ -192,8 +192,9 @@ impl RoomHost {
                 let (seat, info, data) = (join.seat, Arc::clone(&join.info), join.data.clone());
                 let (encoding, claim, is_spectator) =
                     (request.subscriber.class.encoding(), join.claim, join.is_spectator);
+                let address = join.address;
                 self.requests.insert(seat, request);
-                Step::Join { seat, info, is_spectator, encoding, data, claim }
+                Step::Join { seat, info, address, is_spectator, encoding, data, claim }
             }
             ToRoom::Leave { seat, .. } if self.is_draining => Step::Away { seat, stay: None },
             ToRoom::Leave { seat, departure: Departure::Lost, .. } if self.options.seat_grace_ticks > 0 => {

@@ -14,6 +14,7 @@
 //! [`ToRoom::Close`], one for a room. A message to a room thread never holds up a shard: what waits for a thread is
 //! bounded by the subscriptions that there are and by each room's inbox.
 
+use core::net::IpAddr;
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
@@ -53,6 +54,8 @@ pub struct JoinParams {
     pub seat: SeatKey,
     /// The session's user, its client id and its info.
     pub info: Arc<ClientInfo>,
+    /// The client's address, if the game learns it.
+    pub address: Option<IpAddr>,
     /// Whether it only watches.
     pub is_spectator: bool,
     /// What the client gave for the game.

@@ -3,6 +3,7 @@
 mod paused;
 mod table;
 
+use core::net::IpAddr;
 use std::sync::Arc;
 
 use dunlin_protocol::{ClientInfo, Encoding, Payload, UnsubscribeCode};
@@ -40,6 +41,7 @@ pub(crate) struct Session {
     pub(crate) wire: Wire,
     /// The client's address, where it is known.
     pub(crate) source: Option<SourceKey>,
+    pub(crate) address: Option<IpAddr>,
     pub(crate) phase: Phase,
     /// Who it is; set by `connect`.
     pub(crate) info: Option<Arc<ClientInfo>>,
@@ -164,11 +166,17 @@ pub(crate) enum Ending {
 
 impl Session {
     /// A session that has just been opened and has until `end_us` to authenticate.
-    pub(crate) fn new(key: SessionKey, wire: Wire, source: Option<SourceKey>, end_us: u64) -> Self {
+    pub(crate) fn new(
+        key: SessionKey,
+        wire: Wire,
+        (source, address): (Option<SourceKey>, Option<IpAddr>),
+        end_us: u64,
+    ) -> Self {
         Self {
             key,
             wire,
             source,
+            address,
             phase: Phase::Fresh,
             info: None,
             subscriptions: Vec::new(),

@@ -77,7 +77,9 @@ impl Shard {
         self.context.now = now;
         let Self { context, owner, sessions } = self;
         match event {
-            Event::Opened { session, wire, source } => sessions.open(context, session, wire, source, effects),
+            Event::Opened { session, wire, source, address } => {
+                sessions.open(context, session, wire, (source, address), effects);
+            }
             Event::Received { session, frame } => self.receive(session, frame, effects),
             Event::Pinged { session, payload } => {
                 sessions.answer_websocket_ping(context, session, payload, effects);

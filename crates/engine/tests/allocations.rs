@@ -107,7 +107,7 @@ impl Rig {
         for index in 0..sessions {
             let session = SessionKey { index, generation: 1 };
             let encoding = Crowd::Mixed.encoding(index);
-            self.handle(Event::Opened { session, wire: encoding.into(), source: None });
+            self.handle(Event::Opened { session, wire: encoding.into(), source: None, address: None });
             let frame: &[u8] = match encoding {
                 Encoding::Json => {
                     br#"{"id":1,"connect":{}}
@@ -132,7 +132,7 @@ impl Rig {
         for index in 0..sessions {
             let session = SessionKey { index, generation: 1 };
             let encoding = crowd.encoding(index);
-            self.handle(Event::Opened { session, wire: encoding.into(), source: None });
+            self.handle(Event::Opened { session, wire: encoding.into(), source: None, address: None });
             let frame: &[u8] = match encoding {
                 Encoding::Json => {
                     br#"{"id":1,"connect":{}}
@@ -212,7 +212,7 @@ fn what_a_subscription_agrees_on_allocates_the_same_for_any_number_of_subscriber
             );
             for index in 0..sessions {
                 let session = SessionKey { index, generation: 1 };
-                rig.handle(Event::Opened { session, wire: Encoding::Json.into(), source: None });
+                rig.handle(Event::Opened { session, wire: Encoding::Json.into(), source: None, address: None });
                 rig.handle(Event::Received { session, frame: frame.as_bytes() });
                 rig.write_all();
             }
@@ -349,7 +349,7 @@ fn a_storm_holds_what_it_recovers_once() {
             if encoding == Encoding::Json { br#"{"id":1,"connect":{}}"# } else { b"\x04\x08\x01\x22\x00" };
         for index in 0..SESSIONS {
             let session = SessionKey { index, generation: 1 };
-            rig.handle(Event::Opened { session, wire: encoding.into(), source: None });
+            rig.handle(Event::Opened { session, wire: encoding.into(), source: None, address: None });
             rig.handle(Event::Received { session, frame: connect });
         }
         rig.write_all();

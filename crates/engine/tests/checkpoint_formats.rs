@@ -1,7 +1,12 @@
 //! The formats of what a room keeps on disk: this version writes what its fixture has, and reads the fixtures of all
 //! released versions.
 
-use std::{collections::BTreeMap, fmt::Write, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    net::{Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use dunlin_engine::{
@@ -18,13 +23,14 @@ use dunlin_rooms::{
 
 /// A name and bytes in hexadecimal on each line, as each version has written them. A version that is released gets a file of
 /// its own; none is changed.
-const VERSIONS: [&str; 3] = [
+const VERSIONS: [&str; 4] = [
     include_str!("fixtures/checkpoint-1.txt"),
     include_str!("fixtures/checkpoint-2.txt"),
     include_str!("fixtures/checkpoint-3.txt"),
+    include_str!("fixtures/checkpoint-4.txt"),
 ];
 /// Where the fixture of this version is written with `DUNLIN_WRITE=1`, as long as it is not released.
-const THIS_VERSION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/checkpoint-3.txt");
+const THIS_VERSION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/checkpoint-4.txt");
 
 /// What the steps of the fixture lead to.
 const STATE_HASH: u64 = 0x4ed6_86f3_72b4_90e0;
@@ -103,7 +109,12 @@ fn join(index: u32, user: &str, encoding: Encoding, claim: SeatClaim) -> Step {
         ..ClientInfo::of_user(user)
     });
     let data = Bytes::from_static(b"{}");
-    Step::Join { seat: seat(index), info, is_spectator: user == "eve", encoding, data, claim }
+    let address = match user {
+        "ada" => Some(Ipv4Addr::new(192, 0, 2, 7).into()),
+        "bob" => Some(Ipv6Addr::LOCALHOST.into()),
+        _ => None,
+    };
+    Step::Join { seat: seat(index), info, address, is_spectator: user == "eve", encoding, data, claim }
 }
 
 fn claim(given: u128, returned: Option<u128>) -> SeatClaim {
@@ -285,7 +296,7 @@ fn a_version_that_is_not_known_is_named() {
     saved[0] = newer;
     let error = Checkpoint::read(&saved).expect_err("it is newer");
     assert_eq!(error, NotRestored::NewerVersion(newer));
-    assert_eq!(error.to_string(), "the checkpoint has version 4, and this Dunlin reads versions up to 3");
+    assert_eq!(error.to_string(), "the checkpoint has version 5, and this Dunlin reads versions up to 4");
     saved[0] = 0;
     assert_eq!(Checkpoint::read(&saved).expect_err("there is none"), NotRestored::Malformed);
 

@@ -86,6 +86,7 @@ fn join(index: u32, shard: u16, encoding: Encoding) -> ToRoom {
     let params = JoinParams {
         seat,
         info: Arc::new(ClientInfo::of_user("")),
+        address: None,
         is_spectator: false,
         data: bytes::Bytes::new(),
         opening,

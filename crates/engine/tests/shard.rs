@@ -82,10 +82,18 @@ fn what_comes_late_for_a_session_does_not_touch_the_next_at_its_index() {
     let (first, second) = (SessionKey { index: 0, generation: 1 }, SessionKey { index: 0, generation: 2 });
     let mut effects = Effects::default();
     let (now, shard) = (node.now, &mut node.shards[0]);
-    shard.handle(now, Event::Opened { session: first, wire: Encoding::Json.into(), source: None }, &mut effects);
+    shard.handle(
+        now,
+        Event::Opened { session: first, wire: Encoding::Json.into(), source: None, address: None },
+        &mut effects,
+    );
     shard.handle(now, Event::Received { session: first, frame: br#"{"id":1,"connect":{"token":"x"}}"# }, &mut effects);
     shard.handle(now, Event::Gone { session: first }, &mut effects);
-    shard.handle(now, Event::Opened { session: second, wire: Encoding::Json.into(), source: None }, &mut effects);
+    shard.handle(
+        now,
+        Event::Opened { session: second, wire: Encoding::Json.into(), source: None, address: None },
+        &mut effects,
+    );
     effects = Effects::default();
     let late = [
         Event::Authenticated { session: first, outcome: Ok(ConnectionClaims::default()) },
@@ -116,7 +124,11 @@ fn a_session_that_was_pinged_before_it_connects_is_dirty_once() {
     let session = SessionKey { index: 0, generation: 1 };
     let mut effects = Effects::default();
     let (now, shard) = (node.now, &mut node.shards[0]);
-    shard.handle(now, Event::Opened { session, wire: Encoding::Json.into(), source: None }, &mut effects);
+    shard.handle(
+        now,
+        Event::Opened { session, wire: Encoding::Json.into(), source: None, address: None },
+        &mut effects,
+    );
     shard.handle(now, Event::Pinged { session, payload: b"1" }, &mut effects);
     let connect = br#"{"id":1,"connect":{"subs":{"a":{},"b":{}}}}"#;
     shard.handle(now, Event::Received { session, frame: connect }, &mut effects);
@@ -134,7 +146,11 @@ fn what_waits_before_the_owners_are_asked_is_written_while_they_answer() {
     let session = SessionKey { index: 0, generation: 1 };
     let mut effects = Effects::default();
     let now = node.now;
-    node.shards[0].handle(now, Event::Opened { session, wire: Encoding::Json.into(), source: None }, &mut effects);
+    node.shards[0].handle(
+        now,
+        Event::Opened { session, wire: Encoding::Json.into(), source: None, address: None },
+        &mut effects,
+    );
     node.shards[0].handle(now, Event::Pinged { session, payload: b"1" }, &mut effects);
     let channel = ["a", "b", "c", "d"].into_iter().find(|name| owner_of(name, 2, node::NODE_SEED).0 == 1);
     let connect =
@@ -169,7 +185,11 @@ fn a_write_beyond_what_was_offered_ends_its_session_alone() {
     let session = SessionKey { index: 0, generation: 1 };
     let mut effects = Effects::default();
     let (now, shard) = (node.now, &mut node.shards[0]);
-    shard.handle(now, Event::Opened { session, wire: Encoding::Json.into(), source: None }, &mut effects);
+    shard.handle(
+        now,
+        Event::Opened { session, wire: Encoding::Json.into(), source: None, address: None },
+        &mut effects,
+    );
     shard.handle(now, Event::Pinged { session, payload: b"1" }, &mut effects);
     shard.handle(now, Event::Wrote { session, bytes: 4 }, &mut effects);
     assert!(matches!(effects.list.as_slice(), [Effect::HangUp { session: of }] if *of == session), "{effects:?}");
@@ -182,7 +202,11 @@ fn a_session_is_dirty_once_until_all_is_written() {
     let session = SessionKey { index: 0, generation: 1 };
     let mut effects = Effects::default();
     let (now, shard) = (node.now, &mut node.shards[0]);
-    shard.handle(now, Event::Opened { session, wire: Encoding::Json.into(), source: None }, &mut effects);
+    shard.handle(
+        now,
+        Event::Opened { session, wire: Encoding::Json.into(), source: None, address: None },
+        &mut effects,
+    );
     for payload in [b"1", b"2", b"3"] {
         shard.handle(now, Event::Pinged { session, payload }, &mut effects);
     }
@@ -206,7 +230,11 @@ fn one_write_is_bounded() {
     let session = SessionKey { index: 0, generation: 1 };
     let mut effects = Effects::default();
     let (now, shard) = (node.now, &mut node.shards[0]);
-    shard.handle(now, Event::Opened { session, wire: Encoding::Json.into(), source: None }, &mut effects);
+    shard.handle(
+        now,
+        Event::Opened { session, wire: Encoding::Json.into(), source: None, address: None },
+        &mut effects,
+    );
     for _ in 0..100 {
         shard.handle(now, Event::Pinged { session, payload: b"x" }, &mut effects);
     }
@@ -219,7 +247,11 @@ fn a_paused_session_that_is_closed_is_read_from_again() {
     let session = SessionKey { index: 0, generation: 1 };
     let mut effects = Effects::default();
     let shard = &mut node.shards[0];
-    shard.handle(node.now, Event::Opened { session, wire: Encoding::Json.into(), source: None }, &mut effects);
+    shard.handle(
+        node.now,
+        Event::Opened { session, wire: Encoding::Json.into(), source: None, address: None },
+        &mut effects,
+    );
     let frame = br#"{"id":1,"connect":{"token":"x"}}"#;
     shard.handle(node.now, Event::Received { session, frame }, &mut effects);
     assert!(matches!(effects.list[..], [Effect::Pause { .. }, Effect::Authenticate { .. }]), "{effects:?}");
@@ -234,7 +266,11 @@ fn a_session_is_hung_up_once() {
     let session = SessionKey { index: 0, generation: 1 };
     let mut effects = Effects::default();
     let (now, shard) = (node.now, &mut node.shards[0]);
-    shard.handle(now, Event::Opened { session, wire: Encoding::Json.into(), source: None }, &mut effects);
+    shard.handle(
+        now,
+        Event::Opened { session, wire: Encoding::Json.into(), source: None, address: None },
+        &mut effects,
+    );
     shard.handle(now, Event::Drain, &mut effects);
     let bytes = shard.outgoing(session).map(<[u8]>::len).sum();
     shard.handle(now, Event::Wrote { session, bytes }, &mut effects);

@@ -31,6 +31,7 @@ mod seats_at_random;
 mod seats_unanswered;
 mod session_size;
 mod shard;
+mod visitor_address;
 
 /// It counts for each thread, so a test sees its own allocations alone.
 #[global_allocator]

@@ -1,6 +1,6 @@
 //! How a room is listed, and who may join it: changed by its game and by the backend.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use serde_json::value::RawValue;
 
@@ -138,6 +138,26 @@ const fn read_choice(written: u8) -> Option<bool> {
         0 => None,
         1 => Some(false),
         _ => Some(true),
+    }
+}
+
+/// For people: what becomes different.
+impl fmt::Display for ListingChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        if let Some(players_max) = self.players_max {
+            write!(f, "max_players {players_max}")?;
+            separator = ", ";
+        }
+        if let Some(is_locked) = self.is_locked {
+            write!(f, "{separator}{}", if is_locked { "locked" } else { "not locked" })?;
+            separator = ", ";
+        }
+        match &self.metadata {
+            Some(metadata) => write!(f, "{separator}metadata {metadata}"),
+            None if separator.is_empty() => f.write_str("nothing"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -13,8 +13,8 @@ mod call_outcome;
 mod comparison;
 mod inputs;
 mod replay;
-
-use std::fmt;
+mod role;
+mod step;
 
 use dunlin_protocol::Encoding;
 
@@ -23,16 +23,18 @@ use crate::{
     binary::{Reader, Unreadable, put_bytes, put_number},
 };
 
-use call_outcome::CallOutcomeRef;
+pub use call_outcome::CallOutcomeRef;
 pub use comparison::{Comparison, Difference, compare};
 pub use inputs::{RecordedInput, inputs};
-pub use replay::{Replay, ReplayError, replay};
+pub use replay::{Replay, ReplayError, ReplayedStep, replay};
+pub use role::{put_role, read_role};
+pub use step::RecordedStep;
 
 /// How every recording begins.
 pub const MAGIC: &[u8; 8] = b"DUNLINRR";
 /// The version of the format that is written. Version 1 has no spectators, no messages and no calls, and knows of a visitor only the
-/// user.
-const VERSION: u8 = 2;
+/// user. Version 2 has no addresses.
+const VERSION: u8 = 3;
 /// Ticks in a second at the most; as in [`RoomOptions::ticks_per_second`].
 const TICKS_PER_SECOND_MAX: u32 = 240;
 
@@ -59,45 +61,8 @@ pub struct Recorder {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record<'a> {
-    Join {
-        visitor: Visitor<'a>,
-        encoding: Encoding,
-        data: &'a [u8],
-    },
-    Leave {
-        player: PlayerId,
-    },
-    Away {
-        player: PlayerId,
-    },
-    Back {
-        player: PlayerId,
-        visitor: Visitor<'a>,
-        encoding: Encoding,
-    },
-    Input {
-        player: PlayerId,
-        number: u32,
-        data: &'a [u8],
-    },
-    Tick {
-        state_hash: u64,
-    },
-    Message {
-        data: &'a [u8],
-    },
-    /// A change as [`crate::ListingChange::write`] writes it.
-    Listing {
-        change: &'a [u8],
-    },
-    Kick {
-        player: PlayerId,
-        reason: &'a str,
-    },
-    Answer {
-        call: CallId,
-        outcome: CallOutcomeRef<'a>,
-    },
+    Step(RecordedStep<'a>),
+    Tick { state_hash: u64 },
 }
 
 impl Recorder {
@@ -109,54 +74,58 @@ impl Recorder {
 
     /// [`Room::join`] is called, whatever comes of it.
     pub fn join(&mut self, visitor: &Visitor<'_>, encoding: Encoding, data: &[u8]) {
-        Record::Join { visitor: *visitor, encoding, data }.write(&mut self.out);
+        self.step(RecordedStep::Join { visitor: *visitor, encoding, data });
     }
 
     /// [`Room::leave`] is called.
     pub fn leave(&mut self, player: PlayerId) {
-        Record::Leave { player }.write(&mut self.out);
+        self.step(RecordedStep::Leave { player });
     }
 
     /// [`Room::away`] is called.
     pub fn away(&mut self, player: PlayerId) {
-        Record::Away { player }.write(&mut self.out);
+        self.step(RecordedStep::Away { player });
     }
 
     /// [`Room::back`] is called.
     pub fn back(&mut self, player: PlayerId, visitor: &Visitor<'_>, encoding: Encoding) {
-        Record::Back { player, visitor: *visitor, encoding }.write(&mut self.out);
+        self.step(RecordedStep::Back { player, visitor: *visitor, encoding });
     }
 
     /// [`Room::input`] is called.
     pub fn input(&mut self, player: PlayerId, number: u32, data: &[u8]) {
-        Record::Input { player, number, data }.write(&mut self.out);
+        self.step(RecordedStep::Input { player, number, data });
     }
 
     /// [`Room::message`] is called, whatever comes of it.
     pub fn message(&mut self, data: &[u8]) {
-        Record::Message { data }.write(&mut self.out);
+        self.step(RecordedStep::Message { data });
     }
 
     /// [`Room::change_listing`] is called, whatever comes of it.
     pub fn change_listing(&mut self, change: &ListingChange) {
         let mut written = Vec::new();
         change.write(&mut written);
-        Record::Listing { change: &written }.write(&mut self.out);
+        self.step(RecordedStep::Listing { change: &written });
     }
 
     /// [`Room::kick`] is called.
     pub fn kick(&mut self, player: PlayerId, reason: &str) {
-        Record::Kick { player, reason }.write(&mut self.out);
+        self.step(RecordedStep::Kick { player, reason });
     }
 
     /// [`Room::answer`] is called, whatever comes of it.
     pub fn answer(&mut self, call: CallId, outcome: Result<&[u8], &CallError>) {
-        Record::Answer { call, outcome: CallOutcomeRef::of(outcome) }.write(&mut self.out);
+        self.step(RecordedStep::Answer { call, outcome: CallOutcomeRef::of(outcome) });
     }
 
     /// [`Room::tick`] has been called.
     pub fn tick(&mut self, room: &Room) {
         Record::Tick { state_hash: room.state_hash() }.write(&mut self.out);
+    }
+
+    fn step(&mut self, step: RecordedStep<'_>) {
+        Record::Step(step).write(&mut self.out);
     }
 
     /// What has been written. The caller takes out what it has put away; how much there is before that is its to bound.
@@ -250,134 +219,14 @@ impl<'a> Record<'a> {
                 out.push(0);
                 out.extend_from_slice(&state_hash.to_le_bytes());
             }
-            Self::Join { visitor, encoding, data } => {
-                out.extend_from_slice(&[4, encoding.index() as u8]);
-                put_visitor(&visitor, out);
-                put_bytes(data, out);
-            }
-            Self::Away { player } => {
-                out.push(5);
-                put_number(u64::from(player.0), out);
-            }
-            Self::Back { player, visitor, encoding } => {
-                out.extend_from_slice(&[6, encoding.index() as u8]);
-                put_number(u64::from(player.0), out);
-                put_visitor(&visitor, out);
-            }
-            Self::Leave { player } => {
-                out.push(2);
-                put_number(u64::from(player.0), out);
-            }
-            Self::Input { player, number, data } => {
-                out.push(3);
-                put_number(u64::from(player.0), out);
-                put_number(u64::from(number), out);
-                put_bytes(data, out);
-            }
-            Self::Message { data } => {
-                out.push(7);
-                put_bytes(data, out);
-            }
-            Self::Listing { change } => {
-                out.push(16);
-                put_bytes(change, out);
-            }
-            Self::Kick { player, reason } => {
-                out.push(17);
-                put_number(u64::from(player.0), out);
-                put_bytes(reason.as_bytes(), out);
-            }
-            Self::Answer { call, outcome } => {
-                out.push(32);
-                put_number(u64::from(call.0), out);
-                outcome.write(out);
-            }
+            Self::Step(step) => step.write(out),
         }
     }
 
     fn read(reader: &mut Reader<'a>) -> Result<Self, Unreadable> {
         Ok(match reader.byte()? {
             0 => Self::Tick { state_hash: reader.word()? },
-            1 => Self::Join {
-                encoding: read_encoding(reader)?,
-                visitor: Visitor::of_user(reader.text()?),
-                data: reader.bytes()?,
-            },
-            2 => Self::Leave { player: PlayerId(reader.number_of()?) },
-            3 => Self::Input {
-                player: PlayerId(reader.number_of()?),
-                number: reader.number_of()?,
-                data: reader.bytes()?,
-            },
-            4 => Self::Join { encoding: read_encoding(reader)?, visitor: read_visitor(reader)?, data: reader.bytes()? },
-            5 => Self::Away { player: PlayerId(reader.number_of()?) },
-            6 => {
-                let encoding = read_encoding(reader)?;
-                Self::Back { player: PlayerId(reader.number_of()?), visitor: read_visitor(reader)?, encoding }
-            }
-            7 => Self::Message { data: reader.bytes()? },
-            16 => Self::Listing { change: reader.bytes()? },
-            17 => Self::Kick { player: PlayerId(reader.number_of()?), reason: reader.text()? },
-            32 => Self::Answer { call: CallId(reader.number_of()?), outcome: CallOutcomeRef::read(reader)? },
-            _ => return Err(Unreadable::Wrong),
+            kind => Self::Step(RecordedStep::read(kind, reader)?),
         })
-    }
-}
-
-fn put_visitor(visitor: &Visitor<'_>, out: &mut Vec<u8>) {
-    put_bytes(visitor.user.as_bytes(), out);
-    put_bytes(visitor.client.as_bytes(), out);
-    put_bytes(visitor.info, out);
-    out.push(visitor.is_spectator.into());
-}
-
-fn read_visitor<'a>(reader: &mut Reader<'a>) -> Result<Visitor<'a>, Unreadable> {
-    let (user, client, info) = (reader.text()?, reader.text()?, reader.bytes()?);
-    let is_spectator = match reader.byte()? {
-        0 => false,
-        1 => true,
-        _ => return Err(Unreadable::Wrong),
-    };
-    Ok(Visitor { user, client, info, is_spectator })
-}
-
-fn read_encoding(reader: &mut Reader<'_>) -> Result<Encoding, Unreadable> {
-    Encoding::ALL.get(usize::from(reader.byte()?)).copied().ok_or(Unreadable::Wrong)
-}
-
-/// For people: what happened to the room.
-impl fmt::Display for Record<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Leave { player } => write!(f, "player {} leaves", player.0),
-            Self::Listing { change } => write!(f, "the backend changes the listing: {}", Hex(change)),
-            Self::Kick { player, reason } => write!(f, "the backend removes player {}: {reason:?}", player.0),
-            Self::Message { data } => write!(f, "the backend sends the message {}", Hex(data)),
-            Self::Answer { call, outcome: CallOutcomeRef::Data(data) } => {
-                write!(f, "the backend answers call {}: {}", call.0, Hex(data))
-            }
-            Self::Answer { call, outcome } => write!(f, "call {} has no answer: {outcome:?}", call.0),
-            Self::Input { player, number, data } => {
-                write!(f, "player {} sends input {number}: {}", player.0, Hex(data))
-            }
-            Self::Away { player } => write!(f, "the client of player {} is gone", player.0),
-            Self::Back { player, visitor, .. } => {
-                write!(f, "a client of user {:?} comes back to player {}", visitor.user, player.0)
-            }
-            Self::Join { visitor, data, .. } => {
-                let role = if visitor.is_spectator { "spectator" } else { "player" };
-                write!(f, "user {:?} joins as a {role} with data {}", visitor.user, Hex(data))
-            }
-            Self::Tick { state_hash } => write!(f, "tick with state hash {state_hash:016x}"),
-        }
-    }
-}
-
-/// Bytes as hexadecimal digits.
-struct Hex<'a>(&'a [u8]);
-
-impl fmt::Display for Hex<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }

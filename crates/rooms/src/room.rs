@@ -6,8 +6,8 @@ use bytes::Bytes;
 use dunlin_protocol::Encoding;
 
 use crate::{
-    CallError, CallId, CallsOfTick, CellIndex, EncodingSet, Grid, GridError, ListingChange, PlayerId, Refusal,
-    RestoreError, RoomInfo, Scope, Simulation, TickUpdate, UpdateWriter, Visitor, World, WorldError,
+    CallError, CallId, CallsOfTick, CellIndex, EncodingSet, GameCall, Grid, GridError, ListingChange, PlayerId,
+    Refusal, RestoreError, RoomInfo, Scope, Simulation, TickUpdate, UpdateWriter, Visitor, World, WorldError,
     binary::{Reader, put_bytes},
     hash::Hasher,
     wire,
@@ -356,12 +356,12 @@ impl Room {
         removals
     }
 
-    /// The same; returns the events and publications.
-    pub fn tick_with_events(&mut self) -> Vec<Scoped> {
+    /// The same; returns the events and publications, and the calls.
+    pub fn tick_with_events(&mut self) -> (Vec<Scoped>, Vec<GameCall>) {
         self.step();
-        let scoped = self.scoped();
+        let (scoped, calls) = (self.scoped(), self.world.calls_mut().take_of_tick().sent);
         self.forget();
-        scoped
+        (scoped, calls)
     }
 
     fn step(&mut self) -> Removals {

@@ -1,5 +1,6 @@
 //! The interface that a game implements.
 
+use core::net::IpAddr;
 use std::fmt;
 
 use crate::{CallError, CallId, GridShape, PlayerId, World};
@@ -122,6 +123,9 @@ pub struct Visitor<'a> {
     pub info: &'a [u8],
     /// Whether it only watches.
     pub is_spectator: bool,
+    /// The client's address: behind a trusted proxy, the one that the proxy names. `None` unless the namespace has
+    /// `room.visitor_address`, because recordings and logs contain what the game learns.
+    pub address: Option<IpAddr>,
 }
 
 impl<'a> Visitor<'a> {

@@ -4,11 +4,13 @@ use dunlin_protocol::Encoding;
 use dunlin_rooms::{
     GridShape, InputError, NewObject, PlayerId, Position, Refusal, RestoreError, Room, RoomOptions, Scope, Simulation,
     Visibility, Visitor, World,
-    recording::{Header, Recorder, Replay, replay},
+    recording::{Header, RecordedStep, Recorder, Replay, replay},
 };
 
 /// A recording in hexadecimal, as the last commit that wrote version 1 recorded what [`act`] does.
 const VERSION_1: &str = include_str!("fixtures/recording-1.txt");
+/// The same of version 2, of what [`act_with_seats`] does.
+const VERSION_2: &str = include_str!("fixtures/recording-2.txt");
 
 /// Each player has an object at a random place, whose state is its last input.
 struct Pebbles;
@@ -78,6 +80,25 @@ fn header() -> Header {
     }
 }
 
+/// A player with all that version 2 knows of it goes away and comes back; a spectator watches.
+fn act_with_seats(room: &mut Room, recorder: &mut Recorder) {
+    let visitor = Visitor { user: "ada", client: "c-1", info: b"[1]", ..Visitor::default() };
+    let spectator = Visitor { is_spectator: true, ..Visitor::of_user("eve") };
+    for visitor in [&visitor, &spectator] {
+        recorder.join(visitor, Encoding::Json, b"{}");
+        room.join(visitor, Encoding::Json, b"{}").expect("there is room");
+    }
+    tick(room, recorder);
+    recorder.away(PlayerId(1));
+    room.away(PlayerId(1));
+    tick(room, recorder);
+    let again = Visitor { client: "c-2", ..visitor };
+    recorder.back(PlayerId(1), &again, Encoding::Protobuf);
+    room.back(PlayerId(1), &again, Encoding::Protobuf);
+    input(room, recorder, PlayerId(1), 1, b"on");
+    tick(room, recorder);
+}
+
 /// Two players join, and one that is refused; one leaves.
 fn act(room: &mut Room, recorder: &mut Recorder) {
     let join = |room: &mut Room, recorder: &mut Recorder, user, encoding, data| {
@@ -108,8 +129,12 @@ fn tick(room: &mut Room, recorder: &mut Recorder) {
 }
 
 fn recorded() -> Vec<u8> {
-    let mut room = Room::open(header().options, header().info(), Box::new(Pebbles)).expect("a map");
-    let mut recorder = Recorder::new(&header(), Vec::new());
+    recorded_of(&header(), act)
+}
+
+fn recorded_of(header: &Header, act: fn(&mut Room, &mut Recorder)) -> Vec<u8> {
+    let mut room = Room::open(header.options.clone(), header.info(), Box::new(Pebbles)).expect("a map");
+    let mut recorder = Recorder::new(header, Vec::new());
     act(&mut room, &mut recorder);
     std::mem::take(recorder.written())
 }
@@ -129,7 +154,7 @@ fn finished(recording: &[u8]) -> Replay<'_> {
 #[test]
 fn a_recording_of_version_1_is_replayed() {
     let (old, new) = (unhex(VERSION_1), recorded());
-    assert_eq!((old[8], new[8]), (1, 2), "the versions");
+    assert_eq!((old[8], new[8]), (1, 3), "the versions");
     let (old, new) = (finished(&old), finished(&new));
     assert_eq!((old.header(), new.header()), (&header(), &header()));
     assert_eq!(old.room().state_hash(), new.room().state_hash());
@@ -137,4 +162,51 @@ fn a_recording_of_version_1_is_replayed() {
     assert_eq!(world.players().collect::<Vec<_>>(), [PlayerId(2)]);
     let states: Vec<_> = world.objects().map(|(_, object)| object.state.clone()).collect();
     assert_eq!(states, [&b"stone"[..], b"\x00\xff", b"on"]);
+}
+
+fn header_with_seats() -> Header {
+    Header { channel: "stones:1".to_owned(), options: RoomOptions::default(), ..header() }
+}
+
+#[test]
+fn a_recording_of_version_2_is_replayed() {
+    let (old, new) = (unhex(VERSION_2), recorded_of(&header_with_seats(), act_with_seats));
+    assert_eq!((old[8], new[8]), (2, 3), "the versions");
+    assert_eq!(old[9..], new[9..], "without addresses the rest is the same");
+    let (old, new) = (finished(&old), finished(&new));
+    assert_eq!((old.header(), old.room().state_hash()), (&header_with_seats(), new.room().state_hash()));
+}
+
+#[test]
+fn addresses_are_recorded() {
+    for address in ["192.0.2.7", "2001:db8::7"] {
+        let visitor = Visitor {
+            address: Some(address.parse().expect("an address")),
+            is_spectator: true,
+            ..Visitor::of_user("ada")
+        };
+        let (mut room, mut recorder) = (
+            Room::open(header().options, header().info(), Box::new(Pebbles)).expect("a map"),
+            Recorder::new(&header(), Vec::new()),
+        );
+        recorder.join(&visitor, Encoding::Json, b"");
+        recorder.back(PlayerId(9), &visitor, Encoding::Json);
+        tick(&mut room, &mut recorder);
+        let recording = std::mem::take(recorder.written());
+        let mut replayed = replay(&recording, |_| Box::new(Pebbles)).expect("a recording");
+        replayed.watch();
+        assert_eq!(replayed.next_tick(), Some(Ok(1)));
+        let steps: Vec<_> = replayed.steps().iter().map(|replayed| replayed.step).collect();
+        let [RecordedStep::Join { visitor: joined, .. }, RecordedStep::Back { visitor: back, .. }] = steps[..] else {
+            panic!("{steps:?}")
+        };
+        assert_eq!((joined, back), (visitor, visitor));
+        for end in 0..recording.len() {
+            let cut = &recording[..end];
+            // Neither panics nor is taken for something else.
+            if let Ok(mut replayed) = replay(cut, |_| Box::new(Pebbles)) {
+                let _ = replayed.finish();
+            }
+        }
+    }
 }

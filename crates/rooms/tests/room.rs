@@ -226,7 +226,7 @@ fn another_seed_differs_at_once() {
 fn what_is_no_recording_is_refused() {
     let whole = game(3).1;
     let mut other_version = whole.clone();
-    other_version[MAGIC.len()] = 3;
+    other_version[MAGIC.len()] = 4;
     let mut unknown_record = whole.clone();
     unknown_record.push(9);
     let mut bad_rate = std::mem::take(
@@ -239,7 +239,7 @@ fn what_is_no_recording_is_refused() {
         (b"DUNLINR", ReplayError::NoRecording),
         (b"{\"json\":true}", ReplayError::NoRecording),
         (MAGIC, ReplayError::BreaksOff),
-        (&other_version, ReplayError::UnknownVersion(3)),
+        (&other_version, ReplayError::UnknownVersion(4)),
         (&unknown_record, ReplayError::Malformed),
         (&bad_rate, ReplayError::Malformed),
     ];

@@ -138,6 +138,7 @@ fn namespaces(open: &NamespaceOptions) -> Vec<NamespaceOptions> {
             inbox_inputs_max: 6,
             gives_seat_tokens: true,
             is_one_seat_per_user: false,
+            shows_address: true,
             frame_bytes_per_second: None,
             messages_max: 2,
             message_bytes_max: 16,

@@ -256,7 +256,7 @@ impl Node {
         let seat =
             Seat { shard, key, wire, unread: VecDeque::new(), is_paused: false, finished: false, received: Vec::new() };
         self.seats[place] = Some(seat);
-        self.handle(shard, Event::Opened { session: key, wire, source: None });
+        self.handle(shard, Event::Opened { session: key, wire, source: None, address: None });
         if how >= 128 {
             let command = Command::connect();
             let is_alone = wire.is_unidirectional();

@@ -255,6 +255,12 @@ const ROOM: &[Key] = &[
         "false",
         "Whether a user has at most one player in a room. A join takes over the user's player, and the connection that had it is unsubscribed with code 2011. Users without an id are not affected. Needs `seat_grace` or `survival`.",
     ),
+    own(
+        "visitor_address",
+        Bool,
+        "false",
+        "Whether simulations learn the addresses of clients (`Visitor::address`), as the server determines them with `http_server.trusted_proxies`. The logs of rooms with `survival: exact` and recordings contain the addresses then.",
+    ),
     Key {
         name: "paths",
         kind: Table(&[PATHS]),

@@ -19,8 +19,8 @@ use crate::room::{SeatKey, SeatToken};
 use step_format::{RecordReader, put_bytes, put_number, put_options, put_seat, put_step, put_token};
 
 /// The version of both formats that is written. Version 1 has no spectators, messages of the backend and calls, and knows of a
-/// client only its user. Up to version 2 a player has one seat token.
-pub const CHECKPOINT_VERSION: u8 = 3;
+/// client only its user. Up to version 2 a player has one seat token. Up to version 3 a client has no address.
+pub const CHECKPOINT_VERSION: u8 = 4;
 
 /// What a room is made of. One that is made of something else does not go on from a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! The part of a room that calls the game's code.
 
+use core::net::IpAddr;
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
@@ -31,6 +32,8 @@ pub enum Step {
         seat: SeatKey,
         /// Its user and its connection.
         info: Arc<ClientInfo>,
+        /// Its client's address, if the game learns it.
+        address: Option<IpAddr>,
         /// Whether it only watches.
         is_spectator: bool,
         /// What its frames are written in.
@@ -264,8 +267,8 @@ impl Runner {
 
     fn apply_step(&mut self, place: usize, step: Step, applied: &mut Applied) {
         match step {
-            Step::Join { seat, info, is_spectator, encoding, data, claim } => {
-                let visitor = visitor_of(&info, is_spectator);
+            Step::Join { seat, info, address, is_spectator, encoding, data, claim } => {
+                let visitor = visitor_of(&info, address, is_spectator);
                 applied.tokens_refused.count(self.book.token_refusal(&info.user, claim));
                 let joined = self.join_or_come_back(seat, &visitor, encoding, &data, claim);
                 if let Ok(entered) = &joined {
@@ -482,10 +485,10 @@ impl CompletedTick {
 }
 
 /// What the game learns about a client.
-pub fn visitor_of(info: &ClientInfo, is_spectator: bool) -> Visitor<'_> {
+pub fn visitor_of(info: &ClientInfo, address: Option<IpAddr>, is_spectator: bool) -> Visitor<'_> {
     let of_token = info.chan_info.as_ref().or(info.conn_info.as_ref());
     let info_bytes = of_token.map_or(&[][..], |info| info.bytes());
-    Visitor { user: &info.user, client: &info.client, info: info_bytes, is_spectator }
+    Visitor { user: &info.user, client: &info.client, info: info_bytes, is_spectator, address }
 }
 
 impl fmt::Debug for Runner {

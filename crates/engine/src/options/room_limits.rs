@@ -17,6 +17,8 @@ pub struct RoomLimits {
     pub gives_seat_tokens: bool,
     /// Whether a user has at most one player in a room: a join takes over the user's player.
     pub is_one_seat_per_user: bool,
+    /// Whether the game learns the addresses of clients.
+    pub shows_address: bool,
     /// Messages of the backend that may wait for a room. One more is answered with error 111.
     pub messages_max: usize,
     /// Bytes of a message, and of the game's answer. A longer message is answered with error 107.
@@ -40,6 +42,7 @@ impl Default for RoomLimits {
             frame_bytes_per_second: None,
             gives_seat_tokens: false,
             is_one_seat_per_user: false,
+            shows_address: false,
             messages_max: 256,
             message_bytes_max: 16_384,
             players_max: 10_000,

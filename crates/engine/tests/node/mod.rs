@@ -17,6 +17,7 @@ pub mod wire;
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    net::Ipv4Addr,
     sync::Arc,
 };
 
@@ -141,7 +142,9 @@ impl Node {
         assert!(self.clients.insert(name.to_owned(), client).is_none(), "{name} is there already");
         // `NAME@7` comes from address 7.
         let number = name.split_once('@').and_then(|(_, number)| number.parse().ok());
-        self.handle(shard, Event::Opened { session: key, wire, source: number.map(SourceKey).or(self.source) });
+        let source = number.map(SourceKey).or(self.source);
+        let address = source.map(|SourceKey(number)| Ipv4Addr::from(number.get() as u32).into());
+        self.handle(shard, Event::Opened { session: key, wire, source, address });
     }
 
     pub fn client(&mut self, name: &str) -> &mut Client {

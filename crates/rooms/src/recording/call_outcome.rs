@@ -7,13 +7,25 @@ use crate::{
 
 /// The backend's answer to a call, or why there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CallOutcomeRef<'a> {
+pub enum CallOutcomeRef<'a> {
+    /// The answer.
     Data(&'a [u8]),
-    Refused { code: u16, message: &'a str },
+    /// The backend's own error.
+    Refused {
+        /// Its code.
+        code: u16,
+        /// For people.
+        message: &'a str,
+    },
+    /// [`CallError::Timeout`]
     Timeout,
+    /// [`CallError::Failed`]
     Failed,
+    /// [`CallError::Busy`]
     Busy,
+    /// [`CallError::TooLong`]
     TooLong,
+    /// [`CallError::Lost`]
     Lost,
 }
 
@@ -30,7 +42,11 @@ impl<'a> CallOutcomeRef<'a> {
         }
     }
 
-    pub(super) fn to_result(self) -> Result<&'a [u8], CallError> {
+    /// The same as the game receives it.
+    ///
+    /// # Errors
+    /// [`CallError`]
+    pub fn to_result(self) -> Result<&'a [u8], CallError> {
         Err(match self {
             Self::Data(data) => return Ok(data),
             Self::Refused { code, message } => CallError::Refused(Refusal { code, message: message.into() }),

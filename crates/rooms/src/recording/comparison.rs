@@ -82,10 +82,11 @@ fn rest(replay: &mut Replay<'_>) -> Result<Option<u32>, ReplayError> {
 
 fn difference(one: &Replay<'_>, other: &Replay<'_>, state_hashes: [u64; 2]) -> Difference {
     let worlds = [one.room().world(), other.room().world()];
+    let steps = [one, other].map(|replay| replay.steps().iter().map(ToString::to_string).collect::<Vec<_>>());
     Difference {
         tick: one.room().tick_number(),
         state_hashes,
-        steps: [only(one.steps(), other.steps()), only(other.steps(), one.steps())],
+        steps: [only(&steps[0], &steps[1]), only(&steps[1], &steps[0])],
         players: players(worlds),
         objects: objects(worlds),
     }

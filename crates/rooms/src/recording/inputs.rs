@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Header, Record, ReplayError};
+use super::{Header, Record, RecordedStep, ReplayError};
 use crate::binary::Reader;
 
 /// An input in a recording.
@@ -26,11 +26,11 @@ pub fn inputs(recording: &[u8]) -> Result<Vec<RecordedInput>, ReplayError> {
         match Record::read(&mut reader)? {
             Record::Tick { .. } => tick += 1,
             // The data is the last field of the record.
-            Record::Input { data, .. } => {
+            Record::Step(RecordedStep::Input { data, .. }) => {
                 let end = recording.len() - reader.left();
                 inputs.push(RecordedInput { tick, data: end - data.len()..end });
             }
-            _ => {}
+            Record::Step(_) => {}
         }
     }
     Ok(inputs)

@@ -4,9 +4,9 @@ use std::fmt;
 
 use hashbrown::HashMap;
 
-use super::{Header, Record};
+use super::{Header, Record, RecordedStep};
 use crate::{
-    GridError, ListingChange, PlayerId, Room, Scoped, Simulation,
+    GameCall, GridError, ListingChange, PlayerId, Refusal, Room, Scoped, Simulation,
     binary::{Reader, Unreadable},
 };
 
@@ -18,14 +18,24 @@ pub struct Replay<'a> {
     /// The last player that each user joined as.
     players: HashMap<&'a str, PlayerId, foldhash::quality::FixedState>,
     is_over: bool,
-    watched: Option<Watched>,
+    watched: Option<Watched<'a>>,
 }
 
 /// What is collected of a tick.
 #[derive(Default)]
-struct Watched {
-    steps: Vec<String>,
+struct Watched<'a> {
+    steps: Vec<ReplayedStep<'a>>,
     events: Vec<Scoped>,
+    calls: Vec<GameCall>,
+}
+
+/// A step that was replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplayedStep<'a> {
+    /// The step.
+    pub step: RecordedStep<'a>,
+    /// Of a join: who it is in the room, or why it is not.
+    pub joined: Option<Result<PlayerId, Refusal>>,
 }
 
 /// Why a recording is not replayed, or not to its end.
@@ -102,19 +112,24 @@ impl<'a> Replay<'a> {
         Ok(self.room.tick_number())
     }
 
-    /// From now on [`Replay::steps`] and [`Replay::events`] are collected.
+    /// From now on [`Replay::steps`], [`Replay::events`] and [`Replay::calls`] are collected.
     pub fn watch(&mut self) {
         self.watched = Some(Watched::default());
     }
 
-    /// What happened to the room before the last tick, in order: joins, leaves and inputs, in words.
-    pub fn steps(&self) -> &[String] {
+    /// What happened to the room before the last tick, in order.
+    pub fn steps(&self) -> &[ReplayedStep<'a>] {
         self.watched.as_ref().map_or(&[], |watched| &watched.steps)
     }
 
     /// What the simulation sent in the last tick.
     pub fn events(&self) -> &[Scoped] {
         self.watched.as_ref().map_or(&[], |watched| &watched.events)
+    }
+
+    /// The calls of the backend that the simulation made before and in the last tick.
+    pub fn calls(&self) -> &[GameCall] {
+        self.watched.as_ref().map_or(&[], |watched| &watched.calls)
     }
 
     /// The room after the last tick.
@@ -128,66 +143,80 @@ impl<'a> Replay<'a> {
     }
 
     fn apply(&mut self, record: Record<'a>) -> Option<Result<u32, ReplayError>> {
-        if let Some(watched) = &mut self.watched
-            && !matches!(record, Record::Tick { .. })
-        {
-            watched.steps.push(record.to_string());
-        }
         match record {
-            Record::Join { visitor, encoding, data } => {
-                // A game that refused a join refuses it again; if not, the state hash differs.
-                if let Ok(joined) = self.room.join(&visitor, encoding, data) {
-                    self.players.insert(visitor.user, joined.player);
+            Record::Step(step) => match self.apply_step(step) {
+                Ok(joined) => {
+                    if let Some(watched) = &mut self.watched {
+                        watched.steps.push(ReplayedStep { step, joined });
+                    }
+                    None
                 }
-                None
-            }
-            Record::Away { player } => {
-                self.room.away(player);
-                None
-            }
-            Record::Back { player, visitor, encoding } => {
-                self.room.back(player, &visitor, encoding);
-                None
-            }
-            Record::Leave { player } => {
-                self.room.leave(player);
-                None
-            }
-            Record::Input { player, number, data } => {
-                self.room.input(player, number, data);
-                None
-            }
-            Record::Listing { change } => {
-                let Some(change) = ListingChange::read(change) else {
+                Err(error) => {
                     self.is_over = true;
-                    return Some(Err(ReplayError::Malformed));
-                };
-                // Metadata that was refused is refused again.
-                let _ = self.room.change_listing(&change);
-                None
-            }
-            Record::Kick { player, reason } => {
-                self.room.kick(player, reason);
-                None
-            }
-            Record::Message { data } => {
-                // The answer is of no use, and a refusal is one again.
-                let _ = self.room.message(data);
-                None
-            }
-            Record::Answer { call, outcome } => {
-                self.room.answer(call, outcome.to_result());
-                None
-            }
+                    Some(Err(error))
+                }
+            },
             Record::Tick { state_hash: expected } => {
                 match &mut self.watched {
-                    Some(watched) => watched.events = self.room.tick_with_events(),
+                    Some(watched) => (watched.events, watched.calls) = self.room.tick_with_events(),
                     None => drop(self.room.tick_without_update()),
                 }
                 let (tick, actual) = (self.room.tick_number(), self.room.state_hash());
                 let divergence = ReplayError::Divergence { tick, expected, actual };
                 Some(if expected == actual { Ok(tick) } else { Err(divergence) })
             }
+        }
+    }
+
+    /// Returns what a join led to.
+    fn apply_step(&mut self, step: RecordedStep<'a>) -> Result<Option<Result<PlayerId, Refusal>>, ReplayError> {
+        match step {
+            RecordedStep::Join { visitor, encoding, data } => {
+                // A game that refused a join refuses it again; if not, the state hash differs.
+                let joined = self.room.join(&visitor, encoding, data).map(|joined| joined.player);
+                if let Ok(player) = joined {
+                    self.players.insert(visitor.user, player);
+                }
+                return Ok(Some(joined));
+            }
+            RecordedStep::Away { player } => {
+                self.room.away(player);
+            }
+            RecordedStep::Back { player, visitor, encoding } => {
+                self.room.back(player, &visitor, encoding);
+            }
+            RecordedStep::Leave { player } => self.room.leave(player),
+            RecordedStep::Input { player, number, data } => {
+                self.room.input(player, number, data);
+            }
+            RecordedStep::Listing { change } => {
+                let change = ListingChange::read(change).ok_or(ReplayError::Malformed)?;
+                // Metadata that was refused is refused again.
+                let _ = self.room.change_listing(&change);
+            }
+            RecordedStep::Kick { player, reason } => {
+                self.room.kick(player, reason);
+            }
+            RecordedStep::Message { data } => {
+                // The answer is of no use, and a refusal is one again.
+                let _ = self.room.message(data);
+            }
+            RecordedStep::Answer { call, outcome } => {
+                self.room.answer(call, outcome.to_result());
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// For people: what happened to the room.
+impl fmt::Display for ReplayedStep<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.step)?;
+        match &self.joined {
+            None => Ok(()),
+            Some(Ok(player)) => write!(f, ": is player {}", player.0),
+            Some(Err(Refusal { code, message })) => write!(f, ": is refused with {code}: {message}"),
         }
     }
 }

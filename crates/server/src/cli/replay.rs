@@ -2,6 +2,7 @@
 
 mod difference;
 mod state;
+mod steps;
 
 use std::{
     fmt,
@@ -13,7 +14,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use dunlin_games::Registry;
 use dunlin_rooms::{
-    Simulation,
+    ListingState, Simulation,
     recording::{Header, Replay, ReplayError, replay},
 };
 use serde_json::{Value, json};
@@ -38,8 +39,13 @@ pub(super) struct ReplayArgs {
     #[arg(long)]
     events: bool,
 
+    /// Print what happened to the room: joins, leaves, inputs, messages, calls, answers and changes of the listing, of all
+    /// ticks or of --tick
+    #[arg(long)]
+    steps: bool,
+
     /// Replay a second recording and print the first tick after which the rooms differ, and how: exit code 1 if they do
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["tick", "objects", "events"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tick", "objects", "events", "steps"])]
     diff: Option<PathBuf>,
 
     /// Output format. In `json`, each line is a JSON object
@@ -70,10 +76,10 @@ pub(super) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure>
     if args.format == Format::Text {
         output::line(format_args!("{}: {:?} with seed {}", args.file.display(), header.simulation, header.seed))?;
     }
-    if args.events {
+    if args.events || args.steps {
         replay.watch();
     }
-    let mut ticks = 0;
+    let (mut ticks, mut listing) = (0, ListingState::default());
     while args.tick.is_none_or(|last| ticks < last)
         && let Some(tick) = replay.next_tick()
     {
@@ -89,7 +95,15 @@ pub(super) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure>
             Err(error) => return Err(failed(error.to_string())),
         }
         if args.tick.is_none_or(|last| ticks == last) {
-            state::print_events(&replay, args.format)?;
+            if args.steps {
+                steps::print(&replay, &listing, args.format)?;
+            }
+            if args.events {
+                state::print_events(&replay, args.format)?;
+            }
+        }
+        if args.steps {
+            listing.clone_from(replay.room().world().listing());
         }
         if ticks.is_multiple_of(PROGRESS_TICKS) && args.format == Format::Text {
             output::line(format_args!("tick {ticks}"))?;

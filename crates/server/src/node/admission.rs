@@ -257,7 +257,9 @@ impl<R: Reactor> ShardThread<R> {
         self.sessions += 1;
         self.counters.opened[wire.index()] += 1;
         let source = self.entrants.source(connection).map(SourceNetwork::key);
-        self.shard.handle(self.now, Event::Opened { session: connection, wire, source }, &mut self.effects);
+        let address = self.entrants.address(connection).map(|address| address.to_canonical());
+        let opened = Event::Opened { session: connection, wire, source, address };
+        self.shard.handle(self.now, opened, &mut self.effects);
         let Some(session) = self.connections.session_mut(connection) else { return };
         let Self { shard, inflater, shared, effects, now, .. } = self;
         let mut feeder = Feeder { shard, inflater, net: &shared.net, now: *now, effects };

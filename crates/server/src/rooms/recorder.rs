@@ -171,8 +171,8 @@ impl RoomRecorder {
     /// Records a step; `back` is the player that a join has come back to.
     fn record(&mut self, step: &Step, back: Option<PlayerId>) {
         match step {
-            Step::Join { info, is_spectator, encoding, data, .. } => {
-                let visitor = visitor_of(info, *is_spectator);
+            Step::Join { info, address, is_spectator, encoding, data, .. } => {
+                let visitor = visitor_of(info, *address, *is_spectator);
                 match back {
                     Some(player) => self.recording.back(player, &visitor, *encoding),
                     None => self.recording.join(&visitor, *encoding, data),

@@ -90,6 +90,31 @@ fn a_tick_its_objects_and_its_events_are_printed() {
 }
 
 #[test]
+fn the_steps_of_all_ticks_or_of_one_are_printed() {
+    let folder = Folder::new("replay-steps");
+    let file = record(&folder, "a", 6, [0, 127, 0]);
+    let text = dunlin(&folder, &["replay", &file, "--steps"]);
+    let text: Vec<&str> = stdout(&text).lines().filter(|line| line.starts_with("tick ")).collect();
+    let join = r#"tick 1: user "ada" joins as a player with data 7b226e616d65223a22416461227d: is player 1"#;
+    assert_eq!(text, [join, "tick 4: player 1 sends input 1: 007f00"]);
+    let in_json = |args: &[&str]| {
+        let output = dunlin(&folder, &[&["replay", &file, "--steps", "-o", "json"], args].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        lines(stdout(&output)).into_iter().filter(|line| line["step"].is_string()).collect::<Vec<_>>()
+    };
+    let visitor = json!({
+        "user": "ada", "client": "", "info": "", "spectator": false, "address": null, "encoding": "json",
+    });
+    let joins = json!({
+        "tick": 1, "step": "join", "visitor": visitor, "data": "7b226e616d65223a22416461227d", "player": 1,
+    });
+    let walks = json!({ "tick": 4, "step": "input", "player": 1, "number": 1, "data": "007f00" });
+    assert_eq!(in_json(&[]), [joins, walks.clone()]);
+    assert_eq!(in_json(&["--tick", "4"]), [walks]);
+    assert_eq!(in_json(&["--tick", "5"]), Vec::<Value>::new());
+}
+
+#[test]
 fn a_tick_past_the_end_is_an_error() {
     let folder = Folder::new("replay-end");
     let file = record(&folder, "a", 3, [0, 1, 0]);

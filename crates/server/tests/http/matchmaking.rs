@@ -53,8 +53,13 @@ impl Player {
     }
 
     pub(super) fn with_token(server: &Server, token: &str) -> Self {
+        Self::with_fields(server, token, "")
+    }
+
+    /// One whose handshake has these header fields.
+    pub(super) fn with_fields(server: &Server, token: &str, fields: &str) -> Self {
         let mut session = server.connect();
-        session.send(handshake(""));
+        session.send(handshake(fields));
         assert_eq!(session.answer().status, 101);
         let mut player = Self { session, received: VecDeque::new(), last_id: 0 };
         assert!(player.ask("connect", &json!({ "token": token }))["connect"].is_object());

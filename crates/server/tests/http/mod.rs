@@ -15,6 +15,7 @@
 //! - `backups.rs` backups of the storage, and restores
 //! - `room_paths.rs` paths of players
 //! - `room_calls.rs` calls of games to a backend
+//! - `room_address.rs` addresses of players
 //! - `room_kick.rs` players that the backend removes
 //! - `room_messages.rs` messages of the backend to rooms
 //! - `room_listing.rs` rooms that the backend locks and describes
@@ -41,6 +42,7 @@ mod matchmaking;
 mod observation;
 mod private_rooms;
 mod reload;
+mod room_address;
 mod room_calls;
 mod room_kick;
 mod room_listing;

@@ -178,9 +178,25 @@ fn a_game_calls_the_backend() {
     assert!(server.signal_until_it_ends("TERM").success());
     let recordings: Vec<_> = fs::read_dir(folder.0.join("recordings")).expect("a folder").collect();
     let [Ok(recording)] = &recordings[..] else { panic!("{recordings:?}") };
-    let replay = Command::new(env!("CARGO_BIN_EXE_dunlin")).arg("replay").arg(recording.path()).env_clear().output();
-    let replay = replay.expect("it starts");
-    assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
+    let replayed = |format: &str| {
+        let mut replay = Command::new(env!("CARGO_BIN_EXE_dunlin"));
+        replay.arg("replay").arg(recording.path()).args(["--steps", "-o", format]).env_clear();
+        let replay = replay.output().expect("it starts");
+        assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
+        String::from_utf8(replay.stdout).expect("text")
+    };
+    let lines: Vec<Value> = replayed("json").lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let numbers = |kind: &str| {
+        let of_kind = lines.iter().filter(|line| line["step"] == kind);
+        of_kind.map(|line| line["call"].as_u64().expect("a call")).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers("call"), [1, 2, 3, 4, 5], "the calls are made again");
+    assert!(numbers("answer").contains(&1), "{lines:?}");
+    assert!(lines.iter().any(|line| line["step"] == "message" && line["tick"].is_u64()), "{lines:?}");
+    let text = replayed("text");
+    for part in [": the game makes call 1 of ", ": the backend answers call 1: ", ": the backend sends the message "] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 #[test]

@@ -79,9 +79,14 @@ fn a_backend_locks_and_describes_a_room() {
     assert!(server.signal_until_it_ends("TERM").success());
     let recordings: Vec<_> = fs::read_dir(folder.0.join("recordings")).expect("a folder").collect();
     let [Ok(recording)] = &recordings[..] else { panic!("{recordings:?}") };
-    let replay = Command::new(env!("CARGO_BIN_EXE_dunlin")).arg("replay").arg(recording.path()).env_clear().output();
+    let mut replay = Command::new(env!("CARGO_BIN_EXE_dunlin"));
+    let replay = replay.arg("replay").arg(recording.path()).arg("--steps").env_clear().output();
     let replay = replay.expect("it starts");
     assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
+    let text = String::from_utf8(replay.stdout).expect("text");
+    for part in [": the backend changes the listing: ", ": the listing is now: "] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 
     // The room that is kept is still locked.
     let server = Server::start(&settings(&folder));

@@ -303,7 +303,7 @@ impl<'a> KeptWorld<'a> {
         self.shards[shard].sessions += 1;
         self.clients[number].open(shard, session);
         let wire = dunlin_protocol::Encoding::Json.into();
-        self.handle(shard, Event::Opened { session, wire, source: None })
+        self.handle(shard, Event::Opened { session, wire, source: None, address: None })
     }
 
     fn hang_up(&mut self, number: usize) -> Result<(), String> {

@@ -346,7 +346,7 @@ impl<'a> LoggedWorld<'a> {
         let session = SessionKey { index: self.shards[shard].sessions, generation: 1 };
         self.shards[shard].sessions += 1;
         self.clients[number].open(shard, session);
-        self.handle(shard, Event::Opened { session, wire: Encoding::Json.into(), source: None })
+        self.handle(shard, Event::Opened { session, wire: Encoding::Json.into(), source: None, address: None })
     }
 
     fn hang_up(&mut self, number: usize) -> Result<(), String> {

@@ -46,7 +46,7 @@ impl World {
         });
         self.trace.line(self.now_us, || format!("client {index} opens connection {number}: {session:?} on {shard}"));
         self.clients[index].open(number);
-        self.handle(shard, Event::Opened { session, wire, source: None })?;
+        self.handle(shard, Event::Opened { session, wire, source: None, address: None })?;
         // A few never say who they are.
         if !self.chance.percent(3) {
             self.with_initiative(index, Client::connect);

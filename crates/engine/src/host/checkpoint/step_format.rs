@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Encoding, Payload};
-use dunlin_rooms::{CallId, ListingChange, PlayerId, RoomOptions};
+use dunlin_rooms::{
+    CallId, ListingChange, PlayerId, RoomOptions,
+    recording::{put_role, read_role},
+};
 
 use super::{
     super::{AwayTerms, NotRestored, Step, runner::visitor_of},
@@ -18,14 +21,15 @@ use crate::{
 
 pub(super) fn put_step(step: &Step, out: &mut Vec<u8>) {
     match step {
-        Step::Join { seat, info, is_spectator, encoding, data, claim } => {
+        Step::Join { seat, info, address, is_spectator, encoding, data, claim } => {
             out.push(if claim.keeps_returned { 9 } else { 6 });
             put_seat(*seat, out);
-            let visitor = visitor_of(info, *is_spectator);
+            let visitor = visitor_of(info, *address, *is_spectator);
             put_bytes(visitor.user.as_bytes(), out);
             put_bytes(visitor.client.as_bytes(), out);
             put_bytes(visitor.info, out);
-            out.extend_from_slice(&[(*is_spectator).into(), claim.is_one_per_user.into(), encoding.index() as u8]);
+            put_role(*is_spectator, *address, out);
+            out.extend_from_slice(&[claim.is_one_per_user.into(), encoding.index() as u8]);
             put_bytes(data, out);
             put_token(claim.given, out);
             put_token(claim.returned, out);
@@ -266,6 +270,7 @@ impl<'a> RecordReader<'a> {
             1 => Step::Join {
                 seat: self.seat()?,
                 info: Arc::new(ClientInfo::of_user(self.text()?)),
+                address: None,
                 is_spectator: false,
                 encoding: self.encoding()?,
                 data: Bytes::copy_from_slice(self.bytes()?),
@@ -274,12 +279,13 @@ impl<'a> RecordReader<'a> {
             // Up to version 2 joins kept no token that was returned.
             kind @ (6 | 9) => {
                 let (seat, info) = (self.seat()?, self.client_info()?);
-                let (is_spectator, is_one_per_user) = (self.flag()?, self.flag()?);
+                let role = read_role(|count| self.take(count))?;
+                let ((is_spectator, address), is_one_per_user) = (role.ok_or(NotRestored::Malformed)?, self.flag()?);
                 let encoding = self.encoding()?;
                 let data = Bytes::copy_from_slice(self.bytes()?);
                 let (given, returned) = (self.token()?, self.token()?);
                 let claim = SeatClaim { given, returned, is_one_per_user, keeps_returned: kind == 9 };
-                Step::Join { seat, info, is_spectator, encoding, data, claim }
+                Step::Join { seat, info, address, is_spectator, encoding, data, claim }
             }
             2 => Step::Leave { seat: self.seat()? },
             3 => Step::Input {

@@ -1,5 +1,6 @@
 //! Opens and authenticates sessions.
 
+use core::net::IpAddr;
 use std::sync::Arc;
 
 use dunlin_protocol::{
@@ -37,12 +38,12 @@ impl Sessions {
         context: &mut Context,
         key: SessionKey,
         wire: Wire,
-        source: Option<SourceKey>,
+        from: (Option<SourceKey>, Option<IpAddr>),
         effects: &mut Effects,
     ) {
         context.counters.sessions_opened += 1;
         let end_us = context.now.after_ms(context.options.client.stale_close_delay_ms);
-        self.table.insert(Session::new(key, wire, source, end_us));
+        self.table.insert(Session::new(key, wire, from, end_us));
         self.schedule_session(context, key);
         if self.draining {
             self.close(context, key, &Disconnect::SHUTDOWN, effects);

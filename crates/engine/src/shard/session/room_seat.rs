@@ -68,7 +68,9 @@ impl Sessions {
         let opening = self.reserve_opening(key, context.now.mono_us);
         let is_spectator = asks_to_spectate(&params.data);
         let claim = if is_spectator { SeatClaim::default() } else { context.seat_claim(namespace, &params.data) };
-        (index, Box::new(JoinParams { seat, info, is_spectator, data: params.data.clone(), opening, claim }))
+        let shows_address = context.namespace(namespace).room.as_ref().is_some_and(|room| room.shows_address);
+        let address = self.table.at(key.index).address.filter(|_| shows_address);
+        (index, Box::new(JoinParams { seat, info, address, is_spectator, data: params.data.clone(), opening, claim }))
     }
 
     /// Gives a seat back.

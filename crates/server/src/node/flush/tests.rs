@@ -183,7 +183,7 @@ fn session(thread: &mut ShardThread<Scripted>) -> ConnectionKey {
     assert!(thread.shared.admit_session());
     thread.sessions += 1;
     let key = thread.connections.insert(ConnectionStage::Session(SessionStage::new(Encoding::Json.into(), false)));
-    let opened = Event::Opened { session: key, wire: Encoding::Json.into(), source: None };
+    let opened = Event::Opened { session: key, wire: Encoding::Json.into(), source: None, address: None };
     thread.shard.handle(thread.now, opened, &mut thread.effects);
     for frame in [&br#"{"id":1,"connect":{}}"#[..], br#"{"id":2,"subscribe":{"channel":"room"}}"#] {
         thread.shard.handle(thread.now, Event::Received { session: key, frame }, &mut thread.effects);

@@ -48,6 +48,7 @@ pub fn join_request(seat: SeatKey, user: &str, claim: SeatClaim) -> Subscription
     let join = JoinParams {
         seat,
         info: Arc::new(ClientInfo::of_user(user)),
+        address: None,
         is_spectator: false,
         data: Bytes::new(),
         opening: Opening::Reserved,

@@ -41,7 +41,7 @@ impl ClusteredWorld<'_> {
         let session = SessionKey { index: self.nodes[place].sessions, generation: 1 };
         self.nodes[place].sessions += 1;
         self.clients[number].open(place, session);
-        self.handle(place, Event::Opened { session, wire: Encoding::Json.into(), source: None })
+        self.handle(place, Event::Opened { session, wire: Encoding::Json.into(), source: None, address: None })
     }
 
     pub(super) fn hang_up(&mut self, number: usize) -> Result<(), String> {
