@@ -181,3 +181,22 @@ fn a_room_that_goes_on_without_its_log_is_found() {
     let failure = find_kept(KeptFlaw::ForgetsLog);
     assert!(failure.contains("goes on behind tick"), "{failure}");
 }
+
+#[test]
+fn players_who_leave_with_their_connections_are_found() {
+    let failure = find_kept(KeptFlaw::LosesSeats);
+    assert!(failure.contains("leaves with its connection"), "{failure}");
+}
+
+#[test]
+fn a_seat_that_expires_one_tick_late_is_found() {
+    let failure = find_kept(KeptFlaw::GraceIsLonger);
+    assert!(failure.contains("the players are"), "{failure}");
+}
+
+#[test]
+fn players_who_never_expire_after_a_restart_are_found() {
+    let failure = find_kept(KeptFlaw::RestoresClients);
+    let words = ["the room has", "the players are", "gets PlayerId"];
+    assert!(words.iter().any(|word| failure.contains(word)), "{failure}");
+}

@@ -75,6 +75,11 @@ impl RoomClient {
         self.upward.is_empty() && self.pending.is_empty()
     }
 
+    /// Whether it has asked to join, and has no answer.
+    pub fn waits_for_join(&self) -> bool {
+        self.pending.iter().any(|(_, say)| matches!(say, ClientCommand::Subscribe { .. }))
+    }
+
     /// Plays.
     pub fn play(&mut self) {
         if self.is_in {
@@ -161,6 +166,12 @@ impl RoomClient {
         if tick <= before || self.replica.objects().count() != at.objects.len() || !self.replica.objects().all(is_true)
         {
             return Err(format!("tick {tick} after {before} is seen as {:?} instead of {at:?}", self.replica));
+        }
+        let own = self.token.as_ref().and_then(|token| truth.joins.get(token));
+        if let Some((_, player)) = own.filter(|_| self.is_in)
+            && at.avatars.get(player).copied() != self.replica.avatar()
+        {
+            return Err(format!("tick {tick}: the client of {player:?} has {:?} of {at:?}", self.replica.avatar()));
         }
         if let Some(mine) = self.expects.take() {
             if self.replica.avatar() != Some(mine) {

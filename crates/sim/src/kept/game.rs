@@ -20,6 +20,11 @@ fn anywhere(world: &mut World) -> Position {
     Position { x: world.random_below(SIDE_UNITS), y: world.random_below(SIDE_UNITS) }
 }
 
+/// What a mark shows until the first input: so that a replay with other addresses differs.
+fn address_of(visitor: &Visitor<'_>) -> Vec<u8> {
+    visitor.address.map(|address| address.to_string()).unwrap_or_default().into_bytes()
+}
+
 impl Simulation for Marks {
     fn grid(&self) -> GridShape {
         SHAPE
@@ -27,12 +32,19 @@ impl Simulation for Marks {
 
     fn start(&mut self, _: &mut World) {}
 
-    fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
+    fn join(&mut self, world: &mut World, player: PlayerId, visitor: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
         let position = anywhere(world);
-        let mark = NewObject { position, kind: 1, visibility: Visibility::Everyone, state: &[] };
+        let state = address_of(visitor);
+        let mark = NewObject { position, kind: 1, visibility: Visibility::Everyone, state: &state };
         let mark = world.spawn(mark).ok();
         world.set_avatar(player, mark);
         Ok(())
+    }
+
+    fn back(&mut self, world: &mut World, player: PlayerId, visitor: &Visitor<'_>) {
+        if let Some(mark) = world.avatar_of(player) {
+            let _ = world.set_state(mark, &address_of(visitor));
+        }
     }
 
     fn leave(&mut self, world: &mut World, player: PlayerId) {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    host::{Checkpoint, HostOptions, RoomHost, RoomOrigin, RoutedMessage, Runner, Step, TickRecord},
+    host::{Checkpoint, CompletedTick, HostOptions, RoomHost, RoomOrigin, RoutedMessage, Runner, Step, TickRecord},
     room::RoomKey,
 };
 use dunlin_rooms::{Grid, ObjectId, PlayerId, Position, Room, RoomOptions, Simulation as _};
@@ -15,6 +15,7 @@ use super::{
     KeptFlaw,
     disk::{RoomDisk, RoomWrite},
     game::Marks,
+    seats::SeatModel,
 };
 
 /// Ticks for which a player stays without a client after a restart.
@@ -32,6 +33,8 @@ pub struct KeptTerms {
     pub is_exact: bool,
     pub checkpoint_ticks: u64,
     pub ticks_per_second: u32,
+    /// For how many ticks players stay without their clients; 0: not at all.
+    pub seat_grace_ticks: u32,
     pub flaw: Option<KeptFlaw>,
 }
 
@@ -41,6 +44,8 @@ pub struct TickTruth {
     pub state_hash: u64,
     pub objects: BTreeMap<ObjectId, (Position, Vec<u8>)>,
     pub avatars: BTreeMap<PlayerId, ObjectId>,
+    /// Who must be there.
+    pub seats: SeatModel,
 }
 
 /// What the room was like. Ticks that are lost are taken out.
@@ -59,6 +64,7 @@ pub struct KeptRoom {
     terms: KeptTerms,
     held: VecDeque<(u64, Vec<RoutedMessage>)>,
     next_checkpoint: u64,
+    seats: SeatModel,
 }
 
 fn options(terms: KeptTerms) -> RoomOptions {
@@ -69,12 +75,13 @@ fn origin(terms: KeptTerms) -> RoomOrigin {
     RoomOrigin { simulation: "marks".to_owned(), params: "{}".to_owned(), options: options(terms) }
 }
 
-fn truth_of(room: &Room) -> TickTruth {
+fn truth_of(room: &Room, seats: &SeatModel) -> TickTruth {
     let world = room.world();
     TickTruth {
         state_hash: room.state_hash(),
         objects: world.objects().map(|(id, object)| (id, (object.position, object.state.clone()))).collect(),
         avatars: world.players().filter_map(|player| Some((player, world.avatar_of(player)?))).collect(),
+        seats: seats.clone(),
     }
 }
 
@@ -97,13 +104,19 @@ impl KeptRoom {
             node_seed,
             empty_ticks_max: EMPTY_TICKS_MAX,
             ticks_per_second: terms.ticks_per_second,
-            seat_grace_ticks: 0,
+            seat_grace_ticks: match terms.flaw {
+                Some(KeptFlaw::LosesSeats) => 0,
+                Some(KeptFlaw::GraceIsLonger) if terms.seat_grace_ticks > 0 => terms.seat_grace_ticks + 1,
+                _ => terms.seat_grace_ticks,
+            },
             away_per_user_max: 2,
             call_bytes_max: 1_024,
         };
         let mut host = RoomHost::new(key, Arc::clone(channel), grid, of_host);
         let runner = if let Some((_, saved)) = &disk.checkpoint {
-            host.restored(GRACE_TICKS);
+            if terms.flaw != Some(KeptFlaw::RestoresClients) {
+                host.restored(GRACE_TICKS);
+            }
             restore(saved, terms, disk, truth).map_err(|error| format!("the room is not restored: {error}"))?
         } else {
             let made = Room::new(options(terms), seed, Box::<Marks>::default());
@@ -112,13 +125,23 @@ impl KeptRoom {
         let last = runner.ticks_run();
         truth.ticks.retain(|tick, _| *tick <= last);
         truth.joins.retain(|_, (tick, _)| *tick <= last);
-        Ok(Self { host, runner, terms, held: VecDeque::new(), next_checkpoint: 0 })
+        let seats = truth.ticks.get(&last).map(|at| at.seats.clone()).unwrap_or_default();
+        Ok(Self { host, runner, terms, held: VecDeque::new(), next_checkpoint: 0, seats })
     }
 
     /// Ticks, unless too many ticks wait for the log. What it led to is appended, if it may be shown.
-    pub fn tick(&mut self, now_us: u64, disk: &mut RoomDisk, truth: &mut RoomTruth, outgoing: &mut Vec<RoutedMessage>) {
+    ///
+    /// # Errors
+    /// If the room has not the players that it must have.
+    pub fn tick(
+        &mut self,
+        now_us: u64,
+        disk: &mut RoomDisk,
+        truth: &mut RoomTruth,
+        outgoing: &mut Vec<RoutedMessage>,
+    ) -> Result<(), String> {
         if self.held.len() >= HELD_TICKS_MAX {
-            return;
+            return Ok(());
         }
         let tick = self.runner.ticks_run() + 1;
         if self.terms.is_exact && self.next_checkpoint == 0 {
@@ -133,13 +156,15 @@ impl KeptRoom {
             disk.write(now_us, RoomWrite::Record(tick, record));
         }
         let given: Vec<String> = batch.steps.iter().filter_map(token_given).collect();
+        let steps = batch.steps.clone();
         let done = self.runner.run(batch, now_us);
+        self.check_seats(tick, &steps, &done)?;
         for (given, (_, player)) in given.into_iter().zip(done.joins()) {
             if let Some(player) = player {
                 truth.joins.insert(given, (tick, player.player));
             }
         }
-        truth.ticks.insert(tick, truth_of(self.runner.room()));
+        truth.ticks.insert(tick, truth_of(self.runner.room(), &self.seats));
         let mut messages = Vec::new();
         self.host.finish(done, &mut messages);
         if self.terms.is_exact && self.terms.flaw != Some(KeptFlaw::ShowsUnlogged) {
@@ -149,6 +174,23 @@ impl KeptRoom {
         }
         if tick >= self.next_checkpoint {
             self.save(now_us, disk);
+        }
+        Ok(())
+    }
+
+    /// Nobody is doubled, lost or mixed up, and who does not come back leaves in the very tick.
+    fn check_seats(&mut self, tick: u64, steps: &[Step], done: &CompletedTick) -> Result<(), String> {
+        let joins = done.joins().map(|(_, joined)| joined.map(|joined| (joined.player, joined.is_back)));
+        self.seats.run(tick, steps, joins, self.terms.seat_grace_ticks)?;
+        let here: Vec<PlayerId> = self.runner.room().world().players().collect();
+        if !self.seats.players().eq(here.iter().copied()) {
+            let expected: Vec<PlayerId> = self.seats.players().collect();
+            return Err(format!("tick {tick}: the players are {here:?} instead of {expected:?}"));
+        }
+        if self.seats.away() == done.away() {
+            Ok(())
+        } else {
+            Err(format!("tick {tick}: {} players are away instead of {}", done.away(), self.seats.away()))
         }
     }
 
@@ -193,7 +235,8 @@ fn restore(saved: &[u8], terms: KeptTerms, disk: &RoomDisk, truth: &RoomTruth) -
     for (tick, record) in disk.log.range(runner.ticks_run() + 1..) {
         let record = TickRecord::read(record).map_err(|error| error.to_string())?;
         runner.replay(*tick, record).map_err(|error| error.to_string())?;
-        let (was, is) = (truth.ticks.get(tick), truth_of(runner.room()));
+        let was = truth.ticks.get(tick);
+        let is = truth_of(runner.room(), was.map_or(&SeatModel::default(), |was| &was.seats));
         if was != Some(&is) {
             return Err(format!("tick {tick} was {was:?}, and is now {is:?}"));
         }

@@ -2,7 +2,11 @@
 
 mod node;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
 
 use dunlin_engine::{Effects, Event, Options, SessionKey, Shard};
 
@@ -47,6 +51,8 @@ pub struct KeptWorld<'a> {
     disk: RoomDisk,
     truth: RoomTruth,
     clients: Vec<RoomClient>,
+    /// Sessions whose clients are gone, which the node does not know yet.
+    half_open: Vec<(usize, SessionKey)>,
     /// The last tick that somebody has seen.
     seen: u64,
     /// The last tick before an ordinary stop, which the room must go on from.
@@ -70,6 +76,8 @@ impl<'a> KeptWorld<'a> {
             is_exact: chance.percent(60),
             checkpoint_ticks: chance.between(2, 60),
             ticks_per_second: 100,
+            // One tick of grace at the least; often shorter than the way of a message.
+            seat_grace_ticks: if chance.percent(20) { 0 } else { chance.between(1, GRACE_TICKS.into()) as u32 },
             flaw,
         };
         let mut world = Self {
@@ -85,6 +93,7 @@ impl<'a> KeptWorld<'a> {
             disk: RoomDisk::new(Chance::new(chance.number())),
             truth: RoomTruth::default(),
             clients: (0..chance.between(1, 6)).map(|_| RoomClient::new()).collect(),
+            half_open: Vec::new(),
             seen: 0,
             stopped_at: None,
             tick_us: 1_000_000 / u64::from(terms.ticks_per_second),
@@ -154,13 +163,19 @@ impl<'a> KeptWorld<'a> {
 
     fn act(&mut self) -> Result<(), String> {
         let number = self.chance.below(self.clients.len());
-        match self.chance.weighted(&[70, 6, 4]) {
+        if !self.half_open.is_empty() && self.chance.percent(10) {
+            let place = self.chance.below(self.half_open.len());
+            let (shard, session) = self.half_open.swap_remove(place);
+            return self.handle(shard, Event::Gone { session });
+        }
+        match self.chance.weighted(&[70, 6, 4, 3]) {
             _ if self.clients[number].session.is_none() => self.open(number),
             0 => {
                 self.clients[number].play();
                 Ok(())
             }
             1 => self.hang_up(number),
+            2 => self.abandon(number),
             _ => Ok(()),
         }
     }
@@ -187,6 +202,7 @@ impl<'a> KeptWorld<'a> {
                 self.pass_time(self.tick_us)?;
             }
         }
+        self.end_half_open()?;
         self.come_to_rest()?;
         if let Some(room) = &mut self.room {
             room.save(self.now_us, &mut self.disk);
@@ -205,6 +221,7 @@ impl<'a> KeptWorld<'a> {
 
     fn restart(&mut self) {
         self.room = None;
+        self.half_open.clear();
         self.start(self.shards.len() as u16);
     }
 
@@ -255,6 +272,7 @@ impl<'a> KeptWorld<'a> {
     /// Everything under way arrives, and the time is over in which players stay without clients. Then the room has exactly
     /// those whose clients are in, and these see it as it is.
     fn settle(&mut self) -> Result<(), String> {
+        self.end_half_open()?;
         self.pass_time(u64::from(GRACE_TICKS + 20) * self.tick_us)?;
         self.come_to_rest()?;
         self.pass_time(u64::from(GRACE_TICKS + 20) * self.tick_us)?;
@@ -269,6 +287,13 @@ impl<'a> KeptWorld<'a> {
             return Err(format!("one who came back sees nothing: {:?}", lost.replica));
         }
         self.count("rest");
+        Ok(())
+    }
+
+    fn end_half_open(&mut self) -> Result<(), String> {
+        for (shard, session) in std::mem::take(&mut self.half_open) {
+            self.handle(shard, Event::Gone { session })?;
+        }
         Ok(())
     }
 
@@ -303,12 +328,34 @@ impl<'a> KeptWorld<'a> {
         self.shards[shard].sessions += 1;
         self.clients[number].open(shard, session);
         let wire = dunlin_protocol::Encoding::Json.into();
-        self.handle(shard, Event::Opened { session, wire, source: None, address: None })
+        // Every third client has none.
+        let address = (number % 3 != 2).then(|| client_address(number));
+        self.handle(shard, Event::Opened { session, wire, source: None, address })
+    }
+
+    /// The connection is lost, and the node does not notice it before it tries to write.
+    fn abandon(&mut self, number: usize) -> Result<(), String> {
+        self.half_open.extend(self.clients[number].session);
+        self.note_lost_answer(number);
+        self.clients[number].leave();
+        Ok(())
+    }
+
+    fn note_lost_answer(&mut self, number: usize) {
+        if self.clients[number].waits_for_join() {
+            self.count("lost answer");
+        }
     }
 
     fn hang_up(&mut self, number: usize) -> Result<(), String> {
         let Some((shard, session)) = self.clients[number].session else { return Ok(()) };
+        self.note_lost_answer(number);
         self.clients[number].leave();
         self.handle(shard, Event::Gone { session })
     }
+}
+
+fn client_address(number: usize) -> IpAddr {
+    let part = number as u8;
+    if part.is_multiple_of(2) { Ipv4Addr::new(192, 0, 2, part).into() } else { Ipv6Addr::LOCALHOST.into() }
 }

@@ -41,24 +41,25 @@ impl KeptWorld<'_> {
                     self.handle(index, Event::Woke)?;
                 }
             }
-            self.tick();
+            self.tick()?;
         }
         Ok(())
     }
 
-    fn tick(&mut self) {
+    fn tick(&mut self) -> Result<(), String> {
         let logged = self.disk.step(self.now_us);
-        let Some(room) = &mut self.room else { return };
+        let Some(room) = &mut self.room else { return Ok(()) };
         let mut outgoing = Vec::new();
         room.logged(logged, &mut outgoing);
         if self.next_tick_us <= self.now_us {
             self.next_tick_us = self.now_us + self.tick_us;
             if !self.rests || room.host.arrived_len() > 0 {
-                room.tick(self.now_us, &mut self.disk, &mut self.truth, &mut outgoing);
+                room.tick(self.now_us, &mut self.disk, &mut self.truth, &mut outgoing)?;
                 self.trace.number(room.runner.room().state_hash());
             }
         }
         self.post(outgoing);
+        Ok(())
     }
 
     fn post(&mut self, outgoing: Vec<RoutedMessage>) {
@@ -180,7 +181,8 @@ impl KeptWorld<'_> {
 
 /// A namespace whose rooms give seat tokens.
 pub(super) fn options() -> Options {
-    let limits = RoomLimits { inputs_per_second: 1_000, gives_seat_tokens: true, ..RoomLimits::default() };
+    let limits =
+        RoomLimits { inputs_per_second: 1_000, gives_seat_tokens: true, shows_address: true, ..RoomLimits::default() };
     let arena = NamespaceOptions {
         name: "arena".to_owned(),
         allow_subscribe_for_client: true,
