@@ -25,7 +25,7 @@ pub struct SeatModel {
 }
 
 /// A join as the room carried it out: the player, and whether that was in the room before.
-pub type Joined = Option<(PlayerId, bool)>;
+pub type SeatedAs = Option<(PlayerId, bool)>;
 
 impl SeatModel {
     /// The room runs tick `tick`, which begins with `steps`. `joins` are the outcomes of the joins in order, and `grace_ticks`
@@ -37,12 +37,14 @@ impl SeatModel {
         &mut self,
         tick: u64,
         steps: &[Step],
-        joins: impl IntoIterator<Item = Joined>,
+        joins: impl IntoIterator<Item = SeatedAs>,
         grace_ticks: u32,
     ) -> Result<(), String> {
         let gone: Vec<PlayerId> =
             self.players.iter().filter(|(_, last)| last.is_some_and(|last| last < tick)).map(|(id, _)| *id).collect();
-        gone.into_iter().for_each(|player| self.remove(player));
+        for player in gone {
+            self.remove(player);
+        }
         let mut joins = joins.into_iter();
         for step in steps {
             match step {
@@ -92,7 +94,7 @@ impl SeatModel {
         self.players.values().filter(|last| last.is_some()).count()
     }
 
-    fn join(&mut self, seat: SeatKey, claim: SeatClaim, joined: Joined) -> Result<(), String> {
+    fn join(&mut self, seat: SeatKey, claim: SeatClaim, joined: SeatedAs) -> Result<(), String> {
         let (player, is_back) = joined.ok_or("a join is refused")?;
         let own = claim.returned.and_then(|token| self.owner_of(token.0));
         match own {

@@ -175,7 +175,10 @@ impl<'a> KeptWorld<'a> {
                 Ok(())
             }
             1 => self.hang_up(number),
-            2 => self.abandon(number),
+            2 => {
+                self.abandon(number);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -334,11 +337,10 @@ impl<'a> KeptWorld<'a> {
     }
 
     /// The connection is lost, and the node does not notice it before it tries to write.
-    fn abandon(&mut self, number: usize) -> Result<(), String> {
+    fn abandon(&mut self, number: usize) {
         self.half_open.extend(self.clients[number].session);
         self.note_lost_answer(number);
         self.clients[number].leave();
-        Ok(())
     }
 
     fn note_lost_answer(&mut self, number: usize) {
