@@ -84,7 +84,7 @@ fn in_json(tick: u32, replayed: &ReplayedStep<'_>) -> Value {
             match outcome {
                 CallOutcomeRef::Data(data) => line["data"] = data_of(data).into(),
                 CallOutcomeRef::Refused { code, message } => {
-                    line["refused"] = json!({ "code": code, "message": message })
+                    line["refused"] = json!({ "code": code, "message": message });
                 }
                 other => line["error"] = other.to_result().err().map(|error| error.name()).into(),
             }
