@@ -4,11 +4,12 @@
 //! them does not replay. These use integers only, allocate nothing and never panic: a result that is out of range is the
 //! nearest number that there is, in debug and release builds alike.
 
-use std::{
-    fmt,
-    ops::{Add, AddAssign, Div, Mul, Neg, Sub, SubAssign},
-};
+mod octant;
+mod operators;
 
+use std::fmt;
+
+use self::octant::{OCTANT, atan2, cos_of_octant, sin_of_octant};
 use crate::Position;
 
 /// A number with 32 bits before the binary point, the sign included, and 32 behind it: about ±2,147,483,648 in steps of
@@ -26,6 +27,16 @@ pub struct Fixed(i64);
 
 /// A direction, or a part of a turn. 0 is to the right, a quarter of a turn is downwards, as `y` grows. Sums begin anew after
 /// a full turn, of which there are 2³² steps.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use dunlin_game::{Angle, Fixed};
+///
+/// // A ship turns left by 15° and moves by a unit and a half.
+/// let course = Angle::degrees(90) - Angle::degrees(15);
+/// let (dx, dy) = (Fixed::ratio(3, 2) * course.cos(), Fixed::ratio(3, 2) * course.sin());
+/// assert!(dx > Fixed::ZERO && dy > Fixed::ONE);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Angle(u32);
 
@@ -34,46 +45,143 @@ const ONE: i64 = 1 << FRACTION_BITS;
 
 impl Fixed {
     /// 0.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Fixed;
+    ///
+    /// let (mut fuel, burnt) = (Fixed::ONE, Fixed::ratio(3, 2));
+    /// fuel = (fuel - burnt).max(Fixed::ZERO);
+    /// assert_eq!(fuel, Fixed::ZERO);
+    /// ```
     pub const ZERO: Self = Self(0);
     /// 1.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Fixed;
+    ///
+    /// assert_eq!(Fixed::ONE, Fixed::from(1));
+    /// ```
     pub const ONE: Self = Self(ONE);
     /// The largest number.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Fixed;
+    ///
+    /// assert_eq!(Fixed::MAX + Fixed::ONE, Fixed::MAX);
+    /// ```
     pub const MAX: Self = Self(i64::MAX);
     /// The smallest number.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Fixed;
+    ///
+    /// assert_eq!(Fixed::MIN - Fixed::ONE, Fixed::MIN);
+    /// ```
     pub const MIN: Self = Self(i64::MIN);
 
     /// `numerator` / `denominator`, rounded to the nearest step; of a half, away from 0. For constants, such as a speed.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Fixed;
+    ///
+    /// /// Units per tick.
+    /// const SPEED: Fixed = Fixed::ratio(640, 60);
+    /// assert_eq!((SPEED * Fixed::from(60)).round(), 640);
+    /// ```
     pub const fn ratio(numerator: i32, denominator: i32) -> Self {
         Self(divide(numerator as i128, denominator as i128))
     }
 
     /// From the number of steps, as [`Fixed::to_bits`] gives: to save it.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Fixed;
+    ///
+    /// let speed = Fixed::ratio(5, 2);
+    /// assert_eq!(Fixed::from_bits(speed.to_bits()), speed);
+    /// ```
     pub const fn from_bits(bits: i64) -> Self {
         Self(bits)
     }
 
     /// The number of steps of 2⁻³².
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Fixed;
+    ///
+    /// let saved = Fixed::ONE.to_bits().to_le_bytes();
+    /// assert_eq!(Fixed::from_bits(i64::from_le_bytes(saved)), Fixed::ONE);
+    /// ```
     pub const fn to_bits(self) -> i64 {
         self.0
     }
 
     /// The next whole number below, or itself.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Fixed;
+    ///
+    /// assert_eq!((Fixed::ratio(5, 2).floor(), Fixed::ratio(-5, 2).floor()), (2, -3));
+    /// ```
     pub const fn floor(self) -> i32 {
         (self.0 >> FRACTION_BITS) as i32
     }
 
+    /// The next whole number above, or itself. Above the largest whole number, the largest.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Fixed;
+    ///
+    /// // How many ticks a door takes to open, at 2.5 units per tick.
+    /// assert_eq!((Fixed::from(64) / Fixed::ratio(5, 2)).ceil(), 26);
+    /// ```
+    pub const fn ceil(self) -> i32 {
+        (self.0.saturating_add(ONE - 1) >> FRACTION_BITS) as i32
+    }
+
     /// The nearest whole number; of a half, the greater one.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Fixed;
+    ///
+    /// assert_eq!((Fixed::ratio(5, 2).round(), Fixed::ratio(-5, 2).round()), (3, -2));
+    /// ```
     pub const fn round(self) -> i32 {
         (self.0.saturating_add(ONE / 2) >> FRACTION_BITS) as i32
     }
 
     /// Without its sign.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Fixed;
+    ///
+    /// assert_eq!(Fixed::from(-3).abs(), Fixed::from(3));
+    /// ```
     #[must_use]
     pub const fn abs(self) -> Self {
         Self(self.0.saturating_abs())
     }
 
     /// The square root, rounded down; 0 of a negative number.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Fixed;
+    ///
+    /// assert_eq!(Fixed::ratio(9, 4).sqrt(), Fixed::ratio(3, 2));
+    /// assert_eq!(Fixed::from(-1).sqrt(), Fixed::ZERO);
+    /// ```
     #[must_use]
     pub const fn sqrt(self) -> Self {
         if self.0 <= 0 {
@@ -83,6 +191,13 @@ impl Fixed {
     }
 
     /// The length of the vector (`x`, `y`), rounded down.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Fixed;
+    ///
+    /// assert_eq!(Fixed::hypot(Fixed::from(3), Fixed::from(-4)), Fixed::from(5));
+    /// ```
     #[must_use]
     pub const fn hypot(x: Self, y: Self) -> Self {
         let (x, y) = (x.0.unsigned_abs() as u128, y.0.unsigned_abs() as u128);
@@ -92,36 +207,99 @@ impl Fixed {
 
 impl Angle {
     /// Half a turn.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Angle;
+    ///
+    /// let back = Angle::degrees(30) + Angle::HALF;
+    /// assert!(Angle::degrees(210).to(back).abs() <= 1, "210°, but for rounding");
+    /// ```
     pub const HALF: Self = Self(1 << 31);
     /// A quarter of a turn.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Angle;
+    ///
+    /// assert_eq!(Angle::QUARTER, Angle::degrees(90));
+    /// ```
     pub const QUARTER: Self = Self(1 << 30);
 
     /// From the number of steps, as [`Angle::to_bits`] gives.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Angle;
+    ///
+    /// // An input has two bytes for a direction.
+    /// let angle = Angle::from_bits(u32::from(u16::from_le_bytes([0, 0x40])) << 16);
+    /// assert_eq!(angle, Angle::QUARTER);
+    /// ```
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
 
     /// The number of steps, of which a turn has 2³².
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Angle;
+    ///
+    /// // The state of an object has two bytes for a direction.
+    /// let [_, _, low, high] = Angle::QUARTER.to_bits().to_le_bytes();
+    /// assert_eq!([low, high], [0, 0x40]);
+    /// ```
     pub const fn to_bits(self) -> u32 {
         self.0
     }
 
     /// An angle in degrees, of which a turn has 360.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Angle;
+    ///
+    /// assert_eq!(Angle::degrees(-90), Angle::degrees(270));
+    /// ```
     pub const fn degrees(degrees: i32) -> Self {
         Self((((degrees.rem_euclid(360) as u64) << 32) / 360) as u32)
     }
 
     /// The direction of the vector (`x`, `y`); 0 for (0, 0). At most a step away from the exact one.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{Angle, Fixed};
+    ///
+    /// // Down on the screen, as `y` grows.
+    /// assert_eq!(Angle::of(Fixed::ZERO, Fixed::ONE), Angle::QUARTER);
+    /// ```
     pub const fn of(x: Fixed, y: Fixed) -> Self {
         atan2(y.0, x.0)
     }
 
     /// The direction from one place to another; 0 if they are the same.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{Angle, Position};
+    ///
+    /// let (from, to) = (Position { x: 500, y: 500 }, Position { x: 100, y: 500 });
+    /// assert_eq!(Angle::between(from, to), Angle::HALF, "to the left");
+    /// ```
     pub const fn between(from: Position, to: Position) -> Self {
         atan2(to.y as i64 - from.y as i64, to.x as i64 - from.x as i64)
     }
 
     /// The sine, at most a step of [`Fixed`] away from the exact one.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{Angle, Fixed};
+    ///
+    /// assert_eq!(Angle::QUARTER.sin(), Fixed::ONE);
+    /// ```
     pub const fn sin(self) -> Fixed {
         let turned = self.0 & (Self::HALF.0 - 1);
         // The second quarter is the first one backwards.
@@ -131,98 +309,59 @@ impl Angle {
     }
 
     /// The cosine, as exact.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{Angle, Fixed};
+    ///
+    /// assert_eq!(Angle::HALF.cos(), Fixed::from(-1));
+    /// ```
     pub const fn cos(self) -> Fixed {
         Self(self.0.wrapping_add(Self::QUARTER.0)).sin()
     }
 
     /// How far it is to turn from this direction to `other`, the shorter way: the number of steps, negative for a turn to
     /// the left on a screen. At most half a turn.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Angle;
+    ///
+    /// /// Whether a guard who looks in a direction sees a place in another one: 45° to either side.
+    /// fn sees(looks: Angle, place: Angle) -> bool {
+    ///     looks.to(place).abs() <= Angle::degrees(45).to_bits().cast_signed()
+    /// }
+    /// assert!(sees(Angle::degrees(350), Angle::degrees(20)));
+    /// assert!(!sees(Angle::degrees(350), Angle::degrees(50)));
+    /// ```
     pub const fn to(self, other: Self) -> i32 {
         other.0.wrapping_sub(self.0).cast_signed()
     }
-}
 
-/// An eighth of a turn.
-const OCTANT: u32 = 1 << 29;
-/// Fractions in the computations below: numbers below 8.
-const FINE_BITS: u32 = 60;
-const FINE_ONE: i64 = 1 << FINE_BITS;
-/// π / 4, and 2⁶² / 2π.
-const QUARTER_PI: i64 = 905_502_432_259_640_355;
-const STEPS_PER_RADIAN: i64 = 733_972_625_820_500_307;
-/// The tangent of a sixteenth of a turn.
-const TAN_OF_SIXTEENTH: i64 = 477_555_723_559_750_801;
-
-const fn multiply(one: i64, other: i64) -> i64 {
-    ((one as i128 * other as i128) >> FINE_BITS) as i64
-}
-
-const fn radians(steps: u32) -> i64 {
-    ((steps as i128 * QUARTER_PI as i128) >> OCTANT.trailing_zeros()) as i64
-}
-
-const fn to_fixed(fine: i64) -> i64 {
-    let dropped = FINE_BITS - FRACTION_BITS;
-    (fine + (1 << (dropped - 1))) >> dropped
-}
-
-/// Taylor's series, from the last factor to the first: what is left out is less than 2⁻⁵⁰.
-const fn sin_of_octant(steps: u32) -> i64 {
-    let x = radians(steps);
-    let square = multiply(x, x);
-    let mut sum = FINE_ONE;
-    let mut n = 14;
-    while n > 0 {
-        sum = FINE_ONE - multiply(square, sum) / (n * (n + 1));
-        n -= 2;
+    /// This direction, turned towards `other` the shorter way, by `at_most`. A turn by more than half a turn ends at `other`.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Angle;
+    ///
+    /// // A missile turns by 3° in a tick.
+    /// let turn = Angle::degrees(3);
+    /// let mut missile = Angle::degrees(0);
+    /// missile = missile.turned_towards(Angle::degrees(-90), turn);
+    /// assert_eq!(missile, Angle::degrees(0) - turn);
+    /// assert_eq!(missile.turned_towards(Angle::degrees(-2), turn), Angle::degrees(-2));
+    /// ```
+    #[must_use]
+    pub const fn turned_towards(self, other: Self, at_most: Self) -> Self {
+        let way = self.to(other);
+        if way.unsigned_abs() <= at_most.0 {
+            other
+        } else if way < 0 {
+            Self(self.0.wrapping_sub(at_most.0))
+        } else {
+            Self(self.0.wrapping_add(at_most.0))
+        }
     }
-    to_fixed(multiply(x, sum))
-}
-
-const fn cos_of_octant(steps: u32) -> i64 {
-    let x = radians(steps);
-    let square = multiply(x, x);
-    let mut sum = FINE_ONE;
-    let mut n = 15;
-    while n > 0 {
-        sum = FINE_ONE - multiply(square, sum) / (n * (n + 1));
-        n -= 2;
-    }
-    to_fixed(sum)
-}
-
-const fn atan2(y: i64, x: i64) -> Angle {
-    let (width, height) = (x.unsigned_abs(), y.unsigned_abs());
-    if width == 0 && height == 0 {
-        return Angle(0);
-    }
-    let (short, long) = if height <= width { (height, width) } else { (width, height) };
-    let steps = atan_of_octant((((short as u128) << FINE_BITS) / long as u128) as i64);
-    let first = if height <= width { steps } else { Angle::QUARTER.0 - steps };
-    let upper = if x >= 0 { first } else { Angle::HALF.0 - first };
-    Angle(if y >= 0 { upper } else { upper.wrapping_neg() })
-}
-
-/// The arc tangent of a number from 0 to 1, in steps.
-const fn atan_of_octant(tangent: i64) -> u32 {
-    let (offset, tangent) = if tangent <= TAN_OF_SIXTEENTH {
-        (0, tangent)
-    } else {
-        // atan(t) = π / 4 + atan((t - 1) / (t + 1))
-        let turned = (((tangent - FINE_ONE) as i128) << FINE_BITS) / (tangent + FINE_ONE) as i128;
-        (QUARTER_PI, turned as i64)
-    };
-    // Taylor's series: the first term that is left out is less than 2⁻³⁷.
-    let square = multiply(tangent, tangent);
-    let mut sum = 0;
-    let mut n = 27;
-    while n > 0 {
-        sum = FINE_ONE / n - multiply(square, sum);
-        n -= 2;
-    }
-    let steps = (offset + multiply(tangent, sum)) as i128 * STEPS_PER_RADIAN as i128;
-    // 2⁶⁰ for the fraction of the angle, 2³⁰ for that of the factor.
-    ((steps + (1 << 89)) >> 90).cast_unsigned() as u32
 }
 
 const fn saturated(bits: i128) -> i64 {
@@ -242,84 +381,6 @@ const fn divide(numerator: i128, denominator: i128) -> i64 {
     let (scaled, sign) = ((numerator.abs() << FRACTION_BITS), numerator.signum() * denominator.signum());
     let size = denominator.abs();
     saturated(sign * ((scaled + size / 2) / size))
-}
-
-impl From<i32> for Fixed {
-    fn from(whole: i32) -> Self {
-        Self(i64::from(whole) << FRACTION_BITS)
-    }
-}
-
-impl Add for Fixed {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
-    }
-}
-
-impl Sub for Fixed {
-    type Output = Self;
-
-    fn sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
-    }
-}
-
-/// Rounded down to a step.
-impl Mul for Fixed {
-    type Output = Self;
-
-    fn mul(self, other: Self) -> Self {
-        Self(saturated((i128::from(self.0) * i128::from(other.0)) >> FRACTION_BITS))
-    }
-}
-
-/// Rounded to the nearest step. A division by 0 is the largest or the smallest number, and 0 / 0 is 0.
-impl Div for Fixed {
-    type Output = Self;
-
-    fn div(self, other: Self) -> Self {
-        Self(divide(self.0.into(), other.0.into()))
-    }
-}
-
-impl Neg for Fixed {
-    type Output = Self;
-
-    fn neg(self) -> Self {
-        Self(self.0.saturating_neg())
-    }
-}
-
-impl AddAssign for Fixed {
-    fn add_assign(&mut self, other: Self) {
-        *self = *self + other;
-    }
-}
-
-impl SubAssign for Fixed {
-    fn sub_assign(&mut self, other: Self) {
-        *self = *self - other;
-    }
-}
-
-/// Beyond a full turn it begins anew.
-impl Add for Angle {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self(self.0.wrapping_add(other.0))
-    }
-}
-
-/// Beyond a full turn it begins anew.
-impl Sub for Angle {
-    type Output = Self;
-
-    fn sub(self, other: Self) -> Self {
-        Self(self.0.wrapping_sub(other.0))
-    }
 }
 
 /// With six digits behind the point, rounded down.

@@ -1,11 +1,16 @@
 //! The grid: maps positions to cells, and viewpoints to visible cells.
 
-#[cfg(test)]
-mod tests;
-
 use std::fmt;
 
 /// A position in a world, in units from the map's corner.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use dunlin_game::Position;
+///
+/// let start = Position { x: 100, y: 20 };
+/// assert_eq!(start.moved(-7, 5), Position { x: 93, y: 25 });
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Position {
     /// To the right.
@@ -14,7 +19,52 @@ pub struct Position {
     pub y: u32,
 }
 
+impl Position {
+    /// The place that is this far to the right and down. Left of the map or above it, it is at its edge; [`Grid::clamp`] brings it
+    /// inside the other two edges, as [`World::move_to`](crate::World::move_to) does.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Position;
+    ///
+    /// assert_eq!(Position { x: 5, y: 5 }.moved(10, -10), Position { x: 15, y: 0 });
+    /// ```
+    #[must_use]
+    pub const fn moved(self, right: i32, down: i32) -> Self {
+        Self { x: self.x.saturating_add_signed(right), y: self.y.saturating_add_signed(down) }
+    }
+
+    /// The distance to another place, squared: dx² + dy² in square units.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Position;
+    ///
+    /// /// Whether a runner touches a star.
+    /// fn touches(runner: Position, star: Position) -> bool {
+    ///     runner.distance_squared(star) <= 32 * 32
+    /// }
+    /// assert!(touches(Position { x: 100, y: 100 }, Position { x: 100, y: 132 }));
+    /// assert!(!touches(Position { x: 100, y: 100 }, Position { x: 132, y: 132 }));
+    /// ```
+    pub const fn distance_squared(self, other: Self) -> u64 {
+        let (x, y) = (self.x.abs_diff(other.x) as u64, self.y.abs_diff(other.y) as u64);
+        // More than any radius squared.
+        (x * x).saturating_add(y * y)
+    }
+}
+
 /// A cell's number: row by row, from the map's corner.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use dunlin_game::{CellIndex, Grid, GridShape};
+///
+/// let shape = GridShape { columns: 4, rows: 2, cell_units: 100, near_cells: 1, far_cells: 1, far_interval_ticks: 4 };
+/// let grid = Grid::new(shape).expect("a possible map");
+/// // The second cell of the second row.
+/// assert_eq!(grid.place(CellIndex(5)), (1, 1));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CellIndex(pub u32);
 
@@ -61,6 +111,17 @@ pub struct Grid {
 }
 
 /// How often a visible cell is updated.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use dunlin_game::{Band, CellIndex, Grid, GridShape};
+///
+/// let shape = GridShape { columns: 4, rows: 2, cell_units: 100, near_cells: 1, far_cells: 1, far_interval_ticks: 4 };
+/// let grid = Grid::new(shape).expect("a possible map");
+/// // A player in the first cell gets the third column every fourth tick.
+/// assert_eq!(grid.band(CellIndex(0), CellIndex(1)), Some(Band::Near));
+/// assert_eq!(grid.band(CellIndex(0), CellIndex(2)), Some(Band::Far));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Band {
     /// Every tick.
@@ -98,6 +159,14 @@ impl Grid {
     ///
     /// # Errors
     /// [`GridError`]
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{Grid, GridError, GridShape};
+    ///
+    /// let shape = GridShape { columns: 4, rows: 2, cell_units: 0, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
+    /// assert_eq!(Grid::new(shape), Err(GridError::CellUnits));
+    /// ```
     pub fn new(shape: GridShape) -> Result<Self, GridError> {
         let in_bounds = |cells| (1..=CELLS_MAX).contains(&cells);
         if !in_bounds(shape.columns) || !in_bounds(shape.rows) {
@@ -113,51 +182,132 @@ impl Grid {
     }
 
     /// As the simulation defined it; it never changes.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{Grid, GridShape};
+    ///
+    /// let shape = GridShape { columns: 4, rows: 2, cell_units: 100, near_cells: 1, far_cells: 1, far_interval_ticks: 4 };
+    /// let grid = Grid::new(shape).expect("a possible map");
+    /// assert_eq!(grid.shape(), &shape);
+    /// ```
     pub fn shape(&self) -> &GridShape {
         &self.shape
     }
 
     /// How many cells there are.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{Grid, GridShape};
+    ///
+    /// let shape = GridShape { columns: 4, rows: 2, cell_units: 100, near_cells: 1, far_cells: 1, far_interval_ticks: 4 };
+    /// let grid = Grid::new(shape).expect("a possible map");
+    /// assert_eq!(grid.len(), 8);
+    /// ```
     pub fn len(&self) -> usize {
         usize::from(self.shape.columns) * usize::from(self.shape.rows)
     }
 
     /// Always `false`: a grid has at least one cell.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{Grid, GridShape};
+    ///
+    /// let shape = GridShape { columns: 4, rows: 2, cell_units: 100, near_cells: 1, far_cells: 1, far_interval_ticks: 4 };
+    /// let grid = Grid::new(shape).expect("a possible map");
+    /// assert!(!grid.is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         false
     }
 
     /// The map's width and height in units.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{Grid, GridShape};
+    ///
+    /// let shape = GridShape { columns: 4, rows: 2, cell_units: 100, near_cells: 1, far_cells: 1, far_interval_ticks: 4 };
+    /// let grid = Grid::new(shape).expect("a possible map");
+    /// assert_eq!(grid.size_units(), (400, 200));
+    /// ```
     pub fn size_units(&self) -> (u32, u32) {
         let GridShape { columns, rows, cell_units, .. } = self.shape;
         (u32::from(columns) * cell_units, u32::from(rows) * cell_units)
     }
 
     /// The nearest place inside the map.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{Grid, GridShape, Position};
+    ///
+    /// let shape = GridShape { columns: 4, rows: 2, cell_units: 100, near_cells: 1, far_cells: 1, far_interval_ticks: 4 };
+    /// let grid = Grid::new(shape).expect("a possible map");
+    /// assert_eq!(grid.clamp(Position { x: 9_999, y: 7 }), Position { x: 399, y: 7 });
+    /// ```
     pub fn clamp(&self, position: Position) -> Position {
         let (width, height) = self.size_units();
         Position { x: position.x.min(width - 1), y: position.y.min(height - 1) }
     }
 
     /// The cell that a place of the map is in.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{CellIndex, Grid, GridShape, Position};
+    ///
+    /// let shape = GridShape { columns: 4, rows: 2, cell_units: 100, near_cells: 1, far_cells: 1, far_interval_ticks: 4 };
+    /// let grid = Grid::new(shape).expect("a possible map");
+    /// assert_eq!(grid.cell_of(Position { x: 150, y: 150 }), CellIndex(5));
+    /// ```
     pub fn cell_of(&self, position: Position) -> CellIndex {
         let Position { x, y } = self.clamp(position);
         CellIndex(y / self.shape.cell_units * u32::from(self.shape.columns) + x / self.shape.cell_units)
     }
 
     /// A cell's column and row.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{CellIndex, Grid, GridShape};
+    ///
+    /// let shape = GridShape { columns: 4, rows: 2, cell_units: 100, near_cells: 1, far_cells: 1, far_interval_ticks: 4 };
+    /// let grid = Grid::new(shape).expect("a possible map");
+    /// assert_eq!(grid.place(CellIndex(6)), (2, 1));
+    /// ```
     pub fn place(&self, cell: CellIndex) -> (u16, u16) {
         let columns = u32::from(self.shape.columns);
         ((cell.0 % columns) as u16, (cell.0 / columns) as u16)
     }
 
     /// A cell's corner.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{CellIndex, Grid, GridShape, Position};
+    ///
+    /// let shape = GridShape { columns: 4, rows: 2, cell_units: 100, near_cells: 1, far_cells: 1, far_interval_ticks: 4 };
+    /// let grid = Grid::new(shape).expect("a possible map");
+    /// assert_eq!(grid.corner(CellIndex(5)), Position { x: 100, y: 100 });
+    /// ```
     pub fn corner(&self, cell: CellIndex) -> Position {
         let (column, row) = self.place(cell);
         Position { x: u32::from(column) * self.shape.cell_units, y: u32::from(row) * self.shape.cell_units }
     }
 
     /// How often `cell` is updated for a player whose viewpoint is in `view`; `None` if it is not seen.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{CellIndex, Grid, GridShape};
+    ///
+    /// let shape = GridShape { columns: 4, rows: 2, cell_units: 100, near_cells: 1, far_cells: 1, far_interval_ticks: 4 };
+    /// let grid = Grid::new(shape).expect("a possible map");
+    /// assert_eq!(grid.band(CellIndex(0), CellIndex(3)), None, "out of sight");
+    /// ```
     pub fn band(&self, view: CellIndex, cell: CellIndex) -> Option<Band> {
         let ((left, top), (column, row)) = (self.place(view), self.place(cell));
         let distance = left.abs_diff(column).max(top.abs_diff(row));
@@ -171,6 +321,16 @@ impl Grid {
     }
 
     /// The cells that a player sees whose viewpoint is in `view`, in ascending order.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{Band, CellIndex, Grid, GridShape};
+    ///
+    /// let shape = GridShape { columns: 4, rows: 2, cell_units: 100, near_cells: 1, far_cells: 1, far_interval_ticks: 4 };
+    /// let grid = Grid::new(shape).expect("a possible map");
+    /// let near = grid.visible(CellIndex(0)).filter(|(_, band)| *band == Band::Near);
+    /// assert_eq!(near.count(), 4, "in a corner of the map");
+    /// ```
     pub fn visible(&self, view: CellIndex) -> impl Iterator<Item = (CellIndex, Band)> + '_ {
         let (column, row) = self.place(view);
         let reach = self.shape.near_cells.saturating_add(self.shape.far_cells);
@@ -194,3 +354,6 @@ impl fmt::Display for GridError {
 }
 
 impl std::error::Error for GridError {}
+
+#[cfg(test)]
+mod tests;

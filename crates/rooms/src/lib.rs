@@ -17,6 +17,7 @@ mod hash;
 mod listing;
 mod opening;
 mod room;
+mod room_options;
 mod simulation;
 mod update;
 mod world;
@@ -35,7 +36,8 @@ pub use listing::{ListingChange, ListingState};
 pub use mirror::{Base, FarCells, Mirror, MirrorCounters, SnapshotBody};
 pub use opening::{RoomInfo, RoomOverrides, UnusableParams};
 pub use replica::{Replica, ReplicaError, SeenObject};
-pub use room::{Joined, PlayerChange, Removals, Room, RoomOptions, SAVED_ROOM_VERSION, Scoped, TickOutcome};
+pub use room::{Joined, PlayerChange, Removals, Room, SAVED_ROOM_VERSION, Scoped, TickOutcome};
+pub use room_options::RoomOptions;
 pub use simulation::{InputError, Refusal, RestoreError, Simulation, Visitor};
 pub use update::{EncodingSet, ObjectView, TickUpdate, UpdateWriter};
 pub use world::{

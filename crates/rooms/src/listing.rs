@@ -15,6 +15,19 @@ const LOCKED: u8 = 1;
 const UNLISTED: u8 = 2;
 
 /// How a room is listed, and who may join it.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use dunlin_game::ListingState;
+///
+/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+/// # example::in_world(|world, ada| {
+/// world.set_metadata(r#"{"map": "ice"}"#)?;
+/// let ListingState { players_max, is_locked, metadata } = world.listing();
+/// assert_eq!((players_max, is_locked, &**metadata), (&None, &false, r#"{"map": "ice"}"#));
+/// # Ok(())
+/// # })
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListingState {
     /// Maximum number of players, where it is below that of the options.

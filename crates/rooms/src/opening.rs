@@ -5,6 +5,22 @@ use serde_json::{Map, Value, value::RawValue};
 use crate::{ListingChange, Refusal};
 
 /// What is constant about a room.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use dunlin_game::{RoomInfo, World};
+///
+/// /// The name of the room without its namespace: `7` of `duels:7`.
+/// fn name_of(info: &RoomInfo) -> &str {
+///     info.channel.split_once(':').map_or(&*info.channel, |(_, name)| name)
+/// }
+///
+/// /// A game calls it with `world.info()`.
+/// fn title(world: &World) -> String {
+///     format!("Duel {}", name_of(world.info()))
+/// }
+/// assert_eq!(name_of(&RoomInfo { channel: "duels:7".into(), ..RoomInfo::default() }), "7");
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoomInfo {
     /// The channel of the room; empty in a test without one.

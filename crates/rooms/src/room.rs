@@ -7,7 +7,8 @@ use dunlin_protocol::Encoding;
 
 use crate::{
     CallError, CallId, CallsOfTick, CellIndex, EncodingSet, GameCall, Grid, GridError, ListingChange, PlayerId,
-    Refusal, RestoreError, RoomInfo, Scope, Simulation, TickUpdate, UpdateWriter, Visitor, World, WorldError,
+    Refusal, RestoreError, RoomInfo, RoomOptions, Scope, Simulation, TickUpdate, UpdateWriter, Visitor, World,
+    WorldError,
     binary::{Reader, put_bytes},
     hash::Hasher,
     wire,
@@ -22,48 +23,6 @@ const DEFAULT_REFUSAL_CODE: u16 = 400;
 const LOCKED_CODE: u16 = 423;
 /// The form of what [`Room::save`] writes; its first byte.
 pub const SAVED_ROOM_VERSION: u8 = 2;
-
-/// What an operator decides about a room. Bounds of the world are bounds of each room's memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RoomOptions {
-    /// Ticks in a second, 1 to 240.
-    pub ticks_per_second: u32,
-    /// Objects in the world.
-    pub objects_max: usize,
-    /// Bytes of one object's state.
-    pub state_bytes_max: usize,
-    /// Players in the room; one more is refused with code 400.
-    pub players_max: usize,
-    /// Spectators in the room; one more is refused with code 400.
-    pub spectators_max: usize,
-    /// Events and publications of one tick.
-    pub events_per_tick_max: usize,
-    /// Bytes of one event or publication.
-    pub event_bytes_max: usize,
-    /// Bytes of the metadata.
-    pub metadata_bytes_max: usize,
-    /// Calls of the game that may wait for the backend's answer; 0 if there is no backend.
-    pub calls_max: usize,
-    /// Bytes of the method and the data of a call together, and of its answer.
-    pub call_bytes_max: usize,
-}
-
-impl Default for RoomOptions {
-    fn default() -> Self {
-        Self {
-            ticks_per_second: 60,
-            objects_max: 100_000,
-            state_bytes_max: 1_024,
-            players_max: 10_000,
-            spectators_max: 10_000,
-            events_per_tick_max: 1_024,
-            event_bytes_max: 16_384,
-            metadata_bytes_max: 4_096,
-            calls_max: 64,
-            call_bytes_max: 16_384,
-        }
-    }
-}
 
 /// A world with its simulation, players and pending output. No I/O; the caller provides the time.
 pub struct Room {
@@ -119,6 +78,16 @@ pub enum Scoped {
 }
 
 /// What a tick led to.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use dunlin_game::TickOutcome;
+///
+/// /// Whether a test's game has ended its room.
+/// fn is_over(outcome: &TickOutcome) -> bool {
+///     outcome.removals.closing.is_some()
+/// }
+/// ```
 #[derive(Debug)]
 pub struct TickOutcome {
     /// What changed in the world.
@@ -134,6 +103,15 @@ pub struct TickOutcome {
 }
 
 /// Whom a tick removed from a room by the game's decision.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use dunlin_game::{PlayerId, Removals};
+///
+/// let removals = Removals { kicked: vec![(PlayerId(7), "idle".into())], closing: None };
+/// let (player, reason) = &removals.kicked[0];
+/// assert_eq!((player.0, &**reason), (7, "idle"));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removals {
     /// Players and spectators, each with the reason for its client. They are not in the room any more.

@@ -11,30 +11,153 @@ const NO_MESSAGES_CODE: u16 = 400;
 /// A game: the rules of a world. Its methods are called one at a time, by one thread, in an order that a recording
 /// repeats; whatever they do has to follow from their arguments, the world and what they did before. So a simulation
 /// reads no clock, draws its chance from [`World::random`], and iterates over nothing whose order is not fixed.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use dunlin_game::{
+///     GridShape, InputError, NewObject, PlayerId, Position, Refusal, RestoreError, Simulation, Visibility, Visitor, World,
+/// };
+///
+/// /// Counters that players raise.
+/// #[derive(Default)]
+/// struct Counters;
+///
+/// impl Simulation for Counters {
+///     fn grid(&self) -> GridShape {
+///         GridShape { columns: 1, rows: 1, cell_units: 256, near_cells: 0, far_cells: 0, far_interval_ticks: 1 }
+///     }
+///
+///     fn start(&mut self, _: &mut World) {}
+///
+///     fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
+///         let counter =
+///             NewObject { position: Position::default(), kind: 1, visibility: Visibility::Everyone, state: &[0] };
+///         let full = |_| Refusal { code: 409, message: "the world is full".into() };
+///         let counter = world.spawn(counter).map_err(full)?;
+///         world.set_avatar(player, Some(counter));
+///         Ok(())
+///     }
+///
+///     fn leave(&mut self, world: &mut World, player: PlayerId) {
+///         world.avatar_of(player).map(|counter| world.despawn(counter));
+///     }
+///
+///     fn input(&mut self, world: &mut World, player: PlayerId, _: &[u8]) -> Result<(), InputError> {
+///         let counter = world.avatar_of(player).ok_or(InputError)?;
+///         let count = world.object(counter).ok_or(InputError)?.state[0];
+///         world.set_state(counter, &[count.wrapping_add(1)]).map_err(|_| InputError)
+///     }
+///
+///     fn tick(&mut self, _: &mut World) {}
+///
+///     fn save(&self, _: &mut Vec<u8>) {} // all state is in the world
+///
+///     fn restore(&mut self, _: &[u8]) -> Result<(), RestoreError> {
+///         Ok(())
+///     }
+/// }
+/// ```
 pub trait Simulation: Send {
     /// The map. Asked once, before anything else.
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [start join leave input tick save restore]
+    /// fn grid(&self) -> GridShape {
+    ///     // 4,096 × 4,096 units. A player sees 5 × 5 of the 16 × 16 cells.
+    ///     GridShape { columns: 16, rows: 16, cell_units: 256, near_cells: 2, far_cells: 0, far_interval_ticks: 1 }
+    /// }
+    /// # }
+    /// ```
     fn grid(&self) -> GridShape;
 
     /// For how many ticks [`World::rewind`] goes back. The world keeps what each of them has changed. Asked once,
     /// when the room is made: one that is restored goes on with the number that it was made with.
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [grid start join leave input tick save restore]
+    /// fn rewind_ticks(&self) -> u8 {
+    ///     15 // a quarter of a second at 60 ticks per second
+    /// }
+    /// # }
+    /// ```
     fn rewind_ticks(&self) -> u8 {
         0
     }
 
     /// Fills the new world.
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [grid join leave input tick save restore]
+    /// fn start(&mut self, world: &mut World) {
+    ///     let position = Position { x: world.random_below(2_048), y: world.random_below(2_048) };
+    ///     self.star = world.spawn(NewObject { position, kind: 2, visibility: Visibility::Everyone, state: &[] }).ok();
+    /// }
+    /// # }
+    /// ```
     fn start(&mut self, world: &mut World);
 
     /// A player wants to join with `data`, which its client gave. When this returns `Ok`, it is in the room.
     ///
     /// # Errors
     /// [`Refusal`]: the client's subscription fails with it.
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [grid start leave input tick save restore]
+    /// fn join(&mut self, world: &mut World, player: PlayerId, visitor: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
+    ///     if visitor.user.is_empty() {
+    ///         return Err(Refusal { code: 401, message: "log in to play".into() });
+    ///     }
+    ///     let (position, state) = (Position { x: 1_000, y: 1_000 }, visitor.user.as_bytes());
+    ///     let full = |_| Refusal { code: 409, message: "the field is full".into() };
+    ///     let runner = NewObject { position, kind: 1, visibility: Visibility::Everyone, state };
+    ///     let runner = world.spawn(runner).map_err(full)?;
+    ///     world.set_avatar(player, Some(runner));
+    ///     world.set_viewpoint(player, position);
+    ///     self.runners.insert(player, runner);
+    ///     Ok(())
+    /// }
+    /// # }
+    /// ```
     fn join(&mut self, world: &mut World, player: PlayerId, visitor: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal>;
 
     /// A player has left, for whatever reason. Not called for spectators.
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [grid start join input tick save restore]
+    /// fn leave(&mut self, world: &mut World, player: PlayerId) {
+    ///     if let Some(runner) = self.runners.remove(&player) {
+    ///         world.despawn(runner);
+    ///     }
+    /// }
+    /// # }
+    /// ```
     fn leave(&mut self, world: &mut World, player: PlayerId);
 
     /// A player's connection was lost. The player stays in the room for the seat grace: until [`Simulation::back`], or
     /// until [`Simulation::leave`].
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [grid start join leave input tick save restore]
+    /// fn away(&mut self, world: &mut World, player: PlayerId) {
+    ///     // A lost connection presses no keys: the runner stops.
+    ///     if let Some(runner) = self.runners.get(&player) {
+    ///         let _ = world.set_state(*runner, &[0, 0]);
+    ///     }
+    /// }
+    /// # }
+    /// ```
     fn away(&mut self, world: &mut World, player: PlayerId) {
         let _ = (world, player);
     }
@@ -43,6 +166,17 @@ pub trait Simulation: Send {
     ///
     /// Also called without [`Simulation::away`] before it, if the client connected again before the server noticed that the
     /// first connection was lost.
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [grid start join leave input tick save restore]
+    /// fn back(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>) {
+    ///     let round = format!(r#"{{"round": {}}}"#, self.round);
+    ///     let _ = world.emit(Scope::Player(player), &round);
+    /// }
+    /// # }
+    /// ```
     fn back(&mut self, world: &mut World, player: PlayerId, visitor: &Visitor<'_>) {
         let _ = (world, player, visitor);
     }
@@ -52,6 +186,17 @@ pub trait Simulation: Send {
     ///
     /// # Errors
     /// [`Refusal`]: the client's subscription fails with it.
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [grid start join leave input tick save restore]
+    /// fn spectate(&mut self, world: &mut World, spectator: PlayerId, _: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
+    ///     world.set_viewpoint(spectator, Position { x: 1_024, y: 1_024 });
+    ///     Ok(())
+    /// }
+    /// # }
+    /// ```
     fn spectate(
         &mut self,
         world: &mut World,
@@ -64,6 +209,16 @@ pub trait Simulation: Send {
     }
 
     /// A spectator has left.
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [grid start join leave input tick save restore]
+    /// fn spectator_left(&mut self, world: &mut World, _: PlayerId) {
+    ///     let _ = world.emit(Scope::All, &format!(r#"{{"audience": {}}}"#, world.spectator_count()));
+    /// }
+    /// # }
+    /// ```
     fn spectator_left(&mut self, world: &mut World, spectator: PlayerId) {
         let _ = (world, spectator);
     }
@@ -72,32 +227,111 @@ pub trait Simulation: Send {
     ///
     /// # Errors
     /// [`InputError`]: counted; nothing else happens.
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [grid start join leave tick save restore]
+    /// /// Two signed bytes: the step of a runner.
+    /// fn input(&mut self, world: &mut World, player: PlayerId, data: &[u8]) -> Result<(), InputError> {
+    ///     let (&[dx, dy], Some(runner)) = (data, self.runners.get(&player)) else { return Err(InputError) };
+    ///     let from = world.object(*runner).ok_or(InputError)?.position;
+    ///     world.move_to(*runner, from.moved(dx.cast_signed().into(), dy.cast_signed().into()));
+    ///     Ok(())
+    /// }
+    /// # }
+    /// ```
     fn input(&mut self, world: &mut World, player: PlayerId, data: &[u8]) -> Result<(), InputError>;
 
     /// A message of the application's backend (`room_send` of the server API). What is returned is its answer.
     ///
     /// # Errors
     /// [`Refusal`]: the backend's request fails with it. By default every message is refused.
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [grid start join leave input tick save restore]
+    /// /// The backend begins the next round.
+    /// fn message(&mut self, world: &mut World, data: &[u8]) -> Result<Vec<u8>, Refusal> {
+    ///     if data != b"next" {
+    ///         return Err(Refusal { code: 460, message: "an unknown message".into() });
+    ///     }
+    ///     self.round += 1;
+    ///     let round = format!(r#"{{"round": {}}}"#, self.round);
+    ///     let _ = world.emit(Scope::All, &round);
+    ///     Ok(round.into_bytes())
+    /// }
+    /// # }
+    /// ```
     fn message(&mut self, _world: &mut World, _data: &[u8]) -> Result<Vec<u8>, Refusal> {
         Err(Refusal { code: NO_MESSAGES_CODE, message: "this game takes no messages".into() })
     }
 
     /// The backend's answer to a call ([`World::call`]), or why there is none. Comes once for each call, before a tick: the
     /// timeout in the very tick that was named.
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [grid start join leave input tick save restore]
+    /// fn answer(&mut self, world: &mut World, _: CallId, outcome: Result<&[u8], CallError>) {
+    ///     let event = match outcome {
+    ///         Ok(_) => r#"{"scores": "saved"}"#,
+    ///         Err(_) => r#"{"scores": "lost"}"#,
+    ///     };
+    ///     let _ = world.emit(Scope::All, event);
+    /// }
+    /// # }
+    /// ```
     fn answer(&mut self, world: &mut World, call: CallId, outcome: Result<&[u8], CallError>) {
         let _ = (world, call, outcome);
     }
 
     /// One step of time.
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [grid start join leave input save restore]
+    /// fn tick(&mut self, world: &mut World) {
+    ///     // A new round every minute.
+    ///     if world.tick() % (60 * world.ticks_per_second()) == 0 {
+    ///         self.round += 1;
+    ///     }
+    /// }
+    /// # }
+    /// ```
     fn tick(&mut self, world: &mut World);
 
     /// Appends everything that is not in the world, so that [`Simulation::restore`] can go on from it.
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [grid start join leave input tick restore]
+    /// fn save(&self, out: &mut Vec<u8>) {
+    ///     out.extend_from_slice(&self.round.to_le_bytes());
+    /// }
+    /// # }
+    /// ```
     fn save(&self, out: &mut Vec<u8>);
 
     /// Takes over what [`Simulation::save`] wrote. Called instead of [`Simulation::start`]; the world is as it was then.
     ///
     /// # Errors
     /// [`RestoreError`]
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [grid start join leave input tick save]
+    /// fn restore(&mut self, saved: &[u8]) -> Result<(), RestoreError> {
+    ///     self.round = u32::from_le_bytes(saved.try_into().map_err(|_| RestoreError)?);
+    ///     Ok(())
+    /// }
+    /// # }
+    /// ```
     fn restore(&mut self, saved: &[u8]) -> Result<(), RestoreError>;
 }
 
@@ -130,6 +364,14 @@ pub struct Visitor<'a> {
 
 impl<'a> Visitor<'a> {
     /// A player with this user id, of whom nothing else is known.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Visitor;
+    ///
+    /// let ada = Visitor { info: br#"{"level": 7}"#, ..Visitor::of_user("ada") };
+    /// assert_eq!((ada.user, ada.is_spectator), ("ada", false));
+    /// ```
     pub fn of_user(user: &'a str) -> Self {
         Self { user, ..Self::default() }
     }

@@ -43,10 +43,27 @@ pub(crate) use {
 };
 
 /// An object's number in its world; never 0, and never given twice.
+///
+/// ```
+/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+/// # example::in_world(|world, ada| {
+/// let chest = example::spawn_chest(world)?;
+/// assert_eq!(chest.0, 1, "the first object of the world");
+/// # Ok(())
+/// # })
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId(pub u32);
 
 /// A player's number in its room, given in the order of joining; never given twice.
+///
+/// ```
+/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+/// # example::in_world(|world, ada| {
+/// assert_eq!(ada.0, 1, "the first player of the room");
+/// # Ok(())
+/// # })
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PlayerId(pub u32);
 
@@ -73,6 +90,16 @@ pub enum Visibility {
 }
 
 /// An object of a world.
+///
+/// ```
+/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+/// # example::in_world(|world, ada| {
+/// let chest = example::spawn_chest(world)?;
+/// let object = world.object(chest).expect("it was just made");
+/// assert_eq!((object.kind, object.state.as_slice()), (7, &b"full"[..]));
+/// # Ok(())
+/// # })
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
     /// In units from the corner of the map.
@@ -86,6 +113,17 @@ pub struct Object {
 }
 
 /// What [`World::spawn`] makes an object of.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use dunlin_game::{NewObject, Position, Visibility};
+///
+/// /// A star that all players see.
+/// fn star(position: Position) -> NewObject<'static> {
+///     NewObject { position, kind: 2, visibility: Visibility::Everyone, state: &[] }
+/// }
+/// assert_eq!(star(Position::default()).kind, 2);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct NewObject<'a> {
     /// Where it is; brought inside the map.
@@ -155,6 +193,16 @@ pub enum WorldError {
 }
 
 /// A world: objects on a grid, players and their viewpoints, chance.
+///
+/// ```
+/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+/// # example::in_world(|world, ada| {
+/// let chest = example::spawn_chest(world)?;
+/// assert_eq!((world.tick(), world.object_count(), world.is_player(ada)), (0, 1, true));
+/// world.despawn(chest);
+/// # Ok(())
+/// # })
+/// ```
 #[derive(Debug)]
 pub struct World {
     grid: Grid,

@@ -1,6 +1,9 @@
 //! Compares with `f64`, whose functions are exact to 2⁻⁵² here, and pins the bits, which are the same everywhere.
 
-use std::f64::consts::{PI, TAU};
+use std::{
+    f64::consts::{PI, TAU},
+    ops::Neg as _,
+};
 
 use proptest::prelude::*;
 
@@ -165,4 +168,40 @@ fn the_bits_are_the_same_in_every_build() {
     }
     assert_eq!(hash, 0xd842_dec3_3588_54ed, "{hash:#x}");
     assert!((float(Fixed::ratio(355, 113)) - PI).abs() < 1e-6);
+}
+
+#[test]
+fn the_next_whole_number_above_is_found() {
+    for (number, above) in
+        [(Fixed::ratio(5, 2), 3), (Fixed::from(2), 2), (Fixed::ratio(-5, 2), -2), (Fixed::MAX, i32::MAX)]
+    {
+        assert_eq!(number.ceil(), above, "{number}");
+    }
+    assert_eq!(Fixed::MIN.ceil(), i32::MIN);
+}
+
+#[test]
+fn a_turn_ends_at_its_target_and_takes_the_shorter_way() {
+    let at = Angle::degrees;
+    for (from, to, at_most, result) in [
+        (at(0), at(90), at(30), at(30)),
+        (at(0), at(-90), at(30), at(-30)),
+        (at(80), at(90), at(30), at(90)),
+        (at(90), at(90), at(0), at(90)),
+        (at(10), Angle::from_bits(0), Angle::HALF, at(0)),
+        (at(0), Angle::HALF, Angle::from_bits(u32::MAX), Angle::HALF),
+    ] {
+        let turned = from.turned_towards(to, at_most);
+        // Degrees are rounded down to a step.
+        assert!(turned.to(result).abs() <= 1, "{from:?} {to:?} {at_most:?}: {turned:?}");
+    }
+    assert_eq!(-Angle::QUARTER, Angle::degrees(270));
+}
+
+#[test]
+fn assignments_are_the_operators() {
+    let mut number = Fixed::ratio(5, 2);
+    number *= Fixed::from(4);
+    number /= Fixed::from(5);
+    assert_eq!(number, Fixed::from(2));
 }

@@ -12,10 +12,36 @@ use crate::{
 };
 
 /// A call's number in its room; never 0, and never given twice.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use std::collections::BTreeMap;
+///
+/// use dunlin_game::{CallId, PlayerId};
+///
+/// /// For whom a game asks its backend: to know it when the answer comes.
+/// #[derive(Default)]
+/// struct Purchases(BTreeMap<CallId, PlayerId>);
+///
+/// let mut purchases = Purchases::default();
+/// purchases.0.insert(CallId(1), PlayerId(7));
+/// assert_eq!(purchases.0.remove(&CallId(1)), Some(PlayerId(7)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId(pub u32);
 
 /// A call that leaves the room.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use dunlin_game::GameCall;
+///
+/// /// A test looks for the call that its game must have made.
+/// fn result_of(calls: &[GameCall]) -> Option<&[u8]> {
+///     calls.iter().find(|call| &*call.method == "round_over").map(|call| &*call.data)
+/// }
+/// assert_eq!(result_of(&[]), None);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GameCall {
     /// The answer repeats it.
@@ -27,6 +53,17 @@ pub struct GameCall {
 }
 
 /// Why a call has no answer.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use dunlin_game::CallError;
+///
+/// /// Whether the backend certainly did nothing, so that the game can call it again.
+/// fn may_be_repeated(error: &CallError) -> bool {
+///     matches!(error, CallError::Busy | CallError::Refused(_))
+/// }
+/// assert!(!may_be_repeated(&CallError::Timeout));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallError {
     /// The answer did not come in time. The backend may have carried out the call.
@@ -46,6 +83,13 @@ pub enum CallError {
 
 impl CallError {
     /// In one word, for logs.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::CallError;
+    ///
+    /// assert_eq!(CallError::TooLong.name(), "too_long");
+    /// ```
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
@@ -59,6 +103,17 @@ impl CallError {
 }
 
 /// The calls of a tick.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use dunlin_game::CallsOfTick;
+///
+/// /// What a test of a game expects: each call was made, and none is late.
+/// fn check(calls: &CallsOfTick) {
+///     assert_eq!((calls.refused, calls.timed_out), (0, 0));
+/// }
+/// check(&CallsOfTick::default());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallsOfTick {
     /// Calls that leave the room, in the order in which the game made them.
@@ -90,6 +145,18 @@ impl World {
     }
 
     /// How many calls have no answer yet.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// // One call at a time.
+    /// if world.call_count() == 0 {
+    ///     world.call("price", b"{}", world.ticks_per_second())?;
+    /// }
+    /// assert_eq!(world.call_count(), 1);
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn call_count(&self) -> usize {
         self.calls.len()
     }

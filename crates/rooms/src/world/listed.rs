@@ -18,23 +18,60 @@ impl ListingLimits {
 
 impl World {
     /// How the room is listed, and who may join it.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// assert!(!world.listing().is_locked);
+    /// assert_eq!(&*world.listing().metadata, "");
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn listing(&self) -> &ListingState {
         &self.listing
     }
 
     /// Maximum number of players.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// let free = world.players_max() - world.player_count();
+    /// assert_eq!(free, 9_999, "of 10,000");
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn players_max(&self) -> usize {
         let own = self.listing.players_max.and_then(|max| usize::try_from(max).ok());
         own.map_or(self.listing_limits.players_max, |own| own.min(self.listing_limits.players_max))
     }
 
     /// Sets the maximum number of players. It does not exceed the configured one. Nobody is removed.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// world.set_players_max(8);
+    /// assert_eq!(world.players_max(), 8);
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn set_players_max(&mut self, players_max: u32) {
         self.listing.players_max = Some(players_max);
     }
 
     /// Locks or unlocks the room. If it is locked, joins of new players and of spectators are refused with 423. Players who are
     /// away may come back.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// // Nobody joins the last round.
+    /// world.set_locked(true);
+    /// assert!(world.listing().is_locked);
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn set_locked(&mut self, is_locked: bool) {
         self.listing.is_locked = is_locked;
     }
@@ -49,6 +86,18 @@ impl World {
     ///
     /// # Errors
     /// [`WorldError::BadMetadata`]
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::WorldError;
+    ///
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// world.set_metadata(r#"{"round": 3, "phase": "playing"}"#)?;
+    /// assert_eq!(world.set_metadata("not JSON"), Err(WorldError::BadMetadata));
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn set_metadata(&mut self, metadata: &str) -> Result<(), WorldError> {
         self.listing.set_metadata(metadata, self.listing_limits.metadata_bytes_max)
     }

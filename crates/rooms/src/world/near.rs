@@ -4,6 +4,17 @@ use super::{Object, World};
 use crate::{CellIndex, Grid, ObjectId, Position};
 
 /// An object within reach of a place.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use dunlin_game::{Neighbour, Position, World};
+///
+/// /// The damage of a blast: the nearer, the more.
+/// fn damage(world: &World, blast: Position) -> u64 {
+///     let one = |Neighbour { distance_squared, .. }: Neighbour<'_>| 100 * 100 - distance_squared;
+///     world.near(blast, 100).map(one).sum()
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour<'a> {
     /// Its number.
@@ -34,6 +45,18 @@ impl World {
     }
 
     /// The first of [`World::near`] that `is_meant` takes. Allocates nothing.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{ObjectId, Position, World};
+    ///
+    /// const CHEST: u16 = 7;
+    ///
+    /// /// The chest that a player opens: the nearest one within an arm's reach.
+    /// fn chest(world: &World, player: Position) -> Option<ObjectId> {
+    ///     world.nearest(player, 50, |_, object| object.kind == CHEST).map(|near| near.id)
+    /// }
+    /// ```
     pub fn nearest(
         &self,
         position: Position,
@@ -49,7 +72,7 @@ impl World {
         let reach = u64::from(radius).pow(2);
         let objects = square(&self.grid, position, radius).flat_map(|cell| self.objects_in(cell));
         objects.filter_map(move |(id, object)| {
-            let distance_squared = distance_squared(position, object.position);
+            let distance_squared = position.distance_squared(object.position);
             (distance_squared <= reach).then_some(Neighbour { id, distance_squared, object })
         })
     }
@@ -69,12 +92,6 @@ fn square(grid: &Grid, center: Position, radius: u32) -> impl Iterator<Item = Ce
     let columns = u32::from(grid.shape().columns);
     let cell_at = move |row: u16, column: u16| CellIndex(u32::from(row) * columns + u32::from(column));
     (top..=bottom).flat_map(move |row| (left..=right).map(move |column| cell_at(row, column)))
-}
-
-/// `u64::MAX` is more than any radius squared.
-pub(super) fn distance_squared(one: Position, other: Position) -> u64 {
-    let square = |a: u32, b: u32| u64::from(a.abs_diff(b)).pow(2);
-    square(one.x, other.x).saturating_add(square(one.y, other.y))
 }
 
 #[cfg(test)]

@@ -201,6 +201,16 @@ impl World {
 
     /// The exclusive-or of [`crate::wire::object_hash`] over the objects of a cell that every player who sees it is sent, as
     /// of the last tick. 0 for a cell that is not of the map.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// let chest = example::spawn_chest(world)?;
+    /// let cell = world.grid().cell_of(world.object(chest).expect("there").position);
+    /// assert_eq!(world.cell_hash(cell), 0, "the tick is not over");
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn cell_hash(&self, cell: CellIndex) -> u64 {
         self.cells.hash(cell)
     }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use super::{World, near::distance_squared};
+use super::World;
 use crate::{
     ObjectId, Position,
     binary::{Reader, Unreadable, put_number, put_position},
@@ -42,6 +42,20 @@ struct PastTick {
 }
 
 /// The positions of a world's objects after an earlier tick.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use dunlin_game::{Position, Rewound, World};
+///
+/// /// Whether somebody stood at a place when a player looked at it.
+/// fn is_taken(then: Rewound<'_>, place: Position) -> bool {
+///     then.near(place, 30).next().is_some()
+/// }
+///
+/// fn can_build(world: &World, seen_tick: u32, place: Position) -> bool {
+///     !is_taken(world.rewind(seen_tick), place)
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Rewound<'a> {
     world: &'a World,
@@ -51,6 +65,16 @@ pub struct Rewound<'a> {
 }
 
 /// An object that was within reach of a place.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use dunlin_game::{PastNeighbour, Position, World};
+///
+/// /// Where a player saw the object that it points at.
+/// fn target(world: &World, seen_tick: u32, pointer: Position) -> Option<Position> {
+///     world.rewind(seen_tick).near(pointer, 20).next().map(|PastNeighbour { position, .. }| position)
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastNeighbour {
     /// Its number. The object may be gone by now.
@@ -239,11 +263,30 @@ impl PastTick {
 
 impl<'a> Rewound<'a> {
     /// The tick after which the world was like this: the one that was asked for, or the nearest that is kept.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// // A client may name any tick.
+    /// let seen = world.rewind(u32::MAX).tick();
+    /// assert!(seen <= world.tick());
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn tick(&self) -> u32 {
         self.tick
     }
 
     /// Where an object was; `None` if it did not exist.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// let chest = example::spawn_chest(world)?;
+    /// assert_eq!(world.rewind(0).position(chest), world.object(chest).map(|chest| chest.position), "this world keeps no ticks");
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn position(&self, id: ObjectId) -> Option<Position> {
         self.changed(self.later().len(), id).unwrap_or_else(|| self.world.object(id).map(|object| object.position))
     }
@@ -253,6 +296,16 @@ impl<'a> Rewound<'a> {
     ///
     /// Costs as much as [`World::near`], and a comparison of distances for each change since. For each object near now and
     /// each change in reach, it also searches the ticks since, one after the other: a binary search in the changes of each.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{ObjectId, Position, World};
+    ///
+    /// /// Whom a shot hits where its player saw the others.
+    /// fn hits(world: &World, seen_tick: u32, shot: Position) -> Vec<ObjectId> {
+    ///     world.rewind(seen_tick).near(shot, 16).map(|target| target.id).collect()
+    /// }
+    /// ```
     pub fn near(&self, position: Position, radius: u32) -> impl ExactSizeIterator<Item = PastNeighbour> + use<> {
         let all = self.later().len();
         let near = self.world.neighbours(position, radius);
@@ -270,7 +323,7 @@ impl<'a> Rewound<'a> {
         let since = self.world.past.now.iter().map(|(id, before)| (all, (*id, *before)));
         for (place, (id, before)) in changes.map(|(place, entry)| (place, *entry)).chain(since) {
             let Some(before) = before else { continue };
-            let distance_squared = distance_squared(position, before);
+            let distance_squared = position.distance_squared(before);
             if distance_squared <= reach && self.changed_in(place, id).is_none() {
                 found.push(PastNeighbour { id, distance_squared, position: before });
             }
