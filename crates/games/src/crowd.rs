@@ -36,7 +36,8 @@ use serde_json::Value;
 use crate::{
     BadParams,
     params::Params,
-    saved::{Saved, write_length, write_u32},
+    saved::Saved,
+    saving::{write_length, write_u32},
 };
 
 /// The default map.

@@ -12,6 +12,7 @@ mod crowd;
 mod looks;
 mod params;
 mod saved;
+mod saving;
 pub mod script;
 mod tag;
 mod treasure_hunt;
@@ -22,10 +23,26 @@ use std::{collections::BTreeMap, fmt};
 use dunlin_rooms::Simulation;
 
 pub use crowd::Crowd;
+pub use params::Params;
+pub use saved::Saved;
+pub use saving::Saving;
 pub use tag::TagGame;
 pub use treasure_hunt::TreasureHunt;
 
 /// Makes a simulation from the parameters that the configuration gives for it; `null` if it gives none.
+///
+/// ```
+/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+/// use dunlin_game::{Make, Registry};
+/// use serde_json::{Value, json};
+///
+/// /// The same game under another name, with ten bots.
+/// const TRAINING: Make = |_| {
+///     let tag = Registry::built_in().make("tag", &json!({"bots": 10}));
+///     tag.expect("tag ships with Dunlin")
+/// };
+/// assert!(TRAINING(&Value::Null).is_ok());
+/// ```
 pub type Make = fn(&serde_json::Value) -> Result<Box<dyn Simulation>, BadParams>;
 
 /// What is wrong with parameters: which, what it is, and what it may be.
@@ -54,6 +71,13 @@ pub struct Registry(BTreeMap<&'static str, Make>);
 
 impl Registry {
     /// Those that come with Dunlin.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::Registry;
+    ///
+    /// assert_eq!(Registry::built_in().names().collect::<Vec<_>>(), ["crowd", "tag", "treasure_hunt"]);
+    /// ```
     pub fn built_in() -> Self {
         Self::default()
             .with("treasure_hunt", |params| Ok(Box::new(TreasureHunt::new(params)?)))
@@ -62,18 +86,54 @@ impl Registry {
     }
 
     /// With one more.
+    ///
+    /// # Panics
+    /// If there is a simulation of this name: configurations that name it would run another game.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::{BadParams, Registry, Simulation};
+    /// use serde_json::{Value, json};
+    ///
+    /// /// Tag with ten bots, whatever the configuration says.
+    /// fn training(_: &Value) -> Result<Box<dyn Simulation>, BadParams> {
+    ///     Registry::built_in().make("tag", &json!({"bots": 10})).expect("tag ships with Dunlin")
+    /// }
+    ///
+    /// let registry = Registry::built_in().with("training", training);
+    /// assert!(registry.names().any(|name| name == "training"));
+    /// ```
     #[must_use]
     pub fn with(mut self, name: &'static str, make: Make) -> Self {
-        self.0.insert(name, make);
+        let earlier = self.0.insert(name, make);
+        assert!(earlier.is_none(), "a simulation named {name:?} is registered already: give this one another name");
         self
     }
 
     /// Makes the simulation of this name; `None` if there is none.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::Registry;
+    /// use serde_json::json;
+    ///
+    /// let registry = Registry::built_in();
+    /// let refused = registry.make("tag", &json!({"bots": -1})).expect("its name").err().expect("bad parameters");
+    /// assert_eq!(refused.to_string(), "`bots` is -1; it may be a whole number from 0 to 500");
+    /// assert!(registry.make("chess", &json!({})).is_none());
+    /// ```
     pub fn make(&self, name: &str, params: &serde_json::Value) -> Option<Result<Box<dyn Simulation>, BadParams>> {
         self.0.get(name).map(|make| make(params))
     }
 
     /// The names, in order.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::Registry;
+    ///
+    /// assert_eq!(Registry::default().names().count(), 0);
+    /// ```
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.keys().copied()
     }
@@ -109,5 +169,11 @@ mod tests {
     fn more_can_be_added() {
         let registry = Registry::built_in().with("mine", |params| Ok(Box::new(Crowd::new(params)?)));
         assert!(registry.make("mine", &Value::Null).is_some());
+    }
+
+    #[test]
+    #[should_panic(expected = "a simulation named \"tag\" is registered already")]
+    fn a_name_is_given_once() {
+        let _ = Registry::built_in().with("tag", |params| Ok(Box::new(Crowd::new(params)?)));
     }
 }

@@ -49,6 +49,16 @@ impl Looks {
         };
         Ok(Self { name, colour })
     }
+
+    /// With the `name` of a visitor's info, which the application vouches for, in place of the one that its client gave.
+    #[must_use]
+    pub fn with_name_of(self, info: &[u8]) -> Self {
+        let info: Value = serde_json::from_slice(info).unwrap_or_default();
+        match info["name"].as_str().map(clean) {
+            Some(Ok(name)) => Self { name, ..self },
+            _ => self,
+        }
+    }
 }
 
 /// Removes invisible characters from a name, so that different names look different and no name changes the writing
@@ -100,6 +110,23 @@ mod tests {
             let data = format!(r#"{{"name":"{given}","colour":11}}"#);
             let looks = Looks::read(data.as_bytes(), "Hunter", 1).expect(given);
             assert_eq!((&*looks.name, looks.colour), (cleaned, 11));
+        }
+    }
+
+    #[test]
+    fn the_name_of_the_info_comes_before_that_of_the_client() {
+        let looks = || Looks::read(br#"{"name":"Bea"}"#, "Hunter", 1).expect("good data");
+        let long = format!(r#"{{"name":"{}"}}"#, "x".repeat(25));
+        for (info, name) in [
+            (r#"{"name":" Ada "}"#, "Ada"),
+            ("", "Bea"),
+            ("[]", "Bea"),
+            ("no JSON", "Bea"),
+            (r#"{"name":7}"#, "Bea"),
+            (r#"{"name":""}"#, "Bea"),
+            (&long, "Bea"),
+        ] {
+            assert_eq!(&*looks().with_name_of(info.as_bytes()).name, name, "{info}");
         }
     }
 

@@ -1,27 +1,27 @@
 //! The test kit of games: runs a simulation with scripted players, without a server and without waiting.
-//!
-//! ```
-//! use dunlin_games::{TreasureHunt, script::Script};
-//!
-//! let hunt = TreasureHunt::new(&serde_json::json!({"obstacles": 0})).expect("good parameters");
-//! let mut script = Script::new(Box::new(hunt));
-//! let ada = script.join(r#"{"name": "Ada"}"#);
-//! let start = script.place(ada);
-//! assert!(script.input(ada, &[0, 127, 0]), "the game understands this input");
-//! script.ticks(60);
-//! assert_ne!(script.place(ada), start);
-//! ```
 
 pub use dunlin_protocol::Encoding;
 use dunlin_rooms::{
-    Object, ObjectId, PlayerId, Position, Refusal, Room, RoomInfo, RoomOptions, Scoped, Simulation, TickOutcome,
-    Visitor,
+    CallError, CallId, Object, ObjectId, PlayerId, Position, Refusal, Room, RoomInfo, RoomOptions, Scoped, Simulation,
+    TickOutcome, Visitor, World,
 };
 use serde_json::Value;
 
 /// A room whose players do what a test says. The seed is always the same, so a test that passes once passes always.
 ///
 /// Methods panic where a test cannot go on, for instance if a player is refused that should join.
+///
+/// ```
+/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+/// use dunlin_game::testing::Script;
+///
+/// let mut script = Script::new(game());
+/// let ada = script.join(r#"{"name": "Ada"}"#);
+/// let start = script.place(ada);
+/// assert!(script.input(ada, &[0, 127, 0]), "the game understands this input: run to the right");
+/// script.ticks(60);
+/// assert_ne!(script.place(ada), start);
+/// ```
 pub struct Script {
     /// The room, for everything that has no method here.
     pub room: Room,
@@ -29,10 +29,32 @@ pub struct Script {
 }
 
 /// An event and its receivers; `None` for all players.
+///
+/// ```
+/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+/// use dunlin_game::testing::{ScopedEvent, Script};
+///
+/// /// What everybody is sent.
+/// fn for_all(events: &[ScopedEvent]) -> Vec<&serde_json::Value> {
+///     events.iter().filter(|(receivers, _)| receivers.is_none()).map(|(_, event)| event).collect()
+/// }
+///
+/// let mut script = Script::new(game());
+/// script.join("");
+/// assert_eq!(for_all(&script.ticks(1)).len(), 1, "the scoreboard; the welcome is for the player alone");
+/// ```
 pub type ScopedEvent = (Option<Vec<PlayerId>>, Value);
 
 impl Script {
     /// A room with the default options.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let script = Script::new(game());
+    /// assert_eq!((script.tick_number(), script.world().ticks_per_second()), (0, 60));
+    /// ```
     pub fn new(simulation: Box<dyn Simulation>) -> Self {
         Self::with(RoomOptions::default(), simulation)
     }
@@ -40,11 +62,10 @@ impl Script {
     /// A room with other options.
     ///
     /// ```
-    /// use dunlin_games::{TreasureHunt, script::Script};
-    /// use dunlin_rooms::RoomOptions;
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::{RoomOptions, Script};
     ///
-    /// let hunt = TreasureHunt::new(&serde_json::Value::Null).expect("good parameters");
-    /// let mut script = Script::with(RoomOptions { players_max: 1, ..RoomOptions::default() }, Box::new(hunt));
+    /// let mut script = Script::with(RoomOptions { players_max: 1, ..RoomOptions::default() }, game());
     /// script.join("");
     /// assert_eq!(script.try_join("").expect_err("a full room").code, 400);
     /// ```
@@ -55,32 +76,31 @@ impl Script {
     /// A room with a channel, parameters and a seed, which the game reads with [`World::info`](dunlin_rooms::World::info).
     ///
     /// ```
-    /// use dunlin_games::{TreasureHunt, script::Script};
-    /// use dunlin_rooms::{RoomInfo, RoomOptions};
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::{RoomInfo, testing::{RoomOptions, Script}};
     ///
-    /// let hunt = TreasureHunt::new(&serde_json::Value::Null).expect("good parameters");
-    /// let info = RoomInfo { channel: "hunt:1".into(), params: "{}".into(), seed: 7 };
-    /// let script = Script::with_info(RoomOptions::default(), info, Box::new(hunt));
-    /// assert_eq!(&*script.room.world().info().channel, "hunt:1");
+    /// let info = RoomInfo { channel: "duels:1".into(), params: "{}".into(), seed: 7 };
+    /// let script = Script::with_info(RoomOptions::default(), info, game());
+    /// assert_eq!(&*script.world().info().channel, "duels:1");
     /// ```
     pub fn with_info(options: RoomOptions, info: RoomInfo, simulation: Box<dyn Simulation>) -> Self {
         Self { room: Room::open(options, info, simulation).expect("a possible map"), input_number: 0 }
     }
 
     /// A copy of the room: saves it, and restores it with another simulation. To test [`Simulation::save`], run both and
-    /// compare [`Room::state_hash`].
+    /// compare [`Script::state_hash`].
     ///
     /// ```
-    /// use dunlin_games::{TreasureHunt, script::Script};
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
     ///
-    /// let hunt = || Box::new(TreasureHunt::new(&serde_json::Value::Null).expect("good parameters"));
-    /// let mut script = Script::new(hunt());
+    /// let mut script = Script::new(game());
     /// script.join("");
     /// script.ticks(100);
-    /// let mut copy = script.restored(hunt());
+    /// let mut copy = script.restored(game());
     /// script.ticks(100);
     /// copy.ticks(100);
-    /// assert_eq!(script.room.state_hash(), copy.room.state_hash());
+    /// assert_eq!(script.state_hash(), copy.state_hash());
     /// ```
     #[must_use]
     pub fn restored(&self, simulation: Box<dyn Simulation>) -> Self {
@@ -94,6 +114,14 @@ impl Script {
     ///
     /// # Errors
     /// The game's [`Refusal`].
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let mut script = Script::new(game());
+    /// assert_eq!(script.try_join(r#"{"name": ""}"#).expect_err("an empty name").code, 400);
+    /// ```
     pub fn try_join(&mut self, data: &str) -> Result<PlayerId, Refusal> {
         self.join_as(&Visitor::of_user(""), data)
     }
@@ -104,29 +132,59 @@ impl Script {
     /// The game's [`Refusal`].
     ///
     /// ```
-    /// use dunlin_games::{TreasureHunt, script::Script};
-    /// use dunlin_rooms::Visitor;
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::{Visitor, testing::Script};
     ///
-    /// let hunt = TreasureHunt::new(&serde_json::Value::Null).expect("good parameters");
-    /// let mut script = Script::new(Box::new(hunt));
-    /// script.join_as(&Visitor::of_user("ada"), "").expect("let in");
+    /// let mut script = Script::new(game());
+    /// let visitor = Visitor { info: br#"{"name": "Ada"}"#, ..Visitor::of_user("7") };
+    /// let ada = script.join_as(&visitor, "").expect("let in");
+    /// assert!(script.world().is_player(ada));
     /// ```
     pub fn join_as(&mut self, visitor: &Visitor<'_>, data: &str) -> Result<PlayerId, Refusal> {
         self.room.join(visitor, Encoding::Protobuf, data.as_bytes()).map(|joined| joined.player)
     }
 
     /// A player that joins with this data and is not refused.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let mut script = Script::new(game());
+    /// let ada = script.join(r#"{"name": "Ada"}"#);
+    /// assert!(script.world().is_player(ada));
+    /// ```
     pub fn join(&mut self, data: &str) -> PlayerId {
         self.try_join(data).expect("let in")
     }
 
     /// A spectator with this data that is not refused.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let mut script = Script::new(game());
+    /// script.spectate("");
+    /// assert_eq!((script.world().player_count(), script.world().spectator_count()), (0, 1));
+    /// ```
     pub fn spectate(&mut self, data: &str) -> PlayerId {
         let visitor = Visitor { is_spectator: true, ..Visitor::default() };
         self.room.join(&visitor, Encoding::Protobuf, data.as_bytes()).expect("let in").player
     }
 
     /// The player's connection is lost and comes back.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let mut script = Script::new(game());
+    /// let ada = script.join("");
+    /// let avatar = script.avatar(ada);
+    /// script.reconnect(ada);
+    /// assert_eq!(script.avatar(ada), avatar, "the seat is the same");
+    /// ```
     pub fn reconnect(&mut self, player: PlayerId) {
         self.away(player);
         self.back(player);
@@ -135,20 +193,34 @@ impl Script {
     /// The player's connection is lost. The seat stays until [`Script::back`].
     ///
     /// ```
-    /// use dunlin_games::{TreasureHunt, script::Script};
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
     ///
-    /// let hunt = TreasureHunt::new(&serde_json::Value::Null).expect("good parameters");
-    /// let mut script = Script::new(Box::new(hunt));
+    /// let mut script = Script::new(game());
     /// let ada = script.join("");
+    /// assert!(script.input(ada, &[0, 127, 0]), "runs to the right");
     /// script.away(ada);
+    /// let place = script.place(ada);
     /// script.ticks(10);
-    /// script.back(ada);
+    /// assert_eq!(script.place(ada), place, "it stands while its player is away");
     /// ```
     pub fn away(&mut self, player: PlayerId) {
         self.room.away(player);
     }
 
     /// The connection of a player who is away comes back.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let mut script = Script::new(game());
+    /// let ada = script.join("");
+    /// script.away(ada);
+    /// script.ticks(10);
+    /// script.back(ada);
+    /// assert!(script.input(ada, &[0, 127, 0]));
+    /// ```
     pub fn back(&mut self, player: PlayerId) {
         assert!(self.room.back(player, &Visitor::of_user(""), Encoding::Protobuf), "the player is not here");
     }
@@ -157,42 +229,199 @@ impl Script {
     ///
     /// # Errors
     /// The game's [`Refusal`].
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let mut script = Script::new(game());
+    /// let answer = script.message(br#"{"score_limit": 3}"#).expect("the game knows this message");
+    /// assert!(answer.starts_with(b"{"));
+    /// assert_eq!(script.message(b"?").expect_err("an unknown one").code, 460);
+    /// ```
     pub fn message(&mut self, data: &[u8]) -> Result<Vec<u8>, Refusal> {
         self.room.message(data)
     }
 
     /// A player's input. Returns whether the game accepted it.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let mut script = Script::new(game());
+    /// let ada = script.join("");
+    /// assert!(script.input(ada, &[0, 127, 0]));
+    /// assert!(!script.input(ada, &[99]), "the game does not know this input");
+    /// ```
     pub fn input(&mut self, player: PlayerId, data: &[u8]) -> bool {
         self.input_number += 1;
         self.room.input(player, self.input_number, data)
     }
 
+    /// A player leaves the room.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let mut script = Script::new(game());
+    /// let ada = script.join("");
+    /// script.leave(ada);
+    /// assert!(!script.world().is_player(ada));
+    /// ```
+    pub fn leave(&mut self, player: PlayerId) {
+        self.room.leave(player);
+    }
+
+    /// The backend's answer to a call of the game, or why there is none. Returns whether the game waits for it.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::{CallError, CallId, testing::Script};
+    ///
+    /// let mut script = Script::new(game());
+    /// for call in script.tick().calls.sent {
+    ///     assert!(script.answer(call.id, Ok(b"{}")));
+    /// }
+    /// assert!(!script.answer(CallId(7), Err(CallError::Timeout)), "the game has made no such call");
+    /// ```
+    pub fn answer(&mut self, call: CallId, outcome: Result<&[u8], CallError>) -> bool {
+        self.room.answer(call, outcome)
+    }
+
     /// Runs a tick.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let mut script = Script::new(game());
+    /// let outcome = script.tick();
+    /// assert!(outcome.removals.kicked.is_empty());
+    /// ```
     pub fn tick(&mut self) -> TickOutcome {
         self.room.tick(0)
     }
 
     /// Runs `ticks` ticks; returns all their events.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let mut script = Script::new(game());
+    /// script.join("");
+    /// let events = script.ticks(1);
+    /// assert!(events.iter().any(|(_, event)| event.get("welcome").is_some()));
+    /// ```
     pub fn ticks(&mut self, ticks: u32) -> Vec<ScopedEvent> {
         (0..ticks).flat_map(|_| events(self.tick())).collect()
     }
 
+    /// The number of the last tick; 0 before the first.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let mut script = Script::new(game());
+    /// script.ticks(3);
+    /// assert_eq!(script.tick_number(), 3);
+    /// ```
+    pub fn tick_number(&self) -> u32 {
+        self.room.tick_number()
+    }
+
+    /// The world, to look at.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let mut script = Script::new(game());
+    /// let ada = script.join("");
+    /// assert_eq!(script.world().avatar_of(ada), Some(script.avatar(ada)));
+    /// assert!(!script.world().listing().is_locked);
+    /// ```
+    pub fn world(&self) -> &World {
+        self.room.world()
+    }
+
+    /// A hash of everything that the future of the room depends on. Rooms with the same past have the same hash.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let (mut one, mut other) = (Script::new(game()), Script::new(game()));
+    /// one.ticks(10);
+    /// other.ticks(10);
+    /// assert_eq!(one.state_hash(), other.state_hash());
+    /// one.join("");
+    /// assert_ne!(one.state_hash(), other.state_hash());
+    /// ```
+    pub fn state_hash(&self) -> u64 {
+        self.room.state_hash()
+    }
+
     /// The object that represents a player.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let mut script = Script::new(game());
+    /// let ada = script.join("");
+    /// let avatar = script.avatar(ada);
+    /// assert!(script.world().object(avatar).is_some());
+    /// ```
     pub fn avatar(&self, player: PlayerId) -> ObjectId {
         self.room.world().avatar_of(player).expect("an avatar")
     }
 
     /// An object that must exist.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let mut script = Script::new(game());
+    /// let ada = script.join("");
+    /// let runner = script.object(script.avatar(ada));
+    /// assert_eq!((runner.kind, runner.state.len()), (1, 4));
+    /// ```
     pub fn object(&self, id: ObjectId) -> &Object {
         self.room.world().object(id).expect("there")
     }
 
     /// Where a player's object is.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let mut script = Script::new(game());
+    /// let ada = script.join("");
+    /// assert!(script.place(ada).x < 4_096, "inside the map");
+    /// ```
     pub fn place(&self, player: PlayerId) -> Position {
         self.object(self.avatar(player)).position
     }
 
     /// All objects of a kind.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// const LABEL: u16 = 2;
+    ///
+    /// let mut script = Script::new(game());
+    /// script.join(r#"{"name": "Ada"}"#);
+    /// let labels = script.of_kind(LABEL);
+    /// assert!(labels[0].1.state.ends_with(b"Ada"));
+    /// ```
     pub fn of_kind(&self, kind: u16) -> Vec<(ObjectId, Object)> {
         let objects = self.room.world().objects().filter(|(_, object)| object.kind == kind);
         objects.map(|(id, object)| (id, object.clone())).collect()
@@ -200,6 +429,17 @@ impl Script {
 }
 
 /// The events of a tick, without its number.
+///
+/// ```
+/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+/// use dunlin_game::testing::{Script, events};
+///
+/// let mut script = Script::new(game());
+/// script.join("");
+/// let outcome = script.tick();
+/// assert!(outcome.calls.sent.is_empty());
+/// assert!(!events(outcome).is_empty());
+/// ```
 pub fn events(outcome: TickOutcome) -> Vec<ScopedEvent> {
     let read = |scoped| match scoped {
         Scoped::Event { players, data } => {
@@ -212,6 +452,14 @@ pub fn events(outcome: TickOutcome) -> Vec<ScopedEvent> {
 }
 
 /// The publications of a tick in other channels: the channel and the data.
+///
+/// ```
+/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+/// use dunlin_game::testing::{Script, publications};
+///
+/// let mut script = Script::new(game());
+/// assert_eq!(publications(script.tick()), [], "tag publishes into no other channel");
+/// ```
 pub fn publications(outcome: TickOutcome) -> Vec<(Box<str>, Value)> {
     let read = |scoped| match scoped {
         Scoped::Publication { channel, data } => Some((channel, serde_json::from_slice(&data).expect("JSON"))),

@@ -7,10 +7,12 @@
 //! - `shot`: projectiles, which are judged by what the shooter saw ([`World::rewind`]);
 //! - `bot`: what bots do;
 //! - `round`: rounds, and the messages of the backend;
+//! - `backend`: results of rounds for the backend ([`World::call`]), and its answers;
 //! - `objects`: kinds of objects and the encoding of their states;
 //! - `report`: events;
 //! - `save`: encodes the state that is not part of the world.
 
+mod backend;
 mod bot;
 mod input;
 mod objects;
@@ -23,11 +25,13 @@ mod shot;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_rooms::{
-    GridShape, InputError, ObjectId, PlayerId, Refusal, RestoreError, Scope, Simulation, Visitor, World,
+    CallError, CallId, GridShape, InputError, ObjectId, PlayerId, Refusal, RestoreError, Scope, Simulation, Visitor,
+    World,
 };
 use serde_json::Value;
 
 use self::{
+    backend::Results,
     input::TagInput,
     round::Round,
     runner::{Driver, TagRunner},
@@ -60,6 +64,7 @@ pub struct TagGame {
     spectators: BTreeSet<PlayerId>,
     shots: BTreeMap<ObjectId, Shot>,
     round: Round,
+    results: Results,
 }
 
 impl TagGame {
@@ -81,6 +86,7 @@ impl TagGame {
                 params.number("score_limit", 10, 1..=round::SCORE_LIMIT_MAX)?,
                 params.number("rounds", 0, 0..=1_000_000)?,
             ),
+            results: Results::default(),
         };
         params.finish()?;
         Ok(game)
@@ -120,8 +126,12 @@ impl TagGame {
         let cell = world.grid().cell_of(place);
         let _ = world.emit(Scope::Near(cell), &report::tagged(shooter, target, &name, place));
         self.round.is_changed = true;
-        if shooter.score >= self.round.score_limit {
-            self.round.finish(world, shooter);
+        if shooter.score >= self.round.score_limit && self.round.finish(world, shooter) {
+            let has_backend = self.results.send(world, &self.round, &self.runners);
+            // The backend's words about the last round are shown before the room closes.
+            if self.round.is_last() && !has_backend {
+                world.close(round::LAST_ROUND_OVER);
+            }
         }
     }
 
@@ -184,18 +194,19 @@ impl Simulation for TagGame {
     }
 
     fn start(&mut self, world: &mut World) {
+        self.round.list(world);
         for number in 1..=self.bots {
             // A full world has fewer bots.
-            let Ok((id, runner)) = TagRunner::enter(world, bot::looks(number), bot::driver()) else { return };
+            let Ok((id, runner)) = TagRunner::enter(world, bot::looks(number), "", bot::driver()) else { return };
             self.runners.insert(id, runner);
         }
     }
 
-    fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal> {
-        let looks = Looks::read(data, "Runner", player.0)?;
+    fn join(&mut self, world: &mut World, player: PlayerId, visitor: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal> {
+        let looks = Looks::read(data, "Runner", player.0)?.with_name_of(visitor.info);
         let driver = Driver::Player { id: player, last_input_tick: world.tick() };
         let full = |_| Refusal { code: FULL, message: "the world is full".into() };
-        let (id, runner) = TagRunner::enter(world, looks, driver).map_err(full)?;
+        let (id, runner) = TagRunner::enter(world, looks, visitor.user, driver).map_err(full)?;
         world.set_avatar(player, Some(id));
         let _ = world.emit(Scope::Player(player), &report::welcome(&runner, &self.round));
         self.players.insert(player, id);
@@ -258,6 +269,14 @@ impl Simulation for TagGame {
             self.begin_round(world);
         }
         Ok(report::state(&self.round, self.players.len()).into_bytes())
+    }
+
+    fn answer(&mut self, world: &mut World, call: CallId, outcome: Result<&[u8], CallError>) {
+        let round = self.results.end(world, call, &outcome);
+        // The backend may have begun another round meanwhile.
+        if round == Some(self.round.number) && self.round.is_last() && !self.round.is_playing() {
+            world.close(round::LAST_ROUND_OVER);
+        }
     }
 
     fn tick(&mut self, world: &mut World) {

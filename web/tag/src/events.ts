@@ -19,7 +19,8 @@ export type TagEvent =
   | { readonly kind: "tagged"; readonly by: number; readonly byName: string; readonly player: number; readonly name: string; readonly x: number; readonly y: number }
   | { readonly kind: "scores"; readonly scores: Scores }
   | { readonly kind: "round_over"; readonly round: number; readonly winner: number; readonly name: string }
-  | { readonly kind: "round_started"; readonly round: number; readonly scoreLimit: number };
+  | { readonly kind: "round_started"; readonly round: number; readonly scoreLimit: number }
+  | { readonly kind: "result"; readonly round: number; readonly message: string; readonly error: string };
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -43,6 +44,8 @@ export function tagEventOf(event: unknown): TagEvent | null {
       return { kind, round, winner: number(fields["winner"]), name: text(fields["name"]) };
     case "round_started":
       return { kind, round, scoreLimit };
+    case "result":
+      return { kind, round, message: text(fields["message"]), error: text(fields["error"]) };
     default:
       return null;
   }

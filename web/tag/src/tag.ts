@@ -88,7 +88,10 @@ class Tag {
       const isMe = event.player === avatar && !this.isWatching;
       if (isMine || isMe || this.isWatching) this.feed.add(isMine ? "You" : event.byName, `tagged ${isMe ? "you" : event.name}`);
     } else if (event.kind === "round_over") this.feed.add(event.name, `wins round ${event.round}`);
-    else this.feed.add("", `Round ${event.round} begins: first to ${event.scoreLimit}.`);
+    else if (event.kind === "result") {
+      const words = event.error === "" ? event.message : `The result of round ${event.round} is not saved: ${event.error}.`;
+      if (words !== "") this.feed.add("", words);
+    } else this.feed.add("", `Round ${event.round} begins: first to ${event.scoreLimit}.`);
   }
 
   private frame(nowMs: number): void {

@@ -48,6 +48,26 @@ pub fn scores(round: &Round, leaders: &[(ObjectId, &TagRunner)], runners: usize)
     .to_string()
 }
 
+/// For all players when the backend has the result of a round.
+pub fn result_saved(round: u32, message: &str) -> String {
+    json!({ "result": { "round": round, "message": message } }).to_string()
+}
+
+/// For all players when the backend may not have the result of a round.
+pub fn result_lost(round: u32, error: &str) -> String {
+    json!({ "result": { "round": round, "error": error } }).to_string()
+}
+
+/// The metadata of the room.
+pub fn metadata(round: &Round) -> String {
+    let phase = match (round.is_playing(), round.is_last()) {
+        (false, _) => "over",
+        (true, true) => "last",
+        (true, false) => "playing",
+    };
+    json!({ "round": round.number, "phase": phase }).to_string()
+}
+
 /// The answer to a message of the backend.
 pub fn state(round: &Round, players: usize) -> String {
     json!({ "round": round.number, "score_limit": round.score_limit, "players": players }).to_string()

@@ -13,6 +13,8 @@ pub const SCORE_LIMIT_MAX: u32 = 1_000;
 const PAUSE_S: u32 = 5;
 /// The refusal code of a message that the game does not know.
 const BAD_MESSAGE: u16 = 460;
+/// The reason for which the room closes.
+pub const LAST_ROUND_OVER: &str = "the last round is over";
 /// Runners on the scoreboard.
 const LEADERS_MAX: usize = 10;
 
@@ -58,18 +60,21 @@ impl Round {
         self.next_round_tick.is_some_and(|tick| world.tick() >= tick)
     }
 
-    /// A runner has won. After the last round the room closes.
-    pub fn finish(&mut self, world: &mut World, winner: &TagRunner) {
+    /// Whether the room closes after this round. The backend can begin rounds, so the number may be beyond the last one.
+    pub fn is_last(&self) -> bool {
+        self.rounds_max > 0 && self.number >= self.rounds_max
+    }
+
+    /// A runner has won. Returns whether the round was still going on.
+    pub fn finish(&mut self, world: &mut World, winner: &TagRunner) -> bool {
         if !self.is_playing() {
-            return;
+            return false;
         }
         let next = world.tick().saturating_add(PAUSE_S * world.ticks_per_second());
         self.next_round_tick = Some(next);
         let _ = world.emit(Scope::All, &report::round_over(self, winner, next));
-        // The backend can begin rounds, so the number may be beyond the last one.
-        if self.rounds_max > 0 && self.number >= self.rounds_max {
-            world.close("the last round is over");
-        }
+        self.list(world);
+        true
     }
 
     /// The next round begins.
@@ -78,6 +83,15 @@ impl Round {
         self.next_round_tick = None;
         self.is_changed = true;
         let _ = world.emit(Scope::All, &report::round_started(self));
+        // Who joined the last round could not win any more. A room with one round is open in it.
+        world.set_locked(self.is_last());
+        self.list(world);
+    }
+
+    /// Shows the round in lists of rooms.
+    pub fn list(&self, world: &mut World) {
+        // Refused if the operator allows less metadata than this; then the list shows none.
+        let _ = world.set_metadata(&report::metadata(self));
     }
 
     /// Sends the scoreboard if it has changed, at most once per second.

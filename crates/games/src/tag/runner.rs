@@ -21,6 +21,8 @@ const TRIES: u32 = 8;
 pub struct TagRunner {
     /// Name and colour.
     pub looks: Looks,
+    /// The id of its player's user; empty for bots and anonymous players.
+    pub user: Box<str>,
     /// The object that represents it.
     pub avatar: ObjectId,
     /// The object with its name and points.
@@ -78,7 +80,7 @@ impl TagRunner {
     ///
     /// # Errors
     /// [`WorldError`]; no object was created.
-    pub fn enter(world: &mut World, looks: Looks, driver: Driver) -> Result<(ObjectId, Self), WorldError> {
+    pub fn enter(world: &mut World, looks: Looks, user: &str, driver: Driver) -> Result<(ObjectId, Self), WorldError> {
         let position = free_place(world);
         let avatar = world.spawn(objects::visible(position, objects::RUNNER, &[]))?;
         let label = world.spawn(objects::visible(position, objects::LABEL, &objects::label(avatar, 0, &looks)));
@@ -87,6 +89,7 @@ impl TagRunner {
         })?;
         let runner = Self {
             looks,
+            user: user.into(),
             avatar,
             label,
             driver,

@@ -4,13 +4,15 @@ use dunlin_rooms::{Angle, Fixed, ObjectId, RestoreError};
 
 use super::{
     TagGame,
+    backend::Results,
     round::Round,
     runner::{Condition, Driver, TagRunner},
     shot::Shot,
 };
 use crate::{
     looks::Looks,
-    saved::{Saved, write_length, write_text, write_u32},
+    saved::Saved,
+    saving::{write_length, write_text, write_u32},
     walk::Velocity,
 };
 
@@ -35,6 +37,7 @@ impl TagGame {
             write_u32(number, out);
         }
         out.extend_from_slice(&[next_round_tick.is_some().into(), (*is_changed).into()]);
+        self.results.write(out);
     }
 
     pub(super) fn read(&mut self, saved: &[u8]) -> Result<(), RestoreError> {
@@ -47,18 +50,21 @@ impl TagGame {
         let next_report_tick = saved.u32()?;
         let next_round_tick = saved.flag()?.then_some(next_round_tick);
         let is_changed = saved.flag()?;
+        let results = Results::read(&mut saved)?;
         saved.finish()?;
 
         let rounds_max = self.round.rounds_max;
         self.round = Round { number, score_limit, rounds_max, next_round_tick, is_changed, next_report_tick };
+        self.results = results;
         (self.runners, self.players, self.spectators, self.shots) = (runners, players, spectators, shots);
         Ok(())
     }
 }
 
 fn write_runner(runner: &TagRunner, out: &mut Vec<u8>) {
-    let TagRunner { looks, avatar, label, driver, score, velocity, condition, is_away, reloaded_tick } = runner;
+    let TagRunner { looks, user, avatar, label, driver, score, velocity, condition, is_away, reloaded_tick } = runner;
     write_text(&looks.name, out);
+    write_text(user, out);
     let (driver, player, driver_tick) = match *driver {
         Driver::Bot { next_tick } => (0, 0, next_tick),
         Driver::Player { id, last_input_tick } => (1, id.0, last_input_tick),
@@ -76,7 +82,7 @@ fn write_runner(runner: &TagRunner, out: &mut Vec<u8>) {
 }
 
 fn read_runner(saved: &mut Saved<'_>) -> Result<TagRunner, RestoreError> {
-    let name = saved.text()?;
+    let (name, user) = (saved.text()?, saved.text()?);
     let (avatar, label, player) = (saved.object()?, saved.object()?, saved.player()?);
     let (driver_tick, score, until, reloaded_tick) = (saved.u32()?, saved.u32()?, saved.u32()?, saved.u32()?);
     let [colour, x, y, driver, condition] = saved.bytes()?;
@@ -93,7 +99,7 @@ fn read_runner(saved: &mut Saved<'_>) -> Result<TagRunner, RestoreError> {
     };
     let (looks, velocity) = (Looks { name, colour }, Velocity { x: x.cast_signed(), y: y.cast_signed() });
     let is_away = saved.flag()?;
-    Ok(TagRunner { looks, avatar, label, driver, score, velocity, condition, is_away, reloaded_tick })
+    Ok(TagRunner { looks, user, avatar, label, driver, score, velocity, condition, is_away, reloaded_tick })
 }
 
 fn write_shot(shot: &Shot, out: &mut Vec<u8>) {

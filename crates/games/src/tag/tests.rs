@@ -1,5 +1,5 @@
 use dunlin_protocol::Encoding;
-use dunlin_rooms::{Angle, Object, Position, RoomOptions};
+use dunlin_rooms::{Angle, Object, Position, RoomInfo, RoomOptions};
 use serde_json::json;
 
 use super::*;
@@ -11,13 +11,21 @@ fn game(params: &Value) -> Script {
 
 /// A duel in a room where nobody is safe any more: the players stand at known places.
 fn duel(params: &Value) -> (Script, PlayerId, PlayerId) {
-    let mut script = game(params);
-    let (ada, ben) = (script.join(r#"{"name":"Ada"}"#), script.join(r#"{"name":"Ben"}"#));
+    let info = RoomInfo { channel: "tag:1".into(), seed: 42, ..RoomInfo::default() };
+    let simulation = Box::new(TagGame::new(params).expect("good parameters"));
+    let mut script = Script::with_info(RoomOptions::default(), info, simulation);
+    let (ada, ben) = placed(&mut script);
+    (script, ada, ben)
+}
+
+fn placed(script: &mut Script) -> (PlayerId, PlayerId) {
+    let ada = script.join_as(&Visitor::of_user("ada"), r#"{"name":"Ada"}"#).expect("let in");
+    let ben = script.join(r#"{"name":"Ben"}"#);
     script.ticks(90);
     for (player, place) in [(ada, Position { x: 1_000, y: 2_000 }), (ben, Position { x: 1_600, y: 2_000 })] {
-        run_to(&mut script, player, place);
+        run_to(script, player, place);
     }
-    (script, ada, ben)
+    (ada, ben)
 }
 
 fn run_to(script: &mut Script, player: PlayerId, to: Position) {
@@ -215,8 +223,122 @@ fn the_room_closes_after_the_last_round() {
     let (mut script, ada, ben) = duel(&json!({"score_limit": 1, "rounds": 1}));
     let (seen, target) = (script.room.tick_number(), script.place(ben));
     shoot(&mut script, ada, seen, target);
-    let closed: Vec<_> = (0..30).filter_map(|_| script.tick().removals.closing).collect();
-    assert_eq!(closed.first().map(|reason| &**reason), Some("the last round is over"));
+    // The backend's answer to the result comes first.
+    let mut calls = Vec::new();
+    for _ in 0..30 {
+        let outcome = script.tick();
+        assert_eq!(outcome.removals.closing, None);
+        calls.extend(outcome.calls.sent);
+    }
+    assert!(script.answer(calls[0].id, Ok(b"{}")));
+    assert_eq!(script.tick().removals.closing.as_deref(), Some("the last round is over"));
+}
+
+#[test]
+fn the_room_closes_at_once_without_a_backend_and_in_time_if_it_hangs() {
+    let closes_after = |calls_max: usize| {
+        let options = RoomOptions { calls_max, ..RoomOptions::default() };
+        let params = json!({"score_limit": 1, "rounds": 1});
+        let mut script = Script::with(options, Box::new(TagGame::new(&params).expect("good parameters")));
+        let (ada, ben) = placed(&mut script);
+        let (seen, target) = (script.tick_number(), script.place(ben));
+        shoot(&mut script, ada, seen, target);
+        assert!((0..30).any(|_| !named(&script.ticks(1), "round_over").is_empty()), "somebody is hit");
+        (0..1_000).find(|_| script.tick().removals.closing.is_some())
+    };
+    assert_eq!(closes_after(0), Some(0));
+    let timeout = 3 * 60;
+    assert!(closes_after(64).is_some_and(|ticks| (timeout - 2..=timeout).contains(&ticks)), "{:?}", closes_after(64));
+}
+
+/// Plays a round that Ada wins at once, and returns what the game has sent to the backend.
+fn won_round(script: &mut Script, ada: PlayerId, ben: PlayerId) -> dunlin_rooms::GameCall {
+    let (seen, target) = (script.tick_number(), script.place(ben));
+    shoot(script, ada, seen, target);
+    let mut calls: Vec<_> = (0..30).flat_map(|_| script.tick().calls.sent).collect();
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    calls.remove(0)
+}
+
+#[test]
+fn the_backend_gets_the_result_of_a_round_and_players_see_its_answer() {
+    let (mut script, ada, ben) = duel(&json!({"score_limit": 1}));
+    let call = won_round(&mut script, ada, ben);
+    assert_eq!(&*call.method, "round_over");
+    let scores = json!([{"user": "ada", "name": "Ada", "score": 1}, {"user": "", "name": "Ben", "score": 0}]);
+    let sent: Value = serde_json::from_slice(&call.data).expect("JSON");
+    assert_eq!(sent, json!({"room": "tag:1", "round": 1, "scores": scores}));
+
+    // A copy waits for the same answer.
+    let mut copy = script.restored(Box::new(TagGame::new(&json!({"score_limit": 1})).expect("good")));
+    for script in [&mut script, &mut copy] {
+        assert!(script.answer(call.id, Ok(br#"{"message":"Ada is first of the day"}"#)));
+        let shown = json!({"round": 1, "message": "Ada is first of the day"});
+        assert_eq!(named(&script.ticks(1), "result"), [&shown]);
+    }
+    assert_eq!(script.state_hash(), copy.state_hash());
+}
+
+#[test]
+fn players_see_why_a_result_is_lost() {
+    let long = "x".repeat(1_000);
+    let refused = |message: &str| CallError::Refused(Refusal { code: 1_000, message: message.into() });
+    for (error, shown) in [
+        (CallError::Failed, "failed"),
+        (CallError::Lost, "lost"),
+        (refused("the season is over"), "the season is over"),
+        (refused(&long), &long[..200]),
+    ] {
+        let (mut script, ada, ben) = duel(&json!({"score_limit": 1}));
+        let call = won_round(&mut script, ada, ben);
+        assert!(script.answer(call.id, Err(error)));
+        assert_eq!(named(&script.ticks(1), "result"), [&json!({"round": 1, "error": shown})]);
+        assert!(!named(&script.ticks(400), "round_started").is_empty(), "the game goes on");
+    }
+}
+
+#[test]
+fn answers_that_are_no_answer_are_harmless() {
+    for answer in [&b""[..], b"no JSON", b"[7]", b"{\"message\":7}", &[255; 40]] {
+        let (mut script, ada, ben) = duel(&json!({"score_limit": 1}));
+        let call = won_round(&mut script, ada, ben);
+        assert!(script.answer(call.id, Ok(answer)));
+        assert_eq!(named(&script.ticks(1), "result"), [&json!({"round": 1, "message": ""})], "{answer:?}");
+    }
+}
+
+#[test]
+fn lists_show_the_round_and_the_last_of_several_is_locked() {
+    let (mut script, ada, ben) = duel(&json!({"score_limit": 1, "rounds": 2}));
+    let listed = |script: &Script| {
+        let listing = script.world().listing();
+        (serde_json::from_str::<Value>(&listing.metadata).expect("JSON"), listing.is_locked)
+    };
+    assert_eq!(listed(&script), (json!({"round": 1, "phase": "playing"}), false));
+    let call = won_round(&mut script, ada, ben);
+    assert_eq!(listed(&script), (json!({"round": 1, "phase": "over"}), false));
+    assert!(script.answer(call.id, Ok(b"")));
+    script.ticks(301);
+    assert_eq!(listed(&script), (json!({"round": 2, "phase": "last"}), true));
+    assert_eq!(script.try_join("").expect_err("a locked room").code, 423);
+    // Who is away comes back.
+    script.reconnect(ada);
+}
+
+#[test]
+fn a_room_with_one_round_is_open() {
+    let script = game(&json!({"rounds": 1}));
+    let listing = script.world().listing();
+    assert_eq!((&*listing.metadata, listing.is_locked), (r#"{"phase":"last","round":1}"#, false));
+}
+
+#[test]
+fn a_name_that_the_token_has_cannot_be_chosen() {
+    let mut script = game(&Value::Null);
+    let visitor = Visitor { info: br#"{"name":"Ada"}"#, ..Visitor::of_user("7") };
+    script.join_as(&visitor, r#"{"name":"Ben"}"#).expect("let in");
+    let emitted = script.ticks(1);
+    assert_eq!(named(&emitted, "welcome")[0]["name"], "Ada");
 }
 
 #[test]
@@ -226,7 +348,8 @@ fn the_room_also_closes_if_the_backend_has_begun_more_rounds() {
     script.ticks(61);
     let (seen, target) = (script.room.tick_number(), script.place(ben));
     shoot(&mut script, ada, seen, target);
-    assert!((0..30).any(|_| script.tick().removals.closing.is_some()));
+    let is_closed = (0..240).any(|_| script.tick().removals.closing.is_some());
+    assert!(is_closed, "the backend does not answer");
 }
 
 #[test]

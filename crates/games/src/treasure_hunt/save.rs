@@ -12,7 +12,8 @@ use super::{
 };
 use crate::{
     looks::Looks,
-    saved::{Saved, write_length, write_text, write_u32},
+    saved::Saved,
+    saving::{write_length, write_text, write_u32},
     walk::Velocity,
 };
 
