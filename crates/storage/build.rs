@@ -8,6 +8,9 @@ fn main() {
         println!("cargo::rerun-if-changed={}", root.join(name).display());
     }
     println!("cargo::rerun-if-env-changed=ROCKSDB_LIB_DIR");
+    if env::var_os("CARGO_FEATURE_ROCKSDB").is_none() {
+        return;
+    }
     let Some(folder) = env::var_os("ROCKSDB_LIB_DIR") else { return };
     if Path::new(&folder).file_name().is_none_or(|name| name != ".rocksdb") {
         // Somebody has a library of their own.

@@ -7,18 +7,25 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{CheckSite, Config, resolve::Reader};
+use super::{Config, Program, resolve::Reader};
 
-pub(super) fn check(r: &mut Reader<'_>, config: &Config, check_site: CheckSite) {
+pub(super) fn check(r: &mut Reader<'_>, config: &Config, program: Program) {
     if let Some(tls) = &config.http_server.tls
         && let Err((key, error)) = tls.check()
     {
         r.error(&format!("http_server.tls.{key}"), error.to_string());
     }
     if let Some(demo) = &config.demo
-        && let Err(why) = check_site(&demo.dir)
+        && let Err(why) = (program.check_site)(&demo.dir)
     {
         r.error("demo.dir", why);
+    }
+    if config.storage.is_some() && !program.has_storage {
+        r.error(
+            "storage.path",
+            "this program was built without a storage: build it with the feature `storage` of `dunlin-game`, or remove \
+             this key and the options of namespaces that need it",
+        );
     }
     let without_namespace = std::iter::once("channel.without_namespace".to_owned());
     let tables = without_namespace.chain((0..).map(|index| format!("channel.namespaces[{index}]")));

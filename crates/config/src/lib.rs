@@ -205,22 +205,22 @@ impl Config {
     }
 
     /// As [`Self::load`], for a node that is about to start: also checks the files and directories in the
-    /// configuration. `check_site` returns the reason if a directory of pages cannot be served.
+    /// configuration, and what the program was built with.
     ///
     /// # Errors
     /// All errors in the configuration, and all files that cannot be used.
-    pub fn load_to_start(input: &ConfigInput, registry: &Registry, check_site: CheckSite) -> Result<Loaded, Problems> {
-        Self::read(input, registry, Some(check_site))
+    pub fn load_to_start(input: &ConfigInput, registry: &Registry, program: Program) -> Result<Loaded, Problems> {
+        Self::read(input, registry, Some(program))
     }
 
-    fn read(input: &ConfigInput, registry: &Registry, check_site: Option<CheckSite>) -> Result<Loaded, Problems> {
+    fn read(input: &ConfigInput, registry: &Registry, program: Option<Program>) -> Result<Loaded, Problems> {
         let mut problems = Problems::default();
         let settings = input.settings(&mut problems);
         let read = BTreeSet::new();
         let mut reader = resolve::Reader { settings: &settings, problems: &mut problems, registry, read };
         let mut config = resolve::config(&mut reader);
-        if let Some(check_site) = check_site {
-            files::check(&mut reader, &config, check_site);
+        if let Some(program) = program {
+            files::check(&mut reader, &config, program);
         }
         config.file = input.document.as_ref().map(|document| document.name.clone());
         problems.name_tables(&settings);
@@ -231,8 +231,14 @@ impl Config {
     }
 }
 
-/// Returns the reason if the pages of a directory cannot be served.
-pub type CheckSite = fn(&Path) -> Result<(), String>;
+/// The program that is about to start with a configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// Returns the reason if the pages of a directory cannot be served.
+    pub check_site: fn(&Path) -> Result<(), String>,
+    /// Whether it was built with a storage.
+    pub has_storage: bool,
+}
 
 /// The warning about an empty `client.allowed_origins`.
 pub const NO_PAGE_ADMITTED: &str = "client.allowed_origins is empty, so no page of a browser can connect; set it to the \

@@ -6,4 +6,5 @@ mod fuzzing;
 mod corpus;
 mod messages;
 mod reference;
+mod starting;
 mod variables;

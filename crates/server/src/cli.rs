@@ -25,7 +25,7 @@ mod storage;
 use std::{fmt, io, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
-use dunlin_config::{Config, ConfigInput, Flag, Loaded, Problem, Problems};
+use dunlin_config::{Config, ConfigInput, Flag, Loaded, Problem, Problems, Program};
 use dunlin_games::Registry;
 use dunlin_storage::StorageError;
 
@@ -170,7 +170,8 @@ impl ConfigFile {
 
     /// As [`Self::load`], for a node that is about to start: also checks files that the configuration names.
     fn load_to_start(&self, flags: Vec<Flag>, registry: &Registry) -> Result<Loaded, Failure> {
-        self.read(flags).and_then(|input| Config::load_to_start(&input, registry, site::check)).map_err(Failure::Config)
+        let program = Program { check_site: site::check, has_storage: dunlin_storage::IS_BUILT };
+        self.read(flags).and_then(|input| Config::load_to_start(&input, registry, program)).map_err(Failure::Config)
     }
 
     /// As [`Self::load`], with the values that are set.

@@ -12,21 +12,9 @@ use crate::{
     checksum::crc32c_of,
     database::read_noted,
     error::{StorageError, StorageFault},
+    report::BackupInfo,
     state::{FORMAT_VERSION, StorageState, is_empty},
 };
-
-/// A backup in a directory of backups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackupInfo {
-    /// Its number in the directory.
-    pub number: u32,
-    /// When it was made: Unix time in seconds.
-    pub made_s: i64,
-    /// Bytes of its files, of which other backups may use some as well.
-    pub bytes: u64,
-    /// Its files.
-    pub files: u32,
-}
 
 impl Storage {
     /// Makes a backup in `directory`, which is created if it is missing. Files that an earlier backup there has are not

@@ -16,6 +16,7 @@ use rocksdb::{
 use crate::{
     counters::StorageCounters,
     error::{StorageError, StorageFault},
+    family::Family,
     options::{DamagedLogPolicy, StorageOptions},
     records::{ChannelHead, expiry_of},
     state::{Eras, FORMAT_VERSION, StorageState, boot_id, is_empty},
@@ -30,36 +31,6 @@ const ERAS_KEY: &[u8] = b"eras";
 
 /// The time in the storage is this old at most after a crash.
 const CLOCK_NOTED_EVERY_MS: u64 = 10_000;
-
-/// A column family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Family {
-    Publications,
-    Heads,
-    Idempotency,
-    Paths,
-    Checkpoints,
-}
-
-impl Family {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Publications, Self::Heads, Self::Idempotency, Self::Paths, Self::Checkpoints];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Publications => "publications",
-            Self::Heads => "heads",
-            Self::Idempotency => "idempotency",
-            Self::Paths => "paths",
-            Self::Checkpoints => "checkpoints",
-        }
-    }
-
-    /// Whether its values say when they expire.
-    const fn expires(self) -> bool {
-        matches!(self, Self::Publications | Self::Heads | Self::Idempotency | Self::Paths)
-    }
-}
 
 /// An open `RocksDB`, and what belongs to it.
 #[derive(Debug)]

@@ -1,23 +1,10 @@
-//! Entries of rooms, and their checkpoints. The storage does not know what is in them. `paths.rs` has the paths.
-
-use std::{ops::RangeInclusive, path::Path};
-
-use dunlin_engine::log::LogError;
-use rocksdb::{Direction, IteratorMode, ReadOptions};
+//! Entries of rooms that are written, and their checkpoints. The storage does not know what is in them. `paths.rs` has the paths.
 
 use crate::{
-    Storage,
-    database::{Database, Family},
-    error::StorageError,
+    family::Family,
     keys,
-    request::{EntriesDone, EntryBatch, EntryChange},
-    writer::{Done, WriteTask},
+    request::{EntryBatch, EntryChange},
 };
-
-pub(crate) const ACTION: &str = "read a room";
-
-/// A key and its value.
-pub(crate) type Entry = (Box<[u8]>, Box<[u8]>);
 
 /// A room's state, or what it needs besides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,109 +51,5 @@ impl EntryBatch {
     pub(crate) fn delete(&mut self, family: Family, begin: Vec<u8>, end: Vec<u8>) {
         self.bytes += begin.len() + end.len();
         self.changes.push(EntryChange::DeleteRange { family, begin, end });
-    }
-}
-
-impl Storage {
-    /// Has entries written; `done` is called on the writer's thread, and not at all after an error here.
-    ///
-    /// # Errors
-    /// The queue is full, or the storage is poisoned.
-    pub fn write_entries(&self, batch: EntryBatch, done: EntriesDone) -> Result<(), LogError> {
-        self.push(WriteTask::Entries { batch, done: Done(done) })
-    }
-
-    /// The newest checkpoint of a kind up to a tick.
-    ///
-    /// # Errors
-    /// The disk fails, or stored bytes are damaged.
-    pub fn newest_checkpoint(
-        &self,
-        room: &str,
-        kind: u8,
-        up_to_tick: u64,
-    ) -> Result<Option<RoomCheckpoint>, StorageError> {
-        let (prefix, last) = (keys::checkpoint_kind_key(room, kind), keys::checkpoint_key(room, kind, up_to_tick));
-        let Some((key, bytes)) = self.database.last_up_to(Family::Checkpoints, &prefix, &last)? else {
-            return Ok(None);
-        };
-        self.checkpoint(&key, bytes).map(Some)
-    }
-
-    /// The checkpoints of a kind at these ticks, by rising ticks; those behind `bytes_max` are left out.
-    ///
-    /// # Errors
-    /// As [`Storage::newest_checkpoint`].
-    pub fn checkpoints(
-        &self,
-        room: &str,
-        kind: u8,
-        ticks: RangeInclusive<u64>,
-        bytes_max: usize,
-    ) -> Result<Vec<RoomCheckpoint>, StorageError> {
-        let begin = keys::checkpoint_key(room, kind, *ticks.start());
-        let end = keys::behind(&keys::checkpoint_key(room, kind, *ticks.end()));
-        let (mut found, mut bytes) = (Vec::new(), 0);
-        for entry in self.database.entries(Family::Checkpoints, &begin, end) {
-            let (key, value) = entry?;
-            bytes += value.len();
-            if bytes > bytes_max {
-                break;
-            }
-            found.push(self.checkpoint(&key, value)?);
-        }
-        Ok(found)
-    }
-
-    /// Rooms that have checkpoints, in the order of their keys, behind `after`.
-    ///
-    /// # Errors
-    /// As [`Storage::blocks`].
-    pub fn rooms_with_checkpoints(&self, after: Option<&str>, rooms_max: usize) -> Result<Vec<Box<str>>, StorageError> {
-        let mut from = after.map_or_else(Vec::new, |room| keys::behind(&keys::channel_key(room)));
-        let mut rooms: Vec<Box<str>> = Vec::new();
-        while rooms.len() < rooms_max {
-            let Some(entry) = self.database.entries(Family::Checkpoints, &from, vec![u8::MAX; 2]).next() else { break };
-            let (key, _) = entry?;
-            let (room, _, _) = keys::read_checkpoint_key(&key).ok_or_else(|| self.database.unreadable(ACTION))?;
-            from = keys::behind(&keys::channel_key(room));
-            rooms.push(room.into());
-        }
-        Ok(rooms)
-    }
-
-    fn checkpoint(&self, key: &[u8], bytes: Box<[u8]>) -> Result<RoomCheckpoint, StorageError> {
-        let (_, _, tick) = keys::read_checkpoint_key(key).ok_or_else(|| self.database.unreadable(ACTION))?;
-        Ok(RoomCheckpoint { tick, bytes })
-    }
-
-    /// The directory.
-    pub fn path(&self) -> &Path {
-        &self.database.path
-    }
-}
-
-impl Database {
-    /// The last entry up to `last` that begins with `prefix`.
-    pub(crate) fn last_up_to(&self, family: Family, prefix: &[u8], last: &[u8]) -> Result<Option<Entry>, StorageError> {
-        let mut options = ReadOptions::default();
-        options.set_iterate_lower_bound(prefix);
-        let mode = IteratorMode::From(last, Direction::Reverse);
-        let entry = self.db.iterator_cf_opt(self.family(family), options, mode).next();
-        entry.transpose().map_err(|error| self.read_failed(ACTION, &error))
-    }
-
-    /// The entries from `begin` to before `end`.
-    pub(crate) fn entries(
-        &self,
-        family: Family,
-        begin: &[u8],
-        end: Vec<u8>,
-    ) -> impl Iterator<Item = Result<Entry, StorageError>> {
-        let mut options = ReadOptions::default();
-        options.set_iterate_upper_bound(end);
-        let mode = IteratorMode::From(begin, Direction::Forward);
-        let entries = self.db.iterator_cf_opt(self.family(family), options, mode);
-        entries.map(|entry| entry.map_err(|error| self.read_failed(ACTION, &error)))
     }
 }

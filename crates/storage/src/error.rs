@@ -60,6 +60,8 @@ pub enum StorageFault {
     NotEmpty,
     /// There is no such backup.
     NoBackup,
+    /// This program is built without the storage.
+    NotBuilt,
 }
 
 impl StorageFault {
@@ -85,6 +87,10 @@ impl StorageFault {
             Self::Poisoned => "see the first failure, remove its cause, then restart",
             Self::NotEmpty => "give an empty directory",
             Self::NoBackup => "list the backups in the directory, and check its path",
+            Self::NotBuilt => {
+                "build it with the feature `storage` of dunlin-game (or of dunlin), or remove `storage.path` and the namespace \
+                 options that need it: `durability`, `room.survival` and `room.paths`"
+            }
         }
     }
 
@@ -104,11 +110,13 @@ impl StorageFault {
             Self::Poisoned => "poisoned",
             Self::NotEmpty => "not_empty",
             Self::NoBackup => "no_backup",
+            Self::NotBuilt => "not_built",
         }
     }
 
     /// What `RocksDB` says, as one of the faults. Its interface has the kind of an error and a text, which ends with the
     /// text of the C library for `errno`.
+    #[cfg(feature = "rocksdb")]
     pub(crate) fn of_rocksdb(error: &rocksdb::Error) -> Self {
         let text = error.to_string();
         let mentions = |part: &str| text.contains(part);
@@ -144,6 +152,7 @@ impl StorageError {
         Self { action, path: path.to_path_buf(), fault }
     }
 
+    #[cfg(feature = "rocksdb")]
     pub(crate) fn rocksdb(action: &'static str, path: &Path, error: &rocksdb::Error) -> Self {
         Self::new(action, path, StorageFault::of_rocksdb(error))
     }
@@ -181,6 +190,7 @@ impl fmt::Display for StorageFault {
             Self::Poisoned => write!(text, "a write failed before"),
             Self::NotEmpty => write!(text, "the directory is not empty"),
             Self::NoBackup => write!(text, "there is no backup"),
+            Self::NotBuilt => write!(text, "this program is built without the storage"),
         }
     }
 }

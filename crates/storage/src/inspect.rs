@@ -7,41 +7,12 @@ use rocksdb::{Direction, IteratorMode, ReadOptions};
 
 use crate::{
     Storage,
-    database::Family,
     error::StorageError,
+    family::Family,
     keys, paths,
     records::{ChannelHead, StoredPublication, StoredResult},
+    report::{FamilySize, StorageReport},
 };
-
-/// How large a column family is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FamilySize {
-    /// Its name.
-    pub name: &'static str,
-    /// Entries, about.
-    pub entries: u64,
-    /// Bytes of its tables.
-    pub table_bytes: u64,
-    /// Bytes of its memtables.
-    pub memtable_bytes: u64,
-}
-
-/// What a check has read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StorageReport {
-    /// Channels with a head.
-    pub channels: u64,
-    /// Publications that are kept.
-    pub publications: u64,
-    /// Results of idempotency keys.
-    pub results: u64,
-    /// Blocks of players' paths.
-    pub blocks: u64,
-    /// Checkpoints of rooms.
-    pub checkpoints: u64,
-    /// Entries that nothing known has written.
-    pub unreadable: u64,
-}
 
 impl Storage {
     /// Reads everything, compares all checksums and decodes all records. Takes as long as reading the disk does.

@@ -5,16 +5,12 @@
 
 use std::{fmt, ops::RangeInclusive, sync::Arc};
 
-use dunlin_engine::log::LogError;
 use zstd_safe::{CCtx, DCtx};
 
 use crate::{
-    Storage,
-    database::{Database, Family},
-    entries::ACTION,
     error::StorageError,
+    family::Family,
     keys,
-    reader::ReadTask,
     records::{begin, split_prefix},
     request::EntryBatch,
 };
@@ -85,12 +81,6 @@ pub struct PathPage {
 /// Takes what was read, on a reader's thread.
 pub type PathsRead = Box<dyn FnOnce(Result<PathPage, StorageError>) + Send>;
 
-/// A query that waits for a reader.
-pub(crate) struct PathTask {
-    query: PathQuery,
-    done: PathsRead,
-}
-
 /// Compresses blocks. Its memory is used again.
 pub struct PathCompressor {
     context: CCtx<'static>,
@@ -144,108 +134,12 @@ impl EntryBatch {
     }
 }
 
-impl Storage {
-    /// Has blocks read; `done` is called on a reader's thread, and not at all after an error here.
-    ///
-    /// # Errors
-    /// The queue of the readers is full.
-    pub fn read_paths(&self, query: PathQuery, done: PathsRead) -> Result<(), LogError> {
-        if !keys::fits(&query.room) {
-            return Err(LogError::Unavailable);
-        }
-        self.push_read(ReadTask::Paths(PathTask { query, done }))
-    }
-}
-
-impl PathTask {
-    pub(crate) fn serve(self, database: &Database) {
-        (self.done)(read(database, &self.query));
-    }
-}
-
-fn read(database: &Database, query: &PathQuery) -> Result<PathPage, StorageError> {
-    let mut page = PathPage::default();
-    let room_key = keys::channel_key(&query.room);
-    let within = query.owner.as_ref().map_or_else(|| room_key.clone(), |owner| owner_prefix(&query.room, owner));
-    let end = keys::behind(&within);
-    let mut next = Some(match &query.from {
-        Some(place) => Step::Blocks(place_key(&query.room, place)),
-        None => Step::Owner(within),
-    });
-    let mut looked_at = 0;
-    while let Some(step) = next.take() {
-        let key = match step {
-            Step::Blocks(key) => key,
-            Step::Owner(key) => {
-                let Some(entry) = database.entries(Family::Paths, &key, end.clone()).next() else { break };
-                let (key, _) = entry?;
-                let found = read_place(&key).ok_or_else(|| database.unreadable(ACTION))?;
-                let key = first_key(database, query, &found.owner)?;
-                if looked_at >= query.blocks_max {
-                    page.next = read_place(&key);
-                    break;
-                }
-                looked_at += 1;
-                key
-            }
-        };
-        next = read_blocks(database, query, &key, &mut looked_at, &mut page)?;
-    }
-    Ok(page)
-}
-
-/// What is read next: an owner's blocks from a key on, or the first owner from a key on.
-enum Step {
-    Blocks(Vec<u8>),
-    Owner(Vec<u8>),
-}
-
-/// The key of the last block that begins before the time, or at its beginning. If others may reach into the time as well,
-/// the first key that one of these can have.
-fn first_key(database: &Database, query: &PathQuery, owner: &PathOwner) -> Result<Vec<u8>, StorageError> {
-    let prefix = owner_prefix(&query.room, owner);
-    let key_at = |first_ms| keys::block_key(&query.room, &owner_key(owner), first_ms, 0);
-    let (start, begin) = (*query.times_ms.start(), key_at(*query.times_ms.start()));
-    let last = database.last_up_to(Family::Paths, &prefix, &begin)?;
-    Ok(last.map_or(begin, |(key, _)| key.into_vec().min(key_at(start.saturating_sub(query.reach_ms)))))
-}
-
-/// Reads the blocks of one owner, and says with what to go on.
-fn read_blocks(
-    database: &Database,
-    query: &PathQuery,
-    from: &[u8],
-    looked_at: &mut usize,
-    page: &mut PathPage,
-) -> Result<Option<Step>, StorageError> {
-    let unreadable = || database.unreadable(ACTION);
-    let owner = read_place(from).ok_or_else(unreadable)?.owner;
-    let prefix = owner_prefix(&query.room, &owner);
-    let end = keys::block_key(&query.room, &owner_key(&owner), query.times_ms.end().saturating_add(1), 0);
-    let now_ms = database.clock.now_ms();
-    for entry in database.entries(Family::Paths, from, end) {
-        let (key, value) = entry?;
-        let place = read_place(&key).ok_or_else(unreadable)?;
-        if *looked_at >= query.blocks_max {
-            page.next = Some(place);
-            return Ok(None);
-        }
-        *looked_at += 1;
-        let (expires_ms, stored) = split_prefix(&value).ok_or_else(unreadable)?;
-        if expires_ms > now_ms {
-            let bytes = unpacked(stored).ok_or_else(unreadable)?;
-            page.blocks.push(PathBlock { place, bytes });
-        }
-    }
-    Ok(query.owner.is_none().then(|| Step::Owner(keys::behind(&prefix))))
-}
-
 /// Whether an entry is a block of a path.
 pub(crate) fn is_readable(key: &[u8], value: &[u8]) -> bool {
     read_place(key).is_some() && split_prefix(value).is_some_and(|(_, stored)| unpacked(stored).is_some())
 }
 
-fn unpacked(stored: &[u8]) -> Option<Box<[u8]>> {
+pub(crate) fn unpacked(stored: &[u8]) -> Option<Box<[u8]>> {
     match stored.split_first()? {
         (&PLAIN, bytes) => Some(bytes.into()),
         (&COMPRESSED, bytes) => {
@@ -258,7 +152,7 @@ fn unpacked(stored: &[u8]) -> Option<Box<[u8]>> {
 }
 
 /// Users and anonymous players are told apart by the first character.
-fn owner_key(owner: &PathOwner) -> String {
+pub(crate) fn owner_key(owner: &PathOwner) -> String {
     match owner {
         PathOwner::User(user) => format!("u{user}"),
         PathOwner::Player(player) => format!("p{player}"),
@@ -273,23 +167,17 @@ fn read_owner(key: &str) -> Option<PathOwner> {
     }
 }
 
-fn owner_prefix(room: &str, owner: &PathOwner) -> Vec<u8> {
+pub(crate) fn owner_prefix(room: &str, owner: &PathOwner) -> Vec<u8> {
     keys::path_key(room, &owner_key(owner))
 }
 
-fn place_key(room: &str, place: &PathPlace) -> Vec<u8> {
+pub(crate) fn place_key(room: &str, place: &PathPlace) -> Vec<u8> {
     keys::block_key(room, &owner_key(&place.owner), place.first_ms, place.player)
 }
 
-fn read_place(key: &[u8]) -> Option<PathPlace> {
+pub(crate) fn read_place(key: &[u8]) -> Option<PathPlace> {
     let (_, owner, first_ms, player) = keys::read_block_key(key)?;
     Some(PathPlace { owner: read_owner(owner)?, first_ms, player })
-}
-
-impl fmt::Debug for PathTask {
-    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
-        text.debug_struct("PathTask").field("query", &self.query).finish_non_exhaustive()
-    }
 }
 
 impl fmt::Debug for PathCompressor {

@@ -15,11 +15,12 @@ use rocksdb::{Direction, IteratorMode, ReadOptions};
 
 use crate::{
     counters::StorageCounters,
-    database::{Database, Family},
+    database::Database,
     error::StorageError,
+    family::Family,
     keys,
     options::PageLimits,
-    paths::PathTask,
+    read_paths::PathTask,
     records::{ChannelHead, StoredPublication, StoredResult},
     request::{Completions, LoadAnswer, LoadRequest},
     writer::{WriteQueue, WriteTask, head_expiry_ms},

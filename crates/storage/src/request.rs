@@ -85,8 +85,8 @@ pub struct EntryBatch {
 }
 
 pub(crate) enum EntryChange {
-    Put { family: crate::database::Family, key: Vec<u8>, value: Vec<u8> },
-    DeleteRange { family: crate::database::Family, begin: Vec<u8>, end: Vec<u8> },
+    Put { family: crate::family::Family, key: Vec<u8>, value: Vec<u8> },
+    DeleteRange { family: crate::family::Family, begin: Vec<u8>, end: Vec<u8> },
 }
 
 impl fmt::Debug for EntryBatch {

@@ -15,9 +15,10 @@ use rocksdb::{Direction, IteratorMode, ReadOptions, WriteBatch};
 
 use crate::{
     counters::StorageCounters,
-    database::{Database, Family},
+    database::Database,
     epoch::new_epoch,
     error::{StorageError, StorageFault},
+    family::Family,
     heads::HeadCache,
     keys,
     options::QueueLimits,

@@ -8,7 +8,8 @@ use std::{
 use crate::{files, is_rust, read, root};
 
 /// Conditions under which a module is compiled by `cargo test`.
-const MET: [&str; 3] = ["test", "unix", "target_os = \"linux\""];
+const MET: [&str; 5] =
+    ["test", "unix", "target_os = \"linux\"", "feature = \"rocksdb\"", "any(test, not(feature = \"rocksdb\"))"];
 
 /// The files of all targets of the workspace: their roots, and the modules that these declare.
 pub fn test_files() -> BTreeSet<String> {

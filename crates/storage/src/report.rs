@@ -1,0 +1,44 @@
+//! What a storage reports about itself and about its backups.
+
+/// How large a column family is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FamilySize {
+    /// Its name.
+    pub name: &'static str,
+    /// Entries, about.
+    pub entries: u64,
+    /// Bytes of its tables.
+    pub table_bytes: u64,
+    /// Bytes of its memtables.
+    pub memtable_bytes: u64,
+}
+
+/// What a check has read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StorageReport {
+    /// Channels with a head.
+    pub channels: u64,
+    /// Publications that are kept.
+    pub publications: u64,
+    /// Results of idempotency keys.
+    pub results: u64,
+    /// Blocks of players' paths.
+    pub blocks: u64,
+    /// Checkpoints of rooms.
+    pub checkpoints: u64,
+    /// Entries that nothing known has written.
+    pub unreadable: u64,
+}
+
+/// A backup in a directory of backups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackupInfo {
+    /// Its number in the directory.
+    pub number: u32,
+    /// When it was made: Unix time in seconds.
+    pub made_s: i64,
+    /// Bytes of its files, of which other backups may use some as well.
+    pub bytes: u64,
+    /// Its files.
+    pub files: u32,
+}

@@ -1,0 +1,190 @@
+//! An open storage: its threads and their queues.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    process,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{SyncSender, sync_channel},
+    },
+    thread::{Builder, JoinHandle},
+};
+
+use dunlin_engine::log::LogError;
+
+use crate::{
+    counters::{StorageCounters, StorageCounts},
+    database::Database,
+    error::StorageError,
+    heads::HeadCache,
+    keys,
+    options::StorageOptions,
+    reader::{ReadTask, Reader},
+    request::{Completions, LoadRequest, StoreRequest},
+    writer::{TrimTo, WriteQueue, WriteTask, Writer},
+};
+
+/// An open storage. Shards share it; dropping it writes what is queued, and ends its threads.
+#[derive(Debug)]
+pub struct Storage {
+    pub(crate) database: Arc<Database>,
+    queue: Arc<WriteQueue>,
+    readers: Option<SyncSender<ReadTask>>,
+    reader_threads: Vec<JoinHandle<()>>,
+    writer_thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Storage {
+    /// Opens a directory, or makes one, and starts the threads.
+    ///
+    /// # Errors
+    /// See [`StorageFault`].
+    pub fn open(options: &StorageOptions, completions: Arc<dyn Completions>) -> Result<Self, StorageError> {
+        let database = Arc::new(Database::open(options)?);
+        let (write_sender, write_tasks) = sync_channel(options.queues.writes_max);
+        let (readers, read_tasks) = sync_channel(options.queues.reads_max);
+        let queue = Arc::new(WriteQueue::new(write_sender, options.queues));
+        let mut storage = Self {
+            database: Arc::clone(&database),
+            queue: Arc::clone(&queue),
+            readers: None,
+            reader_threads: Vec::new(),
+            writer_thread: Mutex::default(),
+        };
+        let tasks = Arc::new(Mutex::new(read_tasks));
+        for number in 0..options.readers.max(1) {
+            let reader = Reader {
+                database: Arc::clone(&database),
+                queue: Arc::clone(&queue),
+                tasks: Arc::clone(&tasks),
+                completions: Arc::clone(&completions),
+                limits: options.pages,
+            };
+            let thread = storage.start(format!("storage-read-{number}"), move || reader.run())?;
+            storage.reader_threads.push(thread);
+        }
+        let writer = Writer {
+            database,
+            queue,
+            tasks: write_tasks,
+            readers: readers.clone(),
+            completions,
+            // All heads of a batch are in the cache until it is written.
+            heads: HeadCache::new(options.cached_heads_max.max(options.queues.batch_writes_max)),
+            trims_taken: 0,
+        };
+        let thread = storage.start("storage-write".to_owned(), move || writer.run())?;
+        storage.writer_thread = Mutex::new(Some(thread));
+        storage.readers = Some(readers);
+        Ok(storage)
+    }
+
+    /// Has a publication stored.
+    ///
+    /// # Errors
+    /// The queue is full, or the storage is poisoned. Nothing else is answered then.
+    pub fn store(&self, request: StoreRequest) -> Result<(), LogError> {
+        if !keys::fits(&request.channel) {
+            return Err(LogError::Unavailable);
+        }
+        self.push(WriteTask::Store(request))
+    }
+
+    /// Has a part of a channel read.
+    ///
+    /// # Errors
+    /// The queue is full. Nothing else is answered then.
+    pub fn load(&self, request: LoadRequest) -> Result<(), LogError> {
+        if !keys::fits(&request.channel) {
+            return Err(LogError::Unavailable);
+        }
+        self.push_read(ReadTask::new(request, &self.queue))
+    }
+
+    /// Forgets a channel's publications with this offset and the ones below, as far as they are committed. A load that comes
+    /// later does not read them.
+    pub fn trim(&self, channel: Arc<str>, through: u64) {
+        self.request_trim(channel, TrimTo::Offset(through));
+    }
+
+    /// Forgets a channel with its epoch, its offsets and its idempotency keys. Publications that are still queued are stored in
+    /// its next epoch.
+    pub fn remove(&self, channel: Arc<str>) {
+        self.request_trim(channel, TrimTo::Removed);
+    }
+
+    /// The write that failed, since which nothing is written any more.
+    pub fn poison(&self) -> Option<&StorageError> {
+        self.database.poison()
+    }
+
+    /// The last read that failed.
+    pub fn last_read_fault(&self) -> Option<StorageError> {
+        self.database.counters.last_read_fault()
+    }
+
+    /// What it has done since it was opened.
+    pub fn counts(&self) -> StorageCounts {
+        self.database.counters.counts()
+    }
+
+    /// Writes and syncs what is queued, and notes that nothing is lost. Returns when that is done. Nothing is stored
+    /// afterwards; reading goes on until the storage is dropped.
+    pub fn close(&self) {
+        let thread = self.writer_thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            self.queue.stop();
+            // A thread that panics ends the process.
+            let _ = thread.join();
+        }
+    }
+
+    fn request_trim(&self, channel: Arc<str>, to: TrimTo) {
+        if keys::fits(&channel) {
+            self.queue.trims.request(channel, to);
+            // When the queue is full, the writer is awake.
+            let _ = self.queue.push(WriteTask::Trim);
+        }
+    }
+
+    pub(crate) fn push(&self, task: WriteTask) -> Result<(), LogError> {
+        if self.poison().is_some() {
+            return Err(LogError::Broken);
+        }
+        self.queue.push(task).map_err(|_| self.refuse())
+    }
+
+    pub(crate) fn push_read(&self, task: ReadTask) -> Result<(), LogError> {
+        let Some(readers) = &self.readers else { return Err(LogError::Unavailable) };
+        readers.try_send(task).map_err(|_| self.refuse())
+    }
+
+    fn refuse(&self) -> LogError {
+        StorageCounters::add(&self.database.counters.refused, 1);
+        LogError::Busy
+    }
+
+    /// Starts a thread that ends the process if it panics. Without the thread, requests would wait for ever.
+    fn start(&self, name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StorageError> {
+        let thread_name = name.clone();
+        let thread = Builder::new().name(name).spawn(move || {
+            if catch_unwind(AssertUnwindSafe(run)).is_err() {
+                eprintln!("dunlin: the thread `{thread_name}` panicked, see above; the process ends");
+                process::abort();
+            }
+        });
+        let failed = |error| StorageError::io("start a thread of the storage", &self.database.path, &error);
+        thread.map_err(failed)
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        self.close();
+        self.readers = None;
+        for thread in self.reader_threads.drain(..) {
+            // A thread that panics ends the process.
+            let _ = thread.join();
+        }
+    }
+}
