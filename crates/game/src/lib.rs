@@ -74,23 +74,47 @@
 //!     dunlin_game::run(Registry::built_in().with("jumps", game))
 //! }
 //! ```
+//!
+//! The module [`testing`] has scripted players, and [`room_internals`] what the server runs a room with. The feature `storage`
+//! adds the storage for publications and for rooms that survive a restart; it needs `RocksDB`, which takes long to compile.
 
 #![forbid(unsafe_code)]
 
+/// Runs the command line `dunlin` with these simulations: the whole server.
+///
+/// ```no_run
+/// use std::process::ExitCode;
+///
+/// use dunlin_game::Registry;
+///
+/// fn main() -> ExitCode {
+///     // Add your game with `.with("name", make)`.
+///     dunlin_game::run(Registry::built_in())
+/// }
+/// ```
+#[doc(inline)]
 pub use dunlin::run;
-pub use dunlin_games::{BadParams, Make, Registry};
+#[doc(inline)]
+pub use dunlin_games::{BadParams, Make, Params, Registry, Saved, Saving};
+#[doc(inline)]
 pub use dunlin_rooms::{
-    Angle, Band, CallError, CallId, CellIndex, Fixed, Grid, GridError, GridShape, InputError, ListingChange,
-    ListingState, Neighbour, NewObject, Object, ObjectId, PastNeighbour, PlayerId, Position, Refusal, RestoreError,
-    Rewound, RoomInfo, Scope, Simulation, Visibility, Visitor, World, WorldError,
+    Angle, Band, CallError, CallId, CellIndex, Fixed, Grid, GridError, GridShape, InputError, ListingState, Neighbour,
+    NewObject, Object, ObjectId, PastNeighbour, PlayerId, Position, Refusal, RestoreError, Rewound, RoomInfo, Scope,
+    Simulation, Visibility, Visitor, World, WorldError,
 };
 /// The parameters of a simulation in the configuration, and events in tests, are [`serde_json::Value`]s.
 pub use serde_json;
 
 /// Scripted players for tests.
 pub mod testing {
-    pub use dunlin_games::script::{Encoding, ScopedEvent, Script, events, publications};
-    pub use dunlin_rooms::{
-        CallsOfTick, GameCall, Joined, Removals, Room, RoomOptions, Scoped, TickOutcome, recording,
-    };
+    #[doc(inline)]
+    pub use dunlin_games::script::{ScopedEvent, Script, events, publications};
+    #[doc(inline)]
+    pub use dunlin_rooms::{CallsOfTick, GameCall, Removals, RoomOptions, TickOutcome};
+}
+
+/// What the server itself runs a room with. A game and its tests need none of it.
+pub mod room_internals {
+    pub use dunlin_games::script::Encoding;
+    pub use dunlin_rooms::{Joined, ListingChange, Room, Scoped, recording};
 }

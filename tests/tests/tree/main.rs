@@ -4,6 +4,7 @@
 
 mod architecture;
 mod examples;
+mod game_items;
 mod generated;
 mod glossary;
 mod map;
