@@ -39,16 +39,16 @@ pub(super) fn print(replay: &Replay<'_>, listing_before: &ListingState, format: 
         Format::Text => output::line(format_args!("tick {tick}: the listing is now: {}", whole(listing))),
         Format::Json => output::line(json!({
             "tick": tick, "step": "listing", "max_players": listing.players_max, "locked": listing.is_locked,
-            "metadata": document(&listing.metadata),
+            "unlisted": listing.is_unlisted, "metadata": document(&listing.metadata),
         })),
     }
 }
 
 /// A listing as the change that leads to it.
 fn whole(listing: &ListingState) -> ListingChange {
-    let ListingState { players_max, is_locked, metadata } = listing;
+    let ListingState { players_max, is_locked, is_unlisted, metadata } = listing;
     let metadata = (!metadata.is_empty()).then(|| metadata.clone());
-    ListingChange { players_max: *players_max, is_locked: Some(*is_locked), metadata }
+    ListingChange { players_max: *players_max, is_locked: Some(*is_locked), is_unlisted: Some(*is_unlisted), metadata }
 }
 
 fn in_json(tick: u32, replayed: &ReplayedStep<'_>) -> Value {
@@ -74,9 +74,11 @@ fn in_json(tick: u32, replayed: &ReplayedStep<'_>) -> Value {
         }
         RecordedStep::Message { data } => json!({ "step": "message", "data": data_of(data) }),
         RecordedStep::Listing { change } => {
-            let ListingChange { players_max, is_locked, metadata } = ListingChange::read(change).unwrap_or_default();
+            let ListingChange { players_max, is_locked, is_unlisted, metadata } =
+                ListingChange::read(change).unwrap_or_default();
             let metadata = metadata.as_deref().map(document);
-            json!({ "step": "listing_change", "max_players": players_max, "locked": is_locked, "metadata": metadata })
+            json!({ "step": "listing_change", "max_players": players_max, "locked": is_locked,
+                "unlisted": is_unlisted, "metadata": metadata })
         }
         RecordedStep::Kick { player, reason } => json!({ "step": "kick", "player": player.0, "reason": reason }),
         RecordedStep::Answer { call, outcome } => {
