@@ -23,8 +23,9 @@ const UNLISTED: u8 = 2;
 /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
 /// # example::in_world(|world, ada| {
 /// world.set_metadata(r#"{"map": "ice"}"#)?;
-/// let ListingState { players_max, is_locked, metadata } = world.listing();
-/// assert_eq!((players_max, is_locked, &**metadata), (&None, &false, r#"{"map": "ice"}"#));
+/// let ListingState { players_max, is_locked, is_unlisted, metadata } = world.listing();
+/// assert_eq!((players_max, is_locked, is_unlisted), (&None, &false, &false));
+/// assert_eq!(&**metadata, r#"{"map": "ice"}"#);
 /// # Ok(())
 /// # })
 /// ```

@@ -70,7 +70,7 @@ fn public_items(text: &str, names: &BTreeSet<String>) -> Vec<Item> {
             _ => None,
         };
         if code.starts_with("pub trait ") && !line.starts_with(' ') {
-            owner = name.clone();
+            owner.clone_from(&name);
         } else if owner.is_some() && line.starts_with("    fn ") && is_trait(text, owner.as_deref()) {
             let method = code.strip_prefix("fn ").and_then(|rest| rest.split(['(', '<']).next()).unwrap_or_default();
             items.push(Item { name: format!("{}::{method}", owner.as_deref().unwrap_or_default()), has_example });

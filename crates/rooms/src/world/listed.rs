@@ -77,7 +77,17 @@ impl World {
     }
 
     /// Takes the room out of lobbies and of matchmaking, and out of `room_list` of the server API unless that asks for such rooms.
-    /// Who knows its channel may join it all the same.
+    /// A client that knows its channel can still join it.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// // The host invites the players.
+    /// world.set_unlisted(true);
+    /// assert!(world.listing().is_unlisted);
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn set_unlisted(&mut self, is_unlisted: bool) {
         self.listing.is_unlisted = is_unlisted;
     }
