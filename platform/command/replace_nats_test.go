@@ -201,7 +201,7 @@ func TestALostNATSServerGetsAnEmptyVolume(t *testing.T) {
 	}
 	kept := slices.DeleteFunc(claims.Items, func(claim corev1.PersistentVolumeClaim) bool { return claim.Spec.VolumeName == "" })
 	if len(claims.Items) != 3 || len(kept) != 2 {
-		t.Errorf("%d claims, of which %d have a volume", len(claims.Items), len(kept))
+		t.Errorf("%d claims, %d with a volume", len(claims.Items), len(kept))
 	}
 }
 

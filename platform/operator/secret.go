@@ -14,7 +14,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/settings"
 )
 
-// mountedSecret is the content of the Secret that a spec names, or why it is not mounted. Whoever may write a Dunlin could read each Secret
+// mountedSecret is the content of the Secret that a spec names, or why it is not mounted. Anyone who can write a Dunlin could read each Secret
 // of the namespace otherwise. Only those who may write the Secret can set its label. The content is read for its hash, with which the pods
 // restart, and for what it lacks; it goes nowhere.
 func (operator *Operator) mountedSecret(ctx context.Context, subject *subject) (map[string]string, *reconcile.Block, error) {

@@ -65,7 +65,7 @@ type load struct {
 	// busy is in nodes: 1.5 is as much as one node and a half can do. Sessions stay where they are when a node is added, so it is a sum.
 	busy      float64
 	answering int32
-	// isKnown is whether each node has told all.
+	// isKnown is whether all nodes have answered completely.
 	isKnown bool
 }
 

@@ -46,7 +46,7 @@ func (view *dunlinView) natsPasswordValue() map[string]string {
 	return value
 }
 
-// key of the Secret, whoever made it. Empty where it is not known.
+// key of the Secret. Empty where it is not known.
 func (view *dunlinView) key(name string) string {
 	return cmp.Or(view.keys.Secret[name], view.keys.Mounted[name])
 }

@@ -145,7 +145,7 @@ func (client *natsClient) request(subject, body string) (string, error) {
 	}
 }
 
-// publish stores so many messages: each is sent until it was acknowledged, with an identifier by which the stream knows a second one.
+// publish stores `count` messages. Each is sent until it is acknowledged, with an identifier by which the stream drops duplicates.
 func (cluster *natsCluster) publish(first, count int) {
 	cluster.t.Helper()
 	client, err := cluster.connect(0)

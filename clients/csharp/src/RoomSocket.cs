@@ -138,7 +138,7 @@ namespace Dunlin.Rooms
                 ending.Token.ThrowIfCancellationRequested();
                 await connecting.ConfigureAwait(false);
                 isOpen = true;
-                // Whoever closed it before this line saw a socket that was not open.
+                // A close before this line sees a socket that is not open.
                 if (isClosing) ending.Cancel();
                 received.Enqueue(new SocketMessage { Kind = SocketMessageKind.Opened });
                 await ReceiveAsync().ConfigureAwait(false);

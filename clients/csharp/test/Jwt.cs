@@ -25,7 +25,7 @@ namespace Dunlin.Rooms.Tests
             0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
         };
 
-        /// <summary>A connection token, or a subscription token for a channel, that expires in so many seconds.</summary>
+        /// <summary>A connection token, or a subscription token for a channel, that expires after this number of seconds.</summary>
         internal static string Of(string secret, string user, int seconds, string channel = null)
         {
             string claims = "{\"sub\":" + JsonValue.Quote(user) + ",\"exp\":" + (DateTimeOffset.UtcNow.ToUnixTimeSeconds() + seconds)

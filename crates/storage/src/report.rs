@@ -37,7 +37,7 @@ pub struct BackupInfo {
     pub number: u32,
     /// When it was made: Unix time in seconds.
     pub made_s: i64,
-    /// Bytes of its files, of which other backups may use some as well.
+    /// Bytes of its files. Other backups may share some of them.
     pub bytes: u64,
     /// Its files.
     pub files: u32,

@@ -19,7 +19,7 @@ use crate::{
 ///
 /// use dunlin_game::{CallId, PlayerId};
 ///
-/// /// For whom a game asks its backend: to know it when the answer comes.
+/// /// Who a call to the backend is about, for its answer.
 /// #[derive(Default)]
 /// struct Purchases(BTreeMap<CallId, PlayerId>);
 ///

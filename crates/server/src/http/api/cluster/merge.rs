@@ -24,7 +24,7 @@ pub(super) enum ResultKind {
     Channels,
     Info,
     Rooms,
-    /// A page of at most so many rooms.
+    /// The maximum number of rooms in a page.
     RoomList {
         rooms_max: usize,
     },
