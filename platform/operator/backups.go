@@ -81,6 +81,7 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 	}
 	if operation := next.Operation; !operation.IsEnded() {
 		job := render.OperationName(asked.App, operation)
+		asked.IsPodRunning = isPodRunning(pods.Items, job)
 		for _, outcome := range outcomes {
 			if outcome.job != job {
 				continue
@@ -141,6 +142,12 @@ func taskOutcomes(pods []corev1.Pod, repository string) []taskOutcome {
 	}
 	slices.SortFunc(found, func(a, b taskOutcome) int { return cmp.Or(a.ended.Compare(b.ended), cmp.Compare(a.job, b.job)) })
 	return found
+}
+
+func isPodRunning(pods []corev1.Pod, job string) bool {
+	return slices.ContainsFunc(pods, func(pod corev1.Pod) bool {
+		return pod.Labels[batchv1.JobNameLabel] == job && outcomeOfTask(&pod) == nil
+	})
 }
 
 // outcomeOfTask is nil for a pod that has not ended.

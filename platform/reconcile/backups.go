@@ -99,6 +99,8 @@ type OperationInput struct {
 	Report string
 	// PodsEnded is how many of its pods have ended and are still there.
 	PodsEnded int64
+	// IsPodRunning is whether one of its pods has not ended, as far as is known: pods may be known later than their Job.
+	IsPodRunning bool
 	// IsUnchanged is whether the last of them has found that each volume is in one state, or all of them have begun to load no dump.
 	IsUnchanged bool
 	// IsDump is whether a restore loads a dump into the app, whose pods run meanwhile.
@@ -176,7 +178,9 @@ func NextOperation(input OperationInput) *v1alpha1.Operation {
 		name := render.OperationName(input.App, &next)
 		switch jobStateOf(input.find("Job", name)) {
 		case jobSucceeded:
-			next.Phase, next.Message = v1alpha1.OperationSucceeded, input.Report
+			if input.Report != "" || !input.IsPodRunning {
+				next.Phase, next.Message = v1alpha1.OperationSucceeded, input.Report
+			}
 		case jobFailed:
 			next.Phase, next.Message = v1alpha1.OperationFailed, input.lastWords(name)
 		}

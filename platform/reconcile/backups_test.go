@@ -91,6 +91,7 @@ func TestPhasesOfAnOperation(t *testing.T) {
 		{"all is quiet", OperationInput{Recorded: at(v1alpha1.OperationWaits), Live: with(set(0, 0), task("shop-backup-1", "Failed"))}, v1alpha1.OperationRuns, ""},
 		{"it runs", OperationInput{Recorded: at(v1alpha1.OperationRuns), Live: with(task("shop-restore-b", ""))}, v1alpha1.OperationRuns, ""},
 		{"its Job is not there yet", OperationInput{Recorded: at(v1alpha1.OperationRuns)}, v1alpha1.OperationRuns, ""},
+		{"its pod is not known to have ended", OperationInput{Recorded: at(v1alpha1.OperationRuns), Live: with(task("shop-restore-b", "Complete")), IsPodRunning: true}, v1alpha1.OperationRuns, ""},
 		{"it is done", OperationInput{Recorded: at(v1alpha1.OperationRuns), Live: with(task("shop-restore-b", "Complete")), Report: "5 files"}, v1alpha1.OperationSucceeded, "5 files"},
 		{"it has failed", OperationInput{Recorded: at(v1alpha1.OperationRuns), Live: with(task("shop-restore-b", "Failed")),
 			Pods: []PodState{{Job: "other", LastWords: "x"}, {Job: "shop-restore-b", LastWords: "no key"}}}, v1alpha1.OperationFailed, "no key"},
