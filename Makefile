@@ -178,7 +178,7 @@ packaged: server-for-tests # The short form of `packages`, as CI runs it: no mac
 tools: # What the tests need beside compilers, installed where it is missing.
 	@scripts/need cargo cc c++ rocksdb node go python chromium mono dotnet cargo-deb shellcheck proxies
 
-web: page ## Run the unit tests of the room client and the arena page
+web: page ## Run the unit tests of the room client and the demo pages
 	web/test
 
 page: # The demo's pages, bundled.

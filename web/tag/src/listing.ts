@@ -2,12 +2,7 @@
 
 import { byId, element, setText } from "../../ticker/src/dom";
 import { count, plural } from "../../ticker/src/format";
-import { fieldsOf, number, text } from "./events";
-
-interface Listed {
-  readonly players: number;
-  readonly maxPlayers: number;
-}
+import { hasPlace, type Listed, listingOf } from "./listed";
 
 export class Listing {
   private readonly rooms = new Map<string, Listed>();
@@ -27,11 +22,10 @@ export class Listing {
 
   /** Takes in a publication of the lobby's channel. */
   take(data: unknown): void {
-    const { room, players, max_players: maxPlayers, closed } = fieldsOf(data);
-    const name = text(room);
-    if (name === "") return;
-    if (closed === true) this.rooms.delete(name);
-    else this.rooms.set(name, { players: number(players), maxPlayers: number(maxPlayers) });
+    const listing = listingOf(data);
+    if (listing === null) return;
+    if (listing.listed === null) this.rooms.delete(listing.room);
+    else this.rooms.set(listing.room, listing.listed);
     this.draw();
   }
 
@@ -61,17 +55,21 @@ export class Listing {
       return made;
     };
     const bar = element("span", "places-bar", element("span", ""));
-    const row = element("li", "room-row", element("b", "room-name", name), element("span", "places"), bar, link("Join", false), link("Watch", true));
+    const title = element("span", "room-title", element("b", "room-name", name), element("span", "room-round"));
+    const row = element("li", "room-row", title, element("span", "places"), bar, link("Join", false), link("Watch", true));
     row.dataset["room"] = name;
     this.rows.set(name, row);
     return row;
   }
 }
 
-function write(row: HTMLElement, { players, maxPlayers }: Listed): void {
-  const [places, bar, join] = [row.querySelector<HTMLElement>(".places"), row.querySelector<HTMLElement>(".places-bar span"), row.querySelector("a")];
+function write(row: HTMLElement, listed: Listed): void {
+  const { players, maxPlayers } = listed;
+  const [places, round] = [row.querySelector<HTMLElement>(".places"), row.querySelector<HTMLElement>(".room-round")];
+  const [bar, join] = [row.querySelector<HTMLElement>(".places-bar span"), row.querySelector("a")];
+  if (round !== null) setText(round, listed.round);
   if (places !== null) setText(places, `${count(players)} of ${count(maxPlayers)} players`);
   if (bar !== null) bar.style.transform = `scaleX(${maxPlayers === 0 ? 0 : Math.min(1, players / maxPlayers)})`;
-  join?.toggleAttribute("hidden", players >= maxPlayers);
+  join?.toggleAttribute("hidden", !hasPlace(listed));
   row.dataset["players"] = String(players);
 }
