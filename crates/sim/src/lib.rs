@@ -52,7 +52,7 @@ pub struct RunOutcome {
 /// Runs the world of `seed`. `prints` writes every step to the standard output; `prepare` is applied to each shard before
 /// anything happens.
 pub fn run(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> RunOutcome {
-    let mut world = world::World::new(seed, prints, prepare);
+    let mut world = world::NodeWorld::new(seed, prints, prepare);
     let failure = failure_of(|| world.run());
     let (steps, trace_hash) = world.record();
     RunOutcome { seed, steps, trace_hash, failure, reached: world.reached() }

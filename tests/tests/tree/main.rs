@@ -58,7 +58,17 @@ fn production_files() -> Vec<String> {
     files().into_iter().filter(is_production).collect()
 }
 
-/// The text of a Rust file up to its unit tests, which stand last.
+/// The text of a Rust file up to its unit tests, which stand last. A declaration of tests in another file cuts off nothing: it
+/// stands among the declarations of other modules.
 fn without_tests(text: &str) -> &str {
-    text.split("\n#[cfg(test)]\nmod tests").next().unwrap_or(text)
+    text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or(text)
+}
+
+#[test]
+fn only_unit_tests_in_the_file_are_cut_off() {
+    let (code, tests) = ("mod one;\n\nfn two() {}\n", "\n#[cfg(test)]\nmod tests {\n    fn three() {}\n}\n");
+    assert_eq!(without_tests(&format!("{code}{tests}")), code);
+    let declared = format!("\n#[cfg(test)]\nmod tests;\n\n{code}");
+    assert_eq!(without_tests(&declared), declared);
+    assert_eq!(without_tests(&format!("{declared}{tests}")), declared);
 }

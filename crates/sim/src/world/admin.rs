@@ -15,9 +15,9 @@ use crate::{
     wire::{ClientPosition, HistoryBody, PublicationBody},
 };
 
-use super::World;
+use super::NodeWorld;
 
-impl World {
+impl NodeWorld {
     /// An operator does something.
     pub(super) fn administer(&mut self) -> Result<(), String> {
         if self.plan.rooms.is_some() && self.chance.percent(6) {

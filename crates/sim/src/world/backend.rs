@@ -19,7 +19,7 @@ use crate::{
     token::Token,
 };
 
-use super::World;
+use super::NodeWorld;
 
 /// The code with which the backend has sessions closed.
 pub(super) const BACKEND_DISCONNECT: u16 = 4_100;
@@ -58,7 +58,7 @@ impl OpenQuestion {
     }
 }
 
-impl World {
+impl NodeWorld {
     /// Takes a request.
     pub(super) fn send_proxy_request(
         &mut self,

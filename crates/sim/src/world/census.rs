@@ -13,9 +13,9 @@ use crate::{
     socket::ServerSide,
 };
 
-use super::World;
+use super::NodeWorld;
 
-impl World {
+impl NodeWorld {
     /// Compares everything. The node must be at rest.
     pub(super) fn census(&mut self) -> Result<(), String> {
         for client in &self.clients {

@@ -8,7 +8,7 @@ use crate::{
     socket::{ServerSide, SimConnection},
 };
 
-use super::{World, backend::BACKEND_DISCONNECT};
+use super::{NodeWorld, backend::BACKEND_DISCONNECT};
 
 /// How much of a connection's bytes move.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) enum Service {
     Full,
 }
 
-impl World {
+impl NodeWorld {
     /// A client connects, to whatever shard accepts it.
     pub(super) fn open(&mut self, index: usize) -> Result<(), String> {
         let shard = self.chance.below(self.places.len());

@@ -12,7 +12,7 @@ use dunlin_engine::{
 
 use crate::{ring::ShardRing, socket::ServerSide};
 
-use super::{Place, Verification, World};
+use super::{NodeWorld, Place, Verification};
 
 /// Bytes that the end of a session may add behind a full queue: a close frame, or a push and the last chunk.
 const GOODBYE_BYTES_MAX: usize = 300;
@@ -37,7 +37,7 @@ const PUBLISH: &[u8] = b"\"publish\"";
 /// See [`REPLY_BYTES_MAX`].
 const FRAMES_MAX: usize = 20;
 
-impl World {
+impl NodeWorld {
     /// Gives an event to a shard and performs what comes of it. Answers of the API are returned.
     pub(super) fn handle(&mut self, shard: usize, event: Event<'_>) -> Result<Vec<(Ticket, ApiResult)>, String> {
         let now = self.now();

@@ -2,7 +2,7 @@
 
 use dunlin_engine::{Event, SessionKey};
 
-use super::{World, connections::Service};
+use super::{NodeWorld, connections::Service};
 
 /// Sends of a batch. Real reactors take 16 and 1,024.
 const BATCH_MAX: usize = 16;
@@ -16,7 +16,7 @@ struct Send {
     taken: Vec<u8>,
 }
 
-impl World {
+impl NodeWorld {
     /// A socket that was full takes bytes again, if it does.
     pub(super) fn find_writable(&mut self, number: usize, service: Service) {
         let connection = &self.connections[number];

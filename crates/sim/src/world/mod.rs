@@ -90,8 +90,8 @@ struct Deeds {
     no_pongs: Vec<(usize, u64)>,
 }
 
-/// Everything.
-pub struct World {
+/// A node, its clients, and everything between them.
+pub struct NodeWorld {
     plan: Plan,
     /// What the node was last told to go on with.
     running: Arc<Options>,
@@ -118,7 +118,7 @@ pub struct World {
     written_bytes: u64,
 }
 
-impl World {
+impl NodeWorld {
     /// The world of `seed`, before its first step. `prepare` is applied to each shard.
     pub fn new(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> Self {
         let mut chance = Chance::new(seed);

@@ -14,7 +14,7 @@ use crate::{
     wire::PublicationBody,
 };
 
-use super::World;
+use super::NodeWorld;
 
 /// What keeps a publication from being published twice, or too late.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ struct Once {
     version_epoch: &'static str,
 }
 
-impl World {
+impl NodeWorld {
     /// Publishes one more into `channel`.
     pub(super) fn publish(&mut self, channel: &str) -> Result<(), String> {
         self.publish_once(channel, &Once::default())

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use dunlin_engine::counters::{CommandKind, Counters};
 
-use super::World;
+use super::NodeWorld;
 
-impl World {
+impl NodeWorld {
     /// How often the shards counted what.
     pub fn reached(&self) -> BTreeMap<String, u64> {
         let mut reached = BTreeMap::new();

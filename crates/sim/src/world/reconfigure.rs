@@ -12,12 +12,12 @@ use dunlin_engine::{
 };
 use dunlin_protocol::{ErrorCode, Payload};
 
-use super::World;
+use super::NodeWorld;
 
 /// Names of namespaces that nobody uses.
 const LATE_NAMES: usize = 6;
 
-impl World {
+impl NodeWorld {
     /// An operator changes the configuration.
     pub(super) fn reconfigure(&mut self) -> Result<(), String> {
         let mut wanted = (*self.plan.options).clone();

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use dunlin_engine::room::RoomKey;
 use dunlin_rooms::PlayerId;
 
-use super::World;
+use super::NodeWorld;
 
 /// Ticks in which everybody who reads must have the world as it is.
 const QUIET_TICKS: u32 = 2;
 /// Ticks in which rooms without players must be gone, beyond those that they wait.
 const CLOSING_TICKS: u32 = 50;
 
-impl World {
+impl NodeWorld {
     /// The node is at rest but for its rooms: they tick a few times more, and everybody who is in one follows. Returns
     /// whether it was so, and stays so.
     pub(super) fn rooms_rest(&mut self, quiet_ticks: &mut u32) -> Result<bool, String> {

@@ -19,7 +19,7 @@ use crate::{
     wire::ClientPosition,
 };
 
-use super::{START_UNIX_MS, World};
+use super::{NodeWorld, START_UNIX_MS};
 
 /// Ticks by which a thread may be late before it leaves some out.
 const LATE_TICKS_MAX: u64 = 3;
@@ -90,7 +90,7 @@ impl RoomThreads {
     }
 }
 
-impl World {
+impl NodeWorld {
     fn room_plan(&self) -> &RoomPlan {
         self.plan.rooms.as_ref().expect("only nodes with rooms have messages about them")
     }

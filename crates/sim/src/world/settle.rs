@@ -4,14 +4,14 @@ use dunlin_engine::Event;
 
 use crate::{client::ClientPhase, socket::ServerSide};
 
-use super::{World, connections::Service};
+use super::{NodeWorld, connections::Service};
 
 /// Rounds in which everything must have come to rest: longer than any stall, token, or timeout.
 const ROUNDS_MAX: u32 = 4_000;
 /// Longer than everything that is remembered.
 const FOREVER_US: u64 = 400_000_000;
 
-impl World {
+impl NodeWorld {
     /// Lets everything that is under way arrive, while clients do nothing new.
     pub(super) fn settle(&mut self) -> Result<(), String> {
         self.reconfigure_all()?;

@@ -196,15 +196,15 @@ impl CommandBatch {
 
 /// If two fields of a command are set, the order of these checks determines which is used. It is Centrifugo's order.
 fn batch_command(
-    command: Option<wire::Object<wire::BatchCommand>>,
+    command: Option<wire::OnlyObject<wire::BatchCommand>>,
     limits: &RequestLimits,
 ) -> (Option<Method>, Parsed) {
-    let Some(wire::Object(command)) = command else {
+    let Some(wire::OnlyObject(command)) = command else {
         return (None, Err(ApiError::bad_request("a command is null")));
     };
     macro_rules! first {
         ($($field:ident => $method:ident, $parse:expr;)*) => {
-            $(if let Some(wire::Object(body)) = command.$field {
+            $(if let Some(wire::OnlyObject(body)) = command.$field {
                 let parse: &dyn Fn(_) -> Parsed = &$parse;
                 return (Some(Method::$method), parse(body));
             })*
@@ -276,7 +276,7 @@ fn unknown_field<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<String> {
 
 /// `null` is equivalent to an empty object, as in Centrifugo.
 fn read<'a, T: Default + Deserialize<'a>>(body: &'a [u8]) -> Result<T, Malformed> {
-    let body: Option<wire::Object<T>> = serde_json::from_slice(body).map_err(|error| Malformed::from(&error))?;
+    let body: Option<wire::OnlyObject<T>> = serde_json::from_slice(body).map_err(|error| Malformed::from(&error))?;
     Ok(body.unwrap_or_default().0)
 }
 
@@ -322,7 +322,7 @@ pub(super) fn payload_of(json: Option<Box<RawValue>>, base64: String) -> Result<
 }
 
 fn history(body: wire::HistoryParams) -> Parsed {
-    let since = body.since.map(|wire::Object(position)| (position.offset, position.epoch.into()));
+    let since = body.since.map(|wire::OnlyObject(position)| (position.offset, position.epoch.into()));
     let query = HistoryQuery { limit: body.limit, since, reverse: body.reverse, bytes_max: None };
     Ok(ApiCommand::History { channel: named(body.channel)?, query })
 }
@@ -338,7 +338,7 @@ fn disconnect(body: wire::DisconnectParams) -> Parsed {
     refuse_labels(Method::Disconnect, body.label_filter.is_some(), body.all_users)?;
     let disconnect = match body.disconnect {
         None => Disconnect::FORCE_NO_RECONNECT,
-        Some(wire::Object(wire::CloseWith { code, reason })) => {
+        Some(wire::OnlyObject(wire::CloseWith { code, reason })) => {
             Disconnect { code: close_code(code)?, reason: reason.into() }
         }
     };
@@ -370,8 +370,8 @@ fn unsubscribe(body: wire::UnsubscribeParams) -> Parsed {
 
 fn subscribe(body: wire::SubscribeParams) -> Parsed {
     refuse_labels(Method::Subscribe, body.label_filter.is_some(), body.all_users)?;
-    let wire::Object(overrides) = body.r#override.unwrap_or_default();
-    let switch = |switch: Option<wire::Object<wire::Switch>>| switch.map(|wire::Object(switch)| switch.value);
+    let wire::OnlyObject(overrides) = body.r#override.unwrap_or_default();
+    let switch = |switch: Option<wire::OnlyObject<wire::Switch>>| switch.map(|wire::OnlyObject(switch)| switch.value);
     let subscription = ServerSubscription {
         channel: named(body.channel)?,
         grant: SubscriptionGrant {
@@ -386,7 +386,7 @@ fn subscribe(body: wire::SubscribeParams) -> Parsed {
                 force_recovery: switch(overrides.force_recovery),
             },
         },
-        recover_since: body.recover_since.map(|wire::Object(position)| (position.offset, position.epoch.into())),
+        recover_since: body.recover_since.map(|wire::OnlyObject(position)| (position.offset, position.epoch.into())),
         from_token: false,
     };
     Ok(ApiCommand::WithSessions(ApiRequest::Subscribe {

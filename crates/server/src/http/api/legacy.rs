@@ -4,7 +4,7 @@
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::RawValue;
 
-use super::{ApiCommand, ApiError, JsonResult, Malformed, Method, Parsed, RequestLimits, wire::Object};
+use super::{ApiCommand, ApiError, JsonResult, Malformed, Method, Parsed, RequestLimits, wire::OnlyObject};
 
 /// A command of the single-path form.
 pub struct LegacyCommand {
@@ -45,8 +45,8 @@ struct WireMethod(Option<Method>);
 /// [`Malformed`] if a command is malformed; then none is executed. Invalid parameters lead to an error reply.
 pub fn parse(body: &[u8], limits: &RequestLimits) -> Result<Result<Vec<LegacyCommand>, ApiError>, Malformed> {
     let mut commands = Vec::new();
-    for wire in serde_json::Deserializer::from_slice(body).into_iter::<Object<Wire<'_>>>() {
-        let Object(wire) = wire.map_err(|error| Malformed::from(&error))?;
+    for wire in serde_json::Deserializer::from_slice(body).into_iter::<OnlyObject<Wire<'_>>>() {
+        let OnlyObject(wire) = wire.map_err(|error| Malformed::from(&error))?;
         if commands.len() == limits.batch_commands_max {
             let most = limits.batch_commands_max;
             return Ok(Err(ApiError::bad_request(format_args!("at most {most} commands in a request"))));

@@ -129,7 +129,7 @@ pub struct HistoryParams {
     pub channel: String,
     #[serde(deserialize_with = "empty_if_null")]
     pub limit: i32,
-    pub since: Option<Object<PositionParams>>,
+    pub since: Option<OnlyObject<PositionParams>>,
     #[serde(deserialize_with = "empty_if_null")]
     pub reverse: bool,
 }
@@ -156,7 +156,7 @@ pub struct ChannelsParams {
 pub struct DisconnectParams {
     #[serde(deserialize_with = "empty_if_null")]
     pub user: String,
-    pub disconnect: Option<Object<CloseWith>>,
+    pub disconnect: Option<OnlyObject<CloseWith>>,
     #[serde(deserialize_with = "empty_if_null")]
     pub client: String,
     #[serde(deserialize_with = "empty_if_null")]
@@ -329,8 +329,8 @@ pub struct SubscribeParams {
     pub data: Option<Box<RawValue>>,
     #[serde(deserialize_with = "empty_if_null")]
     pub b64data: String,
-    pub recover_since: Option<Object<PositionParams>>,
-    pub r#override: Option<Object<Override>>,
+    pub recover_since: Option<OnlyObject<PositionParams>>,
+    pub r#override: Option<OnlyObject<Override>>,
     #[serde(deserialize_with = "empty_if_null")]
     pub session: String,
     pub label_filter: Option<serde::de::IgnoredAny>,
@@ -342,11 +342,11 @@ pub struct SubscribeParams {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Override {
-    pub presence: Option<Object<Switch>>,
-    pub join_leave: Option<Object<Switch>>,
-    pub force_push_join_leave: Option<Object<Switch>>,
-    pub force_positioning: Option<Object<Switch>>,
-    pub force_recovery: Option<Object<Switch>>,
+    pub presence: Option<OnlyObject<Switch>>,
+    pub join_leave: Option<OnlyObject<Switch>>,
+    pub force_push_join_leave: Option<OnlyObject<Switch>>,
+    pub force_positioning: Option<OnlyObject<Switch>>,
+    pub force_recovery: Option<OnlyObject<Switch>>,
 }
 
 /// A boolean that is present.
@@ -391,7 +391,7 @@ pub struct NoParams {}
 #[serde(default)]
 pub struct BatchParams {
     #[serde(deserialize_with = "empty_if_null")]
-    pub commands: Vec<Option<Object<BatchCommand>>>,
+    pub commands: Vec<Option<OnlyObject<BatchCommand>>>,
     #[serde(deserialize_with = "empty_if_null")]
     pub parallel: bool,
 }
@@ -400,46 +400,46 @@ pub struct BatchParams {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct BatchCommand {
-    pub publish: Option<Object<PublishParams>>,
-    pub broadcast: Option<Object<BroadcastParams>>,
-    pub subscribe: Option<Object<SubscribeParams>>,
-    pub unsubscribe: Option<Object<UnsubscribeParams>>,
-    pub disconnect: Option<Object<DisconnectParams>>,
-    pub history: Option<Object<HistoryParams>>,
-    pub history_remove: Option<Object<ChannelParams>>,
-    pub presence: Option<Object<ChannelParams>>,
-    pub presence_stats: Option<Object<ChannelParams>>,
-    pub info: Option<Object<NoParams>>,
-    pub room_open: Option<Object<RoomOpenParams>>,
-    pub room_close: Option<Object<ChannelParams>>,
-    pub rooms: Option<Object<NoParams>>,
-    pub room_list: Option<Object<RoomListParams>>,
-    pub room_info: Option<Object<ChannelParams>>,
-    pub room_paths: Option<Object<RoomPathsParams>>,
-    pub room_send: Option<Object<RoomSendParams>>,
-    pub room_update: Option<Object<RoomUpdateParams>>,
-    pub room_lock: Option<Object<RoomLockParams>>,
-    pub room_kick: Option<Object<RoomKickParams>>,
-    pub r#match: Option<Object<MatchParams>>,
-    pub match_cancel: Option<Object<MatchTicketParams>>,
-    pub match_status: Option<Object<MatchTicketParams>>,
-    pub rpc: Option<Object<RpcParams>>,
-    pub refresh: Option<Object<RefreshParams>>,
-    pub channels: Option<Object<ChannelsParams>>,
-    pub map_publish: Option<Object<NoParams>>,
-    pub map_remove: Option<Object<NoParams>>,
-    pub map_read_state: Option<Object<NoParams>>,
-    pub map_read_stream: Option<Object<NoParams>>,
-    pub map_stats: Option<Object<NoParams>>,
-    pub map_clear: Option<Object<NoParams>>,
-    pub shared_poll_publish: Option<Object<NoParams>>,
+    pub publish: Option<OnlyObject<PublishParams>>,
+    pub broadcast: Option<OnlyObject<BroadcastParams>>,
+    pub subscribe: Option<OnlyObject<SubscribeParams>>,
+    pub unsubscribe: Option<OnlyObject<UnsubscribeParams>>,
+    pub disconnect: Option<OnlyObject<DisconnectParams>>,
+    pub history: Option<OnlyObject<HistoryParams>>,
+    pub history_remove: Option<OnlyObject<ChannelParams>>,
+    pub presence: Option<OnlyObject<ChannelParams>>,
+    pub presence_stats: Option<OnlyObject<ChannelParams>>,
+    pub info: Option<OnlyObject<NoParams>>,
+    pub room_open: Option<OnlyObject<RoomOpenParams>>,
+    pub room_close: Option<OnlyObject<ChannelParams>>,
+    pub rooms: Option<OnlyObject<NoParams>>,
+    pub room_list: Option<OnlyObject<RoomListParams>>,
+    pub room_info: Option<OnlyObject<ChannelParams>>,
+    pub room_paths: Option<OnlyObject<RoomPathsParams>>,
+    pub room_send: Option<OnlyObject<RoomSendParams>>,
+    pub room_update: Option<OnlyObject<RoomUpdateParams>>,
+    pub room_lock: Option<OnlyObject<RoomLockParams>>,
+    pub room_kick: Option<OnlyObject<RoomKickParams>>,
+    pub r#match: Option<OnlyObject<MatchParams>>,
+    pub match_cancel: Option<OnlyObject<MatchTicketParams>>,
+    pub match_status: Option<OnlyObject<MatchTicketParams>>,
+    pub rpc: Option<OnlyObject<RpcParams>>,
+    pub refresh: Option<OnlyObject<RefreshParams>>,
+    pub channels: Option<OnlyObject<ChannelsParams>>,
+    pub map_publish: Option<OnlyObject<NoParams>>,
+    pub map_remove: Option<OnlyObject<NoParams>>,
+    pub map_read_state: Option<OnlyObject<NoParams>>,
+    pub map_read_stream: Option<OnlyObject<NoParams>>,
+    pub map_stats: Option<OnlyObject<NoParams>>,
+    pub map_clear: Option<OnlyObject<NoParams>>,
+    pub shared_poll_publish: Option<OnlyObject<NoParams>>,
 }
 
 /// A JSON object. The derived `Deserialize` of a struct would also accept an array of the field values.
 #[derive(Debug, Default)]
-pub struct Object<T>(pub T);
+pub struct OnlyObject<T>(pub T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OnlyObject<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Fields<T>(PhantomData<T>);
 
