@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::Value;
+
 use super::{Folder, dunlin, stderr, stdout};
 
 const CRATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -70,4 +72,56 @@ fn bad_names_and_folders_that_exist_are_refused() {
     let files: Vec<_> = fs::read_dir(&folder.0).expect("the folder").collect();
     assert_eq!(files.len(), 1, "nothing was written");
     assert_eq!(fs::read_to_string(folder.0.join("kept")).ok().as_deref(), Some("text"));
+}
+
+/// The instructions of a Dockerfile: name and arguments.
+fn instructions(dockerfile: &str) -> Vec<(String, String)> {
+    let is_comment = |line: &&str| line.starts_with('#') || line.is_empty();
+    let lines: Vec<&str> = dockerfile.lines().filter(|line| !is_comment(line)).collect();
+    let text = lines.join("\n").replace("\\\n", " ");
+    let parsed = text.lines().map(|line| line.split_once(' ').expect("an instruction with arguments"));
+    parsed.map(|(name, arguments)| (name.to_owned(), arguments.trim().to_owned())).collect()
+}
+
+/// The image itself is not built here: its base images come from the network.
+#[test]
+fn the_dockerfile_fits_the_crate_its_configuration_and_the_command_line() {
+    let folder = Folder::new("new-game-image");
+    assert_eq!(dunlin(&folder, &["new-game", "comets"]).status.code(), Some(0));
+    let game = folder.0.join("comets");
+    let read = |file: &str| fs::read_to_string(game.join(file)).expect(file);
+    let instructions = instructions(&read("Dockerfile"));
+    let all = |name: &str| -> Vec<&str> {
+        instructions.iter().filter(|(is, _)| is == name).map(|(_, arguments)| arguments.as_str()).collect()
+    };
+    let known = ["FROM", "WORKDIR", "RUN", "COPY", "USER", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"];
+    assert!(instructions.iter().all(|(name, _)| known.contains(&name.as_str())), "{instructions:?}");
+
+    // The compiler is the one of the manifest, and the versions are those of Cargo.lock, which is sent to the build.
+    let version = read("Cargo.toml").split("rust-version = \"").nth(1).expect("a version")[..4].to_owned();
+    assert_eq!(all("FROM"), [format!("rust:{version}-slim-bookworm AS build").as_str(), "debian:bookworm-slim"]);
+    assert!(all("RUN").contains(&"cargo build --release --locked --target-dir /target"), "{instructions:?}");
+    let ignored = read(".dockerignore");
+    for file in ["Cargo.lock", "Cargo.toml", "config.json", "src"] {
+        assert!(
+            !ignored.lines().chain(read(".gitignore").lines()).any(|line| line.trim_matches('/') == file),
+            "{file}"
+        );
+    }
+
+    // What is copied exists, and is what the image runs.
+    let copied = all("COPY");
+    assert_eq!(copied[..2], [". .", "--from=build /target/release/comets /usr/bin/comets"]);
+    let (source, configuration) = copied[2].split_once(' ').expect("a source and a target");
+    assert!(copied.len() == 3 && game.join(source).is_file(), "{copied:?}");
+    assert_eq!(all("ENTRYPOINT"), [r#"["/usr/bin/comets"]"#]);
+    let command: Vec<String> = serde_json::from_str(all("CMD")[0]).expect("a list");
+    assert_eq!(command, ["serve", "-c", configuration, "--address", "0.0.0.0"]);
+    let help = dunlin(&folder, &["serve", "--help"]);
+    assert!(stdout(&help).contains("-c, --config") && stdout(&help).contains("--address"), "{}", stdout(&help));
+
+    let config: Value = serde_json::from_str(&read("config.json")).expect("JSON");
+    assert_eq!(all("EXPOSE"), [config["http_server"]["port"].to_string()]);
+    let user: Vec<u32> = all("USER")[0].split(':').map(|id| id.parse().expect("a number")).collect();
+    assert!(user.iter().all(|id| *id > 0), "not root: {user:?}");
 }
