@@ -23,7 +23,8 @@
 //!     fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
 //!         let position = Position { x: 1_000, y: 1_000 };
 //!         let full = |_| Refusal { code: 409, message: "the world is full".into() };
-//!         let object = NewObject { position, kind: 1, visibility: Visibility::Everyone, state: &[] };
+//!         let state = &player.0.to_le_bytes();
+//!         let object = NewObject { position, kind: 1, visibility: Visibility::Everyone, state };
 //!         let avatar = world.spawn(object).map_err(full)?;
 //!         world.set_avatar(player, Some(avatar));
 //!         world.set_viewpoint(player, position);
@@ -31,7 +32,10 @@
 //!     }
 //!
 //!     fn leave(&mut self, world: &mut World, player: PlayerId) {
-//!         world.avatar_of(player).map(|avatar| world.despawn(avatar));
+//!         let mut objects = world.objects();
+//!         let avatar = objects.find(|(_, object)| object.state == player.0.to_le_bytes()).map(|(id, _)| id);
+//!         drop(objects);
+//!         avatar.map(|avatar| world.despawn(avatar));
 //!     }
 //!
 //!     fn input(&mut self, world: &mut World, player: PlayerId, data: &[u8]) -> Result<(), InputError> {
@@ -58,6 +62,8 @@
 //! script.ticks(1);
 //! assert_eq!(script.place(ada), Position { x: 80, y: 160 });
 //! assert!(!script.input(ada, &[1]), "an input that the game cannot read");
+//! script.leave(ada);
+//! assert!(script.of_kind(1).is_empty(), "its object has left with it");
 //! ```
 //!
 //! Its `main` is the server:

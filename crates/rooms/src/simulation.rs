@@ -30,8 +30,8 @@ const NO_MESSAGES_CODE: u16 = 400;
 ///     fn start(&mut self, _: &mut World) {}
 ///
 ///     fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
-///         let counter =
-///             NewObject { position: Position::default(), kind: 1, visibility: Visibility::Everyone, state: &[0] };
+///         let state = &[&[0][..], &player.0.to_le_bytes()].concat();
+///         let counter = NewObject { position: Position::default(), kind: 1, visibility: Visibility::Everyone, state };
 ///         let full = |_| Refusal { code: 409, message: "the world is full".into() };
 ///         let counter = world.spawn(counter).map_err(full)?;
 ///         world.set_avatar(player, Some(counter));
@@ -39,13 +39,17 @@ const NO_MESSAGES_CODE: u16 = 400;
 ///     }
 ///
 ///     fn leave(&mut self, world: &mut World, player: PlayerId) {
-///         world.avatar_of(player).map(|counter| world.despawn(counter));
+///         let mut objects = world.objects();
+///         let counter = objects.find(|(_, object)| object.state[1..] == player.0.to_le_bytes()).map(|(id, _)| id);
+///         drop(objects);
+///         counter.map(|counter| world.despawn(counter));
 ///     }
 ///
 ///     fn input(&mut self, world: &mut World, player: PlayerId, _: &[u8]) -> Result<(), InputError> {
 ///         let counter = world.avatar_of(player).ok_or(InputError)?;
-///         let count = world.object(counter).ok_or(InputError)?.state[0];
-///         world.set_state(counter, &[count.wrapping_add(1)]).map_err(|_| InputError)
+///         let mut state = world.object(counter).ok_or(InputError)?.state.clone();
+///         state[0] = state[0].wrapping_add(1);
+///         world.set_state(counter, &state).map_err(|_| InputError)
 ///     }
 ///
 ///     fn tick(&mut self, _: &mut World) {}
@@ -128,7 +132,7 @@ pub trait Simulation: Send {
     /// ```
     fn join(&mut self, world: &mut World, player: PlayerId, visitor: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal>;
 
-    /// A player has left, for whatever reason. Not called for spectators.
+    /// A player has left, for whatever reason. Not called for spectators. [`World::avatar_of`] does not know it any more.
     ///
     /// ```
     /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
