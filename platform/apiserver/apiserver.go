@@ -1,5 +1,5 @@
-// Package apiserver starts etcd and kube-apiserver on loopback, for tests. No controller, scheduler or kubelet runs: objects
-// stay as they were written, nothing collects what has no owner any more, and no pod starts.
+// Package apiserver starts etcd and kube-apiserver on loopback, for tests. Without StartControllers and StartNodes, no controller,
+// scheduler or kubelet runs: objects stay as they were written, nothing collects what has no owner any more, and no pod starts.
 package apiserver
 
 import (
@@ -31,6 +31,7 @@ type Programs struct{ Etcd, APIServer string }
 type Server struct {
 	// Admin may do everything.
 	Admin     *rest.Config
+	folder    string
 	processes []*process
 }
 
@@ -54,7 +55,7 @@ func (server *Server) As(user string, groups ...string) *rest.Config {
 	return config
 }
 
-// Stop ends both processes at once. What they have stored is lost.
+// Stop ends all processes at once. What they have stored is lost.
 func (server *Server) Stop() {
 	for index := len(server.processes) - 1; index >= 0; index-- {
 		server.processes[index].kill()
@@ -73,7 +74,7 @@ func start(programs Programs, folder string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := &Server{Admin: adminConfig(ports[2], certificate)}
+	server := &Server{Admin: adminConfig(ports[2], certificate), folder: folder}
 	if err := server.startBoth(programs, folder, ports); err != nil {
 		server.Stop()
 		return nil, err
@@ -134,7 +135,7 @@ func freePorts(count int) ([]int, error) {
 	return ports, nil
 }
 
-// process is one of the two programs.
+// process is one of the programs.
 type process struct {
 	command *exec.Cmd
 	log     string

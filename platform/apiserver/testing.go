@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -9,6 +10,18 @@ import (
 func ProgramsOfTest() (Programs, bool) {
 	programs := Programs{Etcd: os.Getenv("ROOST_TEST_ETCD"), APIServer: os.Getenv("ROOST_TEST_KUBE_APISERVER")}
 	return programs, programs.Etcd != "" && programs.APIServer != ""
+}
+
+// ClusterProgramsOfTest are those that `make operator` names in variables.
+func ClusterProgramsOfTest() (ClusterPrograms, bool) {
+	folder := os.Getenv("ROOST_TEST_KWOK")
+	programs := ClusterPrograms{
+		Controllers: os.Getenv("ROOST_TEST_KUBE_CONTROLLER_MANAGER"), Scheduler: os.Getenv("ROOST_TEST_KUBE_SCHEDULER"),
+		Kwok: filepath.Join(folder, "kwok"),
+	}
+	// The pattern is well-formed.
+	programs.Stages, _ = filepath.Glob(filepath.Join(folder, "stages", "*.yaml"))
+	return programs, programs.Controllers != "" && programs.Scheduler != "" && len(programs.Stages) > 0
 }
 
 // ForTest starts a server that ends with the test. Without the programs, the test is skipped.
