@@ -145,7 +145,7 @@ watching: server-for-tests ## Check alerts, routes, the board and the runbook ag
 	go build -C platform -o $(BINARIES)/roost ./cmd/roost
 	platform/watching/check $(BINARIES)/dunlin $(BINARIES)/roost
 
-operator: server-for-tests ## Check Roost's operator at length: an error at each of its calls, 1,000 apps, failing calls, 50 nodes of kwok (some 35 minutes)
+operator: server-for-tests ## Check Roost's operator at length: an error at each of its calls, 1,000 apps, failing calls, 50 nodes of kwok (some 30 minutes)
 	@scripts/need go nats etcd kube-apiserver kube-controller-manager kube-scheduler kwok
 	ROOST_TEST_WHOLE=1 platform/test $(BINARIES)/dunlin -count=1 -v -timeout 60m -run 'TestAnErrorAtEachCall|TestAThousandApps|TestFailingCalls|TestAKilledLeaderIsReplaced|TestManyNodes' ./operator
 
