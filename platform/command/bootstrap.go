@@ -71,7 +71,7 @@ access identities, Argo CD where asked for, and apps. FOLDER/bootstrap.yaml name
 
   inventory: hosts.yml                       # of Ansible
   playbook: ../platform/machines/site.yml
-  token: token.env                           # encrypted, with K3S_TOKEN
+  token: token.env                           # encrypted, with K3S_TOKEN, and K3S_COPIES_… if snapshots are copied
   ssh: ops@203.0.113.11                      # the server
   kubeconfig: k3s.kubeconfig                 # is written; do not commit it
   operator: [../platform/crd, ../platform/deploy]

@@ -23,6 +23,7 @@ import (
 
 const (
 	tokenVariable     = "K3S_TOKEN"
+	playbookVariables = "K3S_"
 	tunnelSecondsMax  = 20
 	tunnelPause       = 100 * time.Millisecond
 	reachSecondsMax   = 2
@@ -96,7 +97,7 @@ func isReadyNode(node *corev1.Node) bool {
 	})
 }
 
-// makeMachines runs the playbook, with the token in its environment only, and connects.
+// makeMachines runs the playbook, with the token and the secrets of the store of snapshots in its environment only, and connects.
 func (run *bootstrap) makeMachines(ctx context.Context) error {
 	identities, err := run.identities()
 	if err != nil {
@@ -110,12 +111,16 @@ func (run *bootstrap) makeMachines(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	token := merged.Secret[tokenVariable]
-	if isOpaque || token == "" {
+	if isOpaque || merged.Secret[tokenVariable] == "" {
 		return fmt.Errorf("%s has no encrypted %s that can be read; `roost secrets edit` sets it, --identity names the key", run.config.Token, tokenVariable)
 	}
 	command := exec.CommandContext(ctx, "ansible-playbook", "-i", run.path(run.config.Inventory), run.path(run.config.Playbook))
-	command.Env = append(os.Environ(), tokenVariable+"="+token)
+	command.Env = os.Environ()
+	for name, value := range merged.Secret {
+		if strings.HasPrefix(name, playbookVariables) {
+			command.Env = append(command.Env, name+"="+value)
+		}
+	}
 	command.Stdout, command.Stderr = run.Err, run.Err
 	if err := command.Run(); err != nil {
 		return fmt.Errorf("ansible-playbook: %w; what it prints says which machine and why", err)

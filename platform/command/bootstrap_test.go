@@ -69,11 +69,11 @@ func bare(t *testing.T) *site {
 	site.write("cluster/bootstrap.yaml", strings.NewReplacer("CRD", root+"/crd", "DEPLOY", root+"/deploy").Replace(bootstrapYAML))
 	site.write("cluster/argocd.yaml", argoCD)
 	site.write("cluster/roost.yaml", site.read("cluster/apps/roost.yaml"))
-	site.write("cluster/token.env", "K3S_TOKEN="+bootstrapToken+"\n")
+	site.write("cluster/token.env", "K3S_TOKEN="+bootstrapToken+"\nK3S_COPIES_PASSWORD="+bootstrapToken+"-copies\nOTHER=1\n")
 	site.roost(command.ExitFine, "secrets", "encrypt", "@cluster/token.env")
 	site.write("kubeconfig", site.kubeconfig(server.Admin))
 	site.stands("ansible-inventory", "cat <<'END'\n"+inventoryJSON+"\nEND")
-	site.stands("ansible-playbook", `echo "$*" >> "`+site.folder+`/plays"; [ "$K3S_TOKEN" = `+bootstrapToken+` ] || exit 4; [ ! -e "`+site.folder+`/broken" ]`)
+	site.stands("ansible-playbook", `echo "$*" >> "`+site.folder+`/plays"; [ "$K3S_TOKEN,$K3S_COPIES_PASSWORD,$OTHER" = `+bootstrapToken+`,`+bootstrapToken+`-copies, ] || exit 4; [ ! -e "`+site.folder+`/broken" ]`)
 	site.stands("ssh", `echo "$*" >> "`+site.folder+`/ssh"; exec cat "`+site.folder+`/kubeconfig"`)
 	t.Setenv("PATH", filepath.Join(site.folder, "bin")+":"+os.Getenv("PATH"))
 	return site
