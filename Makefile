@@ -163,7 +163,7 @@ machines: server-for-tests page ## Boot Debian machines, make them a cluster wit
 	platform/machines/test $(LAB_SERVER) web/dist
 
 workflows: ## Check GitHub's workflows, shell scripts, YAML, the playbook of the machines, and the tree for secrets
-	@scripts/need go python shellcheck actionlint zizmor gitleaks ansible
+	@scripts/need go python shellcheck actionlint zizmor gitleaks ansible restic
 	platform/ci/lint
 	platform/machines/lint
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from cluster import Load
 from crowd import Crowd
 from machine import OUTSIDE, until
 from session import Session
+from store import Store
 from volumes import Files, open_store
 
 # The longest of the ingress controller's default timeouts is 180 s.
@@ -195,9 +197,54 @@ spec:
 """
 
 
+def copies_begin(play):
+    """A run makes the server copy its snapshots, to a store that removes nothing; the first one is taken for it. A short password is refused."""
+    play.copies = Store((play.outside, 8001), play.work / "copies", only_adds=True)
+    short = {"K3S_COPIES_PASSWORD": secrets.token_hex(8)[:15]}
+    play.refuse("K3S_COPIES_PASSWORD 15, at least 16 are needed.", "-l", "server1", more=short)
+    play.succeed("-l", "server1")
+    expect("the copies", [name.partition("-")[0] for name in copied_names(play)], ["first"])
+    expect("the timer of the copies", play.server.inside("systemctl", "is-active", "k3s-snapshot-copies.timer").strip(), "active")
+    hidden = play.copies_password in play.server.inside("ps", "axww") + play.server.inside("journalctl")
+    expect("the password of the store in arguments and the journal", hidden, False)
+    play.unchanged()
+
+
+def copied_names(play):
+    lines = play.server.inside("/usr/local/sbin/k3s-snapshot-copies", "list").splitlines()
+    return [line.split()[-1] for line in lines]
+
+
+def copied(play, name):
+    """What the timer starts copies the snapshot, and the node exporter has its time."""
+    play.server.inside("systemctl", "start", "k3s-snapshot-copies.service")
+    expect(f"{name} is the newest copy", copied_names(play)[-1], name)
+    path = f"/var/lib/rancher/k3s/server/db/snapshots/{name}"
+    taken_s = int(play.server.inside("stat", "--format=%Y", path))
+    text = play.server.inside("curl", "--silent", "--show-error", "--max-time", "30", f"http://{play.server.private}:9100/metrics")
+    found = re.search(r"^k3s_snapshot_copied_timestamp_seconds (\S+)$", text, re.MULTILINE)
+    expect("the time of the newest copy in the metrics", found and int(float(found[1])), taken_s)
+    first_bytes = play.server.inside_bytes("head", "-c", "4096", path)
+    clear = [file for file in play.copies.folder.rglob("*") if file.is_file() and first_bytes in file.read_bytes()]
+    expect("files of the store that have the snapshot in clear", clear, [])
+
+
+def copies_end(play):
+    """The steps after this one have no store; a run removes what copied."""
+    play.copies.shutdown()
+    play.copies.server_close()
+    play.copies = None
+    play.succeed("-l", "server1")
+    left = "ls -d /etc/rancher/k3s/copies /etc/systemd/system/k3s-snapshot-copies.* /var/lib/prometheus/node-exporter/k3s-* 2>/dev/null || true"
+    expect("what is left of the copies", play.server.inside("sh", "-c", left), "")
+    play.unchanged()
+
+
 def restored_server(play):
-    """The server is lost with its disk. An empty machine, a snapshot and the token make it again; pods of the worker run on."""
+    """The server is lost with its disk. An empty machine, the copy of a snapshot and the token make it again; pods of the worker run on."""
     person = play.person
+    person.connect()
+    copies_begin(play)
     person.connect()
     # The worker was drained last, so until now all pods of the shop can be on the server.
     person.move_to("worker1", "shop")
@@ -206,10 +253,10 @@ def restored_server(play):
     person.kubectl("-n", "web", "apply", "-f", "kept.yaml")
     person.kubectl("-n", "web", "wait", "--for=jsonpath={.status.phase}=Bound", "persistentvolumeclaim/kept", "--timeout=60s")
     saved = play.server.inside("k3s", "etcd-snapshot", "save", "--name", "drill")
-    snapshot = play.work / "snapshot"
     path = play.server.inside("sh", "-c", "ls /var/lib/rancher/k3s/server/db/snapshots/drill-*").strip()
     expect("the snapshot", path in saved, True)
-    snapshot.write_bytes(play.server.inside_bytes("cat", path))
+    name = path.rpartition("/")[2]
+    copied(play, name)
     person.kubectl("-n", "web", "create", "configmap", "after-snapshot")
     nonsense = play.work / "nonsense"
     nonsense.write_bytes(secrets.token_bytes(50_000))
@@ -222,7 +269,8 @@ def restored_server(play):
     began = time.monotonic()
     play.replace(play.server)
     until("the worker serves without the server", lambda: person.answer(play.worker, "shop.example.com"))
-    restore = ["-l", "server1", "-e", f"k3s_restore_from={snapshot}"]
+    play.refuse("the store has no copy no-such-one of server1; it has first-", "-l", "server1", "-e", "k3s_restore_from=copies:no-such-one")
+    restore = ["-l", "server1", "-e", "k3s_restore_from=copies:latest"]
     play.refuse("The snapshot was taken with another token.", *restore, token="wrong-token-of-someone")
     play.refuse("a lost machine of this name: web/kept. Their pods would start with empty volumes.", *restore)
     person.connect()
@@ -237,6 +285,9 @@ def restored_server(play):
     print(f"  restored, and all apps serve on both machines, {time.monotonic() - began:.0f} s after the loss", flush=True)
     play.end_state()
     play.unchanged()
+    names = copied_names(play)
+    expect("copies after the restore, of the lost server and of the new one", [name in names, len(names) > 2], [True, True])
+    copies_end(play)
 
 
 BOOTSTRAP = """inventory: hosts.json

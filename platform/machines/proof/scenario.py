@@ -28,6 +28,8 @@ class Scenario:
 
     def __init__(self, work, prefix, packages):
         self.work, self.token = work, secrets.token_hex(16)
+        # A store of copies of snapshots, and its password.
+        self.copies, self.copies_password = None, secrets.token_hex(16)
         self.version, self.next = sorted(path.name for path in (work / "k3s").iterdir())
         for name in ["key", "tunnel-key"]:
             run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", work / name)
@@ -53,6 +55,8 @@ class Scenario:
             "k3s_binary_path": str(self.work / "k3s" / self.version),
             "k3s_binary_sha256": run("sha256sum", self.work / "k3s" / self.version).stdout.split()[0],
             "k3s_ready_tries": 60,
+            "k3s_copies": bool(self.copies),
+            "k3s_copies_keep": 0,
         }
 
         def group(machines):
@@ -68,6 +72,8 @@ class Scenario:
     def environment(self, token=None):
         return os.environ | {
             "K3S_TOKEN": token or self.token,
+            "K3S_COPIES_REPOSITORY": f"{self.copies.url}/{self.server.name}/" if self.copies else "",
+            "K3S_COPIES_PASSWORD": self.copies_password,
             "ANSIBLE_HOME": str(self.work / "ansible"),
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.work / "cp"),
@@ -81,11 +87,11 @@ class Scenario:
         began = time.monotonic()
         command = [self.ansible / "ansible-playbook", "-i", self.write_inventory(), playbook, *arguments]
         options = {"cwd": self.work / "playbook", "env": self.environment(token) | (more or {})}
-        hidden = [self.token, *(more or {}).values()]
+        hidden = [self.token, self.copies_password, *(more or {}).values()]
         code, text = run_shown(command, self.work / "playbook.log", hidden, **options)
         print(f"  {playbook} {' '.join(map(str, arguments))}: exit code {code}, {time.monotonic() - began:.0f} s", flush=True)
         if any(secret in text for secret in hidden):
-            raise Failed("the output of a run has the token")
+            raise Failed("the output of a run has a secret")
         return code, text
 
     def succeed(self, *arguments, **options):

@@ -14,9 +14,10 @@ PATH = re.compile(r"/(?:[a-z0-9-]+/)*(?:[a-z]+/)?[a-f0-9]*(?:config)?")
 class Store(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, address, folder):
+    def __init__(self, address, folder, only_adds=False):
+        """A store that only adds removes nothing but locks, as rest-server with --append-only."""
         super().__init__(address, Handler)
-        self.folder = folder
+        self.folder, self.only_adds = folder, only_adds
         folder.mkdir()
         self.url = f"rest:http://{address[0]}:{address[1]}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -83,5 +84,7 @@ class Handler(BaseHTTPRequestHandler):
         place = self.place()
         if place is None or not place.is_file():
             return self.answer(404)
+        if self.server.only_adds and place.parent.name != "locks":
+            return self.answer(403)
         place.unlink()
         return self.answer(200)

@@ -1,0 +1,126 @@
+#!/usr/bin/python3
+"""Copies of snapshots in a store that is a folder: what is copied, kept, restored and refused. Needs restic, and no machine."""
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+PROGRAM = Path(__file__).resolve().parents[1] / "roles/k3s/files/k3s-snapshot-copies"
+FIRST_S = 1_700_000_000
+STEP_S = 21_600
+KEEP = 3
+
+
+class Copies(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.work = Path(temporary.name)
+        self.snapshots = self.work / "snapshots"
+        self.snapshots.mkdir()
+        self.metrics = self.work / "copies.prom"
+        (self.work / "repository").write_text(f"{self.work}/store\n", "utf-8")
+        (self.work / "password").write_text("a-password-of-the-store\n", "utf-8")
+        (self.work / "credentials").touch()
+        self.set_keep(KEEP)
+
+    def set_keep(self, keep):
+        settings = {"keep": keep, "age_max_s": 43200, "metrics": str(self.metrics), "snapshots": str(self.snapshots)}
+        (self.work / "settings.json").write_text(json.dumps(settings), "utf-8")
+
+    def take(self, number, name=None):
+        path = self.snapshots / (name or f"etcd-snapshot-server1-{number}")
+        path.write_bytes(os.urandom(5_000))
+        os.utime(path, (FIRST_S + number * STEP_S,) * 2)
+        return path
+
+    def does(self, *arguments):
+        return subprocess.run(
+            [PROGRAM, *arguments], capture_output=True, text=True, check=False, env=os.environ | {"K3S_COPIES_SETTINGS": str(self.work)}
+        )
+
+    def succeeds(self, *arguments):
+        done = self.does(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def fails(self, sentence, *arguments):
+        done = self.does(*arguments)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn(sentence, done.stderr)
+
+    def names(self):
+        return [line.split()[-1] for line in self.succeeds("list").splitlines()]
+
+    def copied_s(self):
+        return int(re.search(r"^k3s_snapshot_copied_timestamp_seconds (\d+)$", self.metrics.read_text("utf-8"), re.MULTILINE)[1])
+
+    def test_each_snapshot_is_copied_once(self):
+        paths = [self.take(number) for number in range(KEEP)]
+        self.take(9, "etcd-snapshot-server1-9.part")
+        self.assertEqual(self.succeeds("copy").count("copied "), KEEP)
+        self.assertEqual(self.names(), [path.name for path in paths])
+        self.assertEqual(self.copied_s(), FIRST_S + (KEEP - 1) * STEP_S)
+        self.assertEqual(self.metrics.stat().st_mode & 0o777, 0o644)
+        self.assertEqual(self.succeeds("copy"), "")
+
+    def test_one_more_than_is_kept_removes_the_oldest(self):
+        paths = [self.take(number) for number in range(KEEP)]
+        self.succeeds("copy")
+        paths.append(self.take(KEEP))
+        self.succeeds("copy")
+        self.assertEqual(self.names(), [path.name for path in paths[1:]])
+        # The oldest is on the disk still, and is not copied again.
+        self.assertEqual(self.succeeds("copy"), "")
+
+    def test_zero_keeps_all(self):
+        self.set_keep(0)
+        for number in range(KEEP + 1):
+            self.take(number)
+        self.succeeds("copy")
+        self.assertEqual(len(self.names()), KEEP + 1)
+
+    def test_a_copy_is_restored_without_the_snapshots(self):
+        paths = [self.take(number) for number in range(2)]
+        contents = {"latest": paths[1].read_bytes(), paths[0].name: paths[0].read_bytes()}
+        self.succeeds("copy")
+        for path in paths:
+            path.unlink()
+        target = self.work / "restored"
+        for name, content in contents.items():
+            self.succeeds("restore", name, str(target))
+            self.assertEqual(target.read_bytes(), content)
+            self.assertEqual(target.stat().st_mode & 0o777, 0o600)
+        self.fails("the store has no copy other", "restore", "other", str(target))
+
+    def test_failures_leave_the_time_of_the_last_copy(self):
+        self.take(0)
+        self.succeeds("copy")
+        self.take(1)
+        (self.work / "password").write_text("another-password-of-someone\n", "utf-8")
+        self.fails("wrong password", "copy")
+        (self.work / "password").write_text("a-password-of-the-store\n", "utf-8")
+        (self.work / "repository").write_text("rest:http://127.0.0.1:1/\n", "utf-8")
+        self.fails("connection refused", "copy")
+        self.assertEqual(self.copied_s(), FIRST_S)
+
+    def test_a_damaged_copy_is_not_restored(self):
+        self.take(0)
+        self.succeeds("copy")
+        for pack in (self.work / "store/data").rglob("*"):
+            if pack.is_file():
+                content = bytearray(pack.read_bytes())
+                content[10] ^= 1
+                pack.chmod(0o600)
+                pack.write_bytes(content)
+        target = self.work / "restored"
+        self.fails("restic dump", "restore", "latest", str(target))
+        self.assertFalse(target.exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
