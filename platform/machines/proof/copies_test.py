@@ -4,10 +4,12 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 PROGRAM = Path(__file__).resolve().parents[1] / "roles/k3s/files/k3s-snapshot-copies"
 FIRST_S = 1_700_000_000
@@ -91,6 +93,7 @@ class Copies(unittest.TestCase):
         for path in paths:
             path.unlink()
         target = self.work / "restored"
+        target.touch(0o644)
         for name, content in contents.items():
             self.succeeds("restore", name, str(target))
             self.assertEqual(target.read_bytes(), content)
@@ -119,7 +122,20 @@ class Copies(unittest.TestCase):
                 pack.write_bytes(content)
         target = self.work / "restored"
         self.fails("restic dump", "restore", "latest", str(target))
-        self.assertFalse(target.exists())
+        self.assertEqual(list(self.work.glob("restored*")), [])
+
+    def test_a_copy_that_differs_does_not_count(self):
+        path = self.take(0)
+        programs = self.work / "programs"
+        programs.mkdir()
+        fake = programs / "restic"
+        fake.write_text(f'#!/bin/sh\nif [ "$2" = dump ]; then echo other; else exec {shutil.which("restic")} "$@"; fi\n', "utf-8")
+        fake.chmod(0o755)
+        with mock.patch.dict(os.environ, {"PATH": f"{programs}:{os.environ['PATH']}"}):
+            self.fails("differs from it, and was removed", "copy")
+        self.assertFalse(self.metrics.exists())
+        self.assertEqual(self.names(), [])
+        self.assertEqual(self.succeeds("copy"), f"copied {path.name}\n")
 
 
 if __name__ == "__main__":
