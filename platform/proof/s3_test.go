@@ -34,13 +34,15 @@ const (
 type store struct {
 	mutex           sync.Mutex
 	served, refused int
+	// onRefusal is called after each refusal.
+	onRefusal func()
 	backend         *s3mem.Backend
 	server          *httptest.Server
 }
 
 func newStore(t *testing.T) *store {
 	t.Helper()
-	found := &store{backend: s3mem.New()}
+	found := &store{backend: s3mem.New(), onRefusal: func() {}}
 	if err := found.backend.CreateBucket("backups"); err != nil {
 		t.Fatal(err)
 	}
@@ -63,6 +65,7 @@ func newStore(t *testing.T) *store {
 			XMLName xml.Name `xml:"Error"`
 			Code    string
 		}{Code: "SignatureDoesNotMatch"})
+		found.onRefusal()
 	}))
 	t.Cleanup(found.server.Close)
 	return found
@@ -185,8 +188,9 @@ func TestAnS3Store(t *testing.T) {
 		t.Errorf("a pack that is cut: %v", err)
 	}
 	// Restic takes a refusal for something that may pass, and tries again for minutes.
-	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+	limited, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	store.onRefusal = cancel
 	_, err = backup.Verify(limited, store.repository(t, "another"), t.TempDir(), 100)
 	if err == nil || strings.Contains(err.Error(), s3Secret) || store.refused == 0 {
 		t.Errorf("another key: %v, %d refused", err, store.refused)
