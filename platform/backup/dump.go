@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -29,26 +28,10 @@ const (
 
 // SaveDump is Save for a dump that a command of the app loads from its standard input, so it has to be one file.
 func SaveDump(ctx context.Context, repository *Repository, root string, folders []string, keep Keep) (Report, error) {
-	for _, folder := range folders {
-		manifest := Manifest{Entries: map[string]Entry{}}
-		err := filepath.WalkDir(filepath.Join(root, folder), func(file string, found fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			info, err := found.Info()
-			if err == nil && !strings.Contains(file, "/lost+found/") {
-				manifest.Entries[file] = Entry{Mode: info.Mode(), Size: info.Size()}
-			}
-			return err
-		})
-		if err == nil {
-			_, err = manifest.dump()
-		}
-		if err != nil {
-			return Report{Kind: KindSave}, err
-		}
-	}
-	return Save(ctx, repository, root, folders, keep)
+	return repository.saveIf(ctx, root, folders, keep, func(manifest Manifest) error {
+		_, err := manifest.dump()
+		return err
+	})
 }
 
 // dump is the only file of a dump.

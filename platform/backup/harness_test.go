@@ -60,7 +60,9 @@ var template = sync.OnceValues(func() (string, error) {
 	return repository, command.Run()
 })
 
+// PGPASSWORD is set for the whole package, because t.Setenv forbids parallel tests.
 func TestMain(m *testing.M) {
+	os.Setenv("PGPASSWORD", databasePassword)
 	code := m.Run()
 	if folder, err := template(); err == nil {
 		os.RemoveAll(filepath.Dir(folder))

@@ -191,7 +191,7 @@ func (site *site) emptyRoot() string {
 // TestADatabase saves a dump of PostgreSQL, verifies it by loading it into a server without data, loses the database, and restores it: all rows
 // have the checksum of before. A restore that fails leaves the rows as they were.
 func TestADatabase(t *testing.T) {
-	t.Setenv("PGPASSWORD", databasePassword)
+	t.Parallel()
 	site := newSite(t)
 	live := newDatabase(site)
 	live.query("CREATE TABLE tickers (id int PRIMARY KEY, name text NOT NULL, price numeric, raw bytea); " +

@@ -48,6 +48,11 @@ type Report struct {
 
 // Save makes a snapshot of folders below root, and forgets those that the policy does not keep.
 func Save(ctx context.Context, repository *Repository, root string, folders []string, keep Keep) (Report, error) {
+	return repository.saveIf(ctx, root, folders, keep, func(Manifest) error { return nil })
+}
+
+// saveIf is Save for folders whose manifest passes a check.
+func (repository *Repository) saveIf(ctx context.Context, root string, folders []string, keep Keep, check func(Manifest) error) (Report, error) {
 	report := Report{Kind: KindSave}
 	err := refuseReplacement(root, folders)
 	if err != nil {
@@ -58,6 +63,9 @@ func Save(ctx context.Context, repository *Repository, root string, folders []st
 	}
 	manifest, err := Scan(ctx, root, folders)
 	if err != nil {
+		return report, err
+	}
+	if err := check(manifest); err != nil {
 		return report, err
 	}
 	if report.Files, report.Bytes = manifest.filesAndBytes(); report.Files == 0 {

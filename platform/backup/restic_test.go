@@ -1,0 +1,221 @@
+package backup
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+const sftpServer = "/usr/lib/openssh/sftp-server"
+
+// A lock whose process is gone is removed. One whose process lives is not.
+func TestLocks(t *testing.T) {
+	t.Parallel()
+	site := newSite(t)
+	site.must(site.save(Keep{}))
+	kill := site.lock("restic")
+	site.fails(site.verify())("the repository is locked", "restic unlock --remove-all")
+	if len(site.locks()) == 0 {
+		t.Fatal("the lock of a process that lives was removed")
+	}
+	kill()
+	if len(site.locks()) == 0 {
+		t.Fatal("restic has removed its lock, so the test shows nothing")
+	}
+	site.must(site.verify())
+	site.lock("restic")()
+	site.must(site.save(Keep{}))
+	if locks := site.locks(); len(locks) > 0 {
+		t.Errorf("%q are left", locks)
+	}
+}
+
+// A lock of another host may be in use. Whoever waits for it goes on when it is gone.
+func TestALockOfAnotherHost(t *testing.T) {
+	t.Parallel()
+	site := newSite(t)
+	if os.Getuid() != 0 {
+		t.Skip("only root can have another host name")
+	}
+	site.must(site.save(Keep{}))
+	site.lock("unshare", "--uts", "--", "sh", "-c", `hostname other && exec restic "$@"`, "restic")()
+	site.fails(site.verify())("the repository is locked", "by PID")
+	if len(site.locks()) != 1 {
+		t.Fatalf("%q", site.locks())
+	}
+	site.repository.LockWait = waitMax
+	ended := make(chan error, 1)
+	go func() {
+		_, err := site.verify()
+		ended <- err
+	}()
+	if err := os.Remove(site.locks()[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestADamagedRepository(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]func(file string, size int64) error{
+		"a truncated pack": func(file string, size int64) error { return os.Truncate(file, size/2) },
+		"a missing pack":   func(file string, _ int64) error { return os.Remove(file) },
+		"another byte": func(file string, size int64) error {
+			open, err := os.OpenFile(file, os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			defer open.Close()
+			_, err = open.WriteAt([]byte("another"), size/2)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			site := newSite(t)
+			site.must(site.save(Keep{}))
+			site.must(site.restore(RestoreOptions{}))
+			pack := site.largestPack()
+			info, err := os.Stat(pack)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := damage(pack, info.Size()); err != nil {
+				t.Fatal(err)
+			}
+			site.fails(site.verify())("the repository is damaged")
+			if name != "another byte" {
+				return // restic tries for minutes to read a pack that is cut or missing
+			}
+			// What a restore was to replace is as it was.
+			site.fails(site.restore(RestoreOptions{Replace: true}))("damaged")
+			site.equals(filepath.Join(site.root, "volumes"), filepath.Join(site.into, "volumes"))
+		})
+	}
+}
+
+func TestStoresThatDoNotServe(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	site := newSite(t)
+	working := *site.repository
+	site.fails(site.verify())("there is no backup yet")
+	site.must(site.save(Keep{}))
+	for name, row := range map[string]struct {
+		change   func(*Repository)
+		sentence string
+		// drill is the sentence of a drill and a restore, where it is another one.
+		drill string
+	}{
+		"down, rest": {func(r *Repository) { r.URL = "rest:http://" + closed + "/shop" }, "the store of the repository does not answer: dial tcp " + closed, ""},
+		"down, s3":   {func(r *Repository) { r.URL = "s3:http://" + closed + "/bucket" }, "the store of the repository does not answer", ""},
+		"down, sftp": {func(r *Repository) { r.URL = "sftp://backup@" + closed + "/srv" }, "the store of the repository does not answer", ""},
+		"a wrong key": {func(r *Repository) {
+			r.Secrets = t.TempDir()
+			site.write(filepath.Join(r.Secrets, KeyPassword), "other")
+		}, "RESTIC_PASSWORD is not the password of the repository", ""},
+		"no key":                            {func(r *Repository) { r.Secrets = t.TempDir() }, "there is no RESTIC_PASSWORD", ""},
+		"no address":                        {func(r *Repository) { r.URL = "" }, "the repository has no address", ""},
+		"a store that cannot be written to": {func(r *Repository) { r.URL = "/proc/none" }, "restic init", "there is no repository yet; make a backup first"},
+	} {
+		changed := working
+		changed.secrets = nil
+		row.change(&changed)
+		site.repository = &changed
+		t.Run(name, func(t *testing.T) {
+			site.fails(site.save(Keep{}))(row.sentence)
+			drill := cmp.Or(row.drill, row.sentence)
+			site.fails(site.verify())(drill)
+			site.fails(site.restore(RestoreOptions{}))(drill)
+		})
+	}
+	site.repository = &working
+	site.must(site.verify())
+}
+
+// A second machine is reached by SFTP: the server of OpenSSH stands at the other end, without SSH between.
+func TestSFTP(t *testing.T) {
+	t.Parallel()
+	site := newSite(t)
+	if _, err := os.Stat(sftpServer); err != nil {
+		t.Skip("openssh-sftp-server is not installed; `scripts/need restic` installs it")
+	}
+	site.repository.Options = []string{"sftp.command=" + sftpServer}
+	site.repository.URL = "sftp:backup@second:" + site.repository.URL
+	site.must(site.save(Keep{}))
+	site.must(site.verify())
+}
+
+// The image has restic and no ssh.
+func TestSFTPWithoutSSH(t *testing.T) {
+	site := newSite(t)
+	program, err := exec.LookPath("restic")
+	if err != nil {
+		t.Fatal(err)
+	}
+	site.repository.Program, site.repository.URL = program, "sftp:backup@second:/srv"
+	t.Setenv("PATH", t.TempDir())
+	site.fails(site.save(Keep{}))("restic needs the program ssh for sftp:, and it is not installed; set the repository to rest:, s3: or a claim")
+}
+
+// A process that is ended leaves no lock.
+func TestAnInterruptedBackup(t *testing.T) {
+	t.Parallel()
+	site := newSite(t)
+	site.must(site.save(Keep{}))
+	slow := filepath.Join(t.TempDir(), "restic")
+	// It waits for its input in place of a backup that takes long.
+	site.write(slow, "#!/bin/sh\nif [ \"$1\" = backup ]; then mkfifo "+slow+".input; exec restic backup --stdin --no-cache <"+slow+".input; fi\nexec restic \"$@\"\n")
+	if err := os.Chmod(slow, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	site.repository.Program = slow
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Save(ctx, site.repository, site.root, folders, Keep{})
+		ended <- err
+	}()
+	deadline := time.Now().Add(waitMax)
+	for _, err := os.Stat(slow + ".input"); err != nil; _, err = os.Stat(slow + ".input") {
+		if time.Now().After(deadline) {
+			t.Fatal("restic has not started")
+		}
+		time.Sleep(10 * time.Millisecond) // between two looks
+	}
+	input, err := os.OpenFile(slow+".input", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer input.Close()
+	for len(site.locks()) == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("restic has taken no lock")
+		}
+		time.Sleep(10 * time.Millisecond) // between two looks
+	}
+	// More than a pipe takes: restic reads, so it knows of its lock.
+	if _, err := input.Write(make([]byte, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	site.fails(Report{}, <-ended)("ended before restic backup was done")
+	if locks := site.locks(); len(locks) > 0 {
+		t.Errorf("%q are left", locks)
+	}
+}
