@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -264,7 +265,10 @@ func TestDumpsThatAreRefused(t *testing.T) {
 		site.fails(SaveDump(t.Context(), site.repository, root, []string{DumpFolder}, Keep{}))(row.sentence)
 	}
 	root := site.emptyRoot()
-	site.write(filepath.Join(root, DumpFolder, "shop"), strings.Repeat("a row\n", 100000))
+	// Random, so that it is not compressed, and its pack is the largest: restic tries for long to read a pack of folders that is cut.
+	rows := make([]byte, 1<<20)
+	rand.NewChaCha8([32]byte{}).Read(rows) //nolint:errcheck // it never fails
+	site.write(filepath.Join(root, DumpFolder, "shop"), string(rows))
 	site.write(filepath.Join(root, DumpFolder, "lost+found/x"), "the file system's")
 	saved := site.must(SaveDump(t.Context(), site.repository, root, []string{DumpFolder}, Keep{Daily: 7}))
 	site.fails(LoadDump(t.Context(), t.TempDir(), []string{"cat"}, &site.log))("no dump was restored before")
