@@ -12,6 +12,9 @@ from pathlib import Path
 from unittest import mock
 
 PROGRAM = Path(__file__).resolve().parents[1] / "roles/k3s/files/k3s-snapshot-copies"
+# An empty repository whose password costs restic no time.
+REPOSITORY = Path(__file__).resolve().parents[2] / "backup/testdata/repository"
+PASSWORD = "c4n4ry-restic-password\n"
 FIRST_S = 1_700_000_000
 STEP_S = 21_600
 KEEP = 3
@@ -25,8 +28,12 @@ class Copies(unittest.TestCase):
         self.snapshots = self.work / "snapshots"
         self.snapshots.mkdir()
         self.metrics = self.work / "copies.prom"
-        (self.work / "repository").write_text(f"{self.work}/store\n", "utf-8")
-        (self.work / "password").write_text("a-password-of-the-store\n", "utf-8")
+        self.store = self.work / "store"
+        shutil.copytree(REPOSITORY, self.store)
+        for folder in ["data", "index", "locks", "snapshots"]:
+            (self.store / folder).mkdir()
+        (self.work / "repository").write_text(f"{self.store}\n", "utf-8")
+        (self.work / "password").write_text(PASSWORD, "utf-8")
         (self.work / "credentials").touch()
         self.set_keep(KEEP)
 
@@ -61,7 +68,8 @@ class Copies(unittest.TestCase):
     def copied_s(self):
         return int(re.search(r"^k3s_snapshot_copied_timestamp_seconds (\d+)$", self.metrics.read_text("utf-8"), re.MULTILINE)[1])
 
-    def test_each_snapshot_is_copied_once(self):
+    def test_each_snapshot_is_copied_once_to_a_new_store(self):
+        shutil.rmtree(self.store)
         paths = [self.take(number) for number in range(KEEP)]
         self.take(9, "etcd-snapshot-server1-9.part")
         self.assertEqual(self.succeeds("copy").count("copied "), KEEP)
@@ -106,7 +114,7 @@ class Copies(unittest.TestCase):
         self.take(1)
         (self.work / "password").write_text("another-password-of-someone\n", "utf-8")
         self.fails("wrong password", "copy")
-        (self.work / "password").write_text("a-password-of-the-store\n", "utf-8")
+        (self.work / "password").write_text(PASSWORD, "utf-8")
         (self.work / "repository").write_text("rest:http://127.0.0.1:1/\n", "utf-8")
         self.fails("connection refused", "copy")
         self.assertEqual(self.copied_s(), FIRST_S)
@@ -114,7 +122,7 @@ class Copies(unittest.TestCase):
     def test_a_damaged_copy_is_not_restored(self):
         self.take(0)
         self.succeeds("copy")
-        for pack in (self.work / "store/data").rglob("*"):
+        for pack in (self.store / "data").rglob("*"):
             if pack.is_file():
                 content = bytearray(pack.read_bytes())
                 content[10] ^= 1
@@ -124,17 +132,27 @@ class Copies(unittest.TestCase):
         self.fails("restic dump", "restore", "latest", str(target))
         self.assertEqual(list(self.work.glob("restored*")), [])
 
-    def test_a_copy_that_differs_does_not_count(self):
-        path = self.take(0)
+    def fails_with(self, cases, sentence):
+        """Copies with a restic that has other answers to some of its commands."""
         programs = self.work / "programs"
-        programs.mkdir()
+        programs.mkdir(exist_ok=True)
         fake = programs / "restic"
-        fake.write_text(f'#!/bin/sh\nif [ "$2" = dump ]; then echo other; else exec {shutil.which("restic")} "$@"; fi\n', "utf-8")
+        fake.write_text(f'#!/bin/sh\ncase $2 in {cases} *) exec {shutil.which("restic")} "$@" ;; esac\n', "utf-8")
         fake.chmod(0o755)
         with mock.patch.dict(os.environ, {"PATH": f"{programs}:{os.environ['PATH']}"}):
-            self.fails("differs from it, and was removed", "copy")
+            self.fails(sentence, "copy")
         self.assertFalse(self.metrics.exists())
+
+    def test_a_copy_that_differs_does_not_count(self):
+        path = self.take(0)
+        self.fails_with("dump) echo other ;;", "differs from it, and was removed")
         self.assertEqual(self.names(), [])
+        self.fails_with("dump) echo other ;; forget) echo only adds >&2; exit 1 ;;", "cannot be removed: do not restore it. restic forget: only adds")
+        self.assertEqual(self.names(), [path.name])
+
+    def test_a_copy_that_differed_is_copied_again(self):
+        path = self.take(0)
+        self.fails_with("dump) echo other ;;", "the next run copies it again")
         self.assertEqual(self.succeeds("copy"), f"copied {path.name}\n")
 
 
