@@ -36,8 +36,8 @@ type store struct {
 	served, refused int
 	// onRefusal is called after each refusal.
 	onRefusal func()
-	backend         *s3mem.Backend
-	server          *httptest.Server
+	backend   *s3mem.Backend
+	server    *httptest.Server
 }
 
 func newStore(t *testing.T) *store {
