@@ -1,6 +1,6 @@
 //! Rooms that others have opened, and that get tickets all the same.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
 use crate::{MatchCriteria, MatchEffect, MatchRoomId, Matchmaker, OpenFailure, room::MatchRoom};
 
@@ -36,26 +36,12 @@ impl Matchmaker {
         self.last_room += 1;
         let id = MatchRoomId(self.last_room);
         let takes_tickets = criteria.is_some();
-        let room = MatchRoom {
-            channel: Arc::clone(&channel),
-            criteria: self.known_criteria(criteria.unwrap_or_default()),
-            region,
-            opening: None,
-            opened_ms: now_ms,
-            adopted: Some(number),
-            takes_tickets,
-            players: 0,
-            players_joined: 0,
-            players_max: self.rules.players_max,
-            // Until its first report.
-            accepts: false,
-            was_reported: false,
-            report: self.reports,
-            reservations: VecDeque::new(),
-            skill_sum: 0,
-            skill_users: 0,
-            listed: None,
-        };
+        let (criteria, limits) =
+            (self.known_criteria(criteria.unwrap_or_default()), (self.rules.players_max, self.reports));
+        let mut room = MatchRoom::new(Arc::clone(&channel), criteria, region, now_ms, limits);
+        (room.adopted, room.takes_tickets) = (Some(number), takes_tickets);
+        // Until its first report.
+        room.accepts = false;
         self.rooms.insert(id, room);
         self.channels.insert(channel, id);
     }

@@ -1,6 +1,6 @@
 //! Places in rooms: opening rooms, reserving places, and what becomes of the tickets of a room that closes.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     EndReason, MatchEffect, MatchRoomId, Matchmaker, OpenFailure, RoomState, TicketId,
@@ -76,25 +76,8 @@ impl Matchmaker {
         self.last_room += 1;
         let id = MatchRoomId(self.last_room);
         let channel: Arc<str> = format!("{}{}", self.channel_prefix, id.0).into();
-        let mut room = MatchRoom {
-            channel: Arc::clone(&channel),
-            criteria: Arc::clone(&criteria),
-            region: region.clone(),
-            opening: None,
-            opened_ms: now_ms,
-            adopted: None,
-            takes_tickets: true,
-            players: 0,
-            players_joined: 0,
-            players_max: self.rules.players_max,
-            accepts: true,
-            was_reported: false,
-            report: self.reports,
-            reservations: VecDeque::new(),
-            skill_sum: 0,
-            skill_users: 0,
-            listed: None,
-        };
+        let limits = (self.rules.players_max, self.reports);
+        let mut room = MatchRoom::new(Arc::clone(&channel), Arc::clone(&criteria), region.clone(), now_ms, limits);
         for ticket in &tickets {
             let Some(waiting) = self.waiting(*ticket) else { continue };
             room.reserve(*ticket, waiting.size, waiting.skill);

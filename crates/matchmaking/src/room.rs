@@ -48,6 +48,35 @@ pub(crate) struct MatchRoom {
 }
 
 impl MatchRoom {
+    /// A room without players, as of the last report. It takes tickets with `criteria`.
+    pub(crate) fn new(
+        channel: Arc<str>,
+        criteria: Arc<MatchCriteria>,
+        region: Option<Arc<str>>,
+        opened_ms: u64,
+        (players_max, report): (u32, u64),
+    ) -> Self {
+        Self {
+            channel,
+            criteria,
+            region,
+            opening: None,
+            opened_ms,
+            adopted: None,
+            takes_tickets: true,
+            players: 0,
+            players_joined: 0,
+            players_max,
+            accepts: true,
+            was_reported: false,
+            report,
+            reservations: VecDeque::new(),
+            skill_sum: 0,
+            skill_users: 0,
+            listed: None,
+        }
+    }
+
     /// Places that are neither taken nor reserved.
     pub(crate) fn free(&self) -> u32 {
         let reserved = self.reservations.iter().map(|reservation| reservation.places).sum();

@@ -1,6 +1,8 @@
 //! The real binary over real sockets: all requests that a shard passes to the HTTP server.
 //!
 //! - `server.rs` starts and stops a `dunlin` and sends requests to it
+//! - `hook.rs` starts a backend that answers over HTTP
+//! - `replays.rs` replays recordings with the real binary
 //! - `limits.rs` each limit of the HTTP server, at its value and one past it
 //! - `framing.rs` requests with an ambiguous length
 //! - `emulation.rs` commands in separate HTTP requests
@@ -34,6 +36,7 @@ mod cluster_nats;
 mod demo;
 mod emulation;
 mod framing;
+mod hook;
 mod init;
 mod internal;
 mod jwks;
@@ -42,6 +45,7 @@ mod matchmaking;
 mod observation;
 mod private_rooms;
 mod reload;
+mod replays;
 mod room_address;
 mod room_calls;
 mod room_kick;

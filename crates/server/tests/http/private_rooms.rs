@@ -1,12 +1,6 @@
 //! Rooms for some users alone: by subscription tokens, and by a password that a backend checks.
 
-use std::{
-    fs,
-    io::{Read as _, Write as _},
-    net::{TcpListener, TcpStream},
-    process::Command,
-    thread,
-};
+use std::{fs, process::Command};
 
 use serde_json::{Value, json};
 
@@ -14,6 +8,7 @@ use crate::{
     cli::Folder,
     each_reactor,
     http::{
+        hook::start_backend,
         matchmaking::{Player, token},
         server::Server,
     },
@@ -76,43 +71,21 @@ fn a_subscription_token_admits_its_user_alone() {
     assert_eq!(players(&server), 1);
 }
 
-/// A backend that admits joins with the password. It answers until the process ends.
-fn door() -> String {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-    let url = format!("http://{}/subscribe", listener.local_addr().expect("bound"));
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            thread::spawn(move || answer_all(stream));
-        }
-    });
-    url
-}
-
-fn answer_all(mut stream: TcpStream) {
-    let (mut bytes, mut piece) = (Vec::new(), [0; 4_096]);
-    while let Ok(count @ 1..) = stream.read(&mut piece) {
-        bytes.extend_from_slice(&piece[..count]);
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        let Some((_, body)) = text.split_once("\r\n\r\n") else { continue };
-        let Ok(body) = serde_json::from_str::<Value>(body) else { continue };
-        bytes.clear();
-        let answer = if body["channel"] == CHANNEL && body["data"]["password"] == "swordfish" {
+/// A backend that admits joins with the password.
+fn start_password_backend() -> String {
+    start_backend(|body| {
+        Some(if body["channel"] == CHANNEL && body["data"]["password"] == "swordfish" {
             json!({ "result": {} })
         } else {
             json!({ "error": { "code": 1_403, "message": "wrong password" } })
-        };
-        let answer = answer.to_string();
-        let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{answer}", answer.len());
-        if stream.write_all(response.as_bytes()).is_err() {
-            return;
-        }
-    }
+        })
+    })
 }
 
 #[test]
 fn a_backend_checks_the_password_of_a_join() {
-    let mut settings = settings(&json!({ "subscribe_proxy_enabled": true, "subscribe_proxy_name": "door" }));
-    settings["proxies"] = json!([{ "name": "door", "endpoint": door(), "timeout": "10s" }]);
+    let mut settings = settings(&json!({ "subscribe_proxy_enabled": true, "subscribe_proxy_name": "passwords" }));
+    settings["proxies"] = json!([{ "name": "passwords", "endpoint": start_password_backend(), "timeout": "10s" }]);
     let server = Server::start(&settings);
     open(&server);
     let mut player = Player::with_token(&server, &token("ada"));

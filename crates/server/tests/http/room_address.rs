@@ -1,11 +1,13 @@
 //! Addresses of clients in rooms: behind a proxy, and in recordings.
 
-use std::{fs, process::Command};
-
 use serde_json::{Value, json};
 
 use super::matchmaking::{Player, token};
-use crate::{cli::Folder, each_reactor, http::server::Server};
+use crate::{
+    cli::Folder,
+    each_reactor,
+    http::{replays::replay_only_recording, server::Server},
+};
 
 fn settings(folder: &Folder) -> Value {
     let namespace = |name: &str, shows: bool| {
@@ -26,13 +28,7 @@ fn settings(folder: &Folder) -> Value {
 
 /// The joins in the only recording of a folder: the user, and the address.
 fn joins(folder: &Folder, name: &str) -> Vec<(Value, Value)> {
-    let recordings: Vec<_> = fs::read_dir(folder.0.join(name)).expect("a folder").collect();
-    let [Ok(recording)] = &recordings[..] else { panic!("{recordings:?}") };
-    let mut replay = Command::new(env!("CARGO_BIN_EXE_dunlin"));
-    replay.arg("replay").arg(recording.path()).args(["--steps", "-o", "json"]).env_clear();
-    let replay = replay.output().expect("it starts");
-    assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
-    let lines = String::from_utf8(replay.stdout).expect("text");
+    let lines = replay_only_recording(&folder.0.join(name), &["--steps", "-o", "json"]);
     let steps = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let joins = steps.filter(|step| step["step"] == "join");
     joins.map(|step| (step["visitor"]["user"].clone(), step["visitor"]["address"].clone())).collect()

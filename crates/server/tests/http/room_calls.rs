@@ -1,12 +1,7 @@
 //! Calls of games to a real backend over HTTP.
 
 use std::{
-    fs,
-    io::{Read as _, Write as _},
-    net::{TcpListener, TcpStream},
-    process::Command,
     sync::{Arc, Condvar, Mutex},
-    thread,
     time::Instant,
 };
 
@@ -15,18 +10,22 @@ use serde_json::{Value, json};
 use crate::{
     cli::Folder,
     each_reactor,
-    http::server::{PATIENCE, Server},
+    http::{
+        hook::start_backend,
+        replays::replay_only_recording,
+        server::{PATIENCE, Server},
+    },
 };
 
 /// A backend that answers by the method's name: `hang` never, `gate` when the gate is open, `error` with an error, `long` with 65
 /// bytes, others with the data of the call. It keeps the bodies of all requests.
 struct Backend {
     url: String,
-    desk: Arc<Desk>,
+    calls: Arc<CallLog>,
 }
 
 #[derive(Default)]
-struct Desk {
+struct CallLog {
     bodies: Mutex<Vec<Value>>,
     is_open: Mutex<bool>,
     opened: Condvar,
@@ -34,53 +33,34 @@ struct Desk {
 
 impl Backend {
     fn start() -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-        let url = format!("http://{}/hook", listener.local_addr().expect("bound"));
-        let desk = Arc::<Desk>::default();
-        let of_thread = Arc::clone(&desk);
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let desk = Arc::clone(&of_thread);
-                thread::spawn(move || answer_all(stream, &desk));
-            }
-        });
-        Self { url, desk }
+        let calls = Arc::<CallLog>::default();
+        let of_backend = Arc::clone(&calls);
+        Self { url: start_backend(move |body| of_backend.answer(body)), calls }
     }
 
     fn methods(&self) -> Vec<String> {
-        let bodies = self.desk.bodies.lock().expect("nobody panicked");
+        let bodies = self.calls.bodies.lock().expect("nobody panicked");
         bodies.iter().map(|body| body["method"].as_str().expect("a method").to_owned()).collect()
     }
 
     fn open_gate(&self) {
-        *self.desk.is_open.lock().expect("nobody panicked") = true;
-        self.desk.opened.notify_all();
+        *self.calls.is_open.lock().expect("nobody panicked") = true;
+        self.calls.opened.notify_all();
     }
 }
 
-fn answer_all(mut stream: TcpStream, desk: &Desk) {
-    let (mut bytes, mut piece) = (Vec::new(), [0; 4_096]);
-    while let Ok(count @ 1..) = stream.read(&mut piece) {
-        bytes.extend_from_slice(&piece[..count]);
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        let Some((_, body)) = text.split_once("\r\n\r\n") else { continue };
-        let Ok(body) = serde_json::from_str::<Value>(body) else { continue };
-        bytes.clear();
-        desk.bodies.lock().expect("nobody panicked").push(body.clone());
+impl CallLog {
+    fn answer(&self, body: &Value) -> Option<Value> {
+        self.bodies.lock().expect("nobody panicked").push(body.clone());
         if body["method"] == "gate" {
-            let closed = desk.is_open.lock().expect("nobody panicked");
-            drop(desk.opened.wait_while(closed, |is_open| !*is_open).expect("nobody panicked"));
+            let closed = self.is_open.lock().expect("nobody panicked");
+            drop(self.opened.wait_while(closed, |is_open| !*is_open).expect("nobody panicked"));
         }
-        let answer = match body["method"].as_str() {
-            Some("hang") => continue,
-            Some("error") => json!({ "error": { "code": 1_000, "message": "no" } }),
-            Some("long") => json!({ "result": { "data": "x".repeat(63) } }),
-            _ => json!({ "result": { "data": body["data"] } }),
-        };
-        let answer = answer.to_string();
-        let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{answer}", answer.len());
-        if stream.write_all(response.as_bytes()).is_err() {
-            return;
+        match body["method"].as_str() {
+            Some("hang") => None,
+            Some("error") => Some(json!({ "error": { "code": 1_000, "message": "no" } })),
+            Some("long") => Some(json!({ "result": { "data": "x".repeat(63) } })),
+            _ => Some(json!({ "result": { "data": body["data"] } })),
         }
     }
 }
@@ -158,7 +138,7 @@ fn a_game_calls_the_backend() {
     assert_eq!(sent, json!({ "result": { "data": { "call": 1 } } }));
     assert_eq!(outcome(&server, 1), json!({ "call": 1, "answer": { "score": 7 } }));
     let body = json!({ "channel": "arena:1", "method": "echo", "encoding": "json", "data": { "score": 7 } });
-    assert_eq!(*backend.desk.bodies.lock().expect("nobody panicked"), [body]);
+    assert_eq!(*backend.calls.bodies.lock().expect("nobody panicked"), [body]);
     wait_for_count(&server, "answered", 1.0);
     call(&server, &json!({ "call": "error", "timeout_ticks": 1_000_000 }));
     assert_eq!(outcome(&server, 2), json!({ "call": 2, "error": 1_000 }));
@@ -176,15 +156,7 @@ fn a_game_calls_the_backend() {
     assert_eq!(outcome(&server, 5), json!({ "call": 5, "error": "timeout" }));
 
     assert!(server.signal_until_it_ends("TERM").success());
-    let recordings: Vec<_> = fs::read_dir(folder.0.join("recordings")).expect("a folder").collect();
-    let [Ok(recording)] = &recordings[..] else { panic!("{recordings:?}") };
-    let replayed = |format: &str| {
-        let mut replay = Command::new(env!("CARGO_BIN_EXE_dunlin"));
-        replay.arg("replay").arg(recording.path()).args(["--steps", "-o", format]).env_clear();
-        let replay = replay.output().expect("it starts");
-        assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
-        String::from_utf8(replay.stdout).expect("text")
-    };
+    let replayed = |format| replay_only_recording(&folder.0.join("recordings"), &["--steps", "-o", format]);
     let lines: Vec<Value> = replayed("json").lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let numbers = |kind: &str| {
         let of_kind = lines.iter().filter(|line| line["step"] == kind);

@@ -1,6 +1,6 @@
 //! Players that the backend removes from rooms: over the API, in recordings, and after a restart.
 
-use std::{fs, process::Command, time::Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,10 @@ use super::matchmaking::{Player, token};
 use crate::{
     cli::Folder,
     each_reactor,
-    http::server::{PATIENCE, Server},
+    http::{
+        replays::replay_only_recording,
+        server::{PATIENCE, Server},
+    },
 };
 
 fn settings(folder: &Folder) -> Value {
@@ -92,11 +95,7 @@ fn a_backend_removes_players_who_are_here_and_away() {
     assert_eq!((counted("answered"), counted("refused"), counted("not_open")), (4.0, 4.0, 2.0));
 
     assert!(server.signal_until_it_ends("TERM").success());
-    let recordings: Vec<_> = fs::read_dir(folder.0.join("recordings")).expect("a folder").collect();
-    let [Ok(recording)] = &recordings[..] else { panic!("{recordings:?}") };
-    let replay = Command::new(env!("CARGO_BIN_EXE_dunlin")).arg("replay").arg(recording.path()).env_clear().output();
-    let replay = replay.expect("it starts");
-    assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
+    replay_only_recording(&folder.0.join("recordings"), &[]);
 
     // Who was removed is not in the room that goes on.
     let server = Server::start(&settings(&folder));

@@ -1,6 +1,6 @@
 //! Rooms that the backend locks and describes: over the API, in recordings, and after a restart.
 
-use std::{fs, process::Command, time::Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -9,6 +9,7 @@ use crate::{
     each_reactor,
     http::{
         matchmaking::Player,
+        replays::replay_only_recording,
         server::{PATIENCE, Server},
     },
 };
@@ -77,13 +78,7 @@ fn a_backend_locks_and_describes_a_room() {
     wait_for(&server, "arena:1", &json!({ "max_players": 5 }));
 
     assert!(server.signal_until_it_ends("TERM").success());
-    let recordings: Vec<_> = fs::read_dir(folder.0.join("recordings")).expect("a folder").collect();
-    let [Ok(recording)] = &recordings[..] else { panic!("{recordings:?}") };
-    let mut replay = Command::new(env!("CARGO_BIN_EXE_dunlin"));
-    let replay = replay.arg("replay").arg(recording.path()).arg("--steps").env_clear().output();
-    let replay = replay.expect("it starts");
-    assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
-    let text = String::from_utf8(replay.stdout).expect("text");
+    let text = replay_only_recording(&folder.0.join("recordings"), &["--steps"]);
     for part in [": the backend changes the listing: ", ": the listing is now: "] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -157,11 +152,7 @@ fn a_recording_begins_with_the_listing() {
         assert!(Instant::now() < deadline, "it does not tick");
     }
     assert!(server.signal_until_it_ends("TERM").success());
-    let recordings: Vec<_> = fs::read_dir(folder.0.join("recordings")).expect("a folder").collect();
-    let [Ok(recording)] = &recordings[..] else { panic!("{recordings:?}") };
-    let replay = Command::new(env!("CARGO_BIN_EXE_dunlin")).arg("replay").arg(recording.path()).env_clear().output();
-    let replay = replay.expect("it starts");
-    assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
+    replay_only_recording(&folder.0.join("recordings"), &[]);
 }
 
 on_io_uring![

@@ -1,13 +1,16 @@
 //! Messages of the backend to rooms: over the API, in recordings, and after a restart.
 
-use std::{fs, process::Command, time::Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use crate::{
     cli::Folder,
     each_reactor,
-    http::server::{PATIENCE, Server},
+    http::{
+        replays::replay_only_recording,
+        server::{PATIENCE, Server},
+    },
 };
 
 fn settings(folder: &Folder) -> Value {
@@ -50,11 +53,7 @@ fn a_message_is_answered_recorded_and_in_the_history() {
     assert_eq!((answered, too_long), (4.0, 2.0));
 
     assert!(server.signal_until_it_ends("TERM").success());
-    let recordings: Vec<_> = fs::read_dir(folder.0.join("recordings")).expect("a folder").collect();
-    let [Ok(recording)] = &recordings[..] else { panic!("{recordings:?}") };
-    let replay = Command::new(env!("CARGO_BIN_EXE_dunlin")).arg("replay").arg(recording.path()).env_clear().output();
-    let replay = replay.expect("it starts");
-    assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
+    replay_only_recording(&folder.0.join("recordings"), &[]);
 
     // The room that is kept goes on, and takes messages.
     let server = Server::start(&settings(&folder));
