@@ -1,6 +1,8 @@
 package render
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,6 +62,9 @@ func (view *appView) ingress() runtime.Object {
 	return view.ingressTo(view.spec.Host, path, view.spec.TLS, view.name, portName(view.spec.Ports[0]))
 }
 
+// annotationIssuer has cert-manager get a certificate for the hosts of an Ingress: https://cert-manager.io/docs/usage/ingress/
+const annotationIssuer = "cert-manager.io/cluster-issuer"
+
 func (owner owner) ingressTo(host, path string, tls *v1alpha1.TLS, service, port string) runtime.Object {
 	prefix := networkingv1.PathTypePrefix
 	backend := &networkingv1.IngressServiceBackend{Name: service, Port: networkingv1.ServiceBackendPort{Name: port}}
@@ -76,7 +81,12 @@ func (owner owner) ingressTo(host, path string, tls *v1alpha1.TLS, service, port
 		},
 	}
 	if tls != nil {
-		ingress.Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{host}, SecretName: tls.Secret}}
+		secret := tls.Secret
+		if tls.Issuer != "" {
+			ingress.Annotations = map[string]string{annotationIssuer: string(tls.Issuer)}
+			secret = cmp.Or(secret, owner.name+"-tls")
+		}
+		ingress.Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{host}, SecretName: secret}}
 	}
 	return ingress
 }

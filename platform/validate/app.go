@@ -96,6 +96,9 @@ func (found *problems) host(host, path string, tls *v1alpha1.TLS) {
 	found.absolute("spec.path", path)
 	found.check(path == "" || host != "", "spec.path", "a path belongs to a host; set spec.host")
 	found.check(tls == nil || host != "", "spec.tls", "TLS belongs to a host; set spec.host")
+	if tls != nil && tls.Issuer != "" {
+		found.check(secretPattern.MatchString(string(tls.Issuer)), "spec.tls.issuer", "%q is not the name of a ClusterIssuer; write one such as letsencrypt", tls.Issuer)
+	}
 }
 
 func (found *problems) absolute(at, path string) {

@@ -45,11 +45,21 @@ type Seconds int64
 
 // TLS of a host.
 type TLS struct {
-	// Secret of type kubernetes.io/tls in the same namespace. Without it, the ingress controller's own certificate counts.
+	// Secret of type kubernetes.io/tls in the same namespace. Without Secret and Issuer, the ingress controller's own certificate counts.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Secret string `json:"secret,omitempty"`
+	// Issuer is a ClusterIssuer of cert-manager, which gets a certificate for the host, writes it to Secret, and renews it. Secret is
+	// NAME-tls without a name of its own.
+	// +optional
+	Issuer IssuerName `json:"issuer,omitempty"`
 }
+
+// IssuerName of a ClusterIssuer.
+//
+// +kubebuilder:validation:MaxLength=253
+// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a ClusterIssuer; write one such as letsencrypt'"
+type IssuerName string
 
 // Migration of an app's data.
 //
