@@ -285,6 +285,7 @@ def restored_server(play):
     print(f"  restored, and all apps serve on both machines, {time.monotonic() - began:.0f} s after the loss", flush=True)
     play.end_state()
     play.unchanged()
+    expect("files of restored snapshots", "restored-snapshot" in play.server.inside("ls", "/var/lib/rancher/k3s/server"), False)
     names = copied_names(play)
     expect("copies after the restore, of the lost server and of the new one", [name in names, len(names) > 2], [True, True])
     copies_end(play)
