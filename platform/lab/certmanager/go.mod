@@ -2,8 +2,9 @@ module github.com/dunlin-project/dunlin/platform/lab/certmanager
 
 go 1.26.0
 
+require github.com/cert-manager/cert-manager v1.21.2
+
 require (
-	github.com/cert-manager/cert-manager v1.21.2
 	github.com/go-logr/logr v1.4.3
 	k8s.io/apimachinery v0.36.2
 )
