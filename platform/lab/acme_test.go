@@ -78,7 +78,7 @@ func (site *site) startACME() {
 		site.t.Fatal(err)
 	}
 	site.write("pebble.json", string(configuration))
-	site.start("pebble-challtestsrv", nil, "-defaultIPv4", nodeAddress, "-defaultIPv6", "", "-dns01", nameServer, "-http01", "", "-https01", "",
+	site.start("pebble-challtestsrv", nil, "-defaultIPv4", nodeAddress, "-defaultIPv6", "", "-dnsserver", nameServer, "-http01", "", "-https01", "",
 		"-tlsalpn01", "", "-doh", "", "-management", "127.0.0.1:8055")
 	site.start("pebble", []string{"PEBBLE_VA_NOSLEEP=1"}, "-config", filepath.Join(site.folder, "pebble.json"), "-dnsserver", nameServer)
 	site.must(kubectl("apply", "--server-side", "-f", filepath.Join(os.Getenv("ROOST_LAB"), "certmanager-crds")))
