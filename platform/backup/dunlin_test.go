@@ -162,7 +162,13 @@ func TestTheStorageOfADunlin(t *testing.T) {
 	if age := report.Taken.Sub(*report.Newest); age < 0 || report.Newest.Before(begun) {
 		t.Errorf("the newest backup is of %s, the test began at %s", report.Newest, begun)
 	}
-	verified := node.must(node.verify())
+	verified := node.must(VerifyStorage(t.Context(), node.repository, t.TempDir(), saved, 100))
+	if !verified.Newest.Equal(*report.Newest) {
+		t.Errorf("the newest backup is of %s, and in the snapshot of %s", report.Newest, verified.Newest)
+	}
+	if _, err := VerifyStorage(t.Context(), node.repository, t.TempDir(), []string{"volumes/storage"}, 100); err == nil || !strings.Contains(err.Error(), "has no complete backup of the node") {
+		t.Errorf("a folder without backups: %v", err)
+	}
 	if verified.Snapshot != report.Snapshot || verified.Files != report.Files || verified.Files == 0 || verified.Changed != 0 {
 		t.Errorf("%+v of %+v", verified, report)
 	}

@@ -36,6 +36,26 @@ func SaveStorage(ctx context.Context, repository *Repository, root string, folde
 	return report, err
 }
 
+// VerifyStorage is Verify for a snapshot of SaveStorage. The report has the time of the newest backup in it, as that of SaveStorage does.
+func VerifyStorage(ctx context.Context, repository *Repository, into string, folders []string, percent int) (Report, error) {
+	report, err := Verify(ctx, repository, into, percent)
+	if err != nil {
+		return report, err
+	}
+	var newest time.Time
+	for _, folder := range folders {
+		made, err := newestBackup(filepath.Join(into, folder))
+		if err != nil {
+			return report, fmt.Errorf("snapshot %s has no complete backup of the node: %w", report.Snapshot, err)
+		}
+		if made.After(newest) {
+			newest = made
+		}
+	}
+	report.Newest = &newest
+	return report, nil
+}
+
 // newestBackup is the time of the backup with the highest number in a folder. RocksDB keeps a list of files for each, meta/NUMBER, and writes
 // it under another name until the backup is complete. Its first line that is a number is the Unix time.
 func newestBackup(folder string) (time.Time, error) {

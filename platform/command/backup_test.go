@@ -48,8 +48,8 @@ type taskMachine struct {
 	program string
 	// data is the volume of the first claim, and moved that of the claim after the loss of a node.
 	data, moved, repository string
-	// storage is the volume of a Dunlin, and dunlin its program.
-	storage, dunlin string
+	// storage is the volume of a Dunlin, movedStorage that after the loss of a node, and dunlin its program.
+	storage, movedStorage, dunlin string
 	// ledger has a folder for each host that the commands of the App ledger know, and their programs.
 	ledger string
 	// replicas that the StatefulSet had while a restore ran.
@@ -68,7 +68,7 @@ func newTaskMachine(site *site) *taskMachine {
 		site.t.Fatalf("%v: %s", err, out)
 	}
 	machine.data, machine.moved, machine.repository = site.t.TempDir(), site.t.TempDir(), site.t.TempDir()
-	machine.storage, machine.ledger = site.t.TempDir(), site.t.TempDir()
+	machine.storage, machine.movedStorage, machine.ledger = site.t.TempDir(), site.t.TempDir(), site.t.TempDir()
 	return machine
 }
 

@@ -24,6 +24,7 @@ spec:
   image: registry.example.com/dunlin:0.1.0
   keys: { file: keys.env }
   storage: { size: 1Gi }
+  onNodeLoss: RestoreFromBackup
   backup:
     schedule: "15 3 * * *"
     repository: { claim: backups, file: backup.env }
@@ -98,6 +99,16 @@ func (machine *taskMachine) publications() int {
 	return bytes.Count(out, []byte("\n"))
 }
 
+// saveDunlin has the node make a backup of its storage, and Roost save it.
+func (machine *taskMachine) saveDunlin() {
+	machine.t.Helper()
+	machine.serveDunlin(fmt.Sprintf(`, "backup": {"path": %q, "interval": "1s"}`, machine.storage+"/backups"), func(_ string, log func() string) {
+		waitUntil(machine.t, "the node has made a backup", func() bool { return strings.Contains(log(), `"backup made"`) })
+	})
+	out, _ := machine.roost(command.ExitFine, "backup", "-n", "web", "realtime")
+	contains(machine.t, out, "Dunlin web/realtime: snapshot ", "the newest backup of the node in it is of 20")
+}
+
 // restoreDunlin has the storage of a Dunlin saved, and restored with its own program.
 func (machine *taskMachine) restoreDunlin() {
 	t := machine.t
@@ -116,12 +127,9 @@ func (machine *taskMachine) restoreDunlin() {
 	machine.publish(20)
 	_, stderr := machine.roost(command.ExitFound, "backup", "-n", "web", "realtime")
 	contains(t, stderr, "volumes/storage/backups holds no complete backup of the node")
-	machine.serveDunlin(fmt.Sprintf(`, "backup": {"path": %q, "interval": "1h"}`, machine.storage+"/backups"), func(_ string, log func() string) {
-		waitUntil(t, "the node has made a backup", func() bool { return strings.Contains(log(), `"backup made"`) })
-	})
-	out, _ := machine.roost(command.ExitFine, "backup", "-n", "web", "realtime")
-	contains(t, out, "Dunlin web/realtime: snapshot ", "the newest backup of the node in it is of 20")
-	machine.roost(command.ExitFine, "drill", "-n", "web", "realtime")
+	machine.saveDunlin()
+	out, _ := machine.roost(command.ExitFine, "drill", "-n", "web", "realtime")
+	contains(t, out, " restored and compared; the newest backup of the node in it is of 20")
 	machine.publish(10)
 	_, stderr = machine.roost(command.ExitFound, "restore", "-n", "web", "realtime")
 	contains(t, stderr, "volumes/storage is not empty; repeat with --replace")
@@ -146,4 +154,5 @@ func (machine *taskMachine) restoreDunlin() {
 	if count := machine.publications(); count != 21 {
 		t.Errorf("%d publications after another one", count)
 	}
+	machine.loseNodeOfDunlin(20)
 }

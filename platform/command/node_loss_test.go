@@ -4,10 +4,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,13 +21,25 @@ import (
 
 // volume is the folder in the place of a claim's volume, or nothing.
 func (machine *taskMachine) volume(claim string) string {
-	return map[string]string{"data-database-0": machine.data, "data-database-gen2-0": machine.moved, "storage-realtime-0": machine.storage}[claim]
+	return map[string]string{
+		"data-database-0": machine.data, "data-database-gen2-0": machine.moved,
+		"storage-realtime-0": machine.storage, "storage-realtime-gen2-0": machine.movedStorage,
+	}[claim]
 }
 
-const lostVolume = "database-on-a-lost-node"
+// lostSubject is an App or a Dunlin whose node is lost with a volume.
+type lostSubject struct {
+	name, volume string
+	object       client.Object
+	status       *v1alpha1.Status
+}
 
-// bindToLostNode has the claim, the volume and the pod of the app as they are after the node was deleted.
-func (machine *taskMachine) bindToLostNode() {
+func (lost *lostSubject) claim() string { return lost.volume + "-" + lost.name + "-0" }
+
+func (lost *lostSubject) lostVolume() string { return lost.name + "-on-a-lost-node" }
+
+// bindToLostNode has the claim, the volume and the pod as they are after the node was deleted.
+func (machine *taskMachine) bindToLostNode(lost *lostSubject) {
 	t := machine.t
 	t.Helper()
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
@@ -34,19 +48,19 @@ func (machine *taskMachine) bindToLostNode() {
 		Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"m2"},
 	}}}
 	var set appsv1.StatefulSet
-	machine.get("database", &set)
+	machine.get(lost.name, &set)
 	pod := &corev1.Pod{ObjectMeta: *set.Spec.Template.ObjectMeta.DeepCopy(), Spec: *set.Spec.Template.Spec.DeepCopy()}
-	pod.Name, pod.Namespace = "database-0", "web"
-	claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-database-0"}
-	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: claim}})
+	pod.Name, pod.Namespace = lost.name+"-0", "web"
+	claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: lost.claim()}
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: lost.volume, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: claim}})
 	for _, object := range []client.Object{
-		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: lostVolume}, Spec: corev1.PersistentVolumeSpec{
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: lost.lostVolume()}, Spec: corev1.PersistentVolumeSpec{
 			Capacity: size, AccessModes: modes, StorageClassName: "local-path",
 			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}},
 			NodeAffinity:           &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{term}}},
 		}},
-		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "data-database-0"}, Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: modes, VolumeName: lostVolume, StorageClassName: new("local-path"), Resources: corev1.VolumeResourceRequirements{Requests: size},
+		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: lost.claim()}, Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: modes, VolumeName: lost.lostVolume(), StorageClassName: new("local-path"), Resources: corev1.VolumeResourceRequirements{Requests: size},
 		}},
 		pod,
 	} {
@@ -62,70 +76,79 @@ func (machine *taskMachine) bindToLostNode() {
 	}
 }
 
-// loseNode has the app move to a new claim with what the last verified snapshot has. The old claim, its volume and its files are kept, and
-// nothing is left that starts the app on them.
-func (machine *taskMachine) loseNode() {
+// moves has the subject move to a new claim. The old claim and its volume are kept, and nothing is left that starts a pod on them.
+func (machine *taskMachine) moves(lost *lostSubject) *v1alpha1.NodeLoss {
 	t := machine.t
 	t.Helper()
-	saved := machine.rows()
-	machine.put("written after the snapshot")
-	machine.bindToLostNode()
-	var app v1alpha1.App
-	waitUntil(t, "the app has new volumes", func() bool {
-		machine.get("database", &app)
-		return app.Status.Backup.VolumeGeneration == 2
+	machine.bindToLostNode(lost)
+	waitUntil(t, lost.name+" has new volumes", func() bool {
+		machine.get(lost.name, lost.object)
+		return lost.status.Backup.VolumeGeneration == 2
 	})
 	// The controller of StatefulSets deletes a pod that has no node when it is not wanted any more.
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "database-0"}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: lost.name + "-0"}}
 	if err := machine.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
-	loss := app.Status.Backup.NodeLoss
-	if loss.Node != "m2" || loss.Volume != lostVolume || loss.Taken == nil || loss.Taken.After(loss.Lost.Time) || loss.Restored == nil {
+	loss := lost.status.Backup.NodeLoss
+	if loss.Node != "m2" || loss.Volume != lost.lostVolume() || loss.Taken == nil || loss.Taken.After(loss.Lost.Time) || loss.Restored == nil {
 		t.Errorf("%+v", loss)
 	}
-	if rows, err := os.ReadFile(filepath.Join(machine.moved, "rows")); err != nil || string(rows) != saved {
-		t.Errorf("%q, %v; want %q", rows, err, saved)
-	}
-	if rows := machine.rows(); rows != "written after the snapshot" {
-		t.Errorf("the old volume: %q", rows)
-	}
 	var old appsv1.StatefulSet
-	waitUntil(t, "nothing starts the app on the old claim", func() bool {
-		return apierrors.IsNotFound(machine.admin.Get(t.Context(), types.NamespacedName{Namespace: "web", Name: "database"}, &old))
+	waitUntil(t, "nothing starts a pod on the old claim", func() bool {
+		return apierrors.IsNotFound(machine.admin.Get(t.Context(), types.NamespacedName{Namespace: "web", Name: lost.name}, &old))
 	})
 	var fresh appsv1.StatefulSet
-	machine.get("database-gen2", &fresh)
-	if *fresh.Spec.Replicas != 1 || fresh.Spec.VolumeClaimTemplates[0].Name != "data" {
+	machine.get(lost.name+"-gen2", &fresh)
+	if *fresh.Spec.Replicas != 1 || fresh.Spec.VolumeClaimTemplates[0].Name != lost.volume {
 		t.Errorf("%+v", fresh.Spec)
 	}
 	var claim corev1.PersistentVolumeClaim
-	machine.get("data-database-gen2-0", &claim)
+	machine.get(lost.volume+"-"+lost.name+"-gen2-0", &claim)
 	if len(claim.OwnerReferences) > 0 || !claim.Spec.Resources.Requests.Storage().Equal(resource.MustParse("1Gi")) {
 		t.Errorf("the new claim: %+v", claim)
 	}
-	machine.get("data-database-0", &claim)
-	if claim.DeletionTimestamp != nil || claim.Spec.VolumeName != lostVolume {
+	machine.get(lost.claim(), &claim)
+	if claim.DeletionTimestamp != nil || claim.Spec.VolumeName != lost.lostVolume() {
 		t.Errorf("the old claim: %+v", claim)
 	}
-	waitUntil(t, "the app serves", func() bool {
-		return machine.condition("Ready") == "True AsDesired" && machine.condition("Degraded") == "False AsDesired"
+	waitUntil(t, lost.name+" serves", func() bool {
+		machine.get(lost.name, lost.object)
+		return meta.IsStatusConditionTrue(lost.status.Conditions, "Ready") && meta.IsStatusConditionFalse(lost.status.Conditions, "Degraded")
 	})
-	out, _ := machine.roost(command.ExitFine, "status", "-n", "web", "database")
-	contains(t, out, "last loss of a node     node m2 was lost with volume "+lostVolume+" of claim data-database-0, which are kept; snapshot ",
-		" was restored into claims of generation 2; what was written from 20", " is lost")
+	window := "what was written from " + loss.Taken.UTC().Format(time.RFC3339) + " to "
+	out, _ := machine.roost(command.ExitFine, "status", "-n", "web", lost.name)
+	contains(t, out, "last loss of a node     node m2 was lost with volume "+lost.lostVolume()+" of claim "+lost.claim()+", which are kept; snapshot ",
+		" was restored into claims of generation 2; "+window, " is lost")
 	var events corev1.EventList
 	waitUntil(t, "an event has the window", func() bool {
 		if err := machine.admin.List(t.Context(), &events, client.InNamespace("web")); err != nil {
 			return false
 		}
 		for _, event := range events.Items {
-			if event.Reason == "RestoredFromBackup" && strings.Contains(event.Message, "what was written from 20") {
+			if event.Reason == "RestoredFromBackup" && event.InvolvedObject.Name == lost.name && strings.Contains(event.Message, window) {
 				return true
 			}
 		}
 		return false
 	})
+	return loss
+}
+
+// loseNode has the app move to a new claim with what the last verified snapshot has. The files of the old volume are kept.
+func (machine *taskMachine) loseNode() {
+	t := machine.t
+	t.Helper()
+	saved := machine.rows()
+	machine.put("written after the snapshot")
+	app := &v1alpha1.App{}
+	machine.moves(&lostSubject{"database", "data", app, &app.Status})
+	if rows, err := os.ReadFile(filepath.Join(machine.moved, "rows")); err != nil || string(rows) != saved {
+		t.Errorf("%q, %v; want %q", rows, err, saved)
+	}
+	if rows := machine.rows(); rows != "written after the snapshot" {
+		t.Errorf("the old volume: %q", rows)
+	}
 	// Backups go on with the new volumes.
 	machine.data = machine.moved
 	machine.put("after the loss")
@@ -135,5 +158,39 @@ func (machine *taskMachine) loseNode() {
 	machine.roost(command.ExitFine, "restore", "-n", "web", "database", "--replace")
 	if rows := machine.rows(); rows != "after the loss" {
 		t.Errorf("%q", rows)
+	}
+}
+
+// loseNodeOfDunlin is the same for a Dunlin, whose storage is made of the newest backup of the node in the snapshot.
+func (machine *taskMachine) loseNodeOfDunlin(saved int) {
+	t := machine.t
+	t.Helper()
+	before := machine.publications()
+	dunlin := &v1alpha1.Dunlin{}
+	machine.get("realtime", dunlin)
+	// The window begins with the newest backup of the node, and not with the snapshot of it.
+	made := dunlin.Status.Backup.LastBackup
+	loss := machine.moves(&lostSubject{"realtime", "storage", dunlin, &dunlin.Status})
+	if !loss.Taken.Equal(made) {
+		t.Errorf("the window begins at %s, and the backup of the node is of %s", loss.Taken, made)
+	}
+	if count := machine.publications(); count != before {
+		t.Errorf("%d publications in the old volume, which had %d", count, before)
+	}
+	if status := dunlin.Status.Dunlin; status.NodesDesired != 1 {
+		t.Errorf("%+v", status)
+	}
+	machine.storage = machine.movedStorage
+	if count := machine.publications(); count != saved {
+		t.Errorf("%d publications in the new volume, of %d that were saved", count, saved)
+	}
+	// The server, and its backups, go on with the new volume.
+	machine.publish(5)
+	machine.saveDunlin()
+	machine.roost(command.ExitFine, "drill", "-n", "web", "realtime")
+	machine.publish(1)
+	machine.roost(command.ExitFine, "restore", "-n", "web", "realtime", "--replace")
+	if count := machine.publications(); count != saved+5 {
+		t.Errorf("%d publications after the restore of the new volume", count)
 	}
 }

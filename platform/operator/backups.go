@@ -210,7 +210,7 @@ func (outcome *taskOutcome) addTo(status *v1alpha1.BackupStatus) {
 	case outcome.task == render.TaskVerify:
 		if last == nil || last.Before(&ended) {
 			status.LastVerifiedRestore, status.VerifiedSnapshot = &ended, report.Snapshot
-			status.VerifiedTaken = new(metav1.NewTime(report.Taken.Truncate(time.Second)))
+			status.VerifiedTaken = new(metav1.NewTime(cmp.Or(report.Newest, &report.Taken).Truncate(time.Second)))
 		}
 	default:
 		if report.IsNew {

@@ -100,6 +100,7 @@ func TestVolumesThatAreUsedNow(t *testing.T) {
 			{Pod: "shop-gen2-0", Claim: "data-shop-gen2-0"},
 			{Pod: "shop-restore-g2a1-x", Job: "shop-restore-g2a1", Claim: "data-shop-gen2-0"},
 			{Pod: "shop-restore-g3a2-x", Job: "shop-restore-g3a2", Claim: "data-shop-gen3-0"},
+			{Pod: "shop-nats-1", Claim: "data-shop-nats-1"},
 		}
 	}
 	restoring := &v1alpha1.Operation{ID: "g3a2", Kind: render.TaskRestore, Generation: 3, Phase: v1alpha1.OperationRuns}
@@ -109,11 +110,11 @@ func TestVolumesThatAreUsedNow(t *testing.T) {
 		status *v1alpha1.BackupStatus
 		want   string
 	}{
-		{"no backup", nil, "shop-0 shop-backup-1-x shop-gen2-0"},
-		{"a restore", &v1alpha1.BackupStatus{Operation: restoring}, "shop-0 shop-backup-1-x shop-gen2-0 shop-restore-g3a2-x"},
-		{"a restore that has ended", &v1alpha1.BackupStatus{Operation: ended}, "shop-0 shop-backup-1-x shop-gen2-0"},
-		{"moved", &v1alpha1.BackupStatus{VolumeGeneration: 2}, "shop-gen2-0 shop-restore-g2a1-x"},
-		{"moved, and a restore", &v1alpha1.BackupStatus{VolumeGeneration: 2, Operation: restoring}, "shop-gen2-0 shop-restore-g2a1-x shop-restore-g3a2-x"},
+		{"no backup", nil, "shop-0 shop-backup-1-x shop-gen2-0 shop-nats-1"},
+		{"a restore", &v1alpha1.BackupStatus{Operation: restoring}, "shop-0 shop-backup-1-x shop-gen2-0 shop-restore-g3a2-x shop-nats-1"},
+		{"a restore that has ended", &v1alpha1.BackupStatus{Operation: ended}, "shop-0 shop-backup-1-x shop-gen2-0 shop-nats-1"},
+		{"moved", &v1alpha1.BackupStatus{VolumeGeneration: 2}, "shop-gen2-0 shop-restore-g2a1-x shop-nats-1"},
+		{"moved, and a restore", &v1alpha1.BackupStatus{VolumeGeneration: 2, Operation: restoring}, "shop-gen2-0 shop-restore-g2a1-x shop-restore-g3a2-x shop-nats-1"},
 	} {
 		app := &v1alpha1.App{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "shop"}, Status: v1alpha1.Status{Backup: row.status}}
 		var pods []string
@@ -122,6 +123,54 @@ func TestVolumesThatAreUsedNow(t *testing.T) {
 		}
 		if found := strings.Join(pods, " "); found != row.want {
 			t.Errorf("%s: %s, want %s", row.name, found, row.want)
+		}
+	}
+}
+
+// The pod of earlier volumes stays on a lost node, and is no node of the Dunlin any more.
+func TestPodsOfANodesSet(t *testing.T) {
+	var pods []corev1.Pod
+	for _, name := range []string{"realtime-0", "realtime-11", "realtime-gen2-0", "realtime-gen21-0", "realtime-nats-0"} {
+		pods = append(pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	dunlin := &v1alpha1.Dunlin{ObjectMeta: metav1.ObjectMeta{Name: "realtime"}}
+	moved := &v1alpha1.BackupStatus{VolumeGeneration: 2}
+	for _, row := range []struct {
+		name    string
+		storage *v1alpha1.Storage
+		status  *v1alpha1.BackupStatus
+		want    string
+	}{
+		{"a cluster", nil, nil, "realtime-0 realtime-11"},
+		{"a storage", &v1alpha1.Storage{}, nil, "realtime-0 realtime-11"},
+		{"a storage that has moved", &v1alpha1.Storage{}, moved, "realtime-gen2-0"},
+		{"a cluster that had a storage", nil, moved, "realtime-0 realtime-11"},
+	} {
+		dunlin.Spec.Storage, dunlin.Status.Backup = row.storage, row.status
+		var names []string
+		for _, pod := range ofSet(pods, render.NodesName(dunlin)) {
+			names = append(names, pod.Name)
+		}
+		if found := strings.Join(names, " "); found != row.want {
+			t.Errorf("%s: %s, want %s", row.name, found, row.want)
+		}
+	}
+}
+
+// The window of lost data begins with the newest backup of the node in the snapshot that was verified.
+func TestWhatADrillOfADunlinVerifies(t *testing.T) {
+	taken := time.Unix(1_700_000_000, 0)
+	newest := taken.Add(-50 * time.Minute)
+	for _, row := range []struct {
+		name   string
+		newest *time.Time
+		want   time.Time
+	}{{"an App", nil, taken}, {"a Dunlin", &newest, newest}} {
+		pod := endedPod(t, "", backup.Report{Kind: render.TaskVerify, Snapshot: "s1", Taken: taken, Newest: row.newest}, taken.Add(time.Minute))
+		status := &v1alpha1.BackupStatus{}
+		outcomeOfTask(&pod).addTo(status)
+		if !status.VerifiedTaken.Time.Equal(row.want) || !status.LastVerifiedRestore.Time.Equal(taken.Add(time.Minute)) {
+			t.Errorf("%s: %+v", row.name, status)
 		}
 	}
 }

@@ -96,7 +96,9 @@ func (operator *Operator) nodesInput(ctx context.Context, subject *subject, pods
 		return nil, nil
 	}
 	spec, status, second := &dunlin.Spec, subject.status.Dunlin, metav1.NewTime(operator.now().Truncate(time.Second))
-	isChanging := reconcile.IsChanging(live[objectName{appsv1.SchemeGroupVersion.String(), "StatefulSet", dunlin.Name}]) || slices.ContainsFunc(pods, isEndingNode)
+	set := render.NodesName(dunlin)
+	pods = ofSet(pods, set)
+	isChanging := reconcile.IsChanging(live[objectName{appsv1.SchemeGroupVersion.String(), "StatefulSet", set}]) || slices.ContainsFunc(pods, isEndingNode)
 	age := figuresAge
 	if isChanging {
 		age = figuresAgePaced
@@ -120,6 +122,18 @@ func (operator *Operator) nodesInput(ctx context.Context, subject *subject, pods
 	return &reconcile.NodesInput{
 		Nodes: nodes, Wanted: wanted, Now: second, ReturnSeconds: int64(returnSeconds), DrainSeconds: render.DrainOf(spec).GraceSeconds,
 	}, reconcile.DunlinStatus(status, nodes, wanted, fewerSince, second)
+}
+
+// ofSet are the pods of a StatefulSet. That of earlier volumes is there until its node is back or deleted, and is no node of the Dunlin any more.
+func ofSet(pods []corev1.Pod, set string) []corev1.Pod {
+	var found []corev1.Pod
+	for index := range pods {
+		name := pods[index].Name
+		if at := strings.LastIndexByte(name, '-'); at > 0 && name[:at] == set {
+			found = append(found, pods[index])
+		}
+	}
+	return found
 }
 
 func isEndingNode(pod corev1.Pod) bool {

@@ -56,7 +56,7 @@ func (subject *subject) present(volumes []reconcile.LocalVolume) []reconcile.Loc
 		if volume.Job != "" {
 			return volume.Job != job && !strings.HasSuffix(volume.Claim, first)
 		}
-		return hasMoved && !strings.Contains(volume.Claim, part)
+		return hasMoved && !strings.HasPrefix(volume.Pod, render.NATSName(name)+"-") && !strings.Contains(volume.Claim, part)
 	})
 }
 

@@ -109,7 +109,7 @@ func dunlinSubject(dunlin *v1alpha1.Dunlin) *subject {
 		repositoryFile = string(backup.Repository.File)
 	}
 	return &subject{
-		backup: dunlin.Spec.Backup, repositoryFile: repositoryFile,
+		backup: dunlin.Spec.Backup, onNodeLoss: dunlin.Spec.OnNodeLoss, repositoryFile: repositoryFile,
 		kind: KindDunlin, object: dunlin, spec: dunlin.Spec, status: &dunlin.Status, host: dunlin.Spec.Host, path: dunlin.Spec.Path,
 		envFiles: files, secret: dunlin.Spec.Keys.Secret, pullSecret: dunlin.Spec.PullSecret, deletionPolicy: dunlin.Spec.DeletionPolicy,
 		problems: func() []validate.Problem { return validate.Dunlin(dunlin) },

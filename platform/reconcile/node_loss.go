@@ -107,7 +107,7 @@ func (input *NodeLossInput) leaveLostTarget(status *v1alpha1.BackupStatus) {
 	}
 }
 
-// hasReadyPod is whether the app serves from its present volumes. Its policy allows one replica.
+// hasReadyPod is whether the app, or the Dunlin, serves from its present volumes. Its policy allows one replica.
 func (input *NodeLossInput) hasReadyPod(status *v1alpha1.BackupStatus) bool {
 	name := render.WorkloadName(input.App, status)
 	for _, object := range input.Live {

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/render"
 )
 
 // AnnotationPace has the state of a rollout of nodes. It is on the StatefulSet, so that the same write keeps it and begins a drain.
@@ -52,7 +53,7 @@ type pace struct {
 // the one before is ready, its cluster is, and the sessions are back.
 func (decision *decision) paced(object, current Manifest) Manifest {
 	nodes := decision.input.Nodes
-	if nodes == nil || object["kind"] != "StatefulSet" || metadataText(object, "name") != decision.input.Owner.Name {
+	if nodes == nil || object["kind"] != "StatefulSet" || label(object, render.LabelPart) != render.PartMain {
 		return object
 	}
 	spec := object["spec"].(map[string]any)

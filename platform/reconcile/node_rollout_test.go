@@ -11,6 +11,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dunlin-project/dunlin/platform/render"
 )
 
 // simulation is a Dunlin's StatefulSet with its controller, its nodes and their sessions, and an operator that may crash.
@@ -62,10 +64,16 @@ func newSimulation(t *testing.T, random *rand.Rand, nodes int32) *simulation {
 	return simulation
 }
 
+func withPart(part string) map[string]any {
+	labels := labelsOfShop()
+	labels[render.LabelPart] = part
+	return labels
+}
+
 func nodesSet(template string, nodes int32) Manifest {
 	return Manifest{
 		"apiVersion": "apps/v1", "kind": "StatefulSet",
-		"metadata": map[string]any{"name": "shop", "namespace": "web", "labels": labelsOfShop()},
+		"metadata": map[string]any{"name": "shop", "namespace": "web", "labels": withPart(render.PartMain)},
 		"spec": map[string]any{
 			"replicas":       int64(nodes),
 			"updateStrategy": map[string]any{"type": "RollingUpdate"}, "template": map[string]any{"image": template},
@@ -447,4 +455,19 @@ func TestAnEarlierOperatorsNodes(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 	simulation.untilEnded()
+}
+
+// The StatefulSet of the nodes has another name after the loss of a node with its volume. That of NATS servers has no pace.
+func TestWhichSetIsPaced(t *testing.T) {
+	for _, row := range []struct {
+		name, part string
+		isPaced    bool
+	}{{"shop", render.PartMain, true}, {"shop-gen2", render.PartMain, true}, {"shop-nats", render.PartNATS, false}} {
+		set := nodesSet("1", 1)
+		set["metadata"] = map[string]any{"name": row.name, "namespace": "web", "labels": withPart(row.part)}
+		result := Decide(Input{Owner: revisionsOwner, Desired: []Manifest{set}, Nodes: &NodesInput{Wanted: 1}})
+		if found := annotation(result.Writes[0].Object, AnnotationPace); (found != "") != row.isPaced {
+			t.Errorf("%s: %q", row.name, found)
+		}
+	}
 }

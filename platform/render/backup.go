@@ -247,6 +247,12 @@ func (view *appView) taskContainer(task string, operation *v1alpha1.Operation) c
 			command = append(command, "--folder="+folder)
 		}
 	}
+	if task == TaskVerify && view.savedFolder != "" {
+		command = append(command, "--storage-backups")
+		for _, folder := range view.taskFolders(task) {
+			command = append(command, "--folder="+folder)
+		}
+	}
 	if task == TaskSave {
 		if view.savedFolder != "" {
 			command = append(command, "--storage-backups")

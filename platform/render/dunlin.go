@@ -50,7 +50,7 @@ func Dunlin(dunlin *v1alpha1.Dunlin, keys settings.Settings, cluster Cluster) ([
 		view.service(view.name, partMain, []corev1.ServicePort{servicePort("http", publicPort)}),
 		view.service(view.name+"-internal", partMain, []corev1.ServicePort{servicePort("internal", InternalPort)}),
 		view.headless(view.name+"-pods", partMain, []corev1.ServicePort{servicePort("internal", InternalPort)}),
-		view.nodes(files.Name), view.disruptionBudget(view.name, partMain),
+		view.nodes(NodesName(dunlin), files.Name), view.disruptionBudget(view.name, partMain),
 	}
 	if view.spec.Keys.File != "" {
 		objects = append(objects, view.secretOf(view.keysName(), keys.Secret))
@@ -158,8 +158,8 @@ func (owner owner) configMap(suffix, part string, data map[string]string) *corev
 }
 
 // nodes are a StatefulSet: their names stay, and they are replaced one by one, the next only when the one before is ready.
-func (view *dunlinView) nodes(config string) runtime.Object {
-	meta := view.meta(view.name, partMain)
+func (view *dunlinView) nodes(name, config string) runtime.Object {
+	meta := view.meta(name, partMain)
 	meta.Annotations = map[string]string{AnnotationRevision: view.revision}
 	replicas := view.nodeCount()
 	if view.isStopped {

@@ -36,6 +36,14 @@ func WorkloadName(app string, status *v1alpha1.BackupStatus) string {
 	return setName(app, generationOf(status))
 }
 
+// NodesName is the StatefulSet of a Dunlin's nodes. Only one with a storage has claims, and so generations of them.
+func NodesName(dunlin *v1alpha1.Dunlin) string {
+	if dunlin.Spec.Storage == nil {
+		return dunlin.Name
+	}
+	return WorkloadName(dunlin.Name, dunlin.Status.Backup)
+}
+
 // FirstPod is the pod whose volumes are saved.
 func FirstPod(app string, status *v1alpha1.BackupStatus) string {
 	return WorkloadName(app, status) + "-0"

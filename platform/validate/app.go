@@ -45,7 +45,9 @@ func App(app *v1alpha1.App) []Problem {
 	found.tasks(spec)
 	found.volumes(spec.Volumes)
 	found.backup(spec, "spec.envFiles")
-	found.onNodeLoss(spec)
+	found.onNodeLoss(spec.OnNodeLoss, spec.Backup)
+	found.check(!restores(spec.OnNodeLoss) || deref(spec.Replicas) <= 1, "spec.onNodeLoss",
+		"only the volumes of the first pod are saved; set spec.replicas to 1, or set Wait")
 	found.deletionPolicy(spec.DeletionPolicy)
 	found.inRange("spec.update.drainSeconds", spec.Update.DrainSeconds, 1, 3600)
 	found.network(spec.Network)
@@ -180,17 +182,16 @@ func (found *problems) inRange(path string, value *int32, from, to int32) {
 	found.check(value == nil || *value >= from && *value <= to, path, "%d is out of range; set %d to %d", deref(value), from, to)
 }
 
-func (found *problems) onNodeLoss(spec *v1alpha1.AppSpec) {
+// restores is whether a policy restores what a node that is lost had.
+func restores(policy string) bool { return policy == v1alpha1.OnNodeLossRestore }
+
+// onNodeLoss has the rules that Apps and Dunlins share.
+func (found *problems) onNodeLoss(policy string, backup *v1alpha1.Backup) {
 	const path = "spec.onNodeLoss"
-	switch spec.OnNodeLoss {
-	case "", v1alpha1.OnNodeLossWait:
-	case v1alpha1.OnNodeLossRestore:
-		hasVolumes := spec.Backup != nil && spec.Backup.Repository != nil && len(spec.Backup.Command) == 0
-		found.check(hasVolumes, path, "a restore needs a backup of the volumes; set spec.backup.repository and no spec.backup.command, or set Wait")
-		found.check(deref(spec.Replicas) <= 1, path, "only the volumes of the first pod are saved; set spec.replicas to 1, or set Wait")
-	default:
-		found.check(false, path, "%q is not a policy; set Wait or RestoreFromBackup", spec.OnNodeLoss)
-	}
+	isKnown := policy == "" || policy == v1alpha1.OnNodeLossWait || restores(policy)
+	found.check(isKnown, path, "%q is not a policy; set Wait or RestoreFromBackup", policy)
+	savesVolumes := backup != nil && backup.Repository != nil && len(backup.Command) == 0
+	found.check(!restores(policy) || savesVolumes, path, "a restore needs a backup of the volumes; set spec.backup.repository and no spec.backup.command, or set Wait")
 }
 
 func (found *problems) deletionPolicy(policy string) {

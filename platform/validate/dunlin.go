@@ -37,6 +37,7 @@ func Dunlin(dunlin *v1alpha1.Dunlin) []Problem {
 	found.nats(spec.NATS)
 	found.config(spec)
 	found.storageBackup(spec)
+	found.storageOnNodeLoss(spec)
 	found.deletionPolicy(spec.DeletionPolicy)
 	found.network(spec.Network)
 	return *found
@@ -100,6 +101,15 @@ func (found *problems) storageBackup(spec *v1alpha1.DunlinSpec) {
 		volumes := []v1alpha1.Volume{{Name: "storage", Size: &resource.Quantity{}}}
 		found.backup(&v1alpha1.AppSpec{Volumes: volumes, Backup: backup, EnvFiles: v1alpha1.EnvFiles{spec.Keys.File}}, "spec.keys.file")
 	}
+}
+
+// storageOnNodeLoss has the rules of a policy for the only node of a Dunlin that has a volume.
+func (found *problems) storageOnNodeLoss(spec *v1alpha1.DunlinSpec) {
+	if restores(spec.OnNodeLoss) && spec.Storage == nil {
+		found.add("spec.onNodeLoss", "only the volume of spec.storage is restored, and there is none; set Wait (roost replace-nats is for a NATS server that is lost)")
+		return
+	}
+	found.onNodeLoss(spec.OnNodeLoss, spec.Backup)
 }
 
 // config refuses keys that Roost sets itself, and secrets, which do not belong into a manifest.

@@ -96,7 +96,7 @@ type BackupStatus struct {
 	// VerifiedSnapshot is that snapshot.
 	// +optional
 	VerifiedSnapshot string `json:"verifiedSnapshot,omitempty"`
-	// VerifiedTaken is when it was taken.
+	// VerifiedTaken is when it was taken. Of a Dunlin, it is when the node made the newest backup in it.
 	// +optional
 	VerifiedTaken *metav1.Time `json:"verifiedTaken,omitempty"`
 	// Repository identifies the repository that this is about. It is a hash of its address, without the user and the password.
@@ -147,8 +147,9 @@ type NodeLoss struct {
 	Volume string `json:"volume"`
 	// Lost is when the node was last ready, or when the operator found that it does not exist.
 	Lost metav1.Time `json:"lost"`
-	// Snapshot that is restored, and when it was taken. What was written from then to Lost is lost.
+	// Snapshot that is restored.
 	Snapshot string `json:"snapshot"`
+	// Taken is the VerifiedTaken of that snapshot. What was written from then to Lost is lost.
 	// +optional
 	Taken *metav1.Time `json:"taken,omitempty"`
 	// Generation of the claims that it is restored into.

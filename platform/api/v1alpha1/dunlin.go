@@ -49,6 +49,8 @@ type DunlinList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || has(self.storage) || (has(self.nats) && has(self.nats.servers))",message="there is neither a storage on disk nor a NATS server of its own to back up; set spec.storage or spec.nats.servers, or remove the backup",fieldPath=".backup"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || (has(self.backup.repository) && !(has(self.backup.command) && self.backup.command.size() > 0))",message="a Dunlin needs no command for its backup, and it is saved to a repository; set repository and no command",fieldPath=".backup"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || !has(self.backup.repository) || !has(self.keys.file) || self.backup.repository.file != self.keys.file",message="is in spec.keys.file as well, so the app would get the keys of its backups; write another file",fieldPath=".backup.repository.file"
+// +kubebuilder:validation:XValidation:rule="!has(self.onNodeLoss) || self.onNodeLoss != 'RestoreFromBackup' || has(self.storage)",message="only the volume of spec.storage is restored, and there is none; set Wait (roost replace-nats is for a NATS server that is lost)",fieldPath=".onNodeLoss"
+// +kubebuilder:validation:XValidation:rule="!has(self.onNodeLoss) || self.onNodeLoss != 'RestoreFromBackup' || !has(self.storage) || (has(self.backup) && has(self.backup.repository) && !(has(self.backup.command) && self.backup.command.size() > 0))",message="a restore needs a backup of the volumes; set spec.backup.repository and no spec.backup.command, or set Wait",fieldPath=".onNodeLoss"
 type DunlinSpec struct {
 	// Image with a tag other than latest, or with a digest.
 	// +kubebuilder:validation:MaxLength=512
@@ -126,6 +128,13 @@ type DunlinSpec struct {
 	// Backup saves the backups that the node makes of its storage while it serves, and verifies that they can be restored.
 	// +optional
 	Backup *Backup `json:"backup,omitempty"`
+	// OnNodeLoss says what happens when the node of the cluster with the volume of Storage is lost. Wait: the server waits for it.
+	// RestoreFromBackup: the last verified snapshot is restored into a new volume on another one, where the server starts; what was written
+	// after the newest backup in it is lost. Wait without it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self in ['Wait', 'RestoreFromBackup']",messageExpression="'\"' + self + '\" is not a policy; set Wait or RestoreFromBackup'"
+	OnNodeLoss string `json:"onNodeLoss,omitempty"`
 	// Network lists who may reach the internal port with the server API and the metrics, and whom nodes may reach.
 	// +optional
 	Network Network `json:"network,omitzero"`

@@ -105,13 +105,17 @@ func addKeepFlags(command *cobra.Command, keep *backup.Keep) {
 }
 
 func (program *program) verifyCommand() *cobra.Command {
-	into, percent, isDump := "", 0, false
+	into, percent, isStorage, isDump := "", 0, false, false
 	command := program.command("verify", "Restore the newest snapshot into an empty folder, and compare", func(ctx context.Context) (backup.Report, error) {
-		if isDump {
+		switch {
+		case isStorage:
+			return backup.VerifyStorage(ctx, &program.repository, into, program.folders, percent)
+		case isDump:
 			return backup.VerifyDump(ctx, &program.repository, program.root, percent)
 		}
 		return backup.Verify(ctx, &program.repository, into, percent)
 	})
+	command.Flags().BoolVar(&isStorage, "storage-backups", false, "the folders hold backups that a Dunlin has made of its storage; report the time of the newest one")
 	command.Flags().BoolVar(&isDump, "dump", false, "restore into the empty folder "+backup.DumpFolder+" below --root, and leave the dump for load-dump")
 	command.Flags().StringVar(&into, "into", "/scratch", "empty folder")
 	command.Flags().IntVar(&percent, "read-percent", 5, "share of all data of the repository that is read and checked: 1 to 100")
