@@ -45,7 +45,7 @@ func nameOf(object reconcile.Manifest) objectName {
 	return objectName{read.GetAPIVersion(), read.GetKind(), read.GetName()}
 }
 
-// liveObjects are the objects with the label of the subject, and all objects with a desired name.
+// liveObjects are the objects with the label of the subject, all objects with a desired name, and those of the inventory.
 func (operator *Operator) liveObjects(ctx context.Context, subject *subject, desired []reconcile.Manifest) (map[objectName]reconcile.Manifest, error) {
 	live, err := operator.labeled(ctx, subject)
 	if err != nil {
@@ -55,8 +55,15 @@ func (operator *Operator) liveObjects(ctx context.Context, subject *subject, des
 	if err != nil {
 		return nil, err
 	}
+	needed := make([]objectName, 0, len(desired)+len(subject.status.Inventory))
 	for _, object := range desired {
-		name := nameOf(object)
+		needed = append(needed, nameOf(object))
+	}
+	for _, recorded := range subject.status.Inventory {
+		// Somebody may have removed the label of it.
+		needed = append(needed, objectName{recorded.APIVersion, recorded.Kind, recorded.Name})
+	}
+	for _, name := range needed {
 		if _, isThere := live[name]; isThere || asked[name] {
 			continue
 		}
@@ -65,6 +72,7 @@ func (operator *Operator) liveObjects(ctx context.Context, subject *subject, des
 		if err != nil {
 			return nil, err
 		}
+		asked[name] = true
 		if found != nil {
 			live[name] = found
 		}

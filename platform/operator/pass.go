@@ -34,7 +34,7 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 		// Kubernetes deletes what it owns.
 		return 0, err
 	}
-	input := reconcile.Input{Owner: subject.owner()}
+	input := reconcile.Input{Owner: subject.owner(), Inventory: subject.status.Inventory}
 	if input.Blocked, err = operator.blocked(ctx, subject); err != nil {
 		return 0, err
 	}

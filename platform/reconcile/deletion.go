@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/render"
 )
 
 // AnnotationOwner is on an object that outlives its owner, instead of the reference by which Kubernetes would delete it: the kind
@@ -55,8 +56,9 @@ func (decision *decision) isLeft(object Manifest) bool {
 	return kind == decision.input.Owner.Kind && uid != "" && uid != decision.input.Owner.UID && decision.isRendered(object)
 }
 
-// bind has the policy hold for all objects: also for those of earlier revisions, and for those that are not applied because something
-// is wrong with the spec. What an earlier owner has left behind is taken over, if nothing is wrong.
+// bind has the policy hold for all objects: also for those of earlier revisions, for those that are applied once, and for those that are not
+// applied because something is wrong with the spec. Labels that were removed from them come back. What an earlier owner has left behind is
+// taken over, if nothing is wrong.
 func (decision *decision) bind() {
 	applied := map[string]bool{}
 	for _, write := range decision.writes {
@@ -64,7 +66,7 @@ func (decision *decision) bind() {
 	}
 	for _, key := range slices.Sorted(maps.Keys(decision.live)) {
 		object := decision.live[key]
-		isTaken := decision.isLeft(object) && !decision.isStopped()
+		isTaken := decision.isLeft(object) && !decision.isStopped() || decision.wanted[key] != nil && decision.isRegained(object)
 		if applied[key] || !isPrunable(object) || !decision.isOwn(object) && !isTaken || decision.isBound(object) {
 			continue
 		}
@@ -72,9 +74,12 @@ func (decision *decision) bind() {
 	}
 }
 
-// isBound is whether an object has the owner in the way of its policy.
+// isBound is whether an object is found by its labels, and has the owner in the way of its policy.
 func (decision *decision) isBound(object Manifest) bool {
 	owner := decision.input.Owner
+	if !decision.isLabeled(object) {
+		return false
+	}
 	if owner.Orphans {
 		return controllerOf(object) == nil && annotation(object, AnnotationOwner) == owner.mark()
 	}
@@ -103,6 +108,16 @@ func (decision *decision) bound(object Manifest) Manifest {
 		"apiVersion": object["apiVersion"], "kind": object["kind"],
 		"metadata": map[string]any{
 			"name": metadataText(object, "name"), "ownerReferences": references, "annotations": map[string]any{AnnotationOwner: mark},
+			"labels": decision.labelsOf(object),
 		},
 	}
+}
+
+// labelsOf are those that an object has to have: all that were rendered, if it is still desired.
+func (decision *decision) labelsOf(object Manifest) map[string]any {
+	labels := map[string]any{render.LabelManagedBy: render.ManagedBy, render.LabelApp: decision.input.Owner.Name}
+	metadata, _ := decision.wanted[keyOf(object)]["metadata"].(map[string]any)
+	rendered, _ := metadata["labels"].(map[string]any)
+	maps.Copy(labels, rendered)
+	return labels
 }

@@ -75,6 +75,9 @@ func (api *memoryAPI) write(write Write) error {
 		setFields(current, write.Object)
 	}
 	api.applied[key] = clone(write.Object)
+	if write.Kind == WriteApply {
+		api.objects[key]["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{"manager": FieldManager, "operation": "Apply"}}
+	}
 	return nil
 }
 
@@ -171,17 +174,27 @@ func (api *memoryAPI) claim(name string) {
 	}
 }
 
-// list is what the operator reads: objects with the label, and those with a name that is needed.
-func (api *memoryAPI) list(desired []Manifest) []Manifest {
+// list is what the operator reads: objects with the label, and those with a name that is needed or recorded.
+func (api *memoryAPI) list(desired []Manifest, inventory ...v1alpha1.ObjectRef) []Manifest {
 	needed := map[string]bool{}
+	for _, recorded := range inventory {
+		needed[recorded.Kind+"/"+recorded.Name] = true
+	}
 	for _, object := range desired {
 		needed[keyOf(object)] = true
 	}
 	var found []Manifest
 	for key, object := range api.objects {
-		if needed[key] || label(object, render.LabelApp) == "shop" {
-			found = append(found, clone(object))
+		isCached := label(object, render.LabelApp) == "shop" && label(object, render.LabelManagedBy) == render.ManagedBy
+		if !isCached && !needed[key] {
+			continue
 		}
+		read := clone(object)
+		if isCached {
+			// The cache is without them.
+			delete(read["metadata"].(map[string]any), "managedFields")
+		}
+		found = append(found, read)
 	}
 	return found
 }
@@ -194,6 +207,7 @@ func (api *memoryAPI) snapshot() map[string]string {
 		metadata := plain["metadata"].(map[string]any)
 		delete(metadata, "uid")
 		delete(metadata, "creationTimestamp")
+		delete(metadata, "managedFields")
 		delete(metadata, "ownerReferences")
 		if annotations, has := metadata["annotations"].(map[string]any); has {
 			delete(annotations, AnnotationApplied)
@@ -217,6 +231,8 @@ type world struct {
 	// dunlin is there instead of the app.
 	dunlin *v1alpha1.Dunlin
 	values settings.Settings
+	// inventory is that of the status.
+	inventory []v1alpha1.ObjectRef
 	// rendered is kept until change. Rendering takes most of the time of a sequence.
 	rendered []Manifest
 }
@@ -262,7 +278,7 @@ func (world *world) deletionPolicy() string {
 func (world *world) pass(writesMax int) (Result, error) {
 	world.owner.Orphans = world.deletionPolicy() == v1alpha1.DeletionPolicyOrphan
 	desired := world.desired()
-	result := Decide(Input{Owner: world.owner, Desired: desired, Live: world.api.list(desired)})
+	result := Decide(Input{Owner: world.owner, Desired: desired, Live: world.api.list(desired, world.inventory...), Inventory: world.inventory})
 	for index, write := range result.Writes {
 		if index == writesMax {
 			return result, nil
@@ -271,6 +287,8 @@ func (world *world) pass(writesMax int) (Result, error) {
 			return result, err
 		}
 	}
+	// The status is written last.
+	world.inventory = result.Inventory
 	return result, nil
 }
 

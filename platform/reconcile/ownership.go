@@ -2,7 +2,9 @@ package reconcile
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
@@ -44,18 +46,47 @@ func controllerOf(object Manifest) map[string]any {
 	return nil
 }
 
-// isOwn needs the owner's UID, the labels and the annotation. Each alone can be there by accident: labels are copied, and
-// an owner of the same name may have been deleted and made again.
+// isOwn needs the owner's UID, and a proof that Roost has made the object: the labels and the annotation, the inventory, or the fields that
+// FieldManager has applied. Each alone can be there by accident: labels are copied, and an owner of the same name may have been deleted and
+// made again.
 func (decision *decision) isOwn(object Manifest) bool {
 	_, uid := ownerOf(object)
-	return uid == decision.input.Owner.UID && decision.isRendered(object)
+	return uid == decision.input.Owner.UID && (decision.isRendered(object) || decision.isRecorded(object) || isApplied(object))
+}
+
+// isRegained is whether somebody has removed from an own object all that says whose it is. Nothing else has its UID. It is applied again where it
+// is desired, and left alone otherwise.
+func (decision *decision) isRegained(object Manifest) bool {
+	_, uid := ownerOf(object)
+	return uid == "" && decision.isRecorded(object)
+}
+
+// isRecorded is whether the object was own in an earlier pass.
+func (decision *decision) isRecorded(object Manifest) bool {
+	uid := metadataText(object, "uid")
+	return uid != "" && slices.ContainsFunc(decision.input.Inventory, func(recorded v1alpha1.ObjectRef) bool {
+		return recorded.UID == uid && recorded.Kind == object["kind"]
+	})
+}
+
+// isApplied is whether FieldManager has applied fields of the object. What a cache has does not say so.
+func isApplied(object Manifest) bool {
+	metadata, _ := object["metadata"].(map[string]any)
+	managers, _ := metadata["managedFields"].([]any)
+	return slices.ContainsFunc(managers, func(element any) bool {
+		manager, _ := element.(map[string]any)
+		return manager["manager"] == FieldManager && manager["operation"] == "Apply"
+	})
 }
 
 // isRendered is whether Roost has made the object for a subject of this name.
 func (decision *decision) isRendered(object Manifest) bool {
-	return label(object, render.LabelManagedBy) == render.ManagedBy &&
-		label(object, render.LabelApp) == decision.input.Owner.Name &&
-		annotation(object, AnnotationApplied) != ""
+	return decision.isLabeled(object) && annotation(object, AnnotationApplied) != ""
+}
+
+// isLabeled is whether the object is found by its labels.
+func (decision *decision) isLabeled(object Manifest) bool {
+	return label(object, render.LabelManagedBy) == render.ManagedBy && label(object, render.LabelApp) == decision.input.Owner.Name
 }
 
 // belongsToEarlierOwner is whether the object was made for an owner of the same kind and name that was deleted since.

@@ -41,8 +41,10 @@ type Input struct {
 	Owner Owner
 	// Desired is what the spec renders to, in the order in which it is written.
 	Desired []Manifest
-	// Live are the objects with the label of the app, and those that have a name of Desired.
+	// Live are the objects with the label of the app, and those that have a name of Desired or of Inventory.
 	Live []Manifest
+	// Inventory is that of the earlier pass.
+	Inventory []v1alpha1.ObjectRef
 	// SettingsProblem is why the settings could not be decrypted. Nothing is written then.
 	SettingsProblem string
 	// Blocked is why nothing may be written, whatever the settings.
@@ -109,7 +111,7 @@ func Decide(input Input) Result {
 	for _, object := range input.Live {
 		live[keyOf(object)] = object
 	}
-	decision := &decision{input: input, live: live, wanted: map[string]bool{}}
+	decision := &decision{input: input, live: live, wanted: map[string]Manifest{}}
 	if !decision.isStopped() {
 		decision.applyAll()
 	}
@@ -125,9 +127,10 @@ func Decide(input Input) Result {
 
 // decision is a Result while it is made.
 type decision struct {
-	input  Input
-	live   map[string]Manifest
-	wanted map[string]bool
+	input Input
+	live  map[string]Manifest
+	// wanted are the desired objects.
+	wanted map[string]Manifest
 	writes []Write
 	// taken are objects of others under a name that is needed.
 	taken []string
@@ -151,7 +154,7 @@ func (decision *decision) applyAll() {
 	isHeld := false
 	for _, object := range decision.input.Desired {
 		key := keyOf(object)
-		decision.wanted[key] = true
+		decision.wanted[key] = object
 		if isWorkload(object) && isHeld {
 			continue
 		}
@@ -182,7 +185,7 @@ func (decision *decision) apply(key string, object Manifest) {
 	case decision.belongsToEarlierOwner(current):
 		decision.leaving = append(decision.leaving, key)
 		return
-	case !decision.isOwn(current) && !decision.isLeft(current):
+	case !decision.isOwn(current) && !decision.isRegained(current) && !decision.isLeft(current):
 		decision.taken = append(decision.taken, key)
 		return
 	case annotation(object, render.AnnotationOnce) != "":
@@ -223,7 +226,7 @@ func (decision *decision) prune() {
 	var settings, revisions []string
 	for _, key := range slices.Sorted(maps.Keys(decision.live)) {
 		object := decision.live[key]
-		if decision.wanted[key] || !decision.isOwn(object) || !isPrunable(object) {
+		if decision.wanted[key] != nil || !decision.isOwn(object) || !isPrunable(object) {
 			continue
 		}
 		switch {
@@ -266,7 +269,7 @@ func (decision *decision) inventory() []v1alpha1.ObjectRef {
 	var found []v1alpha1.ObjectRef
 	for _, key := range slices.Sorted(maps.Keys(decision.live)) {
 		object := decision.live[key]
-		if decision.isOwn(object) {
+		if decision.isOwn(object) || decision.wanted[key] != nil && decision.isRegained(object) {
 			version, _ := object["apiVersion"].(string)
 			kind, _ := object["kind"].(string)
 			found = append(found, v1alpha1.ObjectRef{

@@ -46,6 +46,7 @@ func (world *world) recreate() {
 	if world.dunlin != nil {
 		kind = "Dunlin"
 	}
+	world.inventory = nil
 	world.owner = Owner{APIVersion: "apps.roost.dev/v1alpha1", Kind: kind, Namespace: "web", Name: "shop", UID: world.api.newUID()}
 }
 
@@ -142,7 +143,9 @@ func (world *world) vandalize(random *rand.Rand, foreign map[string]string) stri
 	if _, isForeign := foreign[key]; isForeign || object["kind"] == "PersistentVolumeClaim" {
 		return "nothing"
 	}
-	switch random.IntN(3) {
+	switch random.IntN(4) {
+	case 3:
+		return world.unlabel(random, key)
 	case 0:
 		world.api.remove(key)
 		return "delete " + key
@@ -158,9 +161,36 @@ func (world *world) vandalize(random *rand.Rand, foreign map[string]string) stri
 		return "scale " + key
 	default:
 		metadata := object["metadata"].(map[string]any)
-		metadata["labels"].(map[string]any)["team"] = "web"
+		if labels, has := metadata["labels"].(map[string]any); has {
+			labels["team"] = "web"
+		}
 		return "label " + key
 	}
+}
+
+// unlabel removes from an object that is recorded what says that Roost has made it. Without the inventory, an object that is not desired any more
+// cannot be found. What an earlier owner has left behind cannot be told from what another one has.
+func (world *world) unlabel(random *rand.Rand, key string) string {
+	object := world.api.objects[key]
+	_, owner := ownerOf(object)
+	isRecorded := slices.ContainsFunc(world.inventory, func(recorded v1alpha1.ObjectRef) bool { return recorded.UID == metadataText(object, "uid") })
+	if owner != world.owner.UID || controllerOf(object) == nil || !isRecorded {
+		return "nothing"
+	}
+	metadata := object["metadata"].(map[string]any)
+	labels, _ := metadata["labels"].(map[string]any)
+	switch random.IntN(3) {
+	case 0:
+		delete(labels, render.LabelManagedBy)
+		delete(labels, render.LabelApp)
+	case 1:
+		delete(metadata, "labels")
+	default:
+		if annotations, has := metadata["annotations"].(map[string]any); has {
+			delete(annotations, AnnotationApplied)
+		}
+	}
+	return "unlabel " + key
 }
 
 // intrude makes an object of somebody else, with the label of the app or under a name that may be needed.
