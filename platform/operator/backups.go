@@ -49,12 +49,10 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 		return keptStatus(recorded, kept), nil
 	}
 	var pods corev1.PodList
-	selector := client.MatchingLabels{
-		render.LabelApp: subject.object.GetName(), render.LabelManagedBy: render.ManagedBy, render.LabelPart: render.PartBackup,
-	}
-	if err := operator.Reader.List(ctx, &pods, client.InNamespace(subject.object.GetNamespace()), selector); err != nil {
+	if err := operator.Reader.List(ctx, &pods, operator.belongingTo(subject)...); err != nil {
 		return nil, err
 	}
+	pods.Items = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return pod.Labels[render.LabelPart] != render.PartBackup })
 	next := subject.status.Backup.DeepCopy()
 	if next == nil {
 		next = &v1alpha1.BackupStatus{}

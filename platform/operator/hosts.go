@@ -11,7 +11,6 @@ import (
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/reconcile"
-	"github.com/dunlin-project/dunlin/platform/render"
 )
 
 // fieldHost is indexed in the cache, and can be selected by at the API server.
@@ -59,8 +58,7 @@ func (operator *Operator) holdsHost(ctx context.Context, subject *subject) (bool
 		return false, nil
 	}
 	var list networkingv1.IngressList
-	selector := client.MatchingLabels{render.LabelApp: subject.object.GetName(), render.LabelManagedBy: render.ManagedBy}
-	if err := operator.Reader.List(ctx, &list, client.InNamespace(subject.object.GetNamespace()), selector); err != nil {
+	if err := operator.Reader.List(ctx, &list, operator.belongingTo(subject)...); err != nil {
 		return false, err
 	}
 	for index := range list.Items {

@@ -80,11 +80,31 @@ func (operator *Operator) liveObjects(ctx context.Context, subject *subject, des
 	return live, nil
 }
 
+// fieldApp is the label of whom an object belongs to, as it is indexed in the cache.
+const fieldApp = "app"
+
+func appOf(object client.Object) []string { return []string{object.GetLabels()[render.LabelApp]} }
+
+// belongingTo selects what has the labels of a subject.
+func (operator *Operator) belongingTo(subject *subject) []client.ListOption {
+	name := subject.object.GetName()
+	options := []client.ListOption{
+		client.InNamespace(subject.object.GetNamespace()),
+		client.MatchingLabels{render.LabelApp: name, render.LabelManagedBy: render.ManagedBy},
+	}
+	if operator.isIndexed {
+		// Otherwise a cache looks at all objects of the namespace.
+		options = append(options, client.MatchingFields{fieldApp: name})
+	}
+	return options
+}
+
 func (operator *Operator) labeled(ctx context.Context, subject *subject) (map[objectName]reconcile.Manifest, error) {
 	live := map[objectName]reconcile.Manifest{}
-	selector := client.MatchingLabels{render.LabelApp: subject.object.GetName(), render.LabelManagedBy: render.ManagedBy}
+	// They are converted, and not changed.
+	options := append(operator.belongingTo(subject), client.UnsafeDisableDeepCopy)
 	for _, list := range children() {
-		if err := operator.Reader.List(ctx, list, client.InNamespace(subject.object.GetNamespace()), selector); err != nil {
+		if err := operator.Reader.List(ctx, list, options...); err != nil {
 			return nil, err
 		}
 		err := meta.EachListItem(list, func(item runtime.Object) error {

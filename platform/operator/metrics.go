@@ -54,14 +54,14 @@ func (metrics *BackupMetrics) Collect(found chan<- prometheus.Metric) {
 	}
 	for _, namespace := range metrics.Namespaces {
 		var apps v1alpha1.AppList
-		if err := metrics.Reader.List(ctx, &apps, client.InNamespace(namespace)); err != nil {
+		if err := metrics.Reader.List(ctx, &apps, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 			continue
 		}
 		for index := range apps.Items {
 			collect(&apps.Items[index], KindApp, now(), found)
 		}
 		var dunlins v1alpha1.DunlinList
-		if err := metrics.Reader.List(ctx, &dunlins, client.InNamespace(namespace)); err != nil {
+		if err := metrics.Reader.List(ctx, &dunlins, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 			continue
 		}
 		for index := range dunlins.Items {

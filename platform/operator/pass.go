@@ -197,6 +197,9 @@ type Operator struct {
 	// DialNode connects to the internal port of a node. The system's way without it.
 	DialNode func(ctx context.Context, network, address string) (net.Conn, error)
 
+	// isIndexed is whether Reader finds objects by fieldApp.
+	isIndexed bool
+
 	recent  recentWrites
 	answers answers
 }

@@ -9,10 +9,8 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/reconcile"
-	"github.com/dunlin-project/dunlin/platform/render"
 )
 
 // failures are reasons of Kubernetes for which a container waits that do not pass by themselves.
@@ -28,8 +26,7 @@ const notReady = "NotReady"
 // pods are those of a subject.
 func (operator *Operator) pods(ctx context.Context, subject *subject) ([]corev1.Pod, error) {
 	var pods corev1.PodList
-	selector := client.MatchingLabels{render.LabelApp: subject.object.GetName(), render.LabelManagedBy: render.ManagedBy}
-	if err := operator.Reader.List(ctx, &pods, client.InNamespace(subject.object.GetNamespace()), selector); err != nil {
+	if err := operator.Reader.List(ctx, &pods, operator.belongingTo(subject)...); err != nil {
 		return nil, err
 	}
 	// Those of the newest revision first, because they are what a rollout waits for.

@@ -5,7 +5,9 @@ package operator
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -16,14 +18,12 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -108,6 +108,11 @@ func Run(ctx context.Context, connection *rest.Config, options Options) error {
 			return err
 		}
 	}
+	for _, object := range append(slices.Collect(maps.Keys(children())), &corev1.Pod{}) {
+		if err := running.GetFieldIndexer().IndexField(ctx, object, fieldApp, appOf); err != nil {
+			return err
+		}
+	}
 	recorder, stopRecorder, err := NewRecorder(running.GetConfig())
 	if err != nil {
 		return err
@@ -120,7 +125,7 @@ func Run(ctx context.Context, connection *rest.Config, options Options) error {
 	operator := &Operator{
 		Reader: running.GetClient(), Live: running.GetAPIReader(), Writer: running.GetClient(),
 		Namespaces: options.Namespaces, IdentityFile: options.IdentityFile, Cluster: options.Cluster,
-		Recorder:   recorder,
+		Recorder: recorder, isIndexed: true,
 		Signatures: Signatures{KeysFile: options.ImageKeysFile, Unsigned: options.UnsignedImages, Registry: registries},
 	}
 	for _, kind := range []string{KindApp, KindDunlin} {
@@ -171,32 +176,6 @@ func newManager(connection *rest.Config, options Options) (manager.Manager, erro
 		RetryPeriod:                   new(lease / retriesOfLease),
 		Controller:                    config.Controller{SkipNameValidation: new(true)},
 	})
-}
-
-// cacheOptions keep what has our label in our namespaces, without what nobody reads.
-func cacheOptions(namespaces []string) cache.Options {
-	options := cache.Options{
-		DefaultNamespaces: map[string]cache.Config{},
-		DefaultTransform:  cache.TransformStripManagedFields(),
-		ByObject:          map[client.Object]cache.ByObject{},
-	}
-	for _, namespace := range namespaces {
-		options.DefaultNamespaces[namespace] = cache.Config{}
-	}
-	own := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy})}
-	for object := range children() {
-		options.ByObject[object] = own
-	}
-	options.ByObject[&corev1.Pod{}] = cache.ByObject{Label: own.Label, Transform: withoutPodSpec}
-	return options
-}
-
-// withoutPodSpec keeps of a pod what its state is read from.
-func withoutPodSpec(object any) (any, error) {
-	if pod, isPod := object.(*corev1.Pod); isPod {
-		pod.ManagedFields, pod.Spec = nil, corev1.PodSpec{Volumes: volumesOfClaims(pod)}
-	}
-	return object, nil
 }
 
 // watch has a pass for each change of a subject, of what belongs to it, and of its files.

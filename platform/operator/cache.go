@@ -1,0 +1,119 @@
+package operator
+
+import (
+	"context"
+	"sync"
+	"time"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+// pageObjects are listed at once.
+const pageObjects = 100
+
+// cacheOptions keep what has our label in our namespaces, without what nobody reads.
+func cacheOptions(namespaces []string) cache.Options {
+	options := cache.Options{
+		DefaultNamespaces: map[string]cache.Config{},
+		DefaultTransform:  lean,
+		ByObject:          map[client.Object]cache.ByObject{},
+		NewInformer:       pagedInformers(),
+	}
+	for _, namespace := range namespaces {
+		options.DefaultNamespaces[namespace] = cache.Config{}
+	}
+	own := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy})}
+	for object := range children() {
+		options.ByObject[object] = own
+	}
+	options.ByObject[&corev1.Pod{}] = cache.ByObject{Label: own.Label, Transform: withoutPodSpec}
+	return options
+}
+
+// withoutPodSpec keeps of a pod what its state is read from.
+func withoutPodSpec(object any) (any, error) {
+	if pod, isPod := object.(*corev1.Pod); isPod {
+		pod.Spec = corev1.PodSpec{Volumes: volumesOfClaims(pod)}
+	}
+	return lean(object)
+}
+
+// lean is an object without the fields' managers. Texts that many objects have in their metadata are in memory once.
+func lean(object any) (any, error) {
+	read, err := meta.Accessor(object)
+	if err != nil {
+		return object, nil
+	}
+	read.SetManagedFields(nil)
+	read.SetNamespace(shared(read.GetNamespace()))
+	read.SetName(shared(read.GetName()))
+	if labels := read.GetLabels(); labels != nil {
+		fresh := make(map[string]string, len(labels))
+		for name, value := range labels {
+			fresh[shared(name)] = shared(value)
+		}
+		read.SetLabels(fresh)
+	}
+	if annotations := read.GetAnnotations(); annotations != nil {
+		fresh := make(map[string]string, len(annotations))
+		for name, value := range annotations {
+			fresh[shared(name)] = value
+		}
+		read.SetAnnotations(fresh)
+	}
+	for index, owner := range read.GetOwnerReferences() {
+		owner.APIVersion, owner.Kind, owner.Name, owner.UID = shared(owner.APIVersion), shared(owner.Kind), shared(owner.Name), shared(owner.UID)
+		read.GetOwnerReferences()[index] = owner
+	}
+	return object, nil
+}
+
+// shared is the same text in the memory of an equal one, as long as there is one.
+func shared[Text ~string](text Text) Text { return unique.Make(text).Value() }
+
+// pagedInformers list objects in pages, and one page at a time for all kinds. All objects of all kinds at once, with the fields' managers, take
+// more memory than the cache does afterwards.
+func pagedInformers() func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
+	var turn sync.Mutex
+	return func(source toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+		if whole, isKnown := source.(*toolscache.ListWatch); isKnown {
+			source = paged(whole, &turn)
+		}
+		return toolscache.NewSharedIndexInformer(source, example, resync, indexers)
+	}
+}
+
+// paged lists in pages, as long as the caller goes on with what continues a list.
+func paged(whole *toolscache.ListWatch, turn *sync.Mutex) *toolscache.ListWatch {
+	paged, list := *whole, whole.ListWithContextFunc
+	paged.ListWithContextFunc = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		turn.Lock()
+		defer turn.Unlock()
+		if options.ResourceVersion == "0" {
+			// For any version that it has in memory, a server ignores the limit.
+			options.ResourceVersion = ""
+		}
+		if options.ResourceVersion == "" {
+			options.Limit = pageObjects
+		}
+		page, err := list(ctx, options)
+		if err != nil {
+			return nil, err
+		}
+		return page, meta.EachListItem(page, func(item runtime.Object) error {
+			item.(metav1.Object).SetManagedFields(nil)
+			return nil
+		})
+	}
+	return &paged
+}
