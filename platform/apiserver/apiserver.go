@@ -105,6 +105,9 @@ func (server *Server) startBoth(programs Programs, folder string, ports []int) e
 		"--tls-cert-file="+filepath.Join(folder, "certificate.pem"), "--tls-private-key-file="+key,
 		"--service-account-issuer=https://127.0.0.1", "--service-account-signing-key-file="+key, "--service-account-key-file="+key,
 		"--service-cluster-ip-range=10.0.0.0/16", "--token-auth-file="+tokens, "--authorization-mode=RBAC",
+		// With it, the server refuses watches from version 0, as kwok asks for, because etcd 3.4 of Debian reports no progress. Kwok would see
+		// changes late, and renew Leases by versions that are gone: nodes would count as lost.
+		"--feature-gates=WatchList=false",
 		// Some distributions have it, and then the owner references of an operator need a right of their own.
 		"--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
 		// Nothing makes the service account `default` here.
