@@ -425,7 +425,8 @@ func TestAWrongPasswordStopsAtOneNode(t *testing.T) {
 	}
 	password("wrong")
 	took := site.wait("the rollout stops", func() bool {
-		return strings.HasPrefix(site.state("guest").message("Degraded"), "NodeOutOfCluster: guest-2: ")
+		message := site.state("guest").message("Degraded")
+		return strings.HasPrefix(message, "PodFailing: ") && strings.Contains(message, "guest-2") && strings.Contains(message, "authorization violation")
 	})
 	site.figure("a wrong nats_password: the condition is there after %.1f s: %s", took.Seconds(), site.state("guest").message("Degraded"))
 	after := site.uids("guest")
