@@ -109,6 +109,20 @@ type crowd struct {
 
 func (site *site) startClients(sessions, channels int) *crowd {
 	site.t.Helper()
+	// A client whose first connection fails gives up.
+	site.wait("the ingress controller passes clients on", func() bool {
+		request, err := http.NewRequestWithContext(site.t.Context(), http.MethodGet, "http://"+ingressAddress+"/connection/websocket", nil)
+		if err != nil {
+			site.t.Fatal(err)
+		}
+		request.Host, request.Close = "rt.example.com", true
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return false
+		}
+		response.Body.Close()
+		return response.StatusCode != http.StatusNotFound && response.StatusCode < http.StatusInternalServerError
+	})
 	command := exec.Command("clients", ingressAddress, "ws://rt.example.com/connection/websocket", strconv.Itoa(sessions), strconv.Itoa(channels))
 	command.Env = append(os.Environ(), "TOKEN_KEY="+tokenKey)
 	command.Stderr = os.Stderr

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/operator"
 )
 
@@ -98,6 +99,13 @@ func (site *site) must(command *exec.Cmd) string {
 // roost runs in the site's folder, is to end with the exit code, and returns what it prints.
 func (site *site) roost(code int, arguments ...string) string {
 	site.t.Helper()
+	out, _ := site.roostWords(code, arguments...)
+	return out
+}
+
+// roostWords is roost with what it prints to its standard error as well.
+func (site *site) roostWords(code int, arguments ...string) (out, words string) {
+	site.t.Helper()
 	command := exec.Command("roost", arguments...)
 	command.Dir, command.Env = site.folder, append(os.Environ(), "HOME="+site.home)
 	var stdout, stderr bytes.Buffer
@@ -106,7 +114,7 @@ func (site *site) roost(code int, arguments ...string) string {
 	if found := command.ProcessState.ExitCode(); found != code {
 		site.t.Fatalf("roost %s: exit code %d, expected %d\n%s%s", strings.Join(arguments, " "), found, code, stdout.String(), stderr.String())
 	}
-	return stdout.String()
+	return stdout.String(), stderr.String()
 }
 
 func (site *site) write(name, text string) {
@@ -133,6 +141,8 @@ func (site *site) read(name string) string {
 type state struct {
 	Image, Revision string
 	Conditions      []metav1.Condition
+	Backup          *v1alpha1.BackupStatus
+	Dunlin          *v1alpha1.DunlinStatus
 }
 
 func (state state) is(condition string) bool {
@@ -191,7 +201,7 @@ func (site *site) wait(what string, holds func() bool) time.Duration {
 	for !holds() {
 		select {
 		case <-ctx.Done():
-			events, _ := kubectl("-n", namespace, "get", "pods,events").CombinedOutput()
+			events, _ := kubectl("-n", namespace, "get", "pods,persistentvolumeclaims,events").CombinedOutput()
 			site.t.Fatalf("%s: not within %d s\n%s", what, waitSecondsMax, events)
 		case <-pause.C:
 		}
