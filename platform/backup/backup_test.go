@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -44,7 +45,16 @@ func TestAFolderThatIsNotEmpty(t *testing.T) {
 	site.must(site.save(Keep{}))
 	own := filepath.Join(site.into, "volumes/logs/own")
 	site.write(own, "own")
-	site.fails(site.restore(RestoreOptions{}))("volumes/logs is not empty; repeat with --replace")
+	_, err := site.restore(RestoreOptions{})
+	site.fails(Report{}, err)("volumes/logs is not empty; repeat with --replace")
+	var refused, failed *UnchangedError
+	if !errors.As(err, &refused) || refused.ExitCode() != ExitRefused {
+		t.Errorf("a volume that is not empty: %v", err)
+	}
+	// Another try may find what this one does not.
+	if _, err = site.restore(RestoreOptions{Snapshot: "11111111", Replace: true}); !errors.As(err, &failed) || failed.ExitCode() != ExitUnchanged {
+		t.Errorf("a snapshot that is not there: %v", err)
+	}
 	if report := site.must(site.restore(RestoreOptions{OnlyIfEmpty: true})); !report.Skipped {
 		t.Errorf("%+v", report)
 	}
@@ -56,7 +66,7 @@ func TestAFolderThatIsNotEmpty(t *testing.T) {
 		t.Error("what was there is still there")
 	}
 	site.equals(filepath.Join(site.root, "volumes"), filepath.Join(site.into, "volumes"))
-	_, err := Verify(t.Context(), site.repository, site.into, 1)
+	_, err = Verify(t.Context(), site.repository, site.into, 1)
 	site.fails(Report{}, err)("is not empty; name an empty folder")
 }
 

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/dunlin-project/dunlin/platform/streams"
 )
 
 // Verify checks the repository with a part of its data, restores the newest snapshot into an empty folder, and compares it with the
@@ -90,8 +92,15 @@ func (options RestoreOptions) names(snapshot string) bool {
 	return options.Snapshot == "latest" || strings.HasPrefix(snapshot, options.Snapshot) || strings.HasPrefix(options.Snapshot, snapshot)
 }
 
-// ExitUnchanged is the exit code of roost-backup for an UnchangedError.
-const ExitUnchanged = 3
+// Exit codes of roost-backup.
+const (
+	// ExitUnchanged is for an UnchangedError.
+	ExitUnchanged = 3
+	// ExitRefused is for an UnchangedError that comes again however often the restore is tried.
+	ExitRefused = 4
+)
+
+var errNotEmpty = errors.New("is not empty; repeat with --replace to have its content replaced")
 
 // UnchangedError is why a restore has failed that has left each folder in one state: that of before, or that of a snapshot.
 type UnchangedError struct{ cause error }
@@ -99,6 +108,14 @@ type UnchangedError struct{ cause error }
 func (e *UnchangedError) Error() string { return e.cause.Error() }
 
 func (e *UnchangedError) Unwrap() error { return e.cause }
+
+// ExitCode of roost-backup.
+func (e *UnchangedError) ExitCode() int {
+	if errors.Is(e.cause, errNotEmpty) || errors.Is(e.cause, streams.ErrNotEmpty) {
+		return ExitRefused
+	}
+	return ExitUnchanged
+}
 
 // Restore writes folders of a snapshot below root. Each is restored beside what it holds, and compared, before anything is replaced: if
 // the restore fails until then, the folders are as they were. A restore that was interrupted while it replaced files is completed by the
@@ -205,7 +222,7 @@ func refusesTarget(root string, folders []string, options RestoreOptions) (skip 
 		case options.OnlyIfEmpty:
 			skip = true
 		case !options.Replace:
-			return false, fmt.Errorf("%s is not empty; repeat with --replace to have its content replaced", folder)
+			return false, fmt.Errorf("%s %w", folder, errNotEmpty)
 		}
 	}
 	return skip, nil

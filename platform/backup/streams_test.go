@@ -130,7 +130,7 @@ func TestStreams(t *testing.T) {
 	site.fails(VerifyStreams(t.Context(), site.repository, scratch.streams, site.emptyRoot(), 100))("the servers have streams")
 
 	var unchanged *UnchangedError
-	if _, err := live.restore(RestoreOptions{}); !errors.As(err, &unchanged) || !strings.Contains(err.Error(), "repeat with --replace") {
+	if _, err := live.restore(RestoreOptions{}); !errors.As(err, &unchanged) || unchanged.ExitCode() != ExitRefused || !strings.Contains(err.Error(), "repeat with --replace") {
 		t.Errorf("streams that are there: %v", err)
 	}
 	live.ask("dunlin.p.chat.0.room", "later")

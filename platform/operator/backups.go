@@ -165,7 +165,7 @@ func outcomeOfTask(pod *corev1.Pod) *taskOutcome {
 		report := &backup.Report{}
 		switch {
 		case ended.ExitCode != 0:
-			outcome.isUnchanged = ended.ExitCode == backup.ExitUnchanged
+			outcome.isUnchanged = ended.ExitCode == backup.ExitUnchanged || ended.ExitCode == backup.ExitRefused
 			outcome.failure = cmp.Or(strings.TrimSpace(ended.Message), fmt.Sprintf("%s has ended with exit code %d", container.Name, ended.ExitCode))
 		case json.Unmarshal([]byte(ended.Message), report) == nil && report.Kind == outcome.task:
 			outcome.report = report

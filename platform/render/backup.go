@@ -154,10 +154,18 @@ func (view *appView) taskJob(task string, operation *v1alpha1.Operation) batchv1
 	pod.ActiveDeadlineSeconds = &deadline
 	labels := view.labels(partBackup)
 	labels[LabelTask], labels[LabelRepository] = task, RepositoryOf(view.spec.Backup, view.values.Repository)
-	return batchv1.JobSpec{
+	job := batchv1.JobSpec{
 		BackoffLimit: new(int32(2)), ActiveDeadlineSeconds: new(deadline + jobMarginSeconds), PodReplacementPolicy: new(batchv1.Failed),
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
 	}
+	if task == TaskRestore {
+		// The pods of the app are stopped meanwhile.
+		job.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+			Action:      batchv1.PodFailurePolicyActionFailJob,
+			OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{backup.ExitRefused}},
+		}}}
+	}
+	return job
 }
 
 func (view *appView) taskPod(task string, operation *v1alpha1.Operation) corev1.PodSpec {

@@ -36,7 +36,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "roost-backup: %s\n", err)
 		var unchanged *backup.UnchangedError
 		if errors.As(err, &unchanged) {
-			os.Exit(backup.ExitUnchanged)
+			os.Exit(unchanged.ExitCode())
 		}
 		os.Exit(1)
 	}
@@ -58,8 +58,8 @@ func root(out, log io.Writer) *cobra.Command {
 		Use: "roost-backup", Short: "Saves volumes to a restic repository, and verifies that they can be restored",
 		Long: `Saves volumes to a restic repository, restores them, and verifies that they can be restored.
 
-Exit code 3 says that a restore has failed, and that each folder is in one state: that of before, or that of a snapshot. Exit code 1 is any
-other failure.`,
+Exit code 3 says that a restore has failed, and that each folder is in one state: that of before, or that of a snapshot. Exit code 4 says that
+it was refused, because --replace is needed. Exit code 1 is any other failure.`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	flags := root.PersistentFlags()
