@@ -457,7 +457,7 @@ func TestANATSServerIsReplaced(t *testing.T) {
 	for number := range kept {
 		site.publish(number%channels, number)
 	}
-	if _, words := site.roostWords(1, "replace-nats", "-n", namespace, "realtime", "realtime-nats-1"); !strings.Contains(words, "is ready") {
+	if _, words := site.roostWords(3, "replace-nats", "-n", namespace, "realtime", "realtime-nats-1"); !strings.Contains(words, "is ready") {
 		t.Errorf("%q", words)
 	}
 	command := kubectl("create", "-f", "-")
