@@ -33,7 +33,8 @@ namespace Dunlin.Rooms
 
     /// <summary>
     /// Smooth movement of objects that others control. They are shown with a delay, just long enough that the snapshot after the
-    /// shown time has usually arrived. So each shown position lies between two known ones.
+    /// shown time has usually arrived. So each shown position lies between two known ones. Far cells do not come with each
+    /// snapshot, so objects in them are shown later by a second delay.
     /// </summary>
     public sealed class Interpolation
     {
@@ -47,6 +48,14 @@ namespace Dunlin.Rooms
         private const double SlewMax = 0.1;
         /// <summary>At a larger difference it jumps instead.</summary>
         private const double JumpMs = 500;
+        /// <summary>The number of recent updates of far cells that determine the delay of the objects in them.</summary>
+        private const int FarUpdatesMax = 30;
+        /// <summary>An object that enters or leaves the far cells is shown at most this much slower or faster.</summary>
+        private const double FarSlewMax = 0.25;
+        /// <summary>A server that limits bandwidth sends far cells at the latest when they are this old.</summary>
+        private const uint FarWaitTicks = 13;
+        /// <summary>A server that has sent far cells late is expected to do so again for this long.</summary>
+        private const uint FarLateS = 2;
 
         private struct Sample
         {
@@ -54,10 +63,25 @@ namespace Dunlin.Rooms
             internal Place Place;
         }
 
-        private readonly Dictionary<uint, List<Sample>> tracks = new Dictionary<uint, List<Sample>>();
+        private sealed class Track
+        {
+            internal readonly List<Sample> Samples = new List<Sample>();
+            internal bool IsFar;
+            /// <summary>How much later than the shown time the object is shown.</summary>
+            internal double LagMs;
+            /// <summary>The last shown time.</summary>
+            internal double? ShownMs;
+        }
+
+        private readonly Dictionary<uint, Track> tracks = new Dictionary<uint, Track>();
         private readonly List<double> needsMs = new List<double>();
+        private readonly List<double> farNeedsMs = new List<double>();
         private readonly InterpolationOptions options;
         private Grid grid;
+        /// <summary>The tick of the last snapshot with a far cell.</summary>
+        private uint farTick;
+        /// <summary>The tick of the last one that did not have to bring far cells; 0 for none.</summary>
+        private uint farLateTick;
         private double? lastMs;
         private double? shownMs;
         private double shownAtMs;
@@ -71,6 +95,9 @@ namespace Dunlin.Rooms
         /// <summary>The target delay of the shown time relative to the server's.</summary>
         public double DelayMs { get; private set; }
 
+        /// <summary>How much later than others an object in a far cell is shown.</summary>
+        public double FarDelayMs { get; private set; }
+
         /// <summary>How many objects are followed.</summary>
         public int Count { get { return tracks.Count; } }
 
@@ -78,6 +105,8 @@ namespace Dunlin.Rooms
         {
             tracks.Clear();
             needsMs.Clear();
+            farNeedsMs.Clear();
+            FarDelayMs = farTick = farLateTick = 0;
             lastMs = shownMs = null;
             DelayMs = options.DelayMinMs;
         }
@@ -89,31 +118,40 @@ namespace Dunlin.Rooms
             grid = map;
             // Until now the newest known time was that of the last snapshot: this delay would have been long enough.
             if (lastMs != null && !changes.IsFull) Measure(arrivedMs - lastMs.Value);
+            Snapshot snapshot = changes.Snapshot;
+            bool hasFarUpdate = snapshot.Cells.Exists(cell => !cell.Full && IsFarFrom(snapshot, cell.Cell));
+            if (hasFarUpdate && lastMs != null) MeasureFar(snapshot, atMs);
             foreach (SeenObject one in changes.Removed) tracks.Remove(one.Id);
             foreach (SeenObject one in changes.Added)
             {
-                tracks[one.Id] = new List<Sample> { new Sample { AtMs = atMs, Place = new Place(one.X, one.Y) } };
+                bool isFar = IsFarFrom(snapshot, one.Cell);
+                var track = new Track { IsFar = isFar, LagMs = isFar ? FarDelayMs : 0 };
+                track.Samples.Add(new Sample { AtMs = atMs, Place = new Place(one.X, one.Y) });
+                tracks[one.Id] = track;
             }
             foreach (ChangedObject changed in changes.Changed)
             {
                 bool hasMoved = changed.Before.X != changed.After.X || changed.Before.Y != changed.After.Y;
-                if (hasMoved) Follow(changed, changes.Snapshot, atMs);
+                if (hasMoved) Follow(changed, snapshot, atMs);
             }
+            if (changes.IsFull || hasFarUpdate) farTick = snapshot.Tick;
             lastMs = atMs;
         }
 
         private void Follow(ChangedObject changed, Snapshot snapshot, double atMs)
         {
-            List<Sample> track;
-            if (!tracks.TryGetValue(changed.After.Id, out track)) tracks[changed.After.Id] = track = new List<Sample>();
-            double stoodUntilMs = StoodUntil(snapshot, changed.After.Cell, atMs);
-            // The object did not move until the base of this snapshot.
-            if (track.Count == 0 || track[track.Count - 1].AtMs < stoodUntilMs)
+            Track track;
+            if (!tracks.TryGetValue(changed.After.Id, out track)) tracks[changed.After.Id] = track = new Track();
+            track.IsFar = IsFarFrom(snapshot, changed.After.Cell);
+            List<Sample> samples = track.Samples;
+            double stoodUntilMs = StoodUntil(snapshot, IsFarFrom(snapshot, changed.Before.Cell), atMs);
+            // The object did not move until the base of this snapshot, or the last update of far cells.
+            if (samples.Count == 0 || samples[samples.Count - 1].AtMs < stoodUntilMs)
             {
-                track.Add(new Sample { AtMs = stoodUntilMs, Place = new Place(changed.Before.X, changed.Before.Y) });
+                samples.Add(new Sample { AtMs = stoodUntilMs, Place = new Place(changed.Before.X, changed.Before.Y) });
             }
-            track.Add(new Sample { AtMs = atMs, Place = new Place(changed.After.X, changed.After.Y) });
-            if (track.Count > SamplesMax) track.RemoveRange(0, track.Count - SamplesMax);
+            samples.Add(new Sample { AtMs = atMs, Place = new Place(changed.After.X, changed.After.Y) });
+            if (samples.Count > SamplesMax) samples.RemoveRange(0, samples.Count - SamplesMax);
         }
 
         /// <summary>The server time to show at clock time <paramref name="serverMs"/>. It never decreases.</summary>
@@ -139,8 +177,10 @@ namespace Dunlin.Rooms
         public bool TryPlace(uint id, double atMs, out Place place)
         {
             place = default(Place);
-            List<Sample> track;
-            if (!tracks.TryGetValue(id, out track) || track.Count == 0) return false;
+            Track followed;
+            if (!tracks.TryGetValue(id, out followed) || followed.Samples.Count == 0) return false;
+            List<Sample> track = followed.Samples;
+            atMs -= Lag(followed, atMs);
             // Of the positions before the shown time, only the last is needed.
             int past = 0;
             while (past + 1 < track.Count && track[past + 1].AtMs <= atMs) past += 1;
@@ -158,23 +198,61 @@ namespace Dunlin.Rooms
             return true;
         }
 
-        private double StoodUntil(Snapshot snapshot, uint? cell, double atMs)
+        /// <summary>The delay of an object changes slowly, so that it does not jump.</summary>
+        private double Lag(Track track, double atMs)
+        {
+            double passedMs = track.ShownMs == null ? 0 : Math.Max(0, atMs - track.ShownMs.Value);
+            double wantedMs = (track.IsFar ? FarDelayMs : 0) - track.LagMs;
+            track.LagMs += Math.Max(-FarSlewMax * passedMs, Math.Min(FarSlewMax * passedMs, wantedMs));
+            track.ShownMs = Math.Max(atMs, track.ShownMs ?? atMs);
+            return track.LagMs;
+        }
+
+        private bool IsFarFrom(Snapshot snapshot, uint? cell)
+        {
+            return cell != null && grid.BandOf(snapshot.View, cell.Value) == Band.Far;
+        }
+
+        /// <summary>The last tick up to this one at which far cells are due.</summary>
+        private uint MultipleOf(uint tick)
+        {
+            return tick / grid.FarIntervalTicks * grid.FarIntervalTicks;
+        }
+
+        private double StoodUntil(Snapshot snapshot, bool isFar, double atMs)
         {
             if (snapshot.Base == 0) return atMs;
-            bool isFar = cell != null && grid.BandOf(snapshot.View, cell.Value) == Band.Far;
-            uint knownTick = isFar ? snapshot.Base / grid.FarIntervalTicks * grid.FarIntervalTicks : snapshot.Base;
+            // After a longer time far cells were sent, but nothing had changed in them.
+            bool isPostponed = farLateTick > 0 && snapshot.Tick - farLateTick < FarLateS * grid.TicksPerSecond
+                && snapshot.Base - farTick < FarWaitTicks;
+            uint knownFarTick = isPostponed ? farTick : MultipleOf(snapshot.Base);
+            uint knownTick = isFar ? knownFarTick : snapshot.Base;
             if (knownTick == snapshot.Base && lastMs != null) return Math.Min(lastMs.Value, atMs);
             return atMs - (snapshot.Tick - knownTick) / (double)grid.TicksPerSecond * 1000;
+        }
+
+        /// <summary>Measures how much longer it is from one update of far cells to the next than between snapshots.</summary>
+        private void MeasureFar(Snapshot snapshot, double atMs)
+        {
+            if (MultipleOf(snapshot.Tick) <= snapshot.Base) farLateTick = snapshot.Tick;
+            farNeedsMs.Add(Math.Max(0, lastMs.Value - StoodUntil(snapshot, true, atMs)));
+            if (farNeedsMs.Count > FarUpdatesMax) farNeedsMs.RemoveAt(0);
+            FarDelayMs = Math.Min(options.DelayMaxMs, Covering(farNeedsMs));
         }
 
         private void Measure(double neededMs)
         {
             needsMs.Add(neededMs);
             if (needsMs.Count > ArrivalsMax) needsMs.RemoveAt(0);
-            double[] sorted = needsMs.ToArray();
+            DelayMs = Math.Min(options.DelayMaxMs, Math.Max(options.DelayMinMs, Covering(needsMs) + MarginMs));
+        }
+
+        /// <summary>The delay that covers nearly all of these.</summary>
+        private static double Covering(List<double> neededMs)
+        {
+            double[] sorted = neededMs.ToArray();
             Array.Sort(sorted);
-            double covered = sorted[Math.Min(sorted.Length - 1, (int)Math.Floor(sorted.Length * Covered))];
-            DelayMs = Math.Min(options.DelayMaxMs, Math.Max(options.DelayMinMs, covered + MarginMs));
+            return sorted[Math.Min(sorted.Length - 1, (int)Math.Floor(sorted.Length * Covered))];
         }
     }
 }

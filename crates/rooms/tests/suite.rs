@@ -13,6 +13,7 @@ mod body_allocations;
 mod calls;
 mod corpus;
 mod drift;
+mod far_cells;
 mod listing;
 mod opening;
 mod recording_versions;

@@ -1,6 +1,7 @@
 /**
  * Smooth movement of objects that others control. Objects are shown with a delay, just long enough that the snapshot
- * after the shown time has usually arrived. So each shown position lies between two known ones.
+ * after the shown time has usually arrived. So each shown position lies between two known ones. Far cells do not come with
+ * each snapshot, so objects in them are shown later by a second delay.
  */
 
 import type { Changes } from "./replica.js";
@@ -14,6 +15,15 @@ export interface Place {
 interface Sample extends Place {
   /** Server time in milliseconds. */
   readonly atMs: number;
+}
+
+interface Track {
+  readonly samples: Sample[];
+  isFar: boolean;
+  /** How much later than the shown time the object is shown. */
+  lagMs: number;
+  /** The last shown time. */
+  shownMs: number | null;
 }
 
 export interface InterpolationOptions {
@@ -36,13 +46,27 @@ const SAMPLES_MAX = 64;
 const SLEW_MAX = 0.1;
 /** At a larger difference it jumps instead. */
 const JUMP_MS = 500;
+/** The number of recent updates of far cells that determine the delay of the objects in them. */
+const FAR_UPDATES = 30;
+/** An object that enters or leaves the far cells is shown at most this much slower or faster. */
+const FAR_SLEW_MAX = 0.25;
+/** A server that limits bandwidth sends far cells at the latest when they are this old. */
+const FAR_WAIT_TICKS = 13;
+/** A server that has sent far cells late is expected to do so again for this long. */
+const FAR_LATE_S = 2;
 
 export class Interpolation {
-  private readonly tracks = new Map<number, Sample[]>();
+  private readonly tracks = new Map<number, Track>();
   private readonly needsMs: number[] = [];
+  private readonly farNeedsMs: number[] = [];
   private readonly options: InterpolationOptions;
   private grid: Grid | null = null;
   private targetMs: number;
+  private farTargetMs = 0;
+  /** The tick of the last snapshot with a far cell. */
+  private farTick = 0;
+  /** The tick of the last one that did not have to bring far cells; 0 for none. */
+  private farLateTick = 0;
   private lastMs: number | null = null;
   private shownMs: number | null = null;
   private shownAtMs = 0;
@@ -57,6 +81,11 @@ export class Interpolation {
     return this.targetMs;
   }
 
+  /** How much later than others an object in a far cell is shown. */
+  get farDelayMs(): number {
+    return this.farTargetMs;
+  }
+
   /** How many objects are followed. */
   get size(): number {
     return this.tracks.size;
@@ -64,7 +93,8 @@ export class Interpolation {
 
   clear(): void {
     this.tracks.clear();
-    this.needsMs.length = 0;
+    this.needsMs.length = this.farNeedsMs.length = 0;
+    this.farTargetMs = this.farTick = this.farLateTick = 0;
     this.lastMs = this.shownMs = null;
     this.targetMs = this.options.delayMinMs;
   }
@@ -75,19 +105,26 @@ export class Interpolation {
     this.grid = grid;
     // Until now the newest known time was that of the last snapshot: this delay would have been long enough.
     if (this.lastMs !== null && !changes.full) this.measure(arrivedMs - this.lastMs);
+    this.observeFar(changes, grid, atMs);
     for (const { id } of changes.removed) this.tracks.delete(id);
-    for (const { id, x, y } of changes.added) this.tracks.set(id, [{ atMs, x, y }]);
+    for (const { id, x, y, cell } of changes.added) {
+      const isFar = isFarFrom(changes, grid, cell);
+      this.tracks.set(id, { samples: [{ atMs, x, y }], isFar, lagMs: isFar ? this.farTargetMs : 0, shownMs: null });
+    }
     for (const { before, after } of changes.changed) {
       if (before.x === after.x && before.y === after.y) continue;
-      const track = this.tracks.get(after.id) ?? [];
+      const track = this.tracks.get(after.id) ?? { samples: [], isFar: false, lagMs: 0, shownMs: null };
       this.tracks.set(after.id, track);
-      const stoodUntilMs = this.stoodUntil(changes, grid, after.cell, atMs);
-      const known = track.at(-1);
-      // The object did not move until the base of this snapshot.
-      if (known === undefined || known.atMs < stoodUntilMs) track.push({ atMs: stoodUntilMs, x: before.x, y: before.y });
-      track.push({ atMs, x: after.x, y: after.y });
-      if (track.length > SAMPLES_MAX) track.splice(0, track.length - SAMPLES_MAX);
+      track.isFar = isFarFrom(changes, grid, after.cell);
+      const { samples } = track;
+      const stoodUntilMs = this.stoodUntil(changes, grid, isFarFrom(changes, grid, before.cell), atMs);
+      const known = samples.at(-1);
+      // The object did not move until the base of this snapshot, or the last update of far cells.
+      if (known === undefined || known.atMs < stoodUntilMs) samples.push({ atMs: stoodUntilMs, x: before.x, y: before.y });
+      samples.push({ atMs, x: after.x, y: after.y });
+      if (samples.length > SAMPLES_MAX) samples.splice(0, samples.length - SAMPLES_MAX);
     }
+    if (changes.full || hasFarUpdate(changes, grid)) this.farTick = changes.snapshot.tick;
     this.lastMs = atMs;
   }
 
@@ -111,6 +148,10 @@ export class Interpolation {
   place(id: number, atMs: number): Place | null {
     const track = this.tracks.get(id);
     if (track === undefined) return null;
+    return this.placeIn(track.samples, atMs - this.lag(track, atMs));
+  }
+
+  private placeIn(track: Sample[], atMs: number): Place | null {
     // Of the positions before the shown time, only the last is needed.
     let past = 0;
     while (past + 1 < track.length && (track[past + 1]?.atMs ?? Infinity) <= atMs) past += 1;
@@ -127,12 +168,34 @@ export class Interpolation {
     return this.options.teleportUnits ?? this.grid?.shape.cellUnits ?? Number.POSITIVE_INFINITY;
   }
 
-  private stoodUntil(changes: Changes, grid: Grid, cell: number | null, atMs: number): number {
-    const { tick, base, view } = changes.snapshot;
+  /** The delay of an object changes slowly, so that it does not jump. */
+  private lag(track: Track, atMs: number): number {
+    const passedMs = track.shownMs === null ? 0 : Math.max(0, atMs - track.shownMs);
+    const wantedMs = (track.isFar ? this.farTargetMs : 0) - track.lagMs;
+    track.lagMs += Math.max(-FAR_SLEW_MAX * passedMs, Math.min(FAR_SLEW_MAX * passedMs, wantedMs));
+    track.shownMs = Math.max(atMs, track.shownMs ?? atMs);
+    return track.lagMs;
+  }
+
+  /** Measures how much longer it is from one update of far cells to the next than between snapshots. */
+  private observeFar(changes: Changes, grid: Grid, atMs: number): void {
+    if (this.lastMs === null || !hasFarUpdate(changes, grid)) return;
+    const { tick, base } = changes.snapshot;
+    if (multipleOf(grid, tick) <= base) this.farLateTick = tick;
+    this.farNeedsMs.push(Math.max(0, this.lastMs - this.stoodUntil(changes, grid, true, atMs)));
+    if (this.farNeedsMs.length > FAR_UPDATES) this.farNeedsMs.shift();
+    this.farTargetMs = Math.min(this.options.delayMaxMs, covering(this.farNeedsMs));
+  }
+
+  private stoodUntil(changes: Changes, grid: Grid, isFar: boolean, atMs: number): number {
+    const { tick, base } = changes.snapshot;
     if (base === 0) return atMs;
-    const { farIntervalTicks, ticksPerSecond } = grid.shape;
-    const isFar = cell !== null && grid.band(view, cell) === "far";
-    const knownTick = isFar ? Math.floor(base / farIntervalTicks) * farIntervalTicks : base;
+    const { ticksPerSecond } = grid.shape;
+    // After a longer time far cells were sent, but nothing had changed in them.
+    const isPostponed = this.farLateTick > 0 && tick - this.farLateTick < FAR_LATE_S * ticksPerSecond
+      && base - this.farTick < FAR_WAIT_TICKS;
+    const farTick = isPostponed ? this.farTick : multipleOf(grid, base);
+    const knownTick = isFar ? farTick : base;
     if (knownTick === base && this.lastMs !== null) return Math.min(this.lastMs, atMs);
     return atMs - ((tick - knownTick) / ticksPerSecond) * 1000;
   }
@@ -140,9 +203,27 @@ export class Interpolation {
   private measure(neededMs: number): void {
     this.needsMs.push(neededMs);
     if (this.needsMs.length > ARRIVALS) this.needsMs.shift();
-    const sorted = [...this.needsMs].sort((a, b) => a - b);
-    const covered = sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * COVERED))] ?? 0;
     const { delayMinMs, delayMaxMs } = this.options;
-    this.targetMs = Math.min(delayMaxMs, Math.max(delayMinMs, covered + MARGIN_MS));
+    this.targetMs = Math.min(delayMaxMs, Math.max(delayMinMs, covering(this.needsMs) + MARGIN_MS));
   }
+}
+
+/** The delay that covers nearly all of these. */
+function covering(needsMs: readonly number[]): number {
+  const sorted = [...needsMs].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * COVERED))] ?? 0;
+}
+
+/** The last tick up to this one at which far cells are due. */
+function multipleOf({ shape: { farIntervalTicks } }: Grid, tick: number): number {
+  return Math.floor(tick / farIntervalTicks) * farIntervalTicks;
+}
+
+function isFarFrom({ snapshot }: Changes, grid: Grid, cell: number | null): boolean {
+  return cell !== null && grid.band(snapshot.view, cell) === "far";
+}
+
+/** Whether a snapshot updates far cells. A cell in full may only have come into view. */
+function hasFarUpdate(changes: Changes, grid: Grid): boolean {
+  return changes.snapshot.cells.some(({ cell, full }) => !full && isFarFrom(changes, grid, cell));
 }

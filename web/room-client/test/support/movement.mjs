@@ -103,14 +103,14 @@ function predictionSteps(random, { latency, lose }) {
 const GRID = { columns: 8, rows: 8, cell_units: 512, near_cells: 1, far_cells: 2, far_interval_ticks: 6, ticks_per_second: TICKS_PER_SECOND };
 
 /** Objects in a near and in a far cell that walk, stand and jump; snapshots that skip ticks. */
-function interpolationSteps(random, jitterMs) {
+function interpolationSteps(random, jitterMs, { isPostponed = () => false } = {}) {
   const steps = [];
   const cells = [9, 11];
   const places = cells.map(() => [100, 100]);
   let base = 0;
   let farBase = 0;
   for (let tick = 6; tick <= 80; tick += 1 + (random() % 8 === 0 ? random() % 5 : 0)) {
-    const isFarDue = base === 0 || Math.floor(tick / 6) > Math.floor(farBase / 6);
+    const isFarDue = base === 0 || (Math.floor(tick / 6) > Math.floor(farBase / 6) && !isPostponed(tick - farBase));
     const updates = cells.flatMap((cell, index) => {
       if ((index === 1 && !isFarDue) || (base !== 0 && random() % 4 === 0)) return [];
       const jump = random() % 12 === 0 ? 400 : 12;
@@ -123,7 +123,7 @@ function interpolationSteps(random, jitterMs) {
     steps.push({ snapshot, arrived_ms: arrivedMs }, { advance: arrivedMs + 3 });
     for (const id of [1, 2, 3]) steps.push({ place: [id, arrivedMs - 20 - (random() % 60)] });
     base = tick;
-    farBase = tick;
+    if (isFarDue) farBase = tick;
   }
   return steps;
 }
@@ -148,6 +148,7 @@ export function vectors() {
     { name: 'a prediction that loses inputs', kind: 'prediction', steps: predictionSteps(random, { latency: unsteady, lose: 3 }) },
     { name: 'an interpolation over a steady network', kind: 'interpolation', steps: interpolationSteps(random, 0) },
     { name: 'an interpolation over an unsteady network', kind: 'interpolation', steps: interpolationSteps(random, 60) },
+    { name: 'an interpolation whose far cells are postponed', kind: 'interpolation', steps: interpolationSteps(random, 20, { isPostponed: (age) => age < 13 }) },
     { name: 'a smoothing', kind: 'smoothing', steps: smoothingSteps(random) },
   ];
   return made.map((vector) => ({ ...vector, gives: play(vector) }));

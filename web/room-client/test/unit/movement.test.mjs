@@ -65,8 +65,53 @@ test('a far object, told of every 6 ticks, moves evenly over them', () => {
   for (let tick = 7; tick <= 18; tick += 1) {
     feed({ tick, base: tick - 1, cells: tick === 18 ? [cell(far, { upserts: [object(1, 160, 50)] })] : [] });
   }
-  assert.equal(Math.round(interpolation.place(1, timeMs(12)).x), 3 * 512 + 100);
   assert.ok(Math.abs(interpolation.place(1, timeMs(15)).x - (3 * 512 + 130)) < 0.1);
+  assert.equal(Math.round(interpolation.place(1, timeMs(12)).x), 3 * 512 + 100);
+});
+
+/** Steps of a far object that walks 2 units a tick, from one tick to the next. */
+function farSteps(isSent) {
+  const { interpolation, feed } = follow();
+  const far = 11;
+  feed({ tick: 6, cells: [cell(far, { full: true, upserts: [object(1, 12, 50)] })] });
+  const steps = [];
+  let [sent, shown] = [6, null];
+  for (let tick = 7; tick <= 240; tick += 1) {
+    const cells = isSent(tick, sent) ? [cell(far, { upserts: [object(1, 2 * tick, 50)] })] : [];
+    if (cells.length > 0) sent = tick;
+    feed({ tick, base: tick - 1, cells });
+    const { x } = interpolation.place(1, timeMs(tick - 1));
+    if (tick > 120) steps.push(x - shown);
+    shown = x;
+  }
+  return { steps, delayTicks: (interpolation.farDelayMs * 60) / 1000 };
+}
+
+test('a far object is shown later, so that it walks evenly from one update to the next', () => {
+  const waits = [[5, (tick) => tick % 6 === 0], [12, (tick, sent) => tick - sent === 13]];
+  for (const [delay, isSent] of waits) {
+    const { steps, delayTicks } = farSteps(isSent);
+    assert.ok(Math.abs(delayTicks - delay) < 0.01, `${delayTicks} ticks`);
+    for (const step of steps) assert.ok(Math.abs(step - 2) < 0.01, `${step} units in a tick`);
+  }
+});
+
+test('an object that leaves the far cells catches up without a jump', () => {
+  const { interpolation, feed } = follow();
+  const [far, near] = [11, 10];
+  feed({ tick: 6, cells: [cell(far, { full: true, upserts: [object(1, 300, 50)] })] });
+  let shown = null;
+  for (let tick = 7; tick <= 240; tick += 1) {
+    // It walks 4 units a tick to the left.
+    const x = 3 * 512 + 324 - 4 * tick;
+    const at = x < 3 * 512 ? [near, x - 2 * 512] : [far, x - 3 * 512];
+    const isSent = at[0] === near || tick % 6 === 0;
+    if (x > 2 * 512) feed({ tick, base: tick - 1, cells: isSent ? [cell(at[0], { upserts: [object(1, at[1], 50)] })] : [] });
+    const place = interpolation.place(1, timeMs(tick - 1));
+    // It is shown at most a quarter faster than it walks.
+    if (tick > 60 && tick < 200) assert.ok(shown - place.x <= 4 * 1.26 + 0.01, `${shown - place.x} units in tick ${tick}`);
+    shown = place.x;
+  }
 });
 
 test('a teleport is not walked', () => {
