@@ -9,7 +9,7 @@ use dunlin_matchmaking::{LobbyLimits, MatchRules};
 use super::{broker, proxies, resolve::Reader, value::shortened};
 
 /// Matchmaking in the rooms of one namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MatchSettings {
     /// The namespace; empty for channels without one.
     pub namespace: String,
@@ -31,6 +31,8 @@ pub struct MatchSettings {
     pub fill_opened_rooms: bool,
     /// Maximum number of tickets that a client's user requests per second; 0: no limit.
     pub tickets_per_second: u32,
+    /// Maximum number of users of a client's address who requested tickets lately or whose tickets wait; 0: no limit.
+    pub address_users_max: u32,
     /// How the channels of users begin in which the node publishes what happens to their tickets.
     pub notify_prefix: Option<String>,
 }
@@ -81,6 +83,7 @@ pub(super) fn settings(r: &mut Reader<'_>, book: &proxies::Book, engine: &mut Op
             region_param: Some(r.text(&at("region_param"))).filter(|name| !name.is_empty()).map(Into::into),
             fill_opened_rooms: r.bool(&at("fill_opened_rooms")),
             tickets_per_second: r.narrow(&at("user_rate_limit")),
+            address_users_max: r.narrow(&at("address_users_limit")),
             notify_prefix: notify_prefix(r, &at("notify_namespace"), engine),
             namespace,
         };

@@ -153,6 +153,11 @@ impl Matchmaker {
         user.is_none_or(|user| ticket.has_user(user)).then(|| ticket.status())
     }
 
+    /// Whether a ticket is unconfirmed or waits for a room.
+    pub fn is_pending(&self, id: TicketId) -> bool {
+        self.tickets.get(&id).is_some_and(MatchTicket::is_pending)
+    }
+
     /// The ticket that a user is in; `None` if there is none, or it is over.
     pub fn ticket_of(&self, user: &str) -> Option<TicketId> {
         self.users.get(user).copied()

@@ -15,6 +15,7 @@ use std::{
 };
 
 use dunlin_config::{LobbySettings, MatchSettings};
+use dunlin_matchmaking::TicketId;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::node::Node;
@@ -23,6 +24,7 @@ use requesters::Requesters;
 pub use client::NodeMethods;
 pub use command::{TicketAnswer, TicketCommand, TicketFault, TicketName, TicketParams, TicketTarget};
 pub use report::{LobbyReport, MatchReport, MatchmakingReport};
+pub use requesters::TicketRequester;
 
 /// Maximum number of requests that wait for the control thread.
 const REQUESTS_MAX: usize = 4_096;
@@ -63,7 +65,7 @@ pub fn prepare(matchmaking: &[MatchSettings], lobbies: &[LobbySettings], boot: u
         return None;
     }
     let (sender, requests) = mpsc::channel(REQUESTS_MAX);
-    let requesters = matchmaking.iter().map(|settings| Mutex::new(Requesters::new(settings.tickets_per_second)));
+    let requesters = matchmaking.iter().map(|settings| Mutex::new(Requesters::new(settings)));
     let handle = MatchHandle {
         requests: sender,
         settings: matchmaking.into(),
@@ -117,17 +119,16 @@ impl MatchHandle {
     }
 
     /// Counts a request of a user for a ticket.
-    fn try_take(&self, index: usize, user: &Arc<str>) -> Result<(), TicketFault> {
+    fn try_take(&self, index: usize, requester: &TicketRequester) -> Result<(), TicketFault> {
         let now_us = self.now_us();
-        let is_admitted = self.requesters_of(index).is_none_or(|mut requesters| requesters.try_take(user, now_us));
-        if is_admitted { Ok(()) } else { Err(TicketFault::RateLimited) }
+        self.requesters_of(index).map_or(Ok(()), |mut requesters| requesters.try_take(requester, now_us))
     }
 
-    /// Returns the memory of users who have requested no ticket for a while.
-    fn sweep(&self, index: usize) {
+    /// Returns the memory of users who have requested no ticket for a while, and none of whose tickets waits.
+    fn sweep(&self, index: usize, waits: impl Fn(TicketId) -> bool) {
         let now_us = self.now_us();
         if let Some(mut requesters) = self.requesters_of(index) {
-            requesters.sweep(now_us);
+            requesters.sweep(now_us, waits);
         }
     }
 

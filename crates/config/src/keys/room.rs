@@ -371,6 +371,12 @@ const MATCH: &[Key] = &[
         "Maximum number of tickets that the clients of a user request per second. Beyond it a request gets error 111. 0: no limit.",
     ),
     own(
+        "address_users_limit",
+        Int(0, 1_000_000),
+        "1024",
+        "Maximum number of users of a client address who wait with a ticket that they requested, or requested one in the last second. Beyond it `dunlin.match` of another user gets error 111. Addresses of an IPv6 /64 network count together. Tickets of the server API do not count. 0: no limit.",
+    ),
+    own(
         "trust_client_skill",
         Bool,
         "false",

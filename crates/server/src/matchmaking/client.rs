@@ -10,8 +10,11 @@ use dunlin_net::HeaderPicker;
 use dunlin_protocol::{ErrorCode, Payload};
 use serde::Deserialize;
 
-use super::{MatchHandle, TicketAnswer, TicketCommand, TicketFault, TicketParams, TicketTarget};
-use crate::backend::{BackendCall, ProxyClient};
+use super::{MatchHandle, TicketAnswer, TicketCommand, TicketFault, TicketParams, TicketRequester, TicketTarget};
+use crate::{
+    backend::{BackendCall, ProxyClient},
+    node::SourceNetwork,
+};
 
 /// Called once with the reply to the client.
 type RpcReply = Box<dyn FnOnce(ProxyResult) + Send>;
@@ -56,17 +59,21 @@ impl NodeMethods {
         };
         let data = data.as_ref().map_or(&b"{}"[..], |data| data.bytes());
         let command = match &**method {
-            "dunlin.match" => match self.ticket(data, &user) {
-                Ok((settings, params)) => match settings.proxy {
-                    Some(proxy) => {
-                        let mut request = request;
-                        request.proxy = proxy;
-                        return self.ask_backend(BackendCall { request, headers, address, answer }, params, user);
-                    }
-                    None => submit(params, user, None),
-                },
-                Err(fault) => Err(fault),
-            },
+            "dunlin.match" => {
+                let requester = TicketRequester { user, source: address.map(SourceNetwork::of) };
+                match self.ticket(data, &requester) {
+                    Ok((settings, params)) => match settings.proxy {
+                        Some(proxy) => {
+                            let mut request = request;
+                            request.proxy = proxy;
+                            let call = BackendCall { request, headers, address, answer };
+                            return self.ask_backend(call, params, requester);
+                        }
+                        None => submit(params, requester, None),
+                    },
+                    Err(fault) => Err(fault),
+                }
+            }
             "dunlin.match_confirm" => target(data, &user).and_then(|target| match target {
                 TicketTarget::OfMember(ticket, user) => Ok(TicketCommand::Confirm { ticket, user }),
                 _ => Err(TicketFault::BadRequest("ticket is missing")),
@@ -82,7 +89,7 @@ impl NodeMethods {
     }
 
     /// The namespace's settings and the client's wishes, counted as a request of the user.
-    fn ticket(&self, data: &[u8], user: &Arc<str>) -> Result<(&MatchSettings, TicketParams), TicketFault> {
+    fn ticket(&self, data: &[u8], requester: &TicketRequester) -> Result<(&MatchSettings, TicketParams), TicketFault> {
         let mut params: TicketParams = parse(data)?;
         let index = self.matchmaking.index_of(params.namespace.as_deref().unwrap_or_default());
         let index = index.ok_or(TicketFault::NotEnabled)?;
@@ -94,18 +101,18 @@ impl NodeMethods {
             ));
         }
         let users = params.users.get_or_insert_default();
-        if !users.iter().any(|known| **known == **user) {
-            users.insert(0, user.to_string());
+        if !users.iter().any(|known| **known == *requester.user) {
+            users.insert(0, requester.user.to_string());
         }
-        self.matchmaking.try_take(index, user)?;
+        self.matchmaking.try_take(index, requester)?;
         Ok((settings, params))
     }
 
     /// Sends the request to the backend, and submits what it decides.
-    fn ask_backend(&self, call: BackendCall, params: TicketParams, user: Arc<str>) {
+    fn ask_backend(&self, call: BackendCall, params: TicketParams, requester: TicketRequester) {
         let BackendCall { request, headers, address, answer } = call;
         let matchmaking = self.matchmaking.clone();
-        let decided: RpcReply = Box::new(move |outcome| match decision(outcome, params, user) {
+        let decided: RpcReply = Box::new(move |outcome| match decision(outcome, params, requester) {
             Ok(Decision::Placed(channel)) => answer(reply(Ok(TicketAnswer::of_backend(channel)))),
             Ok(Decision::Submit(command)) => matchmaking.send(command, Box::new(|outcome| answer(reply(outcome)))),
             Err(error) => answer(Err(error)),
@@ -129,7 +136,7 @@ enum Decision {
     Submit(TicketCommand),
 }
 
-fn decision(outcome: ProxyResult, params: TicketParams, user: Arc<str>) -> Result<Decision, ProxyError> {
+fn decision(outcome: ProxyResult, params: TicketParams, requester: TicketRequester) -> Result<Decision, ProxyError> {
     let ProxyResponse::Rpc { data } = outcome? else { return Err(ProxyError::Failed) };
     let decided: DecisionParams = match &data {
         Some(data) => parse(data.bytes()).map_err(|_| ProxyError::Failed)?,
@@ -138,15 +145,22 @@ fn decision(outcome: ProxyResult, params: TicketParams, user: Arc<str>) -> Resul
     if let Some(channel) = decided.channel {
         return Ok(Decision::Placed(channel.into()));
     }
-    let command = submit(params, user, Some(decided.ticket));
+    let command = submit(params, requester, Some(decided.ticket));
     // What is wrong with the ticket is the backend's doing or the client's; the client gets the reason.
     command.map(Decision::Submit).map_err(|fault| proxy_error(&fault))
 }
 
 /// The command of a client, with what the backend has changed. If the backend names the users, none has to confirm.
-fn submit(wished: TicketParams, user: Arc<str>, decided: Option<TicketParams>) -> Result<TicketCommand, TicketFault> {
+fn submit(
+    wished: TicketParams,
+    requester: TicketRequester,
+    decided: Option<TicketParams>,
+) -> Result<TicketCommand, TicketFault> {
     let decided = decided.unwrap_or_default();
-    let initiator = if decided.users.is_some() { Initiator::Backend } else { Initiator::User(user) };
+    let initiator = match decided.users {
+        Some(_) => Initiator::Backend,
+        None => Initiator::User(Arc::clone(&requester.user)),
+    };
     let namespace = wished.namespace.unwrap_or_default();
     let params = TicketParams {
         namespace: None,
@@ -155,7 +169,8 @@ fn submit(wished: TicketParams, user: Arc<str>, decided: Option<TicketParams>) -
         region: decided.region.or(wished.region),
         skill: decided.skill.or(wished.skill),
     };
-    Ok(TicketCommand::Submit { namespace: namespace.into(), request: params.into_request(initiator)? })
+    let request = params.into_request(initiator)?;
+    Ok(TicketCommand::Submit { namespace: namespace.into(), request, requester: Some(requester) })
 }
 
 fn target(data: &[u8], user: &Arc<str>) -> Result<TicketTarget, TicketFault> {
@@ -186,9 +201,10 @@ fn reply(outcome: Result<TicketAnswer, TicketFault>) -> ProxyResult {
 
 fn proxy_error(fault: &TicketFault) -> ProxyError {
     let code = match fault {
-        TicketFault::Refused(MatchRefusal::QueueFull) | TicketFault::RateLimited | TicketFault::Busy => {
-            ErrorCode::TooManyRequests
-        }
+        TicketFault::Refused(MatchRefusal::QueueFull)
+        | TicketFault::RateLimited
+        | TicketFault::AddressLimited
+        | TicketFault::Busy => ErrorCode::TooManyRequests,
         TicketFault::Refused(MatchRefusal::Users | MatchRefusal::Criteria) | TicketFault::BadRequest(_) => {
             ErrorCode::BadRequest
         }

@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 use dunlin_matchmaking::{Initiator, MatchCriteria, MatchRefusal, TicketId, TicketRequest, TicketStatus};
 use serde::{Deserialize, Serialize};
 
+use super::TicketRequester;
+
 /// A command about tickets.
 #[derive(Clone, Debug)]
 pub enum TicketCommand {
@@ -14,6 +16,8 @@ pub enum TicketCommand {
         namespace: Box<str>,
         /// Who, and how.
         request: TicketRequest,
+        /// The client's user, who is counted for its address; `None` for the server API.
+        requester: Option<TicketRequester>,
     },
     /// A user agrees to a ticket.
     Confirm {
@@ -101,6 +105,8 @@ pub enum TicketFault {
     BadRequest(&'static str),
     /// The user has requested too many tickets.
     RateLimited,
+    /// Too many users of the client's address have requested tickets.
+    AddressLimited,
     /// Too many requests wait.
     Busy,
     /// The node stops.
@@ -124,6 +130,7 @@ impl TicketFault {
             Self::NotEnabled => "the namespace has no matchmaking; set room.match.enabled",
             Self::BadRequest(why) => why,
             Self::RateLimited => "too many requests of this user for tickets; see room.match.user_rate_limit",
+            Self::AddressLimited => "too many users of this address wait; see room.match.address_users_limit",
             Self::Busy => "too many requests for matchmaking wait",
             Self::Stopped => "the node stops",
         }
@@ -137,7 +144,7 @@ impl TicketParams {
     /// [`TicketFault`]
     pub fn into_command(self) -> Result<TicketCommand, TicketFault> {
         let namespace = self.namespace.clone().unwrap_or_default().into();
-        Ok(TicketCommand::Submit { namespace, request: self.into_request(Initiator::Backend)? })
+        Ok(TicketCommand::Submit { namespace, request: self.into_request(Initiator::Backend)?, requester: None })
     }
 
     pub(super) fn into_request(self, initiator: Initiator) -> Result<TicketRequest, TicketFault> {

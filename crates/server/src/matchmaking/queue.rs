@@ -9,7 +9,9 @@ use std::{
 use bytes::Bytes;
 use dunlin_config::MatchSettings;
 use dunlin_engine::{api::ApiRequest, backend::PublishHow};
-use dunlin_matchmaking::{EndReason, MatchEffect, MatchRefusal, Matchmaker, RoomState, TicketId, TicketStatus};
+use dunlin_matchmaking::{
+    EndReason, MatchEffect, MatchRefusal, Matchmaker, RoomState, TicketId, TicketRequest, TicketStatus,
+};
 use dunlin_protocol::Payload;
 use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
@@ -17,7 +19,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::{
     MatchHandle, MatchReport, MatchRequest, MatchTask, MatchmakingReport, PUBLICATIONS_AT_ONCE, TicketAnswer,
-    TicketCommand, TicketFault, TicketName, TicketTarget,
+    TicketCommand, TicketFault, TicketName, TicketRequester, TicketTarget,
     lobby::Lobby,
     openings::{Opened, Openings, opened_room, overrides},
 };
@@ -37,6 +39,7 @@ struct Queue {
 
 struct Queues {
     node: Node,
+    handle: MatchHandle,
     boot: u32,
     started: Instant,
     queues: Vec<Queue>,
@@ -79,6 +82,7 @@ pub(super) async fn run(task: MatchTask, node: Node) {
         started: Instant::now(),
         queues: handle.settings.iter().map(queue).collect(),
         lobbies: lobbies.into_iter().map(Lobby::new).collect(),
+        handle,
     };
     let mut ticks = tokio::time::interval(PLACE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -93,12 +97,12 @@ pub(super) async fn run(task: MatchTask, node: Node) {
             _ = ticks.tick() => {
                 if placings.is_multiple_of(PLACINGS_PER_REPORT) {
                     queues.take_reports().await;
-                    (0..queues.queues.len()).for_each(|index| handle.sweep(index));
+                    queues.sweep_requesters();
                 }
                 placings = placings.wrapping_add(1);
                 queues.place().await;
-                let report = queues.report(&handle);
-                *handle.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
+                let report = queues.report();
+                *queues.handle.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
             }
         }
     }
@@ -112,17 +116,14 @@ impl Queues {
     async fn carry_out(&mut self, MatchRequest { command, reply }: MatchRequest) {
         let now_ms = self.now_ms();
         match command {
-            TicketCommand::Submit { namespace, request } => {
-                let submitted = self.index_of(&namespace).and_then(|index| {
-                    let id = self.queues[index].matchmaker.submit(now_ms, request).map_err(TicketFault::Refused)?;
-                    Ok((index, id))
-                });
-                let (index, id) = match submitted {
-                    Ok(submitted) => submitted,
-                    Err(fault) => return reply(Err(fault)),
-                };
-                reply(self.answer(index, id));
-                self.invite(index, id).await;
+            TicketCommand::Submit { namespace, request, requester } => {
+                match self.submit(now_ms, &namespace, request, requester.as_ref()) {
+                    Ok((index, id)) => {
+                        reply(self.answer(index, id));
+                        self.invite(index, id).await;
+                    }
+                    Err(fault) => reply(Err(fault)),
+                }
             }
             TicketCommand::Confirm { ticket, user } => {
                 let confirmed = self.queue_of(ticket).and_then(|index| {
@@ -151,6 +152,33 @@ impl Queues {
                 });
                 reply(status);
             }
+        }
+    }
+
+    /// Submits a ticket, and counts who requested it while it waits. Returns its queue and its number.
+    fn submit(
+        &mut self,
+        now_ms: u64,
+        namespace: &str,
+        request: TicketRequest,
+        requester: Option<&TicketRequester>,
+    ) -> Result<(usize, TicketId), TicketFault> {
+        let index = self.index_of(namespace)?;
+        let mut requesters = requester.and_then(|requester| Some((requester, self.handle.requesters_of(index)?)));
+        if let Some((requester, requesters)) = &mut requesters {
+            requesters.renew(requester)?;
+        }
+        let id = self.queues[index].matchmaker.submit(now_ms, request).map_err(TicketFault::Refused)?;
+        if let Some((requester, mut requesters)) = requesters {
+            requesters.hold(&requester.user, id);
+        }
+        Ok((index, id))
+    }
+
+    /// Forgets who requested tickets that wait no more.
+    fn sweep_requesters(&self) {
+        for (index, queue) in self.queues.iter().enumerate() {
+            self.handle.sweep(index, |ticket| queue.matchmaker.is_pending(ticket));
         }
     }
 
@@ -313,14 +341,18 @@ impl Queues {
         sent.buffer_unordered(PUBLICATIONS_AT_ONCE).collect::<()>().await;
     }
 
-    fn report(&self, handle: &MatchHandle) -> MatchmakingReport {
-        let queues = self.queues.iter().enumerate().map(|(index, queue)| MatchReport {
-            rate_limited: handle.requesters_of(index).map_or(0, |requesters| requesters.refused()),
-            namespace: queue.settings.namespace.clone(),
-            counters: *queue.matchmaker.counters(),
-            gauges: queue.matchmaker.gauges(),
-            busy_ns: queue.busy_ns,
-            longest_ns: queue.longest_ns,
+    fn report(&self) -> MatchmakingReport {
+        let queues = self.queues.iter().enumerate().map(|(index, queue)| {
+            let refused = self.handle.requesters_of(index).map(|requesters| requesters.refused()).unwrap_or_default();
+            MatchReport {
+                rate_limited: refused.by_rate,
+                address_limited: refused.by_address,
+                namespace: queue.settings.namespace.clone(),
+                counters: *queue.matchmaker.counters(),
+                gauges: queue.matchmaker.gauges(),
+                busy_ns: queue.busy_ns,
+                longest_ns: queue.longest_ns,
+            }
         });
         MatchmakingReport { queues: queues.collect(), lobbies: self.lobbies.iter().map(Lobby::report).collect() }
     }

@@ -20,6 +20,8 @@ pub struct MatchReport {
     pub counters: MatchCounters,
     /// Requests of users that were refused by `room.match.user_rate_limit`.
     pub rate_limited: u64,
+    /// Requests that were refused by `room.match.address_users_limit`.
+    pub address_limited: u64,
     /// The sizes.
     pub gauges: MatchGauges,
     /// Time in which tickets were placed.

@@ -1,79 +1,177 @@
-//! Rate limit of each user's requests for tickets (`room.match.user_rate_limit`).
+//! Bounds of clients' requests for tickets: the rate of each user (`room.match.user_rate_limit`) and the users of each
+//! address (`room.match.address_users_limit`).
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap, btree_map},
+    sync::Arc,
+};
 
+use dunlin_config::MatchSettings;
 use dunlin_engine::Pace;
+use dunlin_matchmaking::TicketId;
+
+use super::TicketFault;
+use crate::node::SourceNetwork;
 
 /// Maximum number of users with a bucket that is not full. A bucket fills up within a second or little more.
 const USERS_MAX: usize = 65_536;
 
-/// The users of a namespace that requested tickets lately.
+/// Who requests a ticket, and from where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TicketRequester {
+    /// The user.
+    pub user: Arc<str>,
+    /// The network of the client; `None` if its address is unknown. Users of unknown addresses are not bounded by address.
+    pub source: Option<SourceNetwork>,
+}
+
+/// The users of a namespace that requested tickets lately, or whose tickets wait.
 #[derive(Debug)]
 pub(super) struct Requesters {
     pace: Option<Pace>,
-    /// When the bucket of each is full again. What is not here is full.
-    full_at_ns: BTreeMap<Arc<str>, u64>,
-    /// Requests that were refused.
-    refused: u64,
+    /// Maximum number of users of an address; 0 for no limit.
+    address_users_max: u32,
+    /// Maximum number of users.
+    users_max: usize,
+    users: BTreeMap<Arc<str>, UserEntry>,
+    /// The number of users of each address that has any.
+    sources: HashMap<SourceNetwork, u32>,
+    refused: RequestsRefused,
+}
+
+/// Requests that were refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RequestsRefused {
+    /// By the rate of the user, or because the table was full.
+    pub(super) by_rate: u64,
+    /// By the number of users of the address.
+    pub(super) by_address: u64,
+}
+
+#[derive(Debug)]
+struct UserEntry {
+    /// When the bucket is full again.
+    full_at_ns: u64,
+    /// The address of the newest request.
+    source: Option<SourceNetwork>,
+    /// The newest ticket, which may be over.
+    ticket: Option<TicketId>,
 }
 
 impl Requesters {
-    /// A rate of 0 stands for no limit.
-    pub(super) fn new(per_second: u32) -> Self {
-        Self { pace: Pace::new(per_second), full_at_ns: BTreeMap::new(), refused: 0 }
+    /// No user has requested a ticket.
+    pub(super) fn new(settings: &MatchSettings) -> Self {
+        Self {
+            pace: Pace::new(settings.tickets_per_second),
+            address_users_max: settings.address_users_max,
+            users_max: USERS_MAX.saturating_add(settings.rules.tickets_max),
+            users: BTreeMap::new(),
+            sources: HashMap::new(),
+            refused: RequestsRefused::default(),
+        }
     }
 
-    pub(super) const fn refused(&self) -> u64 {
+    pub(super) const fn refused(&self) -> RequestsRefused {
         self.refused
     }
 
-    /// Takes a token from the bucket of the user. Returns `false`, and counts it, if the bucket is empty or the table is full.
-    pub(super) fn try_take(&mut self, user: &Arc<str>, now_us: u64) -> bool {
-        let Some(pace) = self.pace else { return true };
-        let before_ns = self.full_at_ns.get(user).copied();
-        let has_room = before_ns.is_some() || self.full_at_ns.len() < USERS_MAX;
-        let Some(full_at_ns) = pace.take(before_ns.unwrap_or(0), now_us).filter(|_| has_room) else {
-            self.refused += 1;
-            return false;
+    /// Counts the user for its address, and takes a token from its bucket.
+    ///
+    /// # Errors
+    /// Counted: the address has too many users, the bucket is empty, or the table is full.
+    pub(super) fn try_take(&mut self, requester: &TicketRequester, now_us: u64) -> Result<(), TicketFault> {
+        let before_ns = self.users.get(&requester.user).map_or(0, |entry| entry.full_at_ns);
+        let full_at_ns = match self.pace {
+            Some(pace) => pace.take(before_ns, now_us),
+            None => Some(0),
         };
-        self.full_at_ns.insert(Arc::clone(user), full_at_ns);
-        true
+        self.check_address(requester)?;
+        let Some(full_at_ns) = full_at_ns else {
+            self.refused.by_rate += 1;
+            return Err(TicketFault::RateLimited);
+        };
+        if let Some(entry) = self.enter(requester)? {
+            entry.full_at_ns = full_at_ns;
+        }
+        Ok(())
     }
 
-    /// Drops the buckets that are full again.
-    pub(super) fn sweep(&mut self, now_us: u64) {
-        self.full_at_ns.retain(|_, full_at_ns| *full_at_ns / 1_000 > now_us);
+    /// Counts a user whose ticket is about to be submitted. It is counted already, unless a backend decided about the ticket
+    /// for so long that the bucket has filled up.
+    ///
+    /// # Errors
+    /// Counted: the address has too many users, or the table is full.
+    pub(super) fn renew(&mut self, requester: &TicketRequester) -> Result<(), TicketFault> {
+        self.check_address(requester)?;
+        self.enter(requester).map(drop)
+    }
+
+    /// The user has this ticket. It is counted as long as the ticket waits.
+    pub(super) fn hold(&mut self, user: &str, ticket: TicketId) {
+        if let Some(entry) = self.users.get_mut(user) {
+            entry.ticket = Some(ticket);
+        }
+    }
+
+    /// Forgets the users whose bucket is full again and whose ticket does not wait.
+    pub(super) fn sweep(&mut self, now_us: u64, waits: impl Fn(TicketId) -> bool) {
+        let Self { users, sources, .. } = self;
+        users.retain(|_, entry| {
+            let is_kept = entry.full_at_ns / 1_000 > now_us || entry.ticket.is_some_and(&waits);
+            if !is_kept {
+                discount(sources, entry.source);
+            }
+            is_kept
+        });
+    }
+
+    fn check_address(&mut self, requester: &TicketRequester) -> Result<(), TicketFault> {
+        let Some(source) = requester.source.filter(|_| self.address_users_max > 0) else { return Ok(()) };
+        let is_counted = self.users.get(&requester.user).is_some_and(|entry| entry.source == Some(source));
+        if is_counted || self.sources.get(&source).is_none_or(|users| *users < self.address_users_max) {
+            return Ok(());
+        }
+        self.refused.by_address += 1;
+        Err(TicketFault::AddressLimited)
+    }
+
+    /// The entry of the user, which now counts for this address; `None` if nothing has to be remembered.
+    fn enter(&mut self, requester: &TicketRequester) -> Result<Option<&mut UserEntry>, TicketFault> {
+        if self.pace.is_none() && self.address_users_max == 0 {
+            return Ok(None);
+        }
+        let is_full = self.users.len() >= self.users_max;
+        let source = requester.source.filter(|_| self.address_users_max > 0);
+        let entry = match self.users.entry(Arc::clone(&requester.user)) {
+            btree_map::Entry::Occupied(entry) => {
+                let entry = entry.into_mut();
+                discount(&mut self.sources, entry.source);
+                entry.source = source;
+                entry
+            }
+            btree_map::Entry::Vacant(_) if is_full => {
+                self.refused.by_rate += 1;
+                return Err(TicketFault::RateLimited);
+            }
+            btree_map::Entry::Vacant(place) => place.insert(UserEntry { full_at_ns: 0, source, ticket: None }),
+        };
+        if let Some(source) = source {
+            *self.sources.entry(source).or_default() += 1;
+        }
+        Ok(Some(entry))
+    }
+}
+
+/// Counts one user less for an address.
+fn discount(sources: &mut HashMap<SourceNetwork, u32>, source: Option<SourceNetwork>) {
+    let Some(source) = source else { return };
+    if let Some(users) = sources.get_mut(&source) {
+        *users -= 1;
+        if *users == 0 {
+            sources.remove(&source);
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_request_more_than_the_rate_is_refused() {
-        let mut requesters = Requesters::new(2);
-        let (ada, bob) = ("ada".into(), "bob".into());
-        assert!(requesters.try_take(&ada, 0) && requesters.try_take(&ada, 0));
-        assert!(!requesters.try_take(&ada, 499_999), "the third");
-        assert!(requesters.try_take(&bob, 499_999), "another user");
-        assert!(requesters.try_take(&ada, 500_000), "half a second later");
-        assert!(!requesters.try_take(&ada, 500_000));
-        assert_eq!(requesters.refused(), 2);
-        let mut unlimited = Requesters::new(0);
-        assert!((0..1_000).all(|_| unlimited.try_take(&ada, 0)));
-    }
-
-    #[test]
-    fn the_table_is_bounded_and_its_memory_returned() {
-        let mut requesters = Requesters::new(1);
-        let user = |index: usize| Arc::from(index.to_string());
-        assert!((0..USERS_MAX).all(|index| requesters.try_take(&user(index), 0)));
-        assert!(!requesters.try_take(&user(USERS_MAX), 0), "one user too many");
-        requesters.sweep(999_999);
-        assert_eq!(requesters.full_at_ns.len(), USERS_MAX);
-        requesters.sweep(1_000_000);
-        assert!(requesters.full_at_ns.is_empty());
-        assert!(requesters.try_take(&user(USERS_MAX), 1_000_000));
-    }
-}
+mod tests;

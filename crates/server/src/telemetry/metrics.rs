@@ -209,7 +209,7 @@ families! {
     MATCH_PLACED = Counter "dunlin_match_placed_total" ["namespace"] "Tickets that were placed in a room, once for each room.";
     MATCH_COMPARED = Counter "dunlin_match_comparisons_total" ["namespace"] "Comparisons of a waiting ticket with another one or with open rooms. A pass makes at most about 32 per waiting ticket.";
     MATCH_ENDED = Counter "dunlin_match_ended_total" ["namespace", "outcome"] "Tickets that are over, by outcome: joined, or the reason why their users are in no room.";
-    MATCH_REFUSED = Counter "dunlin_match_refused_total" ["namespace", "reason"] "Requests about tickets that were refused; rate_limited: by `room.match.user_rate_limit`.";
+    MATCH_REFUSED = Counter "dunlin_match_refused_total" ["namespace", "reason"] "Requests about tickets that were refused; rate_limited: by `room.match.user_rate_limit`; address_limited: by `room.match.address_users_limit`.";
     MATCH_ROOMS = Counter "dunlin_match_rooms_total" ["namespace", "outcome"] "Rooms of matchmaking, by outcome: opened, or failed before all users came.";
     MATCH_BUSY = Counter "dunlin_match_busy_seconds_total" ["namespace"] "Time in which tickets were placed.";
     MATCH_LONGEST = Gauge "dunlin_match_longest_placing_seconds" ["namespace"] "The longest time of one placing since the start.";

@@ -314,6 +314,51 @@ fn a_user_requests_no_more_tickets_than_the_rate_allows() {
     }
 }
 
+#[test]
+fn an_address_has_no_more_waiting_users_than_its_limit() {
+    let mut settings = settings(&json!({
+        "enabled": true, "min_players": 4, "max_players": 4, "fill_wait": "10m", "ticket_timeout": "10m",
+        "allow_for_client": true, "user_rate_limit": 1_000_000, "address_users_limit": 2,
+    }));
+    settings["http_server"] = json!({ "trusted_proxies": ["127.0.0.1"] });
+    let server = Server::start(&settings);
+    let arena = json!({ "namespace": "arena" });
+    let at = |user: &str, address: &str| {
+        Player::with_fields(&server, &token(user), &format!("X-Forwarded-For: {address}\r\n"))
+    };
+    let mut players = [("ada", "192.0.2.1"), ("bob", "192.0.2.1")].map(|(user, address)| at(user, address));
+    for player in &mut players {
+        assert_eq!(player.rpc("dunlin.match", &arena)["status"], "waiting", "up to the limit");
+    }
+    let mut cat = at("cat", "192.0.2.1");
+    assert_eq!(cat.rpc("dunlin.match", &arena), 111, "one past it");
+    assert_eq!(players[0].rpc("dunlin.match", &arena), 409, "a user who has a ticket counts once");
+    // Four who wait would get a room.
+    let mut dan = at("dan", "192.0.2.2");
+    assert_eq!(dan.rpc("dunlin.match", &arena)["status"], "waiting", "another address");
+    assert_eq!(dan.rpc("dunlin.match_cancel", &arena)["status"], "ended");
+    submit(&server, &json!(["eve"]));
+    let refused = r#"dunlin_match_refused_total{namespace="arena",reason="address_limited"}"#;
+    let deadline = Instant::now() + PATIENCE;
+    while server.metric(refused) < 1.0 {
+        assert!(Instant::now() < deadline, "{refused}");
+    }
+    assert_metric(&server, refused, 1.0);
+    // The place of a user whose ticket is over is free.
+    assert_eq!(players[1].rpc("dunlin.match_cancel", &arena)["status"], "ended");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = cat.rpc("dunlin.match", &arena);
+        if answer["status"] == "waiting" {
+            break;
+        }
+        assert_eq!(answer, 111);
+        assert!(Instant::now() < deadline, "the place is not free");
+    }
+    // Buckets have been swept meanwhile, so the others count for their tickets alone.
+    assert_eq!(at("fay", "192.0.2.1").rpc("dunlin.match", &arena), 111);
+}
+
 /// A backend that answers by the user who asks.
 fn backend() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
@@ -465,6 +510,7 @@ on_io_uring![
     clients_form_a_party_and_are_informed,
     criteria_are_parameters_of_the_room_that_the_game_checks,
     a_user_requests_no_more_tickets_than_the_rate_allows,
+    an_address_has_no_more_waiting_users_than_its_limit,
     a_backend_decides,
     a_lobby_of_many_rooms_costs_what_changes
 ];

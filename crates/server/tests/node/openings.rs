@@ -92,6 +92,7 @@ impl Queue {
             criteria_params: vec!["map".into()],
             region_param: Some("place".into()),
             tickets_per_second: 0,
+            address_users_max: 0,
             notify_prefix: None,
         };
         let task = matchmaking::prepare(&[queue], &[], 1).expect("a queue");

@@ -41,9 +41,10 @@ impl From<TicketFault> for ApiError {
                 Self::bad_request(fault.why())
             }
             TicketFault::NotEnabled => Self::unsupported(fault.why()),
-            TicketFault::Refused(MatchRefusal::QueueFull) | TicketFault::RateLimited | TicketFault::Busy => {
-                Self::too_many_requests(fault.why())
-            }
+            TicketFault::Refused(MatchRefusal::QueueFull)
+            | TicketFault::RateLimited
+            | TicketFault::AddressLimited
+            | TicketFault::Busy => Self::too_many_requests(fault.why()),
             TicketFault::Stopped => Self::internal(fault.why()),
         }
     }

@@ -38,6 +38,7 @@ pub(super) fn matchmaking(page: &mut Page, report: &MatchmakingReport) {
                 samples.add(&[label(queue), refusal.name()], place(&queue.counters.refused, index));
             }
             samples.add(&[label(queue), "rate_limited"], queue.rate_limited);
+            samples.add(&[label(queue), "address_limited"], queue.address_limited);
         }
     });
     page.family(&m::MATCH_ROOMS, |samples| {
