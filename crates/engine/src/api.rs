@@ -78,6 +78,9 @@ pub enum ApiRequest {
     ChangeListing { channel: Box<str>, change: Arc<ListingChange> },
     /// Remove players and spectators from a channel's room. Answered as a message, with their number in decimal digits.
     KickFromRoom { channel: Box<str>, order: Arc<KickOrder> },
+    /// Reserve places in a channel's room for users, or give them up. Answered with [`ApiAnswer::Done`] when the room's thread
+    /// is told. Error 108 if the room is not open.
+    ReservePlaces { channel: Box<str>, reservations: Arc<[PlaceReservation]> },
     /// Count what this shard has.
     Survey,
 }
@@ -89,6 +92,17 @@ pub struct SessionFilter {
     pub client: Option<Box<str>>,
     /// The session's secret id, which only its own client receives.
     pub session: Option<Box<str>>,
+}
+
+/// Places in a room that are kept for users, one for each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaceReservation {
+    /// A reservation replaces the one of the room with its number.
+    pub number: u64,
+    /// Who has not joined. Nobody: the reservation ends.
+    pub users: Vec<Arc<str>>,
+    /// When it ends in any case. The room counts ticks.
+    pub timeout_ms: u32,
 }
 
 /// Whom the backend removes from a room.

@@ -10,6 +10,7 @@ mod checkpoint;
 mod kicks;
 mod messages;
 mod not_restored;
+mod places;
 mod runner;
 mod seat_book;
 mod seating;
@@ -31,6 +32,7 @@ use crate::{
 pub use calls::CallCounts;
 pub use checkpoint::{CHECKPOINT_VERSION, Checkpoint, RoomOrigin, TickRecord};
 pub use not_restored::NotRestored;
+use places::ReservedPlaces;
 pub use runner::{AwayTerms, CompletedTick, Entered, Runner, Step, visitor_of};
 pub use tokens_refused::TokensRefused;
 
@@ -85,6 +87,7 @@ pub struct RoomHost {
     requests: HashMap<SeatKey, Box<SubscriptionRequest>, foldhash::quality::FixedState>,
     players: HashMap<PlayerId, Player, foldhash::quality::FixedState>,
     seats: HashMap<SeatKey, PlayerId, foldhash::quality::FixedState>,
+    places: ReservedPlaces,
     /// By shard index.
     shards: Vec<ShardPart>,
     empty_ticks: u32,
@@ -147,6 +150,7 @@ impl RoomHost {
             requests: HashMap::default(),
             players: HashMap::default(),
             seats: HashMap::default(),
+            places: ReservedPlaces::default(),
             shards: vec![ShardPart::default(); usize::from(options.shard_count)],
             empty_ticks: 0,
             is_draining: false,
@@ -184,7 +188,7 @@ impl RoomHost {
         self.arrived.len()
     }
 
-    /// Takes in a message about this room; it counts at the next tick. Opening and closing are the caller's.
+    /// Takes in a message about this room; it counts at the next tick. Reservations count at once. Opening and closing are the caller's.
     pub fn take(&mut self, message: ToRoom) {
         let step = match message {
             ToRoom::Join { request, .. } => {
@@ -206,6 +210,7 @@ impl RoomHost {
             ToRoom::Message { id, data, .. } => Step::Message { id, data },
             ToRoom::ChangeListing { id, change, .. } => Step::ChangeListing { id, change },
             ToRoom::Kick { id, order, .. } => Step::Kick { id, seats: self.seats_of(&order.target), order },
+            ToRoom::ReservePlaces { reservations, .. } => return self.reserve(&reservations),
             ToRoom::Open { .. } | ToRoom::Close { .. } => unreachable!("the caller opens and closes rooms"),
         };
         self.arrived.push_back(step);
@@ -235,6 +240,9 @@ impl RoomHost {
             let Some(request) = self.requests.remove(&seat) else { continue };
             let outcome = match joined {
                 Ok(entered) => {
+                    if let Some(join) = request.join.as_ref().filter(|join| !join.is_spectator) {
+                        self.places.use_place(&join.info.user);
+                    }
                     if let Some(left_seat) = self.add(entered.player, seat, &request) {
                         outgoing.push(self.unseated(left_seat, UnsubscribeCode::SEAT_TAKEN, None));
                     }

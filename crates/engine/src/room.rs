@@ -21,7 +21,11 @@ use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, ErrorCode, Payload, UnsubscribeCode};
 use dunlin_rooms::{CellIndex, Grid, ListingChange, Refusal, RoomOverrides, TickUpdate};
 
-use crate::{ShardIndex, api::KickOrder, message::SubscriptionRequest};
+use crate::{
+    ShardIndex,
+    api::{KickOrder, PlaceReservation},
+    message::SubscriptionRequest,
+};
 
 /// A room thread's number on its node, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -286,6 +290,13 @@ pub enum ToRoom {
         /// Whom.
         order: Arc<KickOrder>,
     },
+    /// From the owner: places are reserved, or given up.
+    ReservePlaces {
+        /// The room.
+        room: RoomKey,
+        /// In order.
+        reservations: Arc<[PlaceReservation]>,
+    },
     /// From the owner: nobody is or will be there. The last message about the room.
     Close {
         /// The room.
@@ -308,6 +319,7 @@ impl ToRoom {
             | Self::Message { room, .. }
             | Self::ChangeListing { room, .. }
             | Self::Kick { room, .. }
+            | Self::ReservePlaces { room, .. }
             | Self::Close { room, .. } => *room,
         }
     }
@@ -445,6 +457,8 @@ pub enum FromRoom {
 pub enum NotJoined {
     /// The game does not want it.
     Refused(Refusal),
+    /// All places that are left are reserved for others.
+    Reserved,
     /// The room is gone; there may be another one soon.
     Gone,
 }

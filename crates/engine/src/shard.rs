@@ -317,7 +317,8 @@ impl Shard {
             | ApiRequest::CloseRoom { .. }
             | ApiRequest::SendToRoom { .. }
             | ApiRequest::ChangeListing { .. }
-            | ApiRequest::KickFromRoom { .. } => owner.serve_api(context, ticket, request, effects),
+            | ApiRequest::KickFromRoom { .. }
+            | ApiRequest::ReservePlaces { .. } => owner.serve_api(context, ticket, request, effects),
         }
     }
 }

@@ -18,6 +18,7 @@ mod pacing;
 mod peers;
 mod permissions;
 mod recoveries;
+mod reserved_places;
 mod room_calls;
 mod room_messages;
 mod room_openings;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use dunlin_engine::{
     Now,
-    api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery, KickOrder, KickTarget, SessionFilter},
+    api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery, KickOrder, KickTarget, PlaceReservation, SessionFilter},
     backend::PublishHow,
 };
 use dunlin_protocol::{ClientInfo, Disconnect, Payload, Publication, UnsubscribeCode};
@@ -24,7 +24,8 @@ pub fn channel(request: &ApiRequest) -> Option<&str> {
         | ApiRequest::CloseRoom { channel }
         | ApiRequest::SendToRoom { channel, .. }
         | ApiRequest::ChangeListing { channel, .. }
-        | ApiRequest::KickFromRoom { channel, .. } => Some(channel),
+        | ApiRequest::KickFromRoom { channel, .. }
+        | ApiRequest::ReservePlaces { channel, .. } => Some(channel),
         ApiRequest::Channels
         | ApiRequest::Disconnect { .. }
         | ApiRequest::Subscribe { .. }
@@ -86,6 +87,13 @@ pub fn request(request: &Value, now: Now) -> ApiRequest {
             ApiRequest::KickFromRoom { channel, order: order.into() }
         }
         "send_to_room" => ApiRequest::SendToRoom { channel, data: Bytes::copy_from_slice(text("data").as_bytes()) },
+        "reserve_places" => {
+            let users = fields["users"].as_array().into_iter().flatten();
+            let users = users.map(|user| user.as_str().unwrap_or_default().into()).collect();
+            let number = fields["number"].as_u64().unwrap_or_default();
+            let reservation = PlaceReservation { number, users, timeout_ms: 1_000 };
+            ApiRequest::ReservePlaces { channel, reservations: [reservation].into() }
+        }
         "channels" => ApiRequest::Channels,
         "disconnect" => {
             let code = fields["code"].as_u64().map(|code| code as u16);

@@ -74,6 +74,9 @@ impl Owner {
             ApiRequest::HistoryRemove { channel } => self.remove_history(context, &channel.into()),
             ApiRequest::Channels => Ok(ApiAnswer::Channels(self.subscribed_channels())),
             ApiRequest::CloseRoom { channel } => self.close_room_by_api(context, &channel.into(), effects),
+            ApiRequest::ReservePlaces { channel, reservations } => {
+                self.reserve_places(context, &channel, reservations, effects)
+            }
             request => unreachable!("{request:?} is not about a channel"),
         }
     }

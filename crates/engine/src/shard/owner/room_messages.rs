@@ -8,7 +8,7 @@ use dunlin_rooms::{ListingChange, Refusal};
 
 use crate::{
     Effects,
-    api::{ApiAnswer, KickOrder},
+    api::{ApiAnswer, ApiResult, KickOrder, PlaceReservation},
     counters::MessageOutcome,
     event::Ticket,
     names::NamespaceIndex,
@@ -148,6 +148,25 @@ impl Owner {
         };
         send_to_room(thread, message, effects);
         Ok(())
+    }
+
+    /// Tells the room of a channel for whom places are reserved.
+    pub(super) fn reserve_places(
+        &mut self,
+        context: &Context,
+        channel: &str,
+        reservations: Arc<[PlaceReservation]>,
+        effects: &mut Effects,
+    ) -> ApiResult {
+        let namespace = context.resolve(channel)?;
+        let room = self.channels.get(channel).and_then(|channel| channel.room.as_deref());
+        let Some(room) = room else {
+            let has_rooms = context.namespace(namespace).room.is_some();
+            context.because(if has_rooms { NOT_OPEN } else { NO_ROOMS });
+            return Err(ErrorCode::NotAvailable);
+        };
+        send_to_room(room.thread, ToRoom::ReservePlaces { room: room.key, reservations }, effects);
+        Ok(ApiAnswer::Done { sessions: 0 })
     }
 
     /// A room has answered a message. If the room has ended, the request was answered then.

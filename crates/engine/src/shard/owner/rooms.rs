@@ -24,6 +24,9 @@ use crate::shard::room::RoomThread;
 
 /// What joins are answered with that were on the way to a room when it was closed.
 const CLOSED_CODE: u16 = 400;
+/// What joins are answered with while all places that are left are reserved for others.
+const RESERVED_CODE: u16 = 409;
+const RESERVED: &str = "all places that are left are reserved";
 
 impl Owner {
     /// Asks the channel's room to let a player in; it is opened if it is not. The answer comes by [`Owner::joined`].
@@ -172,6 +175,10 @@ impl Owner {
             (Err(NotJoined::Refused(refusal)), _) => {
                 counters.joins_refused += 1;
                 Err(NotSubscribed::Refused(refusal))
+            }
+            (Err(NotJoined::Reserved), _) => {
+                counters.joins_refused += 1;
+                Err(NotSubscribed::Refused(Refusal { code: RESERVED_CODE, message: RESERVED.into() }))
             }
             // A join to a room that has ended is never confirmed. SDKs do not rejoin a room that was closed, like
             // those of the players who were there; for one that failed they come again.

@@ -1,0 +1,132 @@
+//! Places that are reserved for users. While all that are left are reserved, others are refused before the game hears of
+//! them, and before anything of their joins is recorded: a replay needs to know nothing of reservations.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+use dunlin_rooms::PlayerId;
+
+use super::{RoomHost, RoutedMessage, Runner, Step};
+use crate::{
+    api::PlaceReservation,
+    room::{FromRoom, NotJoined},
+};
+
+/// The reservations of a room.
+#[derive(Debug, Default)]
+pub(super) struct ReservedPlaces {
+    /// Oldest first. None is without users.
+    kept: VecDeque<KeptPlaces>,
+}
+
+#[derive(Debug)]
+struct KeptPlaces {
+    number: u64,
+    /// Who has not come yet.
+    users: Vec<Arc<str>>,
+    ticks_left: u32,
+}
+
+impl ReservedPlaces {
+    /// Takes a reservation in, in place of the one with its number.
+    fn put(&mut self, reservation: &PlaceReservation, ticks: u32) {
+        self.kept.retain(|kept| kept.number != reservation.number);
+        if !reservation.users.is_empty() {
+            let PlaceReservation { number, users, .. } = reservation;
+            self.kept.push_back(KeptPlaces { number: *number, users: users.clone(), ticks_left: ticks });
+        }
+    }
+
+    /// How many places are reserved.
+    fn len(&self) -> usize {
+        self.kept.iter().map(|kept| kept.users.len()).sum()
+    }
+
+    fn has(&self, user: &str) -> bool {
+        self.kept.iter().any(|kept| kept.users.iter().any(|known| **known == *user))
+    }
+
+    /// A user has come: a place of its is not reserved any more.
+    pub(super) fn use_place(&mut self, user: &str) {
+        for kept in &mut self.kept {
+            if let Some(index) = kept.users.iter().position(|known| **known == *user) {
+                kept.users.swap_remove(index);
+                break;
+            }
+        }
+        self.kept.retain(|kept| !kept.users.is_empty());
+    }
+
+    /// A tick begins: reservations whose time is over end, and the oldest of those that the room has no places for.
+    fn expire(&mut self, places_max: usize) {
+        for kept in &mut self.kept {
+            kept.ticks_left = kept.ticks_left.saturating_sub(1);
+        }
+        self.kept.retain(|kept| kept.ticks_left > 0);
+        while self.len() > places_max {
+            self.kept.pop_front();
+        }
+    }
+}
+
+impl RoomHost {
+    /// How many places are reserved for users who have not joined.
+    pub fn reserved_places(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(super) fn reserve(&mut self, reservations: &[PlaceReservation]) {
+        for reservation in reservations {
+            let ticks = u64::from(reservation.timeout_ms) * u64::from(self.options.ticks_per_second);
+            // The tick that begins next is not one of them.
+            let ticks = u32::try_from(ticks.div_ceil(1_000)).unwrap_or(u32::MAX).saturating_add(1);
+            self.places.put(reservation, ticks);
+        }
+    }
+
+    /// Refuses who has come to places that are reserved for others. Right before [`RoomHost::begin`]: the next tick begins. The
+    /// answers are appended to `outgoing`.
+    pub fn refuse_unreserved(&mut self, runner: &Runner, outgoing: &mut Vec<RoutedMessage>) {
+        let Self { places, arrived, requests, key, .. } = self;
+        let world = runner.room().world();
+        places.expire(world.players_max());
+        if places.kept.is_empty() {
+            return;
+        }
+        let leaving: Vec<PlayerId> = runner.expiring().collect();
+        let players = world.player_count().saturating_sub(leaving.len());
+        let mut free = world.players_max().saturating_sub(players);
+        let (mut reserved, mut holders) = (places.len(), BTreeSet::new());
+        let mut is_admitted = |step: &Step| match step {
+            Step::Leave { seat } => {
+                free += usize::from(runner.seating.player(*seat).is_some_and(|player| world.is_player(player)));
+                true
+            }
+            Step::Join { info, is_spectator: false, claim, .. } => {
+                // Who comes back has a place.
+                if runner.book.claimed_by(&info.user, *claim).is_some_and(|player| !leaving.contains(&player)) {
+                    return true;
+                }
+                let is_holder = places.has(&info.user) && holders.insert(Arc::clone(&info.user));
+                reserved -= usize::from(is_holder);
+                // A full room has a reason of its own.
+                let is_admitted = is_holder || free == 0 || free > reserved;
+                free = free.saturating_sub(usize::from(is_admitted));
+                is_admitted
+            }
+            _ => true,
+        };
+        arrived.retain(|step| {
+            let is_admitted = is_admitted(step);
+            if let (Step::Join { seat, .. }, false) = (step, is_admitted)
+                && let Some(request) = requests.remove(seat)
+            {
+                let outcome = Err(NotJoined::Reserved);
+                outgoing.push((key.owner, FromRoom::Joined { room: *key, request, outcome }));
+            }
+            is_admitted
+        });
+    }
+}

@@ -1,0 +1,279 @@
+//! Places of a room that are reserved for users.
+
+use std::sync::Arc;
+
+use dunlin_engine::{
+    FrameClass, SessionKey, ShardIndex,
+    api::PlaceReservation,
+    host::{HostOptions, RoomHost, Runner},
+    message::{Asker, Subscriber, SubscriptionRequest},
+    room::{Departure, FromRoom, JoinParams, NotJoined, Opening, RoomKey, SeatClaim, SeatKey, SeatToken, ToRoom},
+};
+use dunlin_protocol::{ClientInfo, Encoding};
+use dunlin_rooms::{
+    GridShape, InputError, PlayerId, Refusal, RestoreError, Room, RoomOptions, Simulation, Visitor, World,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    hall::{Hall, options},
+    node::api,
+};
+
+const ROOM: RoomKey = RoomKey { owner: ShardIndex(0), number: 1 };
+const TICKS_PER_SECOND: u32 = 10;
+
+/// A game that refuses who says "no".
+struct Hut;
+
+impl Simulation for Hut {
+    fn grid(&self) -> GridShape {
+        GridShape { columns: 1, rows: 1, cell_units: 10, near_cells: 1, far_cells: 0, far_interval_ticks: 1 }
+    }
+
+    fn start(&mut self, _: &mut World) {}
+
+    fn join(&mut self, _: &mut World, _: PlayerId, _: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal> {
+        let refusal = Refusal { code: 450, message: "not today".into() };
+        if data == b"no" { Err(refusal) } else { Ok(()) }
+    }
+
+    fn leave(&mut self, _: &mut World, _: PlayerId) {}
+
+    fn input(&mut self, _: &mut World, _: PlayerId, _: &[u8]) -> Result<(), InputError> {
+        Ok(())
+    }
+
+    fn tick(&mut self, _: &mut World) {}
+
+    fn save(&self, _: &mut Vec<u8>) {}
+
+    fn restore(&mut self, _: &[u8]) -> Result<(), RestoreError> {
+        Ok(())
+    }
+}
+
+/// A room with a number of places.
+struct Hosted {
+    host: RoomHost,
+    runner: Runner,
+    /// Steps of the last tick.
+    steps: usize,
+}
+
+/// The end of a join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    In,
+    Reserved,
+    Refused(u16),
+}
+
+fn seat(index: u32) -> SeatKey {
+    SeatKey { shard: ShardIndex(0), index, generation: 1 }
+}
+
+/// How a user joins who is at this seat.
+struct Join {
+    index: u32,
+    user: &'static str,
+    data: &'static [u8],
+    returned: Option<u32>,
+    is_spectator: bool,
+}
+
+fn join(index: u32, user: &'static str) -> Join {
+    Join { index, user, data: b"", returned: None, is_spectator: false }
+}
+
+impl Hosted {
+    fn with_places(players_max: usize) -> Self {
+        let options = RoomOptions { players_max, ticks_per_second: TICKS_PER_SECOND, ..RoomOptions::default() };
+        let room = Room::new(options, 1, Box::new(Hut)).expect("a map");
+        let terms = HostOptions {
+            shard_count: 1,
+            node_seed: 1,
+            empty_ticks_max: 1_000,
+            ticks_per_second: TICKS_PER_SECOND,
+            seat_grace_ticks: 5,
+            away_per_user_max: 8,
+            call_bytes_max: 1_024,
+        };
+        let host = RoomHost::new(ROOM, Arc::from("arena:a"), room.grid().clone(), terms);
+        Self { host, runner: Runner::new(room), steps: 0 }
+    }
+
+    fn reserve(&mut self, number: u64, users: &[&str], timeout_ms: u32) {
+        let users = users.iter().map(|user| Arc::from(*user)).collect();
+        let reservations = [PlaceReservation { number, users, timeout_ms }].into();
+        self.host.take(ToRoom::ReservePlaces { room: ROOM, reservations });
+    }
+
+    fn leave(&mut self, index: u32, departure: Departure) {
+        self.host.take(ToRoom::Leave { room: ROOM, seat: seat(index), departure });
+    }
+
+    fn join(&mut self, Join { index, user, data, returned, is_spectator }: Join) {
+        let given = Some(SeatToken(u128::from(index)));
+        let returned = returned.map(|index| SeatToken(index.into()));
+        let params = JoinParams {
+            seat: seat(index),
+            info: Arc::new(ClientInfo::of_user(user)),
+            address: None,
+            is_spectator,
+            data: bytes::Bytes::from_static(data),
+            opening: Opening::Reserved,
+            claim: SeatClaim { given, returned, is_one_per_user: false, keeps_returned: true },
+        };
+        let request = SubscriptionRequest {
+            answer_may_be_large: false,
+            channel: Arc::from("arena:a"),
+            asker: Asker { shard: ShardIndex(0), session: SessionKey { index, generation: 1 }, command_id: 1 },
+            creator: dunlin_engine::creators::ChannelCreator::default(),
+            subscriber: Subscriber {
+                class: FrameClass::plain(Encoding::Json.into()),
+                join_leave: false,
+                info: None,
+                presence: false,
+                announced: false,
+            },
+            positioned: true,
+            was_recovering: false,
+            recover: None,
+            filter: None,
+            join: Some(Box::new(params)),
+        };
+        self.host.take(ToRoom::Join { room: ROOM, request: Box::new(request) });
+    }
+
+    /// Runs a tick. Returns what became of the joins, by the index of the seat.
+    fn tick(&mut self) -> Vec<(u32, End)> {
+        let mut outgoing = Vec::new();
+        self.host.refuse_unreserved(&self.runner, &mut outgoing);
+        let batch = self.host.begin();
+        self.steps = batch.steps.len();
+        let done = self.runner.run(batch, 0);
+        self.host.finish(done, &mut outgoing);
+        let joined = outgoing.into_iter().filter_map(|(_, message)| match message {
+            FromRoom::Joined { request, outcome, .. } => {
+                let end = match outcome {
+                    Ok(_) => End::In,
+                    Err(NotJoined::Reserved) => End::Reserved,
+                    Err(NotJoined::Refused(refusal)) => End::Refused(refusal.code),
+                    Err(NotJoined::Gone) => panic!("the room is gone"),
+                };
+                Some((request.asker.session.index, end))
+            }
+            _ => None,
+        });
+        let mut joined: Vec<_> = joined.collect();
+        joined.sort_unstable_by_key(|(index, _)| *index);
+        joined
+    }
+
+    /// Joins in one tick.
+    fn join_all(&mut self, joins: impl IntoIterator<Item = Join>) -> Vec<End> {
+        joins.into_iter().for_each(|join| self.join(join));
+        self.tick().into_iter().map(|(_, end)| end).collect()
+    }
+}
+
+#[test]
+fn the_places_that_are_left_are_for_their_users() {
+    use End::{In, Refused, Reserved};
+    let mut hut = Hosted::with_places(3);
+    hut.reserve(1, &["ada", "bob"], 60_000);
+    assert_eq!(hut.join_all([join(0, "eve"), join(1, "eve"), join(2, "")]), [In, Reserved, Reserved], "one is free");
+    assert_eq!(hut.steps, 1, "what is refused is no step of the room");
+    assert_eq!(hut.join_all([join(3, "eve"), join(4, "ada"), join(5, "ada")]), [Reserved, In, Reserved]);
+    assert_eq!(hut.host.reserved_places(), 1, "a user has one place");
+    assert_eq!(hut.join_all([Join { is_spectator: true, ..join(6, "fay") }]), [In], "who watches takes no place");
+    assert_eq!(hut.join_all([Join { is_spectator: true, ..join(7, "bob") }]), [In]);
+    assert_eq!(hut.host.reserved_places(), 1, "and uses none");
+    assert_eq!(hut.join_all([join(8, "bob"), join(9, "eve")]), [In, Refused(400)], "a full room says so");
+    assert_eq!(hut.host.reserved_places(), 0);
+    hut.leave(0, Departure::Left);
+    assert_eq!(hut.join_all([join(10, "eve")]), [In]);
+}
+
+#[test]
+fn a_join_that_the_game_refuses_leaves_the_place_reserved() {
+    let mut hut = Hosted::with_places(1);
+    hut.reserve(1, &["ada"], 60_000);
+    assert_eq!(hut.join_all([Join { data: b"no", ..join(0, "ada") }]), [End::Refused(450)]);
+    assert_eq!(hut.join_all([join(1, "eve")]), [End::Reserved]);
+    assert_eq!(hut.join_all([join(2, "ada")]), [End::In]);
+}
+
+#[test]
+fn who_leaves_makes_place_in_the_same_tick() {
+    let mut hut = Hosted::with_places(2);
+    assert_eq!(hut.join_all([join(0, "eve")]), [End::In]);
+    hut.reserve(1, &["ada"], 60_000);
+    hut.leave(0, Departure::Left);
+    assert_eq!(hut.join_all([join(1, "fay")]), [End::In]);
+    // An away player keeps its place, and comes back to it.
+    hut.leave(1, Departure::Lost);
+    assert_eq!(hut.join_all([join(2, "eve"), Join { returned: Some(9), ..join(3, "eve") }]), [End::Reserved; 2]);
+    assert_eq!(hut.join_all([Join { returned: Some(1), ..join(4, "fay") }]), [End::In]);
+    // It has left when its time is over.
+    hut.leave(4, Departure::Lost);
+    for _ in 0..5 {
+        assert_eq!(hut.join_all([join(5, "eve")]), [End::Reserved]);
+    }
+    assert_eq!(hut.join_all([join(6, "fay"), join(7, "eve")]), [End::In, End::Reserved]);
+    assert_eq!(hut.join_all([join(8, "ada")]), [End::In]);
+}
+
+#[test]
+fn a_reservation_ends() {
+    let mut hut = Hosted::with_places(2);
+    // 250 ms are 3 ticks.
+    hut.reserve(1, &["ada"], 250);
+    hut.reserve(2, &["bob"], 60_000);
+    for tick in 0..3 {
+        assert_eq!(hut.join_all([join(tick, "eve")]), [End::Reserved], "tick {tick}");
+    }
+    assert_eq!(hut.join_all([join(3, "eve"), join(4, "eve")]), [End::In, End::Reserved], "its time is over");
+    hut.reserve(3, &[], 0);
+    assert_eq!(hut.join_all([join(5, "eve")]), [End::Reserved], "another ticket is cancelled");
+    hut.reserve(2, &[], 0);
+    assert_eq!(hut.join_all([join(6, "eve")]), [End::In], "the ticket is cancelled");
+}
+
+#[test]
+fn no_more_places_are_reserved_than_there_are() {
+    let mut hut = Hosted::with_places(2);
+    for (number, user) in [(1, "ada"), (2, "bob")] {
+        hut.reserve(number, &[user], 60_000);
+    }
+    hut.tick();
+    assert_eq!(hut.host.reserved_places(), 2, "as many as the room has");
+    hut.reserve(3, &["cat"], 60_000);
+    hut.tick();
+    assert_eq!(hut.host.reserved_places(), 2, "one past it: the oldest ends");
+    assert_eq!(hut.join_all([join(0, "ada"), join(1, "bob"), join(2, "cat")]), [End::Reserved, End::In, End::In]);
+}
+
+#[test]
+fn the_owner_tells_the_room_and_answers_who_is_refused() {
+    let mut hall = Hall::new(1, options());
+    let reserve = |hall: &mut Hall, channel: &str| {
+        hall.node.ask_api(&json!({"reserve_places": {"channel": channel, "number": 1, "users": ["ada"]}}));
+        std::mem::take(&mut hall.node.answers).iter().map(api::answer).collect::<Vec<Value>>()
+    };
+    for (channel, error) in [("arena:a", 108), ("news", 108), ("nowhere:a", 102)] {
+        assert_eq!(reserve(&mut hall, channel), [json!({"error": error})], "{channel}");
+    }
+    hall.gather(&[("a", Encoding::Json, 0)], "arena:a");
+    assert_eq!(reserve(&mut hall, "arena:a"), [json!({"sessions": 0})]);
+    hall.node.ask_api(&json!({"change_listing": {"channel": "arena:a", "players_max": 2}}));
+    hall.tick();
+    hall.open("b", Encoding::Json, 0);
+    hall.subscribe("b", "arena:a");
+    hall.tick();
+    let refused: u64 = hall.node.shards.iter().map(|shard| shard.counters().namespaces[1].rooms.joins_refused).sum();
+    assert_eq!(refused, 1);
+    let answer = r#"{"id":2,"error":{"code":409,"message":"all places that are left are reserved"}}"#;
+    assert_eq!(hall.seen["b"].messages, [answer]);
+}
