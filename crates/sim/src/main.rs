@@ -30,9 +30,9 @@ struct Cli {
     /// Run this seed alone.
     #[arg(long)]
     seed: Option<u64>,
-    /// Which world of that seed.
-    #[arg(long, requires = "seed", default_value = "whole")]
-    world: SimWorld,
+    /// Which world; by default the whole node for a single seed, and otherwise all worlds of each seed.
+    #[arg(long)]
+    world: Option<SimWorld>,
     /// Print everything that happens; for a single seed.
     #[arg(long, requires = "seed")]
     trace: bool,
@@ -52,6 +52,8 @@ enum SimWorld {
 }
 
 impl SimWorld {
+    const ALL: [Self; 4] = [Self::Whole, Self::Logged, Self::Kept, Self::Clustered];
+
     fn run(self, seed: u64, prints: bool) -> RunOutcome {
         match self {
             Self::Whole => dunlin_sim::run(seed, prints, &|_| {}),
@@ -74,21 +76,23 @@ impl SimWorld {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     if let Some(seed) = cli.seed {
-        let outcome = cli.world.run(seed, cli.trace);
+        let world = cli.world.unwrap_or(SimWorld::Whole);
+        let outcome = world.run(seed, cli.trace);
         println!("seed {seed}: {} steps, trace hash {:016x}", outcome.steps, outcome.trace_hash);
-        return report(&outcome, cli.world);
+        return report(&outcome, world);
     }
     let start = if cli.fresh { clock() } else { cli.start };
     println!("{} seeds from {start}", cli.seeds);
-    run_all(start, cli.seeds)
+    let worlds = cli.world.map_or(SimWorld::ALL.to_vec(), |world| vec![world]);
+    run_all(&worlds, start, cli.seeds)
 }
 
-fn run_all(start: u64, count: u64) -> ExitCode {
+fn run_all(worlds: &[SimWorld], start: u64, count: u64) -> ExitCode {
     let begun = Instant::now();
     let (mut steps, mut failures, mut hash) = (0, 0, 0_u64);
     let mut reached = BTreeMap::new();
     for done in 0..count {
-        for world in [SimWorld::Whole, SimWorld::Logged, SimWorld::Kept, SimWorld::Clustered] {
+        for world in worlds {
             let outcome = world.run(start.wrapping_add(done), false);
             steps += outcome.steps;
             hash = hash.rotate_left(7) ^ outcome.trace_hash;
@@ -96,7 +100,7 @@ fn run_all(start: u64, count: u64) -> ExitCode {
                 *reached.entry(what.clone()).or_insert(0) += times;
             }
             if outcome.failure.is_some() {
-                report(&outcome, world);
+                report(&outcome, *world);
                 failures += 1;
             }
         }

@@ -59,6 +59,16 @@ const REACHED: [&str; 44] = [
     "cluster: versioned",
 ];
 
+/// Seeds that failed once.
+const FOUND_SEEDS: [u64; 1] = [20_718];
+
+#[test]
+fn seeds_that_failed_once_pass() {
+    for seed in FOUND_SEEDS {
+        assert_eq!(run_clustered(seed, false, &|_| {}, &|_| {}).failure, None, "seed {seed}");
+    }
+}
+
 #[test]
 fn the_fixed_seeds_pass_and_reach_what_they_are_for() {
     let outcomes: Vec<RunOutcome> = (0..FIXED_SEEDS).map(|seed| run_clustered(seed, false, &|_| {}, &|_| {})).collect();

@@ -464,27 +464,6 @@ impl<'a> ClusteredWorld<'a> {
         clients.find(|client| client.session == Some((place, session))).ok_or_else(|| format!("{session:?} is gone"))
     }
 
-    /// Every byte is written and read at once.
-    fn read_dirty(&mut self, place: usize) -> Result<(), String> {
-        for session in std::mem::take(&mut self.nodes[place].effects.dirty) {
-            let slices: Vec<u8> = self.nodes[place].shard.outgoing(session).flatten().copied().collect();
-            self.trace.bytes(&slices);
-            let now = self.now();
-            self.nodes[place].handle_shard(now, Event::Wrote { session, bytes: slices.len() });
-            for effect in std::mem::take(&mut self.nodes[place].effects.list) {
-                self.perform(place, effect)?;
-            }
-            let Self { clients, truth, .. } = self;
-            let number = clients.iter().position(|client| client.session == Some((place, session)));
-            if let Some(number) = number {
-                clients[number].read(truth, true, slices.into_iter())?;
-                self.check_seen(number)?;
-                self.check_admitted(number)?;
-            }
-        }
-        Ok(())
-    }
-
     fn serve_clients(&mut self) -> Result<(), String> {
         for number in 0..self.clients.len() {
             while let Some((place, session)) = self.clients[number].session

@@ -54,4 +54,44 @@ impl ClusteredWorld<'_> {
         self.published += 1;
         format!(r#"{{"n":{}}}"#, self.published).into_bytes()
     }
+
+    /// Every byte is written and read at once.
+    pub(super) fn read_dirty(&mut self, place: usize) -> Result<(), String> {
+        for session in std::mem::take(&mut self.nodes[place].effects.dirty) {
+            let slices: Vec<u8> = self.nodes[place].shard.outgoing(session).flatten().copied().collect();
+            self.trace.bytes(&slices);
+            let now = self.now();
+            self.nodes[place].handle_shard(now, Event::Wrote { session, bytes: slices.len() });
+            for effect in std::mem::take(&mut self.nodes[place].effects.list) {
+                self.perform(place, effect)?;
+            }
+            let number = self.clients.iter().position(|client| client.session == Some((place, session)));
+            if let Some(number) = number {
+                self.excuse_recoveries(number);
+                let Self { clients, truth, .. } = self;
+                clients[number].read(truth, true, slices.into_iter())?;
+                self.check_seen(number)?;
+                self.check_admitted(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Recoveries of a client that do not have to be complete any more: so much was published since they were asked for that
+    /// their streams have lost some of it, or could not prove that they have not. What is still provable when the answer
+    /// comes was so all the time.
+    fn excuse_recoveries(&mut self, number: usize) {
+        let asks = self.clients[number].pending.iter();
+        let due = asks.filter_map(|(id, (command, must_recover))| match command {
+            ClientCommand::Subscribe { channel, .. } if *must_recover => Some((*id, channel)),
+            _ => None,
+        });
+        let due: Vec<(u32, bool)> = due.map(|(id, channel)| (id, self.must_recover(number, channel, 0))).collect();
+        for (id, is_due) in due {
+            if !is_due && let Some((_, must_recover)) = self.clients[number].pending.get_mut(&id) {
+                *must_recover = false;
+                self.count("too much meanwhile");
+            }
+        }
+    }
 }
