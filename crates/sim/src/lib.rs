@@ -34,6 +34,7 @@ use dunlin_cluster::core::Core;
 use dunlin_engine::Shard;
 
 pub use kept::KeptFlaw;
+pub use world::SeatFlaw;
 
 /// How a run went.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +54,15 @@ pub struct RunOutcome {
 /// anything happens.
 pub fn run(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> RunOutcome {
     let mut world = world::NodeWorld::new(seed, prints, prepare);
+    let failure = failure_of(|| world.run());
+    let (steps, trace_hash) = world.record();
+    RunOutcome { seed, steps, trace_hash, failure, reached: world.reached() }
+}
+
+/// The same for a node whose room threads have a mistake.
+pub fn run_seated(seed: u64, flaw: SeatFlaw) -> RunOutcome {
+    let mut world = world::NodeWorld::new(seed, false, &|_| {});
+    world.plant(flaw);
     let failure = failure_of(|| world.run());
     let (steps, trace_hash) = world.record();
     RunOutcome { seed, steps, trace_hash, failure, reached: world.reached() }

@@ -70,6 +70,8 @@ pub struct RoomPlan {
     pub tick_us: u64,
     /// Ticks without a player after which a room is idle.
     pub empty_ticks_max: u32,
+    /// Ticks for which players stay without their clients; 0: they leave with their connections.
+    pub seat_grace_ticks: u32,
     /// What shards hold players to.
     pub limits: RoomLimits,
     /// What rooms are held to.
@@ -133,7 +135,7 @@ pub struct Profile {
 
 impl Plan {
     /// A plan.
-    pub fn new(chance: &mut Chance) -> Self {
+    pub fn new(seed: u64, chance: &mut Chance) -> Self {
         let shards = chance.between(1, 4) as u16;
         let all = [
             "plain:a", "plain:b", "rec:a", "rec:b", "rec:c", "cache:a", "now:a", "now:b", "tick:a", "tick:b", "here:a",
@@ -148,7 +150,7 @@ impl Plan {
         let mut options = options(chance, shards);
         // Where channels are few a room's own may have to go without.
         let may_have_rooms = options.channel.channels_max > 1_000;
-        let rooms = (may_have_rooms && chance.percent(35)).then(|| RoomPlan::new(chance));
+        let rooms = (may_have_rooms && chance.percent(35)).then(|| RoomPlan::new(chance).with_seats(seed));
         if chance.percent(30) {
             ask_backends(chance, &mut options);
         }
@@ -218,6 +220,7 @@ impl RoomPlan {
             threads: chance.between(1, 2) as u16,
             tick_us,
             empty_ticks_max: *chance.pick(&[1, 4, 40]),
+            seat_grace_ticks: 0,
             limits: RoomLimits {
                 inputs_per_second: *chance.pick(&[3, 20, 1_000]),
                 input_bytes_max: INPUT_BYTES_MAX,
@@ -234,6 +237,17 @@ impl RoomPlan {
             },
             options,
         }
+    }
+
+    /// In most plans players have seats that they can come back to. One tick of grace at the least; often shorter than the way
+    /// of a message.
+    fn with_seats(mut self, seed: u64) -> Self {
+        let mut chance = Chance::new(seed ^ 0x7365_6174);
+        if chance.percent(70) {
+            self.seat_grace_ticks = *chance.pick(&[1, 2, 10, 40]);
+            self.limits.gives_seat_tokens = true;
+        }
+        self
     }
 
     /// The namespace of the rooms' channels.

@@ -2,7 +2,7 @@
 //! `tests/seeds.rs` shows.
 
 use dunlin_engine::planted::Bug;
-use dunlin_sim::{KeptFlaw, run, run_kept, run_logged};
+use dunlin_sim::{KeptFlaw, SeatFlaw, run, run_kept, run_logged, run_seated};
 
 /// Seeds within which each mistake must be found. All of them pass without one.
 const SEEDS_MAX: u64 = 200;
@@ -199,4 +199,31 @@ fn players_who_never_expire_after_a_restart_are_found() {
     let failure = find_kept(KeptFlaw::RestoresClients);
     let words = ["the room has", "the players are", "gets PlayerId"];
     assert!(words.iter().any(|word| failure.contains(word)), "{failure}");
+}
+
+/// The first seed of a node with rooms that finds `flaw`, and what it says.
+fn find_seated(flaw: SeatFlaw) -> String {
+    let found = (0..SEEDS_MAX).find_map(|seed| Some((seed, run_seated(seed, flaw).failure?)));
+    let (seed, failure) = found.unwrap_or_else(|| panic!("{flaw:?} is not found within {SEEDS_MAX} seeds"));
+    println!("{flaw:?} is found by seed {seed}: {failure}");
+    assert_eq!(run(seed, false, &|_| {}).failure, None, "seed {seed} fails without {flaw:?} as well");
+    failure
+}
+
+#[test]
+fn a_player_that_leaves_with_its_connection_is_found() {
+    let failure = find_seated(SeatFlaw::LeavesAtOnce);
+    assert!(failure.contains("leaves with its connection"), "{failure}");
+}
+
+#[test]
+fn a_grace_that_is_one_tick_too_long_is_found() {
+    let failure = find_seated(SeatFlaw::StaysLonger);
+    assert!(failure.contains("the players are"), "{failure}");
+}
+
+#[test]
+fn a_grace_that_is_one_tick_too_short_is_found() {
+    let failure = find_seated(SeatFlaw::LeavesEarly);
+    assert!(failure.contains("the players are"), "{failure}");
 }

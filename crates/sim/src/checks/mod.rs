@@ -20,7 +20,7 @@ pub use history::check_history;
 pub use latest::lane_key;
 pub use permission::{Verdict, judge_error, judge_success};
 pub use recovery::{RecoveryLimits, check_recovery, could_recover_surely};
-pub use room::{Seat, accept_input, check_join, check_room_history, refuse_input};
+pub use room::{Seat, accept_input, check_join, check_room_history, refuse_input, seat_answer};
 
 /// A live subscription as its client knows it, with what is needed to judge the next publication.
 #[derive(Debug, Default)]

@@ -58,6 +58,7 @@ pub fn check_join(
     let (Some((room, player)), Some(at)) = (pages.seat_of(join), record.answered_at.clone()) else {
         return Err(format!("join {join} succeeds, and the game says {:?}", pages.joins[join as usize]));
     };
+    check_token(&mut pages, rules.room.as_ref().is_some_and(|room| room.gives_seat_tokens), &record, &result.data)?;
     let mut offset = result.offset;
     if let Some(from) = recover.as_ref().filter(|_| result.recovered) {
         let expected: Vec<(u64, u64)> = pages
@@ -81,8 +82,9 @@ pub fn check_join(
             return Err(format!("{channel}: from {recover:?} it is at {at:?}, sure {is_sure}: {result:?}"));
         }
     }
+    let events_received = record.events_before;
     let seat =
-        Seat { join, room, player, replica: Replica::default(), events_received: 0, last_number: 0, inputs_sent: 0 };
+        Seat { join, room, player, replica: Replica::default(), events_received, last_number: 0, inputs_sent: 0 };
     Ok(Subscription {
         channel: channel.clone(),
         positioned: result.positioned,
@@ -92,6 +94,25 @@ pub fn check_join(
         seat: Some(Box::new(seat)),
         ..Subscription::default()
     })
+}
+
+/// The answer has a seat token, and says whether the player was in the room before, where players are kept.
+fn check_token(pages: &mut Pages, is_due: bool, join: &Join, data: &[u8]) -> Result<(), String> {
+    if !is_due {
+        return if data.is_empty() { Ok(()) } else { Err(format!("data that nobody gave: {data:?}")) };
+    }
+    let answer = seat_answer(data);
+    pages.count(if join.is_back { "seat: told to be back" } else { "seat: told to be new" });
+    match answer {
+        Some((_, is_back)) if is_back == join.is_back => Ok(()),
+        other => Err(format!("{join:?} is answered with {other:?}")),
+    }
+}
+
+/// The seat token in the answer to a join, and whether the player was in the room before.
+pub fn seat_answer(data: &[u8]) -> Option<(String, bool)> {
+    let answer: serde_json::Value = serde_json::from_slice(data).ok()?;
+    Some((answer["seat_token"].as_str()?.to_owned(), answer["seat_resumed"].as_bool()?))
 }
 
 /// Whether everything that was missed since `from` was there beyond doubt when `join` was answered.

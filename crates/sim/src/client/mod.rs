@@ -135,6 +135,8 @@ pub struct Client {
     pub subscriptions: BTreeMap<String, Subscription>,
     /// Positions that it recovers from, and by that the channels it wants.
     pub positions: BTreeMap<String, ClientPosition>,
+    /// Its seat tokens by channel, the oldest first.
+    pub seat_tokens: BTreeMap<String, Vec<String>>,
     /// Commands without a reply, by id.
     pub pending: BTreeMap<u32, Pending>,
     /// What it did in this connection.
@@ -175,6 +177,7 @@ impl Client {
             id: String::new(),
             subscriptions: BTreeMap::new(),
             positions: BTreeMap::new(),
+            seat_tokens: BTreeMap::new(),
             pending: BTreeMap::new(),
             misdeeds: Misdeeds::default(),
             expiry_s: None,

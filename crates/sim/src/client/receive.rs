@@ -11,7 +11,7 @@ use dunlin_engine::{
 use crate::{
     checks::{
         RecoveryLimits, Verdict, accept_input, check_history, check_join, check_recovery, check_room_history,
-        could_recover_surely, judge_error, judge_success, refuse_input,
+        could_recover_surely, judge_error, judge_success, refuse_input, seat_answer,
     },
     model::{Fate, Model},
     plan::RoomPlan,
@@ -354,7 +354,11 @@ impl Client {
         };
         let rules = receiving.model.channel(channel).and_then(|facts| facts.rules.as_ref());
         let asks = |whom: fn(&NamespaceOptions) -> Option<ProxyIndex>| rules.and_then(whom).is_some();
-        let paper = receiving.paper(token, asks(|rules| rules.subscribe_proxy), &result.data)?;
+        if let Some((token, _)) = asked.join.and_then(|_| seat_answer(&result.data)) {
+            self.seat_tokens.entry(channel.clone()).or_default().push(token);
+        }
+        let data = if asked.join.is_some() { &[][..] } else { &result.data };
+        let paper = receiving.paper(token, asks(|rules| rules.subscribe_proxy), data)?;
         if paper.is_some_and(|paper| paper.channel != *channel) {
             return Err(format!("subscribed to {channel} by what is said of {paper:?}"));
         }

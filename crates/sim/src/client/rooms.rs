@@ -42,12 +42,28 @@ impl Client {
             return (Vec::new(), None);
         }
         let join = initiative.model.rooms.pages().begin_join(channel, &self.profile.user);
+        let has_seats = initiative.plan.rooms.as_ref().is_some_and(|rooms| rooms.seat_grace_ticks > 0);
+        let token = if has_seats { self.seat_token(initiative, channel) } else { String::new() };
         let data = match initiative.chance.below(100) {
-            0..3 => String::new(),
-            3..8 => format!(r#"{{"join":{join},"want":"out"}}"#),
-            _ => format!(r#"{{"join":{join},"want":"in"}}"#),
+            // Whoever comes back without a number could not be noted.
+            0..3 if !has_seats => String::new(),
+            3..8 => format!(r#"{{"join":{join},{token}"want":"out"}}"#),
+            _ => format!(r#"{{"join":{join},{token}"want":"in"}}"#),
         };
         (data.into_bytes(), Some(join))
+    }
+
+    /// The member with the client's seat token: mostly the last one that it was given; otherwise an earlier one, one that
+    /// nobody gave, or none.
+    fn seat_token(&self, initiative: &mut Initiative<'_>, channel: &str) -> String {
+        let own = self.seat_tokens.get(channel).map_or(&[][..], Vec::as_slice);
+        let token = match initiative.chance.below(100) {
+            0..5 => Some(format!("{:032x}", initiative.chance.number())),
+            5..15 if !own.is_empty() => Some(initiative.chance.pick(own).clone()),
+            15..20 => None,
+            _ => own.last().cloned(),
+        };
+        token.map_or_else(String::new, |token| format!(r#""seat_token":"{token}","#))
     }
 
     /// An input by `publish`, which is answered.

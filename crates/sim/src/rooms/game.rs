@@ -290,13 +290,36 @@ impl Simulation for Game {
     }
 
     fn leave(&mut self, world: &mut World, player: PlayerId) {
-        let was_here = self.with_life(|life| life.players.remove(&player).is_some());
+        let (was_here, is_kicking) = self.with_life(|life| {
+            life.away.remove(&player);
+            (life.players.remove(&player).is_some(), life.is_kicking)
+        });
         if !was_here {
             self.blame(&format!("{player:?} leaves, and was not here"));
         }
         self.book.pages().count("leave");
-        if world.random_below(3) == 0 {
+        // Who is kicked leaves when the tick's events are noted already.
+        if world.random_below(3) == 0 && !is_kicking {
             self.emit_event(world, Scope::All);
+        }
+    }
+
+    fn away(&mut self, _: &mut World, player: PlayerId) {
+        let (is_here, is_new) = self.with_life(|life| (life.players.contains_key(&player), life.away.insert(player)));
+        if !is_here || !is_new {
+            self.blame(&format!("{player:?} is away, here {is_here}, and was not {is_new}"));
+        }
+    }
+
+    fn back(&mut self, _: &mut World, player: PlayerId, visitor: &Visitor<'_>) {
+        let is_same = self.with_life(|life| {
+            life.away.remove(&player);
+            life.users.get(&player).is_some_and(|user| *user == *visitor.user)
+        });
+        // Its client numbers its inputs from 1 again.
+        self.with_header(player, |header| header.ack = 0);
+        if !is_same {
+            self.blame(&format!("{player:?} is back as {:?}", visitor.user));
         }
     }
 
@@ -387,6 +410,7 @@ impl Pages {
         let first = life.events.len() - scopes.len();
         for (number, scope) in life.events[first..].iter().zip(scopes) {
             let is_meant = |player: &PlayerId, header: &PlayerAt| match scope {
+                _ if life.away.contains(player) => false,
                 Scope::All => true,
                 Scope::Near(cell) => life.grid.band(header.view, cell).is_some(),
                 Scope::Player(meant) => meant == *player,

@@ -36,6 +36,10 @@ pub struct Life {
     pub objects: BTreeMap<ObjectId, Version>,
     /// Who is here, and what its header says.
     pub players: BTreeMap<PlayerId, PlayerAt>,
+    /// Players without their clients.
+    pub away: BTreeSet<PlayerId>,
+    /// The backend removes somebody in this tick.
+    pub is_kicking: bool,
     /// Users of all players that there ever were.
     pub users: BTreeMap<PlayerId, String>,
     /// Events, in order.
@@ -62,6 +66,8 @@ impl Life {
             ended: Vec::new(),
             objects: BTreeMap::new(),
             players: BTreeMap::new(),
+            away: BTreeSet::new(),
+            is_kicking: false,
             users: BTreeMap::new(),
             events: Vec::new(),
             scopes: Vec::new(),

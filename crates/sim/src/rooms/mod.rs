@@ -2,6 +2,7 @@
 
 mod game;
 mod life;
+mod seats;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,6 +17,7 @@ use crate::{model::Fate, plan::RoomPlan, wire::ClientPosition};
 
 pub use game::{Game, GameOptions};
 pub use life::{Life, PlayerAt, Version, between};
+pub use seats::SeatTruth;
 
 /// The book, shared by the games of all rooms and whoever checks what clients are told of them.
 #[derive(Clone, Default)]
@@ -43,6 +45,10 @@ pub struct Pages {
     pub positions: BTreeMap<(String, String, u64), u64>,
     /// The first thing that a game saw and that should not have been.
     pub wrong: Option<String>,
+    /// Players that the backend removed.
+    pub kicked: BTreeSet<(RoomKey, PlayerId)>,
+    /// Players that another connection took over from one that the node had not noticed to be gone.
+    pub taken: BTreeSet<(RoomKey, PlayerId)>,
     /// How often what happened.
     pub reached: BTreeMap<&'static str, u64>,
 }
@@ -60,6 +66,10 @@ pub struct Join {
     pub answered_at: Option<ClientPosition>,
     /// When that was, in Unix milliseconds.
     pub answered_ms: u64,
+    /// Whether the player was in the room before.
+    pub is_back: bool,
+    /// Events of the room before the tick of the join.
+    pub events_before: usize,
 }
 
 /// An input.
@@ -109,7 +119,16 @@ impl Pages {
     /// Notes an attempt of `user` to join; returns its number.
     pub fn begin_join(&mut self, channel: &str, user: &str) -> u64 {
         let (channel, user) = (channel.to_owned(), user.to_owned());
-        self.joins.push(Join { channel, user, room: None, outcome: None, answered_at: None, answered_ms: 0 });
+        self.joins.push(Join {
+            channel,
+            user,
+            room: None,
+            outcome: None,
+            answered_at: None,
+            answered_ms: 0,
+            is_back: false,
+            events_before: 0,
+        });
         self.joins.len() as u64 - 1
     }
 
@@ -131,6 +150,22 @@ impl Pages {
             let tick = life.tick;
             life.events.retain(|event| events[*event as usize].tick < tick);
             life.tick -= 1;
+        }
+    }
+
+    /// Whether the backend removes somebody in the tick that runs now.
+    pub fn set_kicking(&mut self, room: RoomKey, is_kicking: bool) {
+        if let Some(life) = self.lives.get_mut(&room) {
+            life.is_kicking = is_kicking;
+        }
+    }
+
+    /// Whether a player's client may be told with `code` that it is out.
+    pub fn is_removed(&self, room: RoomKey, player: PlayerId, code: u32) -> bool {
+        match UnsubscribeCode(code) {
+            UnsubscribeCode::KICKED => self.kicked.contains(&(room, player)),
+            UnsubscribeCode::SEAT_TAKEN => self.taken.contains(&(room, player)),
+            _ => false,
         }
     }
 

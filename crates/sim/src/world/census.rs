@@ -228,8 +228,8 @@ impl NodeWorld {
     /// Everybody has left, and everything that is remembered for a time is forgotten.
     pub(super) fn check_nothing_left(&mut self) -> Result<(), String> {
         let mut written_bytes = 0;
-        if !self.room_openings.is_empty() {
-            return Err(format!("the requests {:?} to open rooms are not answered", self.room_openings));
+        if !self.room_requests.is_empty() {
+            return Err(format!("the requests {:?} about rooms are not answered", self.room_requests));
         }
         for (index, place) in self.places.iter().enumerate() {
             let holdings = place.shard.holdings();

@@ -103,7 +103,7 @@ impl NodeWorld {
             | Effect::Broadcast { .. }
             | Effect::ShareUserSessions { .. }
             | Effect::QueryPeers { .. } => return Err("no namespace has a log, or is shared".to_owned()),
-            Effect::Answer { ticket, .. } if self.room_openings.remove(&ticket.0) => {}
+            Effect::Answer { ticket, .. } if self.room_requests.remove(&ticket.0) => {}
             Effect::Answer { ticket, answer, .. } => answers.push((ticket, answer)),
         }
         Ok(())
@@ -218,9 +218,13 @@ impl NodeWorld {
 
     /// Opens a room on behalf of an operator; the answer comes when its world is made.
     pub(super) fn ask_to_open_room(&mut self, shard: usize, channel: &str) -> Result<(), String> {
+        self.ask_about_room(shard, ApiRequest::OpenRoom { channel: channel.into(), overrides: Arc::default() })
+    }
+
+    /// Asks for something that a room thread answers.
+    pub(super) fn ask_about_room(&mut self, shard: usize, request: ApiRequest) -> Result<(), String> {
         self.next_ticket += 1;
-        self.room_openings.insert(self.next_ticket);
-        let request = ApiRequest::OpenRoom { channel: channel.into(), overrides: Arc::default() };
+        self.room_requests.insert(self.next_ticket);
         self.handle(shard, Event::Api { ticket: Ticket(self.next_ticket), request })?;
         Ok(())
     }

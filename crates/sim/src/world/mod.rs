@@ -11,6 +11,7 @@ mod reached;
 mod reconfigure;
 mod room_census;
 mod rooms;
+mod seats;
 mod settle;
 
 use std::{
@@ -34,6 +35,8 @@ use crate::{
 
 use backend::OpenQuestion;
 use rooms::RoomThreads;
+
+pub use seats::SeatFlaw;
 
 /// Unix time at the start of every run.
 const START_UNIX_MS: u64 = 1_700_000_000_123;
@@ -112,8 +115,8 @@ pub struct NodeWorld {
     trace: Trace,
     steps: u64,
     next_ticket: u64,
-    /// Requests that wait until the world of a room is made.
-    room_openings: BTreeSet<u64>,
+    /// Requests that wait for a room thread.
+    room_requests: BTreeSet<u64>,
     /// What the kernels took.
     written_bytes: u64,
 }
@@ -122,7 +125,7 @@ impl NodeWorld {
     /// The world of `seed`, before its first step. `prepare` is applied to each shard.
     pub fn new(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> Self {
         let mut chance = Chance::new(seed);
-        let plan = Plan::new(&mut chance);
+        let plan = Plan::new(seed, &mut chance);
         let node = chance.number();
         let places = (0..plan.shards).map(|index| {
             let identity = ShardIdentity { index: ShardIndex(index), count: plan.shards };
@@ -157,12 +160,17 @@ impl NodeWorld {
             now_us: 1_000_000,
             steps: 0,
             next_ticket: 0,
-            room_openings: BTreeSet::new(),
+            room_requests: BTreeSet::new(),
             written_bytes: 0,
             chance,
             running: Arc::clone(&plan.options),
             plan,
         }
+    }
+
+    /// Gives its room threads a mistake.
+    pub fn plant(&mut self, flaw: SeatFlaw) {
+        self.threads.flaw = Some(flaw);
     }
 
     /// Runs to the end.

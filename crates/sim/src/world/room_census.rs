@@ -48,8 +48,11 @@ impl NodeWorld {
             let room = hosted.host.key();
             let life = &pages.lives[&room];
             let believed = believed.remove(&room).unwrap_or_default();
-            let counts = (hosted.host.player_count(), hosted.runner.room().player_count());
-            let players: BTreeSet<PlayerId> = life.players.keys().copied().collect();
+            // Those who are away are in the world alone.
+            let in_world = hosted.runner.room().player_count().saturating_sub(life.away.len());
+            let counts = (hosted.host.player_count(), in_world);
+            let players: BTreeSet<PlayerId> =
+                life.players.keys().filter(|player| !life.away.contains(player)).copied().collect();
             if players != believed || counts != (believed.len(), believed.len()) {
                 return Err(format!("{room:?} has {counts:?} players, {players:?}, and should have {believed:?}"));
             }
@@ -71,7 +74,7 @@ impl NodeWorld {
     /// Everybody has left: rooms find that they are idle, and their owners close them.
     pub(super) fn await_closed_rooms(&mut self) -> Result<(), String> {
         let Some(rooms) = &self.plan.rooms else { return Ok(()) };
-        let (tick_us, ticks) = (rooms.tick_us, rooms.empty_ticks_max + CLOSING_TICKS);
+        let (tick_us, ticks) = (rooms.tick_us, rooms.empty_ticks_max + rooms.seat_grace_ticks + CLOSING_TICKS);
         for _ in 0..ticks {
             self.pass_time(tick_us)?;
             self.settle_messages()?;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use dunlin_engine::{
     Event, ShardIndex,
     api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery},
-    host::{HostOptions, RoomHost, RoutedMessage, Runner},
-    room::{FromRoom, NotJoined, RoomKey, RoomThreadIndex, SeatKey, ToRoom},
+    host::{HostOptions, RoomHost, RoutedMessage, Runner, Step},
+    room::{Departure, FromRoom, NotJoined, RoomKey, RoomThreadIndex, SeatKey, ToRoom},
 };
 use dunlin_protocol::UnsubscribeCode;
 use dunlin_rooms::{Grid, Room};
@@ -15,11 +15,14 @@ use dunlin_rooms::{Grid, Room};
 use crate::{
     plan::{Plan, RoomPlan},
     ring::{FromRoomRing, ToRoomRing},
-    rooms::{Game, Life, event_number, numbered},
+    rooms::{Game, Life, SeatTruth, event_number, numbered},
     wire::ClientPosition,
 };
 
-use super::{NodeWorld, START_UNIX_MS};
+use super::{
+    NodeWorld, START_UNIX_MS,
+    seats::{AWAY_PER_USER_MAX, SeatFlaw},
+};
 
 /// Ticks by which a thread may be late before it leaves some out.
 const LATE_TICKS_MAX: u64 = 3;
@@ -28,6 +31,7 @@ const LATE_TICKS_MAX: u64 = 3;
 pub(super) struct Hosted {
     pub(super) host: RoomHost,
     pub(super) runner: Runner,
+    pub(super) seats: SeatTruth,
     /// When the next tick should be, and when it will be.
     next_us: u64,
     due_us: u64,
@@ -43,6 +47,7 @@ pub(super) struct RoomThreads {
     gates: BTreeMap<SeatKey, (u64, u64)>,
     /// Whether rooms tick only for those who are on the way.
     pub(super) rests: bool,
+    pub(super) flaw: Option<SeatFlaw>,
 }
 
 impl RoomThreads {
@@ -56,6 +61,7 @@ impl RoomThreads {
             from: pairs().map(ends).map(|(shard, thread)| FromRoomRing::new(thread, shard)).collect(),
             gates: BTreeMap::new(),
             rests: false,
+            flaw: None,
         }
     }
 
@@ -199,6 +205,9 @@ impl NodeWorld {
             }
             message => {
                 if let Some(hosted) = self.threads.rooms[thread].get_mut(&message.room()) {
+                    if let ToRoom::Leave { seat, departure: Departure::Lost, .. } = &message {
+                        hosted.seats.lose(*seat);
+                    }
                     hosted.host.take(message);
                 }
             }
@@ -217,11 +226,12 @@ impl NodeWorld {
             node_seed: self.node,
             empty_ticks_max: rooms.empty_ticks_max,
             ticks_per_second: (1_000_000 / tick_us) as u32,
-            seat_grace_ticks: 0,
-            away_per_user_max: 2,
+            seat_grace_ticks: SeatFlaw::applied_to(self.threads.flaw, rooms.seat_grace_ticks),
+            away_per_user_max: AWAY_PER_USER_MAX,
             call_bytes_max: 1_024,
         };
         let (options, play) = (rooms.options.clone(), rooms.play.clone());
+        let seats = SeatTruth::new(rooms.seat_grace_ticks, AWAY_PER_USER_MAX);
         let mut pages = self.model.rooms.pages();
         life.ended.extend(pages.ended_unopened.remove(&room));
         if pages.lives.insert(room, life).is_some() {
@@ -232,7 +242,7 @@ impl NodeWorld {
         let game = Game::new(self.model.rooms.clone(), room, play);
         let made = Room::new(options, self.chance.number(), Box::new(game)).map_err(|error| error.to_string())?;
         let host = RoomHost::new(room, std::sync::Arc::clone(channel), grid, terms);
-        let hosted = Hosted { host, runner: Runner::new(made), next_us, due_us: next_us };
+        let hosted = Hosted { host, runner: Runner::new(made), seats, next_us, due_us: next_us };
         self.threads.rooms[thread].insert(room, hosted);
         let channel = std::sync::Arc::clone(channel);
         self.post(thread, vec![(room.owner, FromRoom::Made { room, channel })]);
@@ -292,15 +302,20 @@ impl NodeWorld {
             }
             return self.fail_room(thread, room);
         }
+        let steps = batch.steps.clone();
+        let has_kick = steps.iter().any(|step| matches!(step, Step::Kick { .. }));
+        self.model.rooms.pages().set_kicking(room, has_kick);
         let done = hosted.runner.run(batch, time_us);
-        hosted.host.finish(done, &mut outgoing);
-        self.trace.number(hosted.runner.room().state_hash());
         let mut pages = self.model.rooms.pages();
-        if let Some(life) = pages.lives.get_mut(&room) {
-            life.times_us.insert(life.tick, time_us);
-        }
+        pages.set_kicking(room, false);
         if let Some(wrong) = pages.wrong.take() {
             return Err(wrong);
+        }
+        hosted.check_seats(&mut pages, &steps, &done)?;
+        hosted.host.finish(done, &mut outgoing);
+        self.trace.number(hosted.runner.room().state_hash());
+        if let Some(life) = pages.lives.get_mut(&room) {
+            life.times_us.insert(life.tick, time_us);
         }
         drop(pages);
         self.trace.line(now_us, || format!("room thread {thread} ticks {room:?}: {outgoing:?}"));
@@ -381,6 +396,9 @@ impl NodeWorld {
         let channel = self.chance.pick(&rooms.channels).clone();
         let closes = self.chance.percent(40);
         let owner = self.owner(&channel);
+        if rooms.seat_grace_ticks > 0 && self.chance.percent(60) {
+            return self.kick(owner, &channel);
+        }
         if !closes {
             return self.ask_to_open_room(owner, &channel);
         }
