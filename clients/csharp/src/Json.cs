@@ -54,11 +54,16 @@ namespace Dunlin.Rooms
             }
         }
 
+        /// <summary>The nearest double, which is infinite for a number beyond its range; NaN if this is no number.</summary>
         public double Number
         {
             get
             {
-                return Kind == JsonKind.Number ? double.Parse(Text, NumberStyles.Float, CultureInfo.InvariantCulture) : double.NaN;
+                if (Kind != JsonKind.Number) return double.NaN;
+                double value;
+                if (double.TryParse(Text, NumberStyles.Float, CultureInfo.InvariantCulture, out value)) return value;
+                // Mono, and so Unity, takes no number that is too large.
+                return Text[0] == '-' ? double.NegativeInfinity : double.PositiveInfinity;
             }
         }
 

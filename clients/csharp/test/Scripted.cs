@@ -56,6 +56,7 @@ namespace Dunlin.Rooms.Tests
                 { "a replica holds as much as it may, and no more", Limits },
                 { "random bytes are refused with a RoomException", RandomBytes },
                 { "the tick that a player sees", SeenTick },
+                { "a number of any size is a double", LargeNumbers },
                 { "calls are answered, refused, lost, and late", Calls },
                 { "a subscription to a plain channel", PlainChannel },
                 { "a subscription without a reply leads to another connection", NoReply },
@@ -299,6 +300,22 @@ namespace Dunlin.Rooms.Tests
                     refusal = error.Kind.ToString();
                 }
                 Check.Equal(refusal + " " + replica.Count, "TooLarge 2", "one past the limit");
+            }
+        }
+
+        private static void LargeNumbers()
+        {
+            var numbers = new Dictionary<string, double>
+            {
+                { "1e308", 1e308 },
+                { "1e309", double.PositiveInfinity },
+                { "-1e309", double.NegativeInfinity },
+                { "1e-400", 0 },
+            };
+            foreach (KeyValuePair<string, double> one in numbers)
+            {
+                double read = JsonValue.Parse(one.Key).Number;
+                Check.True(read == one.Value, one.Key + " is read as " + read);
             }
         }
 
