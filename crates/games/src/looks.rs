@@ -74,13 +74,13 @@ fn clean(name: &str) -> Result<Box<str>, Refusal> {
     }
 }
 
-/// Control and format characters, fillers and variation selectors of Unicode.
+/// Control and format characters, fillers, blanks and variation selectors of Unicode.
 fn is_invisible(letter: char) -> bool {
     letter.is_control()
         || matches!(letter,
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}'
             | '\u{feff}' | '\u{ffa0}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{fe00}'..='\u{fe0f}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 fn refusal(message: &str) -> Refusal {
@@ -140,6 +140,7 @@ mod tests {
             (r#"{"name":7}"#, "`name` is not text"),
             (r#"{"name":""}"#, "`name` is empty"),
             (r#"{"name":" \u200b\u0007 "}"#, "`name` is empty"),
+            (r#"{"name":"\u2800"}"#, "`name` is empty"),
             (&long, "`name` has more than 24 characters"),
             (r#"{"colour":12}"#, "`colour` is not a whole number from 0 to 11"),
             (r#"{"colour":-1}"#, "`colour` is not a whole number from 0 to 11"),
