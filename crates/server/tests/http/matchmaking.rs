@@ -6,6 +6,7 @@ use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
     process::Command,
+    sync::atomic::{AtomicU32, Ordering},
     time::Instant,
 };
 
@@ -13,7 +14,6 @@ use serde_json::{Value, json};
 
 use crate::{
     cli::Folder,
-    each_reactor,
     http::server::{Client, PATIENCE, Server, handshake},
 };
 
@@ -145,7 +145,9 @@ fn until(server: &Server, ticket: &Value, status: &str) -> Value {
 
 /// A connection token of the user, signed with the key of the settings.
 pub(super) fn token(user: &str) -> String {
-    let folder = Folder::new(&format!("match-token-{user}-{}", each_reactor::current_name()));
+    // Tests that run side by side have users of the same name.
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let folder = Folder::new(&format!("match-token-{}", MADE.fetch_add(1, Ordering::Relaxed)));
     let path = folder.0.join("token.json");
     fs::write(&path, json!({ "client": settings(&json!({}))["client"] }).to_string()).expect("a temporary file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_dunlin"));

@@ -23,6 +23,7 @@
 //! - `room_listing.rs` rooms that the backend locks and describes
 //! - `private_rooms.rs` rooms for some users alone
 //! - `room_params.rs` rooms with parameters of their own
+//! - `tag_results.rs` rounds of tag, whose results go to a backend
 //! - `matchmaking.rs` matchmaking, and lobbies of rooms
 //! - `cluster.rs` the server API on two nodes
 //! - `cluster_nats.rs` two nodes, and NATS that is lost, secured or told to forget
@@ -55,5 +56,6 @@ mod room_params;
 mod room_paths;
 mod server;
 mod shutdown;
+mod tag_results;
 mod tls;
 mod upgrade;

@@ -100,7 +100,7 @@ fn outcome(server: &Server, call: u32) -> Value {
 }
 
 /// Waits until this number of calls have this outcome.
-fn wait_for_count(server: &Server, outcome: &str, count: f64) {
+pub(super) fn wait_for_count(server: &Server, outcome: &str, count: f64) {
     let deadline = Instant::now() + PATIENCE;
     let metric = format!("dunlin_room_calls_total{{outcome=\"{outcome}\"}}");
     while (server.metric(&metric) - count).abs() > 0.1 {
