@@ -31,6 +31,8 @@ const (
 	// nodesUsedMin is how many nodes have a pod if the scheduler spreads them.
 	nodesUsedMin = 40
 	labelOfKwok  = "test.roost.dev/kwok"
+	// desiredSecondsMax is from the start of the operator until all pods are ready.
+	desiredSecondsMax = 120
 )
 
 // TestManyNodes has the controllers and the scheduler of Kubernetes do their part. Kwok reports what kubelets would of nodes and pods: no pod
@@ -43,7 +45,7 @@ func TestManyNodes(t *testing.T) {
 	program := programOfOperator(t)
 	cluster.createSubjects(clusterApps, clusterDunlins)
 	running := cluster.start(program)
-	cluster.timed("all Apps and Dunlins are as desired", func() { cluster.untilWell("") })
+	cluster.timed("all Apps and Dunlins are as desired", desiredSecondsMax, func() { cluster.untilWell("") })
 	cluster.checkPods()
 	if running.writes() == 0 {
 		t.Error("the first operator counts no writes")
@@ -56,6 +58,9 @@ func TestManyNodes(t *testing.T) {
 		t.Errorf("an operator that starts anew has written %d times", writes)
 	}
 
+	cluster.rollOut("shop:2")
+	cluster.loseNodes()
+	cluster.deleteApps()
 	t.Logf("highest RSS of the operator: %d KiB", running.kib("VmHWM"))
 	running.stop()
 	if err := cluster.server.Failure(); err != nil {
@@ -124,11 +129,16 @@ func (cluster *cluster) await(what string, holds func() bool) {
 	})
 }
 
-func (cluster *cluster) timed(what string, step func()) {
+// timed fails the test if a step takes longer, and goes on.
+func (cluster *cluster) timed(what string, secondsMax int, step func()) {
 	cluster.t.Helper()
 	began := time.Now()
 	step()
-	cluster.t.Logf("%s after %s", what, time.Since(began).Round(100*time.Millisecond))
+	took := time.Since(began)
+	cluster.t.Logf("%s after %s", what, took.Round(100*time.Millisecond))
+	if took > time.Duration(secondsMax)*time.Second {
+		cluster.t.Errorf("%s after %s, more than %d s", what, took, secondsMax)
+	}
 }
 
 func nodeName(index int) string { return fmt.Sprintf("node-%d", index) }
