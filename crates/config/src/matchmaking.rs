@@ -33,6 +33,8 @@ pub struct MatchSettings {
     pub tickets_per_second: u32,
     /// Maximum number of users of a client's address who requested tickets lately or whose tickets wait; 0: no limit.
     pub address_users_max: u32,
+    /// Reserved places are for the users of the tickets alone.
+    pub binds_places: bool,
     /// How the channels of users begin in which the node publishes what happens to their tickets.
     pub notify_prefix: Option<String>,
 }
@@ -84,6 +86,7 @@ pub(super) fn settings(r: &mut Reader<'_>, book: &proxies::Book, engine: &mut Op
             fill_opened_rooms: r.bool(&at("fill_opened_rooms")),
             tickets_per_second: r.narrow(&at("user_rate_limit")),
             address_users_max: r.narrow(&at("address_users_limit")),
+            binds_places: r.bool(&at("bind_places")),
             notify_prefix: notify_prefix(r, &at("notify_namespace"), engine),
             namespace,
         };

@@ -35,6 +35,8 @@ pub enum MatchEffect {
         users: Vec<Arc<str>>,
         /// The reason.
         reason: EndReason,
+        /// The channel of the room in which places were reserved for them.
+        channel: Option<Arc<str>>,
     },
 }
 

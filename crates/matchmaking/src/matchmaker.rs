@@ -295,6 +295,10 @@ impl Matchmaker {
             self.pending -= 1;
         }
         let (criteria, users) = (Arc::clone(&ticket.criteria), ticket.user_ids());
+        let channel = match &ticket.stage {
+            Stage::Placed(_, channel) => Some(Arc::clone(channel)),
+            _ => None,
+        };
         if let Stage::Opening(room) | Stage::Placed(room, _) = ticket.stage
             && let Some(known) = self.rooms.get_mut(&room)
         {
@@ -306,7 +310,7 @@ impl Matchmaker {
             *count += 1;
         }
         self.finish(now_ms, id, Stage::Ended(reason));
-        effects.push(MatchEffect::Ended { ticket: id, users, reason });
+        effects.push(MatchEffect::Ended { ticket: id, users, reason, channel });
     }
 
     /// Keeps the status of a ticket that is over for a while, and frees its users.

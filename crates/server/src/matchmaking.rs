@@ -28,7 +28,7 @@ pub use requesters::TicketRequester;
 
 /// Maximum number of requests that wait for the control thread.
 const REQUESTS_MAX: usize = 4_096;
-/// Publications of a queue or a lobby that are in flight at a time.
+/// Publications of a queue or a lobby, and its requests to rooms, that are in flight at a time.
 const PUBLICATIONS_AT_ONCE: usize = 64;
 
 /// Called once with what a request led to.

@@ -333,6 +333,12 @@ const MATCH: &[Key] = &[
         "How long places in a room are reserved for users who have not joined; at most `room.empty_timeout`. Then their ticket ends as `not_joined`.",
     ),
     own(
+        "bind_places",
+        Bool,
+        "true",
+        "Reserved places are for the users of the tickets: while all free places of a room are reserved, joins of other users and of clients without a user get error 409. Turn it off if users have other ids in tickets than in their sessions. Then anybody may take a reserved place.",
+    ),
+    own(
         "queue_limit",
         Int(1, 1 << 20),
         "10000",

@@ -2,13 +2,17 @@
 //! effects.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use dunlin_config::MatchSettings;
-use dunlin_engine::{api::ApiRequest, backend::PublishHow};
+use dunlin_engine::{
+    api::{ApiRequest, PlaceReservation},
+    backend::PublishHow,
+};
 use dunlin_matchmaking::{
     EndReason, MatchEffect, MatchRefusal, Matchmaker, RoomState, TicketId, TicketRequest, TicketStatus,
 };
@@ -273,7 +277,33 @@ impl Queues {
                 self.openings.begin(index, *room, Arc::clone(channel), overrides);
             }
         }
+        self.reserve(index, &effects).await;
         self.inform(index, &effects).await;
+    }
+
+    /// Tells rooms for whom places are reserved, and whose are not any more.
+    async fn reserve(&self, index: usize, effects: &[MatchEffect]) {
+        let MatchSettings { binds_places: true, rules, .. } = &self.queues[index].settings else { return };
+        let timeout_ms = u32::try_from(rules.reserve_timeout_ms).unwrap_or(u32::MAX);
+        let mut rooms: BTreeMap<Arc<str>, Vec<PlaceReservation>> = BTreeMap::new();
+        for effect in effects {
+            let (ticket, users, channel) = match effect {
+                MatchEffect::Placed { ticket, users, channel } => (ticket, users.clone(), channel),
+                MatchEffect::Ended { ticket, channel: Some(channel), .. } => (ticket, Vec::new(), channel),
+                MatchEffect::OpenRoom { .. } | MatchEffect::Ended { .. } => continue,
+            };
+            rooms.entry(Arc::clone(channel)).or_default().push(PlaceReservation {
+                number: ticket.0,
+                users,
+                timeout_ms,
+            });
+        }
+        let told = stream::iter(rooms).map(|(channel, reservations)| async move {
+            let request = ApiRequest::ReservePlaces { channel: (*channel).into(), reservations: reservations.into() };
+            // A room that is closed meanwhile is missing in the next report, and its tickets wait again.
+            let _ = self.node.ask_owner(&channel, request).await;
+        });
+        told.buffer_unordered(PUBLICATIONS_AT_ONCE).collect::<()>().await;
     }
 
     async fn on_opened(&mut self, Opened { queue: index, room, outcome }: Opened) {
@@ -305,7 +335,7 @@ impl Queues {
                 MatchEffect::Placed { ticket, users, channel } => {
                     (users, NoticeFields { channel: Some(channel), ..fields(ticket, "placed") })
                 }
-                MatchEffect::Ended { ticket, users, reason } => {
+                MatchEffect::Ended { ticket, users, reason, .. } => {
                     (users, NoticeFields { reason: Some(EndReason::name(*reason)), ..fields(ticket, "ended") })
                 }
                 MatchEffect::OpenRoom { .. } => continue,

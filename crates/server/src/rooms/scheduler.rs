@@ -333,7 +333,7 @@ impl Scheduler {
             let is_late = u64::from(late_ns >= scheduled_room.timing.interval_ns());
             self.counters.late += is_late;
             scheduled_room.stats.late += is_late;
-            return Some(job_for(place, scheduled_room, now_ns));
+            return Some(job_for(place, scheduled_room, now_ns, &mut self.messages));
         }
         None
     }
@@ -469,10 +469,12 @@ impl Scheduler {
     }
 }
 
-fn job_for(place: usize, scheduled_room: &mut ScheduledRoom, now_ns: u64) -> Job {
+/// The next tick of a room. Answers to joins that it does not need are appended to `outgoing`.
+fn job_for(place: usize, scheduled_room: &mut ScheduledRoom, now_ns: u64, outgoing: &mut Vec<RoutedMessage>) -> Job {
     let (namespace, settings) = (scheduled_room.namespace, Arc::clone(&scheduled_room.settings));
     let Stage::Open { host, live } = &mut scheduled_room.stage else { unreachable!("a room that ticks is open") };
     let mut live = live.take().expect("a room is here between its ticks");
+    host.refuse_unreserved(&live.runner, outgoing);
     // The batch is freed where the game runs, so it is charged from here on.
     let batch = live.account.charge(u64::MAX, || host.begin());
     let time_us = Shared::unix_us_at(scheduled_room.timing.tick_due_ns.min(now_ns), now_ns);

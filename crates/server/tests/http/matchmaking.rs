@@ -361,6 +361,50 @@ fn an_address_has_no_more_waiting_users_than_its_limit() {
     assert_eq!(at("fay", "192.0.2.1").rpc("dunlin.match", &arena), 111);
 }
 
+#[test]
+fn a_reserved_place_is_kept_for_the_user_of_the_ticket() {
+    let mut settings = settings(&json!({
+        "enabled": true, "min_players": 2, "max_players": 2, "fill_wait": "0s", "allow_for_client": true,
+        "reserve_timeout": "1m",
+    }));
+    let room = &mut settings["channel"]["namespaces"][0]["room"];
+    (room["max_players"], room["empty_timeout"]) = (json!(2), json!("1m"));
+    let server = Server::start(&settings);
+    let [mut ada, mut bob, mut eve] = ["ada", "bob", "eve"].map(|user| Player::with_token(&server, &token(user)));
+    let arena = json!({ "namespace": "arena" });
+    let mut place = |first: &mut Player, second: &mut Player| {
+        let tickets = [first, second].map(|player| player.rpc("dunlin.match", &arena)["ticket"].clone());
+        let channels = tickets.map(|ticket| until(&server, &ticket, "placed")["channel"].clone());
+        assert_eq!(channels[0], channels[1]);
+        channels[0].as_str().expect("a channel").to_owned()
+    };
+    let room = place(&mut ada, &mut bob);
+    let refused = |player: &mut Player, room: &str| {
+        let reply = player.subscribe(room);
+        (reply["error"]["code"].clone(), reply["error"]["message"].clone())
+    };
+    let reserved = (json!(409), json!("all places that are left are reserved"));
+    assert_eq!(refused(&mut eve, &room), reserved, "between placing and joining");
+    assert_eq!(refused(&mut Player::anonymous(&server), &room), reserved);
+    assert!(bob.subscribe(&room)["subscribe"].is_object());
+    assert_eq!(refused(&mut eve, &room), reserved, "one place is left, and reserved");
+    assert!(ada.subscribe(&room)["subscribe"].is_object());
+    assert_eq!(refused(&mut eve, &room), (json!(400), json!("the room is full")));
+    assert_metric(&server, r#"dunlin_room_joins_total{outcome="reserved"}"#, 3.0);
+
+    // A ticket that is cancelled gives up its place, and no other.
+    let [mut cat, mut dan] = ["cat", "dan"].map(|user| Player::with_token(&server, &token(user)));
+    let room = place(&mut cat, &mut dan);
+    assert_eq!(refused(&mut eve, &room), reserved);
+    assert_eq!(dan.rpc("dunlin.match_cancel", &arena)["status"], "ended");
+    let deadline = Instant::now() + PATIENCE;
+    while !eve.subscribe(&room)["subscribe"].is_object() {
+        assert!(Instant::now() < deadline, "the place of dan is kept");
+    }
+    assert_eq!(refused(&mut dan, &room), reserved);
+    assert!(cat.subscribe(&room)["subscribe"].is_object());
+}
+
 /// A backend that answers by the user who asks.
 fn backend() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
@@ -513,6 +557,7 @@ on_io_uring![
     criteria_are_parameters_of_the_room_that_the_game_checks,
     a_user_requests_no_more_tickets_than_the_rate_allows,
     an_address_has_no_more_waiting_users_than_its_limit,
+    a_reserved_place_is_kept_for_the_user_of_the_ticket,
     a_backend_decides,
     a_lobby_of_many_rooms_costs_what_changes
 ];

@@ -93,6 +93,7 @@ impl Queue {
             region_param: Some("place".into()),
             tickets_per_second: 0,
             address_users_max: 0,
+            binds_places: true,
             notify_prefix: None,
         };
         let task = matchmaking::prepare(&[queue], &[], 1).expect("a queue");

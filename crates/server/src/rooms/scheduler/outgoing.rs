@@ -1,6 +1,9 @@
 //! What a scheduler sends to shards: messages of rooms, and how busy its thread is.
 
-use dunlin_engine::{ShardIndex, room::FromRoom};
+use dunlin_engine::{
+    ShardIndex,
+    room::{FromRoom, NotJoined},
+};
 
 use super::Scheduler;
 use crate::rooms::{FailureReason, job::Failure};
@@ -49,6 +52,7 @@ impl Scheduler {
                     counters.seats_resumed += u64::from(joined.is_back);
                 }
                 FromRoom::Unseated { .. } => counters.unseated += 1,
+                FromRoom::Joined { outcome: Err(NotJoined::Reserved), .. } => counters.joins_reserved += 1,
                 FromRoom::Joined { outcome: Err(_), .. } => counters.joins_refused += 1,
                 FromRoom::Event { .. } => counters.events += 1,
                 FromRoom::Publish { .. } => counters.publications += 1,

@@ -92,6 +92,7 @@ fn joins(page: &mut Page, threads: &[ThreadReport]) {
     page.family(&m::ROOM_JOINS, |samples| {
         samples.add(&["accepted"], total(|counters| counters.joins));
         samples.add(&["refused"], total(|counters| counters.joins_refused));
+        samples.add(&["reserved"], total(|counters| counters.joins_reserved));
     });
     page.family(&m::ROOM_SEATS, |samples| {
         samples.add(&["resumed"], total(|counters| counters.seats_resumed));
