@@ -372,7 +372,7 @@ fn a_reserved_place_is_kept_for_the_user_of_the_ticket() {
     let server = Server::start(&settings);
     let [mut ada, mut bob, mut eve] = ["ada", "bob", "eve"].map(|user| Player::with_token(&server, &token(user)));
     let arena = json!({ "namespace": "arena" });
-    let mut place = |first: &mut Player, second: &mut Player| {
+    let place = |first: &mut Player, second: &mut Player| {
         let tickets = [first, second].map(|player| player.rpc("dunlin.match", &arena)["ticket"].clone());
         let channels = tickets.map(|ticket| until(&server, &ticket, "placed")["channel"].clone());
         assert_eq!(channels[0], channels[1]);
