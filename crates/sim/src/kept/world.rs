@@ -339,11 +339,12 @@ impl<'a> KeptWorld<'a> {
     /// The connection is lost, and the node does not notice it before it tries to write.
     fn abandon(&mut self, number: usize) {
         self.half_open.extend(self.clients[number].session);
-        self.note_lost_answer(number);
+        self.note_cut(number);
         self.clients[number].leave();
     }
 
-    fn note_lost_answer(&mut self, number: usize) {
+    fn note_cut(&mut self, number: usize) {
+        self.count("cut");
         if self.clients[number].waits_for_join() {
             self.count("lost answer");
         }
@@ -351,7 +352,7 @@ impl<'a> KeptWorld<'a> {
 
     fn hang_up(&mut self, number: usize) -> Result<(), String> {
         let Some((shard, session)) = self.clients[number].session else { return Ok(()) };
-        self.note_lost_answer(number);
+        self.note_cut(number);
         self.clients[number].leave();
         self.handle(shard, Event::Gone { session })
     }
