@@ -265,6 +265,12 @@ impl Seat {
         if all == seen_count { Ok(()) } else { Err(format!("{} objects that never were", all - seen_count)) }
     }
 
+    /// Whether its client may be told with `code` that it is out.
+    pub fn has_ended(&self, model: &Model, code: u32) -> bool {
+        let pages = model.rooms.pages();
+        pages.ended_with(self.room, code) || pages.is_removed(self.room, self.player, code)
+    }
+
     /// Everything has come to rest: the client sees the world as it is, has heard everything, and its inputs have counted.
     ///
     /// # Errors

@@ -161,10 +161,7 @@ impl Client {
                     of_channel && action.is_about(&self.profile.user, &self.id) && u32::from(action.code) == code
                 });
                 let seat = subscription.seat.as_ref();
-                let has_ended = seat.is_some_and(|seat| {
-                    let pages = receiving.model.rooms.pages();
-                    pages.ended_with(seat.room, code) || pages.is_removed(seat.room, seat.player, code)
-                });
+                let has_ended = seat.is_some_and(|seat| seat.has_ended(receiving.model, code));
                 let is_lost = code == 2500 && subscription.positioned && receiving.lost.contains(&channel);
                 let has_lapsed = receiving.lapsed.contains(&(self.id.clone(), channel.clone()));
                 if !(was_ended || code == 2501 && (has_expired || has_lapsed) || has_ended || is_lost) {
