@@ -175,8 +175,7 @@ impl SeatTruth {
             .collect();
         waiting.sort_by_key(|(player, away)| (away.last_tick, *player));
         if waiting.len() > self.away_per_user_max {
-            let first = &mut waiting[0].1;
-            (first.last_tick, first.is_displaced) = (tick, true);
+            (waiting[0].1.last_tick, waiting[0].1.is_displaced) = (tick, true);
         }
     }
 
