@@ -208,7 +208,7 @@ fn a_checkpoint_of_no_use_keeps_its_room_closed_until_it_is_given_up() {
             }
             // The room has failed before the join came.
             Err(NotJoined::Gone) => {}
-            Ok(()) => panic!("ann is let in"),
+            outcome => panic!("{outcome:?}"),
         }
         assert_eq!(rig.counters().failed[FailureReason::Restore as usize], tries);
         assert_eq!(survival(&rig).not_restored, tries);
