@@ -42,6 +42,7 @@ fn x_at(tick: u32) -> u32 {
     50 + (tick * SPEED % 1_800).abs_diff(900)
 }
 
+#[expect(clippy::cast_sign_loss, reason = "no tick is negative")]
 fn true_x(tick: f64) -> f64 {
     let (before, after) = (f64::from(x_at(tick as u32)), f64::from(x_at(tick as u32 + 1)));
     before + (after - before) * tick.fract()
