@@ -240,9 +240,6 @@ impl RoomHost {
             let Some(request) = self.requests.remove(&seat) else { continue };
             let outcome = match joined {
                 Ok(entered) => {
-                    if let Some(join) = request.join.as_ref().filter(|join| !join.is_spectator) {
-                        self.places.use_place(&join.info.user);
-                    }
                     if let Some(left_seat) = self.add(entered.player, seat, &request) {
                         outgoing.push(self.unseated(left_seat, UnsubscribeCode::SEAT_TAKEN, None));
                     }
@@ -347,6 +344,9 @@ impl RoomHost {
 
     /// A player sits here from now on. Returns the seat that it had before.
     fn add(&mut self, player: PlayerId, seat: SeatKey, request: &SubscriptionRequest) -> Option<SeatKey> {
+        if let Some(join) = request.join.as_ref().filter(|join| !join.is_spectator) {
+            self.places.use_place(&join.info.user);
+        }
         let info = request.join.as_ref().map(|join| &join.info);
         let text = |text: Option<&Arc<str>>| text.map_or_else(|| Arc::from(""), Arc::clone);
         let (user, client) = (text(info.map(|info| &info.user)), text(info.map(|info| &info.client)));
