@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"sync"
 	"time"
 	"unique"
 
@@ -18,8 +17,12 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// pageObjects are listed at once.
-const pageObjects = 100
+const (
+	// pageObjects are listed at once.
+	pageObjects = 100
+	// pageTimeout is after what a list that is not answered is tried again. A cache that waits for it shows nothing new.
+	pageTimeout = 20 * time.Second
+)
 
 // cacheOptions keep what has our label in our namespaces, without what nobody reads.
 func cacheOptions(namespaces []string) cache.Options {
@@ -81,24 +84,21 @@ func lean(object any) (any, error) {
 // shared is the same text in the memory of an equal one, as long as there is one.
 func shared[Text ~string](text Text) Text { return unique.Make(text).Value() }
 
-// pagedInformers list objects in pages, and one page at a time for all kinds. All objects of all kinds at once, with the fields' managers, take
-// more memory than the cache does afterwards.
+// pagedInformers list objects in pages. All objects of a kind at once, with the fields' managers, take more memory than the cache does
+// afterwards.
 func pagedInformers() func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
-	var turn sync.Mutex
 	return func(source toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		if whole, isKnown := source.(*toolscache.ListWatch); isKnown {
-			source = paged(whole, &turn)
+			source = paged(whole)
 		}
 		return toolscache.NewSharedIndexInformer(source, example, resync, indexers)
 	}
 }
 
 // paged lists in pages, as long as the caller goes on with what continues a list.
-func paged(whole *toolscache.ListWatch, turn *sync.Mutex) *toolscache.ListWatch {
+func paged(whole *toolscache.ListWatch) *toolscache.ListWatch {
 	paged, list := *whole, whole.ListWithContextFunc
 	paged.ListWithContextFunc = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		turn.Lock()
-		defer turn.Unlock()
 		if options.ResourceVersion == "0" {
 			// For any version that it has in memory, a server ignores the limit.
 			options.ResourceVersion = ""
@@ -106,6 +106,8 @@ func paged(whole *toolscache.ListWatch, turn *sync.Mutex) *toolscache.ListWatch 
 		if options.ResourceVersion == "" {
 			options.Limit = pageObjects
 		}
+		ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+		defer cancel()
 		page, err := list(ctx, options)
 		if err != nil {
 			return nil, err
