@@ -24,13 +24,13 @@ const (
 	pageTimeout = 20 * time.Second
 )
 
-// cacheOptions keep what has our label in our namespaces, without what nobody reads.
+// cacheOptions keep the objects with our label in our namespaces, without the fields that the operator does not read.
 func cacheOptions(namespaces []string) cache.Options {
 	options := cache.Options{
 		DefaultNamespaces: map[string]cache.Config{},
 		DefaultTransform:  lean,
 		ByObject:          map[client.Object]cache.ByObject{},
-		NewInformer:       pagedInformers(),
+		NewInformer:       newPagedInformer,
 	}
 	for _, namespace := range namespaces {
 		options.DefaultNamespaces[namespace] = cache.Config{}
@@ -84,15 +84,13 @@ func lean(object any) (any, error) {
 // shared is the same text in the memory of an equal one, as long as there is one.
 func shared[Text ~string](text Text) Text { return unique.Make(text).Value() }
 
-// pagedInformers list objects in pages. All objects of a kind at once, with the fields' managers, take more memory than the cache does
+// newPagedInformer lists objects in pages. All objects of a kind at once, with the fields' managers, take more memory than the cache does
 // afterwards.
-func pagedInformers() func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
-	return func(source toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-		if whole, isKnown := source.(*toolscache.ListWatch); isKnown {
-			source = paged(whole)
-		}
-		return toolscache.NewSharedIndexInformer(source, example, resync, indexers)
+func newPagedInformer(source toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+	if whole, isKnown := source.(*toolscache.ListWatch); isKnown {
+		source = paged(whole)
 	}
+	return toolscache.NewSharedIndexInformer(source, example, resync, indexers)
 }
 
 // paged lists in pages, as long as the caller goes on with what continues a list.

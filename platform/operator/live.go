@@ -80,7 +80,7 @@ func (operator *Operator) liveObjects(ctx context.Context, subject *subject, des
 	return live, nil
 }
 
-// fieldApp is the label of whom an object belongs to, as it is indexed in the cache.
+// fieldApp is the index of the cache by the label of the App or Dunlin that an object belongs to.
 const fieldApp = "app"
 
 func appOf(object client.Object) []string { return []string{object.GetLabels()[render.LabelApp]} }

@@ -78,8 +78,8 @@ pub enum ApiRequest {
     ChangeListing { channel: Box<str>, change: Arc<ListingChange> },
     /// Remove players and spectators from a channel's room. Answered as a message, with their number in decimal digits.
     KickFromRoom { channel: Box<str>, order: Arc<KickOrder> },
-    /// Reserve places in a channel's room for users, or give them up. Answered with [`ApiAnswer::Done`] when the room's thread
-    /// is told. Error 108 if the room is not open.
+    /// Reserve places in a channel's room for users, or release them. Answered with [`ApiAnswer::Done`] as soon as the message to
+    /// the room's thread is sent. Error 108 if the room is not open.
     ReservePlaces { channel: Box<str>, reservations: Arc<[PlaceReservation]> },
     /// Count what this shard has.
     Survey,
@@ -94,14 +94,14 @@ pub struct SessionFilter {
     pub session: Option<Box<str>>,
 }
 
-/// Places in a room that are kept for users, one for each.
+/// Places in a room that are reserved for users, one for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlaceReservation {
     /// A reservation replaces the one of the room with its number.
     pub number: u64,
-    /// Who has not joined. Nobody: the reservation ends.
+    /// Users who have not joined. An empty list releases the places.
     pub users: Vec<Arc<str>>,
-    /// When it ends in any case. The room counts ticks.
+    /// How long the places are reserved at most. The room measures it in ticks.
     pub timeout_ms: u32,
 }
 

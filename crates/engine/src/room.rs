@@ -290,7 +290,7 @@ pub enum ToRoom {
         /// Whom.
         order: Arc<KickOrder>,
     },
-    /// From the owner: places are reserved, or given up.
+    /// From the owner: places are reserved, or released.
     ReservePlaces {
         /// The room.
         room: RoomKey,
@@ -457,7 +457,7 @@ pub enum FromRoom {
 pub enum NotJoined {
     /// The game does not want it.
     Refused(Refusal),
-    /// All places that are left are reserved for others.
+    /// All free places are reserved for other users.
     Reserved,
     /// The room is gone; there may be another one soon.
     Gone,

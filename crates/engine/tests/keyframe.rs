@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use dunlin_engine::{
-    FrameClass, SessionKey, ShardIndex,
+    ShardIndex,
     host::{HostOptions, RoomHost, Runner},
-    message::{Asker, Subscriber, SubscriptionRequest},
     room::{Departure, FromRoom, JoinParams, Opening, RoomKey, SeatClaim, SeatKey, ToRoom},
 };
 use dunlin_protocol::{ClientInfo, Encoding};
@@ -13,6 +12,8 @@ use dunlin_rooms::{
     Base, CellIndex, GridShape, InputError, Mirror, NewObject, ObjectId, PlayerId, Position, Refusal, Replica,
     RestoreError, Room, RoomOptions, Simulation, Visibility, Visitor, World, wire::write_player_header,
 };
+
+use crate::hall::join_message;
 
 const ROOM: RoomKey = RoomKey { owner: ShardIndex(0), number: 1 };
 
@@ -92,26 +93,7 @@ fn join(index: u32, shard: u16, encoding: Encoding) -> ToRoom {
         opening,
         claim,
     };
-    let session = SessionKey { index, generation: 1 };
-    let request = SubscriptionRequest {
-        answer_may_be_large: false,
-        channel: Arc::from("arena:a"),
-        asker: Asker { shard: ShardIndex(shard), session, command_id: 1 },
-        creator: dunlin_engine::creators::ChannelCreator::default(),
-        subscriber: Subscriber {
-            class: FrameClass::plain(encoding.into()),
-            join_leave: false,
-            info: None,
-            presence: false,
-            announced: false,
-        },
-        positioned: true,
-        was_recovering: false,
-        recover: None,
-        filter: None,
-        join: Some(Box::new(params)),
-    };
-    ToRoom::Join { room: ROOM, request: Box::new(request) }
+    join_message(ROOM, params, encoding)
 }
 
 /// One who wants to be refused.

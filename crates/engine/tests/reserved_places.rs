@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use dunlin_engine::{
-    FrameClass, SessionKey, ShardIndex,
+    ShardIndex,
     api::PlaceReservation,
     host::{HostOptions, RoomHost, Runner},
-    message::{Asker, Subscriber, SubscriptionRequest},
     room::{Departure, FromRoom, JoinParams, NotJoined, Opening, RoomKey, SeatClaim, SeatKey, SeatToken, ToRoom},
 };
 use dunlin_protocol::{ClientInfo, Encoding};
@@ -16,7 +15,7 @@ use dunlin_rooms::{
 use serde_json::{Value, json};
 
 use crate::{
-    hall::{Hall, options},
+    hall::{Hall, join_message, options},
     node::api,
 };
 
@@ -125,25 +124,7 @@ impl Hosted {
             opening: Opening::Reserved,
             claim: SeatClaim { given, returned, is_one_per_user: false, keeps_returned: true },
         };
-        let request = SubscriptionRequest {
-            answer_may_be_large: false,
-            channel: Arc::from("arena:a"),
-            asker: Asker { shard: ShardIndex(0), session: SessionKey { index, generation: 1 }, command_id: 1 },
-            creator: dunlin_engine::creators::ChannelCreator::default(),
-            subscriber: Subscriber {
-                class: FrameClass::plain(Encoding::Json.into()),
-                join_leave: false,
-                info: None,
-                presence: false,
-                announced: false,
-            },
-            positioned: true,
-            was_recovering: false,
-            recover: None,
-            filter: None,
-            join: Some(Box::new(params)),
-        };
-        self.host.take(ToRoom::Join { room: ROOM, request: Box::new(request) });
+        self.host.take(join_message(ROOM, params, Encoding::Json));
     }
 
     /// Runs a tick. Returns what became of the joins, by the index of the seat.
@@ -248,7 +229,7 @@ fn no_more_places_are_reserved_than_there_are() {
         hut.reserve(number, &[user], 60_000);
     }
     hut.tick();
-    assert_eq!(hut.host.reserved_places(), 2, "as many as the room has");
+    assert_eq!(hut.host.reserved_places(), 2, "the room has two places");
     hut.reserve(3, &["cat"], 60_000);
     hut.tick();
     assert_eq!(hut.host.reserved_places(), 2, "one past it: the oldest ends");
@@ -274,6 +255,6 @@ fn the_owner_tells_the_room_and_answers_who_is_refused() {
     hall.tick();
     let refused: u64 = hall.node.shards.iter().map(|shard| shard.counters().namespaces[1].rooms.joins_refused).sum();
     assert_eq!(refused, 1);
-    let answer = r#"{"id":2,"error":{"code":409,"message":"all places that are left are reserved"}}"#;
+    let answer = r#"{"id":2,"error":{"code":409,"message":"all free places are reserved for other users"}}"#;
     assert_eq!(hall.seen["b"].messages, [answer]);
 }

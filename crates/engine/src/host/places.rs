@@ -1,5 +1,5 @@
-//! Places that are reserved for users. While all that are left are reserved, others are refused before the game hears of
-//! them, and before anything of their joins is recorded: a replay needs to know nothing of reservations.
+//! Places that are reserved for users. While all free places are reserved, joins of other users are refused before they become
+//! steps of the room, so logs, recordings and replays need no reservations.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -17,20 +17,20 @@ use crate::{
 /// The reservations of a room.
 #[derive(Debug, Default)]
 pub(super) struct ReservedPlaces {
-    /// Oldest first. None is without users.
+    /// Oldest first. Each has at least one user.
     kept: VecDeque<KeptPlaces>,
 }
 
 #[derive(Debug)]
 struct KeptPlaces {
     number: u64,
-    /// Who has not come yet.
+    /// Users who have not joined.
     users: Vec<Arc<str>>,
     ticks_left: u32,
 }
 
 impl ReservedPlaces {
-    /// Takes a reservation in, in place of the one with its number.
+    /// Adds a reservation. It replaces the one with its number.
     fn put(&mut self, reservation: &PlaceReservation, ticks: u32) {
         self.kept.retain(|kept| kept.number != reservation.number);
         if !reservation.users.is_empty() {
@@ -48,7 +48,7 @@ impl ReservedPlaces {
         self.kept.iter().any(|kept| kept.users.iter().any(|known| **known == *user))
     }
 
-    /// A user has come: a place of its is not reserved any more.
+    /// Removes one reserved place of a user who has joined.
     pub(super) fn use_place(&mut self, user: &str) {
         for kept in &mut self.kept {
             if let Some(index) = kept.users.iter().position(|known| **known == *user) {
@@ -59,7 +59,7 @@ impl ReservedPlaces {
         self.kept.retain(|kept| !kept.users.is_empty());
     }
 
-    /// A tick begins: reservations whose time is over end, and the oldest of those that the room has no places for.
+    /// Removes what has expired, and the oldest reservations beyond the places of the room. Called once per tick.
     fn expire(&mut self, places_max: usize) {
         for kept in &mut self.kept {
             kept.ticks_left = kept.ticks_left.saturating_sub(1);
@@ -86,8 +86,8 @@ impl RoomHost {
         }
     }
 
-    /// Refuses who has come to places that are reserved for others. Right before [`RoomHost::begin`]: the next tick begins. The
-    /// answers are appended to `outgoing`.
+    /// Refuses joins that arrived since the last tick while all free places are reserved for other users. Call it right before
+    /// [`RoomHost::begin`]. The answers are appended to `outgoing`.
     pub fn refuse_unreserved(&mut self, runner: &Runner, outgoing: &mut Vec<RoutedMessage>) {
         let Self { places, arrived, requests, key, .. } = self;
         let world = runner.room().world();

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use dunlin_engine::{
-    Event, Options,
+    Event, FrameClass, Options, SessionKey,
     host::{HostOptions, RoomHost, Runner, TokensRefused},
+    message::{Asker, Subscriber, SubscriptionRequest},
     options::{NamespaceOptions, RoomLimits, RoomOpenings},
-    room::{FromRoom, RoomKey, RoomThreadIndex, ToRoom},
+    room::{FromRoom, JoinParams, RoomKey, RoomThreadIndex, SeatKey, ToRoom},
 };
 use dunlin_protocol::{
     Encoding,
@@ -180,6 +181,30 @@ pub struct Hall {
     pub reports_made: bool,
     /// Messages that came for no room.
     pub strays: Vec<ToRoom>,
+}
+
+/// A join at the seat of `params`, as an owner sends it to a room.
+pub fn join_message(room: RoomKey, params: JoinParams, encoding: Encoding) -> ToRoom {
+    let SeatKey { shard, index, generation } = params.seat;
+    let request = SubscriptionRequest {
+        answer_may_be_large: false,
+        channel: "arena:a".into(),
+        asker: Asker { shard, session: SessionKey { index, generation }, command_id: 1 },
+        creator: dunlin_engine::creators::ChannelCreator::default(),
+        subscriber: Subscriber {
+            class: FrameClass::plain(encoding.into()),
+            join_leave: false,
+            info: None,
+            presence: false,
+            announced: false,
+        },
+        positioned: true,
+        was_recovering: false,
+        recover: None,
+        filter: None,
+        join: Some(Box::new(params)),
+    };
+    ToRoom::Join { room, request: Box::new(request) }
 }
 
 pub fn options() -> Options {

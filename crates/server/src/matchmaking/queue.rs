@@ -281,7 +281,7 @@ impl Queues {
         self.inform(index, &effects).await;
     }
 
-    /// Tells rooms for whom places are reserved, and whose are not any more.
+    /// Sends to each room the reservations that began and ended.
     async fn reserve(&self, index: usize, effects: &[MatchEffect]) {
         let MatchSettings { binds_places: true, rules, .. } = &self.queues[index].settings else { return };
         let timeout_ms = u32::try_from(rules.reserve_timeout_ms).unwrap_or(u32::MAX);
@@ -298,12 +298,12 @@ impl Queues {
                 timeout_ms,
             });
         }
-        let told = stream::iter(rooms).map(|(channel, reservations)| async move {
+        let sent = stream::iter(rooms).map(|(channel, reservations)| async move {
             let request = ApiRequest::ReservePlaces { channel: (*channel).into(), reservations: reservations.into() };
             // A room that is closed meanwhile is missing in the next report, and its tickets wait again.
             let _ = self.node.ask_owner(&channel, request).await;
         });
-        told.buffer_unordered(PUBLICATIONS_AT_ONCE).collect::<()>().await;
+        sent.buffer_unordered(PUBLICATIONS_AT_ONCE).collect::<()>().await;
     }
 
     async fn on_opened(&mut self, Opened { queue: index, room, outcome }: Opened) {

@@ -74,7 +74,7 @@ pub struct RoomCounters {
     pub joins: u64,
     /// Joins refused by the game or because the room was full.
     pub joins_refused: u64,
-    /// Joins refused because all places that were left were reserved for others.
+    /// Joins refused because all free places were reserved for other users.
     pub joins_reserved: u64,
     /// How many of the joins came back to a player that was in the room.
     pub seats_resumed: u64,

@@ -164,7 +164,7 @@ families! {
     ROOMS_REFUSED = Counter "dunlin_rooms_refused_total" ["namespace", "reason"] "Rooms that were not opened because of a limit: open rooms, memory, worlds being created, or rooms per second of the node, a session or an address.";
     ROOMS_CLOSED = Counter "dunlin_rooms_closed_total" [] "Rooms closed by the server API or because they were empty.";
     ROOMS_FAILED = Counter "dunlin_rooms_failed_total" ["reason"] "Rooms that failed, by reason.";
-    ROOM_JOINS = Counter "dunlin_room_joins_total" ["outcome"] "Joins of players, by outcome: accepted, refused by the game or a limit, or refused because all places that were left were reserved.";
+    ROOM_JOINS = Counter "dunlin_room_joins_total" ["outcome"] "Joins of players, by outcome: accepted, refused by the game or a limit, or refused because all free places were reserved.";
     ROOM_SEATS = Counter "dunlin_room_seats_total" ["outcome"] "Seats of players: resumed by a client that came back, expired after seat_grace, displaced because their user had more than max_away_per_user without a client, or unseated because another connection took the seat or the game removed the player; and joins whose seat token had no effect, because no player of the room had it (token_unknown) or the player of another user (token_of_other_user).";
     ROOM_TICKS = Counter "dunlin_room_ticks_total" ["thread"] "Ticks of rooms.";
     ROOM_TICK_DURATION = Histogram "dunlin_room_tick_seconds" ["thread"] "Duration of ticks.";

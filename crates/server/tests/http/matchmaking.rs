@@ -383,7 +383,7 @@ fn a_reserved_place_is_kept_for_the_user_of_the_ticket() {
         let reply = player.subscribe(room);
         (reply["error"]["code"].clone(), reply["error"]["message"].clone())
     };
-    let reserved = (json!(409), json!("all places that are left are reserved"));
+    let reserved = (json!(409), json!("all free places are reserved for other users"));
     assert_eq!(refused(&mut eve, &room), reserved, "between placing and joining");
     assert_eq!(refused(&mut Player::anonymous(&server), &room), reserved);
     assert!(bob.subscribe(&room)["subscribe"].is_object());

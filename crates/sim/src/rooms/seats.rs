@@ -19,7 +19,7 @@ pub struct SeatTruth {
     lost: BTreeSet<SeatKey>,
     /// Every player that there was.
     known: BTreeSet<PlayerId>,
-    /// Whom the last tick removed by order of the backend, and how many of them were away.
+    /// Players whom the backend had removed in the last tick, and how many of them were away.
     pub kicked: (BTreeSet<PlayerId>, u64),
 }
 
@@ -53,7 +53,7 @@ impl SeatTruth {
         }
     }
 
-    /// The room is told that the connection of a seat is lost.
+    /// The connection of a seat is lost, and the room gets the message.
     pub fn lose(&mut self, seat: SeatKey) {
         self.lost.insert(seat);
     }

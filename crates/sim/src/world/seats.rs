@@ -1,4 +1,4 @@
-//! Seats with grace: what a tick did with them is held against the model, and noted for whoever checks what clients are told.
+//! Seats with grace: compares the result of each tick with the model, and records it for the checks of clients.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl SeatFlaw {
 }
 
 impl Hosted {
-    /// Nobody is doubled, lost or mixed up, and who does not come back leaves in the very tick.
+    /// No player is doubled, lost or mixed up, and grace ends at the exact tick.
     pub(super) fn check_seats(
         &mut self,
         pages: &mut Pages,
@@ -71,7 +71,7 @@ impl Hosted {
         Ok(())
     }
 
-    /// The game is asked about new players only; of those who are back, it hears no number.
+    /// The game lets in new players only, so the joins of players who come back are recorded here.
     fn note_joins(&self, pages: &mut Pages, steps: &[Step], done: &CompletedTick) -> Result<(), String> {
         let joins = steps.iter().filter_map(|step| match step {
             Step::Join { info, data, .. } => Some((info, data)),
@@ -104,7 +104,7 @@ impl Hosted {
         Ok(())
     }
 
-    /// Who is removed at the end of a tick hears no more of it.
+    /// A player who is removed at the end of a tick gets none of its events.
     fn note_kicks(&self, pages: &mut Pages) {
         let (kicked, away) = &self.seats.kicked;
         let room = self.host.key();

@@ -150,7 +150,7 @@ impl Owner {
         Ok(())
     }
 
-    /// Tells the room of a channel for whom places are reserved.
+    /// Sends reservations to the room of a channel.
     pub(super) fn reserve_places(
         &mut self,
         context: &Context,

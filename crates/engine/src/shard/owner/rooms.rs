@@ -24,9 +24,9 @@ use crate::shard::room::RoomThread;
 
 /// What joins are answered with that were on the way to a room when it was closed.
 const CLOSED_CODE: u16 = 400;
-/// What joins are answered with while all places that are left are reserved for others.
+/// What joins are answered with while all free places are reserved for other users.
 const RESERVED_CODE: u16 = 409;
-const RESERVED: &str = "all places that are left are reserved";
+const RESERVED: &str = "all free places are reserved for other users";
 
 impl Owner {
     /// Asks the channel's room to let a player in; it is opened if it is not. The answer comes by [`Owner::joined`].
