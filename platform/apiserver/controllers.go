@@ -55,15 +55,22 @@ func isEnded(object *unstructured.Unstructured) bool {
 	return false
 }
 
+// UpdateRevision is that of each StatefulSet: all its pods have it.
+const UpdateRevision = "newest"
+
 func finalStatus(object *unstructured.Unstructured) map[string]any {
 	if object.GetKind() == "Job" {
 		return FinalJobStatus(strings.Contains(fmt.Sprint(object.Object["spec"]), FailingWord))
 	}
 	replicas, _, _ := unstructured.NestedInt64(object.Object, "spec", "replicas")
-	return map[string]any{
+	status := map[string]any{
 		"observedGeneration": object.GetGeneration(), "replicas": replicas, "updatedReplicas": replicas, "readyReplicas": replicas,
 		"availableReplicas": replicas,
 	}
+	if object.GetKind() == "StatefulSet" {
+		status["updateRevision"] = UpdateRevision
+	}
+	return status
 }
 
 // FinalJobStatus has all that the API server demands of a Job that has ended.

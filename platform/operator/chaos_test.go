@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/apiserver"
 	"github.com/dunlin-project/dunlin/platform/operator"
 	"github.com/dunlin-project/dunlin/platform/render"
 )
@@ -23,10 +25,12 @@ const (
 	faultyShare = 0.3
 	// callsPerSecondMax bounds the calls of an operator that has nothing to do, or can do nothing.
 	callsPerSecondMax = 10
+	// clusteredSubject is the Dunlin whose number of nodes changes.
+	clusteredSubject = "rt-0"
 )
 
 // chaosSubjects are three Apps, a Dunlin with NATS servers, and one with storage and backups.
-var chaosSubjects = []string{"app-0", "app-1", "app-2", "rt-0", "rt-1"}
+var chaosSubjects = []string{"app-0", "app-1", "app-2", clusteredSubject, "rt-1"}
 
 func kindOf(name string) string {
 	if strings.HasPrefix(name, "rt-") {
@@ -55,7 +59,7 @@ func TestFailingCalls(t *testing.T) {
 	for _, name := range chaosSubjects[:3] {
 		world.create(world.app(name))
 	}
-	world.create(world.clustered("rt-0"))
+	world.create(world.clustered(clusteredSubject))
 	world.create(world.stored("rt-1"))
 	world.runWith(faults)
 	world.waitUntilWell(len(chaosSubjects))
@@ -141,7 +145,7 @@ func (world *world) editFor(times chaosTimes, random *rand.Rand) int {
 	edits := 0
 	for end := time.Now().Add(times.edits); time.Now().Before(end); edits++ {
 		world.edit(anyOf(chaosSubjects, random), random)
-		world.settleBesideOperator()
+		world.settleWithNodes()
 		time.Sleep(times.between) // the pace of the changes
 	}
 	return edits
@@ -242,11 +246,45 @@ func newSubject(kind string) client.Object {
 	return &v1alpha1.App{}
 }
 
+// settleWithNodes does the part of the controllers, and has the pods of a Dunlin's nodes: without them, no node would ever be removed.
+func (world *world) settleWithNodes() {
+	world.t.Helper()
+	world.settleBesideOperator()
+	var set appsv1.StatefulSet
+	var pods corev1.PodList
+	err := world.get(clusteredSubject, &set)
+	if err == nil {
+		err = world.admin.List(world.t.Context(), &pods, client.InNamespace(world.namespace), client.MatchingLabels(set.Spec.Selector.MatchLabels))
+	}
+	if err != nil {
+		world.t.Fatal(err)
+	}
+	missing := map[string]bool{}
+	for number := range *set.Spec.Replicas {
+		missing[fmt.Sprintf("%s-%d", set.Name, number)] = true
+	}
+	for index := range pods.Items {
+		pod := &pods.Items[index]
+		if missing[pod.Name] {
+			delete(missing, pod.Name)
+			continue
+		}
+		if err := world.admin.Delete(world.t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+			world.t.Fatal(err)
+		}
+	}
+	for name := range missing {
+		template := *set.Spec.Template.DeepCopy()
+		template.Labels[appsv1.StatefulSetRevisionLabel] = apiserver.UpdateRevision
+		world.createPod(name, template)
+	}
+}
+
 // waitUntilSeen returns when all apps are reported as desired in their newest form, and have what was deleted.
 func (world *world) waitUntilSeen() {
 	world.t.Helper()
 	wait(world.t, "the newest form of all apps is rolled out", func() bool {
-		world.settleBesideOperator()
+		world.settleWithNodes()
 		for _, name := range chaosSubjects {
 			subject := newSubject(kindOf(name))
 			if err := world.get(name, subject); err != nil {

@@ -125,14 +125,20 @@ func (world *world) createPods() {
 		}
 	}
 	for name, template := range templates {
-		pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
-		pod.Namespace, pod.Name = world.namespace, name
-		world.create(pod)
-		pod.Status.Phase = corev1.PodRunning
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		if err := world.admin.Status().Update(world.t.Context(), pod); err != nil {
-			world.t.Fatal(err)
-		}
+		world.createPod(name, template)
+	}
+}
+
+// createPod has a pod that is ready.
+func (world *world) createPod(name string, template corev1.PodTemplateSpec) {
+	world.t.Helper()
+	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	pod.Namespace, pod.Name = world.namespace, name
+	world.create(pod)
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	if err := world.admin.Status().Update(world.t.Context(), pod); err != nil {
+		world.t.Fatal(err)
 	}
 }
 
