@@ -167,9 +167,9 @@ workflows: ## Check GitHub's workflows, shell scripts, YAML, the playbook of the
 	platform/ci/lint
 	platform/machines/lint
 
-packages: packaged ## Boot a Debian machine with the package, and build the container image (a few minutes, once)
-	@scripts/need machine buildah go
-	tests/packages/run $(BINARIES)/dunlin machine buildah
+packages: packaged ## Boot a Debian machine with the package, build the container images, and play in the one of a new game (some 15 minutes)
+	@scripts/need machine buildah go python
+	tests/packages/run $(BINARIES)/dunlin machine buildah game
 
 packaged: server-for-tests # The short form of `packages`, as CI runs it: no machine is booted, no image built.
 	@scripts/need cargo cc rocksdb python cargo-deb shellcheck proxies
