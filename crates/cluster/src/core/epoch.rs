@@ -44,6 +44,7 @@ pub(super) enum EpochReview {
 }
 
 /// Where the record that was read leads.
+#[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Goes,
     Begins,
@@ -57,6 +58,12 @@ impl EpochRecord {
         let epoch = message.headers.get(EPOCH)?.into();
         Some(Self { generation, epoch, sequence: message.sequence, time_ms: message.time_ms })
     }
+
+    /// Whether the record was stored after the stream lost `known`, or after `known`. A record is stored behind an older
+    /// generation alone. So of two records of one generation, the second one was stored when the first one was lost.
+    fn replaces(&self, known: &Self) -> bool {
+        self.generation > known.generation || (self.generation == known.generation && self.epoch != known.epoch)
+    }
 }
 
 impl EpochState {
@@ -67,14 +74,24 @@ impl EpochState {
     /// Judges the newest record of a replica that has this node's fence.
     fn judge(&self, found: &EpochRecord, fence: u64) -> Verdict {
         match &self.known {
-            _ if self.is_renewing && found.generation <= self.generation() => Verdict::Renew,
-            // The channels that it concerns have been interrupted.
-            _ if self.is_renewing => Verdict::Goes,
+            known if self.is_renewing => match known {
+                // The channels that it concerns have been interrupted.
+                Some(known) if found.replaces(known) => Verdict::Goes,
+                None if found.generation > 0 => Verdict::Goes,
+                None | Some(_) => Verdict::Renew,
+            },
             Some(known) if known.sequence > fence => Verdict::Goes,
             Some(known) if found.generation > known.generation => Verdict::Begins,
             Some(known) if found.generation < known.generation || found.epoch != known.epoch => Verdict::Truncated,
             None | Some(_) => Verdict::Goes,
         }
+    }
+
+    /// Whether the known record was published again. Another record of the generation is one that the stream has lost, or
+    /// replaces the known one: a read decides.
+    fn is_preserved_by(&self, arrived: &EpochRecord) -> bool {
+        let is_same = |known: &EpochRecord| arrived.generation == known.generation && arrived.epoch == known.epoch;
+        !self.is_renewing && self.known.as_ref().is_some_and(|known| is_same(known) && arrived.sequence > known.sequence)
     }
 
     fn adopt(&mut self, found: EpochRecord) {
@@ -140,11 +157,10 @@ impl Core {
     /// An epoch record was republished.
     pub(super) fn epoch_arrived(&mut self, turn: &mut Turn<'_>, id: PartitionId, message: &StoredMessage) {
         let (Some(partition), Some(arrived)) = (self.partitions.get_mut(&id), EpochRecord::of(message)) else { return };
-        let is_newer = partition.epoch.known.as_ref().is_none_or(|known| arrived.sequence > known.sequence);
         if arrived.generation > partition.epoch.generation() {
             partition.epoch.adopt(arrived);
             self.begin_epoch(turn, id);
-        } else if is_newer && arrived.generation == partition.epoch.generation() && !partition.epoch.is_renewing {
+        } else if partition.epoch.is_preserved_by(&arrived) {
             partition.epoch.adopt(arrived);
         }
     }
@@ -206,6 +222,42 @@ mod tests {
         assert!(epochs.iter().all(|epoch| epoch.len() == 8), "{epochs:?}");
         let distinct: std::collections::BTreeSet<&String> = epochs.iter().collect();
         assert_eq!(distinct.len(), epochs.len(), "{epochs:?}");
+    }
+
+    fn record(generation: u64, epoch: &str, sequence: u64) -> EpochRecord {
+        EpochRecord { generation, epoch: epoch.into(), sequence, time_ms: 0 }
+    }
+
+    #[test]
+    fn after_a_loss_an_epoch_begins_once() {
+        let none = EpochRecord::default();
+        let a = record(3, "a", 270);
+        for (known, found, verdict) in [
+            (None, &none, Verdict::Renew),
+            (None, &a, Verdict::Goes),
+            (Some(&none), &a, Verdict::Goes),
+            (Some(&none), &none, Verdict::Renew),
+            // The loss spared the record, so nobody has begun an epoch since.
+            (Some(&a), &a, Verdict::Renew),
+            (Some(&a), &record(3, "a", 280), Verdict::Renew),
+            (Some(&a), &record(2, "before", 223), Verdict::Renew),
+            // Another node has begun one: behind the known record, or behind the one before it, because the known one was lost.
+            (Some(&a), &record(4, "c", 277), Verdict::Goes),
+            (Some(&a), &record(3, "b", 277), Verdict::Goes),
+            (Some(&a), &record(3, "b", 265), Verdict::Goes),
+        ] {
+            let state = EpochState { known: known.cloned(), is_renewing: true };
+            assert_eq!(state.judge(found, 300), verdict, "{known:?}, {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_record_that_the_stream_has_lost_is_not_adopted_when_it_arrives_late() {
+        let known = EpochState { known: Some(record(3, "b", 265)), is_renewing: false };
+        assert!(!known.is_preserved_by(&record(3, "a", 270)));
+        assert!(!known.is_preserved_by(&record(3, "b", 265)));
+        assert!(known.is_preserved_by(&record(3, "b", 266)));
+        assert!(!EpochState { is_renewing: true, ..known }.is_preserved_by(&record(3, "b", 266)));
     }
 
     #[test]
