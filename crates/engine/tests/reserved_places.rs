@@ -223,6 +223,37 @@ fn a_reservation_ends() {
 }
 
 #[test]
+fn used_reservations_are_listed_until_they_expire() {
+    let mut hut = Hosted::with_places(4);
+    // 300 ms are 3 ticks.
+    hut.reserve(1, &["ada", "bob"], 300);
+    hut.reserve(2, &["cat"], 60_000);
+    let listed = |hut: &Hosted| hut.host.reservations().collect::<Vec<_>>();
+    assert_eq!(hut.join_all([join(0, "ada")]), [End::In]);
+    assert_eq!(listed(&hut), [(1, 1), (2, 1)]);
+    assert_eq!(hut.join_all([join(1, "bob")]), [End::In]);
+    assert_eq!((listed(&hut), hut.host.reserved_places()), (vec![(1, 0), (2, 1)], 1));
+    hut.tick();
+    assert_eq!(listed(&hut), [(1, 0), (2, 1)]);
+    hut.tick();
+    assert_eq!(listed(&hut), [(2, 1)]);
+}
+
+#[test]
+fn used_reservations_are_bounded() {
+    let mut hut = Hosted::with_places(4);
+    let used = |hut: &Hosted| hut.host.reservations().map(|(number, _)| number).collect::<Vec<_>>();
+    for number in 1..=1_025 {
+        hut.reserve(number, &["ada"], 600_000);
+        assert_eq!(hut.join_all([join(0, "ada")]), [End::In]);
+        hut.leave(0, Departure::Left);
+        assert_eq!((used(&hut)[0], used(&hut).len() as u64), (1, number));
+    }
+    hut.tick();
+    assert_eq!((used(&hut)[0], used(&hut).len()), (2, 1_024), "one past the limit: the oldest is forgotten");
+}
+
+#[test]
 fn no_more_places_are_reserved_than_there_are() {
     let mut hut = Hosted::with_places(2);
     for (number, user) in [(1, "ada"), (2, "bob")] {

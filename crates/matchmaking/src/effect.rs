@@ -27,6 +27,13 @@ pub enum MatchEffect {
         /// The channel of the room.
         channel: Arc<str>,
     },
+    /// Release the places of a ticket, which waits again: other players had taken them before the reservation reached the room.
+    Withdrawn {
+        /// The ticket.
+        ticket: TicketId,
+        /// The channel of the room.
+        channel: Arc<str>,
+    },
     /// Inform the users that their ticket has ended.
     Ended {
         /// Their ticket.
@@ -60,6 +67,9 @@ pub struct RoomState<'r> {
     pub players_joined: u64,
     /// Maximum number of players.
     pub players_max: u32,
+    /// For a room that binds places to users: the tickets whose reservations have reached it, and how many users of each have not
+    /// joined. `None`: places are counted.
+    pub reservations: Option<&'r [(u64, u32)]>,
     /// Takes players: it is neither locked nor unlisted.
     pub accepts: bool,
 }
@@ -77,6 +87,8 @@ pub struct MatchCounters {
     pub compared: u64,
     /// Tickets whose users joined.
     pub joined: u64,
+    /// Tickets that lost their places to other players, once for each time.
+    pub withdrawn: u64,
     /// Tickets that ended otherwise, in the order of [`EndReason::ALL`].
     pub ended: [u64; EndReason::ALL.len()],
     /// Rooms that were opened.

@@ -55,7 +55,7 @@ impl Matchmaker {
         self.reports += 1;
         for state in rooms {
             if let Some(id) = self.channels.get(state.channel).copied() {
-                self.take_report(now_ms, id, state);
+                self.take_report(now_ms, id, &state, effects);
             }
         }
         let reserve_ms = self.rules.reserve_timeout_ms;
@@ -122,16 +122,24 @@ impl Matchmaker {
         }
     }
 
-    fn take_report(&mut self, now_ms: u64, id: MatchRoomId, state: RoomState<'_>) {
+    fn take_report(&mut self, now_ms: u64, id: MatchRoomId, state: &RoomState<'_>, effects: &mut Vec<MatchEffect>) {
         let Some(room) = self.rooms.get_mut(&id) else { return };
         room.was_reported = true;
         room.report = self.reports;
         room.players_max = state.players_max.min(self.rules.players_max);
         room.accepts = state.accepts;
         let channel = Arc::clone(&room.channel);
-        for ticket in room.set_players(state.players, state.players_joined) {
+        let complete = room.set_players(state);
+        let overbooked = if state.reservations.is_some() { room.remove_overbooked() } else { Vec::new() };
+        for ticket in complete {
             self.counters.joined += 1;
             self.finish(now_ms, ticket, Stage::Joined(Arc::clone(&channel)));
+        }
+        for ticket in overbooked {
+            self.counters.withdrawn += 1;
+            self.extend_deadline(now_ms, ticket);
+            self.wait_again(ticket);
+            effects.push(MatchEffect::Withdrawn { ticket, channel: Arc::clone(&channel) });
         }
         self.list_room(id);
     }
@@ -167,22 +175,33 @@ impl Matchmaker {
             self.counters.rooms_failed += 1;
         }
         for reservation in room.reservations {
-            let Some(ticket) = self.tickets.get_mut(&reservation.ticket) else { continue };
-            if matches!(ticket.stage, Stage::Placed(..)) {
-                self.pending += 1;
-            }
-            ticket.stage = Stage::Waiting;
             if failure == OpenFailure::Failed {
-                ticket.failures += 1;
-                ticket.deadline_ms = ticket.deadline_ms.max(now_ms.saturating_add(self.rules.ticket_timeout_ms));
+                self.extend_deadline(now_ms, reservation.ticket);
             }
+            self.wait_again(reservation.ticket);
+            let Some(ticket) = self.tickets.get_mut(&reservation.ticket) else { continue };
+            ticket.failures += u8::from(failure == OpenFailure::Failed);
             if ticket.failures > FAILURES_MAX {
                 self.end(now_ms, reservation.ticket, EndReason::RoomFailed, effects);
-            } else {
-                self.start_waiting(reservation.ticket);
             }
         }
         self.forget_bucket(&room.criteria);
+    }
+
+    /// Gives a ticket that has lost its room the time of a new one.
+    fn extend_deadline(&mut self, now_ms: u64, id: TicketId) {
+        let deadline_ms = now_ms.saturating_add(self.rules.ticket_timeout_ms);
+        if let Some(ticket) = self.tickets.get_mut(&id) {
+            ticket.deadline_ms = ticket.deadline_ms.max(deadline_ms);
+        }
+    }
+
+    /// A ticket that has lost its places waits for others.
+    fn wait_again(&mut self, id: TicketId) {
+        if self.ticket(id).is_some_and(|ticket| matches!(ticket.stage, Stage::Placed(..))) {
+            self.pending += 1;
+        }
+        self.start_waiting(id);
     }
 
     fn unlist_room(&mut self, id: MatchRoomId) {

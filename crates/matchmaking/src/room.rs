@@ -1,8 +1,11 @@
 //! Rooms that tickets are placed in, and their places.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
-use crate::{MatchCriteria, TicketId, bucket::RoomEntry};
+use crate::{MatchCriteria, RoomState, TicketId, bucket::RoomEntry};
 
 /// The number of a room of a matchmaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -12,6 +15,8 @@ pub struct MatchRoomId(pub u64);
 #[derive(Debug)]
 pub(crate) struct Reservation {
     pub(crate) ticket: TicketId,
+    /// Number of its users.
+    pub(crate) size: u32,
     /// How many of its users have not come yet.
     pub(crate) places: u32,
 }
@@ -79,8 +84,13 @@ impl MatchRoom {
 
     /// Places that are neither taken nor reserved.
     pub(crate) fn free(&self) -> u32 {
-        let reserved = self.reservations.iter().map(|reservation| reservation.places).sum();
-        self.players_max.saturating_sub(self.players).saturating_sub(reserved)
+        self.players_max.saturating_sub(self.places_used())
+    }
+
+    /// Places that are taken or reserved.
+    fn places_used(&self) -> u32 {
+        let reserved = self.reservations.iter().map(|reservation| reservation.places).fold(0, u32::saturating_add);
+        self.players.saturating_add(reserved)
     }
 
     /// Whether the skill of its players is known. Of a room that others have opened it is not, before tickets are placed there.
@@ -94,7 +104,7 @@ impl MatchRoom {
     }
 
     pub(crate) fn reserve(&mut self, ticket: TicketId, places: u32, skill: i64) {
-        self.reservations.push_back(Reservation { ticket, places });
+        self.reservations.push_back(Reservation { ticket, size: places, places });
         self.skill_sum = self.skill_sum.saturating_add(skill.saturating_mul(places.into()));
         self.skill_users = self.skill_users.saturating_add(places);
     }
@@ -104,24 +114,52 @@ impl MatchRoom {
         self.reservations.retain(|reservation| reservation.ticket != ticket);
     }
 
-    /// Takes over a reported number of players. Each player that has joined uses a place of the oldest reservation. Returns
-    /// the tickets all of whose places are used.
-    pub(crate) fn set_players(&mut self, players: u32, players_joined: u64) -> Vec<TicketId> {
-        let arrived = players_joined.saturating_sub(self.players_joined);
-        let mut arrived = u32::try_from(arrived).unwrap_or(u32::MAX);
-        (self.players, self.players_joined) = (players, players_joined);
-        let mut complete = Vec::new();
-        while arrived > 0
-            && let Some(oldest) = self.reservations.front_mut()
-        {
-            let used = arrived.min(oldest.places);
-            oldest.places -= used;
-            arrived -= used;
-            if oldest.places == 0 {
-                complete.push(oldest.ticket);
-                self.reservations.pop_front();
+    /// Takes over a reported number of players. Returns the tickets all of whose places are used.
+    pub(crate) fn set_players(&mut self, state: &RoomState<'_>) -> Vec<TicketId> {
+        match state.reservations {
+            Some(reported) => self.set_places(reported),
+            None => self.use_places(state.players_joined.saturating_sub(self.players_joined)),
+        }
+        (self.players, self.players_joined) = (state.players, state.players_joined);
+        let complete = self.reservations.iter().filter(|reservation| reservation.places == 0);
+        let complete = complete.map(|reservation| reservation.ticket).collect();
+        self.reservations.retain(|reservation| reservation.places > 0);
+        complete
+    }
+
+    /// Takes over who has joined. A reservation that is not reported has not reached the room, or has expired there.
+    fn set_places(&mut self, reported: &[(u64, u32)]) {
+        let reported: BTreeMap<u64, u32> = reported.iter().copied().collect();
+        for reservation in &mut self.reservations {
+            if let Some(places) = reported.get(&reservation.ticket.0) {
+                reservation.places = *places;
             }
         }
-        complete
+    }
+
+    /// Each player that has joined uses a place of the oldest reservation.
+    fn use_places(&mut self, arrived: u64) {
+        let mut arrived = u32::try_from(arrived).unwrap_or(u32::MAX);
+        for reservation in &mut self.reservations {
+            let used = arrived.min(reservation.places);
+            reservation.places -= used;
+            arrived -= used;
+        }
+    }
+
+    /// Removes the newest tickets for which the room has no places, because others have joined before the reservations reached it.
+    /// Tickets with users who have joined stay.
+    pub(crate) fn remove_overbooked(&mut self) -> Vec<TicketId> {
+        let mut excess = self.places_used().saturating_sub(self.players_max);
+        let mut overbooked = Vec::new();
+        for reservation in self.reservations.iter().rev().filter(|reservation| reservation.places == reservation.size) {
+            if excess == 0 {
+                break;
+            }
+            excess = excess.saturating_sub(reservation.places);
+            overbooked.push(reservation.ticket);
+        }
+        self.reservations.retain(|reservation| !overbooked.contains(&reservation.ticket));
+        overbooked
     }
 }

@@ -1,5 +1,7 @@
 //! Places in rooms: joining, reservations, rooms that fail.
 
+use std::sync::Arc;
+
 use dunlin_matchmaking::{EndReason, MatchRefusal, MatchRules, OpenFailure, TicketStatus};
 
 use crate::rig::{Rig, criteria, request};
@@ -336,4 +338,50 @@ fn rooms_that_take_no_players_or_suit_nobody_get_none() {
     let ticket = rig.ticket(&["ann"]);
     rig.pass(0);
     assert_eq!(rig.status(ticket), Some(TicketStatus::Waiting));
+}
+
+#[test]
+fn bound_places_are_used_by_their_own_users() {
+    let mut rig = Rig::new(pairs());
+    let [pair, single] = [&["a", "b"][..], &["c"]].map(|users| rig.ticket(users));
+    rig.pass(1_000);
+    let channel: Arc<str> = "arena:1".into();
+    // A player without a ticket joins before the reservations have reached the room.
+    rig.bound.insert(Arc::clone(&channel), Vec::new());
+    rig.players(&channel, 1);
+    assert_eq!(rig.status(pair), Some(TicketStatus::Placed(Arc::clone(&channel))));
+    assert_eq!(rig.matchmaker.gauges().reserved_places, 3);
+    rig.bound.insert(Arc::clone(&channel), vec![(pair.0, 1), (single.0, 0)]);
+    rig.players(&channel, 3);
+    assert_eq!(rig.status(pair), Some(TicketStatus::Placed(Arc::clone(&channel))));
+    assert_eq!(rig.status(single), Some(TicketStatus::Joined(Arc::clone(&channel))));
+    assert_eq!(rig.matchmaker.gauges().reserved_places, 1);
+    rig.bound.insert(Arc::clone(&channel), vec![(pair.0, 0), (single.0, 0)]);
+    rig.players(&channel, 4);
+    assert_eq!(rig.status(pair), Some(TicketStatus::Joined(channel)));
+    assert!(rig.withdrawn.is_empty());
+}
+
+#[test]
+fn overbooked_tickets_wait_again() {
+    let mut rig = Rig::new(MatchRules { ticket_timeout_ms: 10_000, ..pairs() });
+    let tickets = [&["a"][..], &["b"], &["c", "d"]].map(|users| rig.ticket(users));
+    rig.pass(1_000);
+    let channel: Arc<str> = "arena:1".into();
+    // The room has 4 places. One user of the pair has come, and others have taken two places of the single users.
+    let reported = vec![(tickets[0].0, 1), (tickets[1].0, 1), (tickets[2].0, 1)];
+    rig.bound.insert(Arc::clone(&channel), reported);
+    rig.players(&channel, 2);
+    assert_eq!(rig.withdrawn, [tickets[1]], "one place too many: the newest ticket that has no user there");
+    rig.players(&channel, 3);
+    assert_eq!(rig.withdrawn, [tickets[1], tickets[0]]);
+    assert_eq!(rig.matchmaker.counters().withdrawn, 2);
+    assert_eq!(rig.status(tickets[0]), Some(TicketStatus::Waiting));
+    assert_eq!(rig.status(tickets[2]), Some(TicketStatus::Placed(channel)), "it is not divided");
+    let gauges = rig.matchmaker.gauges();
+    assert_eq!((gauges.pending, gauges.reserved_places), (2, 1));
+    // Both have the time of a new ticket, and find another room.
+    rig.pass(9_999);
+    assert_eq!(rig.placed[&tickets[0]], ["arena:1".into(), "arena:2".into()]);
+    assert_eq!(rig.placed[&tickets[1]], rig.placed[&tickets[0]]);
 }

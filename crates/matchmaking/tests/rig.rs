@@ -25,6 +25,10 @@ pub struct Rig {
     pub opened: usize,
     /// Rooms that take no players.
     pub closed: BTreeSet<Arc<str>>,
+    /// Rooms that bind places to users: the tickets whose reservations have reached each, with the users who have not joined.
+    pub bound: BTreeMap<Arc<str>, Vec<(u64, u32)>>,
+    /// Tickets that lost their places, in order.
+    pub withdrawn: Vec<TicketId>,
 }
 
 pub fn request(users: &[&str]) -> TicketRequest {
@@ -54,6 +58,8 @@ impl Rig {
             opens: Ok(()),
             opened: 0,
             closed: BTreeSet::new(),
+            bound: BTreeMap::new(),
+            withdrawn: Vec::new(),
         }
     }
 
@@ -91,6 +97,7 @@ impl Rig {
                     Err(failure) => self.matchmaker.on_open_failed(self.now_ms, room, failure, &mut next),
                 },
                 MatchEffect::Placed { ticket, channel, .. } => self.placed.entry(ticket).or_default().push(channel),
+                MatchEffect::Withdrawn { ticket, .. } => self.withdrawn.push(ticket),
                 MatchEffect::Ended { ticket, reason, .. } => {
                     assert!(self.ended.insert(ticket, reason).is_none(), "{ticket:?} ended twice");
                 }
@@ -124,11 +131,13 @@ impl Rig {
         let joined = |channel| self.joined.get(channel).copied().unwrap_or_default();
         let rooms: Vec<_> =
             self.rooms.iter().map(|(channel, players)| (Arc::clone(channel), *players, joined(channel))).collect();
+        let bound = self.bound.clone();
         let states = rooms.iter().map(|(channel, players, joined)| RoomState {
             channel,
             players: *players,
             players_joined: *joined,
             players_max: 100,
+            reservations: bound.get(channel).map(Vec::as_slice),
             accepts: !self.closed.contains(channel),
         });
         self.matchmaker.on_rooms_reported(self.now_ms, states, &mut effects);

@@ -14,10 +14,13 @@ use crate::{
     room::{FromRoom, NotJoined},
 };
 
+/// How many reservations are kept after all their users have joined. The oldest are forgotten first.
+const USED_MAX: usize = 1_024;
+
 /// The reservations of a room.
 #[derive(Debug, Default)]
 pub(super) struct ReservedPlaces {
-    /// Oldest first. Each has at least one user.
+    /// Oldest first. Those without users are kept for [`RoomHost::reservations`] until they expire.
     kept: VecDeque<KeptPlaces>,
 }
 
@@ -56,7 +59,6 @@ impl ReservedPlaces {
                 break;
             }
         }
-        self.kept.retain(|kept| !kept.users.is_empty());
     }
 
     /// Removes what has expired, and the oldest reservations beyond the places of the room. Called once per tick.
@@ -65,9 +67,29 @@ impl ReservedPlaces {
             kept.ticks_left = kept.ticks_left.saturating_sub(1);
         }
         self.kept.retain(|kept| kept.ticks_left > 0);
-        while self.len() > places_max {
-            self.kept.pop_front();
-        }
+        self.remove_oldest(
+            |kept| !kept.users.is_empty(),
+            self.len().saturating_sub(places_max),
+            |kept| kept.users.len(),
+        );
+        let used = self.kept.iter().filter(|kept| kept.users.is_empty()).count();
+        self.remove_oldest(|kept| kept.users.is_empty(), used.saturating_sub(USED_MAX), |_| 1);
+    }
+
+    /// Removes the oldest of some reservations until the sum of their sizes is at least `excess`.
+    fn remove_oldest(
+        &mut self,
+        is_one: impl Fn(&KeptPlaces) -> bool,
+        mut excess: usize,
+        size: impl Fn(&KeptPlaces) -> usize,
+    ) {
+        self.kept.retain(|kept| {
+            let is_removed = excess > 0 && is_one(kept);
+            if is_removed {
+                excess = excess.saturating_sub(size(kept));
+            }
+            !is_removed
+        });
     }
 }
 
@@ -75,6 +97,11 @@ impl RoomHost {
     /// How many places are reserved for users who have not joined.
     pub fn reserved_places(&self) -> usize {
         self.places.len()
+    }
+
+    /// The reservations that have not expired: the number, and how many users have not joined.
+    pub fn reservations(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.places.kept.iter().map(|kept| (kept.number, u32::try_from(kept.users.len()).unwrap_or(u32::MAX)))
     }
 
     pub(super) fn reserve(&mut self, reservations: &[PlaceReservation]) {
@@ -92,7 +119,7 @@ impl RoomHost {
         let Self { places, arrived, requests, key, .. } = self;
         let world = runner.room().world();
         places.expire(world.players_max());
-        if places.kept.is_empty() {
+        if places.len() == 0 {
             return;
         }
         let leaving: Vec<PlayerId> = runner.expiring().collect();

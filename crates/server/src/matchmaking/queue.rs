@@ -240,11 +240,13 @@ impl Queues {
         for index in 0..self.queues.len() {
             let mut effects = Vec::new();
             self.adopt_rooms(index, now_ms, &rooms, &mut effects);
+            let binds_places = self.queues[index].settings.binds_places;
             let states = rooms.iter().map(|room| RoomState {
                 channel: &room.channel,
                 players: room.places_taken(),
                 players_joined: room.players_joined,
                 players_max: room.players_max,
+                reservations: binds_places.then_some(&*room.reservations),
                 accepts: room.is_public(),
             });
             self.queues[index].matchmaker.on_rooms_reported(now_ms, states, &mut effects);
@@ -289,7 +291,8 @@ impl Queues {
         for effect in effects {
             let (ticket, users, channel) = match effect {
                 MatchEffect::Placed { ticket, users, channel } => (ticket, users.clone(), channel),
-                MatchEffect::Ended { ticket, channel: Some(channel), .. } => (ticket, Vec::new(), channel),
+                MatchEffect::Withdrawn { ticket, channel }
+                | MatchEffect::Ended { ticket, channel: Some(channel), .. } => (ticket, Vec::new(), channel),
                 MatchEffect::OpenRoom { .. } | MatchEffect::Ended { .. } => continue,
             };
             rooms.entry(Arc::clone(channel)).or_default().push(PlaceReservation {
@@ -338,7 +341,7 @@ impl Queues {
                 MatchEffect::Ended { ticket, users, reason, .. } => {
                     (users, NoticeFields { reason: Some(EndReason::name(*reason)), ..fields(ticket, "ended") })
                 }
-                MatchEffect::OpenRoom { .. } => continue,
+                MatchEffect::OpenRoom { .. } | MatchEffect::Withdrawn { .. } => continue,
             };
             let data = payload(notice);
             notices.extend(users.iter().map(|user| (format!("{prefix}{user}"), data.clone())));

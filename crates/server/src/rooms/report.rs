@@ -165,6 +165,8 @@ pub struct RoomReport {
     pub players_joined: u64,
     /// Maximum number of players.
     pub players_max: u32,
+    /// Reservations of places: the number, and how many users have not joined.
+    pub reservations: Box<[(u64, u32)]>,
     /// Whether new players and spectators are refused.
     pub is_locked: bool,
     /// Whether lists for players and matchmaking leave it out.

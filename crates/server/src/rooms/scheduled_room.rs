@@ -228,6 +228,10 @@ impl ScheduledRoom {
             spectators: stats.spectators,
             players_joined: stats.players_joined,
             players_max: stats.players_max,
+            reservations: match &self.stage {
+                Stage::Opening { .. } => Box::default(),
+                Stage::Open { host, .. } => host.reservations().collect(),
+            },
             is_locked: stats.is_locked,
             is_unlisted: stats.is_unlisted,
             is_made: matches!(self.stage, Stage::Open { .. }),

@@ -207,6 +207,7 @@ families! {
     MATCH_RESERVED = Gauge "dunlin_match_reserved_places" ["namespace"] "Places in rooms that are reserved for users who have not joined.";
     MATCH_TICKETS = Counter "dunlin_match_tickets_total" ["namespace"] "Tickets that were accepted.";
     MATCH_PLACED = Counter "dunlin_match_placed_total" ["namespace"] "Tickets that were placed in a room, once for each room.";
+    MATCH_WITHDRAWN = Counter "dunlin_match_withdrawn_total" ["namespace"] "Tickets that lost their places in a room to players who had joined before the reservation reached the room. They wait again.";
     MATCH_COMPARED = Counter "dunlin_match_comparisons_total" ["namespace"] "Comparisons of a waiting ticket with another one or with open rooms. A pass makes at most about 32 per waiting ticket.";
     MATCH_ENDED = Counter "dunlin_match_ended_total" ["namespace", "outcome"] "Tickets that are over, by outcome: joined, or the reason why their users are in no room.";
     MATCH_REFUSED = Counter "dunlin_match_refused_total" ["namespace", "reason"] "Requests about tickets that were refused; rate_limited: by `room.match.user_rate_limit`; address_limited: by `room.match.address_users_limit`.";

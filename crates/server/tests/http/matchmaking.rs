@@ -405,6 +405,28 @@ fn a_reserved_place_is_kept_for_the_user_of_the_ticket() {
     assert!(cat.subscribe(&room)["subscribe"].is_object());
 }
 
+#[test]
+fn a_player_without_a_ticket_uses_no_reserved_place() {
+    let mut settings = settings(&json!({
+        "enabled": true, "min_players": 2, "max_players": 2, "fill_wait": "0s", "allow_for_client": true,
+        "reserve_timeout": "1m",
+    }));
+    let room = &mut settings["channel"]["namespaces"][0]["room"];
+    (room["max_players"], room["empty_timeout"]) = (json!(3), json!("1m"));
+    let server = Server::start(&settings);
+    let [mut ada, mut bob, mut eve] = ["ada", "bob", "eve"].map(|user| Player::with_token(&server, &token(user)));
+    let arena = json!({ "namespace": "arena" });
+    let [of_ada, of_bob] = [&mut ada, &mut bob].map(|player| player.rpc("dunlin.match", &arena)["ticket"].clone());
+    let room = until(&server, &of_ada, "placed")["channel"].as_str().expect("a channel").to_owned();
+    assert!(eve.subscribe(&room)["subscribe"].is_object(), "one place is not reserved");
+    assert!(bob.subscribe(&room)["subscribe"].is_object());
+    until(&server, &of_bob, "joined");
+    let answer = api(&server, "match_status", &json!({ "ticket": of_ada }));
+    assert_eq!(answer["result"]["status"], "placed", "the ticket of ada is older, and she has not joined");
+    assert!(ada.subscribe(&room)["subscribe"].is_object());
+    until(&server, &of_ada, "joined");
+}
+
 /// A backend that answers by the user who asks.
 fn backend() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");

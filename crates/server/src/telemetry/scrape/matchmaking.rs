@@ -21,6 +21,7 @@ pub(super) fn matchmaking(page: &mut Page, report: &MatchmakingReport) {
             (&m::MATCH_RESERVED, |queue| queue.gauges.reserved_places as f64),
             (&m::MATCH_TICKETS, |queue| queue.counters.submitted as f64),
             (&m::MATCH_PLACED, |queue| queue.counters.placed as f64),
+            (&m::MATCH_WITHDRAWN, |queue| queue.counters.withdrawn as f64),
             (&m::MATCH_COMPARED, |queue| queue.counters.compared as f64),
         ],
     );

@@ -26,6 +26,7 @@ fn room(channel: &str) -> RoomReport {
         players_away: 1,
         spectators: 0,
         players_joined: 3,
+        reservations: Box::default(),
         players_max: 4,
         is_locked: false,
         is_unlisted: false,
