@@ -119,6 +119,8 @@ pub(crate) struct ConnectGrant {
     pub(crate) expires_at_s: Option<u64>,
     /// No two to the same channel.
     pub(crate) subscriptions: Vec<ServerSubscription>,
+    /// Where the client wants to recover channels from to which it is not subscribed yet.
+    pub(crate) positions: Vec<(Box<str>, Position)>,
 }
 
 /// A `connect` that is answered when all owners have answered.
@@ -133,6 +135,8 @@ pub(crate) struct PendingConnect {
     pub(crate) refused: Option<ErrorCode>,
     /// Bytes of the recoveries that the answer has so far.
     pub(crate) recovered_bytes: usize,
+    /// [`ConnectGrant::positions`], for subscriptions that the API makes meanwhile.
+    pub(crate) positions: Vec<(Box<str>, Position)>,
 }
 
 /// Why a `connect` fails.

@@ -11,7 +11,7 @@ use rand_chacha::rand_core::RngCore;
 use crate::{
     Effects, SessionKey, SourceKey, Wire,
     backend::{ConnectResponse, ProxyRequestKind, ProxyResponse, ProxyResult},
-    event::{ConnectionClaims, TokenError},
+    event::{ConnectionClaims, ServerSubscription, TokenError},
     frame::{FrameRef, build_frame, encode_push_on, reply_frame},
     planted::Bug,
     record::SessionIncident,
@@ -224,6 +224,7 @@ impl Sessions {
             meta,
             expires_at_s,
             subscriptions: Vec::with_capacity(subscriptions.len().min(context.options.client.channel_limit)),
+            positions: Vec::new(),
         };
         // Each is compared with all before it. One too many is enough to be refused.
         for subscription in subscriptions {
@@ -255,14 +256,24 @@ impl Sessions {
 
     /// Takes what the session will recover off this shard's share of recoveries.
     fn take_recoveries(&mut self, context: &mut Context, grant: &ConnectGrant) -> Result<(), RefusedConnect> {
-        for planned in grant.subscriptions.iter().filter(|planned| planned.recover_since.is_some()) {
-            let forced = planned.grant.overrides.force_recovery;
-            let namespace = context.names.resolve(&planned.channel)?;
-            let recovers = forced.unwrap_or(context.namespace(namespace).force_recovery);
-            if recovers && !self.recoveries.try_take(context.now.mono_us) {
-                context.counters.recoveries_refused += 1;
-                return Err(ErrorCode::TooManyRequests.into());
-            }
+        grant.subscriptions.iter().try_for_each(|planned| self.take_recovery(context, planned))
+    }
+
+    /// Takes what a server-side subscription will recover off this shard's share of recoveries.
+    pub(super) fn take_recovery(
+        &mut self,
+        context: &mut Context,
+        subscription: &ServerSubscription,
+    ) -> Result<(), RefusedConnect> {
+        if subscription.recover_since.is_none() {
+            return Ok(());
+        }
+        let forced = subscription.grant.overrides.force_recovery;
+        let namespace = context.names.resolve(&subscription.channel)?;
+        let recovers = forced.unwrap_or(context.namespace(namespace).force_recovery);
+        if recovers && !self.recoveries.try_take(context.now.mono_us) {
+            context.counters.recoveries_refused += 1;
+            return Err(ErrorCode::TooManyRequests.into());
         }
         Ok(())
     }
@@ -307,14 +318,14 @@ impl Sessions {
         }
         self.schedule_session(context, key);
         let missing = grant.subscriptions.len();
-        let pending =
-            PendingConnect { command_id: grant.command_id, result, missing, refused: None, recovered_bytes: 0 };
+        let ConnectGrant { command_id, subscriptions, positions, .. } = grant;
+        let pending = PendingConnect { command_id, result, missing, refused: None, recovered_bytes: 0, positions };
         if missing == 0 {
             return self.answer_connect(context, key, pending, effects);
         }
         self.pause(key, PausedOn::Subscriptions(Box::new(pending)), effects);
         self.table.outbox(key.index).cork();
-        for planned in grant.subscriptions {
+        for planned in subscriptions {
             self.request_server_side(context, key, planned, effects);
         }
     }

@@ -31,8 +31,12 @@ impl Context {
                 grant.plan(ServerSubscription { channel: channel.clone(), ..ServerSubscription::default() });
             }
             let planned = grant.subscriptions.iter_mut().find(|planned| planned.channel == *channel);
-            if let (Some(planned), Some(position)) = (planned, position) {
-                planned.recover_since = Some(position.clone());
+            match (planned, position) {
+                (Some(planned), Some(position)) => planned.recover_since = Some(position.clone()),
+                (None, Some(position)) if grant.positions.len() < channels_max => {
+                    grant.positions.push((channel.clone(), position.clone()));
+                }
+                _ => {}
             }
         }
         if grant.subscriptions.len() > channels_max {

@@ -66,10 +66,27 @@ impl Sessions {
         if session.subscriptions.len() >= context.options.client.channel_limit {
             return self.close(context, key, &Disconnect::CHANNEL_LIMIT, effects);
         }
+        let mut subscription = subscription.clone();
         if let Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) = session.paused.as_deref_mut() {
             pending.missing += 1;
+            let place = pending.positions.iter().position(|(channel, _)| *channel == subscription.channel);
+            let position = place.map(|place| pending.positions.swap_remove(place).1);
+            if let (Some(position), None) = (position, &subscription.recover_since) {
+                subscription.recover_since = Some(position);
+                self.take_late_recovery(context, key, &subscription);
+            }
         }
-        self.request_server_side(context, key, subscription.clone(), effects);
+        self.request_server_side(context, key, subscription, effects);
+    }
+
+    /// A client has asked in its `connect`, which is not answered, for the recovery of a subscription that the API makes.
+    fn take_late_recovery(&mut self, context: &mut Context, key: SessionKey, subscription: &ServerSubscription) {
+        if self.take_recovery(context, subscription).is_err()
+            && let Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) =
+                self.table.at_mut(key.index).paused.as_deref_mut()
+        {
+            pending.refused.get_or_insert(ErrorCode::TooManyRequests);
+        }
     }
 
     /// An owner has answered a subscription that the server made.
