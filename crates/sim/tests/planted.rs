@@ -59,7 +59,7 @@ fn a_snapshot_that_builds_on_one_that_was_never_written_is_found() {
 #[test]
 fn an_event_for_others_is_found() {
     let (_, failure) = find(Bug::EventReachesAll);
-    assert!(failure.contains("is told"), "{failure}");
+    assert!(failure.contains("receives"), "{failure}");
 }
 
 #[test]

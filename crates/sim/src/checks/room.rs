@@ -166,6 +166,10 @@ impl Subscription {
         }
         self.offset = Some(offset);
         pages.count("event heard");
+        if seat.is_behind_its_end(pages, number) {
+            pages.count("event behind the end of a player");
+            return Ok(());
+        }
         let next = seat.next_event(pages).map(|(place, number)| (place + 1, number));
         match next {
             Some((received, next)) if next == number => {
@@ -173,7 +177,7 @@ impl Subscription {
                 Ok(())
             }
             other => Err(format!(
-                "{}: {:?} is told {number}, {:?}, and the next one for it is {other:?}",
+                "{}: {:?} receives {number}, {:?}, and the next one for it is {other:?}",
                 self.channel, seat.player, pages.events[number as usize]
             )),
         }
@@ -186,6 +190,14 @@ impl Seat {
         let events = pages.lives[&self.room].events.iter().copied().enumerate().skip(self.events_received);
         let mut mine = events.filter(|(_, event)| pages.events[*event as usize].players.contains(&self.player));
         mine.next()
+    }
+
+    /// Whether an event for everybody was emitted when the player had left the room. Its shard learns from the room that the
+    /// player has left, and of the event from the owner, which may come first.
+    fn is_behind_its_end(&self, pages: &Pages, number: u64) -> bool {
+        let event = &pages.events[number as usize];
+        let has_joined = || pages.lives[&self.room].header(self.player, event.tick).is_some();
+        event.users.is_none() && event.room == self.room && !event.players.contains(&self.player) && has_joined()
     }
 
     /// A snapshot has come: the replica is the world, as far as it is seen.
