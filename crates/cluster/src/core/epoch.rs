@@ -91,7 +91,8 @@ impl EpochState {
     /// replaces the known one: a read decides.
     fn is_preserved_by(&self, arrived: &EpochRecord) -> bool {
         let is_same = |known: &EpochRecord| arrived.generation == known.generation && arrived.epoch == known.epoch;
-        !self.is_renewing && self.known.as_ref().is_some_and(|known| is_same(known) && arrived.sequence > known.sequence)
+        !self.is_renewing
+            && self.known.as_ref().is_some_and(|known| is_same(known) && arrived.sequence > known.sequence)
     }
 
     fn adopt(&mut self, found: EpochRecord) {
@@ -127,6 +128,10 @@ impl Core {
         let found = found.and_then(EpochRecord::of).unwrap_or_default();
         match partition.epoch.judge(&found, fence) {
             Verdict::Goes => {
+                if partition.epoch.known.is_none() {
+                    // What this node saw before the record may be what the stream lost before it.
+                    partition.marks.forget_before(found.time_ms);
+                }
                 partition.epoch.adopt(found);
                 self.preserve_epoch(turn, id);
                 EpochReview::Settled
@@ -248,6 +253,25 @@ mod tests {
         ] {
             let state = EpochState { known: known.cloned(), is_renewing: true };
             assert_eq!(state.judge(found, 300), verdict, "{known:?}, {found:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_loss_the_newest_record_is_adopted() {
+        let none = EpochRecord::default();
+        let a = record(3, "a", 270);
+        for (known, found, fence, verdict) in [
+            (None, &none, 300, Verdict::Goes),
+            (None, &a, 300, Verdict::Goes),
+            (Some(&none), &a, 300, Verdict::Begins),
+            (Some(&a), &a, 300, Verdict::Goes),
+            (Some(&a), &record(3, "b", 265), 300, Verdict::Truncated),
+            (Some(&a), &none, 300, Verdict::Truncated),
+            // The known record arrived after the fence was stored.
+            (Some(&a), &none, 260, Verdict::Goes),
+        ] {
+            let state = EpochState { known: known.cloned(), is_renewing: false };
+            assert_eq!(state.judge(found, fence), verdict, "{known:?}, {found:?}");
         }
     }
 

@@ -95,6 +95,13 @@ impl Marks {
         }
     }
 
+    /// Forgets messages that were stored before this time.
+    pub(super) fn forget_before(&mut self, time_ms: u64) {
+        let is_kept = |mark: &Mark| mark.time_ms == 0 || mark.time_ms >= time_ms;
+        self.list.retain(is_kept);
+        self.newest = self.newest.filter(is_kept);
+    }
+
     fn sequences(&self) -> Vec<u64> {
         self.list.iter().map(|mark| mark.sequence).collect()
     }
@@ -200,6 +207,21 @@ mod tests {
         let mut marks = Marks::default();
         (1..=1_000).for_each(|number| marks.push(&message(number, 7, "a"), number * 10_000));
         assert_eq!(marks.sequences(), [99, 199, 299, 399, 499, 599, 699, 799, 899, 999]);
+    }
+
+    #[test]
+    fn marks_from_before_a_time_are_forgotten() {
+        let marked = |time_ms| {
+            let mut marks = Marks::default();
+            for (sequence, stored_ms) in [(1, 10), (2, 0), (3, 20)] {
+                marks.push(&message(sequence, stored_ms, "a"), sequence * SILENCE_US);
+            }
+            marks.forget_before(time_ms);
+            (marks.sequences(), marks.highest())
+        };
+        assert_eq!(marked(10), (vec![1, 2], 3));
+        assert_eq!(marked(11), (vec![2], 3), "the time of the second one is not known");
+        assert_eq!(marked(21), (vec![2], 0));
     }
 
     #[test]
