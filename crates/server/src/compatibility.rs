@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_compatibility_table_is_what_the_program_does() {
+    fn the_compatibility_table_matches_the_program() {
         let (written, problems) = markdown();
         assert!(problems.is_empty(), "edit schema/compatibility.json:\n{}", problems.join("\n"));
         let path = "docs/compatibility.md";

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_paths_do_no_harm() {
+    fn unusual_paths_are_harmless() {
         for path in ["/{", "/}", "/:a", "/*a", "/a b", "/%", "//", "/ж", "", "/{*rest}"] {
             assert!(router(parts(path)).is_ok(), "{path}");
         }

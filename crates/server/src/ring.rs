@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_holds_through_the_overflow() {
+    fn order_is_kept_through_the_overflow() {
         let (mut sender, mut receiver) = ring(2);
         assert_eq!(sender.send(0), SentTo::Ring);
         assert_eq!(sender.send(1), SentTo::Ring);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_receiver_learns_once_that_the_sender_waits() {
+    fn the_receiver_reports_a_waiting_sender_once() {
         let (mut sender, mut receiver) = ring(1);
         sender.send('a');
         assert!(!receiver.made_room(), "nobody waits");

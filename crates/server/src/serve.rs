@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_a_demonstration_are_let_in_and_only_they() {
+    fn the_demo_accepts_its_own_origin_alone() {
         let check = |demo: bool, origin: Option<&str>, host: &str| {
             let demo = demo.then(|| dunlin_config::DemoOptions { dir: "/nowhere".into(), bots: 0, has_guests: false });
             let config = Config { demo, ..Config::default() };

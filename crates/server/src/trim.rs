@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn it_trims_when_more_is_spare_than_an_eighth_and_a_little() {
+    fn free_memory_above_the_threshold_is_trimmed() {
         let mut judge = TrimJudge::default();
         assert!(!judge.observe(heap(94, 80)));
         assert!(judge.observe(heap(95, 80)));
     }
 
     #[test]
-    fn what_a_trim_leaves_is_not_trimmed_again() {
+    fn memory_that_a_trim_did_not_free_is_not_trimmed_again() {
         let mut judge = TrimJudge::default();
         assert!(judge.observe(heap(200, 80)));
         judge.on_trimmed(heap(120, 80));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_burst_leaves_is_trimmed_once_the_use_has_settled() {
+    fn memory_of_a_burst_is_trimmed_once_the_use_has_settled() {
         let mut judge = TrimJudge::default();
         judge.on_trimmed(heap(90, 80));
         assert!(!judge.observe(heap(120, 110)), "the burst");
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     #[cfg(target_env = "gnu")]
-    fn what_was_freed_between_blocks_in_use_is_given_back() {
+    fn free_memory_between_used_blocks_is_returned() {
         start().expect("a thread");
         // Every other block stays, so that nothing can be given back from the end of the heap.
         let mut blocks: Vec<_> = (0..4_000).map(|_| Some(black_box(vec![1_u8; 32 << 10]))).collect();

@@ -66,7 +66,7 @@ impl Protocol for UnfencedBell {
 
 /// `callers` threads put one message each; the waiter sleeps until it has seen all. A lost call is a deadlock, which loom
 /// reports.
-fn nobody_sleeps_through_a_message<B: Protocol>(callers: usize) {
+fn no_message_is_missed_while_sleeping<B: Protocol>(callers: usize) {
     let mut model = loom::model::Builder::new();
     // All interleavings of two threads; of three, those with at most this many preemptions, which takes seconds.
     model.preemption_bound = if callers > 1 { Some(3) } else { None };
@@ -101,16 +101,16 @@ fn nobody_sleeps_through_a_message<B: Protocol>(callers: usize) {
 
 #[test]
 fn one_caller_wakes_the_sleeper() {
-    nobody_sleeps_through_a_message::<Bell>(1);
+    no_message_is_missed_while_sleeping::<Bell>(1);
 }
 
 #[test]
 fn two_callers_wake_the_sleeper() {
-    nobody_sleeps_through_a_message::<Bell>(2);
+    no_message_is_missed_while_sleeping::<Bell>(2);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn the_model_finds_a_bell_without_fences() {
-    nobody_sleeps_through_a_message::<UnfencedBell>(1);
+    no_message_is_missed_while_sleeping::<UnfencedBell>(1);
 }

@@ -26,7 +26,7 @@ fn assert_verified(report: &Value) {
 }
 
 #[test]
-fn everybody_sees_everything_in_both_encodings() {
+fn all_players_see_all_objects_in_both_encodings() {
     let load = ["--players", "20", "--json-share", "0.3", "--seconds", "0.5", "--warm-up-seconds", "0", "--turns", "1"];
     let report = bench(&[&["everyone", "--no-peer", "--verify-seconds", "2"], &load[..]].concat());
     assert_verified(&report);
@@ -34,7 +34,7 @@ fn everybody_sees_everything_in_both_encodings() {
 }
 
 #[test]
-fn a_recorded_hunt_is_the_same_again_and_a_changed_input_is_found() {
+fn replays_of_a_hunt_are_equal_and_a_changed_input_is_found() {
     let report = bench(&["record", "--players", "10", "--inputs-per-second", "5", "--minutes", "0.05"]);
     assert_verified(&report);
     assert!(report["tampered"]["changed_tick"].is_u64(), "{report:#}");

@@ -343,7 +343,7 @@ fn a_recording_is_a_file_that_ends() {
 }
 
 #[test]
-fn check_config_and_serve_look_at_the_files_that_a_configuration_names() {
+fn check_config_and_serve_read_the_referenced_files() {
     let folder = Folder::new("files");
     let authority = concat!(env!("CARGO_MANIFEST_DIR"), "/src/backend/tests/tls");
     let other_key = folder

@@ -108,7 +108,7 @@ fn fails(args: &[&str], forbidden: bool) -> (ExitStatus, String) {
 }
 
 #[test]
-fn io_uring_is_taken_where_it_is_allowed() {
+fn io_uring_is_used_where_it_is_allowed() {
     for args in [&[][..], &["--reactor", "auto"], &["--reactor", "io_uring"]] {
         let (kind, reason) = reactor_of(&start(args, false));
         assert_eq!(kind, "io_uring", "{reason}");
@@ -117,12 +117,12 @@ fn io_uring_is_taken_where_it_is_allowed() {
 }
 
 #[test]
-fn epoll_is_taken_where_it_is_asked_for() {
+fn epoll_is_used_when_configured() {
     assert_eq!(reactor_of(&start(&["--reactor", "epoll"], false)), ("epoll".to_owned(), "configured".to_owned()));
 }
 
 #[test]
-fn epoll_is_taken_where_io_uring_is_forbidden() {
+fn epoll_is_used_where_io_uring_is_forbidden() {
     let (kind, reason) = reactor_of(&start(&[], true));
     assert_eq!(kind, "epoll");
     assert!(reason.starts_with("io_uring is unavailable: io_uring_setup failed: "), "{reason}");
@@ -139,7 +139,7 @@ fn a_required_but_forbidden_io_uring_is_an_error_with_a_remedy() {
 }
 
 #[test]
-fn a_reactor_that_there_is_not_is_no_setting() {
+fn an_unknown_reactor_is_refused() {
     let (status, errors) = fails(&["--reactor", "kqueue"], false);
     assert_eq!(status.code(), Some(3), "{errors}");
     assert!(errors.contains("kqueue") && errors.contains("io_uring"), "{errors}");

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn results_of_every_kind() {
+    fn results_of_each_kind_are_parsed() {
         let ProxyResponse::Connect(connect) = answer(
             ProxyKind::Connect,
             r#"{"result":{"user":"42","expire_at":1700000000,"info":{"a":1},"b64data":"AAE=","meta":{"m":1},"unknown":[],
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_the_backends_words() {
+    fn refusals_have_the_backends_code_and_message() {
         for (body, expected, word) in [
             (
                 r#"{"error":{"code":1000,"message":"no","temporary":true},"result":{}}"#,

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_never_opens_lets_all_through() {
+    fn a_breaker_with_a_limit_of_0_never_opens() {
         let mut breaker = Breaker::new(0, 100);
         for now_ms in 0..1_000 {
             assert!(breaker.try_admit(now_ms, client(now_ms)));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_try_failed_lets_others_go_first() {
+    fn after_a_failed_probe_other_clients_probe_first() {
         let mut breaker = Breaker::new(2, 100);
         breaker.failed(0, client(1));
         breaker.failed(0, client(2));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_limit_does_not_keep_as_many_failures() {
+    fn stored_failures_are_bounded() {
         let mut breaker = Breaker::new(u32::MAX, 100);
         for number in 0..20_000 {
             breaker.failed(0, client(number));

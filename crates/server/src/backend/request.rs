@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_go_as_json_or_as_base64() {
+    fn bytes_are_sent_as_json_or_base64() {
         let plain = options("http://127.0.0.1/");
         let binary = ProxyOptions { binary_encoding: true, ..plain.clone() };
         let rpc = |bytes| ProxyRequestKind::Rpc { method: "m".into(), data: Some(payload(bytes)) };

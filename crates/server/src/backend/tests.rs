@@ -86,7 +86,7 @@ fn ok(body: &str) -> Reaction {
 }
 
 #[test]
-fn a_result_is_an_answer() {
+fn a_result_is_returned() {
     let rig = Rig::start(ok(r#"{"result":{"data":{"year":2026}}}"#), |_| {});
     let outcome = rig.answer();
     let Ok(ProxyResponse::Rpc { data: Some(data) }) = &outcome else { panic!("{outcome:?}") };
@@ -101,7 +101,7 @@ fn a_result_is_an_answer() {
 }
 
 #[test]
-fn whatever_else_a_backend_does_is_its_failure() {
+fn invalid_backend_responses_are_failures() {
     let huge = format!(r#"{{"result":{{"data":"{}"}}}}"#, "x".repeat(20_000));
     for (reaction, outcome) in [
         (Reaction::answer("500 Internal Server Error", "{}"), CallOutcome::ServerError),
@@ -130,7 +130,7 @@ fn whatever_else_a_backend_does_is_its_failure() {
 }
 
 #[test]
-fn an_answer_may_be_as_long_as_it_may() {
+fn backend_response_length_is_limited() {
     let body = |len: usize| format!(r#"{{"result":{{"data":"{}"}}}}"#, "x".repeat(len - 22));
     for (len, outcome) in [(10_000, CallOutcome::Result), (10_001, CallOutcome::TooLong)] {
         assert_eq!(body(len).len(), len);
@@ -141,14 +141,14 @@ fn an_answer_may_be_as_long_as_it_may() {
 }
 
 #[test]
-fn nobody_listens() {
+fn an_unreachable_backend_is_a_failure() {
     let rig = Rig::start(ok("{}"), |options| options.endpoint = "http://127.0.0.1:1/hook".parse().unwrap());
     assert_eq!(rig.answer().err(), Some(ProxyError::Failed));
     assert_eq!(rig.count(CallOutcome::Unreachable), 1);
 }
 
 #[test]
-fn a_backend_that_hangs_is_given_up() {
+fn a_call_to_a_hanging_backend_times_out() {
     let rig = Rig::start(Reaction::Hang, |options| options.timeout_ms = 20);
     assert_eq!(rig.answer().err(), Some(ProxyError::Failed));
     assert_eq!(rig.count(CallOutcome::Timeout), 1);
@@ -161,7 +161,7 @@ fn a_backend_that_hangs_is_given_up() {
 
 /// A backend that hangs does not delay requests to another.
 #[test]
-fn a_backend_that_hangs_delays_nobody_else() {
+fn a_hanging_backend_delays_no_other_calls() {
     let (hanging, lively) = (Service::start(Reaction::Hang), Service::start(ok("{}")));
     let proxies = [options(&hanging.endpoint()), options(&lively.endpoint())];
     let backends = Backends::start(&proxies).unwrap();
@@ -187,7 +187,7 @@ fn a_backend_that_hangs_delays_nobody_else() {
 }
 
 #[test]
-fn so_many_wait_and_no_more() {
+fn concurrent_backend_calls_are_limited() {
     let rig = Rig::start(Reaction::Gate, |options| options.requests_max = 2);
     let first = [rig.ask(None), rig.ask(None)];
     assert_eq!(rig.answer().err(), Some(ProxyError::Busy), "one past the limit");
@@ -200,7 +200,7 @@ fn so_many_wait_and_no_more() {
 }
 
 #[test]
-fn a_backend_that_fails_is_left_alone_and_then_tried() {
+fn a_failing_backend_opens_the_breaker_until_a_probe_succeeds() {
     let rig = Rig::start(Reaction::answer("500 Oh", ""), |options| {
         options.breaker_failures_max = 3;
         options.breaker_pause_ms = 50;
@@ -222,7 +222,7 @@ fn a_backend_that_fails_is_left_alone_and_then_tried() {
 
 /// Only failed connections, timeouts and statuses of 500 and above say that a backend is down.
 #[test]
-fn an_answer_is_no_outage() {
+fn error_replies_do_not_open_the_breaker() {
     let huge = format!(r#"{{"result":{{"data":"{}"}}}}"#, "x".repeat(20_000));
     for (reaction, is_outage) in [
         (Reaction::answer("400 Bad Request", ""), false),
@@ -283,7 +283,7 @@ fn header_fields_are_passed_on_and_set() {
 }
 
 #[test]
-fn statuses_can_have_a_meaning() {
+fn statuses_map_to_configured_errors() {
     let to_error = Transformed::Error { code: 1_001, message: "who".into(), temporary: false };
     let to_disconnect = Transformed::Disconnect(dunlin_protocol::Disconnect { code: 4_500, reason: "go".into() });
     let transforms =
@@ -302,7 +302,7 @@ fn statuses_can_have_a_meaning() {
 }
 
 #[test]
-fn an_unknown_proxy_is_nobody() {
+fn a_call_to_an_unknown_proxy_fails() {
     let service = Service::start(ok("{}"));
     let rig = Rig { backends: Backends::start(&[]).unwrap(), service };
     assert_eq!(rig.answer().err(), Some(ProxyError::Failed));

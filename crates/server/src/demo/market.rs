@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn payloads_are_those_of_the_contract() {
+    fn payloads_have_the_documented_form() {
         let mut market = Market::open([7; 32]);
         let (channel, payload) = market.step(0, 1_699_999_999_999).expect("a symbol");
         assert_eq!(channel, "ticker:ACME");
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn another_publisher_continues_the_numbers() {
+    fn a_new_publisher_continues_the_sequence() {
         let (mut one, mut other) = (Market::open([1; 32]), Market::open([2; 32]));
         let mut last = String::new();
         for _ in 0..3 {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_no_publisher_has_made_changes_nothing() {
+    fn foreign_payloads_are_ignored() {
         let mut market = Market::open([1; 32]);
         for payload in [
             "",
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_symbols_are_those_of_the_page() {
+    fn the_symbols_match_the_page() {
         let contract = include_str!("../../../../web/ticker/CONTRACT.md");
         let symbols = LISTINGS.map(|(symbol, _)| symbol).join(" ");
         assert!(contract.contains(&symbols), "{symbols}");

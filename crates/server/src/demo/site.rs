@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_nothing_else() {
+    fn only_files_of_the_site_are_served() {
         for (target, expected) in [
             ("/", Some("text/html; charset=utf-8")),
             ("/?encoding=protobuf", Some("text/html; charset=utf-8")),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_browser_has_is_not_sent_again() {
+    fn cached_files_are_not_sent_again() {
         let etag = ask("/app.js", None).headers()[header::ETAG].to_str().expect("text").to_owned();
         for (tags, status) in [
             (etag.clone(), StatusCode::NOT_MODIFIED),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_site_has_its_bounds() {
+    fn files_and_bytes_of_a_site_are_limited() {
         let mut site = Site::default();
         for index in 0..FILES_MAX {
             site.add_file(format!("/{index}"), Vec::new()).expect("not too many");

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_bounded() {
+    fn silent_connections_time_out() {
         paused(async {
             let activity = Activity::new();
             let start = Instant::now();
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_begun_head_has_less_time_however_often_bytes_come() {
+    fn a_partial_head_times_out_despite_further_bytes() {
         paused(async {
             let activity = Arc::new(Activity::new());
             let start = Instant::now();
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_takes_its_time_and_then_the_connection_may_rest() {
+    fn the_idle_timeout_begins_after_the_response() {
         paused(async {
             let activity = Arc::new(Activity::new());
             let start = Instant::now();

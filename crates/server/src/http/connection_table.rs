@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_connection_that_has_rested_longest_gives_way() {
+    fn the_connection_idle_for_longest_is_closed_first() {
         let table = table(3, 0, 0);
         let places: Vec<_> = (0..3).map(|last| table.admit(Some(address(last))).expect("there is room")).collect();
         // The first has just answered a request, the second is answering one.
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn one_more_than_all_that_work_is_refused_but_for_the_reserve() {
+    fn busy_connections_past_the_limit_use_the_reserve_or_are_refused() {
         let table = table(2, 0, 1);
         let mut places: Vec<_> = (0..2).map(|_| table.admit(None).expect("there is room")).collect();
         assert!(places.iter().all(|place| !place.is_reserved));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_as_many_as_it_may_and_then_gives_way_to_itself() {
+    fn an_address_at_its_limit_closes_its_own_oldest_connection() {
         let table = table(100, 2, 0);
         let own: Vec<_> = (0..2).map(|_| table.admit(Some(address(1))).expect("there is room")).collect();
         let other = table.admit(Some(address(2))).expect("another address");
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_connections_that_have_gone() {
+    fn closed_connections_leave_no_entries() {
         let table = table(4, 2, 1);
         for round in 0..100_u8 {
             let places: Vec<_> =

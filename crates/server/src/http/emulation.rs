@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused() {
+    fn malformed_bodies_are_refused() {
         for json in ["", "{", "[]", r#"{"session":1}"#, r#"{"session":"s","data":{}}"#, r#"{"data":"x"} x"#] {
             assert_eq!(read_json(json.as_bytes()), None, "{json}");
         }

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_body_names_what_does_not_work() {
+    fn the_body_names_failed_checks() {
         let fault = || Some(json!({ "fault": "write" }));
         assert_eq!(body(None, true), "{}");
         assert_eq!(body(None, false), r#"{"cluster":{"ready":false}}"#);

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_lets_tickets_wait_and_another_refusal_fails_the_room() {
+    fn a_refusal_by_a_limit_keeps_tickets_waiting_and_others_fail_the_room() {
         let not_opened = |code| outcome(Ok(Ok(ApiAnswer::NotOpened(Refusal { code, message: "".into() }))));
         assert_eq!(not_opened(106), Err(OpenFailure::Busy), "the memory of all rooms");
         assert_eq!(not_opened(400), Err(OpenFailure::Failed), "the game refuses the parameters");

@@ -374,7 +374,7 @@ mod tests {
     use super::is_request_for;
 
     #[test]
-    fn a_request_is_for_its_path_and_what_lies_behind_it() {
+    fn a_path_prefix_matches_itself_and_its_subpaths() {
         for (line, path, expected) in [
             ("GET /health HTTP/1.1\r\n", "/health", true),
             ("\r\nGET /health?a=b HTTP/1.1\r\n", "/health", true),

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_is_that_of_the_last_window_however_often_it_is_asked_for() {
+    fn repeated_reads_return_the_share_of_the_last_window() {
         let mut window = BusyWindow::new(0);
         assert_eq!(window.busy_ppm(0, 0), 0);
         window.turn_ended(1_000_000, 250_000);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_waits_for_long_is_idle() {
+    fn a_shard_that_waits_longer_than_a_window_is_idle() {
         let mut window = BusyWindow::new(0);
         window.turn_ended(WINDOW_US, WINDOW_US);
         assert_eq!(window.busy_ppm(101 * WINDOW_US, WINDOW_US), 0);

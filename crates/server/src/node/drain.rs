@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn few_sessions_are_closed_at_once_and_many_in_half_of_the_time() {
+    fn few_sessions_close_at_once_and_many_within_half_of_the_timeout() {
         assert_eq!(Stages::begin(plan(30, 0), 1, 1, 7).step(7), Step::Some(10));
         let mut stages = Stages::begin(plan(30, 0), 15_000, 30_000, 0);
         let asked = (0..=15_000_000).step_by(50_000).map(|now_us| match stages.step(now_us) {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_closed_when_three_quarters_of_the_time_are_over() {
+    fn remaining_sessions_close_after_three_quarters_of_the_timeout() {
         let mut stages = Stages::begin(plan(20, 1), 1_000, 1_000, 5);
         assert_eq!(stages.step(5), Step::Some(1));
         assert_eq!((stages.step(6), stages.next_us()), (Step::Wait, 50_005));
@@ -120,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn at_no_time_are_more_closed_than_the_rate_and_a_step_allow(
+        fn closes_never_exceed_the_drain_rate(
             per_second in 1_u32..5_000,
             shards in prop::collection::vec(0_u32..4_000, 1..5),
             pauses_us in prop::collection::vec(0_u64..200_000, 1..80),

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_stays_until_its_shard_has_too_many_more() {
+    fn connections_move_when_the_imbalance_is_reached() {
         let loads = Loads::new(3, 4);
         assert_eq!((0..4).map(|_| loads.place(1)).collect::<Vec<_>>(), [1, 1, 1, 1]);
         assert_eq!(loads.place(1), 0);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_bound_the_kernels_choice_stays() {
+    fn without_a_limit_the_kernels_placement_is_kept() {
         let loads = Loads::new(2, 0);
         assert!((0..100).all(|_| loads.place(1) == 1));
     }
@@ -87,7 +87,7 @@ mod tests {
         /// For any skew of the kernel and any departures: new connections never increase the difference beyond the
         /// limit, and as many new connections as the difference reduce it again.
         #[test]
-        fn arrivals_keep_the_difference_in_bounds(
+        fn placement_keeps_the_imbalance_bounded(
             imbalance_max in 1_u32..40,
             steps in prop::collection::vec((0_u16..4, 0_u8..10), 1..800),
         ) {

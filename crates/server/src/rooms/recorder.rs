@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_channel_s_name_makes_no_path() {
+    fn channel_names_are_escaped_in_file_names() {
         let file = file_of(Path::new("/r"), "a:../é#7");
         let name = file.file_name().and_then(|name| name.to_str()).expect("a name");
         assert_eq!(file.parent(), Some(Path::new("/r")));

@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_hold_what_is_at_their_bound() {
+    fn values_at_a_bucket_bound_are_inside() {
         let mut histogram = TickHistogram::default();
         for duration_ns in [0, 10_000, 10_001, 300_000, 2_000_000_001] {
             histogram.observe(duration_ns);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_an_eighth_off_at_most() {
+    fn the_error_of_quantiles_is_at_most_an_eighth() {
         let mut recent = Recent::default();
         for us in 1..=1_000_u64 {
             recent.observe(us * 1_000);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_ago_fades() {
+    fn old_observations_lose_weight() {
         let mut recent = Recent::default();
         (0..4_000).for_each(|_| recent.observe(5_000_000));
         (0..60_000).for_each(|_| recent.observe(100_000));

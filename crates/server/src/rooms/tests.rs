@@ -53,7 +53,7 @@ fn a_room_opens_ticks_and_closes() {
 }
 
 #[test]
-fn inputs_are_acknowledged_and_given_back() {
+fn input_buffers_are_returned_after_the_acknowledgement() {
     let mut rig = Rig::start(1, vec![settings("walk")]);
     let room = rig.open(0, "a");
     let seat = rig.join(room, "ann");
@@ -75,7 +75,7 @@ fn inputs_are_acknowledged_and_given_back() {
 }
 
 #[test]
-fn events_reach_the_owner_and_their_audience_is_named() {
+fn events_reach_the_owner_with_their_audience() {
     let mut rig = Rig::start(1, vec![settings("walk")]);
     let room = rig.open(0, "a");
     let seat = rig.join(room, "ann");
@@ -145,7 +145,7 @@ fn a_join_to_a_missing_room_is_refused() {
 }
 
 #[test]
-fn a_refusal_is_the_games_own() {
+fn a_refused_join_has_the_games_error() {
     let mut rig = Rig::start(1, vec![settings("walk")]);
     let room = rig.open(0, "a");
     let seat = rig.join(room, "eve");
@@ -204,12 +204,12 @@ fn one_fails_alone(
 }
 
 #[test]
-fn a_panic_ends_its_room_alone() {
+fn a_panic_fails_only_its_room() {
     one_fails_alone("rogue", b"panic", FailureReason::Panic, |_| {});
 }
 
 #[test]
-fn a_loop_costs_its_room_and_its_thread() {
+fn an_endless_tick_fails_its_room_and_abandons_the_thread() {
     let rig = one_fails_alone("rogue", b"loop", FailureReason::Stuck, |room| room.tick_stuck_timeout_ms = 1_000);
     assert_eq!(rig.counters().replaced, 1);
     // The thread that was given up comes back, sees it, and lets the game go.
@@ -225,13 +225,13 @@ fn a_call_that_allocates_without_end_is_stopped() {
 }
 
 #[test]
-fn memory_that_grows_from_tick_to_tick_ends_the_room() {
+fn a_room_over_its_memory_limit_fails() {
     let rig = one_fails_alone("rogue", b"grow", FailureReason::Memory, |room| room.memory_bytes_max = 8 << 20);
     assert_eq!(rig.counters().replaced, 0);
 }
 
 #[test]
-fn overruns_in_a_row_end_the_room() {
+fn consecutive_overruns_fail_the_room() {
     let rig = one_fails_alone("rogue", b"dawdle", FailureReason::Overrun, |room| {
         room.overrun_ticks_max = 3;
         room.room.ticks_per_second = 200;
@@ -240,7 +240,7 @@ fn overruns_in_a_row_end_the_room() {
 }
 
 #[test]
-fn a_game_that_cannot_be_made_fails_its_room() {
+fn a_room_with_an_invalid_game_fails() {
     let mut rig = Rig::start(1, vec![settings("broken")]);
     let room = rig.open(0, "a");
     rig.join(room, "ann");
@@ -255,7 +255,7 @@ fn a_game_that_cannot_be_made_fails_its_room() {
 }
 
 #[test]
-fn a_room_s_memory_stays_what_it_is_however_long_it_runs() {
+fn a_rooms_memory_does_not_grow_over_time() {
     let mut fast = settings("walk");
     fast.room.ticks_per_second = 240;
     let mut rig = Rig::start(1, vec![fast]);
@@ -280,7 +280,7 @@ fn a_room_s_memory_stays_what_it_is_however_long_it_runs() {
 }
 
 #[test]
-fn a_room_s_memory_is_what_it_was_after_a_shard_was_far_behind() {
+fn a_rooms_memory_is_returned_after_a_slow_shard() {
     let mut fast = settings("walk");
     fast.room.ticks_per_second = 240;
     let mut rig = Rig::start(1, vec![fast]);
@@ -310,7 +310,7 @@ fn a_room_s_memory_is_what_it_was_after_a_shard_was_far_behind() {
 }
 
 #[test]
-fn a_room_stands_still_while_a_shard_takes_nothing() {
+fn a_room_pauses_while_a_shard_receives_nothing() {
     let mut fast = settings("walk");
     fast.room.ticks_per_second = 240;
     let mut rig = Rig::with_rings(1, vec![fast], 8);
@@ -328,7 +328,7 @@ fn a_room_stands_still_while_a_shard_takes_nothing() {
 }
 
 #[test]
-fn what_does_not_fit_the_ring_to_a_thread_waits_for_it() {
+fn messages_past_a_full_ring_wait_in_order() {
     let mut rig = Rig::with_rings(1, vec![settings("walk")], 2);
     let room = rig.open(0, "a");
     let seat = rig.join(room, "ann");

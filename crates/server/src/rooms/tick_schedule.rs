@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn at_most_so_many_ticks_are_made_up_for() {
+    fn catch_up_ticks_are_limited() {
         let mut schedule = Schedule::default();
         let due_ns = schedule.timing(0, 100).tick_due_ns;
         for (behind, skipped) in [(0, 0), (5, 0), (6, 1), (50, 45)] {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_late_does_not_go_first() {
+    fn a_late_room_does_not_preempt_punctual_ones() {
         let mut schedule = Schedule::default();
         let (mut late, mut other) = (schedule.timing(0, 100), schedule.timing(0, 100));
         let now_ns = late.tick_due_ns + 30_000_000;
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_ticks_before_its_time() {
+    fn no_room_ticks_early() {
         let mut schedule = Schedule::default();
         let timing = schedule.timing(0, 60);
         schedule.insert(3, &timing);

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_connection_needs_a_file() {
+    fn open_files_needed_grow_with_the_connections() {
         assert_eq!(needed(0, 4_096), 5_352);
         assert_eq!(needed(100_000, 10), 100_266);
     }

@@ -98,7 +98,7 @@ mod tests {
     static TIMED: Family = Family { name: "t_seconds", kind: MetricKind::Histogram, labels: &["a"], help: "Time." };
 
     #[test]
-    fn every_form_of_sample() {
+    fn each_sample_type_is_written() {
         let mut page = Page::default();
         page.single(&PLAIN, 1.5);
         page.family(&LABELLED, |samples| samples.add(&["x\"\\\n", ""], 7));

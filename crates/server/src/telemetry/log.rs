@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_silent_unless_they_are_asked_for() {
+    fn log_lines_of_libraries_are_off_by_default() {
         let options = |level, library_level| LogOptions { level, library_level, file: None, lines_max: 1 };
         let quiet = filter(&options(LogLevel::Trace, LogLevel::Warn));
         assert!(quiet.would_enable("dunlin::node", &Level::TRACE) && quiet.would_enable("mio::poll", &Level::WARN));

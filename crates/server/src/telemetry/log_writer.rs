@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stands_still_costs_lines_and_holds_up_nobody() {
+    fn a_stalled_log_reader_drops_lines_and_blocks_no_sender() {
         let (permit, permits) = mpsc::channel();
         let (written, writes) = mpsc::channel();
         let sender = start(Gated { permits, written }, 3).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_greatest_length_is_written_and_a_longer_one_dropped() {
+    fn a_line_at_the_limit_is_written_and_a_longer_one_is_dropped() {
         let (permit, permits) = mpsc::channel();
         let (written, writes) = mpsc::channel();
         let sender = start(Gated { permits, written }, 3).unwrap();

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_is_read_behind_the_name() {
+    fn cpu_times_are_parsed_after_the_process_name() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 4 0 100 1000 200";
         assert_eq!(cpu_of(stat), Duration::from_secs(3));
         assert_eq!(cpu_of(""), Duration::ZERO);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_uses_something() {
+    fn the_use_of_this_process_is_read() {
         let now = ProcessUse::now();
         assert!(now.resident_bytes > 100_000, "{now:?}");
         assert!(now.open_files >= 3 && now.open_files_max >= now.open_files, "{now:?}");

@@ -62,14 +62,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_lines_a_second_as_may_be() {
+    fn lines_per_second_are_limited() {
         let rate = LineRate::new(2);
         assert_eq!([0, 0, 0, 0].map(|now_s| rate.admit(now_s)), [Some(0), Some(0), None, None]);
         assert_eq!([1, 1, 1].map(|now_s| rate.admit(now_s)), [Some(2), Some(0), None]);
     }
 
     #[test]
-    fn one_a_second_and_the_rest_counted() {
+    fn suppressed_lines_are_counted() {
         let throttle = Throttle::new();
         assert_eq!(throttle.admit(0), Some(0));
         assert_eq!(throttle.admit(0), None);

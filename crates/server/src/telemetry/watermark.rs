@@ -34,7 +34,7 @@ mod tests {
     use super::judge;
 
     #[test]
-    fn it_is_over_at_the_bound_and_until_a_sixteenth_below() {
+    fn the_watermark_has_a_hysteresis_of_a_sixteenth() {
         assert!(!judge(false, 1_599, 1_600) && judge(false, 1_600, 1_600));
         assert!(judge(true, 1_500, 1_600) && !judge(true, 1_499, 1_600));
     }

@@ -47,7 +47,7 @@ fn the_servers_of_a_cluster_are_checked() {
 }
 
 #[test]
-fn a_node_of_its_own_has_no_cluster_to_check() {
+fn check_cluster_without_a_cluster_is_an_error() {
     let folder = Folder::new("cluster-none");
     let file = folder.file("own.json", "{}");
     let output = dunlin(&folder, &["cluster", "check", "-c", &file]);

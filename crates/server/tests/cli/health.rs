@@ -31,7 +31,7 @@ fn answering(answer: Option<&'static str>) -> (SocketAddr, thread::JoinHandle<St
 }
 
 #[test]
-fn health_asks_the_configured_place_and_ends_with_0_or_1_and_one_line() {
+fn health_checks_the_configured_address_and_exits_with_0_or_1() {
     let folder = Folder::new("health");
     for (answer, code, expected) in [
         ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", 0, "200 OK"),

@@ -203,7 +203,7 @@ fn a_node_without_a_directory_for_backups_makes_none() {
 }
 
 #[test]
-fn a_directory_for_backups_is_separate_from_the_storage() {
+fn a_backup_directory_inside_the_storage_is_refused() {
     let folder = scratch("separate");
     for (storage, key) in [
         (json!({ "backup": { "path": "/b" } }), "storage.backup.path: there is no storage"),
@@ -224,5 +224,5 @@ on_io_uring![
     backups_are_made_on_schedule,
     a_backup_that_fails_is_logged_with_a_remedy_and_publications_go_on,
     a_node_without_a_directory_for_backups_makes_none,
-    a_directory_for_backups_is_separate_from_the_storage,
+    a_backup_directory_inside_the_storage_is_refused,
 ];

@@ -79,7 +79,7 @@ fn keys(object: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn reads_of_the_api_are_about_all_nodes() {
+fn api_reads_cover_all_nodes() {
     let pair = Pair::start("15s");
     let [one, two] = &pair.nodes;
     let (_here, here) = join(one, "chat:1");
@@ -204,7 +204,7 @@ fn commands_about_sessions_reach_all_nodes() {
 }
 
 #[test]
-fn a_node_that_does_not_answer_is_said_to_be_missing() {
+fn a_silent_node_is_reported_as_missing() {
     let mut pair = Pair::start("200ms");
     let [one, two] = &mut pair.nodes;
     let (_here, here) = join(one, "chat:1");
@@ -240,9 +240,9 @@ fn a_node_that_does_not_answer_is_said_to_be_missing() {
 
 on_io_uring![
     rooms_of_all_nodes_are_listed_in_one_order,
-    reads_of_the_api_are_about_all_nodes,
+    api_reads_cover_all_nodes,
     clients_see_the_presence_of_all_nodes,
     a_request_reaches_the_session_of_another_node,
     commands_about_sessions_reach_all_nodes,
-    a_node_that_does_not_answer_is_said_to_be_missing,
+    a_silent_node_is_reported_as_missing,
 ];

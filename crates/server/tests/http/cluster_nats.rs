@@ -80,7 +80,7 @@ fn subscribe(node: &Server, position: Option<(u64, &str)>) -> (Client, Value) {
 }
 
 #[test]
-fn a_removed_history_is_gone_on_all_nodes_and_offsets_go_on() {
+fn history_is_removed_on_all_nodes_and_offsets_continue() {
     let nats = NatsServers::start(1, "");
     let [one, two] = ["one", "two"].map(|name| Server::start(&settings(name, &nats.urls(), false)));
     let (mut there, reply) = subscribe(&two, None);
@@ -110,7 +110,7 @@ fn a_removed_history_is_gone_on_all_nodes_and_offsets_go_on() {
 }
 
 #[test]
-fn a_node_without_nats_is_unhealthy_by_choice_and_keeps_its_sessions() {
+fn a_node_without_nats_keeps_its_sessions_and_its_health_is_configurable() {
     let mut nats = NatsServers::start(1, "");
     let by_status = Server::start(&settings("one", &nats.urls(), true));
     let by_body = Server::start(&settings("two", &nats.urls(), false));
@@ -143,7 +143,7 @@ fn a_node_without_nats_is_unhealthy_by_choice_and_keeps_its_sessions() {
 }
 
 #[test]
-fn a_limit_of_sessions_is_about_all_nodes() {
+fn the_limit_of_user_sessions_covers_all_nodes() {
     let nats = NatsServers::start(1, "");
     let [one, two] = ["one", "two"].map(|name| {
         let mut settings = settings(name, &nats.urls(), false);
@@ -224,7 +224,7 @@ fn connections_to_nats_are_encrypted_as_configured() {
 }
 
 #[test]
-fn a_nats_server_gets_the_client_certificate_that_it_asks_for() {
+fn the_client_certificate_is_sent_to_nats() {
     let tls = format!("cert_file: \"{CERTIFICATE}\", key_file: \"{KEY}\", ca_file: \"{CLIENT_CA}\", verify: true");
     let nats = NatsServers::start(1, &format!("tls {{ {tls} }}"));
     let authority = json!({ "enabled": true, "server_ca_pem": CERTIFICATE });
@@ -243,9 +243,9 @@ fn a_nats_server_gets_the_client_certificate_that_it_asks_for() {
 }
 
 on_io_uring![
-    a_removed_history_is_gone_on_all_nodes_and_offsets_go_on,
-    a_node_without_nats_is_unhealthy_by_choice_and_keeps_its_sessions,
-    a_limit_of_sessions_is_about_all_nodes,
+    history_is_removed_on_all_nodes_and_offsets_continue,
+    a_node_without_nats_keeps_its_sessions_and_its_health_is_configurable,
+    the_limit_of_user_sessions_covers_all_nodes,
     connections_to_nats_are_encrypted_as_configured,
-    a_nats_server_gets_the_client_certificate_that_it_asks_for,
+    the_client_certificate_is_sent_to_nats,
 ];

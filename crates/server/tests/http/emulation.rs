@@ -23,7 +23,7 @@ pub fn open(server: &Server) -> (crate::http::server::Client, Value) {
 }
 
 #[test]
-fn an_ended_session_is_no_mistake_and_an_unknown_node_is_one() {
+fn emulation_accepts_an_ended_session_and_refuses_an_unknown_node() {
     let server = Server::start(&json!({ "http_stream": { "enabled": true } }));
     let (stream, reply) = open(&server);
     let connect = &reply["connect"];
@@ -38,4 +38,4 @@ fn an_ended_session_is_no_mistake_and_an_unknown_node_is_one() {
     }
 }
 
-on_io_uring![an_ended_session_is_no_mistake_and_an_unknown_node_is_one,];
+on_io_uring![emulation_accepts_an_ended_session_and_refuses_an_unknown_node,];

@@ -33,7 +33,7 @@ fn connect(address: SocketAddr) -> Client {
 
 /// The same requests with one length are carried out, so that nothing else is the reason for a refusal.
 #[test]
-fn a_request_with_one_length_is_carried_out() {
+fn a_request_with_one_length_is_served() {
     let server = Server::start(&json!({}));
     let mut client = server.connect();
     for _ in 0..2 {
@@ -119,7 +119,7 @@ fn a_websocket_has_no_body() {
 }
 
 on_io_uring![
-    a_request_with_one_length_is_carried_out,
+    a_request_with_one_length_is_served,
     an_ambiguous_length_is_refused_on_fresh_and_kept_connections,
     an_ambiguous_length_is_refused_on_the_internal_port,
     nothing_is_answered_behind_a_refused_handshake,

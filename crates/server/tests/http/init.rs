@@ -13,7 +13,7 @@ fn ask(server: &Server, method: &str, fields: &str) -> crate::http::server::Answ
 }
 
 #[test]
-fn who_may_connect_may_ask() {
+fn init_requests_follow_the_origin_check() {
     let server = Server::start(&json!({ "init": { "enabled": true } }));
     let answer = ask(&server, "GET", "");
     assert_eq!((answer.status, answer.text().as_str()), (200, "{}"));
@@ -29,11 +29,11 @@ fn who_may_connect_may_ask() {
 }
 
 #[test]
-fn it_is_off_unless_it_is_switched_on_and_lies_where_it_is_put() {
+fn init_is_off_by_default_and_served_at_its_prefix() {
     assert_eq!(ask(&Server::start(&json!({})), "GET", "").status, 404);
     let server = Server::start(&json!({ "init": { "enabled": true, "handler_prefix": "/there" } }));
     assert_eq!(ask(&server, "GET", "").status, 404);
     assert_eq!(server.ask("GET", "/there", "").text(), "{}");
 }
 
-on_io_uring![who_may_connect_may_ask, it_is_off_unless_it_is_switched_on_and_lies_where_it_is_put,];
+on_io_uring![init_requests_follow_the_origin_check, init_is_off_by_default_and_served_at_its_prefix,];

@@ -28,7 +28,7 @@ fn ask(address: SocketAddr, method: &str, path: &str) -> Answer {
 }
 
 #[test]
-fn what_clients_have_no_business_with_is_there_alone() {
+fn operator_paths_are_served_on_the_internal_port_alone() {
     let (server, internal) = start(&json!({}));
     for path in OPERATORS_PATHS {
         assert_eq!(ask(server.address, "GET", path).status, 404, "{path}");
@@ -47,7 +47,7 @@ fn what_clients_have_no_business_with_is_there_alone() {
 }
 
 #[test]
-fn the_api_may_stay_outside() {
+fn the_api_can_stay_on_the_public_port() {
     let (server, internal) = start(&json!({ "http_api": { "key": crate::http::server::KEY, "external": true } }));
     assert_eq!(ask(server.address, "POST", "/api/info").status, 200);
     assert_eq!(ask(internal, "POST", "/api/info").status, 404);
@@ -55,7 +55,7 @@ fn the_api_may_stay_outside() {
 }
 
 #[test]
-fn with_one_port_what_shards_hold_is_not_shown() {
+fn without_an_internal_port_the_debug_page_is_off() {
     let server = Server::start(&json!({ "debug": { "enabled": true }, "swagger": { "enabled": true } }));
     assert_eq!(server.ask("GET", "/debug/pprof", "").status, 404);
     assert_eq!(server.ask("GET", "/swagger", "").status, 200);
@@ -93,7 +93,7 @@ fn the_description_is_the_one_in_the_repository_and_its_page_loads_nothing() {
 }
 
 #[test]
-fn scrapes_that_come_together_share_one_survey() {
+fn concurrent_scrapes_share_one_survey() {
     let server = Server::start(&json!({ "prometheus": { "survey_max_age": "1h" } }));
     let turns = || server.metric("dunlin_sessions_opened_total");
     assert!(turns() < 0.5);
@@ -110,11 +110,11 @@ fn without_a_key_every_call_is_refused() {
 }
 
 on_io_uring![
-    what_clients_have_no_business_with_is_there_alone,
-    the_api_may_stay_outside,
-    with_one_port_what_shards_hold_is_not_shown,
+    operator_paths_are_served_on_the_internal_port_alone,
+    the_api_can_stay_on_the_public_port,
+    without_an_internal_port_the_debug_page_is_off,
     the_debug_page_shows_the_content_of_shards,
     the_description_is_the_one_in_the_repository_and_its_page_loads_nothing,
-    scrapes_that_come_together_share_one_survey,
+    concurrent_scrapes_share_one_survey,
     without_a_key_every_call_is_refused,
 ];

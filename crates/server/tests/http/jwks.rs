@@ -81,7 +81,7 @@ fn connect(server: &Server, token: &str) -> Value {
 }
 
 #[test]
-fn keys_come_over_https_from_who_can_prove_to_be_the_host() {
+fn keys_are_fetched_over_verified_https_only() {
     let key = Ed25519KeyPair::generate().expect("a key");
     let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
     let x = encode(key.public_key().as_ref());
@@ -97,4 +97,4 @@ fn keys_come_over_https_from_who_can_prove_to_be_the_host() {
     assert_eq!(reply["error"]["code"], 100, "{reply}");
 }
 
-on_io_uring![keys_come_over_https_from_who_can_prove_to_be_the_host,];
+on_io_uring![keys_are_fetched_over_verified_https_only,];

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::http::server::{Answer, Client, KEY, Server, request};
 
 #[test]
-fn a_body_is_as_large_as_it_may_be() {
+fn body_size_is_limited() {
     let server = Server::start(&json!({ "http_api": { "request_size_limit": 1000 } }));
     let body = |len: usize| format!(r#"{{"channel":"open:a","data":"{}"}}"#, "x".repeat(len - 30));
     assert_eq!(body(1000).len(), 1000);
@@ -29,7 +29,7 @@ fn a_body_is_as_large_as_it_may_be() {
 }
 
 #[test]
-fn a_body_comes_in_time() {
+fn a_slow_body_times_out() {
     let server = Server::start(&json!({ "http_api": { "timeout": "200ms" } }));
     let mut client = server.connect();
     client.send(format!("POST /api/info HTTP/1.1\r\nHost: a\r\nX-API-Key: {KEY}\r\nContent-Length: 2\r\n\r\n{{"));
@@ -37,7 +37,7 @@ fn a_body_comes_in_time() {
 }
 
 #[test]
-fn broadcasts_and_batches_are_as_long_as_they_may_be() {
+fn broadcasts_and_batches_are_limited() {
     let server = Server::start(&json!({ "http_api": { "broadcast_channels_limit": 5, "batch_commands_limit": 4 } }));
     let broadcast = |count: usize| {
         let body = json!({ "channels": vec!["open:a"; count], "data": 1 });
@@ -59,7 +59,7 @@ fn broadcasts_and_batches_are_as_long_as_they_may_be() {
 }
 
 #[test]
-fn so_many_connections_and_no_more() {
+fn http_connections_are_limited() {
     let net = json!({ "http_connections_limit": 2, "http_reserved_connections": 0 });
     let server = Server::start(&json!({ "net": net, "http_api": { "timeout": "20s" } }));
     let (mut one, mut two) = (busy(&server), busy(&server));
@@ -75,7 +75,7 @@ fn so_many_connections_and_no_more() {
 }
 
 #[test]
-fn connections_that_wait_give_way_the_longest_waiting_first() {
+fn idle_connections_are_closed_oldest_first() {
     let server = Server::start(&json!({ "net": { "http_connections_limit": 2, "http_reserved_connections": 0 } }));
     let (mut one, mut two) = (server.connect(), server.connect());
     assert_eq!(one.ask("GET", "/health", "").status, 200);
@@ -109,7 +109,7 @@ fn operators_are_answered_when_all_connections_are_taken() {
 }
 
 #[test]
-fn an_address_has_so_many_connections_and_no_more() {
+fn connections_per_address_are_limited() {
     let net = json!({ "http_address_connections_limit": 2 });
     let server = Server::start(&json!({ "net": net, "http_api": { "timeout": "20s" } }));
     let (mut one, mut two) = (busy(&server), busy(&server));
@@ -139,7 +139,7 @@ fn busy(server: &Server) -> Client {
 }
 
 #[test]
-fn so_many_requests_at_a_time_and_no_more() {
+fn concurrent_api_requests_are_limited() {
     let server = Server::start(&json!({ "http_api": { "requests_limit": 1, "timeout": "10s" } }));
     let mut slow = busy(&server);
     assert_eq!(server.ask("POST", "/api/info", "{}").status, 503);
@@ -149,7 +149,7 @@ fn so_many_requests_at_a_time_and_no_more() {
 }
 
 #[test]
-fn silence_and_trickles_end() {
+fn silent_and_trickling_connections_time_out() {
     let server = Server::start(&json!({ "net": { "idle_timeout": "300ms", "head_timeout": "200ms" } }));
     let mut silent = server.connect();
     assert_eq!(silent.ask("GET", "/health", "").status, 200);
@@ -165,7 +165,7 @@ fn silence_and_trickles_end() {
 }
 
 #[test]
-fn heads_on_kept_connections_are_as_large_as_they_may_be() {
+fn head_size_is_limited_on_kept_connections() {
     let server = Server::start(&json!({}));
     let with_fields = |count: usize| -> Answer {
         let mut client: Client = server.connect();
@@ -188,7 +188,7 @@ fn errors_are_http_statuses_where_configured() {
 }
 
 #[test]
-fn without_a_key_nobody_gets_in_and_insecure_lets_everyone_in() {
+fn without_a_key_requests_are_refused_unless_insecure() {
     let server = Server::start(&json!({ "http_api": { "key": "" } }));
     assert_eq!(server.ask("POST", "/api/info", "{}").status, 401);
     let server = Server::start(&json!({ "http_api": { "key": "", "insecure": true } }));
@@ -202,16 +202,16 @@ fn until(condition: impl FnMut() -> bool) {
 }
 
 on_io_uring![
-    a_body_is_as_large_as_it_may_be,
-    a_body_comes_in_time,
-    broadcasts_and_batches_are_as_long_as_they_may_be,
-    so_many_connections_and_no_more,
-    connections_that_wait_give_way_the_longest_waiting_first,
+    body_size_is_limited,
+    a_slow_body_times_out,
+    broadcasts_and_batches_are_limited,
+    http_connections_are_limited,
+    idle_connections_are_closed_oldest_first,
     operators_are_answered_when_all_connections_are_taken,
-    an_address_has_so_many_connections_and_no_more,
-    so_many_requests_at_a_time_and_no_more,
-    silence_and_trickles_end,
-    heads_on_kept_connections_are_as_large_as_they_may_be,
+    connections_per_address_are_limited,
+    concurrent_api_requests_are_limited,
+    silent_and_trickling_connections_time_out,
+    head_size_is_limited_on_kept_connections,
     errors_are_http_statuses_where_configured,
-    without_a_key_nobody_gets_in_and_insecure_lets_everyone_in,
+    without_a_key_requests_are_refused_unless_insecure,
 ];

@@ -33,7 +33,7 @@ fn the_metrics_page_has_the_listed_metrics() {
 }
 
 #[test]
-fn what_happens_is_counted() {
+fn events_increment_their_metrics() {
     let server = Server::start(&json!({}));
     let mut session = server.open_session();
     session.send_text(r#"{"id":2,"subscribe":{"channel":"open:a"}}"#);
@@ -67,7 +67,7 @@ fn what_happens_is_counted() {
 }
 
 #[test]
-fn no_line_of_the_log_holds_what_came_from_outside_as_it_came() {
+fn log_lines_escape_outside_text() {
     let mut server = Server::start(&json!({}));
     let secret = "s3cr3t-p4yl04d";
     let body = format!("{{\"channel\": \"open:a\", \"data\": \"{secret}\", \"tags\": 5}}");
@@ -82,7 +82,7 @@ fn no_line_of_the_log_holds_what_came_from_outside_as_it_came() {
 }
 
 #[test]
-fn errors_and_disconnects_are_logged_with_what_they_are_about() {
+fn errors_and_disconnects_are_logged_with_their_context() {
     let mut server = Server::start(&json!({}));
     let mut session = server.open_session();
     session.send_text(r#"{"id":2,"presence":{"channel":"open:a"}}"#);
@@ -99,7 +99,7 @@ fn errors_and_disconnects_are_logged_with_what_they_are_about() {
 }
 
 #[test]
-fn everything_is_logged_at_trace_but_what_libraries_do() {
+fn trace_logs_dunlin_but_not_libraries() {
     let mut server = Server::start(&json!({ "log": { "level": "trace" } }));
     let mut session = server.connect();
     server.logged("connection accepted");
@@ -123,7 +123,7 @@ fn everything_is_logged_at_trace_but_what_libraries_do() {
 }
 
 #[test]
-fn a_log_that_nobody_reads_holds_up_nobody() {
+fn an_unread_log_blocks_nothing() {
     let server = Server::start(&json!({
         "log": { "queue_limit": 16, "client_rate_limit": 0, "session_rate_limit": 0 }
     }));
@@ -149,7 +149,7 @@ fn one_session_does_not_fill_the_log() {
 }
 
 #[test]
-fn one_senseless_request_raises_no_warning() {
+fn one_malformed_request_is_no_warning() {
     let mut server = Server::start(&json!({}));
     assert_eq!(server.ask("POST", "/api/publish", "{").status, 400);
     assert_eq!(server.logged("HTTP request refused")["level"], "INFO");
@@ -189,7 +189,7 @@ fn a_node_that_no_page_can_reach_warns() {
 }
 
 #[test]
-fn open_files_are_raised_to_what_is_allowed_and_too_few_are_logged() {
+fn the_open_file_limit_is_raised_and_a_low_one_is_logged() {
     let mut server =
         Server::start_below("ulimit -n 6000 && ulimit -Sn 64", &json!({ "client": { "connection_limit": 9_000 } }));
     let log_line = server.logged(
@@ -204,7 +204,7 @@ fn open_files_are_raised_to_what_is_allowed_and_too_few_are_logged() {
 }
 
 #[test]
-fn an_accept_without_an_open_file_left_is_counted_as_such() {
+fn accepts_without_a_free_file_descriptor_are_counted() {
     let server = Server::start_below("ulimit -n 96", &json!({}));
     let mut scraper = server.connect();
     let failures = |scraper: &mut Client, reason: &str| -> u64 {
@@ -231,15 +231,15 @@ fn an_accept_without_an_open_file_left_is_counted_as_such() {
 
 on_io_uring![
     the_metrics_page_has_the_listed_metrics,
-    what_happens_is_counted,
-    no_line_of_the_log_holds_what_came_from_outside_as_it_came,
-    errors_and_disconnects_are_logged_with_what_they_are_about,
-    everything_is_logged_at_trace_but_what_libraries_do,
-    a_log_that_nobody_reads_holds_up_nobody,
+    events_increment_their_metrics,
+    log_lines_escape_outside_text,
+    errors_and_disconnects_are_logged_with_their_context,
+    trace_logs_dunlin_but_not_libraries,
+    an_unread_log_blocks_nothing,
     one_session_does_not_fill_the_log,
-    one_senseless_request_raises_no_warning,
+    one_malformed_request_is_no_warning,
     a_refused_origin_is_named_with_the_key_to_set,
     a_node_that_no_page_can_reach_warns,
-    open_files_are_raised_to_what_is_allowed_and_too_few_are_logged,
-    an_accept_without_an_open_file_left_is_counted_as_such,
+    the_open_file_limit_is_raised_and_a_low_one_is_logged,
+    accepts_without_a_free_file_descriptor_are_counted,
 ];

@@ -92,7 +92,7 @@ fn namespaces(config: &mut Value) -> &mut Vec<Value> {
 }
 
 #[test]
-fn what_can_change_changes_and_what_is_there_stays() {
+fn a_reload_applies_changes_and_keeps_sessions_and_rooms() {
     let (server, internal) = start(&json!({}));
     let mut session = session(&server);
     let chat = subscribe(&mut session, 2, "chat:a");
@@ -164,7 +164,7 @@ fn what_can_change_changes_and_what_is_there_stays() {
 }
 
 #[test]
-fn keys_are_changed_and_who_has_none_is_refused() {
+fn the_api_key_changes_by_reload_and_other_keys_are_refused() {
     let (server, internal) = start(&json!({}));
     assert_eq!(ask(server.address, KEY, RELOAD, "").status, 404, "the public port knows no such path");
     assert_eq!(ask(internal, "wrong", RELOAD, "").status, 401);
@@ -182,7 +182,7 @@ fn keys_are_changed_and_who_has_none_is_refused() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_used_changes_nothing() {
+fn an_invalid_configuration_changes_nothing() {
     let (mut server, internal) = start(&json!({}));
     server.rewrite(|config| {
         config["client"]["channel_limit"] = json!(1);
@@ -205,7 +205,7 @@ fn a_configuration_that_cannot_be_used_changes_nothing() {
 }
 
 #[test]
-fn a_hangup_reads_the_configuration_again() {
+fn sighup_reloads_the_configuration() {
     let mut server = Server::start(&json!({}));
     let mut session = session(&server);
     server.rewrite(|config| namespaces(config).push(open("late", &json!({}))));
@@ -229,7 +229,7 @@ fn use_of(process: u32) -> (usize, usize, usize) {
 }
 
 #[test]
-fn a_hundred_reloads_under_load_leave_nothing_behind() {
+fn a_hundred_reloads_under_load_leak_nothing() {
     let (server, internal) = start(&json!({}));
     let mut sessions: Vec<Client> = (0..20).map(|_| session(&server)).collect();
     for session in &mut sessions {
@@ -273,9 +273,9 @@ fn a_hundred_reloads_under_load_leave_nothing_behind() {
 }
 
 on_io_uring![
-    what_can_change_changes_and_what_is_there_stays,
-    keys_are_changed_and_who_has_none_is_refused,
-    a_configuration_that_cannot_be_used_changes_nothing,
-    a_hangup_reads_the_configuration_again,
-    a_hundred_reloads_under_load_leave_nothing_behind,
+    a_reload_applies_changes_and_keeps_sessions_and_rooms,
+    the_api_key_changes_by_reload_and_other_keys_are_refused,
+    an_invalid_configuration_changes_nothing,
+    sighup_reloads_the_configuration,
+    a_hundred_reloads_under_load_leak_nothing,
 ];

@@ -35,7 +35,7 @@ fn joins(folder: &Folder, name: &str) -> Vec<(Value, Value)> {
 }
 
 #[test]
-fn a_game_learns_the_address_that_the_proxy_names_where_it_may() {
+fn a_game_gets_the_forwarded_address_where_allowed() {
     let folder = Folder::new(&format!("room-address-{}", each_reactor::current_name()));
     let mut server = Server::start(&settings(&folder));
     let clients = [
@@ -60,4 +60,4 @@ fn a_game_learns_the_address_that_the_proxy_names_where_it_may() {
     assert_eq!(joins(&folder, "hidden"), expected(false));
 }
 
-on_io_uring![a_game_learns_the_address_that_the_proxy_names_where_it_may,];
+on_io_uring![a_game_gets_the_forwarded_address_where_allowed,];

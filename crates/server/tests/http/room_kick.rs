@@ -59,7 +59,7 @@ fn wait_for(server: &Server, channel: &str, here: u32, away: u32) {
 }
 
 #[test]
-fn a_backend_removes_players_who_are_here_and_away() {
+fn a_backend_kicks_connected_and_away_players() {
     let folder = Folder::new(&format!("room-kick-{}", each_reactor::current_name()));
     let mut server = Server::start(&settings(&folder));
     let (ada, bob) = (token("ada"), token("bob"));
@@ -102,4 +102,4 @@ fn a_backend_removes_players_who_are_here_and_away() {
     wait_for(&server, "kept:1", 0, 1);
 }
 
-on_io_uring![a_backend_removes_players_who_are_here_and_away,];
+on_io_uring![a_backend_kicks_connected_and_away_players,];

@@ -65,7 +65,7 @@ fn points_of(paths: &[Walked], player: u64) -> Vec<[u64; 3]> {
 }
 
 #[test]
-fn players_paths_are_read_back() {
+fn recorded_player_paths_are_returned() {
     let folder = Folder::new(&format!("room-paths-{}", each_reactor::current_name()));
     let settings = settings(&folder, &json!({ "enabled": true, "block_interval": "50ms" }));
     let mut server = Server::start(&settings);
@@ -177,7 +177,7 @@ fn a_player_keeps_its_user_when_its_room_is_restored() {
 }
 
 #[test]
-fn what_is_not_stored_is_refused() {
+fn requests_for_paths_that_are_not_stored_are_refused() {
     let folder = Folder::new(&format!("no-room-paths-{}", each_reactor::current_name()));
     let server = Server::start(&settings(&folder, &json!({})));
     for (channel, code) in [("arena:1", 108), ("chat:1", 108), ("none:1", 102), ("", 107)] {
@@ -190,7 +190,7 @@ fn what_is_not_stored_is_refused() {
 }
 
 on_io_uring![
-    players_paths_are_read_back,
+    recorded_player_paths_are_returned,
     a_player_keeps_its_user_when_its_room_is_restored,
-    what_is_not_stored_is_refused
+    requests_for_paths_that_are_not_stored_are_refused
 ];

@@ -33,7 +33,7 @@ fn a_session_that_does_not_hang_up_is_cut_off_in_time() {
 }
 
 #[test]
-fn a_second_signal_is_the_last() {
+fn a_second_signal_exits_at_once() {
     let mut server = Server::start(&json!({ "shutdown": { "timeout": "10m" } }));
     let _session = server.open_session();
     server.signal("TERM");
@@ -79,7 +79,7 @@ fn readiness_fails_before_any_session_is_closed() {
 on_io_uring![
     sessions_are_disconnected_and_the_process_exits_with_success,
     a_session_that_does_not_hang_up_is_cut_off_in_time,
-    a_second_signal_is_the_last,
+    a_second_signal_exits_at_once,
     two_signals_at_once_are_one,
     readiness_fails_before_any_session_is_closed,
 ];

@@ -44,7 +44,7 @@ fn start_round(server: &Server) -> Value {
 }
 
 #[test]
-fn players_of_tag_see_what_the_backend_says_about_their_round() {
+fn players_of_tag_see_the_backends_round_result() {
     let (sender, calls) = mpsc::channel();
     let url = start_backend(move |call| {
         let _ = sender.send(call.clone());
@@ -95,7 +95,4 @@ fn a_backend_that_hangs_does_not_stop_a_game_of_tag() {
     assert_eq!(event(&mut player, "round_started")["round"], 3);
 }
 
-on_io_uring![
-    players_of_tag_see_what_the_backend_says_about_their_round,
-    a_backend_that_hangs_does_not_stop_a_game_of_tag,
-];
+on_io_uring![players_of_tag_see_the_backends_round_result, a_backend_that_hangs_does_not_stop_a_game_of_tag,];

@@ -108,7 +108,7 @@ fn reloads(page: &str, outcome: &str) -> f64 {
 }
 
 #[test]
-fn a_renewed_certificate_is_shown_to_who_comes_and_a_bad_one_to_nobody() {
+fn a_renewed_certificate_is_used_and_a_bad_one_is_ignored() {
     let files = Files::new(FIRST);
     let mut server = Server::start(&json!({ "http_server": { "tls": {
         "enabled": true, "cert_pem": files.path("cert.pem"), "key_pem": files.path("key.pem"),
@@ -146,4 +146,4 @@ fn a_renewed_certificate_is_shown_to_who_comes_and_a_bad_one_to_nobody() {
     read_until(&mut session, r#"{"id":1,"connect""#);
 }
 
-on_io_uring![a_renewed_certificate_is_shown_to_who_comes_and_a_bad_one_to_nobody,];
+on_io_uring![a_renewed_certificate_is_used_and_a_bad_one_is_ignored,];

@@ -20,7 +20,7 @@ fn a_websocket_opens_on_a_connection_that_carried_requests() {
 }
 
 #[test]
-fn nothing_that_came_with_the_handshake_is_lost() {
+fn bytes_behind_the_handshake_are_kept() {
     let server = Server::start(&json!({}));
     let mut client = server.connect();
     // A request, the handshake and the first frame in one segment: the shard reads all of it before it hands over.
@@ -34,7 +34,7 @@ fn nothing_that_came_with_the_handshake_is_lost() {
 }
 
 #[test]
-fn refusals_are_those_of_a_fresh_connection() {
+fn refusals_equal_those_of_a_fresh_connection() {
     let server = Server::start(&json!({}));
     let plain = |line: &str| format!("{line}\r\nHost: dunlin.example\r\n\r\n");
     for (request, status) in [
@@ -64,7 +64,7 @@ fn refusals_are_those_of_a_fresh_connection() {
 }
 
 #[test]
-fn the_encoding_is_that_of_the_subprotocol() {
+fn the_subprotocol_selects_the_encoding() {
     let server = Server::start(&json!({}));
     let mut client = server.connect();
     client.ask("GET", "/health", "");
@@ -131,7 +131,7 @@ fn refused_clients_get_their_status_before_the_handshake_is_answered() {
 }
 
 #[test]
-fn a_stream_on_a_kept_connection_is_let_in_by_the_same_rules() {
+fn streams_on_kept_connections_pass_the_same_admission() {
     let server = Server::start(&json!({
         "http_server": { "trusted_proxies": ["127.0.0.0/8"] }, "client": { "address_connection_limit": 1 },
         "http_stream": { "enabled": true },
@@ -154,9 +154,9 @@ fn a_stream_on_a_kept_connection_is_let_in_by_the_same_rules() {
 
 on_io_uring![
     a_websocket_opens_on_a_connection_that_carried_requests,
-    nothing_that_came_with_the_handshake_is_lost,
-    refusals_are_those_of_a_fresh_connection,
-    the_encoding_is_that_of_the_subprotocol,
+    bytes_behind_the_handshake_are_kept,
+    refusals_equal_those_of_a_fresh_connection,
+    the_subprotocol_selects_the_encoding,
     refused_clients_get_their_status_before_the_handshake_is_answered,
-    a_stream_on_a_kept_connection_is_let_in_by_the_same_rules,
+    streams_on_kept_connections_pass_the_same_admission,
 ];

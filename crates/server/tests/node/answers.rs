@@ -14,7 +14,7 @@ fn rig() -> Rig {
 }
 
 #[test]
-fn a_token_that_is_judged_elsewhere_lets_its_user_in() {
+fn a_token_verified_off_the_shard_connects_its_user() {
     let rig = rig();
     let mut client = Client::open(rig.address());
     // The second command comes while the first waits, and is answered behind it.
@@ -26,7 +26,7 @@ fn a_token_that_is_judged_elsewhere_lets_its_user_in() {
 }
 
 #[test]
-fn a_token_that_cannot_be_judged_now_is_worth_another_try() {
+fn a_token_without_available_keys_is_a_temporary_error() {
     let rig = rig();
     let mut client = Client::open(rig.address());
     client.send(r#"{"id":1,"connect":{"token":"later?"}}"#);
@@ -38,7 +38,7 @@ fn a_token_that_cannot_be_judged_now_is_worth_another_try() {
 
 /// Sessions whose tokens are never judged wait; a session beside them on the same shard does not.
 #[test]
-fn who_waits_for_an_answer_waits_alone() {
+fn a_paused_session_delays_no_others() {
     let rig = rig();
     let mut waiting: Vec<_> = (0..50).map(|_| Client::open(rig.address())).collect();
     for client in &mut waiting {
@@ -62,7 +62,7 @@ fn who_waits_for_an_answer_waits_alone() {
 }
 
 on_io_uring![
-    a_token_that_is_judged_elsewhere_lets_its_user_in,
-    a_token_that_cannot_be_judged_now_is_worth_another_try,
-    who_waits_for_an_answer_waits_alone,
+    a_token_verified_off_the_shard_connects_its_user,
+    a_token_without_available_keys_is_a_temporary_error,
+    a_paused_session_delays_no_others,
 ];

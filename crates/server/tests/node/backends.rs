@@ -106,7 +106,7 @@ const PONG: &str = r#""rpc":{"data":"pong"}"#;
 
 /// What a backend answers is no outage, and one address that makes it fail keeps nobody from it.
 #[test]
-fn one_client_cannot_close_a_backend_for_the_others() {
+fn one_client_alone_cannot_open_the_breaker_for_others() {
     let (rig, backends) = rig_behind(&[]);
     let (mut bad, mut good) = (Client::session(rig.address()), Client::session(rig.address()));
     call_often(&mut bad, "refuse", 100, FAILED);
@@ -123,7 +123,7 @@ fn one_client_cannot_close_a_backend_for_the_others() {
 }
 
 #[test]
-fn a_backend_that_fails_for_several_clients_is_left_alone() {
+fn failures_for_several_clients_open_the_breaker() {
     let (rig, backends) = rig_behind(&["127.0.0.1"]);
     for client in 1..=4 {
         let mut session = session_with(&rig, &format!("X-Forwarded-For: 192.0.2.{client}\r\n"));
@@ -196,7 +196,7 @@ fn a_backend_gets_the_configured_header_fields() {
 /// Sessions that wait for a backend which hangs keep nobody waiting: neither those who publish, nor those who ask the same
 /// backend something that it answers.
 #[test]
-fn a_backend_that_hangs_delays_those_alone_who_wait_for_it() {
+fn a_hanging_backend_delays_only_its_callers() {
     let rig = rig();
     let mut waiting: Vec<_> = (0..40).map(|_| Client::session(rig.address())).collect();
     for client in &mut waiting {
@@ -215,11 +215,11 @@ fn a_backend_that_hangs_delays_those_alone_who_wait_for_it() {
 }
 
 on_io_uring![
-    one_client_cannot_close_a_backend_for_the_others,
-    a_backend_that_fails_for_several_clients_is_left_alone,
+    one_client_alone_cannot_open_the_breaker_for_others,
+    failures_for_several_clients_open_the_breaker,
     a_backend_gets_the_address_of_the_client,
     codes_of_a_backend_are_counted,
     a_call_is_answered_by_the_backend,
     a_backend_gets_the_configured_header_fields,
-    a_backend_that_hangs_delays_those_alone_who_wait_for_it,
+    a_hanging_backend_delays_only_its_callers,
 ];

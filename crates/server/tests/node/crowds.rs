@@ -28,7 +28,7 @@ fn refused(rig: &Rig, reason: RefusalReason) -> u64 {
 }
 
 #[test]
-fn handshakes_past_the_rate_get_a_503_and_when_to_come_back() {
+fn handshakes_past_the_rate_get_a_503_with_retry_after() {
     let rig = rig(AdmissionOptions { handshakes_per_second: 1, ..AdmissionOptions::default() });
     let (first, _client) = knock(&rig, "");
     assert!(first.starts_with("HTTP/1.1 101 "), "{first}");
@@ -48,7 +48,7 @@ fn handshakes_past_the_rate_get_a_503_and_when_to_come_back() {
 }
 
 #[test]
-fn an_address_has_as_many_sessions_as_it_may_whatever_it_claims_to_be() {
+fn sessions_per_address_are_limited_despite_forged_headers() {
     let rig = rig(AdmissionOptions { source_sessions_max: 2, ..AdmissionOptions::default() });
     let (_, first) = knock(&rig, "");
     let (_, _second) = knock(&rig, "X-Forwarded-For: 198.51.100.1\r\n");
@@ -74,7 +74,7 @@ fn behind_a_proxy_clients_are_distinguished_by_the_forwarded_address() {
 }
 
 #[test]
-fn nobody_new_comes_in_while_memory_is_short() {
+fn new_sessions_are_refused_over_the_memory_limit() {
     let rig = rig(AdmissionOptions::default());
     let (_, mut there) = knock(&rig, "");
     rig.node.set_over_memory(true);
@@ -88,7 +88,7 @@ fn nobody_new_comes_in_while_memory_is_short() {
 }
 
 #[test]
-fn whoever_comes_to_a_full_shard_is_placed_on_the_emptiest() {
+fn a_connection_to_a_full_shard_moves_to_the_emptiest() {
     let net = NodeNetOptions { shard_count: 2, shard_imbalance_max: 4, ..net_options() };
     let rig = Rig::start(net, engine_options());
     let sessions = || rig.counters().iter().map(|net| net.sessions).collect::<Vec<_>>();
@@ -110,7 +110,7 @@ fn whoever_comes_to_a_full_shard_is_placed_on_the_emptiest() {
 }
 
 #[test]
-fn a_node_that_goes_closes_some_and_serves_the_rest() {
+fn a_draining_node_serves_its_remaining_sessions() {
     const CLIENTS: usize = 20;
     let rig = Rig::start(NodeNetOptions { shard_count: 2, ..net_options() }, engine_options());
     let channels = ["news".to_owned()];
@@ -133,7 +133,7 @@ fn a_node_that_goes_closes_some_and_serves_the_rest() {
 }
 
 #[test]
-fn a_session_that_is_closed_by_a_drain_has_had_all_that_was_published_before() {
+fn a_drained_session_has_received_all_earlier_publications() {
     let rig = Rig::simple();
     let mut client = Client::subscribed(rig.address(), &["news".to_owned()]);
     for number in 0..100 {
@@ -181,12 +181,12 @@ fn forwarded_addresses_count_wherever_the_head_is_cut() {
 }
 
 on_io_uring![
-    handshakes_past_the_rate_get_a_503_and_when_to_come_back,
-    an_address_has_as_many_sessions_as_it_may_whatever_it_claims_to_be,
+    handshakes_past_the_rate_get_a_503_with_retry_after,
+    sessions_per_address_are_limited_despite_forged_headers,
     behind_a_proxy_clients_are_distinguished_by_the_forwarded_address,
-    nobody_new_comes_in_while_memory_is_short,
-    whoever_comes_to_a_full_shard_is_placed_on_the_emptiest,
-    a_node_that_goes_closes_some_and_serves_the_rest,
-    a_session_that_is_closed_by_a_drain_has_had_all_that_was_published_before,
+    new_sessions_are_refused_over_the_memory_limit,
+    a_connection_to_a_full_shard_moves_to_the_emptiest,
+    a_draining_node_serves_its_remaining_sessions,
+    a_drained_session_has_received_all_earlier_publications,
     forwarded_addresses_count_wherever_the_head_is_cut,
 ];

@@ -51,7 +51,7 @@ fn a_request_for_another_path_is_handed_over_with_every_byte() {
 }
 
 #[test]
-fn when_the_control_thread_has_too_much_to_do_the_client_learns_it() {
+fn a_full_control_inbox_is_answered_with_an_error() {
     let mut rig = Rig::simple();
     let request = b"GET /health HTTP/1.1\r\nHost: dunlin.example\r\n\r\n";
     let mut first = Client::connect(rig.address());
@@ -179,7 +179,7 @@ fn operators_are_handed_over_when_others_are_refused() {
 
 on_io_uring![
     a_request_for_another_path_is_handed_over_with_every_byte,
-    when_the_control_thread_has_too_much_to_do_the_client_learns_it,
+    a_full_control_inbox_is_answered_with_an_error,
     a_websocket_is_adopted_with_what_was_read_behind_its_request,
     a_drained_node_closes_its_sessions_with_3001_and_takes_no_more,
     a_drain_waits_no_longer_than_its_timeout,

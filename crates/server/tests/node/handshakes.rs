@@ -46,7 +46,7 @@ fn frames_right_behind_the_handshake_are_received() {
 }
 
 #[test]
-fn what_is_refused_gets_its_status_and_the_connection_closed() {
+fn refused_handshakes_get_a_status_and_are_closed() {
     let rig = Rig::simple();
     let plain = |line: &str, fields: &str| format!("{line}\r\nHost: dunlin.example\r\n{fields}\r\n");
     let cases = [
@@ -93,7 +93,7 @@ fn a_head_that_does_not_come_in_time_is_answered_with_408() {
 }
 
 #[test]
-fn a_refused_client_that_does_not_hang_up_is_hung_up_on() {
+fn a_refused_client_is_disconnected() {
     let rig = Rig::start(NodeNetOptions { linger_timeout_ms: 50, ..net_options() }, engine_options());
     let mut client = Client::connect(rig.address());
     client.write(b"GET /connection/websocket HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -116,7 +116,7 @@ fn one_session_more_than_allowed_gets_a_503() {
 }
 
 #[test]
-fn a_refused_client_that_goes_on_sending_is_cut_off() {
+fn a_refused_client_that_keeps_sending_is_reset() {
     let rig = Rig::start(NodeNetOptions { linger_timeout_ms: 3_600_000, ..net_options() }, engine_options());
     let mut client = Client::connect(rig.address());
     client.write(b"GET /connection/websocket HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -167,11 +167,11 @@ fn refused_connections_that_stay_open_give_way_to_new_ones_of_their_address() {
 on_io_uring![
     a_handshake_may_come_in_two_pieces_cut_anywhere,
     frames_right_behind_the_handshake_are_received,
-    what_is_refused_gets_its_status_and_the_connection_closed,
+    refused_handshakes_get_a_status_and_are_closed,
     a_head_that_does_not_come_in_time_is_answered_with_408,
-    a_refused_client_that_does_not_hang_up_is_hung_up_on,
+    a_refused_client_is_disconnected,
     one_session_more_than_allowed_gets_a_503,
-    a_refused_client_that_goes_on_sending_is_cut_off,
+    a_refused_client_that_keeps_sending_is_reset,
     an_address_with_too_many_unfinished_handshakes_loses_its_oldest,
     refused_connections_that_stay_open_give_way_to_new_ones_of_their_address,
 ];

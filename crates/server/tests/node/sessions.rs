@@ -38,7 +38,7 @@ fn pauses_keep_the_order_of_commands() {
 }
 
 #[test]
-fn a_full_socket_holds_nobody_up_and_loses_nothing() {
+fn a_full_socket_delays_no_others_and_loses_nothing() {
     const PUBLICATIONS: usize = 400;
     let mut engine = engine_options();
     engine.client.queue_bytes_max = 64 << 20;
@@ -92,7 +92,7 @@ fn a_disconnected_client_reads_the_close_frame_and_the_end() {
 }
 
 #[test]
-fn a_client_that_just_goes_is_forgotten() {
+fn an_abrupt_disconnect_leaves_no_session() {
     let rig = Rig::simple();
     let mut half_closed = Client::session(rig.address());
     half_closed.finish();
@@ -140,7 +140,7 @@ fn a_ping_and_a_connect_with_subscriptions_in_one_segment_are_both_answered() {
 }
 
 #[test]
-fn frames_that_break_the_rules_end_the_session_with_their_code() {
+fn invalid_frames_close_the_session_with_their_code() {
     let limits = WebSocketLimits { unfinished_age_max_ms: 50, ..WebSocketLimits::default() };
     let rig = Rig::start(dunlin::node::NodeNetOptions { websocket_limits: limits, ..net_options() }, engine_options());
     let mut masked_not = frame(TEXT, b"{}");
@@ -164,7 +164,7 @@ fn frames_that_break_the_rules_end_the_session_with_their_code() {
 }
 
 #[test]
-fn a_client_that_never_stops_talking_leaves_room_for_others() {
+fn a_client_that_floods_does_not_starve_others() {
     let has_enough = Arc::new(AtomicBool::new(false));
     let stops = Arc::clone(&has_enough);
     let rig = Rig::simple();
@@ -189,7 +189,7 @@ fn a_client_that_never_stops_talking_leaves_room_for_others() {
 
 /// A session that breaks the rules and goes on sending, or reads nothing and stays, is followed neither for long nor far.
 #[test]
-fn a_closed_session_is_not_read_for_long() {
+fn bytes_read_after_a_close_are_limited() {
     let violate = |rig: &Rig| {
         let mut client = Client::session(rig.address());
         client.write(&[0x81, 0x02, b'{', b'}']);
@@ -216,13 +216,13 @@ fn a_closed_session_is_not_read_for_long() {
 
 on_io_uring![
     pauses_keep_the_order_of_commands,
-    a_full_socket_holds_nobody_up_and_loses_nothing,
+    a_full_socket_delays_no_others_and_loses_nothing,
     a_client_that_closes_gets_its_code_back,
     a_disconnected_client_reads_the_close_frame_and_the_end,
-    a_client_that_just_goes_is_forgotten,
+    an_abrupt_disconnect_leaves_no_session,
     pings_are_answered_in_order_with_replies,
     a_ping_and_a_connect_with_subscriptions_in_one_segment_are_both_answered,
-    frames_that_break_the_rules_end_the_session_with_their_code,
-    a_client_that_never_stops_talking_leaves_room_for_others,
-    a_closed_session_is_not_read_for_long,
+    invalid_frames_close_the_session_with_their_code,
+    a_client_that_floods_does_not_starve_others,
+    bytes_read_after_a_close_are_limited,
 ];

@@ -26,7 +26,7 @@ fn stall(rig: &Rig, token: &str) -> Client {
 }
 
 #[test]
-fn a_shard_that_stands_still_is_named_and_the_others_report_although_their_rings_overflow() {
+fn a_stalled_shard_is_named_and_the_others_report_despite_overflow() {
     let net = NodeNetOptions { shard_count: 2, shard_imbalance_max: 1, ring_messages: 1, ..net_options() };
     let rig = Rig::start(net, engine_options());
     let mut publishers: Vec<_> = (0..8).map(|_| Client::session(rig.address())).collect();
@@ -98,6 +98,6 @@ fn a_request_with_a_thousand_commands_has_one_deadline() {
 }
 
 on_io_uring![
-    a_shard_that_stands_still_is_named_and_the_others_report_although_their_rings_overflow,
+    a_stalled_shard_is_named_and_the_others_report_despite_overflow,
     a_request_with_a_thousand_commands_has_one_deadline,
 ];

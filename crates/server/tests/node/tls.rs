@@ -104,7 +104,7 @@ fn a_websocket_over_both_versions() {
 }
 
 #[test]
-fn what_is_no_tls_ends_its_connection() {
+fn plaintext_on_a_tls_port_closes_the_connection() {
     let rig = rig();
     for bytes in [&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], &[0x16, 3, 1, 0xff, 0xff, 0, 0], &[0; 100]] {
         let mut stream = TcpStream::connect(rig.address()).expect("the node listens");
@@ -120,7 +120,7 @@ fn what_is_no_tls_ends_its_connection() {
 }
 
 #[test]
-fn another_request_is_handed_over_with_its_tls() {
+fn http_requests_are_handed_over_with_their_tls_session() {
     let mut rig = rig();
     let mut client = connect(&rig, &[&rustls::version::TLS13]);
     client.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").expect("written");
@@ -137,7 +137,7 @@ fn another_request_is_handed_over_with_its_tls() {
 }
 
 #[test]
-fn who_is_asked_for_a_certificate_shows_one_of_the_authority() {
+fn client_certificates_are_verified_against_the_authority() {
     let rig = rig_asking_for(CLIENT_CA);
     for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
         let mut client = connect_with(&rig, &[version], Some((CLIENT_CERTIFICATE, CLIENT_KEY)));
@@ -158,7 +158,7 @@ fn who_is_asked_for_a_certificate_shows_one_of_the_authority() {
 
 on_io_uring![
     a_websocket_over_both_versions,
-    what_is_no_tls_ends_its_connection,
-    another_request_is_handed_over_with_its_tls,
-    who_is_asked_for_a_certificate_shows_one_of_the_authority,
+    plaintext_on_a_tls_port_closes_the_connection,
+    http_requests_are_handed_over_with_their_tls_session,
+    client_certificates_are_verified_against_the_authority,
 ];

@@ -91,7 +91,7 @@ fn a_client_with_a_smaller_window_gets_messages_as_they_are() {
 }
 
 #[test]
-fn a_bomb_ends_its_connection_and_nothing_else() {
+fn a_compression_bomb_closes_only_its_connection() {
     let rig = rig_with(Transport::WebSocket { deflate: true });
     let connect = || {
         let mut client = Client::connect(rig.address());
@@ -164,7 +164,7 @@ fn server_sent_events_begin_with_the_command_in_the_url() {
 }
 
 #[test]
-fn a_request_that_is_no_stream_has_its_status() {
+fn invalid_stream_requests_get_their_status() {
     let rig = rig_with(HTTP_STREAM);
     for (request, expected) in [
         ("POST /t HTTP/1.0\r\nHost: a\r\n\r\n", "505"),
@@ -181,7 +181,7 @@ fn a_request_that_is_no_stream_has_its_status() {
 }
 
 #[test]
-fn a_body_that_does_not_come_is_not_waited_for() {
+fn a_missing_body_times_out() {
     let places = vec![ClientEndpoint { path: "/t".to_owned(), transport: HTTP_STREAM }];
     let rig = Rig::start(NodeNetOptions { places, head_timeout_ms: 50, ..net_options() }, engine_options());
     let mut client = Client::connect(rig.address());
@@ -191,7 +191,7 @@ fn a_body_that_does_not_come_is_not_waited_for() {
 }
 
 #[test]
-fn what_comes_behind_a_streams_request_has_a_bound() {
+fn bytes_after_a_stream_request_are_limited() {
     let rig = rig_with(HTTP_STREAM);
     let mut client = Client::connect(rig.address());
     let commands = r#"{"id":1,"connect":{}}
@@ -218,11 +218,11 @@ fn what_comes_behind_a_streams_request_has_a_bound() {
 on_io_uring![
     messages_are_compressed_in_both_directions,
     a_client_with_a_smaller_window_gets_messages_as_they_are,
-    a_bomb_ends_its_connection_and_nothing_else,
+    a_compression_bomb_closes_only_its_connection,
     without_an_offer_and_without_the_option_nothing_is_compressed,
     an_http_stream_carries_replies_and_publications_as_lines,
     server_sent_events_begin_with_the_command_in_the_url,
-    a_request_that_is_no_stream_has_its_status,
-    a_body_that_does_not_come_is_not_waited_for,
-    what_comes_behind_a_streams_request_has_a_bound,
+    invalid_stream_requests_get_their_status,
+    a_missing_body_times_out,
+    bytes_after_a_stream_request_are_limited,
 ];

@@ -64,7 +64,7 @@ fn trusting() -> ClientTls {
 }
 
 #[test]
-fn a_certificate_is_from_the_authority_and_for_the_name() {
+fn the_backends_certificate_is_verified_for_authority_and_name() {
     let port = serve(false);
     assert_eq!(ask(port, trusting()), None);
     for (what, tls) in [
@@ -77,7 +77,7 @@ fn a_certificate_is_from_the_authority_and_for_the_name() {
 }
 
 #[test]
-fn our_own_certificate_is_shown_where_it_is_asked_for() {
+fn the_client_certificate_is_sent_on_request() {
     let port = serve(true);
     assert_eq!(ask(port, trusting()), Some(ProxyError::Failed));
     let (cert_pem, key_pem) = (CERTIFICATE.to_owned(), KEY.to_owned());

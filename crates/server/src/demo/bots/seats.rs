@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_there_for_the_next_process() {
+    fn seat_tokens_are_stored_for_the_next_process() {
         let directory = scratch("kept");
         let file = directory.join(SEATS_FILE);
         let mut seats = BotSeats::read(Some(file.clone()), 3);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_not_kept() {
+    fn invalid_seat_tokens_are_not_stored() {
         let directory = scratch("odd");
         let file = directory.join(SEATS_FILE);
         let mut seats = BotSeats::read(None, 1);

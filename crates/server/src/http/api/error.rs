@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_has_a_place_and_a_status() {
+    fn each_api_error_has_a_code_and_a_status() {
         let errors = [
             (ApiError::INTERNAL, 500),
             (ApiError::UNKNOWN_CHANNEL, 404),

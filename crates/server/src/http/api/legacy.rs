@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn names_numbers_and_several() {
+    fn legacy_methods_are_parsed_by_name_number_and_batch() {
         assert_eq!(methods(r#"{"method":"info","params":{}}"#), [(0, Some(Method::Info), true)]);
         assert_eq!(
             methods(r#"{"id":7,"method":"PRESENCE_STATS","params":{"channel":"c"}}"#),
@@ -133,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed() {
+    fn malformed_legacy_commands_are_refused() {
         for body in ["", "  ", "[]", "1", r#"{"method":"nothing"}"#, r#"{"method":"batch"}"#, r#"{"id":-1}"#, "{} x"] {
             assert!(parse(body.as_bytes(), &RequestLimits::default()).is_err(), "{body}");
         }
     }
 
     #[test]
-    fn so_many_and_no_more() {
+    fn legacy_commands_per_batch_are_limited() {
         let limits = RequestLimits { batch_commands_max: 3, ..RequestLimits::default() };
         let body = |count: usize| r#"{"method":"info","params":{}}"#.repeat(count);
         assert!(parse(body(3).as_bytes(), &limits).expect("well formed").is_ok());

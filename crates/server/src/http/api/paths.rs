@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cursors_are_read_back_and_nothing_else() {
+    fn cursors_round_trip_and_other_texts_are_refused() {
         for owner in [PathOwner::User("a b".into()), PathOwner::User("ü".into()), PathOwner::Player(7)] {
             let place = PathPlace { owner, first_ms: u64::MAX, player: 3 };
             assert_eq!(read_cursor(&write_cursor(&place)), Some(place));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_may_contain() {
+    fn path_requests_are_validated() {
         let new = |fields| PathsWanted::new("arena:1".into(), fields);
         assert_eq!(new(PathFields::default()).expect("valid").points_max, POINTS_DEFAULT);
         let limit = |limit| new(PathFields { limit, ..PathFields::default() }).expect("valid").points_max;

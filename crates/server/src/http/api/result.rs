@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_values_are_left_out_where_centrifugo_does() {
+    fn empty_values_are_omitted_as_in_centrifugo() {
         assert_eq!(json(&PublishedJson { offset: 0, epoch: "".into() }), "{}");
         assert_eq!(json(&PublishedJson { offset: 3, epoch: "x".into() }), r#"{"offset":3,"epoch":"x"}"#);
         assert_eq!(json(&PresenceJson { presence: BTreeMap::new() }), r#"{"presence":{}}"#);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_stand_as_json_or_in_base64() {
+    fn payloads_are_written_as_json_or_base64() {
         let info = ClientInfo {
             user: "u".into(),
             client: "c".into(),

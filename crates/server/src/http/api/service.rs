@@ -348,7 +348,7 @@ mod tests {
     use dunlin_token::Secret;
 
     #[test]
-    fn the_key_and_nothing_else_opens() {
+    fn only_the_api_key_is_accepted() {
         let secrets = ["k3y", "before"].map(|key| Secret::new(key).expect("not empty"));
         let access = ApiAccess::Keys(ApiKeys::new(&secrets));
         let cases = [

@@ -55,14 +55,14 @@ fn names(value: &Value) -> Names {
 }
 
 #[test]
-fn every_method_that_is_served_is_described_and_no_other() {
+fn the_description_has_exactly_the_served_methods() {
     let served = Method::ALL.iter().filter(|method| method.unsupported().is_none());
     let served: Names = served.map(|method| format!("/api/{}", method.name())).collect();
     assert_eq!(names(&document()["paths"]), served);
 }
 
 #[test]
-fn requests_have_the_fields_that_are_read() {
+fn described_request_fields_match_the_parser() {
     let document = document();
     let cases = [
         ("PublishRequest", fields::<wire::PublishParams>()),
@@ -107,7 +107,7 @@ fn requests_have_the_fields_that_are_read() {
 }
 
 #[test]
-fn batches_hold_every_method_that_is_served() {
+fn batches_accept_every_served_method() {
     let read = fields::<wire::BatchCommand>().into_iter();
     let read: Names =
         read.filter(|name| Method::by_name(name).is_some_and(|method| method.unsupported().is_none())).collect();
@@ -136,7 +136,7 @@ fn the_status_of_every_error_is_described() {
 }
 
 #[test]
-fn errors_and_the_version_are_those_of_the_program() {
+fn described_errors_and_version_match_the_program() {
     let document = document();
     assert_eq!(
         document["components"]["schemas"]["Error"]["properties"]["code"]["anyOf"][0]["enum"],

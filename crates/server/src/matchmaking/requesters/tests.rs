@@ -37,7 +37,7 @@ fn one_request_more_than_the_rate_is_refused() {
 }
 
 #[test]
-fn the_table_is_bounded_and_its_memory_returned() {
+fn the_table_is_bounded_and_its_memory_is_returned() {
     let mut requesters = requesters(1, 0);
     let user = |index: usize| from(&index.to_string(), "");
     let users_max = USERS_MAX + 10;

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_lets_in_as_many_as_it_may_and_not_one_more() {
+    fn the_node_admits_up_to_its_handshake_rate() {
         let gate = Gate::new(&AdmissionOptions { handshakes_per_second: 10, ..AdmissionOptions::default() });
         assert!((0..10).all(|last| gate.admit(Some(source(last)), 5).is_ok()));
         assert_eq!(gate.admit(Some(source(0)), 5), Err(RefusalReason::HandshakeRate));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_for_their_own_rate_takes_nothing_from_the_others() {
+    fn a_source_over_its_rate_uses_nothing_of_the_node_rate() {
         let gate = Gate::new(&AdmissionOptions {
             handshakes_per_second: 3,
             source_handshakes_per_second: 1,
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_for_the_rate_of_all_has_no_session() {
+    fn a_handshake_refused_by_the_node_rate_counts_no_session() {
         let gate = Gate::new(&AdmissionOptions {
             handshakes_per_second: 1,
             source_sessions_max: 1,
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_comes_in_while_memory_is_short() {
+    fn handshakes_are_refused_over_the_memory_limit() {
         let gate = Gate::new(&AdmissionOptions::default());
         gate.set_over_memory(true);
         assert_eq!(gate.admit(None, 0), Err(RefusalReason::Memory));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_clients_are_spread_over_some_seconds() {
+    fn retry_after_of_refused_clients_is_spread() {
         let gate = Gate::new(&AdmissionOptions::default());
         let seconds: Vec<u32> = (0..10).map(|_| gate.retry_after_s()).collect();
         assert_eq!(seconds, [1, 2, 3, 4, 5, 1, 2, 3, 4, 5]);

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_connections_that_were_removed() {
+    fn removed_connections_leave_no_entries() {
         let mut pending = PendingConnections::new(3, TrustedProxies::default());
         for index in 0..1_000 {
             if let Some(oldest) = pending.insert(key(index), peer((index % 7) as u8)) {

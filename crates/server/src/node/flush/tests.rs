@@ -200,7 +200,7 @@ fn publish(thread: &mut ShardThread<Scripted>) {
 }
 
 #[test]
-fn the_end_of_a_session_within_a_batch_reaches_the_others_after_their_writes() {
+fn leaves_of_a_batch_are_sent_after_its_writes() {
     let mut thread = shard_thread();
     let (leaver, stayer) = (session(&mut thread), session(&mut thread));
     thread.flush();

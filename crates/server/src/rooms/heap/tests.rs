@@ -23,7 +23,7 @@ fn zeroed_memory_counts() {
 }
 
 #[test]
-fn at_the_ceiling_a_thread_goes_on_and_past_it_it_stops() {
+fn an_allocation_past_the_ceiling_stops_the_thread() {
     const BYTES: usize = 1 << 20;
     const CEILING: i64 = 1 << 20;
     let at = thread::spawn(|| {
@@ -59,7 +59,7 @@ fn the_ceiling_is_lifted_after_a_panic() {
 }
 
 #[test]
-fn a_panic_hook_may_take_what_it_needs_and_on_nobodys_account() {
+fn a_panic_hook_allocates_without_limit_or_account() {
     const NAME: &str = "takes-memory-in-its-hook";
     // Ours first, so that no other test puts it on top of this one in the meantime.
     spare_panic_hooks();

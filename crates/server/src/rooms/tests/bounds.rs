@@ -54,7 +54,7 @@ fn the_tick_that_a_room_fails_in_is_recorded() {
 }
 
 #[test]
-fn rooms_are_opened_until_as_many_threads_are_lost_as_may_be() {
+fn rooms_open_until_the_limit_of_lost_threads() {
     let mut rogue = settings("rogue");
     rogue.tick_stuck_timeout_ms = 1_000;
     let rooms = RoomsOptions { lost_threads_max: 2, ..options(vec![settings("walk"), rogue]) };
@@ -90,7 +90,7 @@ fn rooms_are_opened_until_as_many_threads_are_lost_as_may_be() {
 }
 
 #[test]
-fn a_shard_that_takes_nothing_holds_its_own_rooms_alone() {
+fn a_stalled_shard_pauses_only_its_own_rooms() {
     let mut fast = settings("walk");
     fast.room.ticks_per_second = 240;
     let mut rig = Rig::with(1, 2, RoomsOptions { ring_messages: 8, ..options(vec![fast]) });

@@ -25,7 +25,7 @@ fn see_ticks(rig: &mut Rig, of: RoomKey, count: u32) {
 }
 
 #[test]
-fn a_room_that_is_being_made_or_let_go_of_holds_up_no_tick() {
+fn creating_and_dropping_rooms_delays_no_tick() {
     let gated = RoomSettings { tick_stuck_timeout_ms: NO_TIMEOUT_MS, ..settings("gated") };
     let mut rig = Rig::start(1, vec![settings("walk"), gated]);
     let walk = rig.open(0, "walk");
@@ -104,7 +104,7 @@ fn a_constructor_that_allocates_without_end_fails_its_room_alone() {
 }
 
 #[test]
-fn a_room_that_is_closed_before_it_is_made_is_let_go() {
+fn a_room_closed_before_its_creation_is_dropped() {
     let mut rig = Rig::start(1, vec![settings("walk")]);
     let rooms: Vec<_> = (0..20).map(|_| rig.open(0, "walk")).collect();
     for room in rooms {
@@ -119,7 +119,7 @@ fn a_room_that_is_closed_before_it_is_made_is_let_go() {
 }
 
 #[test]
-fn no_room_is_made_while_all_rooms_take_as_much_memory_as_they_may() {
+fn rooms_are_refused_at_the_memory_limit_of_all_rooms() {
     // One room is enough for that.
     let mut rig = Rig::with(1, 1, RoomsOptions { memory_bytes_max: 1, ..options(vec![settings("walk")]) });
     let first = rig.open(0, "first");

@@ -188,7 +188,7 @@ fn games() -> [(&'static str, Value); 2] {
 }
 
 #[test]
-fn a_room_comes_back_at_the_exact_tick_again_and_again() {
+fn repeated_restarts_restore_the_exact_tick() {
     for (game, params) in games() {
         for seed in 1..=4 {
             let mut played = Played::new(game, &params, seed);
@@ -219,7 +219,7 @@ fn a_room_comes_back_at_the_exact_tick_again_and_again() {
 }
 
 #[test]
-fn who_comes_back_has_its_own_player_and_who_does_not_leaves_at_the_tick() {
+fn restored_players_reconnect_or_expire_at_their_tick() {
     for (game, params) in games() {
         let mut played = Played::new(game, &params, 9);
         let seats: Vec<SeatKey> = ["", "ada", "", "bob"].map(|user| played.join(user, None)).to_vec();
@@ -273,7 +273,7 @@ fn a_drain_keeps_players_until_they_come_back() {
 }
 
 #[test]
-fn what_does_not_fit_is_named() {
+fn a_mismatched_checkpoint_or_log_is_reported() {
     let (game, params) = &games()[0];
     let mut played = Played::new(game, params, 3);
     played.join("ada", None);

@@ -101,7 +101,7 @@ fn see_tick(rig: &mut Rig, after: u32) -> u32 {
 }
 
 #[test]
-fn a_room_goes_on_after_an_end_in_order_and_its_player_comes_back() {
+fn a_room_and_its_player_survive_a_clean_shutdown() {
     for mode in [RoomSurvival::Checkpoint, RoomSurvival::Exact] {
         let directory = Directory::new();
         let storage = directory.open();
@@ -128,7 +128,7 @@ fn a_room_goes_on_after_an_end_in_order_and_its_player_comes_back() {
 }
 
 #[test]
-fn with_exact_nothing_that_was_seen_is_lost_in_a_crash() {
+fn exact_survival_loses_nothing_visible_in_a_crash() {
     let directory = Directory::new();
     let storage = directory.open();
     // The only checkpoint is that of tick 0 or 1.
@@ -168,7 +168,7 @@ fn with_exact_nothing_that_was_seen_is_lost_in_a_crash() {
 }
 
 #[test]
-fn a_room_that_closes_is_forgotten() {
+fn a_closed_room_is_removed_from_the_storage() {
     let directory = Directory::new();
     let storage = directory.open();
     let mut rig = start(&storage, kept(RoomSurvival::Exact));
@@ -189,7 +189,7 @@ fn a_room_that_closes_is_forgotten() {
 }
 
 #[test]
-fn a_checkpoint_of_no_use_keeps_its_room_closed_until_it_is_given_up() {
+fn an_unusable_checkpoint_keeps_its_room_closed_until_it_is_discarded() {
     let directory = Directory::new();
     let storage = directory.open();
     let mut batch = EntryBatch::new(false);
@@ -249,7 +249,7 @@ fn a_checkpoint_at_the_limit_is_written_and_one_past_it_is_not() {
 }
 
 #[test]
-fn so_many_ticks_are_held_and_they_leave_in_order() {
+fn held_ticks_are_limited_and_released_in_order() {
     let directory = Directory::new();
     let storage = directory.open();
     let rooms = Arc::new(KeptRooms::new(Arc::clone(&storage)));
@@ -335,7 +335,7 @@ fn a_large_checkpoint_is_written_in_parts_and_read_as_one() {
 }
 
 #[test]
-fn one_checkpoint_waits_while_another_is_written_and_the_newest_counts() {
+fn the_newest_checkpoint_replaces_the_queued_one() {
     let directory = Directory::new();
     let storage = directory.open();
     let rooms = Arc::new(KeptRooms::new(Arc::clone(&storage)));

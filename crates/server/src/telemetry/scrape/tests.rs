@@ -60,7 +60,7 @@ fn samples_of(text: &str) -> HashMap<&str, f64> {
 }
 
 #[test]
-fn the_page_holds_every_family_and_no_other() {
+fn the_page_has_exactly_the_listed_families() {
     let scrape = Scrape::new("0", "epoll", ["chat".to_owned()]);
     let (control, shard) = (ControlCounters::default(), shard(0));
     let moment = moment(std::slice::from_ref(&shard), &control);

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_are_read_as_they_were() {
+    fn presence_clients_round_trip() {
         let json = r#"{"presence":{"a":{"user":"u","client":"a","conn_info":{ "x":1 },"b64chan_info":"/wA="},
             "b":{"user":"","client":"b","chan_info":null}},"partial":true}"#;
         let Some(ClusterPresence::Clients(clients)) = read(PresenceKind::Clients, json) else { panic!("it is read") };
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn other_answers_are_not_read() {
+    fn invalid_presence_replies_are_refused() {
         for json in
             ["[]", "{}", r#"{"presence":[]}"#, r#"{"presence":{"a":{"user":"u","client":"a","b64conn_info":"?"}}}"#]
         {

@@ -63,7 +63,7 @@ fn results_of_nodes_are_merged() {
 }
 
 #[test]
-fn a_command_fails_that_a_node_has_not_confirmed() {
+fn a_command_without_every_confirmation_fails() {
     assert_eq!(merged(ResultKind::Empty, "{}", &["{}"], &[], false), Ok("{}".to_owned()));
     let missing = [("n2", "does not answer"), ("n3", "is not live")];
     let error = merged(ResultKind::Empty, "{}", &[], &missing, false).expect_err("two nodes are missing");
@@ -74,7 +74,7 @@ fn a_command_fails_that_a_node_has_not_confirmed() {
 }
 
 #[test]
-fn commands_reach_other_nodes_as_they_came() {
+fn commands_are_forwarded_unchanged() {
     let commands = [
         (Method::Disconnect, r#"{"user":"u"}"#),
         (
@@ -118,7 +118,7 @@ fn commands_reach_other_nodes_as_they_came() {
 }
 
 #[test]
-fn what_one_node_does_for_all_asks_nobody() {
+fn node_independent_commands_are_not_forwarded() {
     for (method, body) in [
         (Method::Publish, r#"{"channel":"c","data":1}"#),
         (Method::Broadcast, r#"{"channels":["c"],"data":1}"#),
@@ -134,7 +134,7 @@ fn what_one_node_does_for_all_asks_nobody() {
 }
 
 #[test]
-fn answers_are_results_errors_or_not_understood() {
+fn peer_replies_are_results_errors_or_invalid() {
     let reply = |outcome| result_of(&PeerReply::new(outcome).encode()).map(|result| result.get().to_owned());
     assert_eq!(reply(Ok(raw("{}"))), Ok("{}".to_owned()));
     assert_eq!(reply(Err(ApiError::NOT_FOUND)), Err("answers with error 104: not found".to_owned()));
@@ -161,7 +161,7 @@ fn page(node: &str, channels: &[&str], has_more: bool) -> String {
 }
 
 #[test]
-fn pages_of_nodes_become_one() {
+fn pages_of_nodes_are_merged() {
     let merge = |rooms_max, own: &str, others: &[&str]| {
         let merged = merged(ResultKind::RoomList { rooms_max }, own, others, &[], false).expect("a page");
         let merged: serde_json::Value = serde_json::from_str(&merged).expect("JSON");

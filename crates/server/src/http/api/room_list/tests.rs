@@ -60,7 +60,7 @@ fn listed(body: &str, rooms: &[RoomReport]) -> String {
 }
 
 #[test]
-fn every_filter_leaves_rooms_out() {
+fn each_filter_excludes_rooms() {
     let mut rooms = ["arena:1", "arena:2", "arena:3", "arena:4", "arena:5", "duel:1", "plain"].map(room);
     rooms[1].is_locked = true;
     rooms[2].is_unlisted = true;
@@ -91,7 +91,7 @@ fn every_filter_leaves_rooms_out() {
 }
 
 #[test]
-fn pages_follow_one_another_in_the_order_of_channels() {
+fn pages_are_ordered_by_channel() {
     let rooms: Vec<_> = (0..25).map(|number| room(&format!("arena:{number:02}"))).collect();
     let mut query = parse(r#"{"limit":10}"#).expect("a request");
     let mut seen = Vec::new();
@@ -126,7 +126,7 @@ fn a_page_is_bounded_in_bytes() {
 }
 
 #[test]
-fn what_is_out_of_bounds_is_refused_with_its_reason() {
+fn values_out_of_range_are_refused_with_a_reason() {
     let members = |count: usize| {
         let members: Vec<_> = (0..count).map(|number| format!(r#""m{number}":1"#)).collect();
         format!(r#"{{"metadata":{{{}}}}}"#, members.join(","))

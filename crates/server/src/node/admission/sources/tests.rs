@@ -15,7 +15,7 @@ fn source(text: &str) -> SourceNetwork {
 }
 
 #[test]
-fn a_place_is_an_address_or_a_prefix() {
+fn a_source_is_an_address_or_a_prefix() {
     assert_eq!(source("192.0.2.7"), source("::ffff:192.0.2.7"));
     assert_ne!(source("192.0.2.7"), source("192.0.2.8"));
     assert_eq!(source("2001:db8:1:2::1"), source("2001:db8:1:2:ffff:ffff:ffff:ffff"));
@@ -24,7 +24,7 @@ fn a_place_is_an_address_or_a_prefix() {
 }
 
 #[test]
-fn a_place_has_as_many_sessions_as_it_may_and_not_one_more() {
+fn sessions_per_source_are_limited() {
     let (limits, mut sources) = (limits(2, 0, 8), Sources::default());
     let (here, there) = (source("192.0.2.7"), source("192.0.2.8"));
     assert_eq!(sources.admit(here, &limits, 0), Ok(()));
@@ -40,7 +40,7 @@ fn a_place_has_as_many_sessions_as_it_may_and_not_one_more() {
 }
 
 #[test]
-fn a_place_comes_as_fast_as_it_may_and_not_faster() {
+fn handshakes_per_source_are_limited() {
     let (limits, mut sources) = (limits(0, 3, 8), Sources::default());
     let here = source("2001:db8::1");
     for _ in 0..3 {
@@ -54,7 +54,7 @@ fn a_place_comes_as_fast_as_it_may_and_not_faster() {
 }
 
 #[test]
-fn the_oldest_without_a_session_is_forgotten_when_too_many_come() {
+fn the_oldest_idle_source_is_evicted_at_the_limit() {
     let (limits, mut sources) = (limits(0, 1, 100), Sources::default());
     let address = |number: u32| SourceNetwork::of(IpAddr::from(number.to_be_bytes()));
     assert_eq!(sources.admit(address(0), &limits, 0), Ok(()), "it stays");
@@ -99,7 +99,7 @@ impl Ledger {
 
 proptest! {
     #[test]
-    fn nobody_is_judged_otherwise_because_others_are_forgotten(
+    fn evictions_do_not_change_the_limits_of_other_sources(
         steps in prop::collection::vec((0_u8..6, any::<bool>(), prop_oneof![Just(0), 0_u64..900_000]), 1..500),
     ) {
         let (limits, mut sources, mut ledger) = (limits(4, 3, 100), Sources::default(), Ledger::default());
