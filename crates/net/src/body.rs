@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_held_against_the_limit_and_taken_exactly() {
+    fn content_length_is_limited_and_read_exactly() {
         assert_eq!(RequestBody::of_length(9, 8), Err(RefusalReason::BodyTooLarge));
         assert_eq!(RequestBody::of_length(u64::MAX, 8), Err(RefusalReason::BodyTooLarge));
         assert_eq!(read(RequestBody::of_length(0, 8).expect("empty"), &[]), Ok(Some(Vec::new())));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_put_together_wherever_they_are_cut() {
+    fn chunks_are_assembled_at_any_split() {
         for text in [
             "3\r\nabc\r\n5;name=value\r\ndefgh\r\n0\r\n\r\nGET /",
             "3 \r\nabc\r\n05\r\ndefgh\r\n000\r\nTrailer: x\r\n\r\nGET /",
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_are_no_chunks_is_refused() {
+    fn invalid_chunks_are_refused() {
         let (malformed, large) = (Err(RefusalReason::Malformed), Err(RefusalReason::BodyTooLarge));
         let head = Err(RefusalReason::HeadTooLarge);
         for (text, expected) in [

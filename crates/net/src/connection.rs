@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_not_copied_when_a_part_of_it_is_received() {
+    fn unread_bytes_are_not_copied() {
         let mut unread = Unread::new(b"abcdef");
         let place = unread.rest_mut().as_ptr();
         unread.keep_last(4);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_comes_back_with_another_generation() {
+    fn a_reused_index_has_another_generation() {
         let mut connections = Connections::default();
         let first = connections.insert(ConnectionStage::Session(SessionStage::new(Wire::WebSocketJson, false)));
         let other = connections.insert(ConnectionStage::Head(HeadStage::default()));

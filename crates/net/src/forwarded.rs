@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rightmost_address_that_is_no_proxys_is_the_clients() {
+    fn the_rightmost_untrusted_address_is_the_clients() {
         for (peer, fields, expected) in [
             // A peer that is not trusted may say what it likes.
             ("203.0.113.9", "", "203.0.113.9"),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_are_written_as_usual() {
+    fn networks_are_parsed_in_cidr_notation() {
         for (text, inside, outside) in [
             ("10.0.0.0/8", "10.255.0.1", "11.0.0.0"),
             ("192.0.2.1", "192.0.2.1", "192.0.2.2"),

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_has_one_length_or_the_request_is_refused() {
+    fn requests_with_an_ambiguous_length_are_refused() {
         for (fields, expected) in [
             ("", Ok(BodyLength::Bytes(0))),
             ("Content-Length: 5\r\n", Ok(BodyLength::Bytes(5))),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_websocket_is_asked_for_by_its_token() {
+    fn the_upgrade_token_selects_a_websocket() {
         for (name, value, expected) in [
             ("Upgrade", "websocket", true),
             ("uPgRaDe", "h2c, WebSocket", true),

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_found_wherever_the_pieces_are_cut() {
+    fn the_end_of_a_head_is_found_at_any_split() {
         for request in ["GET / HTTP/1.1\r\nHost: a\r\n\r\nrest", "\r\nGET / HTTP/1.1\nHost: a\n\nrest", "A\r\n\r\nrest"]
         {
             let (bytes, head_len) = (request.as_bytes(), request.len() - 4);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_method_begins_with_is_refused_at_its_first_byte() {
+    fn an_invalid_method_is_refused_at_its_first_byte() {
         for byte in [0x16, 0, b' ', b'1', 0x80, 0xff] {
             assert_eq!(push_all(&[&[byte]]), Progress::Refused(RefusalReason::Malformed), "{byte:#x}");
         }

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_wants_is_not_kept() {
+    fn headers_not_configured_are_dropped() {
         let fields = [("Cookie", &b"a=b"[..]), ("X-Other", b"1"), ("cookie", b"c=d"), ("Host", b"h")];
         assert!(HeaderPicker::default().pick(fields).is_none());
         assert!(HeaderPicker::new(["authorization".into()]).pick(fields).is_none());

@@ -146,7 +146,7 @@ mod tests {
     const OPTIONS: SocketOptions = SocketOptions { backlog: 16, notsent_lowat_bytes: 16_384 };
 
     #[test]
-    fn all_listeners_share_the_port_and_nobody_else_may() {
+    fn listeners_of_a_node_share_the_port_exclusively() {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let listeners = bind(any, 3, OPTIONS).expect("a port is free");
         let address = listeners[0].local_addr().expect("bound");

@@ -144,7 +144,7 @@ mod tests {
     const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
 
     #[test]
-    fn requests_that_have_one_length_pass_wherever_they_are_cut() {
+    fn requests_with_one_length_pass_at_any_split() {
         let all = [GET, POST, CHUNKED, GET, CHUNKED, POST].concat();
         for step in 1..all.len() {
             assert_eq!(scan(&all, step), (all.clone(), Scanned::All), "{step}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_the_request_for_a_websocket_frames_are_passed_on() {
+    fn frames_after_an_upgrade_request_are_passed_on() {
         let mut scanner = RequestScanner::new(LIMITS);
         let upgrade = "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n";
         let frames = "\u{1}POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n";
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_library_refuses_by_itself_is_passed_on_as_the_last() {
+    fn requests_that_the_http_library_refuses_are_passed_on_last() {
         let long = format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(100));
         let large = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "a".repeat(300));
         for last in ["GET / HTTP/1.1\r\nno field\r\n\r\n", "GET / HTTP/9\r\n\r\n", &long, &large] {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_method_begins_with_stops_the_connection() {
+    fn an_invalid_method_byte_stops_the_connection() {
         for bad in ["\u{1}", "\r\n\r\n\r\n"] {
             let all = [GET, bad, GET].concat();
             assert_eq!(scan(&all, all.len()), (GET.to_owned(), Scanned::BadHead { good: GET.len() }), "{bad:?}");

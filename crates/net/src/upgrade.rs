@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_for_backends_are_kept() {
+    fn header_fields_for_backends_are_kept() {
         let verdict = judge("GET /connection/websocket HTTP/1.1", "Cookie: a=b\r\nX-Other: 1\r\n");
         let HeadVerdict::WebSocket { headers: Some(headers), .. } = verdict else { panic!("{verdict:?}") };
         assert_eq!(headers[..], [("cookie".into(), b"a=b".as_slice().into())]);

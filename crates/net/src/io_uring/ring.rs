@@ -345,7 +345,7 @@ mod tests {
     const MORE_THAN_FIT: u64 = SUBMISSIONS as u64 + 100;
 
     #[test]
-    fn a_kernel_that_is_busy_for_a_while_loses_nothing() {
+    fn a_temporarily_busy_kernel_loses_nothing() {
         let Some(mut ring) = ring() else { return };
         ring.pretended.extend([libc::EBUSY, libc::EAGAIN, libc::EBUSY, libc::EAGAIN]);
         push(&mut ring, MORE_THAN_FIT);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_stays_busy_ends_the_ring() {
+    fn submission_fails_when_the_kernel_stays_busy() {
         let Some(mut ring) = ring() else { return };
         ring.pretended.extend(std::iter::repeat_n(libc::EBUSY, 10 * REFUSALS_MAX as usize));
         push(&mut ring, MORE_THAN_FIT);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn completions_are_taken_while_the_kernel_waits_for_that() {
+    fn a_full_completion_queue_is_emptied_before_submission() {
         let Some(mut ring) = ring() else { return };
         push(&mut ring, 10);
         ring.wait(None).expect("the ring works");

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subject_comes_back_as_it_went() {
+    fn subjects_round_trip_through_user_data() {
         let key = ConnectionKey { index: INDEX_MAX, generation: u32::MAX };
         let other = ConnectionKey { index: 0, generation: 7 };
         let subjects = [Subject::Aside, Subject::Wake, Subject::Accept, Subject::Listener, Subject::Send(255)];

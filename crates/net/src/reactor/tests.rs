@@ -183,7 +183,7 @@ fn reports_bytes_in_order_and_once_a_turn<R: Reactor>(make: Make<R>) {
     rig.until("the end", |_, record| matches!(record, CompletionRecord::Ended(key) if key == connection));
 }
 
-fn holds_everything_back_without_intake<R: Reactor>(make: Make<R>) {
+fn reads_stop_without_intake<R: Reactor>(make: Make<R>) {
     let mut rig = Rig::new(make);
     let (mut client, connection) = rig.connect(0);
     let written = fill(&mut rig, &mut client, false);
@@ -206,7 +206,7 @@ fn holds_everything_back_without_intake<R: Reactor>(make: Make<R>) {
     assert!(!rig.reactor.has_unread(connection));
 }
 
-fn a_paused_peer_feels_it_and_nothing_is_lost<R: Reactor>(make: Make<R>) {
+fn a_paused_connection_applies_backpressure_and_loses_nothing<R: Reactor>(make: Make<R>) {
     let mut rig = Rig::new(make);
     let (mut client, connection) = rig.connect(0);
     client.write_all(&pattern(100)).expect("a socket");
@@ -242,7 +242,7 @@ fn a_paused_peer_feels_it_and_nothing_is_lost<R: Reactor>(make: Make<R>) {
     assert!(all == pattern(100_000));
 }
 
-fn a_released_socket_takes_all_its_bytes_along<R: Reactor>(make: Make<R>) {
+fn a_released_socket_keeps_its_unread_bytes<R: Reactor>(make: Make<R>) {
     let mut rig = Rig::new(make);
     for (index, received_bytes) in [(0, 0), (1, 1), (2, 40_000)] {
         let (mut client, connection) = rig.connect(index);
@@ -344,7 +344,7 @@ fn a_full_socket_is_reported_writable_again<R: Reactor>(make: Make<R>) {
     assert_eq!(rig.send(connection, &[b"more"]).outcome, SendOutcome::All);
 }
 
-fn what_is_late_for_a_connection_finds_nobody<R: Reactor>(make: Make<R>) {
+fn late_completions_of_a_closed_connection_are_ignored<R: Reactor>(make: Make<R>) {
     let mut rig = Rig::new(make);
     let (mut old_client, old) = rig.connect(0);
     old_client.write_all(b"late").expect("a socket");
@@ -410,12 +410,12 @@ macro_rules! on_both {
 on_both! {
     wakes_from_another_thread
     reports_bytes_in_order_and_once_a_turn
-    holds_everything_back_without_intake
-    a_paused_peer_feels_it_and_nothing_is_lost
-    a_released_socket_takes_all_its_bytes_along
+    reads_stop_without_intake
+    a_paused_connection_applies_backpressure_and_loses_nothing
+    a_released_socket_keeps_its_unread_bytes
     batches_arrive_whole
     a_full_socket_is_reported_writable_again
-    what_is_late_for_a_connection_finds_nobody
+    late_completions_of_a_closed_connection_are_ignored
     a_broken_connection_is_reported
     bytes_of_many_connections_in_a_turn_all_arrive
 }

@@ -13,7 +13,7 @@ fn judge(transport: Transport, method: &str, query: &str, fields: &[(&str, &str)
 }
 
 #[test]
-fn the_body_is_as_its_header_fields_state() {
+fn body_length_follows_the_header_fields() {
     let status = |fields: &[(&str, &str)]| judge(POST, "POST", "", fields).map(|stream| stream.body.is_whole());
     assert_eq!(status(&[]), Ok(true), "an empty one");
     assert_eq!(status(&[("content-length", "0")]), Ok(true));
@@ -58,7 +58,7 @@ fn methods_and_wires_follow_the_transport() {
 }
 
 #[test]
-fn a_connect_command_comes_percent_encoded() {
+fn connect_commands_are_percent_decoded() {
     let connect = |query: &str| judge(SSE, "GET", query, &[]).map(|stream| stream.body.into_bytes());
     assert_eq!(connect("cf_connect=%7B%22id%22%3a1%7D+x"), Ok(b"{\"id\":1} x".to_vec()));
     assert_eq!(connect("a=b&cf_connect={}&c"), Ok(b"{}".to_vec()));

@@ -81,7 +81,7 @@ fn for_both(test: impl Fn(Pair)) {
 }
 
 #[test]
-fn what_comes_byte_by_byte_is_the_same() {
+fn tls_records_are_read_byte_by_byte() {
     for_both(|mut pair| {
         assert!(pair.exchange(1), "the handshake is done");
         assert!(!pair.exchange(1), "reported only once");
@@ -92,7 +92,7 @@ fn what_comes_byte_by_byte_is_the_same() {
 }
 
 #[test]
-fn nothing_is_held_when_nothing_is_under_way() {
+fn an_idle_tls_session_holds_no_buffers() {
     for_both(|mut pair| {
         pair.exchange(usize::MAX);
         pair.client.writer().write_all(&[7; 10_000]).unwrap();
@@ -105,7 +105,7 @@ fn nothing_is_held_when_nothing_is_under_way() {
 }
 
 #[test]
-fn many_records_leave_and_half_a_record_that_came_stays() {
+fn a_partial_record_is_kept_until_it_is_complete() {
     for_both(|mut pair| {
         pair.exchange(usize::MAX);
         pair.client.writer().write_all(b"whole").unwrap();
@@ -145,7 +145,7 @@ fn each_side_sends_close_notify() {
 }
 
 #[test]
-fn faults_are_reported() {
+fn tls_faults_are_reported() {
     let mut pair = Pair::new(&TLS13);
     assert_eq!(pair.server.decrypt(&mut b"GET / HTTP/1.1\r\n\r\n".to_vec(), &mut pair.received), Decrypted::Failed);
     // An alert, and nothing of what came.
@@ -169,7 +169,7 @@ fn draw(state: &mut u64) -> usize {
 }
 
 #[test]
-fn nothing_that_comes_is_more_than_a_failure() {
+fn damaged_tls_input_fails_without_panic() {
     let (mut chance, mut failed) = (1, 0);
     for round in 0..400 {
         let mut pair = Pair::new(if round % 2 == 0 { &TLS12 } else { &TLS13 });
