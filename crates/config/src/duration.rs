@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_go_reads_them() {
+    fn durations_are_parsed_as_in_go() {
         for (text, ms) in [
             ("0", 0),
             ("0s", 0),
@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(ms in 0..=9_223_372_036_854_u64) {
+        fn durations_round_trip(ms in 0..=9_223_372_036_854_u64) {
             prop_assert_eq!(parse_ms(&format_ms(ms)), i64::try_from(ms).map_err(|_| NotADuration::TooLong));
         }
 

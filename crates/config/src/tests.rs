@@ -25,7 +25,7 @@ fn each(groups: Groups, prefix: &str, inherited_too: bool, visit: &mut dyn FnMut
 }
 
 #[test]
-fn every_supported_key_is_read_and_no_other() {
+fn exactly_the_supported_keys_are_read() {
     let input = ConfigInput {
         document: Some(Document {
             name: "test.json".to_owned(),

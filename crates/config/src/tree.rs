@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_three_formats_are_equal() {
+    fn the_three_formats_give_equal_trees() {
         let expected = table(&[
             ("a", Tree::Int(1)),
             ("b", Tree::Bool(true)),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_stands_there_once() {
+    fn duplicate_keys_are_refused() {
         for (format, text) in [
             (Format::Json, r#"{"client": {"insecure": false, "insecure": true}}"#),
             (Format::Yaml, "client:\n  insecure: false\n  insecure: true\n"),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_nests_or_multiplies_without_bound() {
+    fn nesting_and_aliases_are_limited() {
         let deep = 100_000;
         assert!(Tree::parse(Format::Json, &("[".repeat(deep) + &"]".repeat(deep))).is_err());
         assert!(Tree::parse(Format::Yaml, &("[".repeat(deep) + &"]".repeat(deep))).is_err());

@@ -34,7 +34,7 @@ fn every_case_has_the_expected_message() {
 }
 
 #[test]
-fn the_namespaces_of_a_file_arrive_in_the_engine() {
+fn namespaces_of_the_file_reach_the_engine() {
     let text = r#"{"channel": {"history_meta_ttl": "1h", "namespaces": [{"name": "chat", "history_size": 7, "history_ttl": "90s",
         "force_recovery": true, "presence": true}, {"name": "prices", "delivery": "latest", "conflation_key": "symbol"}]}}"#;
     let (config, warnings) = Config::from_input(&input(Format::Json, text)).expect("it is good");

@@ -7,7 +7,7 @@ use dunlin_config::{Config, ConfigInput, Format, reference};
 use crate::messages::input;
 
 #[test]
-fn the_reference_in_the_repository_is_that_of_the_program() {
+fn the_committed_reference_matches_the_program() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for (path, form, written) in [
         ("docs/configuration.md", "markdown", reference::markdown()),
@@ -60,7 +60,7 @@ fn sets(document: &toml::Value, path: &str) -> bool {
 }
 
 #[test]
-fn every_key_of_the_reference_can_be_pasted_with_its_default_and_its_example() {
+fn defaults_and_examples_of_the_reference_are_valid() {
     let rows = rows_of_the_reference();
     assert!(rows.len() > 250, "{}", rows.len());
     for [path, value, default, example, meaning] in &rows {

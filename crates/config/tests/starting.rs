@@ -10,7 +10,7 @@ fn start(text: &str, has_storage: bool) -> Result<Loaded, Problems> {
 }
 
 #[test]
-fn a_program_without_a_storage_refuses_to_start_with_one() {
+fn a_binary_without_rocksdb_refuses_a_storage() {
     let stores = r#"{"storage": {"path": "/var/lib/game"}, "channel": {"namespaces": [
         {"name": "field", "history_size": 100, "history_ttl": "1m", "room": {"simulation": "tag", "survival": "checkpoint"}}
     ]}}"#;

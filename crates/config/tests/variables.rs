@@ -98,7 +98,7 @@ fn variables_name_the_tables_of_lists_as_for_centrifugo() {
 }
 
 #[test]
-fn names_in_a_variable_join_those_of_the_file_and_json_replaces_them() {
+fn table_names_of_variables_extend_the_file_and_json_replaces_it() {
     let names = |variables: &[(&str, &str)]| {
         let mut input = input(Format::Json, r#"{"channel": {"namespaces": [{"name": "chat", "presence": true}]}}"#);
         input.variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();

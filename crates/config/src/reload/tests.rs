@@ -210,7 +210,7 @@ fn tables_are_distinguished_by_their_names() {
 }
 
 #[test]
-fn a_namespace_whose_backend_is_new_is_not_let_in_without_it() {
+fn a_new_namespace_without_its_backend_is_held_back() {
     let mut config = base();
     let changes = change(&mut config, |config| {
         config["proxies"] = serde_json::json!([
