@@ -39,7 +39,7 @@ mod tests {
     use super::Decimal;
 
     #[test]
-    fn writes_what_format_writes() {
+    fn decimals_match_the_standard_formatter() {
         for number in (0..=20).map(|power| 10_u64.saturating_pow(power)).flat_map(|number| [number - 1, number]) {
             assert_eq!(Decimal::new(number).as_str(), number.to_string());
         }

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_held_against_its_limit() {
+    fn nesting_depth_is_limited() {
         for good in
             [r#"{"a":[[1],[2],{}]}"#, r#"{"a":{"b":{"c":1}}}"#, "[[[]]],[[[]]],[[[]]]", r#"{"a":"[[[[[[[\"[[["}"#]
         {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn rubbish_is_somebody_elses_to_refuse() {
+    fn malformed_json_is_left_to_the_parser() {
         for line in ["]]]]]]]]]]", "]]]][1]", "\"\\", "\"never ends", "}:}:}:}:}:", "", "{\"a\\"] {
             assert_eq!(what(line), None, "{line}");
         }
@@ -118,7 +118,7 @@ mod tests {
 
     /// The shortest lines that break a rule are looked at.
     #[test]
-    fn no_line_is_too_short_to_be_too_much() {
+    fn short_lines_are_checked_as_well() {
         for limits in [LIMITS, ShapeLimits::default(), ShapeLimits { json_depth_max: 1, object_keys_max: 1 }] {
             let (depth, keys) = (limits.json_depth_max as usize, limits.object_keys_max as usize);
             let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deepest_limit_counts() {
+    fn the_largest_depth_limit_is_enforced() {
         let limits = ShapeLimits { json_depth_max: JSON_DEPTH_MAX as u32, object_keys_max: 1 };
         assert_eq!(check_json("[".repeat(JSON_DEPTH_MAX).as_bytes(), limits), Ok(()));
         assert!(check_json("[".repeat(JSON_DEPTH_MAX + 1).as_bytes(), limits).is_err());

@@ -127,7 +127,7 @@ fn subscriptions_of_a_connect_are_bounded_where_limits_are_given() {
 }
 
 #[test]
-fn the_rest_of_a_frame_has_its_limits_too() {
+fn other_frame_contents_are_limited() {
     let limits = ShapeLimits { json_depth_max: 3, ..ShapeLimits::default() };
     let frame = "{\"id\":1,\"rpc\":{}}\n{\"id\":2,\"rpc\":{\"data\":[[1]]}}";
     let commands: Vec<_> = Commands::new(Encoding::Json, frame.as_bytes()).within(limits).collect();

@@ -66,7 +66,7 @@ fn a_publication_and_an_error() {
 }
 
 #[test]
-fn the_parts_of_a_publication_make_the_same_message_as_the_whole() {
+fn parts_of_a_publication_concatenate_to_the_whole() {
     for data_bytes in [1, 2, 125, 126, 127, 128, 16_383, 16_384, 100_000] {
         for channel in ["c", "arena:with \"quotes\" and \u{fc}", &"n".repeat(200)] {
             let data = vec![b'7'; data_bytes];

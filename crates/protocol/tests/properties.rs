@@ -30,7 +30,7 @@ proptest! {
 
     /// Commands in one frame, read in as many sittings as there may be, with the rest kept in between.
     #[test]
-    fn commands_are_read_as_they_were_meant(commands in vec(command(), 1..5), sittings in any::<u8>()) {
+    fn commands_are_decoded_to_their_meaning(commands in vec(command(), 1..5), sittings in any::<u8>()) {
         for encoding in Encoding::ALL {
             let frame = write_frame(encoding, "Command", &commands);
             prop_assert_eq!(&read_in_sittings(encoding, &frame, sittings), &commands);
@@ -38,7 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn replies_mean_what_was_to_be_written(reply in reply(), id in 1..=u32::MAX, opaque in any::<bool>()) {
+    fn replies_are_encoded_with_their_meaning(reply in reply(), id in 1..=u32::MAX, opaque in any::<bool>()) {
         let mut meaning = reply;
         meaning["id"] = json!(id);
         let (id, reply) = reader(opaque).reply(&meaning).expect("a reply");
@@ -51,7 +51,7 @@ proptest! {
 
     /// Publications that were encoded before make the same message, copied into it or put into its gaps.
     #[test]
-    fn what_was_encoded_before_makes_the_same_message(reply in reply(), id in 1..=u32::MAX, opaque in any::<bool>()) {
+    fn pre_encoded_parts_give_the_same_message(reply in reply(), id in 1..=u32::MAX, opaque in any::<bool>()) {
         let mut meaning = reply;
         meaning["id"] = json!(id);
         let (id, mut reply) = reader(opaque).reply(&meaning).expect("a reply");
@@ -76,7 +76,7 @@ proptest! {
     }
 
     #[test]
-    fn publications_mean_what_was_to_be_written(
+    fn publications_are_encoded_with_their_meaning(
         channel in ".{1,40}",
         publication in message("Publication"),
         skipped in prop_oneof![Just(0), any::<u32>()],
@@ -103,7 +103,7 @@ proptest! {
 
     /// To a subscription that gets differences, whole or as a patch, under the channel's number.
     #[test]
-    fn differences_mean_what_was_to_be_written(
+    fn deltas_are_encoded_with_their_meaning(
         number in 1..=i64::MAX.cast_unsigned(),
         publication in message("Publication"),
         patch in proptest::option::of(".{1,60}"),

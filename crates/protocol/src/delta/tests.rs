@@ -49,7 +49,7 @@ fn check(old: &[u8], new: &[u8]) -> Option<usize> {
 }
 
 #[test]
-fn little_changes_make_little_patches() {
+fn small_changes_give_small_patches() {
     let old = format!(r#"{{"symbol":"BTC","bids":[{}],"seq":1}}"#, "[101.25,3],".repeat(40));
     for (new, bytes_max) in [
         (old.replace("\"seq\":1}", "\"seq\":2}"), 20),
@@ -65,14 +65,14 @@ fn little_changes_make_little_patches() {
 }
 
 #[test]
-fn what_is_not_smaller_is_no_patch() {
+fn patches_that_are_not_smaller_are_refused() {
     for (old, new) in [("", ""), ("", "a"), ("a", ""), ("1", "2"), ("abcdefgh", "12345678"), ("{}", r#"{"a":1}"#)] {
         assert_eq!(check(old.as_bytes(), new.as_bytes()), None, "{old:?} {new:?}");
     }
 }
 
 #[test]
-fn characters_are_not_cut() {
+fn patches_do_not_split_characters() {
     // € and 䂬 have their last bytes in common, € and ₭ their first.
     let filler = "x".repeat(40);
     for (one, other) in [("€", "䂬"), ("€", "₭"), ("€", "é"), ("😀", "😁")] {
@@ -82,7 +82,7 @@ fn characters_are_not_cut() {
 }
 
 #[test]
-fn the_work_grows_no_faster_than_the_bytes() {
+fn encoding_takes_linear_time() {
     // The worst for a search by hash: every block of the old bytes is the same, and so is every place of the new ones, but
     // nothing is long enough to jump far.
     let old = |bytes: usize| b"a".repeat(bytes);
@@ -102,12 +102,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn bytes_come_back(old in vec(0..4_u8, 0..300), new in vec(0..4_u8, 0..300)) {
+    fn byte_patches_round_trip(old in vec(0..4_u8, 0..300), new in vec(0..4_u8, 0..300)) {
         check(&old, &new);
     }
 
     #[test]
-    fn edited_bytes_come_back(old in vec(any::<u8>(), 0..400), cuts in vec((0..400_usize, 0..60_usize), 0..6)) {
+    fn patches_of_edited_bytes_round_trip(old in vec(any::<u8>(), 0..400), cuts in vec((0..400_usize, 0..60_usize), 0..6)) {
         let mut new = Vec::new();
         for (at, bytes) in cuts {
             new.extend(old.iter().skip(at).take(bytes));
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn texts_come_back(parts in vec("[a-c€éö😀]{0,30}", 4..8), order in vec(0..4_usize, 0..12)) {
+    fn text_patches_round_trip(parts in vec("[a-c€éö😀]{0,30}", 4..8), order in vec(0..4_usize, 0..12)) {
         let old = parts.concat();
         let new: String = order.iter().map(|part| parts[*part].as_str()).collect();
         check(old.as_bytes(), new.as_bytes());

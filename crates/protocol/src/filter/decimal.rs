@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_as_long_as_they_may_be_and_no_longer() {
+    fn the_length_of_numbers_is_limited() {
         let equal = |text: &str| compare(text, text) == Some(Ordering::Equal);
         let whole = |digits: usize| "7".repeat(digits);
         assert!(equal(&whole(BYTES_MAX)) && !equal(&whole(BYTES_MAX + 1)));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn only_nothing_has_no_sign() {
+    fn negative_zero_equals_zero() {
         assert_eq!(compare("-0.0", "0"), Some(Ordering::Equal));
         assert_eq!(compare("-0.5", "0.5"), Some(Ordering::Less));
         assert_eq!(compare("-5", "5"), Some(Ordering::Less));

@@ -81,7 +81,7 @@ fn trees() {
 }
 
 #[test]
-fn what_makes_no_sense() {
+fn invalid_filters_are_refused() {
     let leaf = r#"{"key":"k","cmp":"ex"}"#;
     for filter in [
         "{}".to_owned(),
