@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_epoch_lasts_until_it_ends_and_never_comes_back() {
+    fn an_ended_epoch_is_never_reused() {
         let mut epochs = Epochs { ended_max: 3, ..Epochs::new(1) };
         let channels = ["a", "b", "c", "d", "e", "f"];
         let mut seen: BTreeSet<(&str, Box<str>)> = channels.iter().map(|name| (*name, epochs.of(name))).collect();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_one_epoch_leaves_the_others() {
+    fn ending_one_epoch_keeps_the_others() {
         let mut epochs = Epochs::new(1);
         let before: Vec<Box<str>> = (0..1_000).map(|number| epochs.of(&format!("quiet{number}"))).collect();
         (0..1_000).for_each(|number| epochs.end(&format!("busy{number}")));

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_filters_have_one_place_while_they_are_used() {
+    fn equal_filters_share_one_entry() {
         let mut filters = Filters::new(1);
         let mut verdicts = Vec::new();
         let a = filters.hold(&equals("a")).expect("room");

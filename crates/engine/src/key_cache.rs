@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_of_each_key_stays_up_to_the_number_of_keys() {
+    fn the_newest_per_key_is_kept_up_to_the_key_limit() {
         let limits = KeyCacheLimits { keys_max: 2, bytes_max: usize::MAX };
         let mut cache = KeyCache::new(7);
         let keys = [Some("a"), Some("b"), Some("a"), None];
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_key_takes_no_place() {
+    fn a_removed_key_frees_its_entry() {
         let limits = KeyCacheLimits { keys_max: 2, bytes_max: usize::MAX };
         let mut cache = KeyCache::new(7);
         for (offset, key) in [(1, "a"), (2, "b")] {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_bytes_as_may_be_and_no_more() {
+    fn cached_bytes_are_limited() {
         let one = encoded_bytes_max(&publication(1, 10)) + 1;
         let mut cache = KeyCache::new(7);
         let at_limit = KeyCacheLimits { keys_max: 100, bytes_max: 2 * one };

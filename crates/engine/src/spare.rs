@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_burst_leaves_is_given_back_and_seldom_copied() {
+    fn capacity_of_a_burst_is_returned_with_few_copies() {
         let mut map: HashMap<u32, u64, foldhash::quality::FixedState> = HashMap::default();
         let (mut queue, mut heap) = (VecDeque::new(), BinaryHeap::new());
         for number in 0..100_000 {

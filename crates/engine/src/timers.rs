@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_later_deadline_adds_no_entry_and_an_earlier_one_replaces_what_counts() {
+    fn later_deadlines_add_no_entry_and_earlier_ones_replace_it() {
         let key = SessionKey { index: 0, generation: 0 };
         let (mut timers, mut scheduled) = (Timers::default(), Scheduled::default());
         let mut at = |timers: &mut Timers, due_us| timers.schedule(&mut scheduled, due_us, || TimerOwner::Session(key));

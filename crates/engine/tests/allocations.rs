@@ -202,7 +202,7 @@ const AGREEMENTS: [(&str, bool); 5] = [
 ];
 
 #[test]
-fn what_a_subscription_agrees_on_allocates_the_same_for_any_number_of_subscribers() {
+fn negotiated_features_allocate_the_same_for_any_number_of_subscribers() {
     for (fields, is_reached) in AGREEMENTS {
         let counts = [10, 100, 1_000].map(|sessions| {
             let mut rig = Rig::new(0, 1, Lane::Reliable, 10);
@@ -333,7 +333,7 @@ fn pings_allocate_nothing() {
 }
 
 #[test]
-fn a_storm_holds_what_it_recovers_once() {
+fn simultaneous_recoveries_share_their_memory() {
     const SESSIONS: u32 = 1_000;
     for encoding in Encoding::ALL {
         let mut rig = Rig::new(0, 1, Lane::Reliable, 100);

@@ -52,7 +52,7 @@ fn play(limit: Option<u32>, meadow: Meadow) -> NamespaceRoomCounters {
 }
 
 #[test]
-fn over_the_limit_ticks_are_skipped_and_the_bytes_stay_below_it() {
+fn ticks_are_skipped_to_stay_below_the_bandwidth_limit() {
     let free = play(None, Meadow::default());
     assert_eq!((free.limited_ticks, free.far_postponed, free.skipped_ticks), (0, 0, 0));
     let per_player_and_second = (free.frame_bytes / 2 / SECONDS) as u32;
@@ -85,7 +85,7 @@ fn far_cells_wait_before_ticks_are_skipped() {
 /// A player who has nothing left jumps away. It is sent what it sees there, which takes longer to pay for than the history
 /// reaches; then the room is quiet.
 #[test]
-fn after_a_jump_with_nothing_left_frames_come_with_each_tick_again() {
+fn frames_resume_after_a_burst_used_the_allowance() {
     let shape = GridShape { near_cells: 4, ..Meadow::default().shape };
     let meadow = Meadow { shape, sheep: 800, is_quiet: true };
     let join = [("a", Encoding::Json, 0)];

@@ -229,7 +229,7 @@ fn change_listing() -> Step {
 }
 
 #[test]
-fn this_version_writes_as_the_fixture() {
+fn this_version_writes_the_fixture() {
     let mut text = format!("checkpoint {}\n", hex(&checkpoint()));
     for (number, tick) in ticks().iter().enumerate() {
         writeln!(text, "record-{} {}", number + 1, hex(&record(tick))).expect("a string takes all");
@@ -241,7 +241,7 @@ fn this_version_writes_as_the_fixture() {
 }
 
 #[test]
-fn what_every_version_has_written_is_read_and_gone_on_from() {
+fn checkpoints_of_every_version_are_restored() {
     for version in 1..=VERSIONS.len() {
         goes_on_from(&fixture(version));
     }
@@ -277,7 +277,7 @@ fn goes_on_from(fixture: &BTreeMap<&'static str, Vec<u8>>) {
 }
 
 #[test]
-fn every_record_of_the_fixture_has_what_was_written() {
+fn fixture_records_decode_to_their_values() {
     let fixture = fixture(CHECKPOINT_VERSION.into());
     for (number, tick) in ticks().iter().enumerate() {
         let bytes = &fixture[format!("record-{}", number + 1).as_str()];
@@ -289,7 +289,7 @@ fn every_record_of_the_fixture_has_what_was_written() {
 }
 
 #[test]
-fn a_version_that_is_not_known_is_named() {
+fn an_unknown_version_is_reported() {
     let fixture = fixture(CHECKPOINT_VERSION.into());
     let newer = CHECKPOINT_VERSION + 1;
     let mut saved = fixture["checkpoint"].clone();

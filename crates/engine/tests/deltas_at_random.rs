@@ -161,7 +161,7 @@ fn read_messages(node: &mut Node, readers: &mut BTreeMap<String, Reader>, publis
 }
 
 #[test]
-fn differences_make_what_was_published() {
+fn deltas_rebuild_the_publications() {
     let (mut messages, mut patches) = (0, 0);
     for seed in 1..=SEEDS {
         let (more_messages, more_patches) = play(seed, |_| {});

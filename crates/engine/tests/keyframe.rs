@@ -111,7 +111,7 @@ fn leave(index: u32, shard: u16) -> ToRoom {
 }
 
 #[test]
-fn who_comes_and_goes_among_others_does_not_cost_a_world() {
+fn joins_and_leaves_beside_others_need_no_keyframe() {
     use Encoding::{Json, Protobuf};
     let room = Room::new(RoomOptions::default(), 1, Box::<Blink>::default()).expect("a map");
     let terms = HostOptions {
@@ -155,7 +155,7 @@ fn who_comes_and_goes_among_others_does_not_cost_a_world() {
 }
 
 #[test]
-fn what_happens_before_a_tick_is_not_in_the_world_before_it() {
+fn changes_before_a_tick_are_not_in_the_previous_world() {
     let room = Room::new(RoomOptions::default(), 1, Box::<Blink>::default()).expect("a map");
     let grid = room.grid().clone();
     let terms = HostOptions {

@@ -59,7 +59,7 @@ fn recover_all(channels: usize) -> Vec<u8> {
 }
 
 #[test]
-fn recoveries_that_exceed_the_queue_together_all_arrive() {
+fn recoveries_larger_than_the_queue_arrive_in_full() {
     for shards in [1, 3] {
         let mut node = Node::new(shards, keeping());
         (0..128).for_each(|number| publish(&mut node, &format!("c{number}"), 20, 1_000));
@@ -77,7 +77,7 @@ fn recoveries_that_exceed_the_queue_together_all_arrive() {
 }
 
 #[test]
-fn who_does_not_read_has_no_more_waiting_than_its_queue_takes() {
+fn queued_bytes_of_a_stalled_client_are_bounded() {
     for shards in [1, 3] {
         let mut node = Node::new(shards, keeping());
         (0..128).for_each(|number| publish(&mut node, &format!("c{number}"), 20, 1_000));
@@ -118,7 +118,7 @@ fn pipelined_histories_all_arrive() {
 }
 
 #[test]
-fn connect_leaves_out_what_does_not_fit_and_closes_nobody() {
+fn connect_omits_publications_past_the_queue_limit() {
     for shards in [1, 2] {
         let mut node = Node::new(shards, keeping());
         (0..60).for_each(|number| publish(&mut node, &format!("c{number}"), 20, 1_000));
@@ -154,7 +154,7 @@ fn connect_leaves_out_what_does_not_fit_and_closes_nobody() {
 }
 
 #[test]
-fn a_pong_behind_commands_that_wait_counts_as_long_as_the_socket_takes_something() {
+fn a_pong_behind_paced_commands_counts_while_the_socket_drains() {
     for takes_something in [true, false] {
         let mut options = keeping();
         options.client.ping_interval_ms = 10_000;

@@ -59,7 +59,7 @@ fn clients(ids: &[&str]) -> ClusterPresence {
 }
 
 #[test]
-fn presence_is_answered_with_what_all_nodes_have() {
+fn presence_covers_all_nodes() {
     let mut node = node(clustered(10), &["a"]);
     ask(&mut node, "a", 2, "presence");
     assert_eq!(replies(&mut node, "a"), "", "it waits for the other nodes");
@@ -82,7 +82,7 @@ fn presence_is_answered_with_what_all_nodes_have() {
 }
 
 #[test]
-fn a_node_on_its_own_asks_nobody() {
+fn a_single_node_sends_no_survey() {
     let mut node = node(clustered(0), &["a"]);
     ask(&mut node, "a", 2, "presence");
     assert!(node.peer_queries.is_empty());
@@ -90,7 +90,7 @@ fn a_node_on_its_own_asks_nobody() {
 }
 
 #[test]
-fn commands_share_a_question_that_began_after_them() {
+fn commands_share_a_survey_that_began_after_them() {
     let mut node = node(clustered(10), &["a", "b", "c"]);
     ask(&mut node, "a", 2, "presence");
     let (first, _) = question(&mut node);
@@ -111,7 +111,7 @@ fn commands_share_a_question_that_began_after_them() {
 }
 
 #[test]
-fn as_many_commands_wait_as_are_allowed() {
+fn commands_waiting_for_a_survey_are_limited() {
     let mut node = node(clustered(2), &["a", "b", "c"]);
     for name in ["a", "b", "c"] {
         ask(&mut node, name, 2, "presence_stats");
@@ -142,7 +142,7 @@ fn an_answer_that_is_too_large_is_an_error() {
 }
 
 #[test]
-fn a_session_may_end_before_the_answer() {
+fn a_session_can_end_before_the_survey() {
     let mut node = node(clustered(10), &["a"]);
     ask(&mut node, "a", 2, "presence");
     let (query, _) = question(&mut node);

@@ -125,7 +125,7 @@ fn who_may_publish_and_read_presence_and_history() {
 
 /// `_for_client` does not open a channel whose name keeps a session out.
 #[test]
-fn what_a_channels_name_closes_is_open_to_its_subscribers_alone() {
+fn channels_closed_by_name_are_open_to_their_subscribers_alone() {
     for [for_client, for_subscriber, user_limited, insecure, subscribes] in combinations() {
         for (channel, user, is_closed_by_name) in [
             ("$c", "ann", true),
@@ -176,7 +176,7 @@ fn what_a_channels_name_closes_is_open_to_its_subscribers_alone() {
 }
 
 #[test]
-fn what_a_subscription_gets_is_forced_or_wished_for_and_permitted() {
+fn subscription_features_are_forced_or_requested_and_permitted() {
     for [force_recovery, force_positioning, allow_recovery, allow_positioning, reads, recoverable, positioned] in
         combinations()
     {

@@ -71,7 +71,7 @@ fn recover(node: &mut Node, name: &str, wire: Wire, offset: u64) -> (Value, usiz
 }
 
 #[test]
-fn who_recovers_the_same_is_sent_what_was_encoded_once() {
+fn equal_recoveries_share_one_encoding() {
     for wire in [Wire::WebSocketJson, Wire::WebSocketProtobuf, Wire::WebSocketDeflateJson, Wire::Sse] {
         let mut node = node(2);
         for number in 0..10 {
@@ -95,7 +95,7 @@ fn who_recovers_the_same_is_sent_what_was_encoded_once() {
 }
 
 #[test]
-fn what_is_published_or_removed_ends_the_answers_from_before() {
+fn publications_and_removals_invalidate_cached_answers() {
     let mut node = node(1);
     publish(&mut node, "news", "one");
     publish(&mut node, "other", "one");
@@ -118,7 +118,7 @@ fn what_is_published_or_removed_ends_the_answers_from_before() {
 }
 
 #[test]
-fn a_stream_whose_position_is_forgotten_first_leaves_no_answer() {
+fn an_expired_stream_leaves_no_cached_answer() {
     let mut node = node_with(1, "namespace.history_meta_ttl_ms=1000");
     publish(&mut node, "news", "one");
     assert_eq!(recover(&mut node, "a", Wire::WebSocketJson, 0).1, 1);
@@ -320,7 +320,7 @@ fn play(seed: u64) -> (u64, u64) {
 }
 
 #[test]
-fn everybody_recovers_what_was_missed() {
+fn all_clients_recover_missed_publications() {
     let (mut encoded, mut shared) = (0, 0);
     for seed in 1..=SEEDS {
         let (more_encoded, more_shared) = play(seed);

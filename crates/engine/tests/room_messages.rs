@@ -30,7 +30,7 @@ impl Hall {
 }
 
 #[test]
-fn a_message_is_answered_after_its_tick_in_the_games_own_words() {
+fn a_message_is_answered_after_its_tick_by_the_game() {
     for shards in [1, 2] {
         let mut hall = Hall::new(shards, options());
         hall.gather(&[("a", Encoding::Json, 0)], ARENA);
@@ -128,7 +128,7 @@ fn a_room_that_ends_leaves_no_message_without_an_answer() {
 }
 
 #[test]
-fn a_locked_room_lets_in_who_comes_back_and_nobody_else() {
+fn a_locked_room_admits_returning_players_alone() {
     let mut options = options();
     options.namespaces[0].room.as_mut().expect("rooms").gives_seat_tokens = true;
     let mut hall = Hall::new(1, options);

@@ -53,7 +53,7 @@ fn pass_time(hall: &mut Hall, time_us: u64) {
 }
 
 #[test]
-fn a_session_opens_as_many_rooms_in_a_second_as_it_may_and_not_one_more() {
+fn rooms_opened_per_session_and_second_are_limited() {
     let mut hall = hall(1, RoomOpenings { session_per_second: 3, ..NO_RATES });
     open_from(&mut hall, "a", 1);
     open_from(&mut hall, "b", 1);
@@ -83,7 +83,7 @@ fn a_join_that_opens_no_room_uses_no_opening() {
 }
 
 #[test]
-fn an_address_opens_as_many_rooms_in_a_second_as_it_may_and_not_one_more() {
+fn rooms_opened_per_address_and_second_are_limited() {
     let mut hall = hall(1, RoomOpenings { session_per_second: 3, source_per_second: 4, ..NO_RATES });
     open_from(&mut hall, "a", 1);
     open_from(&mut hall, "b", 1);
@@ -98,7 +98,7 @@ fn an_address_opens_as_many_rooms_in_a_second_as_it_may_and_not_one_more() {
 }
 
 #[test]
-fn the_node_opens_as_many_rooms_in_a_second_as_it_may_and_not_one_more() {
+fn rooms_opened_per_node_and_second_are_limited() {
     let mut hall = hall(1, RoomOpenings { per_second: 2, ..NO_RATES });
     open_from(&mut hall, "a", 1);
     assert_eq!(join_many(&mut hall, "a", 0..3), [Ok(()), Ok(()), Err(111)]);
@@ -112,7 +112,7 @@ fn the_node_opens_as_many_rooms_in_a_second_as_it_may_and_not_one_more() {
 }
 
 #[test]
-fn as_many_worlds_are_being_made_as_may_be_and_not_one_more() {
+fn worlds_in_creation_are_limited() {
     let mut hall = hall(1, RoomOpenings { unmade_max: 2, ..NO_RATES });
     hall.reports_made = false;
     open_from(&mut hall, "a", 1);

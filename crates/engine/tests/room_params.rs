@@ -90,7 +90,7 @@ fn the_first_join_sets_the_params_that_clients_may_set() {
 }
 
 #[test]
-fn the_api_sets_all_and_is_answered_when_the_world_is_made() {
+fn the_api_sets_all_params_and_replies_once_the_world_exists() {
     for shards in [1, 2] {
         let mut hall = Hall::new(shards, options());
         hall.ask_to_open(&json!({"channel": ARENA, "params": r#"{"g":12345}"#, "seed": 7}));
@@ -114,7 +114,7 @@ fn the_api_sets_all_and_is_answered_when_the_world_is_made() {
 }
 
 #[test]
-fn a_room_that_is_not_made_is_answered_with_its_reason() {
+fn a_failed_opening_is_answered_with_its_reason() {
     for (refusal, answer) in [
         (Some(Refusal { code: 400, message: "no such map".into() }), json!({"not_opened": "no such map"})),
         (None, json!({"error": 100})),

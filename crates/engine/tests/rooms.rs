@@ -56,7 +56,7 @@ fn rooms_counters(hall: &Hall) -> dunlin_engine::counters::NamespaceRoomCounters
 }
 
 #[test]
-fn everybody_sees_the_world_of_the_last_tick_and_all_leave_nothing_behind() {
+fn all_clients_see_the_newest_world_and_nothing_leaks() {
     let mut hall = hall(2);
     hall.gather(&FOUR, ARENA);
     for tick in 0..200_u32 {
@@ -90,7 +90,7 @@ fn everybody_sees_the_world_of_the_last_tick_and_all_leave_nothing_behind() {
 }
 
 #[test]
-fn a_refused_join_is_an_error_in_the_games_own_words() {
+fn a_refused_join_has_the_games_code_and_message() {
     for (encoding, shard) in [(Encoding::Json, 0), (Encoding::Json, 1), (Encoding::Protobuf, 0)] {
         let mut hall = hall(2);
         hall.open("a", encoding, shard);
@@ -111,7 +111,7 @@ fn a_refused_join_is_an_error_in_the_games_own_words() {
 }
 
 #[test]
-fn a_session_that_goes_or_unsubscribes_while_it_waits_leaves_the_room_it_was_let_into() {
+fn a_session_that_ends_during_its_join_leaves_the_room() {
     for how in ["gone", "unsubscribe", "api", "close"] {
         let mut hall = hall(2);
         hall.open("a", Encoding::Json, 0);
@@ -143,7 +143,7 @@ fn a_session_that_goes_or_unsubscribes_while_it_waits_leaves_the_room_it_was_let
 
 /// Sets a client's frame at each of its bytes, and lets other things be said between its parts.
 #[test]
-fn a_frame_that_was_begun_is_finished_before_anything_else() {
+fn a_partly_written_frame_is_finished_first() {
     for encoding in Encoding::ALL {
         let mut hall = hall(1);
         hall.gather(&[("a", encoding, 0), ("b", encoding, 0)], ARENA);
@@ -179,7 +179,7 @@ fn slice_ends(hall: &mut Hall, name: &str) -> Vec<*const u8> {
 }
 
 #[test]
-fn the_rest_of_a_begun_frame_is_shared_by_those_who_are_alike() {
+fn the_rest_of_a_partly_written_frame_is_shared() {
     for encoding in Encoding::ALL {
         // In the head, and in the body.
         for bytes in [1, if encoding == Encoding::Json { 90 } else { 40 }] {
@@ -208,7 +208,7 @@ fn the_rest_of_a_begun_frame_is_shared_by_those_who_are_alike() {
 }
 
 #[test]
-fn an_unsubscription_does_not_cut_a_begun_frame() {
+fn unsubscribing_does_not_cut_a_partly_written_frame() {
     for how in ["unsubscribe", "api", "close", "violation"] {
         let mut hall = hall(1);
         hall.gather(&[("a", Encoding::Json, 0), ("b", Encoding::Json, 0)], ARENA);
@@ -232,7 +232,7 @@ fn an_unsubscription_does_not_cut_a_begun_frame() {
 }
 
 #[test]
-fn a_session_that_stops_reading_keeps_one_frame_and_is_right_again_with_the_next() {
+fn a_stalled_session_keeps_one_frame_and_catches_up_with_the_next() {
     for (taken, frames_after) in [(0, 1), (9, 2)] {
         let mut options = options();
         options.client.queue_bytes_max = 512;
@@ -445,7 +445,7 @@ fn the_api_opens_and_closes_rooms() {
 }
 
 #[test]
-fn as_many_rooms_are_open_as_may_be_and_one_more_is_refused() {
+fn open_rooms_are_limited() {
     let mut options = options();
     (options.rooms_max, options.channel.channels_max) = (2, 3);
     let mut hall = Hall::new(1, options);
@@ -485,7 +485,7 @@ fn as_many_rooms_are_open_as_may_be_and_one_more_is_refused() {
 }
 
 #[test]
-fn inputs_are_taken_up_to_each_limit_and_not_past_it() {
+fn inputs_past_each_limit_are_refused() {
     let mut hall = hall(1);
     hall.gather(&[("a", Encoding::Json, 0), ("b", Encoding::Json, 0)], ARENA);
     hall.open("c", Encoding::Json, 0);
@@ -536,7 +536,7 @@ fn inputs_are_taken_up_to_each_limit_and_not_past_it() {
 }
 
 #[test]
-fn an_event_goes_to_those_whom_it_is_for_and_is_recovered_by_nobody_else() {
+fn events_reach_and_are_recovered_by_their_audience_alone() {
     let mut options = options();
     options.client.insecure = true;
     let mut hall = Hall::new(2, options);
@@ -593,7 +593,7 @@ fn an_event_goes_to_those_whom_it_is_for_and_is_recovered_by_nobody_else() {
 }
 
 #[test]
-fn history_keeps_of_an_audience_who_may_read() {
+fn history_stores_the_audience_of_events() {
     let mut hall = hall(1);
     hall.gather(&[("a", Encoding::Json, 0)], ARENA);
     hall.publish("a", ARENA, 1, b"whisper");
@@ -646,7 +646,7 @@ fn let_go(hall: &mut Hall) {
 }
 
 #[test]
-fn what_a_room_shows_comes_behind_the_answer() {
+fn snapshots_and_events_follow_the_subscribe_reply() {
     let (mut hall, _) = overtaken();
     let_go(&mut hall);
     assert_eq!((hall.seen["a"].messages.len(), hall.seen["a"].snapshots), (1, 1));
@@ -656,7 +656,7 @@ fn what_a_room_shows_comes_behind_the_answer() {
 }
 
 #[test]
-fn an_end_that_overtakes_the_answer_counts_behind_it() {
+fn a_room_end_before_the_subscribe_reply_is_sent_after_it() {
     for how in ["failed", "closed"] {
         let (mut hall, owner) = overtaken();
         if how == "failed" {
@@ -688,7 +688,7 @@ fn an_end_that_overtakes_the_answer_counts_behind_it() {
 }
 
 #[test]
-fn the_last_who_leaves_takes_the_picture_along_and_the_next_gets_a_new_one() {
+fn the_mirror_ends_with_its_last_seat_and_begins_with_the_next() {
     let mut hall = hall(2);
     hall.gather(&[("a", Encoding::Json, 0), ("b", Encoding::Protobuf, 1)], ARENA);
     for round in 0..20 {
@@ -717,7 +717,7 @@ fn the_last_who_leaves_takes_the_picture_along_and_the_next_gets_a_new_one() {
 
 /// What a room shows goes in WebSocket frames, which have no place in a response.
 #[test]
-fn a_room_takes_no_player_whose_stream_is_a_response() {
+fn players_on_response_streams_are_refused() {
     let mut hall = hall(1);
     for wire in [Wire::Sse, Wire::HttpStreamJson, Wire::HttpStreamProtobuf] {
         let name = format!("{wire:?}");

@@ -160,7 +160,7 @@ impl Crowd {
 }
 
 #[test]
-fn whatever_happens_clients_see_the_world_when_it_is_over() {
+fn random_operations_end_with_the_same_world_at_all_clients() {
     let mut opened = 0;
     for seed in 0..60 {
         let mut crowd = Crowd::new(seed);

@@ -15,7 +15,7 @@ fn files() -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_script_gets_what_it_expects() {
+fn every_script_passes() {
     let blesses = std::env::var_os("DUNLIN_BLESS").is_some();
     let mut failures = Vec::new();
     for file in files() {
@@ -36,7 +36,7 @@ fn every_script_gets_what_it_expects() {
 }
 
 #[test]
-fn every_option_is_in_some_script() {
+fn every_option_is_covered_by_a_script() {
     let scripts: String = files().iter().map(|file| fs::read_to_string(file).expect("a script")).collect();
     let set = |option: &str| {
         scripts.lines().filter(|line| line.starts_with("options ")).any(|line| {

@@ -84,7 +84,7 @@ fn a_lost_connection_keeps_its_player_for_the_grace_and_no_tick_longer() {
 }
 
 #[test]
-fn a_connection_that_is_not_known_to_be_lost_gives_way_to_its_player_s_new_one() {
+fn a_new_connection_replaces_a_stale_one_of_its_player() {
     for shard in [0, 1] {
         let mut hall = hall(|_| {});
         open(&mut hall, "a", 0);
@@ -113,7 +113,7 @@ fn a_connection_that_is_not_known_to_be_lost_gives_way_to_its_player_s_new_one()
 }
 
 #[test]
-fn who_unsubscribes_or_is_disconnected_for_good_leaves_at_once() {
+fn unsubscribed_and_disconnected_players_leave_at_once() {
     let mut hall = hall(|_| {});
     for name in ["a", "b"] {
         open(&mut hall, name, 0);
@@ -139,7 +139,7 @@ fn without_a_grace_players_leave_with_their_connections() {
 }
 
 #[test]
-fn a_kicked_player_leaves_and_its_client_learns_why() {
+fn a_kicked_players_client_gets_the_reason() {
     let mut hall = hall(|_| {});
     for (name, shard) in [("a", 0), ("b", 0), ("c", 1)] {
         open(&mut hall, name, shard);
@@ -164,7 +164,7 @@ fn a_kicked_player_leaves_and_its_client_learns_why() {
 }
 
 #[test]
-fn the_backend_removes_a_player_who_is_here_or_away() {
+fn the_backend_kicks_connected_and_away_players() {
     let mut hall = hall(|_| {});
     for (name, shard) in [("a", 0), ("b", 1), ("c", 1)] {
         open(&mut hall, name, shard);
@@ -202,7 +202,7 @@ fn the_backend_removes_a_player_who_is_here_or_away() {
 }
 
 #[test]
-fn a_game_closes_its_room_and_says_why() {
+fn a_game_closes_its_room_with_a_reason() {
     let mut hall = hall(|_| {});
     for (name, shard) in [("a", 0), ("b", 1)] {
         open(&mut hall, name, shard);
@@ -308,7 +308,7 @@ fn a_user_has_one_seat_where_that_is_configured() {
 }
 
 #[test]
-fn so_many_players_of_a_user_are_away() {
+fn a_users_away_players_are_limited_in_a_room() {
     // The hall allows two. Users without an id are not bounded.
     for (user, stay) in [("ann", &[2, 3][..]), ("", &[1, 2, 3])] {
         let mut hall = hall(|_| {});

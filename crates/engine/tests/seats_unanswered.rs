@@ -41,7 +41,7 @@ fn join(hall: &mut Hall, user: &str, data: &Value) {
 }
 
 #[test]
-fn who_is_gone_before_the_answer_leaves_unless_its_user_may_come_back() {
+fn a_client_lost_before_the_join_reply_leaves_unless_its_seat_is_kept() {
     for (user, how, stays) in [
         ("ann", "closed for good", false),
         ("ann", "closed for good, then lost", false),
@@ -70,7 +70,7 @@ fn who_is_gone_before_the_answer_leaves_unless_its_user_may_come_back() {
 }
 
 #[test]
-fn who_is_gone_before_the_answer_comes_back_with_the_token_of_the_join_before() {
+fn a_client_lost_before_the_join_reply_returns_with_its_previous_token() {
     let mut hall = hall();
     let here = owner_of(ARENA, 2, node::NODE_SEED).0;
     hall.open("first", Encoding::Json, here);
@@ -122,7 +122,7 @@ fn a_join_is_answered_after_the_rules_for_names_have_changed() {
 }
 
 #[test]
-fn a_player_that_is_kicked_in_the_tick_of_its_join_learns_why() {
+fn a_player_kicked_in_the_tick_of_its_join_gets_the_reason() {
     for overtakes in [false, true] {
         let mut hall = hall();
         join(&mut hall, "ann", &json!("goat"));

@@ -100,7 +100,7 @@ fn an_idle_session_with_one_subscription_stays_small() {
 }
 
 #[test]
-fn an_outbox_gives_back_what_a_burst_left_behind_as_soon_as_it_is_written() {
+fn an_outbox_returns_the_capacity_of_a_burst_after_the_write() {
     let client = ClientOptions { ping_interval_ms: 0, ..ClientOptions::default() };
     let options = Arc::new(Options { client, ..Options::default() });
     let identity = ShardIdentity { index: ShardIndex(0), count: 1 };

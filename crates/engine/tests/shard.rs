@@ -77,7 +77,7 @@ fn a_pong_counts_until_the_timeout_and_not_at_it() {
 }
 
 #[test]
-fn what_comes_late_for_a_session_does_not_touch_the_next_at_its_index() {
+fn late_events_of_a_session_do_not_affect_the_next_at_its_index() {
     let mut node = Node::new(1, permissive());
     let (first, second) = (SessionKey { index: 0, generation: 1 }, SessionKey { index: 0, generation: 2 });
     let mut effects = Effects::default();
@@ -139,7 +139,7 @@ fn a_session_that_was_pinged_before_it_connects_is_dirty_once() {
 }
 
 #[test]
-fn what_waits_before_the_owners_are_asked_is_written_while_they_answer() {
+fn queued_frames_are_written_while_owners_answer() {
     let mut options = permissive();
     options.without_namespace.allow_subscribe_for_anonymous = true;
     let mut node = Node::new(2, options);
@@ -180,7 +180,7 @@ fn what_waits_before_the_owners_are_asked_is_written_while_they_answer() {
 }
 
 #[test]
-fn a_write_beyond_what_was_offered_ends_its_session_alone() {
+fn a_write_longer_than_offered_closes_only_its_session() {
     let mut node = Node::new(1, permissive());
     let session = SessionKey { index: 0, generation: 1 };
     let mut effects = Effects::default();
@@ -261,7 +261,7 @@ fn a_paused_session_that_is_closed_is_read_from_again() {
 }
 
 #[test]
-fn a_session_is_hung_up_once() {
+fn a_session_is_closed_once() {
     let mut node = Node::new(1, Options::default());
     let session = SessionKey { index: 0, generation: 1 };
     let mut effects = Effects::default();
@@ -281,7 +281,7 @@ fn a_session_is_hung_up_once() {
 }
 
 #[test]
-fn entries_that_no_longer_count_do_not_pile_up() {
+fn stale_timer_entries_do_not_accumulate() {
     let mut options = permissive();
     options.without_namespace.history_size = 1;
     options.without_namespace.history_ttl_ms = 1_000;
@@ -305,7 +305,7 @@ fn entries_that_no_longer_count_do_not_pile_up() {
 }
 
 #[test]
-fn durations_without_end_are_never_over() {
+fn infinite_durations_never_expire() {
     let mut options = permissive();
     options.client.ping_interval_ms = u64::MAX;
     options.client.pong_timeout_ms = u64::MAX;
@@ -349,7 +349,7 @@ fn the_same_events_lead_to_the_same_effects() {
 }
 
 #[test]
-fn a_publication_that_no_session_could_be_sent_is_refused() {
+fn a_publication_larger_than_the_queue_is_refused() {
     let mut options = permissive();
     options.client.queue_bytes_max = 1_000;
     let mut node = Node::new(1, options);
@@ -363,7 +363,7 @@ fn a_publication_that_no_session_could_be_sent_is_refused() {
 }
 
 #[test]
-fn a_turn_takes_in_no_more_than_a_quarter_of_what_a_session_may_hold() {
+fn publications_per_turn_are_limited_to_a_quarter_of_the_queue() {
     let mut options = permissive();
     options.client.queue_frames_max = 40;
     let mut node = Node::new(1, options);
@@ -382,7 +382,7 @@ fn a_turn_takes_in_no_more_than_a_quarter_of_what_a_session_may_hold() {
 }
 
 #[test]
-fn a_stream_in_which_nothing_was_published_is_not_kept() {
+fn an_empty_stream_is_not_kept() {
     let mut options = permissive();
     options.without_namespace.history_size = 10;
     options.without_namespace.history_ttl_ms = 3_600_000;

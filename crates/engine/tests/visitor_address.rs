@@ -20,7 +20,7 @@ fn address_in_join(hall: &mut Hall, name: &str) -> Option<String> {
 }
 
 #[test]
-fn a_join_has_the_address_only_where_games_may_learn_it() {
+fn a_join_has_the_address_only_where_allowed() {
     for shows_address in [false, true] {
         let mut options = options();
         options.namespaces[0].room.as_mut().expect("rooms").shows_address = shows_address;

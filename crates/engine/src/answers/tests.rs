@@ -48,7 +48,7 @@ fn every_part_of_a_span_distinguishes_answers() {
 }
 
 #[test]
-fn as_many_answers_are_kept_as_may_and_those_that_are_used() {
+fn cached_answers_are_limited_and_used_ones_stay() {
     let mut answers = Answers::default();
     for first in 1..=ANSWERS_MAX as u64 {
         assert!(keep(&mut answers, "news", first, 1));
@@ -62,7 +62,7 @@ fn as_many_answers_are_kept_as_may_and_those_that_are_used() {
 }
 
 #[test]
-fn as_many_bytes_are_kept_as_may() {
+fn bytes_of_cached_answers_are_limited() {
     let mut answers = Answers::default();
     let overhead = encoded(publications(1..=1, ANSWERS_BYTES_MAX)).bytes().len() - ANSWERS_BYTES_MAX;
     let most = ANSWERS_BYTES_MAX - overhead;

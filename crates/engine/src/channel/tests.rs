@@ -13,7 +13,7 @@ fn listens(channel: &OwnedChannel, audience: Audience) -> (Vec<FrameClass>, Vec<
 
 /// Nothing is encoded for a class, and nothing sent to a shard, that nobody is left of.
 #[test]
-fn who_left_costs_nothing() {
+fn removed_subscribers_leave_no_frame_class() {
     let mut channel = OwnedChannel::new("news".into(), NamespaceIndex(0));
     let [json, protobuf] = [Encoding::Json, Encoding::Protobuf].map(|encoding| FrameClass::plain(encoding.into()));
     let [near, far] = [ShardIndex(0), ShardIndex(1)];

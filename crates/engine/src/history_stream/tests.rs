@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_knows_what_it_has(acts in acts(), first in 0..14_usize, left_out in prop::option::of(0..14_usize)) {
+    fn a_stream_matches_its_model(acts in acts(), first in 0..14_usize, left_out in prop::option::of(0..14_usize)) {
         let (mut stream, model) = played(&acts);
         prop_assert_eq!((stream.top(), stream.is_new()), (model.top(), model.all.is_empty()));
         for offset in 0..=model.top() {
@@ -218,7 +218,7 @@ proptest! {
     }
 
     #[test]
-    fn history_is_the_part_that_was_asked_for(
+    fn history_returns_the_requested_part(
         acts in acts(),
         since in prop::option::of((0..OFFSETS_MAX, prop::sample::select(vec!["", EPOCH, "other"]))),
         limit in -1..6_i32,

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_user_so_many_players_are_away() {
+    fn away_players_per_user_are_limited() {
         let mut book = SeatBook::default();
         for (player, user) in [(1, "ann"), (2, "ann"), (3, "ann"), (4, ""), (5, ""), (6, "ben")] {
             book.book(PlayerId(player), seat(user, player));

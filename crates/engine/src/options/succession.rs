@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn rooms_do_not_come_go_or_change_places_with_channels() {
+    fn a_reload_does_not_turn_channels_into_rooms_or_back() {
         let room = |name: &str| NamespaceOptions { room: Some(RoomLimits::default()), ..namespace(name) };
         let running = options(&[room("arena"), namespace("chat")]);
         let (next, held) = running.succeeded_by(&options(&[namespace("arena"), room("chat"), room("late")]));
@@ -160,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_namespaces_has_an_end() {
+    fn the_number_of_namespaces_is_limited() {
         let many = |from: usize| options(&(from..from + 3_000).map(|n| namespace(&n.to_string())).collect::<Vec<_>>());
         let (next, held) = many(0).succeeded_by(&many(3_000));
         assert_eq!((next.namespaces.len(), held.len()), (NAMESPACES_MAX, 6_000 - NAMESPACES_MAX));
     }
 
     #[test]
-    fn what_clients_and_names_rest_on_stays() {
+    fn options_that_clients_depend_on_do_not_change() {
         let running = Options::default();
         let mut wanted = Options::default();
         wanted.client.ping_interval_ms += 1;

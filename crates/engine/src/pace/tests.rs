@@ -16,7 +16,7 @@ fn taken(pace: Pace, full_at_ns: &mut u64, now_us: u64) -> bool {
 }
 
 #[test]
-fn as_many_at_once_as_come_in_a_second_and_not_one_more() {
+fn a_burst_is_limited_to_the_rate_of_a_second() {
     let (pace, mut full_at_ns) = (Pace::new(50).expect("a rate"), 0);
     let now_us = 7_000_000;
     assert!((0..50).all(|_| taken(pace, &mut full_at_ns, now_us)));
@@ -27,7 +27,7 @@ fn as_many_at_once_as_come_in_a_second_and_not_one_more() {
 }
 
 #[test]
-fn no_rate_is_no_bound_and_a_small_share_is_still_one() {
+fn a_rate_of_0_is_unlimited_and_a_small_share_is_enforced() {
     assert_eq!(Pace::new(0), None);
     assert_eq!(Pace::share(0, 4), None);
     let (pace, mut full_at_ns) = (Pace::share(1, 4).expect("a rate"), 0);
@@ -54,7 +54,7 @@ impl Drawn {
 
 proptest! {
     #[test]
-    fn it_takes_what_the_drawn_bucket_takes(
+    fn the_pace_matches_a_token_bucket(
         per_second in 1_u32..5_000,
         shares in 1_u16..9,
         pauses_us in prop::collection::vec(prop_oneof![Just(0), 0_u64..2_000, 0_u64..2_000_000], 1..400),
@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn no_second_sees_more_than_twice_the_rate(per_second in 1_u32..300, pauses_us in prop::collection::vec(0_u64..9_000, 600)) {
+    fn any_second_admits_at_most_twice_the_rate(per_second in 1_u32..300, pauses_us in prop::collection::vec(0_u64..9_000, 600)) {
         let pace = Pace::new(per_second).expect("a rate");
         let (mut full_at_ns, mut now_us, mut times_us) = (0, 0, Vec::new());
         for pause_us in pauses_us {

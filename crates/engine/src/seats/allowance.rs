@@ -101,7 +101,7 @@ mod tests {
     const LIMIT: NonZeroU32 = NonZeroU32::new(10_000).expect("above 0");
 
     #[test]
-    fn a_second_s_bytes_may_be_sent_and_not_one_more() {
+    fn bytes_per_second_are_limited() {
         let mut allowance = Allowance::new(5, LIMIT);
         allowance.take(9_999);
         assert!(allowance.is_left());
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_a_second_is_saved_up() {
+    fn saved_allowance_is_limited_to_a_second() {
         let mut allowance = Allowance::new(0, LIMIT);
         allowance.refill(u64::MAX, LIMIT);
         assert!(allowance.is_whole(LIMIT));

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_back_is_forgotten() {
+    fn released_openings_leave_no_entry() {
         let mut openers = Openers::new(RoomOpenings::default(), 1);
         let (session, source) = (SessionKey { index: 1, generation: 1 }, NonZeroU64::new(7).map(SourceKey));
         for now_us in 0..1_000 {
