@@ -40,7 +40,7 @@ fn update(writer: &mut UpdateWriter, tick: u32, cells: u32, is_keyframe: bool) -
 }
 
 #[test]
-fn an_update_takes_a_handful_of_allocations_however_many_cells_change() {
+fn the_allocations_of_an_update_do_not_grow_with_its_cells() {
     let mut writer = UpdateWriter::default();
     drop(update(&mut writer, 1, 256, false));
     let of = |writer: &mut UpdateWriter, cells| allocations_of(|| update(writer, 2, cells, false)).0;
@@ -80,7 +80,7 @@ fn allocations_of_bodies(players: u32) -> Vec<usize> {
 }
 
 #[test]
-fn bodies_take_no_allocation_in_the_steady_state() {
+fn bodies_allocate_nothing_in_the_steady_state() {
     for players in [3, 10, 1_000] {
         let counts = allocations_of_bodies(players);
         assert!(counts.iter().all(|count| *count == 0), "{players} players: {counts:?}");

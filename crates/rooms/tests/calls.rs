@@ -96,7 +96,7 @@ fn events(outcome: TickOutcome) -> Vec<String> {
 }
 
 #[test]
-fn a_call_leaves_with_its_tick_and_its_answer_comes_once() {
+fn a_call_is_sent_with_its_tick_and_answered_once() {
     let mut room = room();
     assert_eq!(call(&mut room, 9, b"abc"), Ok(1));
     assert!(!room.answer(CallId(1), Ok(b"early")), "it has not left yet");
@@ -111,7 +111,7 @@ fn a_call_leaves_with_its_tick_and_its_answer_comes_once() {
 }
 
 #[test]
-fn the_time_of_a_call_is_over_in_the_tick_that_the_game_named() {
+fn a_call_times_out_in_its_tick() {
     for (timeout_ticks, expected) in [(0, 1), (1, 1), (3, 3)] {
         let mut room = room();
         call(&mut room, timeout_ticks, b"a").expect("a call");

@@ -149,7 +149,7 @@ fn show(rule: StoodUntil, is_delayed: bool, is_postponed: bool) -> Shown {
 
 /// `docs/rooms-protocol.md` has these figures.
 #[test]
-fn a_far_object_walks_evenly_if_it_is_shown_later() {
+fn a_far_object_moves_evenly_with_delayed_interpolation() {
     let walk = 1.0 / f64::from(PICTURES);
     for is_postponed in [false, true] {
         let gap_ticks = if is_postponed { 13.0 } else { f64::from(INTERVAL_TICKS) };

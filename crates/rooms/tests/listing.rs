@@ -52,7 +52,7 @@ fn join(room: &mut Room) -> Result<PlayerId, u16> {
 }
 
 #[test]
-fn a_locked_room_lets_nobody_new_in() {
+fn a_locked_room_refuses_new_players() {
     let mut room = room();
     let ann = join(&mut room).expect("it is open");
     assert!(room.input(ann, 1, b"[1]"));
@@ -69,7 +69,7 @@ fn a_locked_room_lets_nobody_new_in() {
 }
 
 #[test]
-fn the_number_of_players_is_lowered_and_raised_to_what_is_configured() {
+fn the_player_limit_is_lowered_and_raised_up_to_the_configured_one() {
     let mut room = room();
     let set = |room: &mut Room, players_max| {
         let players_max = Some(players_max);
@@ -176,7 +176,7 @@ fn a_kick_of_the_backend_is_recorded_and_replayed() {
 }
 
 #[test]
-fn every_choice_of_a_change_is_written_and_read() {
+fn each_kind_of_listing_change_round_trips() {
     let choices = [None, Some(false), Some(true)];
     for (is_locked, is_unlisted) in choices.into_iter().flat_map(|locked| choices.map(|unlisted| (locked, unlisted))) {
         let change = ListingChange { is_locked, is_unlisted, ..ListingChange::default() };

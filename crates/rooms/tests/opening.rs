@@ -63,7 +63,7 @@ fn labels(room: &Room) -> Vec<&str> {
 }
 
 #[test]
-fn a_game_learns_what_its_room_was_opened_with_and_keeps_it() {
+fn a_game_gets_and_keeps_its_opening_parameters() {
     let header = header();
     let mut recorder = Recorder::new(&header, Vec::new());
     let mut room = Room::open(header.options.clone(), header.info(), Box::new(Label)).expect("a map");

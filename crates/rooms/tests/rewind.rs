@@ -91,7 +91,7 @@ fn a_shot_counts_where_the_player_saw_its_target() {
 }
 
 #[test]
-fn a_restored_room_keeps_as_many_ticks_as_it_was_made_with() {
+fn a_restored_room_keeps_its_number_of_past_ticks() {
     for (made_with, restored_with) in [(0, 4), (4, 0), (4, 2), (2, 200)] {
         let made = Range { rewind_ticks: made_with };
         let mut room = Room::new(RoomOptions::default(), 1, Box::new(made)).expect("a map");

@@ -140,7 +140,7 @@ fn a_recording_is_replayed_to_the_same_hashes() {
 }
 
 #[test]
-fn a_message_is_answered_or_refused_with_a_code_of_the_games() {
+fn a_message_is_answered_or_refused_by_the_game() {
     let mut room = room(1);
     assert!(room.message(b"rain").is_ok_and(|answer| answer.iter().all(u8::is_ascii_digit)));
     let refusal = |code, message: &str| Err(Refusal { code, message: message.into() });
@@ -223,7 +223,7 @@ fn another_seed_differs_at_once() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused() {
+fn invalid_recordings_are_refused() {
     let whole = game(3).1;
     let mut other_version = whole.clone();
     other_version[MAGIC.len()] = 4;
@@ -259,7 +259,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn a_restored_room_goes_on_like_the_original(before in vec(act(), 0..60), after in vec(act(), 0..60)) {
+    fn a_restored_room_continues_like_the_original(before in vec(act(), 0..60), after in vec(act(), 0..60)) {
         let (mut original, mut unheard) = (room(5), Recorder::new(&header(5), Vec::new()));
         for act in &before {
             act_on(&mut original, &mut unheard, act);
@@ -293,7 +293,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_recordings_do_no_harm(
+    fn damaged_recordings_are_harmless(
         damage in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4), cut in any::<prop::sample::Index>(),
     ) {
         let mut recording = game(12).1;
@@ -308,7 +308,7 @@ proptest! {
 }
 
 #[test]
-fn to_the_players_of_a_restored_room_everything_is_new() {
+fn players_of_a_restored_room_get_full_changes() {
     let (room, _) = game(30);
     let mut saved = Vec::new();
     room.save(&mut saved);
@@ -337,7 +337,7 @@ fn a_room_estimates_the_memory_of_its_world() {
 }
 
 #[test]
-fn what_cannot_be_restored_is_refused() {
+fn invalid_saved_rooms_are_refused() {
     let mut saved = Vec::new();
     game(30).0.save(&mut saved);
     let restore = |options: RoomOptions, saved: &[u8]| Room::restore(options, saved, drift(OBJECTS)).err();
@@ -349,7 +349,7 @@ fn what_cannot_be_restored_is_refused() {
 }
 
 #[test]
-fn a_player_is_news_when_it_joins_and_when_something_about_it_changes() {
+fn a_player_change_is_reported_on_joins_and_changes() {
     let mut room = room(3);
     let player = room.join(&Visitor::of_user("ann"), Encoding::Protobuf, b"").expect("there is room").player;
     let change = |outcome: TickOutcome| -> Option<PlayerChange> {
@@ -379,7 +379,7 @@ fn a_player_is_news_when_it_joins_and_when_something_about_it_changes() {
 }
 
 #[test]
-fn a_room_takes_as_many_players_as_it_may_and_refuses_as_the_game_does() {
+fn players_are_limited_and_refusals_have_the_games_code() {
     let mut room = room(3);
     let code =
         |room: &mut Room, data: &[u8]| room.join(&Visitor::of_user(""), Encoding::Json, data).map_err(|r| r.code);
@@ -435,7 +435,7 @@ const SCRIPT_SHAPE: GridShape =
     GridShape { columns: 8, rows: 8, cell_units: 10, near_cells: 1, far_cells: 1, far_interval_ticks: 2 };
 
 #[test]
-fn events_go_to_whom_they_are_for_in_their_order() {
+fn events_reach_their_scope_in_order() {
     let script = |world: &mut World| {
         let near = |world: &World, x, y| Scope::Near(world.grid().cell_of(Position { x, y }));
         let scopes = [
@@ -470,7 +470,7 @@ fn events_go_to_whom_they_are_for_in_their_order() {
 }
 
 #[test]
-fn an_update_is_about_what_changed_and_a_keyframe_about_everything() {
+fn an_update_has_changes_and_a_keyframe_has_everything() {
     let script = |world: &mut World| {
         if world.tick() == 2 {
             let first = world.objects().next().expect("there is one").0;
@@ -490,7 +490,7 @@ fn an_update_is_about_what_changed_and_a_keyframe_about_everything() {
 }
 
 #[test]
-fn a_map_has_to_be_possible() {
+fn impossible_maps_are_refused() {
     let of = |shape| Room::new(options(), 1, Box::new(Script(shape, |_| ()))).err();
     assert_eq!(of(GridShape { columns: 0, ..SCRIPT_SHAPE }), Some(GridError::Cells));
     assert_eq!(of(SCRIPT_SHAPE), None);

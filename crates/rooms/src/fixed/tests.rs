@@ -75,7 +75,7 @@ fn directions_are_exact_to_a_step_over_the_whole_turn() {
 
 proptest! {
     #[test]
-    fn directions_of_any_vectors_are_exact(x in any::<i64>(), y in any::<i64>(), shift in 0..63_u32) {
+    fn directions_of_arbitrary_vectors_are_exact(x in any::<i64>(), y in any::<i64>(), shift in 0..63_u32) {
         let (x, y) = (x >> shift, y >> ((62 - shift) / 2));
         prop_assume!((x, y) != (0, 0));
         let angle = Angle::of(Fixed(x), Fixed(y));
@@ -116,7 +116,7 @@ proptest! {
 }
 
 #[test]
-fn what_has_no_result_has_the_nearest_number() {
+fn undefined_results_saturate() {
     let [one, zero] = [Fixed::ONE, Fixed::ZERO];
     assert_eq!([one / zero, -one / zero, zero / zero], [Fixed::MAX, Fixed::MIN, zero]);
     assert_eq!([Fixed::ratio(3, 0), Fixed::ratio(-3, 0), Fixed::ratio(0, 0)], [Fixed::MAX, Fixed::MIN, zero]);

@@ -14,7 +14,7 @@ fn at(x: u32, y: u32) -> Position {
 }
 
 #[test]
-fn shapes_have_bounds() {
+fn grid_shapes_are_limited() {
     let cases = [
         (GridShape { columns: 0, ..SHAPE }, Some(GridError::Cells)),
         (GridShape { columns: 1, rows: 1, ..SHAPE }, None),
@@ -36,7 +36,7 @@ fn shapes_have_bounds() {
 }
 
 #[test]
-fn places_have_cells_and_cells_have_corners() {
+fn positions_map_to_cells_and_back() {
     let grid = grid(SHAPE);
     assert_eq!((grid.len(), grid.size_units()), (48, (80, 60)));
     let cases = [
@@ -73,7 +73,7 @@ fn a_view_ends_at_the_edge_of_the_map() {
 
 proptest! {
     #[test]
-    fn what_is_visible_has_a_band_and_nothing_else_has(
+    fn exactly_the_visible_cells_have_a_band(
         columns in 1..12u16, rows in 1..12u16, near_cells in 0..5u16, far_cells in 0..5u16, view in any::<prop::sample::Index>(),
     ) {
         let grid = grid(GridShape { columns, rows, near_cells, far_cells, ..SHAPE });
@@ -85,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn a_place_lies_in_its_cell(
+    fn a_position_is_inside_its_cell(
         columns in 1..=1_024u16, rows in 1..=1_024u16, cell_units in 1..=65_536u32, x in any::<u32>(), y in any::<u32>(),
     ) {
         let grid = grid(GridShape { columns, rows, cell_units, ..SHAPE });

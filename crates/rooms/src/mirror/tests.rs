@@ -43,7 +43,7 @@ fn body(mirror: &mut Mirror, base: Base) -> serde_json::Value {
 }
 
 #[test]
-fn a_base_counts_as_long_as_the_history_reaches() {
+fn a_base_is_usable_while_the_history_has_it() {
     let mut mirror = mirror();
     for tick in 2..=HISTORY + 2 {
         mirror.apply(update(tick, false, &[(0, true)]));
@@ -61,7 +61,7 @@ fn a_base_counts_as_long_as_the_history_reaches() {
 }
 
 #[test]
-fn no_base_before_a_keyframe_counts() {
+fn bases_before_a_keyframe_are_ignored() {
     let mut mirror = mirror();
     mirror.apply(update(2, false, &[(0, true)]));
     mirror.apply(update(3, true, &[(0, true)]));
@@ -74,7 +74,7 @@ fn no_base_before_a_keyframe_counts() {
 }
 
 #[test]
-fn a_cell_that_nothing_is_left_in_is_known_as_empty() {
+fn an_emptied_cell_is_known_as_empty() {
     let mut mirror = mirror();
     mirror.apply(update(2, false, &[(5, false)]));
     assert_eq!(body(&mut mirror, base(1))["cells"], serde_json::json!([{"cell": 5, "departed": [6]}]));
@@ -115,7 +115,7 @@ fn quiet_cells_outlive_the_keyframe() {
 }
 
 #[test]
-fn a_large_keyframe_is_left_a_part_at_a_time() {
+fn a_large_keyframe_is_dropped_in_parts() {
     let shape =
         GridShape { columns: 50, rows: 4, cell_units: 100, near_cells: 49, far_cells: 0, far_interval_ticks: 1 };
     let grid = Grid::new(shape).expect("a good shape");
@@ -140,7 +140,7 @@ fn a_large_keyframe_is_left_a_part_at_a_time() {
 }
 
 #[test]
-fn alike_clients_share_a_body_and_buffers_come_back() {
+fn equal_views_share_a_body_and_buffers_are_reused() {
     let mut mirror = mirror();
     mirror.apply(update(2, false, &[(0, true)]));
     let one = mirror.body(Encoding::Protobuf, CellIndex(0), base(1));
@@ -165,7 +165,7 @@ fn alike_clients_share_a_body_and_buffers_come_back() {
 }
 
 #[test]
-fn one_tick_behind_is_the_update_s_own_segments() {
+fn a_client_one_tick_behind_gets_the_updates_segments() {
     let mut mirror = mirror();
     let update = update(2, false, &[(0, true), (1, true), (5, true), (9, true)]);
     mirror.apply(Arc::clone(&update));

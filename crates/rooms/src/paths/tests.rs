@@ -46,7 +46,7 @@ fn points() -> impl Strategy<Value = Vec<PathPoint>> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(points in points(), user in ".{0,20}") {
+    fn blocks_round_trip(points in points(), user in ".{0,20}") {
         let mut block = BlockWriter::default();
         block.begin(&header(&user), points[0].position);
         for point in &points[1..] {
@@ -89,7 +89,7 @@ fn the_format_is_fixed() {
 }
 
 #[test]
-fn a_block_has_its_bound() {
+fn the_size_of_a_block_is_limited() {
     let mut block = BlockWriter::default();
     block.begin(&header("ada"), Position::default());
     let mut tick = 1_000;

@@ -30,7 +30,7 @@ fn small() -> Replica {
 }
 
 #[test]
-fn a_replica_holds_as_many_objects_as_it_may_and_no_more() {
+fn objects_of_a_replica_are_limited() {
     assert_eq!(Limits::default().objects, 1_000_000);
     for encoding in Encoding::ALL {
         let four: &[(u32, &[u8])] = &[(1, b""), (2, b""), (3, b""), (4, b"")];
@@ -49,7 +49,7 @@ fn a_replica_holds_as_many_objects_as_it_may_and_no_more() {
 }
 
 #[test]
-fn a_replica_holds_as_many_bytes_of_states_as_it_may_and_no_more() {
+fn state_bytes_of_a_replica_are_limited() {
     assert_eq!(Limits::default().state_bytes, 256 << 20);
     for encoding in Encoding::ALL {
         let mut replica = small();

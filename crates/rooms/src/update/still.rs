@@ -152,7 +152,7 @@ mod tests {
     proptest! {
         /// An object that is somewhere else than in the last round was touched in it, as in a world.
         #[test]
-        fn what_is_kept_is_what_would_be_encoded(rounds in rounds()) {
+        fn kept_cells_equal_a_new_encoding(rounds in rounds()) {
             let mut cells = StillCells::default();
             let mut known: BTreeMap<u32, (u32, u64)> = BTreeMap::new();
             for (round, (cell, members, is_json_alone)) in (2_u64..).zip(rounds) {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limit_cells_are_encoded_and_not_kept() {
+    fn cells_past_the_limit_are_not_kept() {
         let mut cells = StillCells::default();
         let state = vec![7; 1 << 20];
         let encodings = EncodingSet::default().with(Encoding::Protobuf);

@@ -98,7 +98,7 @@ fn number(fields: &Value, name: &str) -> u32 {
 }
 
 #[test]
-fn a_header_is_as_long_as_its_own_objects_demand() {
+fn header_length_follows_the_own_object() {
     for encoding in Encoding::ALL {
         let length = |ack, avatar, own: Option<&[u8]>| {
             let mut out = Vec::new();

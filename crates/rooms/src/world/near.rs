@@ -138,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn near_is_what_a_search_of_all_objects_finds(
+        fn near_matches_a_search_of_all_objects(
             (columns, rows, cell_units) in (1..6_u16, 1..6_u16, 1..30_u32),
             ops in vec((0..4_u8, any::<prop::sample::Index>(), 0..170_u32, 0..170_u32), 0..60),
             questions in vec((0..200_u32, 0..200_u32, 0..120_u32), 1..20),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_numbers_are_compared_as_well() {
+    fn near_compares_the_largest_coordinates() {
         let mut world = world(1_024, 1, 65_536);
         let far = spawn(&mut world, u32::MAX, 7);
         let corner = spawn(&mut world, 0, 0);

@@ -301,7 +301,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_bytes_restore_no_world_or_a_sound_one(
+    fn damaged_bytes_restore_a_valid_world_or_none(
         ops in vec(op(), 0..40), place in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>(),
     ) {
         let (mut world, mut model) = (world(), Model::default());
@@ -337,7 +337,7 @@ fn tick(world: &mut World) -> Vec<(u32, Vec<u32>, Vec<u32>)> {
 }
 
 #[test]
-fn what_came_and_went_within_a_tick_leaves_no_trace() {
+fn an_object_spawned_and_despawned_in_one_tick_is_invisible() {
     let mut world = world();
     let id = world.spawn(new_object(at(5, 5))).expect("there is room");
     assert!(world.despawn(id));
@@ -348,7 +348,7 @@ fn what_came_and_went_within_a_tick_leaves_no_trace() {
 }
 
 #[test]
-fn what_leaves_a_cell_and_comes_back_has_not_departed() {
+fn an_object_that_returns_to_its_cell_has_not_departed() {
     let mut world = world();
     let id = world.spawn(new_object(at(5, 5))).expect("there is room");
     tick(&mut world);
@@ -411,7 +411,7 @@ fn events_have_bounds_and_are_json() {
 }
 
 #[test]
-fn chance_stays_below_its_bound_and_follows_from_the_seed() {
+fn random_numbers_are_bounded_and_follow_from_the_seed() {
     let numbers = |seed| {
         let mut world = World::new(grid(), &options(), seed);
         (0..50).map(|bound| world.random_below(bound + 1)).collect::<Vec<_>>()
@@ -423,7 +423,7 @@ fn chance_stays_below_its_bound_and_follows_from_the_seed() {
 }
 
 #[test]
-fn every_part_of_a_world_counts_in_its_hash() {
+fn every_part_of_a_world_is_in_its_hash() {
     let changes: [fn(&mut World); 11] = [
         |_| {},
         World::advance,

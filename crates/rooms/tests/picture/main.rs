@@ -212,14 +212,14 @@ proptest! {
 }
 
 #[test]
-fn a_world_of_one_cell_is_seen_by_all() {
+fn all_clients_see_a_world_of_one_cell() {
     let shape =
         GridShape { columns: 1, rows: 1, cell_units: 65_536, near_cells: 0, far_cells: 0, far_interval_ticks: 1 };
     play(shape, 1, 300, 20);
 }
 
 #[test]
-fn far_cells_are_seen_now_and_then() {
+fn far_cells_are_sent_at_their_interval() {
     let shape =
         GridShape { columns: 20, rows: 20, cell_units: 500, near_cells: 1, far_cells: 2, far_interval_ticks: 6 };
     play(shape, 2, 300, 20);

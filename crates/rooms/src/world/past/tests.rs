@@ -86,7 +86,7 @@ fn check(world: &World, then: &Positions, tick: u32, ids: &[ObjectId]) -> Result
 
 proptest! {
     #[test]
-    fn a_rewound_world_is_what_it_was(ticks_max in 0..6_u8, ops in vec(op(), 1..120)) {
+    fn a_rewound_world_equals_the_past_one(ticks_max in 0..6_u8, ops in vec(op(), 1..120)) {
         let mut world = world(ticks_max);
         let mut ids = vec![spawn(&mut world, 1, 1)];
         settle(&mut world);
@@ -133,7 +133,7 @@ proptest! {
 }
 
 #[test]
-fn a_world_without_a_past_answers_with_the_present() {
+fn a_world_without_a_past_returns_the_present() {
     let mut world = world(0);
     let id = spawn(&mut world, 1, 1);
     for x in 2..5 {
@@ -163,7 +163,7 @@ fn moved(ticks_max: u8) -> World {
 }
 
 #[test]
-fn the_past_counts_in_the_hash() {
+fn the_past_is_part_of_the_hash() {
     let world = moved(3);
     let mut other = moved(3);
     assert_eq!(world.state_hash(), other.state_hash());
