@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_known_for_one_purpose_and_for_its_time() {
+    fn cached_tokens_are_valid_for_their_purpose_and_time() {
         let cache = Cache::new(1 << 20);
         let fingerprint = remember(&cache, "a", Validity { from_s: None, until_s: Some(20) }, 100);
         assert!(matches!(cache.get(&fingerprint, 19), Some(Ok(_))));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_no_more_than_it_may_and_keeps_what_is_asked_for() {
+    fn the_cache_is_bounded_and_keeps_used_entries() {
         let cache = Cache::new(20 * (ENTRY_BYTES + 4));
         let kept = remember(&cache, "kept", Validity::default(), u64::MAX);
         let left = remember(&cache, "left", Validity::default(), u64::MAX);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_nothing_remembers_nothing() {
+    fn a_cache_of_size_0_stores_nothing() {
         let cache = Cache::new(0);
         let fingerprint = remember(&cache, "a", Validity::default(), u64::MAX);
         assert!(cache.get(&fingerprint, 0).is_none());

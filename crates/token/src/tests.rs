@@ -65,7 +65,7 @@ fn subscription(claims: &str) -> Result<SubscriptionClaims, TokenFault> {
 
 /// RFC 7515, appendix A.1: somebody else's token, key and signature.
 #[test]
-fn the_example_of_the_standard_verifies() {
+fn the_example_of_rfc_7515_verifies() {
     let key = URL_SAFE_NO_PAD
         .decode("AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow")
         .unwrap();
@@ -79,7 +79,7 @@ fn the_example_of_the_standard_verifies() {
 }
 
 #[test]
-fn claims_become_what_the_engine_asks_for() {
+fn claims_are_converted_for_the_engine() {
     let claims = connection(
         r#"{"sub":"42","exp":1700000060,"iat":1,"jti":"x","info":{"name": "Ann"},"meta":{"a":1},"channels":[],"subs":{}}"#,
     )
@@ -181,7 +181,7 @@ fn server_side_subscriptions_are_read() {
 }
 
 #[test]
-fn the_user_may_stand_in_another_claim() {
+fn the_user_claim_is_configurable() {
     let rules = Rules { user_claim: Some("uid".to_owned()), ..Rules::default() };
     let verifier = with_keys(TokenKeys { rules, ..keys(SECRET) });
     let user = |claims: &str| verifier.judge_connection(&token(claims), NOW_S).map(|claims| claims.user);
@@ -201,7 +201,7 @@ fn the_user_may_stand_in_another_claim() {
 }
 
 #[test]
-fn a_token_is_for_somebody_and_from_somebody() {
+fn audience_and_issuer_are_checked() {
     let matching = |pattern: &str| Some(Rule::Matches(regex::Regex::new(pattern).unwrap()));
     let exactly = |text: &str| Some(Rule::Exactly(text.to_owned()));
     let judge = |audience: Option<Rule>, issuer: Option<Rule>, claims: &str| {
@@ -233,7 +233,7 @@ fn a_token_is_for_somebody_and_from_somebody() {
 }
 
 #[test]
-fn claims_have_their_types_and_stand_there_once() {
+fn invalid_and_duplicate_claims_are_refused() {
     for claims in [
         r#"{"sub":42}"#,
         r#"{"sub":null}"#,
@@ -255,7 +255,7 @@ fn claims_have_their_types_and_stand_there_once() {
 }
 
 #[test]
-fn only_hmac_counts_and_the_token_does_not_choose() {
+fn the_token_cannot_choose_its_algorithm() {
     let claims = r#"{"sub":"42"}"#;
     for alg in ["HS256", "HS384", "HS512"] {
         let token = token_with(&format!(r#"{{"typ":"JWT","alg":"{alg}"}}"#), claims, SECRET);
@@ -298,7 +298,7 @@ fn only_hmac_counts_and_the_token_does_not_choose() {
 }
 
 #[test]
-fn signatures_are_whole_and_from_the_right_key() {
+fn truncated_and_foreign_signatures_are_refused() {
     let good = token(r#"{"sub":"42"}"#);
     let (message, signature) = good.rsplit_once('.').unwrap();
     let judge = |token: &str| verifier().judge_connection(token, NOW_S).err();
@@ -336,7 +336,7 @@ fn signatures_are_whole_and_from_the_right_key() {
 }
 
 #[test]
-fn a_token_has_a_length() {
+fn token_length_is_limited() {
     let padded = |len: usize| {
         let empty = token(r#"{"x":""}"#).len();
         let claims = format!(r#"{{"x":"{}"}}"#, "a".repeat((len - empty) * 3 / 4));
@@ -385,7 +385,7 @@ fn subscription_tokens_may_have_their_own_key() {
 }
 
 #[test]
-fn without_a_key_nothing_counts() {
+fn without_a_key_every_token_is_refused() {
     let keyless = with_options(&TokenOptions::default());
     assert_eq!(keyless.judge_connection(&token("{}"), NOW_S).err(), Some(TokenFault::NoKey));
     // Not even what an empty key has signed.
@@ -411,7 +411,7 @@ fn the_engine_distinguishes_expired_and_invalid() {
 }
 
 #[test]
-fn what_is_issued_verifies() {
+fn issued_tokens_verify() {
     let secret = Secret::new(SECRET).unwrap();
     let rules = Rules::default();
     let grant = Grant { user: "4\"2", expires_at_s: Some(NOW_S + 9), issued_at_s: NOW_S, channel: None, rules: &rules };

@@ -48,7 +48,7 @@ fn word(look_up: &LookUp) -> &'static str {
 }
 
 #[test]
-fn one_fetch_for_all_who_wait_and_then_a_pause() {
+fn waiting_lookups_share_one_fetch_followed_by_a_pause() {
     let (mut sets, options) = (KeySets::default(), options());
     assert_eq!(look_up(&mut sets, "a", 0), "fetch");
     assert_eq!(look_up(&mut sets, "a", 1), "wait");
@@ -65,7 +65,7 @@ fn one_fetch_for_all_who_wait_and_then_a_pause() {
 }
 
 #[test]
-fn a_key_is_cached_as_long_as_the_response_allows_within_bounds() {
+fn cache_lifetime_follows_the_response_within_limits() {
     for (max_age_ms, fresh_ms) in
         [(Some(0), 10_000), (Some(50_000), 50_000), (Some(u64::MAX), 100_000), (None, 100_000)]
     {
@@ -81,7 +81,7 @@ fn a_key_is_cached_as_long_as_the_response_allows_within_bounds() {
 }
 
 #[test]
-fn what_fails_is_tried_again_and_does_without_for_a_while() {
+fn failed_fetches_are_retried_and_stale_keys_used_meanwhile() {
     let (mut sets, options) = (KeySets::default(), options());
     assert_eq!(look_up(&mut sets, "a", 0), "fetch");
     sets.fetched(URL, None, &options, 0);
@@ -99,7 +99,7 @@ fn what_fails_is_tried_again_and_does_without_for_a_while() {
 }
 
 #[test]
-fn addresses_and_names_are_bounded() {
+fn urls_and_key_names_are_limited() {
     let mut sets = KeySets::default();
     for index in 0..SETS_MAX {
         assert_eq!(word(&sets.look_up(&format!("{URL}/{index}"), "a", Algorithm::EdDsa, 0)), "fetch");

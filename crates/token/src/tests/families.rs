@@ -156,7 +156,7 @@ fn each_curve_verifies_with_its_own_hash() {
 
 /// The public key of a key pair is no HMAC key, however the token calls it.
 #[test]
-fn a_public_key_is_no_secret() {
+fn a_public_key_is_not_accepted_as_an_hmac_secret() {
     let signer = Signer::rsa(KeySize::Rsa2048);
     let pem = signer.pem();
     for secret in [pem.as_str(), pem.trim_end(), &pem.replace('\n', "")] {
@@ -173,7 +173,7 @@ fn a_public_key_is_no_secret() {
 
 /// Fields of a header that locate a key are ignored.
 #[test]
-fn a_token_does_not_bring_its_own_key() {
+fn keys_inside_tokens_are_ignored() {
     let (signer, thief) = (Signer::rsa(KeySize::Rsa2048), Signer::rsa(KeySize::Rsa2048));
     let verifier = with_rsa(&signer.pem());
     let jwk = thief.jwk("x").to_string();
@@ -194,7 +194,7 @@ fn a_token_does_not_bring_its_own_key() {
 }
 
 #[test]
-fn a_key_is_the_kind_that_was_asked_for() {
+fn a_key_of_another_type_is_refused() {
     let (rsa, ec, ed) = (Signer::rsa(KeySize::Rsa2048), Signer::ec("P-256"), Signer::ed());
     assert_eq!(PublicKey::rsa_from_pem(&ec.pem()).err(), Some(KeyFault::Kind));
     assert_eq!(PublicKey::ec_from_pem(&rsa.pem()).err(), Some(KeyFault::Kind));

@@ -125,7 +125,7 @@ fn every_family_verifies_with_one_fetch() {
 }
 
 #[test]
-fn unknown_names_lead_to_one_fetch_and_to_no_other_for_a_while() {
+fn unknown_key_names_cause_one_fetch_per_interval() {
     let signer = Signer::ed();
     let publisher = Publisher::start(&[signer.jwk("known")], false);
     let verifier = publisher.verifier();
@@ -148,7 +148,7 @@ fn unknown_names_lead_to_one_fetch_and_to_no_other_for_a_while() {
 }
 
 #[test]
-fn all_who_wait_for_a_new_key_wait_for_one_fetch() {
+fn lookups_of_a_new_key_share_one_fetch() {
     let signer = Signer::ed();
     let publisher = Publisher::start(&[signer.jwk("new")], true);
     let verifier = Arc::new(publisher.verifier());
@@ -173,7 +173,7 @@ fn all_who_wait_for_a_new_key_wait_for_one_fetch() {
 }
 
 #[test]
-fn a_set_that_cannot_be_had_is_nobodys_fault() {
+fn an_unavailable_key_set_is_a_temporary_fault() {
     let signer = Signer::ed();
     let publisher = Publisher::start(&[signer.jwk("a")], false);
     let big = "x".repeat(20_000);
@@ -196,7 +196,7 @@ fn a_set_that_cannot_be_had_is_nobodys_fault() {
 }
 
 #[test]
-fn a_private_network_is_not_asked() {
+fn keys_are_not_fetched_from_private_networks() {
     let publisher = Publisher::start(&[], false);
     let options = JwksOptions { is_unsafe_allowed: false, ..publisher.options("/keys", &Rules::default()) };
     let verifier = Publisher::verifier_with(options, Rules::default());

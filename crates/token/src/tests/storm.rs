@@ -58,7 +58,7 @@ fn ten_thousand_connects_with_a_hundred_tokens_check_a_hundred_signatures() {
 }
 
 #[test]
-fn no_more_wait_than_may() {
+fn waiting_tokens_are_limited() {
     let signer = Signer::ec("P-256");
     let (waiting_max, cache_bytes_max) = (3, 0);
     let verifier = ec_verifier(&signer, TokenOptions { waiting_max, cache_bytes_max, ..TokenOptions::default() });
