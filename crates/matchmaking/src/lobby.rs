@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_changed_is_not_published() {
+    fn unchanged_listings_are_not_published() {
         let mut board = LobbyBoard::new(LobbyLimits { interval_ms: 1_000, repeat_ms: 0, publications_max: 10 });
         assert_eq!(update(&mut board, 0, &[("a", 0), ("b", 0)]), [show("a", 0), show("b", 0)]);
         assert_eq!(update(&mut board, 5_000, &[("a", 0), ("b", 0)]), []);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_published_again() {
+    fn refused_listings_are_published_again() {
         let mut board = LobbyBoard::new(LobbyLimits { interval_ms: 1_000, repeat_ms: 0, publications_max: 10 });
         assert_eq!(update(&mut board, 0, &[("a", 0), ("b", 0)]), [show("a", 0), show("b", 0)]);
         board.on_refused(&show("a", 0));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limit_of_an_update_the_others_follow() {
+    fn listings_past_the_limit_follow_in_the_next_update() {
         let mut board = LobbyBoard::new(LobbyLimits { interval_ms: 0, repeat_ms: 0, publications_max: 2 });
         let rooms = [("a", 0), ("b", 0), ("c", 0)];
         assert_eq!(update(&mut board, 0, &rooms), [show("a", 0), show("b", 0)]);

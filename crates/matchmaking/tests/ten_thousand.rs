@@ -121,7 +121,7 @@ fn skills_and_parties_that_fit_badly() {
 
 /// No room suits anybody: 10,000 tickets and 500 open rooms of other skills and another region.
 #[test]
-fn rooms_that_suit_nobody() {
+fn unsuitable_rooms_get_no_tickets() {
     let rules =
         MatchRules { players_min: 1, skill_window: 5, skill_window_per_s: 0, rooms_opening_max: 500, ..rules() };
     let mut rig = Rig::new(MatchRules { tickets_max: 20_000, ..rules });
