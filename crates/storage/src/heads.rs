@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_stays_and_the_rest_leaves() {
+    fn used_heads_stay_cached_and_others_are_evicted() {
         let mut heads = HeadCache::new(4);
         let name = |number: u64| Arc::<str>::from(number.to_string());
         for number in 0..100 {

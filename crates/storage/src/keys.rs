@@ -130,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keys_are_read_back(channel in ".{0,40}", player in ".{0,40}", number: u64, kind: u8) {
+        fn keys_round_trip(channel in ".{0,40}", player in ".{0,40}", number: u64, kind: u8) {
             let key = publication_key(&channel, number);
             prop_assert_eq!(read_publication_key(&key), Some((&*channel, number)));
             let key = block_key(&channel, &player, number, number as u32);
@@ -147,7 +147,7 @@ mod tests {
         }
 
         #[test]
-        fn keys_of_a_channel_lie_before_what_is_behind(one in ".{0,6}", other in ".{0,6}", offset: u64) {
+        fn the_key_range_of_a_channel_has_its_keys_alone(one in ".{0,6}", other in ".{0,6}", offset: u64) {
             let (begin, end) = (channel_key(&one), behind(&channel_key(&one)));
             let key = publication_key(&other, offset);
             prop_assert_eq!(begin <= key && key < end, one == other);

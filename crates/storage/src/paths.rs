@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn users_and_players_are_never_the_same() {
+    fn owner_keys_of_users_and_players_differ() {
         for owner in [PathOwner::User("".into()), PathOwner::User("p7".into()), PathOwner::Player(7)] {
             assert_eq!(read_owner(&owner_key(&owner)), Some(owner));
         }

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_is_read_as_it_was_written() {
+    fn states_round_trip() {
         let eras = Eras { power: 3, damage: 1 };
         let state = StorageState { format: 1, boot: "ab-cd".to_owned(), is_closed: true, eras };
         assert_eq!(StorageState::parse(&state.text()), Some(state));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_state() {
+    fn invalid_state_files_are_refused() {
         for text in ["", "dunlin", "dunlin storage", "dunlin storage\nformat x\n", "dunlin storage\nformat 0\n"] {
             assert_eq!(StorageState::parse(text), None, "{text}");
         }

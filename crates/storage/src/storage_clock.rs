@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_the_last_run_is_not_undercut() {
+    fn time_never_goes_below_the_last_run() {
         let clock = StorageClock::new(ClockSource::Given(|| 1_000));
         assert_eq!(clock.now_ms(), 1_000);
         assert_eq!(clock.resume(400), 600);

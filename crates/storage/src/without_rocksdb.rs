@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_open_a_directory_says_that_the_storage_is_not_built() {
+    fn without_rocksdb_opening_a_storage_is_an_error() {
         struct NoShards;
         impl Completions for NoShards {
             fn committed(&self, _: dunlin_engine::ShardIndex, _: crate::StoreAnswer) {}

@@ -7,7 +7,7 @@ use dunlin_storage::{StorageFault, backups, keep_backups, restore, verify_backup
 use crate::harness::{ScratchDirectory, TERMS, TestStorage, offsets, record_of};
 
 #[test]
-fn a_restored_backup_has_what_was_stored_before_it() {
+fn a_restored_backup_has_all_earlier_publications() {
     let directory = ScratchDirectory::new();
     let (data, kept) = (directory.join("data"), directory.join("backups"));
     let opened = TestStorage::open(&data);
@@ -42,7 +42,7 @@ fn a_restored_backup_has_what_was_stored_before_it() {
 }
 
 #[test]
-fn a_restore_takes_an_empty_directory_and_a_whole_backup() {
+fn a_restore_needs_an_empty_directory_and_a_complete_backup() {
     let directory = ScratchDirectory::new();
     let (data, kept) = (directory.join("data"), directory.join("backups"));
     let opened = TestStorage::open(&data);

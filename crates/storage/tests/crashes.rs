@@ -77,7 +77,7 @@ fn child_stores_until_it_is_killed() {
 }
 
 #[test]
-fn what_was_acknowledged_survives_the_end_of_the_process() {
+fn acknowledged_publications_survive_a_kill() {
     let directory = ScratchDirectory::new();
     let path = directory.join("data");
     let mut acknowledged: HashMap<String, Vec<u64>> = HashMap::new();

@@ -61,7 +61,7 @@ fn child_keeps_a_storage_open() {
 }
 
 #[test]
-fn a_directory_that_another_process_has_open_is_refused() {
+fn a_directory_in_use_is_refused() {
     let directory = ScratchDirectory::new();
     let path = directory.join("data");
     let mut holder = child("faults::child_keeps_a_storage_open", &path)
@@ -137,7 +137,7 @@ fn a_damaged_log_is_refused_or_kept_until_the_damage() {
 }
 
 #[test]
-fn a_start_that_gives_up_damage_and_fails_leaves_it_noted() {
+fn a_failed_start_with_discarded_damage_keeps_the_note() {
     static NOW_MS: AtomicU64 = AtomicU64::new(1_000_000_000_000);
     let directory = ScratchDirectory::new();
     let clock = ClockSource::Given(|| NOW_MS.load(Ordering::Relaxed));
@@ -162,7 +162,7 @@ fn a_start_that_gives_up_damage_and_fails_leaves_it_noted() {
 }
 
 #[test]
-fn after_a_loss_of_power_what_was_not_synced_gets_a_new_epoch() {
+fn after_power_loss_unsynced_channels_get_a_new_epoch() {
     let directory = ScratchDirectory::new();
     let opened = TestStorage::open(&directory.join("data"));
     let synced = LogTerms { is_synced: true, ..TERMS };
@@ -282,7 +282,7 @@ fn a_clock_far_ahead_is_refused_and_one_behind_is_not_followed() {
 }
 
 #[test]
-fn huge_pages_that_the_kernel_has_not_are_an_error() {
+fn missing_huge_pages_are_an_error() {
     let directory = ScratchDirectory::new();
     let mut options = StorageOptions::at(directory.join("data"));
     // More than any machine has.
@@ -342,7 +342,7 @@ fn a_read_only_disk_is_named() {
 }
 
 #[test]
-fn a_full_disk_ends_writing_and_nothing_else() {
+fn a_full_disk_stops_writes_and_nothing_else() {
     let directory = ScratchDirectory::new();
     let filler = child("faults::child_fills_a_small_disk", &directory.0);
     // A file system of its own, in a mount namespace that ends with the child. The ballast is larger than the write-ahead

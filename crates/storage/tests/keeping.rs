@@ -8,7 +8,7 @@ use dunlin_storage::{ClockSource, EntryBatch, PageLimits, QueueLimits, StorageOp
 use crate::harness::{ScratchDirectory, TERMS, TestStorage, offsets, record, record_of};
 
 #[test]
-fn what_was_stored_is_there_after_a_restart_with_its_epoch() {
+fn publications_and_epoch_survive_a_restart() {
     let directory = ScratchDirectory::new();
     let opened = TestStorage::open(&directory.0);
     let epoch = opened.newest("chat:1", 10).epoch;
@@ -64,7 +64,7 @@ fn answers_come_in_the_order_of_the_requests_and_no_offset_is_taken_twice() {
 }
 
 #[test]
-fn the_newest_are_kept_and_the_floor_follows() {
+fn trimming_keeps_the_newest_and_raises_the_floor() {
     let directory = ScratchDirectory::new();
     let opened = TestStorage::open(&directory.0);
     let terms = LogTerms { retention: LogRetention { publications_max: 10, ..TERMS.retention }, ..TERMS };
@@ -81,7 +81,7 @@ fn the_newest_are_kept_and_the_floor_follows() {
 }
 
 #[test]
-fn what_is_trimmed_is_in_no_later_page() {
+fn trimmed_publications_are_in_no_page() {
     let directory = ScratchDirectory::new();
     let opened = TestStorage::open(&directory.0);
     for offset in 1..=50 {
@@ -104,7 +104,7 @@ fn what_is_trimmed_is_in_no_later_page() {
 }
 
 #[test]
-fn what_is_stored_after_a_removal_is_in_a_new_epoch() {
+fn publications_after_a_removal_have_a_new_epoch() {
     let directory = ScratchDirectory::new();
     let opened = TestStorage::open(&directory.0);
     opened.store("chat:1", 1);
@@ -142,7 +142,7 @@ fn pages_have_bounds() {
 }
 
 #[test]
-fn of_many_results_the_newest_come_in_the_order_of_storing() {
+fn the_newest_results_are_loaded_in_storage_order() {
     let directory = ScratchDirectory::new();
     let mut options = StorageOptions::at(directory.join("data"));
     options.pages.results_max = 5;

@@ -100,7 +100,7 @@ fn see_all(path: &Path) {
 }
 
 #[test]
-fn what_version_1_has_written_is_opened_read_and_written_on() {
+fn a_storage_of_version_1_is_opened_and_continued() {
     let directory = ScratchDirectory::new();
     let copy = directory.join("data");
     fs::create_dir(&copy).expect("it can be made");

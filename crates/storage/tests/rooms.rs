@@ -101,7 +101,7 @@ fn blocks_are_read_from_the_one_that_a_time_is_in() {
 }
 
 #[test]
-fn no_player_of_a_user_is_missing_at_the_beginning_of_a_time() {
+fn path_reads_include_every_player_at_the_start_time() {
     let directory = ScratchDirectory::new();
     let opened = TestStorage::open(&directory.0);
     // Blocks of 100 ms of three players, whose blocks begin at different times; the third has left.

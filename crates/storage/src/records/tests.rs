@@ -109,13 +109,13 @@ fn unhex(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn this_version_writes_as_the_fixture() {
+fn this_version_writes_the_fixture() {
     let text = written().map(|(name, key, value)| format!("{name} {} {}\n", hex(&key), hex(&value))).concat();
     assert_eq!(text, VERSION_1);
 }
 
 #[test]
-fn what_version_1_has_written_is_read() {
+fn records_of_version_1_are_read() {
     let lines: BTreeMap<&str, (Vec<u8>, Vec<u8>)> = VERSION_1
         .lines()
         .map(|line| {
@@ -138,7 +138,7 @@ fn what_version_1_has_written_is_read() {
 }
 
 #[test]
-fn cut_records_are_none() {
+fn truncated_records_are_refused() {
     let [(_, _, publication), _, (_, _, head), (_, _, result)] = written();
     // The data is what remains, so a cut in it cannot be seen: blocks have checksums for that.
     for length in 0..publication.len() - 7 {
@@ -150,7 +150,7 @@ fn cut_records_are_none() {
 
 proptest! {
     #[test]
-    fn publications_are_read_back(
+    fn publications_round_trip(
         data: Vec<u8>, is_json: bool, gap in 0_u64..1_000, offset in 1_000_u64.., time_ms: i64, written_ms: u64,
         expires_ms: u64, version: u64, text in ".{0,20}", has_key: bool, has_info: bool,
     ) {
