@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_reason_is_cut_where_a_character_ends() {
+    fn a_long_reason_is_cut_at_a_character_boundary() {
         // 122 bytes, then a character of three: it would end at 125, two bytes past the room.
         let reason = format!("{}€ and more", "r".repeat(122));
         let mut out = Vec::new();
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_is_answered_with_its_own_code() {
+    fn a_close_is_answered_with_the_same_code() {
         let mut out = Vec::new();
         append_close_reply(None, &mut out);
         append_close_reply(Some(1000), &mut out);

@@ -24,7 +24,7 @@ mod tests {
     use super::unmask;
 
     #[test]
-    fn agrees_with_one_byte_at_a_time() {
+    fn unmasking_matches_the_bytewise_reference() {
         let key = [0x37, 0xfa, 0x21, 0x3d];
         for len in 0..100 {
             for offset in 0..9 {

@@ -94,7 +94,7 @@ fn error(played: &[Event]) -> Option<ReceiveError> {
 }
 
 #[test]
-fn the_bit_counts_on_the_first_frame_of_a_message_only() {
+fn rsv1_is_allowed_on_the_first_frame_alone() {
     let limits = WebSocketLimits::default();
     let whole = frame(0xc1, b"abc");
     assert_eq!(play_deflate([&whole[..]], &limits).events, [Event::Compressed(MessageKind::Text, b"abc".to_vec())]);
@@ -152,7 +152,7 @@ fn the_examples_of_the_rfc_are_read() {
 }
 
 #[test]
-fn what_is_damaged_is_refused() {
+fn damaged_deflate_data_is_refused() {
     let mut inflater = Inflater::default();
     // Behind a last block comes a byte of padding at the most. The decoder looks at nothing behind it, so nothing may hide.
     let behind_the_end = [HELLO_LAST_BLOCK, HELLO].concat();
@@ -190,7 +190,7 @@ fn the_limit_holds_at_its_value_and_not_past_it() {
 }
 
 #[test]
-fn a_bomb_costs_no_more_than_the_limit() {
+fn a_compression_bomb_allocates_no_more_than_the_limit() {
     let mut inflater = Inflater::default();
     // 16 MiB in some 16 KiB.
     let bomb = compressed(&vec![0; 1 << 24]);
@@ -208,7 +208,7 @@ fn a_bomb_costs_no_more_than_the_limit() {
 }
 
 #[test]
-fn the_ratio_is_bounded_beyond_what_is_free() {
+fn the_compression_ratio_is_limited_past_the_free_bytes() {
     let mut inflater = Inflater::default();
     let limits = WebSocketLimits { inflated_bytes_max: 1 << 20, inflated_ratio_max: 10, ..WebSocketLimits::default() };
     let free = compressed(&vec![0; RATIO_FREE_BYTES]);
@@ -219,7 +219,7 @@ fn the_ratio_is_bounded_beyond_what_is_free() {
 }
 
 #[test]
-fn blocks_of_nothing_are_nothing() {
+fn empty_deflate_blocks_are_skipped() {
     let payload = [0x00, 0x00, 0x00, 0xff, 0xff].repeat(10_000);
     let payload = [&payload[..], HELLO].concat();
     assert_eq!(
@@ -229,7 +229,7 @@ fn blocks_of_nothing_are_nothing() {
 }
 
 #[test]
-fn what_is_sent_comes_back_or_is_not_worth_it() {
+fn compressed_messages_round_trip_or_are_sent_plain() {
     let (mut deflater, mut inflater) = (Deflater::new(1), Inflater::default());
     let mut out = b"before".to_vec();
     let mut seed = 1_u32;
@@ -259,7 +259,7 @@ fn what_is_sent_comes_back_or_is_not_worth_it() {
 
 /// An encoder that has to stop halfway through a message must not be short of room for those that follow.
 #[test]
-fn noise_spoils_nothing_for_what_follows() {
+fn incompressible_messages_do_not_affect_later_ones() {
     let mut seed = 1_u32;
     let mut noise = std::iter::repeat_with(|| {
         seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

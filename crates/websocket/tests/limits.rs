@@ -24,7 +24,7 @@ fn receive_one(receiver: &mut Receiver, now_ms: u64, bytes: &[u8]) {
 }
 
 #[test]
-fn an_unfinished_message_grows_old_from_its_first_byte() {
+fn message_age_counts_from_the_first_byte() {
     let limits = WebSocketLimits::default();
     let mut receiver = Receiver::new();
     assert!(!receiver.overdue(u64::MAX, &limits), "nothing is open");
@@ -62,7 +62,7 @@ fn each_message_has_its_own_age() {
 }
 
 #[test]
-fn one_byte_fragments_without_end_are_cut_off() {
+fn endless_one_byte_fragments_are_refused() {
     let limits = WebSocketLimits::default();
     let mut receiver = Receiver::new();
     let mut fragments = 0;
@@ -82,7 +82,7 @@ fn one_byte_fragments_without_end_are_cut_off() {
 }
 
 #[test]
-fn memory_follows_what_came_and_not_what_was_announced() {
+fn memory_follows_received_bytes_not_the_announced_length() {
     let mut receiver = Receiver::new();
     receive_none(&mut receiver, 0, &[0x82, 0xff, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 2, 3]);
     assert!(receiver.heap_bytes() < 512, "{} bytes for 3", receiver.heap_bytes());
@@ -112,7 +112,7 @@ fn whole_frames_cost_no_allocation_and_an_idle_receiver_holds_none() {
 }
 
 #[test]
-fn what_was_held_is_given_back_at_the_end_of_the_message() {
+fn buffers_are_returned_at_the_end_of_a_message() {
     let limits = WebSocketLimits::default();
     let mut receiver = Receiver::new();
     receive_none(&mut receiver, 0, &frame(0x02, &[7; 100]));

@@ -18,7 +18,7 @@ use crate::fuzzing::{Event, Played, play, play_pausing};
 const CUT_EVERYWHERE_BYTES_MAX: usize = 2_048;
 
 #[test]
-fn what_a_clients_bytes_mean() {
+fn received_bytes_match_the_vectors() {
     let mut played = 0;
     for file in ["framing.txt", "fragments.txt", "utf8.txt", "close.txt", "limits.txt"] {
         for case in cases(file) {
@@ -30,7 +30,7 @@ fn what_a_clients_bytes_mean() {
 }
 
 #[test]
-fn what_bytes_a_server_writes() {
+fn written_bytes_match_the_vectors() {
     let cases = cases("send.txt");
     assert!(cases.len() >= 30, "only {} cases were found", cases.len());
     for case in cases {
