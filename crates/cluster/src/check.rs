@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_is_off_only_outside_of_the_time_of_the_question() {
+    fn clock_offset_is_measured_from_the_request_window() {
         let asked = AskedAt { before_ms: 10_000, after_ms: 12_000 };
         for (there_ms, offset_ms) in
             [(10_000, 0), (11_000, 0), (12_000, 0), (12_500, 500), (9_000, -1_000), (0, -10_000)]
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_are_judged_at_the_bounds() {
+    fn clock_offsets_are_classified_at_their_limits() {
         for (offset_ms, state) in [
             (0, FindingState::Good),
             (-5_000, FindingState::Good),

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_survives_as_one_token() {
+    fn names_round_trip_as_one_token() {
         for name in
             ["plain", "a.b", "*", ">", "50%", "%20", "white space", "tab\tand\nline", "é🐦", "%_f", "\u{7f}", "a:b#c"]
         {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn other_tokens_are_refused() {
+    fn invalid_tokens_are_refused() {
         for token in ["", "%", "%2", "%zz", "%_f-node", EPOCH_TOKEN, "%é0"] {
             assert_eq!(decode_token(token), None, "{token}");
         }

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publication_survives_with_all_it_has() {
+    fn publications_round_trip_with_all_fields() {
         let info = ClientInfo {
             user: "u=%\n".into(),
             client: "c".into(),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_others_are_no_panic() {
+    fn foreign_headers_do_not_panic() {
         for value in ["", "%", "%4", "%zz", "j%", "é", "=", "x"] {
             let mut headers = MessageHeaders::new();
             for name in
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_nats() {
+    fn nats_timestamps_are_parsed() {
         assert_eq!(unix_ms("1970-01-01T00:00:00Z"), Some(0));
         assert_eq!(unix_ms("2024-02-29T12:00:01.5Z"), Some(1_709_208_001_500));
         assert_eq!(unix_ms("2026-11-23T04:31:37.123456789Z"), Some(1_795_408_297_123));

@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_without_our_metadata_is_somebody_elses() {
+    fn a_stream_without_dunlins_metadata_is_foreign() {
         let mut there = serde_json::to_value(config(&terms(), "x7")).expect("it is JSON");
         there["metadata"] = serde_json::json!({});
         let found = differences(&terms(), &there);

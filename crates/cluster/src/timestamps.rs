@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_day_survives_the_way_there_and_back() {
+    fn each_day_round_trips() {
         for unix_ms in (0..4_200_000_000_000).step_by(86_399_989) {
             assert_eq!(crate::record::unix_ms(&timestamp(unix_ms)), Some(unix_ms));
         }

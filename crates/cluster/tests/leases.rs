@@ -45,7 +45,7 @@ fn takes_leases(urls: &str, node: &str, replicas: u16) -> ThreadOfNode {
 }
 
 #[tokio::test]
-async fn the_lease_of_a_node_that_is_gone_is_taken() {
+async fn the_lease_of_a_lost_node_is_taken() {
     for replicas in [1, 3] {
         let servers = NatsServers::start(replicas.into(), "");
         let client = open_once(&options(&servers.urls()).0).await.expect("a server takes the connection");
@@ -75,7 +75,7 @@ async fn a_node_whose_lease_is_taken_begins_a_higher_term() {
 }
 
 #[tokio::test]
-async fn a_lease_survives_each_server_and_is_released_in_the_end() {
+async fn a_lease_survives_the_loss_of_each_server() {
     let mut servers = NatsServers::start(3, "");
     let a = ThreadOfNode::start(&servers.urls(), "a", 3);
     a.announce("a");

@@ -135,7 +135,7 @@ fn sequences(answer: &ReadAnswer) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn what_is_published_comes_back_and_is_acknowledged() {
+async fn publications_are_delivered_and_acknowledged() {
     let servers = NatsServers::start(1, "");
     let mut driven = Driven::connected(&servers, 1).await;
     driven.links.perform(LinkEffect::Subscribe { subject: "dn.r.chat.0.a".into() });
@@ -152,7 +152,7 @@ async fn what_is_published_comes_back_and_is_acknowledged() {
 }
 
 #[tokio::test]
-async fn reads_find_what_is_stored_and_say_what_is_not() {
+async fn reads_return_stored_messages_and_report_missing_ones() {
     let servers = NatsServers::start(1, "");
     let mut driven = Driven::connected(&servers, 1).await;
     let stream: Box<str> = "dn_chat_0".into();
@@ -255,7 +255,7 @@ async fn a_stream_is_described() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_or_has_no_stream_is_refused() {
+async fn oversized_and_unroutable_messages_are_refused() {
     let servers = NatsServers::start(1, "");
     let mut driven = Driven::connected(&servers, 1).await;
     driven.publish(1, "a", &"x".repeat((1 << 20) + 1));
@@ -273,7 +273,7 @@ async fn what_is_too_large_or_has_no_stream_is_refused() {
 }
 
 #[tokio::test]
-async fn without_a_server_everything_is_answered_and_subscriptions_come_back() {
+async fn subscriptions_are_restored_after_a_server_outage() {
     let mut servers = NatsServers::start(1, "");
     let mut driven = Driven::connected(&servers, 1).await;
     driven.links.perform(LinkEffect::Subscribe { subject: "dn.r.chat.0.a".into() });
@@ -312,7 +312,7 @@ async fn without_a_server_everything_is_answered_and_subscriptions_come_back() {
 }
 
 #[tokio::test]
-async fn three_servers_go_on_without_the_one_that_a_link_was_at() {
+async fn a_link_moves_to_another_server() {
     let mut servers = NatsServers::start(3, "");
     let mut driven = Driven::connected(&servers, 3).await;
     driven.links.perform(LinkEffect::Subscribe { subject: "dn.r.chat.0.a".into() });

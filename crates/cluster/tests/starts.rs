@@ -69,7 +69,7 @@ fn servers_that_take_only_small_messages_are_named() {
 }
 
 #[test]
-fn a_user_with_the_documented_permissions_can_do_all_that_nodes_do() {
+fn the_documented_permissions_are_sufficient() {
     let servers = NatsServers::start(1, &accounts());
     let urls = url_of(&servers, "node");
     let (a, b) = (ThreadOfNode::start(&urls, "a", 1), ThreadOfNode::start(&urls, "b", 1));
@@ -143,7 +143,7 @@ fn edit_stream(urls: &str, field: &str, value: serde_json::Value) {
 }
 
 #[test]
-fn a_stream_that_somebody_has_changed_is_named_with_both_values() {
+fn a_modified_stream_is_reported_with_both_values() {
     let servers = NatsServers::start(1, "");
     let one_part = || ClusterOptions { partitions: 1, ..impatient(&servers.urls()) };
     start_and_stop(one_part()).expect("the stream is made");

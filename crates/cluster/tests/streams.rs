@@ -9,7 +9,7 @@ use dunlin_proof::nats::NatsServers;
 use crate::links::{PATIENCE, options, terms};
 
 #[tokio::test]
-async fn a_stream_is_made_once_and_never_changed() {
+async fn a_stream_is_created_once_and_never_modified() {
     let servers = NatsServers::start(1, "");
     let client = open_once(&options(&servers.urls()).0).await.expect("a server takes the connection");
     assert_eq!(partitions_there(&client, "dn_chat_0").await, Ok(None));

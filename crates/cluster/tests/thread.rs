@@ -213,7 +213,7 @@ impl ThreadOfNode {
 }
 
 #[test]
-fn what_one_node_publishes_another_sees_in_order_and_can_load() {
+fn publications_reach_another_node_in_order_and_can_be_loaded() {
     let servers = NatsServers::start(3, "");
     let (a, b) = (ThreadOfNode::start(&servers.urls(), "a", 3), ThreadOfNode::start(&servers.urls(), "b", 3));
     let page = a.follow("chat:1");
@@ -248,7 +248,7 @@ fn what_one_node_publishes_another_sees_in_order_and_can_load() {
 }
 
 #[test]
-fn a_killed_server_delays_and_loses_nothing() {
+fn a_killed_nats_server_loses_no_publication() {
     let mut servers = NatsServers::start(3, "");
     let (a, b) = (ThreadOfNode::start(&servers.urls(), "a", 3), ThreadOfNode::start(&servers.urls(), "b", 3));
     a.follow("chat:1");
@@ -305,7 +305,7 @@ fn a_node_that_loses_its_server_is_not_ready_until_it_returns() {
 }
 
 #[test]
-fn a_node_without_servers_or_with_too_large_publications_is_told_why() {
+fn a_failed_start_reports_its_reason() {
     let servers = NatsServers::start(1, "");
     let start = |options| start_and_stop(options).expect_err("it cannot be");
     let mut options = cluster_options("nats://127.0.0.1:1", "a", 1);
@@ -345,7 +345,7 @@ fn broadcast_until_received(from: &ThreadOfNode, to: &ThreadOfNode, data: &'stat
 }
 
 #[test]
-fn what_one_node_broadcasts_another_is_told_and_the_sender_is_not() {
+fn broadcasts_reach_other_nodes_and_not_the_sender() {
     let servers = NatsServers::start(1, "");
     let (a, b) = (ThreadOfNode::start(&servers.urls(), "a", 1), ThreadOfNode::start(&servers.urls(), "b", 1));
     for node in [&a, &b] {
@@ -373,7 +373,7 @@ fn what_one_node_broadcasts_another_is_told_and_the_sender_is_not() {
 }
 
 #[test]
-fn what_is_broadcast_once_a_follow_is_answered_arrives_from_a_node_on_any_server() {
+fn broadcasts_after_a_confirmed_follow_arrive_from_any_server() {
     let servers = NatsServers::start(3, "");
     let nodes = ["a", "b", "c"].map(|name| ThreadOfNode::start(&servers.urls(), name, 1));
     for node in &nodes {
@@ -450,7 +450,7 @@ impl ThreadOfNode {
 }
 
 #[test]
-fn nodes_notice_ask_and_forget_each_other() {
+fn nodes_discover_query_and_drop_each_other() {
     let servers = NatsServers::start(1, "");
     let (a, b) = (ThreadOfNode::start(&servers.urls(), "a", 1), ThreadOfNode::start(&servers.urls(), "b", 1));
     a.announce("one");

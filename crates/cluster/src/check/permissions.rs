@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_subject_is_read_from_the_servers_words() {
+    fn a_refused_subject_is_parsed_from_the_servers_error() {
         for (text, expected) in [
             (
                 r#"nats: Permissions Violation for Publish to "dn.p.chat.0.%_check""#,

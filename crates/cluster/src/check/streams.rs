@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_are_in_step_or_named() {
+    fn lagging_stream_replicas_are_reported() {
         let replica = |name: &str, lag: u64, silence_ns: u64| json!({"name": name, "current": lag == 0, "lag": lag, "active": silence_ns});
         let in_step = || replica("n1", 0, 1);
         for (leader, replicas, state, part) in [

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn raised_limits_prove_no_more_than_those_that_the_stream_was_made_with() {
+    fn raised_stream_limits_do_not_extend_proven_retention() {
         let made_with = [(EPOCH_KEY, "e"), (KEPT_KEY, "11"), (AGE_KEY, "60000")];
         for (kept, age_ms, history_max, proven_age_ms) in
             [(11, 60_000, 10, 60_000), (101, 90_000, 10, 60_000), (6, 30_000, 5, 30_000)]
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_without_an_epoch_is_none_of_dunlins() {
+    fn a_stream_without_an_epoch_is_foreign() {
         assert_eq!(facts(&state(11, 60_000, &[])), None);
     }
 }

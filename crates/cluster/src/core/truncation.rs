@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_message_before_a_silence_is_a_mark() {
+    fn the_last_message_before_a_pause_is_a_mark() {
         let mut marks = Marks::default();
         for (sequence, now_us) in [(1, 1_000), (2, 2_000), (3, 3_000), (4, 103_000), (5, 104_000)] {
             marks.push(&message(sequence, 7, "a"), now_us);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn while_messages_arrive_there_is_a_mark_for_each_second() {
+    fn marks_are_set_every_second_under_load() {
         let mut marks = Marks::default();
         (1..=1_000).for_each(|number| marks.push(&message(number, 7, "a"), number * 10_000));
         assert_eq!(marks.sequences(), [99, 199, 299, 399, 499, 599, 699, 799, 899, 999]);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn another_message_at_a_marks_sequence_contradicts_it() {
+    fn a_different_message_at_a_marks_sequence_is_a_contradiction() {
         let mut marks = Marks::default();
         marks.push(&message(5, 70, "a"), 1);
         marks.mark_newest(2);

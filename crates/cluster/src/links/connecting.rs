@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_servers() {
+    fn invalid_server_urls_are_refused() {
         for text in ["", " , ", "http://a:1", "ws://a:1", "nats://"] {
             assert!(parsed_servers(text).is_err(), "{text}");
         }

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_and_other_bodies_are_faults() {
+    fn refusals_and_malformed_replies_are_faults() {
         let refused =
             Bytes::from_static(br#"{"error":{"code":404,"err_code":10059,"description":"stream not found"}}"#);
         assert!(matches!(stream_state_of(&refused), Err(ReadFault::Refused { error_code: 10_059, .. })));

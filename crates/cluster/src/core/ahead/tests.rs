@@ -55,7 +55,7 @@ fn a_client_ahead_waits_for_messages_at_or_below_the_fence() {
 }
 
 #[test]
-fn a_client_ahead_waits_for_messages_that_a_newer_one_hides() {
+fn a_client_ahead_waits_for_messages_before_the_newest() {
     let mut rig = Rig::new(CoreLimits::default());
     // It was stored after the fence, and its live copy is on its way.
     let newest = 10 * FENCE;

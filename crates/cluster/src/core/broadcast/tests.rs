@@ -119,7 +119,7 @@ fn of_node(node: &str) -> MessageHeaders {
 }
 
 #[test]
-fn what_one_node_sends_another_passes_on_and_the_sender_does_not() {
+fn broadcasts_are_delivered_by_receivers_and_not_by_the_sender() {
     let mut rig = Rig::new();
     rig.follow(1, "chat:1");
     for message in [publication(3), BroadcastMessage::Join(client()), BroadcastMessage::Leave(client())] {
@@ -140,7 +140,7 @@ fn what_one_node_sends_another_passes_on_and_the_sender_does_not() {
 }
 
 #[test]
-fn a_channel_is_subscribed_to_until_it_has_lingered() {
+fn a_subscription_lingers_after_the_unfollow() {
     let mut rig = Rig::new();
     assert_eq!(rig.follow(0, "typing"), ["+dn.e.-.typing"]);
     assert_eq!(rig.follow(0, "typing"), [""; 0]);
@@ -157,7 +157,7 @@ fn a_channel_is_subscribed_to_until_it_has_lingered() {
 }
 
 #[test]
-fn from_so_many_channels_on_one_subscription_serves_the_next_ones() {
+fn past_the_channel_limit_one_wildcard_subscription_is_used() {
     let mut rig = Rig::new();
     assert_eq!(rig.follow(0, "a"), ["+dn.e.-.a"]);
     assert_eq!(rig.follow(0, "b"), ["+dn.e.-.b"]);
@@ -177,7 +177,7 @@ fn from_so_many_channels_on_one_subscription_serves_the_next_ones() {
 }
 
 #[test]
-fn where_broadcasts_are_rare_one_subscription_serves_all_channels() {
+fn rare_broadcasts_use_one_wildcard_subscription() {
     let mut rig = Rig::new();
     assert_eq!(rig.follow(2, "news:1"), ["+dn.e.news.*"]);
     assert_eq!(rig.follow(2, "news:2"), [""; 0]);
@@ -186,7 +186,7 @@ fn where_broadcasts_are_rare_one_subscription_serves_all_channels() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_dropped_and_counted() {
+fn broadcasts_that_cannot_be_sent_are_dropped_and_counted() {
     let mut rig = Rig::new();
     let own_bytes = of_node("n1").with("Dn-Tag", "k=v").bytes();
     let fits = MAX_PAYLOAD - HEADER_BYTES - own_bytes;
@@ -203,7 +203,7 @@ fn what_cannot_be_sent_is_dropped_and_counted() {
 }
 
 #[test]
-fn what_is_none_of_dunlins_is_dropped_and_counted() {
+fn foreign_messages_are_dropped_and_counted() {
     let mut rig = Rig::new();
     rig.follow(0, "typing");
     let bad = [

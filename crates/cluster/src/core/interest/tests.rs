@@ -106,7 +106,7 @@ fn unnumbered(shown: &[String]) -> Vec<&str> {
 }
 
 #[test]
-fn a_follow_is_answered_when_this_nodes_and_all_others_answers_have_come() {
+fn a_follow_is_confirmed_once_all_nodes_have_replied() {
     let mut rig = Rig::settled();
     rig.arrive("dn.n", MessageHeaders::new(), br#"{"v":1,"node":"n2"}"#);
     assert_eq!(rig.follow(0, "typing"), ["sub dn.e.-.typing"]);
@@ -125,7 +125,7 @@ fn a_follow_is_answered_when_this_nodes_and_all_others_answers_have_come() {
 }
 
 #[test]
-fn a_question_is_repeated_until_all_have_answered_and_a_node_that_leaves_need_not() {
+fn checks_repeat_until_all_live_nodes_have_replied() {
     let mut rig = Rig::settled();
     rig.arrive("dn.n", MessageHeaders::new(), br#"{"v":1,"node":"n2"}"#);
     rig.follow(0, "typing");
@@ -140,7 +140,7 @@ fn a_question_is_repeated_until_all_have_answered_and_a_node_that_leaves_need_no
 }
 
 #[test]
-fn follows_share_a_check_and_later_ones_the_next() {
+fn concurrent_follows_share_a_check() {
     let mut rig = Rig::settled();
     for channel in ["a", "b"] {
         assert_eq!(rig.follow(0, channel), [format!("sub dn.e.-.{channel}")]);
@@ -154,7 +154,7 @@ fn follows_share_a_check_and_later_ones_the_next() {
 }
 
 #[test]
-fn a_channel_that_is_subscribed_to_again_during_a_check_waits_for_the_next() {
+fn a_channel_followed_again_during_a_check_waits_for_the_next() {
     let mut rig = Rig::settled();
     rig.arrive("dn.n", MessageHeaders::new(), br#"{"v":1,"node":"n2"}"#);
     rig.follow(0, "typing");
@@ -170,7 +170,7 @@ fn a_channel_that_is_subscribed_to_again_during_a_check_waits_for_the_next() {
 }
 
 #[test]
-fn without_an_answer_a_follow_is_answered_at_the_timeout_and_counted() {
+fn an_unconfirmed_follow_is_answered_at_the_timeout_and_counted() {
     let mut rig = Rig::settled();
     rig.follow(0, "typing");
     rig.wait_us(GATHER_US);
@@ -184,7 +184,7 @@ fn without_an_answer_a_follow_is_answered_at_the_timeout_and_counted() {
 }
 
 #[test]
-fn before_other_nodes_can_be_known_a_check_does_not_end() {
+fn a_check_does_not_end_before_node_discovery() {
     let mut rig = Rig::new();
     rig.follow(0, "typing");
     rig.wait_us(GATHER_US);
@@ -215,7 +215,7 @@ fn without_a_connection_a_follow_is_answered_at_once_and_counted() {
 }
 
 #[test]
-fn channels_of_this_node_alone_are_answered_at_once_and_those_with_a_stream_by_their_page() {
+fn local_channels_are_answered_at_once_and_streams_by_their_page() {
     let mut rig = Rig::settled();
     assert!(!rig.follow(1, "chat:1").contains(&"followed chat:1".to_owned()));
     assert_eq!(rig.follow(3, "own"), ["followed own"]);
@@ -240,7 +240,7 @@ fn a_subscription_with_a_wildcard_is_confirmed_for_all_its_channels() {
 }
 
 #[test]
-fn questions_of_other_nodes_are_answered_on_the_connection_of_broadcasts() {
+fn interest_checks_are_answered_on_the_broadcast_connection() {
     let mut rig = Rig::settled();
     let question = |node: &str| MessageHeaders::new().with(record::NODE, node).with(CHECK, "5");
     assert_eq!(rig.arrive("dn.i", question("n.2"), b""), ["publish dn.i.n%2E2.5"]);

@@ -226,7 +226,7 @@ fn each_node_holds_its_lease_with_one_message_per_interval() {
 }
 
 #[test]
-fn the_lease_of_a_node_that_is_gone_is_taken_once_and_not_before_its_time() {
+fn an_expired_lease_is_taken_once() {
     let mut rig = Rig::new(3);
     rig.pass_ms(5_000);
     rig.ended.insert(0);
@@ -258,7 +258,7 @@ fn a_lease_is_kept_while_the_stream_has_no_leader() {
 }
 
 #[test]
-fn a_node_that_is_gone_is_found_after_an_election_too() {
+fn a_lost_node_is_detected_after_an_election() {
     let mut rig = Rig::new(2);
     rig.stream.has_leader = false;
     rig.ended.insert(0);
@@ -271,7 +271,7 @@ fn a_node_that_is_gone_is_found_after_an_election_too() {
 }
 
 #[test]
-fn a_renewal_whose_answer_is_lost_was_stored() {
+fn a_renewal_with_a_lost_reply_counts() {
     for is_single in [false, true] {
         let mut rig = Rig::new(2);
         rig.stream.is_single = is_single;
@@ -286,7 +286,7 @@ fn a_renewal_whose_answer_is_lost_was_stored() {
 }
 
 #[test]
-fn a_taking_whose_answer_is_lost_has_happened() {
+fn a_takeover_with_a_lost_reply_counts() {
     for is_single in [false, true] {
         let mut rig = Rig::new(2);
         rig.stream.is_single = is_single;
@@ -332,7 +332,7 @@ fn a_lease_whose_renewals_are_not_republished_is_not_taken() {
 }
 
 #[test]
-fn a_node_that_stops_in_order_releases_its_lease() {
+fn a_node_that_stops_cleanly_releases_its_lease() {
     let mut rig = Rig::new(2);
     rig.pass_ms(3_000);
     rig.handle(0, CoreEvent::Peers(PeerEvent::Depart));
@@ -343,7 +343,7 @@ fn a_node_that_stops_in_order_releases_its_lease() {
 }
 
 #[test]
-fn a_node_that_starts_finds_the_lease_of_one_that_is_gone() {
+fn a_starting_node_finds_the_lease_of_a_lost_one() {
     let mut rig = Rig::new(1);
     rig.pass_ms(2_000);
     rig.ended.insert(0);
@@ -354,7 +354,7 @@ fn a_node_that_starts_finds_the_lease_of_one_that_is_gone() {
 }
 
 #[test]
-fn a_stream_that_has_lost_its_end_gives_new_terms() {
+fn a_truncated_stream_gives_new_terms() {
     let mut rig = Rig::new(2);
     rig.pass_ms(3_000);
     rig.stream.newest.clear();
@@ -367,7 +367,7 @@ fn a_stream_that_has_lost_its_end_gives_new_terms() {
 }
 
 #[test]
-fn so_many_leases_are_observed_and_no_more() {
+fn observed_leases_are_limited() {
     let peers = PeerLimits { nodes_max: 2, ..PeerLimits::default() };
     let mut rig = Rig::with(3, &CoreLimits { peers: peers.clone(), ..CoreLimits::default() });
     rig.pass_ms(2_000);
@@ -380,7 +380,7 @@ fn so_many_leases_are_observed_and_no_more() {
 }
 
 #[test]
-fn messages_that_are_no_leases_are_counted_and_change_nothing() {
+fn invalid_lease_messages_are_counted_and_ignored() {
     let mut rig = Rig::new(1);
     let headers = |node: &str, status: &str| MessageHeaders::new().with("Dn-Lease", status).with("Dn-Node", node);
     for (headers, subject) in [

@@ -88,7 +88,7 @@ fn record(sequence: u64) -> Value {
 const WINDOW_TIMEOUT_MS: u64 = 100;
 
 #[test]
-fn what_another_node_has_is_not_read() {
+fn publications_of_a_peer_window_are_not_read_from_the_stream() {
     let mut rig = Rig::with_peer(CoreLimits::default());
     rig.load("chat:1", AFTER);
     let question = rig.take_question().expect("the other node is asked");
@@ -104,7 +104,7 @@ fn what_another_node_has_is_not_read() {
 }
 
 #[test]
-fn an_answer_that_proves_nothing_leads_to_a_read() {
+fn an_incomplete_peer_reply_falls_back_to_the_stream() {
     let all = json!([record(6), record(NEWEST)]);
     for (epoch, records) in [
         (Some("another"), &all),
@@ -131,7 +131,7 @@ fn an_answer_that_proves_nothing_leads_to_a_read() {
 }
 
 #[test]
-fn other_bytes_and_other_numbers_are_no_answer() {
+fn malformed_and_unmatched_peer_replies_are_ignored() {
     let mut rig = Rig::with_peer(CoreLimits::default());
     rig.load("chat:1", AFTER);
     let question = rig.take_question().expect("the other node is asked");
@@ -143,7 +143,7 @@ fn other_bytes_and_other_numbers_are_no_answer() {
 }
 
 #[test]
-fn without_an_answer_the_stream_is_read() {
+fn a_missing_peer_reply_falls_back_to_the_stream() {
     let mut rig = Rig::with_peer(CoreLimits::default());
     rig.load("chat:1", AFTER);
     rig.wait(WINDOW_TIMEOUT_MS * 1_000 - 1);
@@ -153,7 +153,7 @@ fn without_an_answer_the_stream_is_read() {
 }
 
 #[test]
-fn nobody_is_asked_who_was_silent_or_has_another_version() {
+fn silent_peers_and_other_versions_are_not_queried() {
     let mut rig = Rig::new(CoreLimits::default());
     rig.handle(CoreEvent::Peers(PeerEvent::Announce { about: NodeDescription::default() }));
     rig.deliver("dn.n", r#"{"v":1,"node":"n2","version":"9"}"#);
@@ -169,7 +169,7 @@ fn nobody_is_asked_who_was_silent_or_has_another_version() {
 }
 
 #[test]
-fn a_channel_that_is_let_go_refuses_its_loads() {
+fn loads_of_an_unfollowed_channel_are_refused() {
     let mut rig = Rig::with_peer(CoreLimits { linger_ms: 10, ..CoreLimits::default() });
     rig.load("chat:1", AFTER);
     rig.handle(CoreEvent::Unfollow { channel: "chat:1".into() });
@@ -180,7 +180,7 @@ fn a_channel_that_is_let_go_refuses_its_loads() {
 }
 
 #[test]
-fn loads_and_questions_are_bounded() {
+fn loads_and_peer_requests_are_limited() {
     const WINDOWS_MAX: usize = 20;
     const LOADS_MAX: usize = 16 * WINDOWS_MAX;
     let limits = CoreLimits { windows_max: WINDOWS_MAX, ..CoreLimits::default() };
@@ -222,7 +222,7 @@ fn an_answer_that_is_too_large_for_nats_is_not_sent() {
 }
 
 #[test]
-fn a_node_answers_with_what_it_surely_has() {
+fn a_node_replies_only_with_a_complete_window() {
     let mut rig = Rig::with_peer(CoreLimits::default());
     rig.load("chat:1", AFTER);
     let epoch = rig.take_question().expect("the other node is asked")["epoch"].clone();

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_survives() {
+    fn heartbeats_round_trip() {
         for is_leaving in [false, true] {
             let sent = Heartbeat { is_leaving, ..heartbeat() };
             assert_eq!(Heartbeat::decode(&sent.encode()), Some(sent));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_no_heartbeat() {
+    fn invalid_heartbeats_are_refused() {
         for bytes in [&b""[..], b"{}", b"[]", b"{\"v\":1}", br#"{"v":1,"node":""}"#, br#"{"v":-1,"node":"a"}"#, b"\xff"]
         {
             assert_eq!(Heartbeat::decode(bytes), None, "{bytes:?}");

@@ -187,7 +187,7 @@ fn missing(answers: &SurveyAnswers) -> Vec<(&str, QueryFault)> {
 }
 
 #[test]
-fn nodes_know_each_other_at_once_and_forget_the_silent() {
+fn nodes_discover_each_other_and_drop_silent_ones() {
     let mut network = Network::new(&["b", "a", "c"]);
     for place in 0..3 {
         assert_eq!(network.live(place), ["a".into(), "b".into(), "c".into()]);
@@ -211,7 +211,7 @@ fn nodes_know_each_other_at_once_and_forget_the_silent() {
 }
 
 #[test]
-fn a_node_that_stops_in_order_is_forgotten_at_once() {
+fn a_node_that_stops_cleanly_is_dropped_at_once() {
     let mut network = Network::new(&["a", "b"]);
     network.changes(0);
     network.handle(1, CoreEvent::Peers(PeerEvent::Depart));
@@ -223,7 +223,7 @@ fn a_node_that_stops_in_order_is_forgotten_at_once() {
 }
 
 #[test]
-fn other_versions_and_twins_are_named_once() {
+fn other_versions_and_duplicate_names_are_reported_once() {
     let mut network = Network::new(&["a"]);
     let heartbeat = |node: &str, version: &str, network: &Network| {
         let about = NodeDescription { name: "x".into(), version: version.into(), started_ms: 5 };
@@ -247,7 +247,7 @@ fn other_versions_and_twins_are_named_once() {
 }
 
 #[test]
-fn a_clock_that_is_off_is_named() {
+fn a_clock_offset_is_reported() {
     let mut network = Network::new(&["a"]);
     let send = |network: &mut Network, offset_ms: i64| {
         let time_ms = network.now.unix_ms.saturating_add_signed(offset_ms);
@@ -302,7 +302,7 @@ fn all_live_nodes_answer_a_survey() {
 }
 
 #[test]
-fn one_node_is_asked_alone() {
+fn a_survey_can_address_one_node() {
     let mut network = Network::new(&["a", "b", "c"]);
     network.survey(0, 1, SurveyTarget::Node("c".into()), b"?");
     assert_eq!((network.answer(1, b"B"), network.answer(2, b"C")), (0, 1));
@@ -428,7 +428,7 @@ fn the_table_is_bounded() {
 }
 
 #[test]
-fn messages_that_make_no_sense_are_counted() {
+fn malformed_messages_are_counted() {
     let mut network = Network::new(&["a"]);
     let node = || MessageHeaders::new().with(NODE, "b");
     let cases = [
@@ -452,7 +452,7 @@ fn messages_that_make_no_sense_are_counted() {
 }
 
 #[test]
-fn nodes_share_how_many_sessions_users_have() {
+fn nodes_share_session_counts_of_users() {
     let mut network = Network::new(&["a", "b", "c"]);
     let elsewhere = |network: &mut Network, place: usize| {
         let is_count = |effect: &mut PeerEffect| matches!(effect, PeerEffect::UserSessionsElsewhere { .. });

@@ -57,7 +57,7 @@ fn ack(sequence: u64) -> PublishAck {
 }
 
 #[test]
-fn a_new_leader_gets_what_no_leader_has_acknowledged_in_the_same_order() {
+fn unacknowledged_messages_are_resent_to_a_new_leader_in_order() {
     let mut rig = Rig::new(CoreLimits::default());
     rig.propose(5);
     let (requests, ids) = rig.take_sent();
@@ -83,7 +83,7 @@ fn a_new_leader_gets_what_no_leader_has_acknowledged_in_the_same_order() {
 }
 
 #[test]
-fn behind_a_message_that_was_refused_nothing_is_sent_until_the_stream_takes_it() {
+fn messages_behind_a_refused_one_wait() {
     let mut rig = Rig::new(CoreLimits::default());
     rig.propose(2);
     let (requests, ids) = rig.take_sent();

@@ -19,7 +19,7 @@ fn sessions(users: &SharedUsers) -> Vec<(&str, u32)> {
 }
 
 #[test]
-fn lost_messages_are_made_up_for_by_the_cycles_that_follow() {
+fn later_cycles_repair_lost_messages() {
     let (mut a, mut b) = (SharedUsers::default(), SharedUsers::default());
     assert_eq!(a.next_message(PAYLOAD_BYTES_MAX), None, "nothing is shared without a limit");
     a.set_own("ann".into(), 1);
@@ -41,7 +41,7 @@ fn lost_messages_are_made_up_for_by_the_cycles_that_follow() {
 }
 
 #[test]
-fn many_users_take_several_messages_and_a_cycle_names_each_once() {
+fn many_users_span_several_messages_without_duplicates() {
     let mut a = SharedUsers::default();
     let users = REPEATED_MAX * 2 + 1;
     for user in 0..users {
@@ -74,7 +74,7 @@ fn many_users_take_several_messages_and_a_cycle_names_each_once() {
 }
 
 #[test]
-fn users_beyond_the_bound_are_not_counted() {
+fn users_past_the_limit_are_not_counted() {
     let mut b = SharedUsers::default();
     let message = |users: &[&str]| UserSessionsBody {
         v: 1,
