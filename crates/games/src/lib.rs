@@ -166,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn more_can_be_added() {
+    fn simulations_can_be_registered() {
         let registry = Registry::built_in().with("mine", |params| Ok(Box::new(Crowd::new(params)?)));
         assert!(registry.make("mine", &Value::Null).is_some());
     }
 
     #[test]
     #[should_panic(expected = "a simulation named \"tag\" is registered already")]
-    fn a_name_is_given_once() {
+    fn duplicate_simulation_names_are_refused() {
         let _ = Registry::built_in().with("tag", |params| Ok(Box::new(Crowd::new(params)?)));
     }
 }

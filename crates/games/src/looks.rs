@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_made_up() {
+    fn missing_looks_have_defaults() {
         for data in ["", "null", "{}", r#"{"name":null,"colour":null}"#, r#"{"shoes":44}"#] {
             let looks = Looks::read(data.as_bytes(), "Hunter", 17).expect(data);
             assert_eq!((&*looks.name, looks.colour), ("Hunter 17", 5), "{data}");

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_at_full_speed_is_640_units_from_any_tick_at_any_rate() {
+    fn a_second_at_full_speed_is_640_units_at_any_tick_rate() {
         for ticks_per_second in [1, 7, 20, 60, 240] {
             for first in [1, 2, 59, 1_000_001, u32::MAX - 240] {
                 let velocity = Velocity { x: 127, y: -63 };
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn opposite_ways_differ_by_the_rounding_alone() {
+    fn opposite_directions_differ_by_rounding_alone() {
         let (there, back) = (Velocity::of_input(100, 0), Velocity::of_input(-100, 0));
         let start = Position { x: 1_000, y: 0 };
         let there = (1..=60).fold(start, |from, tick| there.step(from, tick, 60, &grid()));

@@ -16,7 +16,7 @@ fn shown(script: &Script) -> Vec<(ObjectId, Position, Vec<u8>)> {
 }
 
 #[test]
-fn everything_that_moves_changes_in_every_tick_and_the_rest_stands() {
+fn only_moving_objects_change() {
     for (permille, moving) in [(1_000, 200), (250, 50), (1, 0), (0, 0)] {
         let mut script = crowd(&json!({"objects": 200, "moving_permille": permille, "state_bytes": 16}));
         for _ in 0..100 {
@@ -60,7 +60,7 @@ fn an_input_is_found_in_the_players_object() {
 }
 
 #[test]
-fn players_with_objects_look_from_them_and_take_them_along() {
+fn leaving_players_take_their_objects_and_viewpoints() {
     let mut script = crowd(&json!({"objects": 0, "player_objects": true}));
     let player = script.join("");
     for step in 0..500_u64 {
@@ -74,7 +74,7 @@ fn players_with_objects_look_from_them_and_take_them_along() {
 }
 
 #[test]
-fn players_without_objects_look_from_all_over_the_map() {
+fn players_without_objects_have_spread_viewpoints() {
     let mut script = crowd(&json!({"objects": 1, "columns": 10, "rows": 10}));
     let mut views: Vec<_> = (0..100)
         .map(|_| {
@@ -88,7 +88,7 @@ fn players_without_objects_look_from_all_over_the_map() {
 }
 
 #[test]
-fn nobody_has_an_object_of_none() {
+fn a_crowd_without_objects_gives_players_none() {
     let mut script = crowd(&json!({"objects": 0}));
     let player = script.join("");
     assert!(!script.input(player, &[0; 8]));
@@ -97,7 +97,7 @@ fn nobody_has_an_object_of_none() {
 }
 
 #[test]
-fn a_full_world_refuses_players_objects() {
+fn players_of_a_full_world_get_no_object() {
     let simulation = Box::new(Crowd::new(&json!({"objects": 2, "player_objects": true})).expect("good parameters"));
     let options = dunlin_rooms::RoomOptions { objects_max: 3, ..dunlin_rooms::RoomOptions::default() };
     let mut script = Script::with(options, simulation);
@@ -134,7 +134,7 @@ fn play(script: &mut Script, dice: &mut Dice, ticks: u32) {
 
 /// The number is that of every build on every machine. It changes when the crowd does, and then on purpose.
 #[test]
-fn a_crowd_always_does_the_same() {
+fn a_crowd_is_deterministic() {
     let params = json!({"moving_permille": 700, "player_objects": true});
     let mut script = crowd(&params);
     play(&mut script, &mut Dice(5), 1_000);
@@ -142,7 +142,7 @@ fn a_crowd_always_does_the_same() {
 }
 
 #[test]
-fn a_crowd_goes_on_from_where_it_was_saved() {
+fn a_saved_crowd_continues() {
     for own in [false, true] {
         let params = json!({"moving_permille": 700, "player_objects": own});
         let (mut script, mut dice) = (crowd(&params), Dice(5));
@@ -167,7 +167,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_bytes_break_a_crowd(saved in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn a_crowd_restores_arbitrary_bytes_without_panic(saved in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut crowd = Crowd::new(&Value::Null).expect("good parameters");
         let _ = crowd.restore(&saved);
     }

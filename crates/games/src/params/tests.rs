@@ -10,7 +10,7 @@ fn complaint<T>(result: Result<T, BadParams>) -> String {
 }
 
 #[test]
-fn what_is_not_given_has_its_default() {
+fn missing_parameters_have_their_default() {
     for params in [Value::Null, json!({})] {
         let mut params = Params::new(&params).expect("a table");
         assert_eq!(params.number("n", 7, 1..=9), Ok(7));
@@ -22,7 +22,7 @@ fn what_is_not_given_has_its_default() {
 }
 
 #[test]
-fn what_is_given_counts() {
+fn given_parameters_are_read() {
     let given = json!({"n": 9, "f": true, "c": "leaders:hunt", "columns": 2, "far_interval_ticks": 15});
     let mut params = Params::new(&given).expect("a table");
     assert_eq!(params.number("n", 7, 1..=9), Ok(9));
@@ -33,7 +33,7 @@ fn what_is_given_counts() {
 }
 
 #[test]
-fn complaints_name_the_parameter_and_what_it_may_be() {
+fn errors_name_the_parameter_and_its_range() {
     assert_eq!(complaint(Params::new(&json!([]))), "the parameters are []; they may be a table");
     for value in [json!(10), json!(0), json!(-1), json!(1.5), json!("3"), json!(null), json!(1_u64 << 40)] {
         let given = json!({"n": value});
@@ -60,7 +60,7 @@ fn a_channel_has_at_most_255_bytes() {
 }
 
 #[test]
-fn everyone_sees_everything_on_a_map_of_one_cell() {
+fn a_map_of_one_cell_has_no_far_cells() {
     let map = |given: Value| Params::new(&given).expect("a table").map(SHAPE);
     let one = GridShape { columns: 1, rows: 1, cell_units: 4_096, near_cells: 0, far_cells: 0, far_interval_ticks: 1 };
     assert_eq!(map(json!({"everyone_sees_everything": true})), Ok(one));

@@ -68,7 +68,7 @@ fn named<'a>(emitted: &'a [ScopedEvent], name: &str) -> Vec<&'a Value> {
 }
 
 #[test]
-fn who_joins_has_a_runner_with_a_label_and_is_welcomed() {
+fn a_joining_player_has_a_runner_a_label_and_a_welcome() {
     let mut script = game(&json!({"score_limit": 7}));
     let ada = script.join(r#"{"name":" Ada ","colour":3}"#);
     let avatar = script.avatar(ada);
@@ -100,7 +100,7 @@ fn players_run_as_clients_predict() {
 }
 
 #[test]
-fn a_shot_tags_who_stands_there_and_scores_a_point() {
+fn a_shot_tags_its_target_and_scores_a_point() {
     let (mut script, ada, ben) = duel(&Value::Null);
     let (seen, target) = (script.room.tick_number(), script.place(ben));
     assert!(shoot(&mut script, ada, seen, target));
@@ -164,7 +164,7 @@ fn runners_reload() {
 }
 
 #[test]
-fn who_is_away_is_safe_and_who_is_back_goes_on() {
+fn away_players_are_safe_and_returning_ones_continue() {
     let (mut script, ada, ben) = duel(&Value::Null);
     let target = script.place(ben);
     script.input(ben, &[0, 50, 0]);
@@ -183,7 +183,7 @@ fn who_is_away_is_safe_and_who_is_back_goes_on() {
 }
 
 #[test]
-fn idle_players_are_kicked_and_those_who_are_away_are_not() {
+fn idle_players_are_kicked_and_away_players_are_not() {
     let mut script = game(&json!({"idle_limit_s": 2}));
     let (ada, ben, cyd) = (script.join(""), script.join(""), script.join(""));
     script.room.away(cyd);
@@ -298,7 +298,7 @@ fn players_see_why_a_result_is_lost() {
 }
 
 #[test]
-fn answers_that_are_no_answer_are_harmless() {
+fn malformed_backend_answers_are_harmless() {
     for answer in [&b""[..], b"no JSON", b"[7]", b"{\"message\":7}", &[255; 40]] {
         let (mut script, ada, ben) = duel(&json!({"score_limit": 1}));
         let call = won_round(&mut script, ada, ben);
@@ -333,7 +333,7 @@ fn a_room_with_one_round_is_open() {
 }
 
 #[test]
-fn a_name_that_the_token_has_cannot_be_chosen() {
+fn the_name_of_the_token_overrides_the_chosen_one() {
     let mut script = game(&Value::Null);
     let visitor = Visitor { info: br#"{"name":"Ada"}"#, ..Visitor::of_user("7") };
     script.join_as(&visitor, r#"{"name":"Ben"}"#).expect("let in");

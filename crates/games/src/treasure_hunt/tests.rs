@@ -38,7 +38,7 @@ fn walk_to(script: &mut Script, player: PlayerId, to: Position) -> Vec<ScopedEve
 }
 
 #[test]
-fn who_joins_is_on_the_map_with_a_tag_and_a_purse() {
+fn a_joining_player_has_an_avatar_a_tag_and_a_purse() {
     let mut script = small();
     let ada = script.join(r#"{"name":" Ada ","colour":3}"#);
     let avatar = script.avatar(ada);
@@ -57,7 +57,7 @@ fn who_joins_is_on_the_map_with_a_tag_and_a_purse() {
 }
 
 #[test]
-fn a_leaving_player_takes_everything_along_and_players_nearby_get_an_event() {
+fn a_leaving_player_removes_its_objects_and_sends_an_event_nearby() {
     let mut script = hunt(&json!({"everyone_sees_everything": true, "columns": 4, "rows": 4}));
     let (ada, ben) = (script.join(r#"{"name":"Ada"}"#), script.join(r#"{"name":"Ben"}"#));
     script.ticks(1);
@@ -81,7 +81,7 @@ fn events_nearby_are_not_for_those_far_away() {
 }
 
 #[test]
-fn joins_that_make_no_sense_or_find_no_place_are_refused() {
+fn malformed_joins_and_joins_to_a_full_map_are_refused() {
     let params = json!({"treasures": 0, "obstacles": 0});
     let simulation = Box::new(TreasureHunt::new(&params).expect("good parameters"));
     let mut script = Script::with(RoomOptions { objects_max: 5, ..RoomOptions::default() }, simulation);
@@ -226,7 +226,7 @@ fn digging_takes_energy_and_rest_gives_it_back() {
 }
 
 #[test]
-fn walking_ends_a_dig_and_standing_does_not() {
+fn walking_aborts_a_dig() {
     let mut script = small();
     let ada = script.join("");
     let state = |script: &Script| script.object(script.avatar(ada)).state[1..].to_vec();
@@ -282,7 +282,7 @@ fn a_clue_is_sent_to_all_and_yields_ten_shares() {
 }
 
 #[test]
-fn a_clue_that_nobody_follows_gives_way_to_the_next() {
+fn an_ignored_clue_is_replaced_by_the_next() {
     let mut script = hunt(&json!({"treasures": 0, "obstacles": 0, "clue_interval_s": 1}));
     script.join("");
     script.ticks(60);
@@ -325,7 +325,7 @@ fn the_leaderboard_is_published_when_it_changed_and_once_a_second_at_most() {
 }
 
 #[test]
-fn a_world_too_small_for_everything_has_less_of_it() {
+fn a_small_world_has_fewer_objects() {
     let params = json!({"treasures": 100, "obstacles": 100, "clue_interval_s": 1});
     let simulation = Box::new(TreasureHunt::new(&params).expect("good parameters"));
     let mut script = Script::with(RoomOptions { objects_max: 150, ..RoomOptions::default() }, simulation);
@@ -379,7 +379,7 @@ fn busy() -> Box<dyn Simulation> {
 
 /// The number is that of every build on every machine. It changes when the hunt does, and then on purpose.
 #[test]
-fn fifty_players_and_a_thousand_ticks_always_lead_to_the_same_world() {
+fn a_hunt_of_fifty_players_is_deterministic() {
     let mut script = Script::new(busy());
     play(&mut script, &mut Dice(7), &mut Vec::new(), 1_000);
     let found: u32 = script.of_kind(objects::TAG).iter().map(|(_, tag)| u32::from(tag.state[4])).sum();
@@ -391,7 +391,7 @@ fn fifty_players_and_a_thousand_ticks_always_lead_to_the_same_world() {
 }
 
 #[test]
-fn a_hunt_goes_on_from_where_it_was_saved() {
+fn a_saved_hunt_continues() {
     let (mut script, mut dice, mut players) = (Script::new(busy()), Dice(3), Vec::new());
     play(&mut script, &mut dice, &mut players, 500);
     let mut other = script.restored(busy());
@@ -405,7 +405,7 @@ fn a_hunt_goes_on_from_where_it_was_saved() {
 }
 
 #[test]
-fn what_was_not_saved_here_is_not_restored() {
+fn foreign_saved_states_are_refused() {
     let mut script = Script::new(busy());
     play(&mut script, &mut Dice(3), &mut Vec::new(), 200);
     let mut saved = Vec::new();
@@ -426,7 +426,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_input_breaks_the_hunt(
+    fn arbitrary_inputs_do_not_panic(
         inputs in prop::collection::vec((0_usize..6, prop::collection::vec(any::<u8>(), 0..5), 0_u32..40), 1..200)
     ) {
         let params = json!({"columns": 2, "rows": 3, "cell_units": 64, "treasures": 60, "obstacles": 0,
@@ -456,13 +456,13 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_break_restoring(saved in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_saved_bytes_do_not_panic(saved in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut hunt = TreasureHunt::new(&Value::Null).expect("good parameters");
         let _ = hunt.restore(&saved);
     }
 
     #[test]
-    fn no_join_breaks_the_hunt(data in prop::collection::vec(any::<u8>(), 0..60)) {
+    fn arbitrary_joins_do_not_panic(data in prop::collection::vec(any::<u8>(), 0..60)) {
         let mut script = small();
         let joined = script.room.join(&Visitor::of_user(""), dunlin_protocol::Encoding::Json, &data);
         prop_assert!(joined.is_ok() || joined.is_err_and(|refusal| refusal.code == 400));
