@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold_at_the_edge_and_not_past_it() {
+    fn numbers_of_the_command_line_are_limited() {
         assert!(check_payload(PAYLOAD_BYTES_MIN).is_ok());
         assert!(check_payload(PAYLOAD_BYTES_MIN - 1).unwrap_err().to_string().contains("--payload-bytes 41"));
         assert!(check_payload(65_000).is_ok());

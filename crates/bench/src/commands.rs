@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn long_frames_use_the_longer_length_fields() {
+    fn long_frames_use_extended_length_fields() {
         assert_eq!(masked_frame(1, &[0; 125])[1], 0xfd);
         assert_eq!(masked_frame(1, &[0; 126])[1..4], [0xfe, 0, 126]);
         assert_eq!(masked_frame(1, &vec![0; 0x1_0000])[1..10], [0xff, 0, 0, 0, 0, 0, 1, 0, 0]);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn delivery_sizes_match_spelled_out_frames() {
+    fn delivery_sizes_match_encoded_frames() {
         let json = br#"{"push":{"channel":"c","pub":{"data":"pp"}}}"#;
         assert_eq!(delivery_bytes(EncodingOption::Json, "c", 4, false), 2 + json.len());
         // Frame header, length, push 4 { channel 2 "c", pub 4 { data 4 "pppp" } }.

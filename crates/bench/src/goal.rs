@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_goal_is_met_at_its_bound_and_not_past_it() {
+    fn a_goal_is_met_at_its_limit_and_missed_past_it() {
         assert!(Goal::at_most("g", Some(0.3), 0.3, "ms").met);
         assert!(!Goal::at_most("g", Some(0.31), 0.3, "ms").met);
         assert!(Goal::at_least("g", Some(500.0), 500.0, "rooms").met);
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn values_have_the_digits_that_matter() {
+    fn values_are_rounded_to_significant_digits() {
         assert_eq!(
             (short(0.318_7), short(12.34), short(5.0), short(12_345.6)),
             ("0.319".into(), "12.3".into(), "5".into(), "12,346".into())

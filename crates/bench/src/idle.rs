@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slope_ignores_what_is_there_anyway() {
+    fn a_slope_ignores_the_constant_part() {
         let line = [(1000.0, 5_000_000.0), (5000.0, 13_000_000.0), (15_000.0, 33_000_000.0)];
         assert!((slope(line.into_iter()) - 2000.0).abs() < 1e-6);
         assert!(slope([(1.0, 1.0)].into_iter()) == 0.0);

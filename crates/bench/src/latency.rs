@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_survive_the_pipe_and_merging() {
+    fn percentiles_round_trip_and_merge() {
         let mut one = Latency::default();
         for us in 1..=1000_u64 {
             one.record_ns(us * 1000);

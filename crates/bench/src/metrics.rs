@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_new_counts() {
+    fn the_difference_of_samples_has_new_counts_alone() {
         let (before, mut after) = (MetricsSample::parse(PAGE), MetricsSample::parse(PAGE));
         *after.samples.get_mut("plain").and_then(|all| all.get_mut("")).expect("it is there") += 4.0;
         let since = after.since(&before);

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_survives_the_way_through_a_payload_of_any_size() {
+    fn stamps_round_trip_in_payloads_of_any_size() {
         for bytes in [PAYLOAD_BYTES_MIN, 128, 1024] {
             let stamp = Stamp { intended_ns: 0x0123_4567_89ab_cdef, sequence: u64::MAX };
             let mut message = br#"{"push":{"channel":"c","pub":{"data":"#.to_vec();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_or_altered_stamps_are_none() {
+    fn truncated_and_altered_stamps_are_refused() {
         let finder = StampFinder::new();
         let mut payload = Vec::new();
         write_payload(&mut payload, Stamp { intended_ns: 1, sequence: 2 }, PAYLOAD_BYTES_MIN);

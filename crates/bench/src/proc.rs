@@ -197,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn a_status_without_memory_is_none() {
+    fn a_status_without_memory_fields_is_refused() {
         assert_eq!(parse_status("Name:\tkthreadd\nState:\tS\n"), None);
         assert_eq!(parse_status("VmRSS:\t 1 MB\nRssAnon:\t 1 kB\n"), None);
     }
 
     #[test]
-    fn times_are_found_behind_any_name() {
+    fn cpu_times_are_parsed_after_any_process_name() {
         let stat = "77 (a) b (c) S 1 77 77 0 -1 4194304 100 0 0 0 321 45 0 0 20 0 3 0 100 1000 10 18446744073709551615";
         assert_eq!(parse_stat(stat), Some(Ticks { user: 321, system: 45 }));
         assert_eq!(parse_stat("77 (a) S 1 77"), None);

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_read_well() {
+    fn numbers_are_formatted_for_reading() {
         assert_eq!(grouped(0.0), "0");
         assert_eq!(grouped(999.4), "999");
         assert_eq!(grouped(1_234_567.8), "1,234,568");
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_no_time_is_zero() {
+    fn a_rate_over_no_time_is_zero() {
         assert!(per_second(5, 0) == 0.0);
         assert!((per_second(5, 500_000_000) - 10.0).abs() < 1e-9);
     }

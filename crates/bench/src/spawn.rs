@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_reach_their_place() {
+    fn settings_are_set_at_their_path() {
         let settings = ["client.queue_max_size=65536", "log.level=error", "channel.namespaces=[]"].map(String::from);
         let config = config(20_100, "k", &settings).unwrap();
         assert_eq!(config["client"]["queue_max_size"], 65_536);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_make_no_sense_are_named() {
+    fn invalid_settings_are_reported() {
         for setting in ["shards", "shards.deep=1"] {
             let error = config(1, "k", &[setting.to_owned()]).unwrap_err();
             assert!(error.to_string().contains(setting), "{error}");

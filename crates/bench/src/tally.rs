@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_side_counts_the_other_side_sees_and_the_file_goes_with_its_maker() {
+    fn counts_are_shared_and_the_file_is_removed_by_its_creator() {
         let ours = Tally::create().unwrap();
         let path = ours.path().to_owned();
         let theirs = Tally::open(&path).unwrap();

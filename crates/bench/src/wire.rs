@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_every_length_form_are_walked_and_every_cut_is_partial() {
+    fn frames_of_each_length_form_are_parsed_and_truncated_ones_are_partial() {
         for length in [0, 1, 125, 126, 300, 0xffff, 0x1_0000] {
             let bytes = frame(0x81, &vec![b'a'; length]);
             match walk(&bytes) {
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_may_not_send_is_broken() {
+    fn invalid_server_frames_are_broken() {
         let cases: [&[u8]; 6] = [
             &[0x81, 0x80, 0, 0, 0, 0],
             &[0xc1, 0],
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_are_read_from_replies_alone() {
+    fn positions_are_parsed_from_replies_alone() {
         let position = |epoch: &str, was_recovering, recovered| {
             Some(SubscribedPosition { epoch: epoch.to_owned(), was_recovering, recovered })
         };

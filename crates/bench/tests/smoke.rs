@@ -23,7 +23,7 @@ fn a_roofline_sends_each_frame_to_each_socket() {
 }
 
 #[test]
-fn the_word_bench_in_front_changes_nothing() {
+fn a_leading_bench_argument_is_ignored() {
     let output = bench(&["bench", "roofline", "--sockets", "1", "--rounds", "1", "--quiet"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
@@ -56,7 +56,7 @@ fn a_drain_is_a_scenario_of_its_own() {
 }
 
 #[test]
-fn a_cluster_names_what_it_cannot_start_with() {
+fn a_cluster_reports_invalid_options() {
     let cases: [(&[&str], &str); 7] = [
         (&["latency", "--nats-servers", "2"], "--nats-servers 2: give 1 or 3"),
         (&["latency", "--saturate", "1025"], "--saturate 1025: give 1 to 1024"),

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_with_most_closes_may_begin_anywhere() {
+    fn the_busiest_second_can_begin_at_any_time() {
         assert_eq!(most_in_a_second(Vec::new()), 0);
         assert_eq!(most_in_a_second(vec![5_000, 1_900, 2_100, 2_899, 2_900]), 3);
     }

@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_hold_at_their_edges_and_not_past_them() {
+    fn options_past_their_limits_are_refused() {
         assert!(in_range("json-share", 0.0, 0.0, 1.0).is_ok());
         assert!(in_range("json-share", 1.0, 0.0, 1.0).is_ok());
         for share in [-0.01, 1.01, f64::NAN] {

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_come_from_metrics_and_are_missing_where_they_are() {
+    fn missing_metrics_give_missing_figures() {
         let page = "dunlin_room_ticks_total{thread=\"0\"} 100\ndunlin_room_assemblies_total{namespace=\"room\"} 250\n\
             dunlin_room_inputs_total{outcome=\"applied\"} 7\n";
         let figures = ServerStats::Metrics(MetricsSample::parse(page)).figures();

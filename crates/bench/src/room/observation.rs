@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again_and_equal_ones_are_one() {
+    fn observations_round_trip_without_duplicates() {
         let path = std::env::temp_dir().join(format!("dunlin-observations-{}", std::process::id()));
         let one = Observation { room: 3, tick: 70_000, view: 9, hash: 0x0123_4567_89ab_cdef };
         let other = Observation { hash: 1, ..one };

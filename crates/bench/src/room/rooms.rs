@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_number_that_holds_is_found_in_few_tries() {
+    fn the_search_for_the_largest_number_takes_few_tries() {
         for limit in [0, 1, 63, 64, 65, 500, 19_999, 20_000, 30_000] {
             let mut tries = 0;
             let mut holds = |rooms: usize| {

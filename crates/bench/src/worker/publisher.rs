@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_loop_keeps_its_times_however_late_it_is_asked() {
+    fn a_late_open_loop_keeps_its_schedule() {
         let tally = Tally::create().unwrap();
         let mut schedule = schedule(PublishRate::PerSecond(4.0));
         let mut times = Vec::new();

@@ -39,7 +39,7 @@ pub fn recorded(ticks: u32) -> (Vec<u8>, ByTick) {
 }
 
 #[test]
-fn what_was_there_is_right() {
+fn correct_observations_are_verified() {
     let (recording, seen) = recorded(5);
     let mut verified = Verified::default();
     verified.check(&recording, &seen);
@@ -48,7 +48,7 @@ fn what_was_there_is_right() {
 }
 
 #[test]
-fn a_snapshot_of_something_else_is_found_with_its_tick_and_view() {
+fn a_wrong_snapshot_is_found_with_its_tick_and_view() {
     let (recording, mut seen) = recorded(5);
     seen.get_mut(&4).unwrap()[6].0.hash ^= 1;
     let mut verified = Verified::default();
@@ -59,7 +59,7 @@ fn a_snapshot_of_something_else_is_found_with_its_tick_and_view() {
 }
 
 #[test]
-fn a_tick_or_a_view_that_never_was_is_found() {
+fn unknown_ticks_and_views_are_found() {
     let (recording, mut seen) = recorded(5);
     seen.insert(6, vec![(Observation { room: 0, tick: 6, view: 0, hash: 0 }, 3)]);
     seen.get_mut(&2).unwrap()[0].0.view = 16;
@@ -69,7 +69,7 @@ fn a_tick_or_a_view_that_never_was_is_found() {
 }
 
 #[test]
-fn bytes_that_are_no_recording_are_a_fault() {
+fn an_invalid_recording_is_a_fault() {
     let mut verified = Verified::default();
     verified.check(b"nothing of the kind", &ByTick::new());
     assert_eq!(verified.recording_faults.len(), 1);

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_and_the_rest_is_not() {
+    fn the_head_of_a_snapshot_is_parsed_alone() {
         let data = [0x0d, 1, 0, 0, 0, 0x20, 9, 0x28, 8, 0x31, 5, 0, 0, 0, 0, 0, 0, 0, 0xff];
         assert_eq!(read(&data), Some(Head { tick: 9, base: 8, time_us: 5 }));
         assert_eq!(read(&data[..10]), None, "the time is missing");

@@ -8,7 +8,7 @@ use crate::commands::EncodingOption;
 use crate::room::player_commands::PlayerBehavior;
 
 #[test]
-fn a_state_shows_a_players_own_stamp_and_nobody_elses() {
+fn only_a_players_own_stamp_is_read() {
     let state = [&stamp(7, 300)[..], &[1, 2, 3, 4]].concat();
     assert_eq!(shown_number(7, &state), Some(300));
     assert_eq!(shown_number(8, &state), None);
@@ -16,7 +16,7 @@ fn a_state_shows_a_players_own_stamp_and_nobody_elses() {
 }
 
 #[test]
-fn hunters_do_all_that_there_is_to_do() {
+fn hunters_send_every_kind_of_input() {
     let inputs: Vec<Vec<u8>> = (1..500).map(|number| hunt(1, number)).collect();
     for kind in 0..3 {
         assert!(inputs.iter().any(|input| input[0] == kind), "{kind}");
@@ -114,7 +114,7 @@ fn wrapped(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_player_sees_what_is_there_and_its_own_inputs_in_both_encodings() {
+fn a_player_sees_the_world_and_its_own_inputs_in_both_encodings() {
     for encoding in [EncodingOption::Json, EncodingOption::Protobuf] {
         let path = std::env::temp_dir().join(format!("dunlin-player-{}-{encoding:?}", std::process::id()));
         let mut observations = Observations::create(&path).unwrap();
@@ -145,7 +145,7 @@ fn a_player_sees_what_is_there_and_its_own_inputs_in_both_encodings() {
 }
 
 #[test]
-fn a_snapshot_that_builds_on_what_never_came_is_broken_and_an_end_is_an_end() {
+fn a_snapshot_with_an_unknown_base_is_broken_and_an_unsubscribe_ends_the_player() {
     let path = std::env::temp_dir().join(format!("dunlin-player-broken-{}", std::process::id()));
     let mut observations = Observations::create(&path).unwrap();
     let mut table = Table::new(EncodingOption::Json);
