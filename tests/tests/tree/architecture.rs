@@ -18,7 +18,7 @@ fn bounds(text: &str) -> Vec<Vec<&str>> {
 }
 
 #[test]
-fn each_bound_stands_there_once() {
+fn each_limit_is_listed_once() {
     let text = read("ARCHITECTURE.md");
     let (mut names, mut keys): (BTreeMap<&str, usize>, BTreeMap<&str, usize>) = Default::default();
     for row in bounds(&text) {

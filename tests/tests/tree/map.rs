@@ -30,7 +30,7 @@ pub fn mapped() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_map_names_every_folder_and_nothing_else() {
+fn the_map_names_exactly_the_existing_folders() {
     let (folders, mapped) = (folders(), mapped());
     let unmapped: Vec<_> = folders.difference(&mapped).collect();
     let gone: Vec<_> = mapped

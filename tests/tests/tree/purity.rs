@@ -62,7 +62,7 @@ const BANNED: [(&str, &str); 11] = [
 ];
 
 #[test]
-fn pure_crates_depend_on_what_is_listed() {
+fn pure_crates_have_only_listed_dependencies() {
     for (name, allowed) in ALLOWED {
         for dependency in dependencies(&read(&format!("crates/{name}/Cargo.toml"))) {
             assert!(allowed.contains(&dependency.as_str()), "crates/{name} may not depend on {dependency}");
@@ -105,7 +105,7 @@ fn pure_crates_read_no_clock_and_share_nothing() {
 }
 
 #[test]
-fn unsafe_code_stays_where_it_is_forbidden_nowhere() {
+fn pure_crates_forbid_unsafe_code() {
     for (name, _) in ALLOWED {
         let root = read(&format!("crates/{name}/src/lib.rs"));
         assert!(root.contains("#![forbid(unsafe_code)]"), "crates/{name} forbids unsafe code");

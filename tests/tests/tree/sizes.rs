@@ -10,7 +10,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const EMPTY_WORDS: [&str; 5] = ["common", "utils", "helpers", "manager", "misc"];
 
 #[test]
-fn files_stay_small() {
+fn file_lengths_are_limited() {
     let too_long: BTreeMap<String, usize> = production_files()
         .into_iter()
         .map(|name| (name.clone(), without_tests(&read(&name)).lines().count()))
@@ -20,7 +20,7 @@ fn files_stay_small() {
 }
 
 #[test]
-fn functions_stay_small() {
+fn function_lengths_are_limited() {
     let mut too_long = Vec::new();
     for name in production_files() {
         for (function, lines) in functions(without_tests(&read(&name))) {

@@ -55,7 +55,7 @@ fn a_failed_stage_ends_no_other_and_is_named_last() {
 }
 
 #[test]
-fn stages_wait_for_those_that_they_come_after() {
+fn stages_wait_for_their_dependencies() {
     let folder = std::env::temp_dir().join(format!("dunlin-stages-{}", std::process::id()));
     let path = folder.display();
     let (passed, printed) = run(&format!("made a - mkdir {path}\n# A comment.\nseen b made rmdir {path}\n"));

@@ -3,7 +3,7 @@
 use crate::{files, read};
 
 #[test]
-fn every_dependency_has_its_reason() {
+fn every_dependency_has_a_documented_reason() {
     let reasons = read("docs/dependencies.md");
     let manifest = read("Cargo.toml");
     let section = manifest.split("\n[workspace.dependencies]\n").nth(1).expect("the workspace has dependencies");
@@ -30,7 +30,7 @@ fn every_dependency_has_its_reason() {
 }
 
 #[test]
-fn npm_lock_files_name_no_place() {
+fn npm_lock_files_name_no_registry() {
     for lock in files().iter().filter(|name| name.ends_with("package-lock.json")) {
         assert!(!read(lock).contains("\"resolved\": \"http"), "{lock} names where its packages were fetched");
     }
