@@ -49,7 +49,7 @@ fn publications_joined_in_one_frame_are_all_counted() {
 }
 
 #[test]
-fn a_saturating_run_counts_too() {
+fn a_saturating_run_is_verified() {
     let report = run(|_, _| &[0], &["--saturate", "2"]);
     let (offered, received, lost, duplicated) = counts(&report);
     assert!(offered > 0 && offered % 3 == 0, "{report:#}");

@@ -30,7 +30,7 @@ fn a_leading_bench_argument_is_ignored() {
 }
 
 #[test]
-fn a_setting_out_of_range_is_named_with_its_value_and_what_to_give() {
+fn a_setting_out_of_range_is_reported_with_its_value_and_range() {
     let output = bench(&["roofline", "--sockets", "0"]);
     assert!(!output.status.success());
     assert!(output.stdout.is_empty());

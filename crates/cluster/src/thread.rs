@@ -422,7 +422,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn broadcasts_leave_half_of_the_queue_to_requests_that_must_not_be_lost() {
+    fn half_of_the_queue_is_reserved_for_requests_that_must_not_be_lost() {
         assert!(takes_broadcast(7, 16) && !takes_broadcast(8, 16));
         assert!(takes_broadcast(0, 1) && !takes_broadcast(1, 1));
     }

@@ -32,7 +32,7 @@ fn assert_names(fault: &str, parts: &[&str]) {
 }
 
 #[test]
-fn credentials_are_right_or_named_as_wrong() {
+fn wrong_credentials_are_reported_at_start() {
     let servers = NatsServers::start(1, "authorization { user: node, password: secret }");
     let with = |credentials: &str| servers.url(0).replace("nats://", &format!("nats://{credentials}@"));
     start_and_stop(cluster_options(&with("node:secret"), "a", 1)).expect("the server knows them");

@@ -48,7 +48,7 @@ async fn two_nodes_that_make_a_stream_at_once_agree() {
 }
 
 #[tokio::test]
-async fn a_server_without_room_for_the_replicas_says_so() {
+async fn too_few_servers_for_the_replicas_are_reported() {
     let servers = NatsServers::start(1, "");
     let client = open_once(&options(&servers.urls()).0).await.expect("a server takes the connection");
     let fault = ensure(&client, &terms(3), "one", std::time::Duration::ZERO).await.expect_err("there is one server");

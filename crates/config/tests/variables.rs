@@ -7,7 +7,7 @@ use dunlin_config::{ApiAccess, Config, ConfigInput, Flag, Format, Problems};
 use crate::messages::input;
 
 #[test]
-fn header_fields_of_backends_may_name_variables_as_for_centrifugo() {
+fn header_fields_of_backends_expand_variables_as_in_centrifugo() {
     let fields = [
         r#"{"Authorization": "Bearer ${CENTRIFUGO_VAR_TOKEN}", "x-plain": "${HOME} $1"}"#,
         r#"[{"key": "Authorization", "value": "Bearer ${CENTRIFUGO_VAR_TOKEN}"}, {"key": "x-plain", "value": "${HOME} $1"}]"#,

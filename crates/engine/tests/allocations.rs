@@ -385,7 +385,7 @@ fn tick_update(writer: &mut UpdateWriter, grid: &Grid, tick: u32, is_keyframe: b
 }
 
 #[test]
-fn a_tick_of_a_room_allocates_nothing_for_any_of_its_players() {
+fn a_tick_allocates_nothing_per_player() {
     let shape = GridShape { columns: 4, rows: 4, cell_units: 100, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
     let grid = Grid::new(shape).expect("a map");
     let totals = [10, 100, 1_000].map(|sessions| {

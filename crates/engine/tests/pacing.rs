@@ -191,7 +191,7 @@ fn a_pong_behind_paced_commands_counts_while_the_socket_drains() {
 }
 
 #[test]
-fn a_subscription_that_is_ending_takes_no_place() {
+fn an_ending_subscription_does_not_use_the_channel_limit() {
     let mut options = keeping();
     options.client.channel_limit = 2;
     let mut node = Node::new(2, options);

@@ -42,7 +42,7 @@ fn error(reply: &Value) -> Option<u64> {
 }
 
 #[test]
-fn who_may_subscribe() {
+fn clients_subscribe_as_the_options_permit() {
     for [for_client, for_anonymous, user_limited, insecure] in combinations() {
         for user in ["", "ann"] {
             for (channel, is_private, listed) in [
@@ -81,7 +81,7 @@ fn who_may_subscribe() {
 }
 
 #[test]
-fn who_may_publish_and_read_presence_and_history() {
+fn clients_publish_and_read_as_the_options_permit() {
     for [for_client, for_subscriber, for_anonymous, insecure, subscribes] in combinations() {
         for user in ["", "ann"] {
             let namespace = NamespaceOptions {

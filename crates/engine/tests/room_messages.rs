@@ -181,7 +181,7 @@ fn an_empty_room_is_not_closed_while_a_message_waits() {
 }
 
 #[test]
-fn the_backend_publishes_nothing_into_a_room() {
+fn the_backend_cannot_publish_into_a_room() {
     let mut hall = Hall::new(1, options());
     hall.gather(&[("a", Encoding::Json, 0)], ARENA);
     hall.node.ask_api(&json!({"publish": {"channel": ARENA, "data": 1}}));

@@ -59,7 +59,7 @@ fn state_of(hall: &Hall, avatar: Option<ObjectId>) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_lost_connection_keeps_its_player_for_the_grace_and_no_tick_longer() {
+fn a_lost_connections_player_stays_for_the_grace_period() {
     for late_ticks in [0, 1] {
         let mut hall = hall(|_| {});
         open(&mut hall, "a", 0);
@@ -269,7 +269,7 @@ fn open_as(hall: &mut Hall, name: &str, user: &str, shard: u16) {
 }
 
 #[test]
-fn a_user_comes_back_without_a_token() {
+fn a_user_reconnects_without_a_token() {
     let mut hall = hall(|_| {});
     for (name, user) in [("a", "ann"), ("b", "ben")] {
         open_as(&mut hall, name, user, 0);
@@ -287,7 +287,7 @@ fn a_user_comes_back_without_a_token() {
 }
 
 #[test]
-fn a_user_has_one_seat_where_that_is_configured() {
+fn one_seat_per_user_is_enforced_where_configured() {
     let mut hall = hall(|limits| limits.is_one_seat_per_user = true);
     open_as(&mut hall, "a", "ann", 0);
     join(&mut hall, "a", &json!({}));

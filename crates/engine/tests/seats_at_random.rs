@@ -355,7 +355,7 @@ impl Walk {
 }
 
 #[test]
-fn players_are_not_doubled_lost_or_mixed_up_by_10_000_cuts() {
+fn ten_thousand_disconnects_keep_each_player_unique() {
     for seed in 0..4 {
         for is_one_per_user in [false, true] {
             let mut walk = Walk::new(seed, is_one_per_user);

@@ -54,7 +54,7 @@ fn the_first_ping_comes_in_the_second_half_of_the_interval_and_the_next_after_a_
 }
 
 #[test]
-fn a_pong_counts_until_the_timeout_and_not_at_it() {
+fn a_pong_at_the_timeout_is_too_late() {
     for (late_us, is_in_time) in [(2_999_999, true), (3_000_000, false)] {
         let mut options = permissive();
         options.client.ping_interval_ms = 10_000;

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_the_info_comes_before_that_of_the_client() {
+    fn the_name_in_the_info_overrides_that_of_the_client() {
         let looks = || Looks::read(br#"{"name":"Bea"}"#, "Hunter", 1).expect("good data");
         let long = format!(r#"{{"name":"{}"}}"#, "x".repeat(25));
         for (info, name) in [

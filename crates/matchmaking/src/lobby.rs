@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lobby_that_refuses_all_keeps_nothing_of_closed_rooms() {
+    fn a_refusing_lobby_keeps_no_closed_rooms() {
         let mut board = LobbyBoard::new(LobbyLimits { interval_ms: 0, repeat_ms: 0, publications_max: 10 });
         for now_ms in 0..2 {
             assert_eq!(update(&mut board, now_ms, &[("a", 0)]), [show("a", 0)]);

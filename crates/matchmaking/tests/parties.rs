@@ -35,7 +35,7 @@ fn a_party_is_placed_when_all_have_confirmed() {
 }
 
 #[test]
-fn an_invitation_of_strangers_binds_nobody() {
+fn an_unconfirmed_invitation_does_not_block_its_users() {
     let mut rig = Rig::new(rules());
     let invitation = invite(&mut rig, &["stranger", "a"]).expect("accepted");
     // The invited user is placed alone, and can't be in both.

@@ -121,7 +121,7 @@ fn the_skill_window_widens() {
 }
 
 #[test]
-fn a_region_is_given_up_after_its_wait() {
+fn a_region_is_ignored_after_its_wait() {
     let mut rig = Rig::new(MatchRules { region_wait_ms: 3_000, ..pairs() });
     let mut with = |user, region: &str| {
         let mut request = request(&[user]);
@@ -138,7 +138,7 @@ fn a_region_is_given_up_after_its_wait() {
 }
 
 #[test]
-fn places_are_free_again_when_nobody_comes() {
+fn unused_places_are_released() {
     let mut rig = Rig::new(MatchRules { reserve_timeout_ms: 2_000, ..pairs() });
     let tickets = ["a", "b", "c", "d"].map(|user| rig.ticket(&[user]));
     rig.pass(0);
@@ -319,7 +319,7 @@ fn rooms_that_others_have_opened_are_filled() {
 }
 
 #[test]
-fn rooms_that_take_no_players_or_suit_nobody_get_none() {
+fn locked_and_unsuitable_rooms_get_no_players() {
     let mut rig = Rig::new(pairs());
     rig.closed.insert("arena:locked".into());
     rig.adopt("arena:locked", 1, Some(criteria(&[])));

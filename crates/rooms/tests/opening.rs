@@ -91,7 +91,7 @@ fn a_game_gets_and_keeps_its_opening_parameters() {
 }
 
 #[test]
-fn a_room_without_a_channel_knows_its_seed() {
+fn a_room_without_a_channel_has_its_seed() {
     let room = Room::new(RoomOptions::default(), 9, Box::new(Label)).expect("a map");
     assert_eq!(room.world().info(), &RoomInfo { seed: 9, ..RoomInfo::default() });
     let mut saved = Vec::new();

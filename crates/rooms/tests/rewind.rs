@@ -70,7 +70,7 @@ fn shots(room: &mut Room) -> Vec<String> {
 }
 
 #[test]
-fn a_shot_counts_where_the_player_saw_its_target() {
+fn a_shot_hits_where_the_player_saw_its_target() {
     let mut room = Room::new(RoomOptions::default(), 1, Box::new(RANGE)).expect("a map");
     room.join(&Visitor::of_user(""), Encoding::Json, b"").expect("there is room");
     (0..10).for_each(|_| drop(room.tick(0)));

@@ -261,7 +261,7 @@ fn a_full_disk_and_a_closed_pipe_are_no_panic() {
 }
 
 #[test]
-fn the_first_configuration_of_the_working_directory_is_read_where_none_is_named() {
+fn the_configuration_in_the_working_directory_is_found() {
     let folder = Folder::new("default");
     let checked = |message: &str| {
         let output = dunlin(&folder, &["check-config"]);
@@ -326,7 +326,7 @@ fn the_log_names_the_configuration_file_at_start() {
 }
 
 #[test]
-fn a_recording_is_a_file_that_ends() {
+fn replay_refuses_special_and_oversized_files() {
     let folder = Folder::new("replay");
     let long = folder.file("long.dunlin-room", "");
     fs::File::options().write(true).open(&long).expect("it is there").set_len((1 << 30) + 1).expect("a sparse file");

@@ -49,7 +49,7 @@ fn the_newest_page_is_marked_when_cut_by_size() {
 }
 
 #[test]
-fn answers_come_in_the_order_of_the_requests_and_no_offset_is_taken_twice() {
+fn replies_follow_the_request_order_and_offsets_are_unique() {
     let directory = ScratchDirectory::new();
     let opened = TestStorage::open(&directory.0);
     for offset in 1..=500 {

@@ -147,7 +147,7 @@ fn tests_over_sockets_run_on_both_reactors() {
 }
 
 #[test]
-fn no_file_of_tests_is_left_out_of_all_targets() {
+fn every_test_file_belongs_to_a_target() {
     let compiled = test_files();
     let forgotten: Vec<String> = files()
         .into_iter()

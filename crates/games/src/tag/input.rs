@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inputs_are_read_and_nothing_else_is() {
+    fn only_valid_inputs_are_parsed() {
         assert_eq!(TagInput::read(&[0, 1, 255]), Some(TagInput::Run(Velocity { x: 1, y: -1 })));
         let shot = TagInput::Shoot { seen_tick: 258, angle: Angle::QUARTER };
         assert_eq!(TagInput::read(&[1, 2, 1, 0, 0, 0, 0x40]), Some(shot));

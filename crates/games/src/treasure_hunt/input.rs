@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inputs_are_read_and_nothing_else_is() {
+    fn only_valid_inputs_are_parsed() {
         assert_eq!(HuntInput::read(&[0, 1, 255]), Some(HuntInput::Walk(Velocity { x: 1, y: -1 })));
         assert_eq!(HuntInput::read(&[1]), Some(HuntInput::Dig));
         assert_eq!(HuntInput::read(&[2, 7]), Some(HuntInput::Wave { emote: 7 }));

@@ -205,7 +205,7 @@ impl<F: FnMut(&mut World) + Send> Simulation for Prepared<F> {
 }
 
 #[test]
-fn digging_takes_energy_and_rest_gives_it_back() {
+fn digging_uses_energy_and_rest_restores_it() {
     let mut script = hunt(&json!({"treasures": 0, "obstacles": 0, "clue_interval_s": 0}));
     let ada = script.join("");
     let energy = |script: &Script| only(script.of_kind(objects::PURSE)).1.state[6];

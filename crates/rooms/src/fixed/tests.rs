@@ -181,7 +181,7 @@ fn the_next_whole_number_above_is_found() {
 }
 
 #[test]
-fn a_turn_ends_at_its_target_and_takes_the_shorter_way() {
+fn a_turn_takes_the_shorter_way_and_stops_at_its_target() {
     let at = Angle::degrees;
     for (from, to, at_most, result) in [
         (at(0), at(90), at(30), at(30)),

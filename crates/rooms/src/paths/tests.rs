@@ -245,7 +245,7 @@ fn blocks_end_by_time_and_when_they_are_full() {
 }
 
 #[test]
-fn an_interval_leaves_ticks_out() {
+fn an_interval_skips_ticks() {
     let mut recorded = Recorded::new(6, 600);
     let player = recorded.join("", b"");
     recorded.speed(player, 2);
@@ -257,7 +257,7 @@ fn an_interval_leaves_ticks_out() {
 }
 
 #[test]
-fn a_restored_room_s_players_are_recorded_and_clocks_may_go_back() {
+fn restored_players_are_recorded_even_if_the_clock_goes_back() {
     let mut recorded = Recorded::new(1, 1);
     let player = recorded.room.join(&Visitor::of_user("ada"), Encoding::Json, b"").expect("there is room").player;
     recorded.speed(player, 1);

@@ -95,7 +95,7 @@ fn events_reach_the_owner_with_their_audience() {
 }
 
 #[test]
-fn spectators_and_players_who_come_back_are_not_counted_as_players() {
+fn spectators_and_returning_players_are_not_counted_as_new_players() {
     let mut rig = Rig::start(1, vec![RoomSettings { seat_grace_ms: 60_000, ..settings("walk") }]);
     let room = rig.open(0, "a");
     let claim = |given, returned: Option<u128>| SeatClaim {

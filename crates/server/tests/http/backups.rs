@@ -176,7 +176,7 @@ fn backups_are_made_on_schedule() {
 }
 
 #[test]
-fn a_backup_that_fails_is_logged_with_a_remedy_and_publications_go_on() {
+fn a_failed_backup_is_logged_with_a_remedy_and_publications_continue() {
     let folder = scratch("unwritable");
     let a_file = folder.file("a-file", "");
     let mut node = DurableNode::start(&folder, &json!({ "path": format!("{a_file}/backups") }));
@@ -222,7 +222,7 @@ on_io_uring![
     a_backup_of_a_running_node_is_restored_elsewhere,
     a_damaged_backup_is_not_restored_and_a_damaged_storage_is_named,
     backups_are_made_on_schedule,
-    a_backup_that_fails_is_logged_with_a_remedy_and_publications_go_on,
+    a_failed_backup_is_logged_with_a_remedy_and_publications_continue,
     a_node_without_a_directory_for_backups_makes_none,
     a_backup_directory_inside_the_storage_is_refused,
 ];

@@ -494,7 +494,7 @@ fn a_backend_decides() {
 }
 
 #[test]
-fn a_lobby_of_many_rooms_costs_what_changes() {
+fn a_lobby_of_many_rooms_publishes_changes_alone() {
     let mut settings = settings(&json!({}));
     settings["channel"]["namespaces"][0]["room"]["ticks_per_second"] = json!(1);
     settings["channel"]["namespaces"][1]["cache_keys"] = json!(2_000);
@@ -581,5 +581,5 @@ on_io_uring![
     an_address_has_no_more_waiting_users_than_its_limit,
     a_reserved_place_is_kept_for_the_user_of_the_ticket,
     a_backend_decides,
-    a_lobby_of_many_rooms_costs_what_changes
+    a_lobby_of_many_rooms_publishes_changes_alone
 ];

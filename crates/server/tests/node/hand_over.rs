@@ -94,7 +94,7 @@ fn a_websocket_is_adopted_with_what_was_read_behind_its_request() {
 }
 
 #[test]
-fn a_drained_node_closes_its_sessions_with_3001_and_takes_no_more() {
+fn a_drained_node_closes_its_sessions_with_3001_and_refuses_new_ones() {
     let rig = Rig::simple();
     let mut client = Client::session(rig.address());
     let reading = std::thread::spawn(move || {
@@ -181,7 +181,7 @@ on_io_uring![
     a_request_for_another_path_is_handed_over_with_every_byte,
     a_full_control_inbox_is_answered_with_an_error,
     a_websocket_is_adopted_with_what_was_read_behind_its_request,
-    a_drained_node_closes_its_sessions_with_3001_and_takes_no_more,
+    a_drained_node_closes_its_sessions_with_3001_and_refuses_new_ones,
     a_drain_waits_no_longer_than_its_timeout,
     an_upgrade_on_a_node_that_drains_gets_a_503,
     requests_beyond_the_inbox_wait_for_their_turn,

@@ -10,7 +10,7 @@ use crate::node::{
 };
 
 #[test]
-fn a_handshake_may_come_in_two_pieces_cut_anywhere() {
+fn a_handshake_is_read_in_two_pieces_at_any_split() {
     let rig = Rig::simple();
     let request = upgrade_request("") + "";
     let connect = frame(TEXT, br#"{"id":1,"connect":{}}"#);
@@ -73,7 +73,7 @@ fn refused_handshakes_get_a_status_and_are_closed() {
 }
 
 #[test]
-fn a_head_that_does_not_come_in_time_is_answered_with_408() {
+fn a_slow_head_is_answered_with_408() {
     let rig = Rig::start(NodeNetOptions { head_timeout_ms: 50, ..net_options() }, engine_options());
     let mut silent = Client::connect(rig.address());
     let mut slow = Client::connect(rig.address());
@@ -150,7 +150,7 @@ fn an_address_with_too_many_unfinished_handshakes_loses_its_oldest() {
 }
 
 #[test]
-fn refused_connections_that_stay_open_give_way_to_new_ones_of_their_address() {
+fn lingering_refused_connections_are_closed_for_new_ones_of_their_address() {
     let net = NodeNetOptions { pending_address_connections_max: 2, linger_timeout_ms: 3_600_000, ..net_options() };
     let rig = Rig::start(net, engine_options());
     let mut refused = Vec::new();
@@ -165,13 +165,13 @@ fn refused_connections_that_stay_open_give_way_to_new_ones_of_their_address() {
 }
 
 on_io_uring![
-    a_handshake_may_come_in_two_pieces_cut_anywhere,
+    a_handshake_is_read_in_two_pieces_at_any_split,
     frames_right_behind_the_handshake_are_received,
     refused_handshakes_get_a_status_and_are_closed,
-    a_head_that_does_not_come_in_time_is_answered_with_408,
+    a_slow_head_is_answered_with_408,
     a_refused_client_is_disconnected,
     one_session_more_than_allowed_gets_a_503,
     a_refused_client_that_keeps_sending_is_reset,
     an_address_with_too_many_unfinished_handshakes_loses_its_oldest,
-    refused_connections_that_stay_open_give_way_to_new_ones_of_their_address,
+    lingering_refused_connections_are_closed_for_new_ones_of_their_address,
 ];

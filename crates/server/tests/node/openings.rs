@@ -163,7 +163,7 @@ fn queues_fill_other_rooms_while_a_world_hangs() {
 }
 
 #[test]
-fn an_opening_that_hangs_ends_by_its_timeout() {
+fn a_hanging_opening_times_out() {
     let queue = Queue::start(100);
     let meadow = queue.wait_for(&queue.submit("ann", "meadow"), "placed").channel;
     queue.set_shut(true);
@@ -174,7 +174,7 @@ fn an_opening_that_hangs_ends_by_its_timeout() {
 }
 
 #[test]
-fn a_room_learns_its_criteria_and_its_region() {
+fn a_room_gets_its_criteria_and_region() {
     let queue = Queue::start(FOREVER_MS);
     let params_of = |criteria: &[(&str, &str)], region: Option<&str>, user: &str| {
         let criteria = criteria.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -205,6 +205,6 @@ fn a_room_learns_its_criteria_and_its_region() {
 
 on_io_uring![
     queues_fill_other_rooms_while_a_world_hangs,
-    an_opening_that_hangs_ends_by_its_timeout,
-    a_room_learns_its_criteria_and_its_region,
+    a_hanging_opening_times_out,
+    a_room_gets_its_criteria_and_region,
 ];

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn private_addresses_are_known() {
+    fn private_addresses_are_recognized() {
         for (text, expected) in [
             ("8.8.8.8", true),
             ("1.1.1.1", true),

@@ -49,7 +49,7 @@ fn overdue_fences_until_reconnect(silence_timeout_ms: u64) -> Option<u64> {
 }
 
 #[test]
-fn a_server_is_left_when_it_has_been_silent_for_the_configured_time() {
+fn a_silent_server_is_disconnected_after_the_timeout() {
     // Silence begins with the first fence that is overdue.
     assert_eq!(overdue_fences_until_reconnect(FENCE_TIMEOUT_MS), Some(2));
     assert_eq!(overdue_fences_until_reconnect(FENCE_TIMEOUT_MS + 1), Some(3));

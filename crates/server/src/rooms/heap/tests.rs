@@ -3,7 +3,7 @@ use std::{hint::black_box, thread, time::Duration};
 use super::*;
 
 #[test]
-fn growth_is_what_was_allocated_less_what_was_freed() {
+fn growth_is_allocated_minus_freed_bytes() {
     let (kept, growth) = measured(i64::MAX, || {
         let gone = black_box(vec![1_u8; 5_000]);
         drop(gone);
@@ -17,7 +17,7 @@ fn growth_is_what_was_allocated_less_what_was_freed() {
 }
 
 #[test]
-fn zeroed_memory_counts() {
+fn zeroed_allocations_are_counted() {
     let (kept, growth) = measured(i64::MAX, || black_box(vec![0_u8; 12_345]));
     assert_eq!(growth, i64::try_from(kept.len()).unwrap());
 }

@@ -255,7 +255,7 @@ fn restored_players_reconnect_or_expire_at_their_tick() {
 }
 
 #[test]
-fn a_drain_keeps_players_until_they_come_back() {
+fn players_survive_a_drain_until_they_reconnect() {
     let (game, params) = &games()[0];
     let mut played = Played::new(game, params, 3);
     let seat = played.join("ada", None);
