@@ -256,8 +256,8 @@ impl Stream {
         self.bytes
     }
 
-    /// The same, counted anew.
-    pub(crate) fn bytes_anew(&self) -> usize {
+    /// The same, counted again.
+    pub(crate) fn recounted_bytes(&self) -> usize {
         self.publications.iter().map(Kept::bytes).sum()
     }
 

@@ -174,7 +174,7 @@ impl Seats {
 
     /// Gives a place back. With the last one of a channel, its rooms are forgotten.
     pub(crate) fn give_back(&mut self, index: SeatIndex) -> GivenBack {
-        let was_due = self.stand_up(index);
+        let was_due = self.remove_seated(index);
         let seat = self.seats[index.0 as usize].take().expect("a seat is given back once");
         let Seat { session, channel, .. } = *seat;
         self.free.push(index);
@@ -264,7 +264,7 @@ impl Seats {
     }
 
     /// The owner has let the seat's session in; from now on it is sent what the room shows it. Returns whether it is due.
-    pub(crate) fn sit_down(&mut self, index: SeatIndex, road: RoomRoad) -> bool {
+    pub(crate) fn join_room(&mut self, index: SeatIndex, road: RoomRoad) -> bool {
         self.at_mut(index).room = Some(road);
         self.begin_frames(index)
     }
@@ -300,7 +300,7 @@ impl Seats {
     }
 
     /// Takes a seat out of its room's list; returns whether it was due.
-    fn stand_up(&mut self, index: SeatIndex) -> bool {
+    fn remove_seated(&mut self, index: SeatIndex) -> bool {
         let Some(at) = self.at_mut(index).leave_frames() else { return false };
         let seated = &mut self.room_mut(at.room).seated;
         let was_due = seated.swap_remove(at.place as usize).is_due;

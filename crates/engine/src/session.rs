@@ -54,9 +54,9 @@ pub(crate) struct Session {
     /// The bucket of its commands; see [`crate::pace::Pace`].
     pub(crate) commands_full_at_ns: u64,
     /// Commands that owners have yet to answer.
-    pub(crate) asked: u32,
+    pub(crate) requests_in_flight: u32,
     /// Whether one of them may have a large answer.
-    pub(crate) asked_for_much: bool,
+    pub(crate) awaits_large_reply: bool,
     /// Closing: who has sent a close frame.
     pub(crate) close_handshake: CloseHandshake,
     /// The bucket of its records; see [`crate::record::RecordOptions`].
@@ -186,8 +186,8 @@ impl Session {
             late_pongs: 0,
             commands_full_at_ns: 0,
             records_full_at_ns: 0,
-            asked: 0,
-            asked_for_much: false,
+            requests_in_flight: 0,
+            awaits_large_reply: false,
             close_handshake: CloseHandshake::Neither,
             scheduled: Scheduled::default(),
             user_place: 0,
@@ -273,7 +273,7 @@ impl SubscriptionExtra {
 
 impl SubscriptionFlags {
     /// Whether the owner has to know who it is.
-    pub(crate) const fn shows_who(self) -> bool {
+    pub(crate) const fn needs_client_info(self) -> bool {
         self.presence || self.announced
     }
 }

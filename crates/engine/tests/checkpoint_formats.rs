@@ -243,11 +243,11 @@ fn this_version_writes_the_fixture() {
 #[test]
 fn checkpoints_of_every_version_are_restored() {
     for version in 1..=VERSIONS.len() {
-        goes_on_from(&fixture(version));
+        assert_continues_from(&fixture(version));
     }
 }
 
-fn goes_on_from(fixture: &BTreeMap<&'static str, Vec<u8>>) {
+fn assert_continues_from(fixture: &BTreeMap<&'static str, Vec<u8>>) {
     let saved = Checkpoint::read(&fixture["checkpoint"]).expect("it is read");
     // Version 1 has no limits on spectators, metadata and calls, because it has none of these.
     let options = RoomOptions {

@@ -639,7 +639,7 @@ fn overtaken() -> (Hall, u16) {
     (hall, owner)
 }
 
-fn let_go(hall: &mut Hall) {
+fn release_rings(hall: &mut Hall) {
     hall.node.holds_rings = false;
     hall.node.settle();
     hall.look();
@@ -648,7 +648,7 @@ fn let_go(hall: &mut Hall) {
 #[test]
 fn snapshots_and_events_follow_the_subscribe_reply() {
     let (mut hall, _) = overtaken();
-    let_go(&mut hall);
+    release_rings(&mut hall);
     assert_eq!((hall.seen["a"].messages.len(), hall.seen["a"].snapshots), (1, 1));
     hall.check("a", ARENA);
     hall.tick();
@@ -674,7 +674,7 @@ fn a_room_end_before_the_subscribe_reply_is_sent_after_it() {
             hall.pass();
         }
         assert_eq!(hall.holdings(), [1, 0], "{how}: a seat that waits");
-        let_go(&mut hall);
+        release_rings(&mut hall);
         let messages = &hall.seen["a"].messages;
         assert!(messages[0].starts_with(r#"{"id":2,"subscribe""#), "{how}: {messages:?}");
         let code = if how == "failed" { "2510" } else { "2010" };

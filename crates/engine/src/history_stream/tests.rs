@@ -195,7 +195,7 @@ proptest! {
         for offset in 0..=model.top() {
             prop_assert_eq!(stream.floor() <= offset, model.has_all_behind(offset));
         }
-        prop_assert_eq!(stream.bytes(), stream.bytes_anew());
+        prop_assert_eq!(stream.bytes(), stream.recounted_bytes());
         let mut kept: Vec<Arc<Publication>> =
             stream.publications.iter().map(|kept| Arc::clone(&kept.publication)).collect();
         prop_assert_eq!(offsets(&kept), model.kept());

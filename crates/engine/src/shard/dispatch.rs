@@ -155,7 +155,7 @@ impl Owner {
 impl Sessions {
     /// Passes the owner's answer on to the session that asked.
     pub(super) fn take_notice(&mut self, context: &mut Context, notice: Notice, effects: &mut Effects) {
-        let is_much = matches!(notice, Notice::Presence { .. } | Notice::History { .. });
+        let is_reply_large = matches!(notice, Notice::Presence { .. } | Notice::History { .. });
         let (command, channel, asker, reply) = match notice {
             Notice::Deliver(delivery) => return self.deliver(context, &delivery, effects),
             Notice::RoomOver { channel, room, code, reason } => {
@@ -209,6 +209,6 @@ impl Sessions {
             self.concern(context, asker.session, command, Some(&channel));
         }
         self.reply(context, asker.session, asker.command_id, &reply.unwrap_or_else(Reply::Error), effects);
-        self.on_owner_reply(asker.session, is_much, effects);
+        self.on_owner_reply(asker.session, is_reply_large, effects);
     }
 }

@@ -76,7 +76,7 @@ impl Owner {
     /// Bytes of the publications that the shard keeps: as it has counted them, and as they are.
     pub(in crate::shard) fn history_bytes(&self) -> [usize; 2] {
         let streams = self.channels.values().filter_map(|channel| channel.stream.as_deref());
-        [self.kept_bytes.total(), streams.map(Stream::bytes_anew).sum()]
+        [self.kept_bytes.total(), streams.map(Stream::recounted_bytes).sum()]
     }
 }
 

@@ -249,7 +249,7 @@ impl Sessions {
         let plan = context.complete_plan(&mut grant, params, may_choose);
         match plan.and_then(|()| self.take_recoveries(context, &grant)) {
             Err(refused) => self.refuse_connect(context, key, grant.command_id, refused, effects),
-            Ok(()) if context.counts_sessions_of(&grant.user) => self.ask_home(context, key, grant, effects),
+            Ok(()) if context.counts_sessions_of(&grant.user) => self.request_admission(context, key, grant, effects),
             Ok(()) => self.let_in(context, key, grant, effects),
         }
     }

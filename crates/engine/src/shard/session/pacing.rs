@@ -35,15 +35,15 @@ impl Sessions {
             // Those that are ending give their places up when their owners have answered.
             Request::Subscribe(_) if session.subscriptions.len() >= channels_max => {
                 let is_ending = session.subscriptions.iter().any(Subscription::is_ending);
-                (Share::Quarter, session.asked_for_much || is_ending)
+                (Share::Quarter, session.awaits_large_reply || is_ending)
             }
             Request::Subscribe(_) | Request::History(_) | Request::Presence { .. } => {
-                (Share::Quarter, session.asked_for_much)
+                (Share::Quarter, session.awaits_large_reply)
             }
             Request::Rpc(_) => (Share::Quarter, false),
             _ => (Share::ThreeQuarters, false),
         };
-        let frames_to_come = session.asked as usize;
+        let frames_to_come = session.requests_in_flight as usize;
         let is_over = self.table.outbox(key.index).is_over_pace(&context.options.client, share, frames_to_come);
         (waits_for_owners || is_over).then_some(share)
     }
@@ -60,26 +60,26 @@ impl Sessions {
         }
     }
 
-    /// Registers a request to an owner, whose answer goes to the session. `is_much`: the answer may be large.
+    /// Registers a request to an owner, whose answer goes to the session. `is_reply_large`: the answer may be large.
     pub(super) fn register_request(
         &mut self,
         context: &Context,
         key: SessionKey,
         command_id: u32,
-        is_much: bool,
+        is_reply_large: bool,
     ) -> Asker {
         if let Some(session) = self.table.get_mut(key) {
-            session.asked += 1;
-            session.asked_for_much |= is_much;
+            session.requests_in_flight += 1;
+            session.awaits_large_reply |= is_reply_large;
         }
         context.asker(key, command_id)
     }
 
     /// An owner has answered a command.
-    pub(in crate::shard) fn on_owner_reply(&mut self, key: SessionKey, was_much: bool, effects: &mut Effects) {
+    pub(in crate::shard) fn on_owner_reply(&mut self, key: SessionKey, was_reply_large: bool, effects: &mut Effects) {
         let Some(session) = self.table.get_mut(key) else { return };
-        session.asked -= 1;
-        session.asked_for_much &= !was_much;
+        session.requests_in_flight -= 1;
+        session.awaits_large_reply &= !was_reply_large;
         if session.is_paused_for_pace() {
             effects.list.push(Effect::Recall { session: key });
         }

@@ -78,7 +78,7 @@ impl Sessions {
     ) -> Result<Option<Reply>, Disconnect> {
         let bytes_max = context.options.client.presence_bytes_max;
         let make = |channel, asker| ShardRequest::Presence { channel, bytes_max, asker };
-        self.ask_who_is_there(context, key, command_id, channel, true, make, effects)
+        self.request_presence(context, key, command_id, channel, true, make, effects)
     }
 
     pub(super) fn ask_presence_stats(
@@ -90,16 +90,16 @@ impl Sessions {
         effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
         let make = |channel, asker| ShardRequest::PresenceStats { channel, asker };
-        self.ask_who_is_there(context, key, command_id, channel, false, make, effects)
+        self.request_presence(context, key, command_id, channel, false, make, effects)
     }
 
-    fn ask_who_is_there(
+    fn request_presence(
         &mut self,
         context: &mut Context,
         key: SessionKey,
         command_id: u32,
         channel: &str,
-        is_much: bool,
+        is_reply_large: bool,
         make: impl FnOnce(Arc<str>, Asker) -> ShardRequest,
         effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
@@ -110,7 +110,7 @@ impl Sessions {
         if let Err(code) = self.check_read(context, key, channel, ReadKind::Presence) {
             return Ok(Some(Reply::Error(code)));
         }
-        let request = make(self.channel_name(channel), self.register_request(context, key, command_id, is_much));
+        let request = make(self.channel_name(channel), self.register_request(context, key, command_id, is_reply_large));
         context.request(context.owner(channel), request, effects);
         Ok(None)
     }

@@ -92,12 +92,12 @@ impl Sessions {
     }
 
     /// A session's subscription to a room stands.
-    pub(super) fn sit_down(&mut self, now: Now, seat: SeatIndex, road: RoomRoad, effects: &mut Effects) {
+    pub(super) fn join_room(&mut self, now: Now, seat: SeatIndex, road: RoomRoad, effects: &mut Effects) {
         let (session, channel) = (self.seats.at(seat).session, self.seats.at(seat).channel);
         let namespace = self.hub.channel(channel).namespace;
         self.seats.know_room(road.key, channel, namespace);
         self.table.outbox(session.index).add_seat(seat);
-        if self.seats.sit_down(seat, road) {
+        if self.seats.join_room(seat, road) {
             self.seat_is_due(now, seat, effects);
         }
     }

@@ -285,7 +285,7 @@ impl Sessions {
         let subscriber = Subscriber {
             class: session.class(flags),
             join_leave: flags.join_leave,
-            info: flags.shows_who().then(|| Arc::clone(info.as_ref().unwrap_or(of_session))),
+            info: flags.needs_client_info().then(|| Arc::clone(info.as_ref().unwrap_or(of_session))),
             presence: flags.presence,
             announced: flags.announced,
         };
@@ -438,7 +438,7 @@ impl Sessions {
         let expiry_us = subscription.expiry_us;
         session.deadlines.subscriptions_us = session.deadlines.subscriptions_us.min(expiry_us);
         if let Some((seat, (room, thread))) = seat.zip(subscribed.room) {
-            self.sit_down(context.now, seat, RoomRoad { key: room, thread }, effects);
+            self.join_room(context.now, seat, RoomRoad { key: room, thread }, effects);
         }
         let (epoch, offset) = if flags.positioned { (subscribed.epoch, subscribed.offset) } else { Default::default() };
         let result = SubscribeResult {

@@ -146,7 +146,7 @@ impl Sessions {
     }
 
     fn subscriber(session: &Session, subscription: &Subscription) -> Subscriber {
-        let info = session.info.as_ref().filter(|_| subscription.flags.shows_who());
+        let info = session.info.as_ref().filter(|_| subscription.flags.needs_client_info());
         Subscriber {
             class: session.class(subscription.flags),
             join_leave: subscription.flags.join_leave,

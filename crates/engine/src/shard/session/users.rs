@@ -66,12 +66,12 @@ impl Sessions {
             shrink_map(&mut self.users);
         }
         if context.counts_sessions_of(user) {
-            context.leave_home(user, key, effects);
+            context.send_depart(user, key, effects);
         }
     }
 
     /// Asks the user's home whether the session may come.
-    pub(super) fn ask_home(
+    pub(super) fn request_admission(
         &mut self,
         context: &mut Context,
         key: SessionKey,
@@ -101,7 +101,7 @@ impl Sessions {
         let Some(paused) = paused else {
             context.counters.late_messages += 1;
             if admission == Admission::Admitted {
-                context.leave_home(user, key, effects);
+                context.send_depart(user, key, effects);
             }
             return;
         };
@@ -129,7 +129,7 @@ impl Sessions {
     }
 }
 impl Context {
-    fn leave_home(&mut self, user: &Arc<str>, session: SessionKey, effects: &mut Effects) {
+    fn send_depart(&mut self, user: &Arc<str>, session: SessionKey, effects: &mut Effects) {
         let request = ShardRequest::Depart { user: Arc::clone(user), shard: self.identity.index, session };
         self.request(self.owner(user), request, effects);
     }
