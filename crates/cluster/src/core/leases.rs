@@ -86,7 +86,7 @@ pub(super) struct Leases {
     is_started: bool,
     own: OwnLease,
     others: BTreeMap<Box<str>, ObservedLease>,
-    asked: BTreeMap<RequestNumber, Asked>,
+    requests: BTreeMap<RequestNumber, Asked>,
     /// Since when the stream has stored the renewals of this node without a pause.
     storing_since_us: Option<u64>,
     stored_us: u64,
@@ -105,7 +105,7 @@ impl Leases {
             is_started: false,
             own: OwnLease::default(),
             others: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            requests: BTreeMap::new(),
             storing_since_us: None,
             stored_us: 0,
             audit_due_us: None,
@@ -238,7 +238,7 @@ impl Core {
             Err(PublishFault::TimedOut) => self.on_silence(turn, LinkName::Publish),
             Err(PublishFault::NoResponders | PublishFault::Disconnected) => {}
         }
-        match self.leases.asked.remove(&request) {
+        match self.leases.requests.remove(&request) {
             Some(Asked::Renewal) => self.renewal_acknowledged(turn, outcome),
             Some(Asked::Taking(node)) => self.taking_acknowledged(turn, node, outcome),
             _ => {}
@@ -253,7 +253,7 @@ impl Core {
         request: RequestNumber,
         outcome: Result<ReadAnswer, ReadFault>,
     ) {
-        match (self.leases.asked.remove(&request), outcome) {
+        match (self.leases.requests.remove(&request), outcome) {
             (Some(Asked::ReadOfOwn), outcome) => self.own_lease_read(turn, outcome),
             (Some(Asked::ReadOfOther(node)), outcome) => self.other_lease_read(turn, &node, outcome),
             (Some(Asked::ReadOfAll), outcome) => self.all_leases_read(turn, &outcome),
@@ -283,7 +283,7 @@ impl Core {
 
     fn ask_about_lease(&mut self, asked: Asked) -> RequestNumber {
         let request = self.request(Requester::Lease);
-        self.leases.asked.insert(request, asked);
+        self.leases.requests.insert(request, asked);
         request
     }
 

@@ -56,7 +56,7 @@ pub(super) struct Read {
     pub(super) is_shared: bool,
     /// A shared read did not have it: it is read by itself.
     pub(super) is_alone: bool,
-    is_asked: bool,
+    is_awaiting_reply: bool,
     /// A replica that lags is given time.
     not_before_us: u64,
     pause_us: u64,
@@ -154,7 +154,7 @@ impl Core {
             may_be_trimmed: false,
             is_shared: false,
             is_alone: false,
-            is_asked: false,
+            is_awaiting_reply: false,
             not_before_us: 0,
             pause_us: STALE_PAUSE_MIN_US,
         };
@@ -177,7 +177,7 @@ impl Core {
             let age_floor = partition.fresh_age_floor(turn.now.mono_us);
             let is_sharing = partition.reads.is_sharing;
             let Some(read) = partition.reads.queue.front_mut() else { return };
-            if is_sharing || read.is_asked || read.not_before_us > turn.now.mono_us {
+            if is_sharing || read.is_awaiting_reply || read.not_before_us > turn.now.mono_us {
                 return;
             }
             let Some(channel) = self.channels.get(&read.channel) else {
@@ -213,7 +213,7 @@ impl Core {
             }
             let Some(partition) = self.partitions.get_mut(&id) else { return };
             let Some(read) = partition.reads.queue.front_mut() else { return };
-            read.is_asked = true;
+            read.is_awaiting_reply = true;
             let (number, from) = (read.number, last + 1);
             let (stream, subject) =
                 (partition.names.stream.clone(), Some(partition.names.publish_subject(&read.channel)));
@@ -235,7 +235,7 @@ impl Core {
         let history_max = partition.facts.as_ref().map_or(0, |facts| facts.history_max);
         let history_max = history_max + u64::from(self.planted.is(CoreBug::CountRuleOffByOne));
         let Some(read) = partition.reads.queue.front_mut().filter(|read| read.number == number) else { return };
-        read.is_asked = false;
+        read.is_awaiting_reply = false;
         let Some(age_floor) = age_floor else {
             // It took too long to be judged.
             self.resume_reads(turn, id);
@@ -442,7 +442,7 @@ impl Core {
 impl Read {
     /// The position of a read that can be part of a shared one.
     pub(super) fn position_to_share(&self) -> Option<u64> {
-        let can_be_shared = !self.is_alone && !self.is_asked && self.messages.is_empty();
+        let can_be_shared = !self.is_alone && !self.is_awaiting_reply && self.messages.is_empty();
         match self.purpose {
             Purpose::Load(waiting) if can_be_shared => waiting.query.after,
             Purpose::Fill if can_be_shared => Some(self.after),

@@ -16,7 +16,7 @@ const AFTER: u64 = 50;
 
 impl Rig {
     /// A client that has seen `AFTER` on another node comes to this one, while the stream has `newest`.
-    fn come_ahead(&mut self, newest: u64) {
+    fn load_ahead(&mut self, newest: u64) {
         let channel: Arc<str> = "chat:1".into();
         self.handle(CoreEvent::Follow { shard: SHARD, channel: Arc::clone(&channel), namespace: 1 });
         self.newest = newest;
@@ -48,7 +48,7 @@ impl Rig {
 #[test]
 fn a_client_ahead_waits_for_messages_at_or_below_the_fence() {
     let mut rig = Rig::new(CoreLimits::default());
-    rig.come_ahead(FENCE - 1);
+    rig.load_ahead(FENCE - 1);
     assert_eq!(rig.take_loaded(), None);
     rig.answer_range(&[40, 60, FENCE - 1]);
     assert_eq!(rig.take_loaded(), Some((vec![60], 60)));
@@ -59,7 +59,7 @@ fn a_client_ahead_waits_for_messages_before_the_newest() {
     let mut rig = Rig::new(CoreLimits::default());
     // It was stored after the fence, and its live copy is on its way.
     let newest = 10 * FENCE;
-    rig.come_ahead(newest);
+    rig.load_ahead(newest);
     assert_eq!(rig.take_loaded(), None, "whether a message behind the client's position was lost is not known");
     rig.answer_range(&[40, 60, newest]);
     assert_eq!(rig.take_loaded(), Some((vec![60], 60)));
@@ -68,6 +68,6 @@ fn a_client_ahead_waits_for_messages_before_the_newest() {
 #[test]
 fn a_client_ahead_is_answered_at_once_if_nothing_is_missing() {
     let mut rig = Rig::new(CoreLimits::default());
-    rig.come_ahead(KNOWN);
+    rig.load_ahead(KNOWN);
     assert_eq!(rig.take_loaded(), Some((vec![], FENCE + 2)));
 }

@@ -21,7 +21,7 @@ pub(super) struct ObservedLease {
     /// The id of the message that is to take it. Each copy has the same id.
     taking: Option<Box<str>>,
     /// An answer is awaited.
-    is_asked: bool,
+    is_awaiting_reply: bool,
     not_before_us: u64,
 }
 
@@ -55,9 +55,14 @@ impl Core {
     }
 
     fn note_renewal(&mut self, turn: &Turn<'_>, node: &str, sequence: u64) {
-        let is_asked = self.leases.others.get(node).is_some_and(|known| known.is_asked);
-        let observed =
-            ObservedLease { newest: sequence, seen_us: turn.now.mono_us, taking: None, is_asked, not_before_us: 0 };
+        let is_awaiting_reply = self.leases.others.get(node).is_some_and(|known| known.is_awaiting_reply);
+        let observed = ObservedLease {
+            newest: sequence,
+            seen_us: turn.now.mono_us,
+            taking: None,
+            is_awaiting_reply,
+            not_before_us: 0,
+        };
         self.leases.others.insert(node.into(), observed);
     }
 
@@ -73,7 +78,7 @@ impl Core {
     pub(super) fn silent_lease_due_us(&self, now_us: u64) -> Option<u64> {
         let since_us = self.silence_counts_from_us(now_us)?;
         let timeout_us = self.options.limits.peers.silence_timeout_ms * 1_000;
-        let idle = self.leases.others.values().filter(|observed| !observed.is_asked);
+        let idle = self.leases.others.values().filter(|observed| !observed.is_awaiting_reply);
         idle.map(|observed| observed.silent_from_us(since_us, timeout_us)).min()
     }
 
@@ -85,7 +90,9 @@ impl Core {
             .leases
             .others
             .iter()
-            .filter(|(_, observed)| !observed.is_asked && observed.silent_from_us(since_us, timeout_us) <= now_us)
+            .filter(|(_, observed)| {
+                !observed.is_awaiting_reply && observed.silent_from_us(since_us, timeout_us) <= now_us
+            })
             .map(|(node, _)| node.clone())
             .collect();
         for node in silent {
@@ -96,7 +103,7 @@ impl Core {
     fn take_lease(&mut self, turn: &mut Turn<'_>, node: &str) {
         let new_id = self.lease_message_id();
         let Some(observed) = self.leases.others.get_mut(node) else { return };
-        observed.is_asked = true;
+        observed.is_awaiting_reply = true;
         let (id, expected) = (observed.taking.get_or_insert(new_id).clone(), observed.newest);
         let record = LeaseRecord::taken(node, &self.options.node);
         self.send_lease_record(turn, Some(Asked::Taking(node.into())), &record, &id, expected);
@@ -119,7 +126,7 @@ impl Core {
     fn retry_taking(&mut self, turn: &Turn<'_>, node: &str) {
         let not_before_us = turn.now.mono_us + self.lease_retry_us();
         if let Some(observed) = self.leases.others.get_mut(node) {
-            (observed.is_asked, observed.not_before_us) = (false, not_before_us);
+            (observed.is_awaiting_reply, observed.not_before_us) = (false, not_before_us);
         }
     }
 
@@ -128,7 +135,7 @@ impl Core {
         let change = LeaseChange::Took { node: node.into() };
         turn.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(change)));
         if let Some(observed) = self.leases.others.get_mut(node) {
-            observed.is_asked = false;
+            observed.is_awaiting_reply = false;
             // Otherwise its holder has begun a new term already.
             if observed.newest < sequence {
                 self.leases.others.remove(node);
@@ -140,7 +147,7 @@ impl Core {
     pub(super) fn other_lease_read(&mut self, turn: &mut Turn<'_>, node: &str, outcome: Result<ReadAnswer, ReadFault>) {
         let Ok(answer) = outcome else { return self.retry_taking(turn, node) };
         let Some(observed) = self.leases.others.get_mut(node) else { return };
-        observed.is_asked = false;
+        observed.is_awaiting_reply = false;
         let Some(message) = answer.messages.last() else {
             self.leases.others.remove(node);
             return;

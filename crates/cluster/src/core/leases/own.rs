@@ -126,7 +126,7 @@ impl Core {
             let change = LeaseChange::Lost { by: by.into() };
             turn.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(change)));
         }
-        if self.leases.asked.values().all(|asked| !matches!(asked, Asked::Renewal | Asked::ReadOfOwn)) {
+        if self.leases.requests.values().all(|asked| !matches!(asked, Asked::Renewal | Asked::ReadOfOwn)) {
             self.leases.own.renewal = None;
             self.leases.own.due_us = Some(turn.now.mono_us);
         }

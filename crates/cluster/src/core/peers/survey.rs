@@ -178,7 +178,7 @@ impl Peers {
             return;
         }
         self.counters.surveys += 1;
-        let (waiting, missing) = self.asked(&to);
+        let (waiting, missing) = self.survey_targets(&to);
         let waits = if self.planted.is(CoreBug::SilentNodeAwaited) { 60 } else { 1 };
         let due_us = turn.now.after_ms(waits * timeout_ms);
         let survey = RunningSurvey { to, waiting, answers: BTreeMap::new(), missing, due_us };
@@ -199,8 +199,8 @@ impl Peers {
         }
     }
 
-    /// The nodes that are asked, with their names, and those that cannot be.
-    fn asked(&self, to: &SurveyTarget) -> (BTreeMap<Box<str>, Box<str>>, Vec<MissingAnswer>) {
+    /// The nodes of a survey, with their names, and those that cannot be.
+    fn survey_targets(&self, to: &SurveyTarget) -> (BTreeMap<Box<str>, Box<str>>, Vec<MissingAnswer>) {
         match to {
             SurveyTarget::All => (self.table.live().map(|live| (live.node, live.about.name)).collect(), Vec::new()),
             SurveyTarget::Node(node) => {
