@@ -244,7 +244,7 @@ impl Mirror {
                     if history.reaches(since) {
                         merges.write(history, encoding, cell, since, out);
                     } else {
-                        write_anew(history, encoding, cell, out);
+                        write_full_cell(history, encoding, cell, out);
                     }
                 }
             }
@@ -264,7 +264,7 @@ struct FarPlan {
 }
 
 /// A cell's full segment, even if the cell is empty: for a client that may know something older of it.
-fn write_anew(history: &History, encoding: Encoding, cell: CellIndex, out: &mut Vec<u8>) {
+fn write_full_cell(history: &History, encoding: Encoding, cell: CellIndex, out: &mut Vec<u8>) {
     match history.full(encoding, cell) {
         Some(segment) => out.extend_from_slice(segment),
         None => {

@@ -393,7 +393,7 @@ impl Room {
                     });
                 }
                 Target::Players(Scope::All) => None,
-                Target::Players(Scope::Near(cell)) => Some(players.who_see(grid, *cell)),
+                Target::Players(Scope::Near(cell)) => Some(players.viewers(grid, *cell)),
                 Target::Players(Scope::Player(player)) => {
                     Some(players.get(*player).map(|player| player.id).into_iter().collect())
                 }

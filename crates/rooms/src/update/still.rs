@@ -136,7 +136,7 @@ mod tests {
         })
     }
 
-    fn anew(of: &[(u32, u32, u64)], state: &[u8], encodings: EncodingSet) -> [Vec<u8>; 2] {
+    fn encoded_from_scratch(of: &[(u32, u32, u64)], state: &[u8], encodings: EncodingSet) -> [Vec<u8>; 2] {
         let mut cell = StillCell::default();
         cell.encode(1, encodings, &objects(of, state));
         cell.upserts
@@ -164,7 +164,7 @@ mod tests {
                 let encodings =
                     if is_json_alone { EncodingSet::default().with(Encoding::Json) } else { both() };
                 let kept = cells.encode(round, CellIndex(cell), encodings, &objects(&now, b"s"));
-                let expected = anew(&now, b"s", encodings);
+                let expected = encoded_from_scratch(&now, b"s", encodings);
                 for encoding in encodings.iter() {
                     prop_assert_eq!(kept.upserts(encoding), &expected[encoding.index()]);
                 }
@@ -187,7 +187,7 @@ mod tests {
         }
         let one_more = |cells: &mut StillCells, round| {
             let kept = cells.encode(round, CellIndex(number), encodings, &objects(&[(9, 0, 0)], &state));
-            assert_eq!(kept.upserts, anew(&[(9, 0, 0)], &state, encodings));
+            assert_eq!(kept.upserts, encoded_from_scratch(&[(9, 0, 0)], &state, encodings));
             cells.cells.len()
         };
         assert_eq!(one_more(&mut cells, 2), number as usize, "one past it is not kept");

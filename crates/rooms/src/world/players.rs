@@ -167,7 +167,7 @@ impl Players {
     }
 
     /// The players who see a cell, in ascending order. Costs a search for each row of cells that it can be seen from.
-    pub(crate) fn who_see(&self, grid: &Grid, cell: CellIndex) -> Vec<PlayerId> {
+    pub(crate) fn viewers(&self, grid: &Grid, cell: CellIndex) -> Vec<PlayerId> {
         if cell.0 as usize >= grid.len() {
             return Vec::new();
         }

@@ -254,9 +254,9 @@ impl Model {
                 hash ^ crate::wire::object_hash(id, object.kind, object.position, &object.state)
             });
             assert_eq!(world.cell_hash(cell), hash);
-            let who_see =
+            let viewers =
                 self.players.iter().filter(|(_, viewpoint)| grid().band(grid().cell_of(**viewpoint), cell).is_some());
-            assert_eq!(world.book().who_see(&grid(), cell), who_see.map(|(&id, _)| id).collect::<Vec<_>>());
+            assert_eq!(world.book().viewers(&grid(), cell), viewers.map(|(&id, _)| id).collect::<Vec<_>>());
         }
         // A world that is made anew from what was saved has made its hash anew, too.
         let mut saved = Vec::new();
