@@ -98,7 +98,7 @@ impl Judge {
             if !(signed_by_current || keys.previous(now_unix_s).is_some_and(|previous| previous.has_signed(&signed))) {
                 return Err(TokenFault::Signature);
             }
-            let (verified, _) = keys.believe(kind, &signed, now_unix_s)?;
+            let (verified, _) = keys.verified_claims(kind, &signed, now_unix_s)?;
             return Ok(TokenVerdict::Now(Ok(Arc::new(verified))));
         }
         let known = self.cache.get(&Fingerprint::of(kind, token), now_unix_s);
@@ -124,7 +124,7 @@ impl Judge {
             return Err(TokenFault::Signature);
         }
         let ring = self.ring();
-        let (verified, validity) = ring.keys(kind).believe(kind, &signed, now_unix_s)?;
+        let (verified, validity) = ring.keys(kind).verified_claims(kind, &signed, now_unix_s)?;
         let verified = Arc::new(verified);
         let fingerprint = Fingerprint::of(kind, token);
         self.cache.remember(fingerprint, Arc::clone(&verified), validity, again_at_s, token.len());
@@ -196,7 +196,7 @@ impl Keys {
     }
 
     /// The claims of a token with a valid signature.
-    fn believe(
+    fn verified_claims(
         &self,
         kind: TokenKind,
         signed: &Signed<'_>,
