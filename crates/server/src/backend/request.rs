@@ -120,7 +120,7 @@ mod tests {
         Payload::from_opaque(Bytes::from_static(bytes))
     }
 
-    fn asked(wire: Wire, ask: ProxyRequestKind, options: &ProxyOptions) -> Result<Value, ProxyError> {
+    fn request_json(wire: Wire, ask: ProxyRequestKind, options: &ProxyOptions) -> Result<Value, ProxyError> {
         let user = (!matches!(ask, ProxyRequestKind::Connect { .. })).then(|| "42".into());
         let asker = ProxySession { client: "c-1".into(), wire, user, meta: Some(payload(br#"{"plan": "pro"}"#)) };
         let request = ProxyRequest { id: ProxyRequestId(1), proxy: ProxyIndex(0), asker, kind: ask };
@@ -139,17 +139,17 @@ mod tests {
             channels: vec!["news".into()],
         };
         assert_eq!(
-            asked(Wire::WebSocketJson, connect, &with_meta).unwrap(),
+            request_json(Wire::WebSocketJson, connect, &with_meta).unwrap(),
             json!({"client": "c-1", "transport": "websocket", "protocol": "json", "encoding": "json", "data": {"a": 1},
                 "name": "js", "version": "1.2", "channels": ["news"]})
         );
         assert_eq!(
-            asked(Wire::Sse, ProxyRequestKind::Refresh, &with_meta).unwrap(),
+            request_json(Wire::Sse, ProxyRequestKind::Refresh, &with_meta).unwrap(),
             json!({"client": "c-1", "transport": "sse", "protocol": "json", "encoding": "json", "user": "42",
                 "meta": {"plan": "pro"}})
         );
         assert_eq!(
-            asked(
+            request_json(
                 Wire::WebSocketProtobuf,
                 ProxyRequestKind::Subscribe { channel: "chat:1".into(), data: None },
                 &plain
@@ -159,23 +159,26 @@ mod tests {
                 "channel": "chat:1"})
         );
         let call = ProxyRequestKind::RoomCall { channel: "arena:1".into(), method: "m".into(), data: payload(b"[1]") };
-        let called = asked(Wire::WebSocketJson, call, &plain).unwrap();
+        let called = request_json(Wire::WebSocketJson, call, &plain).unwrap();
         assert_eq!(called["data"], json!([1]));
         assert_eq!((&called["channel"], &called["method"]), (&json!("arena:1"), &json!("m")));
         assert!(called.get("client").is_none() && called.get("transport").is_none(), "{called}");
         let data = payload(b"\"hi\"");
         assert_eq!(
-            asked(Wire::HttpStreamJson, ProxyRequestKind::Publish { channel: "chat:1".into(), data }, &plain).unwrap(),
+            request_json(Wire::HttpStreamJson, ProxyRequestKind::Publish { channel: "chat:1".into(), data }, &plain)
+                .unwrap(),
             json!({"client": "c-1", "transport": "http_stream", "protocol": "json", "encoding": "json", "user": "42",
                 "channel": "chat:1", "data": "hi"})
         );
         assert_eq!(
-            asked(Wire::WebSocketJson, ProxyRequestKind::SubRefresh { channel: "chat:1".into() }, &plain).unwrap(),
+            request_json(Wire::WebSocketJson, ProxyRequestKind::SubRefresh { channel: "chat:1".into() }, &plain)
+                .unwrap(),
             json!({"client": "c-1", "transport": "websocket", "protocol": "json", "encoding": "json", "user": "42",
                 "channel": "chat:1"})
         );
         assert_eq!(
-            asked(Wire::WebSocketJson, ProxyRequestKind::Rpc { method: "m".into(), data: None }, &plain).unwrap(),
+            request_json(Wire::WebSocketJson, ProxyRequestKind::Rpc { method: "m".into(), data: None }, &plain)
+                .unwrap(),
             json!({"client": "c-1", "transport": "websocket", "protocol": "json", "encoding": "json", "user": "42",
                 "method": "m"})
         );
@@ -186,10 +189,10 @@ mod tests {
         let plain = options("http://127.0.0.1/");
         let binary = ProxyOptions { binary_encoding: true, ..plain.clone() };
         let rpc = |bytes| ProxyRequestKind::Rpc { method: "m".into(), data: Some(payload(bytes)) };
-        let not_json = asked(Wire::WebSocketProtobuf, rpc(&[0, 255]), &plain);
+        let not_json = request_json(Wire::WebSocketProtobuf, rpc(&[0, 255]), &plain);
         assert!(matches!(not_json, Err(ProxyError::Error { code: 107, .. })), "{not_json:?}");
-        let body = asked(Wire::WebSocketProtobuf, rpc(&[0, 255]), &binary).unwrap();
+        let body = request_json(Wire::WebSocketProtobuf, rpc(&[0, 255]), &binary).unwrap();
         assert_eq!((&body["encoding"], &body["b64data"], body.get("data")), (&json!("binary"), &json!("AP8="), None));
-        assert_eq!(asked(Wire::WebSocketJson, rpc(b"[1, 2]"), &plain).unwrap()["data"], json!([1, 2]));
+        assert_eq!(request_json(Wire::WebSocketJson, rpc(b"[1, 2]"), &plain).unwrap()["data"], json!([1, 2]));
     }
 }

@@ -169,7 +169,7 @@ async fn serve_one(stream: TlsStream, head: Vec<u8>, peer: SocketAddr, place: Ar
         // An error is caused by the peer; hyper has sent a response if one was possible.
         _ = connection.as_mut() => None,
         reason = activity.overdue(&limits) => Some(reason),
-        (sessions, adoption) = take_over.asked() => {
+        (sessions, adoption) = take_over.requested() => {
             give_away(&sessions, &socket, adoption).await;
             None
         }

@@ -95,13 +95,13 @@ impl ConnectionTable {
             && own.connections >= address_connections_max
         {
             let oldest = own.resting.first().copied().ok_or(HttpRefusal::AddressConnections)?;
-            entries.ask_to_give_way(oldest);
+            entries.request_close(oldest);
         }
         if entries.by_number.len() >= connections_max
             && let Some((oldest, _)) = entries.resting.first_key_value()
         {
             let oldest = *oldest;
-            entries.ask_to_give_way(oldest);
+            entries.request_close(oldest);
         }
         let open = entries.by_number.len();
         if open >= connections_max + reserved_max {
@@ -168,7 +168,7 @@ impl Entries {
     }
 
     /// Releases the place at once. The connection ends as soon as it is notified.
-    fn ask_to_give_way(&mut self, resting_since: u64) {
+    fn request_close(&mut self, resting_since: u64) {
         let Some(number) = self.resting.get(&resting_since).copied() else { return };
         let Some(signal) = self.remove(number) else { return };
         signal.gives_way.store(true, Ordering::Relaxed);

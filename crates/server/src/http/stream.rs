@@ -34,7 +34,7 @@ impl TakeOver {
     }
 
     /// Waits until a session is requested for the connection.
-    pub async fn asked(&self) -> (Arc<SessionAcceptor>, Adoption) {
+    pub async fn requested(&self) -> (Arc<SessionAcceptor>, Adoption) {
         loop {
             let asked = self.0.adoption.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(asked) = asked {

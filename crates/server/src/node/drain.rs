@@ -27,7 +27,7 @@ pub(super) struct Stages {
     per_second: u64,
     /// Number of sessions of this shard and of the node at the begin.
     sessions: (u64, u64),
-    asked: u64,
+    closes_requested: u64,
 }
 
 /// The next action of a shard.
@@ -56,7 +56,7 @@ impl Stages {
             next_us: now_us,
             per_second,
             sessions: (sessions.into(), node_sessions),
-            asked: 0,
+            closes_requested: 0,
         }
     }
 
@@ -79,8 +79,8 @@ impl Stages {
         let due =
             (elapsed_us * u128::from(self.per_second) * u128::from(of_shard)).div_ceil(u128::from(of_node) * 1_000_000);
         let due = u64::try_from(due).unwrap_or(u64::MAX);
-        let more = due.saturating_sub(self.asked);
-        self.asked = self.asked.max(due);
+        let more = due.saturating_sub(self.closes_requested);
+        self.closes_requested = self.closes_requested.max(due);
         if more == 0 { Step::Wait } else { Step::Some(usize::try_from(more).unwrap_or(usize::MAX)) }
     }
 }
@@ -99,11 +99,11 @@ mod tests {
     fn few_sessions_close_at_once_and_many_within_half_of_the_timeout() {
         assert_eq!(Stages::begin(plan(30, 0), 1, 1, 7).step(7), Step::Some(10));
         let mut stages = Stages::begin(plan(30, 0), 15_000, 30_000, 0);
-        let asked = (0..=15_000_000).step_by(50_000).map(|now_us| match stages.step(now_us) {
+        let closes = (0..=15_000_000).step_by(50_000).map(|now_us| match stages.step(now_us) {
             Step::Some(sessions) => sessions,
             other => panic!("{other:?} at {now_us}"),
         });
-        let by_step: Vec<usize> = asked.collect();
+        let by_step: Vec<usize> = closes.collect();
         assert!(by_step.iter().all(|sessions| (1..=51).contains(sessions)), "{by_step:?}");
         assert!((15_000..=15_100).contains(&by_step.iter().sum::<usize>()));
     }
@@ -128,17 +128,17 @@ mod tests {
             let all: u32 = shards.iter().sum();
             let begin = |sessions: &u32| Stages::begin(plan(3_600, per_second), *sessions, all, 0);
             let mut stages: Vec<Stages> = shards.iter().map(begin).collect();
-            let (mut now_us, mut asked) = (0, 0);
+            let (mut now_us, mut closes) = (0, 0);
             for pause_us in pauses_us {
                 now_us += pause_us;
                 for shard in &mut stages {
                     if let Step::Some(sessions) = shard.step(now_us) {
-                        asked += sessions as u64;
+                        closes += sessions as u64;
                     }
                 }
                 // One more for each shard, which rounds up.
                 let most = (now_us + STEP_US) * u64::from(per_second) / 1_000_000 + shards.len() as u64;
-                prop_assert!(asked <= most, "{asked} of {most} at {now_us}");
+                prop_assert!(closes <= most, "{closes} of {most} at {now_us}");
             }
         }
     }

@@ -27,7 +27,7 @@ pub(super) fn this_thread() -> ThreadId {
 }
 
 /// Requests accurate timers and priority for this thread.
-pub(super) fn ask_for_punctuality() -> Granted {
+pub(super) fn request_punctual_scheduling() -> Granted {
     // SAFETY: this operation of prctl takes one number and changes only this thread's timer slack.
     let slack = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS) };
     let ThreadId(thread) = this_thread();

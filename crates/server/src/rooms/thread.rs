@@ -121,7 +121,7 @@ fn live(room_thread: &RoomThread, generation: u32) {
 
 fn work(room_thread: &RoomThread, generation: u32) {
     room_thread.waker.attend();
-    let granted = system::ask_for_punctuality();
+    let granted = system::request_punctual_scheduling();
     let worker = Worker { thread: system::this_thread(), stopped: heap::stopped_flag(), granted };
     *room_thread.worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
     loop {

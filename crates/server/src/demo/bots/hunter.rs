@@ -117,7 +117,7 @@ impl Hunter {
                 energy = state.get(6).copied().unwrap_or(0);
             } else if kind == &CHEST && state.first() == Some(&0) {
                 // Prefer the older one of two equal chests, because the iteration order is unspecified.
-                let rank = (self.unattractiveness(me, id, *position), id);
+                let rank = (self.chest_cost(me, id, *position), id);
                 best = best.filter(|(other, _)| *other < rank).or(Some((rank, *position)));
             }
         }
@@ -126,7 +126,7 @@ impl Hunter {
     }
 
     /// The distance of a chest plus this bot's preference. The value is stable, so the bot does not waver.
-    fn unattractiveness(&self, me: Position, chest: ObjectId, place: Position) -> u64 {
+    fn chest_cost(&self, me: Position, chest: ObjectId, place: Position) -> u64 {
         let distance = u64::from(me.x.abs_diff(place.x)) + u64::from(me.y.abs_diff(place.y));
         let taste = (u64::from(chest.0) ^ self.taste).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         distance + taste % TASTE

@@ -17,7 +17,7 @@ fn from(user: &str, address: &str) -> TicketRequester {
     TicketRequester { user: user.into(), source }
 }
 
-fn nobody_waits(_: TicketId) -> bool {
+fn no_ticket_waits(_: TicketId) -> bool {
     false
 }
 
@@ -43,9 +43,9 @@ fn the_table_is_bounded_and_its_memory_is_returned() {
     let users_max = USERS_MAX + 10;
     assert!((0..users_max).all(|index| requesters.try_take(&user(index), 0).is_ok()));
     assert_eq!(requesters.try_take(&user(users_max), 0), LIMITED, "one user too many");
-    requesters.sweep(999_999, nobody_waits);
+    requesters.sweep(999_999, no_ticket_waits);
     assert_eq!(requesters.users.len(), users_max);
-    requesters.sweep(1_000_000, nobody_waits);
+    requesters.sweep(1_000_000, no_ticket_waits);
     assert!(requesters.users.is_empty());
     assert_eq!(requesters.try_take(&user(users_max), 1_000_000), Ok(()));
 }
@@ -64,10 +64,10 @@ fn one_user_more_of_an_address_is_refused() {
     assert_eq!(requesters.try_take(&from("dan", ""), 0), Ok(()), "an unknown address");
     assert_eq!(requesters.try_take(&from("ada", "192.0.2.1"), 0), LIMITED, "a counted user has its rate alone");
     assert_eq!(requesters.try_take(&from("ada", "192.0.2.1"), 1_000_000), Ok(()));
-    requesters.sweep(1_000_000, nobody_waits);
+    requesters.sweep(1_000_000, no_ticket_waits);
     assert_eq!(requesters.try_take(&from("cat", "192.0.2.1"), 1_000_000), Ok(()), "the place of bob");
     assert_eq!(requesters.try_take(&from("bob", "192.0.2.1"), 1_000_000), CROWDED);
-    requesters.sweep(2_000_000, nobody_waits);
+    requesters.sweep(2_000_000, no_ticket_waits);
     assert!(requesters.users.is_empty() && requesters.sources.is_empty());
 }
 
@@ -87,13 +87,13 @@ fn a_user_counts_while_its_ticket_waits() {
         let (ada, bob) = (from("ada", "192.0.2.1"), from("bob", "192.0.2.1"));
         assert_eq!(requesters.try_take(&ada, 0), Ok(()));
         // A backend takes long.
-        requesters.sweep(5_000_000, nobody_waits);
+        requesters.sweep(5_000_000, no_ticket_waits);
         assert_eq!(requesters.renew(&ada), Ok(()));
         requesters.hold("ada", TicketId(7));
         requesters.sweep(6_000_000, |ticket| ticket == TicketId(7));
         assert_eq!(requesters.try_take(&bob, 6_000_000), CROWDED);
         assert_eq!(requesters.renew(&bob), CROWDED, "the backend has answered for bob");
-        requesters.sweep(6_000_000, nobody_waits);
+        requesters.sweep(6_000_000, no_ticket_waits);
         assert_eq!(requesters.try_take(&bob, 6_000_000), Ok(()));
     }
 }
