@@ -63,7 +63,7 @@ pub struct StormReport {
 /// What `/health` answered all the while.
 #[derive(Debug, Default, Serialize)]
 struct Health {
-    asked: u64,
+    probes: u64,
     unanswered: u64,
     slowest_us: u64,
 }
@@ -282,7 +282,7 @@ impl HealthWatch {
             let mut health = Health::default();
             while !is_over_seen.load(Ordering::Relaxed) {
                 let asked_at = Instant::now();
-                health.asked += 1;
+                health.probes += 1;
                 health.unanswered += u64::from(api::get(address, "/health").is_err());
                 health.slowest_us = health.slowest_us.max(asked_at.elapsed().as_micros() as u64);
                 thread::sleep(HEALTH_EVERY);
@@ -335,7 +335,7 @@ impl StormReport {
                 format!(
                     "{} of {} unanswered, the slowest took {}",
                     self.health.unanswered,
-                    self.health.asked,
+                    self.health.probes,
                     time(self.health.slowest_us)
                 ),
             ),

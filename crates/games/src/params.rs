@@ -36,7 +36,7 @@ use crate::BadParams;
 #[derive(Debug)]
 pub struct Params<'a> {
     given: Option<&'a Map<String, Value>>,
-    asked: Vec<&'static str>,
+    known: Vec<&'static str>,
 }
 
 impl<'a> Params<'a> {
@@ -59,7 +59,7 @@ impl<'a> Params<'a> {
             Value::Object(given) => Some(given),
             other => return Err(BadParams(format!("the parameters are {other}; they may be a table"))),
         };
-        Ok(Self { given, asked: Vec::new() })
+        Ok(Self { given, known: Vec::new() })
     }
 
     /// An integer.
@@ -198,17 +198,17 @@ impl<'a> Params<'a> {
     /// assert!(params.finish().is_err());
     /// ```
     pub fn finish(self) -> Result<(), BadParams> {
-        let unknown = self.given.and_then(|given| given.keys().find(|name| !self.asked.contains(&name.as_str())));
+        let unknown = self.given.and_then(|given| given.keys().find(|name| !self.known.contains(&name.as_str())));
         match unknown {
             None => Ok(()),
             Some(name) => {
-                Err(BadParams(format!("unknown parameter `{name}`; known parameters are {}", self.asked.join(", "))))
+                Err(BadParams(format!("unknown parameter `{name}`; known parameters are {}", self.known.join(", "))))
             }
         }
     }
 
     fn get(&mut self, name: &'static str) -> Option<&'a Value> {
-        self.asked.push(name);
+        self.known.push(name);
         self.given?.get(name)
     }
 }

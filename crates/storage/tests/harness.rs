@@ -86,7 +86,7 @@ impl Completions for AnswerCollector {
 pub struct TestStorage {
     pub storage: Storage,
     pub answers: Arc<AnswerCollector>,
-    asked: AtomicU64,
+    requests: AtomicU64,
 }
 
 impl TestStorage {
@@ -97,12 +97,12 @@ impl TestStorage {
     pub fn with(options: &StorageOptions) -> Result<Self, StorageError> {
         let answers = Arc::new(AnswerCollector::default());
         let storage = Storage::open(options, Arc::clone(&answers) as Arc<dyn Completions>)?;
-        Ok(Self { storage, answers, asked: AtomicU64::new(0) })
+        Ok(Self { storage, answers, requests: AtomicU64::new(0) })
     }
 
     /// Queues a publication; its number is that of the answer.
     pub fn propose(&self, channel: &str, record: LogRecord, terms: LogTerms) -> Result<u64, LogError> {
-        let number = self.asked.fetch_add(1, Ordering::Relaxed);
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let (shard, record) = (ShardIndex(3), Box::new(record));
         self.storage.store(StoreRequest {
             shard,
@@ -137,7 +137,7 @@ impl TestStorage {
     }
 
     pub fn try_load(&self, channel: &str, query: LoadQuery, terms: LogTerms) -> Result<LogPage, LogError> {
-        let number = self.asked.fetch_add(1, Ordering::Relaxed);
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let (shard, load) = (ShardIndex(3), LoadNumber(number));
         self.storage.load(LoadRequest { shard, channel: channel.into(), load, query, terms })?;
         let pages = self.answers.pages.lock().unwrap();
