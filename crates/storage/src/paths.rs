@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_keys_of_users_and_players_differ() {
+    fn owner_keys_of_users_and_players_round_trip() {
         for owner in [PathOwner::User("".into()), PathOwner::User("p7".into()), PathOwner::Player(7)] {
             assert_eq!(read_owner(&owner_key(&owner)), Some(owner));
         }

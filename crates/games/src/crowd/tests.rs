@@ -60,7 +60,7 @@ fn an_input_is_found_in_the_players_object() {
 }
 
 #[test]
-fn leaving_players_take_their_objects_and_viewpoints() {
+fn a_players_object_moves_its_view_and_leaves_with_it() {
     let mut script = crowd(&json!({"objects": 0, "player_objects": true}));
     let player = script.join("");
     for step in 0..500_u64 {

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_completion_queue_is_emptied_before_submission() {
+    fn completions_are_reaped_when_submission_is_busy() {
         let Some(mut ring) = ring() else { return };
         push(&mut ring, 10);
         ring.wait(None).expect("the ring works");

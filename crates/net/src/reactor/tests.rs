@@ -344,7 +344,7 @@ fn a_full_socket_is_reported_writable_again<R: Reactor>(make: Make<R>) {
     assert_eq!(rig.send(connection, &[b"more"]).outcome, SendOutcome::All);
 }
 
-fn late_completions_of_a_closed_connection_are_ignored<R: Reactor>(make: Make<R>) {
+fn late_bytes_of_a_closed_connection_are_ignored<R: Reactor>(make: Make<R>) {
     let mut rig = Rig::new(make);
     let (mut old_client, old) = rig.connect(0);
     old_client.write_all(b"late").expect("a socket");
@@ -415,7 +415,7 @@ on_both! {
     a_released_socket_keeps_its_unread_bytes
     batches_arrive_whole
     a_full_socket_is_reported_writable_again
-    late_completions_of_a_closed_connection_are_ignored
+    late_bytes_of_a_closed_connection_are_ignored
     a_broken_connection_is_reported
     bytes_of_many_connections_in_a_turn_all_arrive
 }

@@ -53,7 +53,7 @@ fn a_room_opens_ticks_and_closes() {
 }
 
 #[test]
-fn input_buffers_are_returned_after_the_acknowledgement() {
+fn inputs_are_acknowledged_and_counted_as_taken() {
     let mut rig = Rig::start(1, vec![settings("walk")]);
     let room = rig.open(0, "a");
     let seat = rig.join(room, "ann");

@@ -47,7 +47,7 @@ fn the_servers_of_a_cluster_are_checked() {
 }
 
 #[test]
-fn check_cluster_without_a_cluster_is_an_error() {
+fn cluster_check_without_a_cluster_is_an_error() {
     let folder = Folder::new("cluster-none");
     let file = folder.file("own.json", "{}");
     let output = dunlin(&folder, &["cluster", "check", "-c", &file]);

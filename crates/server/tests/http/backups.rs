@@ -203,7 +203,7 @@ fn a_node_without_a_directory_for_backups_makes_none() {
 }
 
 #[test]
-fn a_backup_directory_inside_the_storage_is_refused() {
+fn invalid_backup_directories_are_refused() {
     let folder = scratch("separate");
     for (storage, key) in [
         (json!({ "backup": { "path": "/b" } }), "storage.backup.path: there is no storage"),
@@ -224,5 +224,5 @@ on_io_uring![
     backups_are_made_on_schedule,
     a_failed_backup_is_logged_with_a_remedy_and_publications_continue,
     a_node_without_a_directory_for_backups_makes_none,
-    a_backup_directory_inside_the_storage_is_refused,
+    invalid_backup_directories_are_refused,
 ];
