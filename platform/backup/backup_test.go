@@ -52,7 +52,7 @@ func TestAFolderThatIsNotEmpty(t *testing.T) {
 		t.Errorf("a volume that is not empty: %v", err)
 	}
 	// Another try may find what this one does not.
-	if _, err = site.restore(RestoreOptions{Snapshot: "11111111", Replace: true}); !errors.As(err, &failed) || failed.ExitCode() != ExitUnchanged {
+	if _, err = site.restore(RestoreOptions{Snapshot: "11111111", Replace: true}); !errors.As(err, &failed) || failed.ExitCode() != ExitRefused {
 		t.Errorf("a snapshot that is not there: %v", err)
 	}
 	if report := site.must(site.restore(RestoreOptions{OnlyIfEmpty: true})); !report.Skipped {

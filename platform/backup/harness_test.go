@@ -125,6 +125,16 @@ func (site *site) fails(report Report, err error) func(sentences ...string) {
 	}
 }
 
+// refuses is fails for a restore that is not tried again.
+func (site *site) refuses(report Report, err error) func(sentences ...string) {
+	site.t.Helper()
+	var refused *UnchangedError
+	if !errors.As(err, &refused) || refused.ExitCode() != ExitRefused {
+		site.t.Errorf("it is tried again: %v", err)
+	}
+	return site.fails(report, err)
+}
+
 func (site *site) save(keep Keep) (Report, error) {
 	return Save(site.t.Context(), site.repository, site.root, folders, keep)
 }

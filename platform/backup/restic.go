@@ -61,7 +61,14 @@ const (
 	failureOther failureKind = iota
 	failureLocked
 	failureMissing
+	// failurePermanent comes again however often the call is repeated.
+	failurePermanent
 )
+
+// permanent is a failure that comes again however often the call is repeated.
+func permanent(format string, arguments ...any) error {
+	return &failure{failurePermanent, fmt.Sprintf(format, arguments...)}
+}
 
 func (failure *failure) Error() string { return failure.message }
 
@@ -124,28 +131,33 @@ func (beginning *beginning) Write(text []byte) (int, error) {
 // explain turns the output of restic into a sentence with the remedy.
 func (repository *Repository) explain(command string, cause error, output string) error {
 	output = repository.secrets.redact(strings.TrimSpace(output))
+	// All of it: a pack that is missing has a line for each file with a part in it, after those that say so.
+	all := output
+	has := func(texts ...string) bool {
+		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(all, text) })
+	}
 	if len(output) > outputBytesMax {
 		output = "…" + strings.ToValidUTF8(output[len(output)-outputBytesMax:], "")
 	}
-	has := func(texts ...string) bool {
-		for _, text := range texts {
-			if strings.Contains(output, text) {
-				return true
-			}
-		}
-		return false
-	}
 	switch {
 	case has("wrong password or no key found"):
-		return &failure{failureOther, "RESTIC_PASSWORD is not the password of the repository; write the one it was made with in the encrypted file of spec.backup.repository"}
+		return &failure{failurePermanent, "RESTIC_PASSWORD is not the password of the repository; write the one it was made with in the encrypted file of spec.backup.repository"}
 	case has("already locked", "unable to create lock"):
 		return &failure{failureLocked, "the repository is locked: " + output}
 	case command == "list" && has("no such file or directory", "does not exist"):
 		return &failure{failureMissing, "there is no repository yet"}
+	case has(unansweredTexts...):
+		return &failure{failureOther, fmt.Sprintf("the store of the repository did not answer during restic %s: %s; check the store and the network", command, findings(output))}
 	case command == "check" || has("Load(<data", "Load(<index", "Load(<snapshot", "ciphertext verification failed", "does not match id", "not found in"):
-		return fmt.Errorf("the repository is damaged: %s. Repair the store, or empty it so that the next backup begins a new repository", findings(output))
+		return permanent("the repository is damaged: %s. Repair the store, or empty it so that the next backup begins a new repository", findings(output))
 	}
 	return fmt.Errorf("restic %s: %w: %s", command, cause, output)
+}
+
+// unansweredTexts are those of restic about a store that was reached before and is not now. Such a store is not damaged.
+var unansweredTexts = []string{
+	"connection refused", "connection reset by peer", "broken pipe", "i/o timeout", "TLS handshake timeout", "no such host", "no route to host",
+	"network is unreachable", "unexpected HTTP response (5",
 }
 
 // findings are the lines of restic that say what is wrong, without its progress and its attempts to read again.
@@ -153,7 +165,8 @@ func findings(output string) string {
 	var lines []string
 	for line := range strings.Lines(output) {
 		line = strings.TrimSpace(line)
-		isError := strings.HasPrefix(line, "error") || strings.HasPrefix(line, "pack ") || strings.HasPrefix(line, "Fatal: ") || strings.HasPrefix(line, "ReadFull(")
+		isError := strings.HasPrefix(line, "error") || strings.HasPrefix(line, "pack ") || strings.HasPrefix(line, "Fatal: ") || strings.HasPrefix(line, "ReadFull(") ||
+			strings.HasPrefix(line, "ignoring error for ")
 		if isError && len(lines) < findingsMax {
 			lines = append(lines, line)
 		}
@@ -184,7 +197,7 @@ func (repository *Repository) open(ctx context.Context, isMade bool) (isNew bool
 		return err == nil, err
 	}
 	if isKind(err, failureMissing) {
-		err = errors.New("there is no repository yet; make a backup first")
+		err = permanent("there is no repository yet; make a backup first")
 	}
 	return false, err
 }
@@ -340,7 +353,7 @@ func (repository *Repository) choose(snapshots []Snapshot, name string) (Snapsho
 		}
 	}
 	if len(found) != 1 {
-		return Snapshot{}, fmt.Errorf("%d snapshots of %s are named %q; write latest, or one of %s", len(found), repository.Host, name, shortNames(snapshots))
+		return Snapshot{}, permanent("%d snapshots of %s are named %q; write latest, or one of %s", len(found), repository.Host, name, shortNames(snapshots))
 	}
 	return found[0], nil
 }

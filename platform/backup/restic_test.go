@@ -3,10 +3,13 @@ package backup
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -95,9 +98,66 @@ func TestADamagedRepository(t *testing.T) {
 				return // restic tries for minutes to read a pack that is cut or missing
 			}
 			// What a restore was to replace is as it was.
-			site.fails(site.restore(RestoreOptions{Replace: true}))("damaged")
+			site.refuses(site.restore(RestoreOptions{Replace: true}))("damaged")
 			site.equals(filepath.Join(site.root, "volumes"), filepath.Join(site.into, "volumes"))
 		})
+	}
+}
+
+// A restore of which each try fails in the same way is refused. One that may succeed later is not.
+func TestRestoresThatNeverSucceed(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		damage   func(*site) error
+		sentence string
+	}{
+		"a wrong key": {func(s *site) error {
+			return os.WriteFile(filepath.Join(s.repository.Secrets, KeyPassword), []byte("other"), 0o600)
+		}, "is not the password"},
+		"no key":       {func(s *site) error { return os.Remove(filepath.Join(s.repository.Secrets, KeyPassword)) }, "there is no RESTIC_PASSWORD"},
+		"no store":     {func(s *site) error { return os.RemoveAll(s.repository.URL) }, "there is no repository yet"},
+		"no index":     {func(s *site) error { return emptyFolder(filepath.Join(s.repository.URL, "index")) }, "the repository is damaged"},
+		"no snapshots": {func(s *site) error { return emptyFolder(filepath.Join(s.repository.URL, "snapshots")) }, "there is no backup yet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			site := newSite(t)
+			site.must(site.save(Keep{}))
+			if err := row.damage(site); err != nil {
+				t.Fatal(err)
+			}
+			site.repository.secrets = nil
+			site.refuses(site.restore(RestoreOptions{Replace: true}))(row.sentence)
+		})
+	}
+}
+
+func emptyFolder(folder string) error {
+	return errors.Join(os.RemoveAll(folder), os.Mkdir(folder, 0o700))
+}
+
+// The words are those of restic 0.14, which tries for 44 s to read a pack that is missing, and has a line for each file with a part in it.
+func TestAPackIsMissingOrItsStoreIsDown(t *testing.T) {
+	t.Parallel()
+	repository := &Repository{secrets: &secrets{}}
+	load := "Load(<data/296c6cb205>, 3000200, 0) returned error, retrying after 552.330144ms: "
+	explain := func(command, cause string) *UnchangedError {
+		output := load + cause + "\n" + strings.Repeat("ignoring error for /volumes/data/file: StreamPack: "+cause+"\n", 100) + "Fatal: There were 100 errors\n"
+		return &UnchangedError{fmt.Errorf("restoring: %w", repository.explain(command, errors.New("exit status 1"), output))}
+	}
+	missing := "open /repository/data/29/296c6cb20515f38c: no such file or directory"
+	for _, cause := range []string{missing, "ReadFull: unexpected EOF", "<data/296c6cb205> does not exist"} {
+		if err := explain("restore", cause); err.ExitCode() != ExitRefused || !strings.Contains(err.Error(), "the repository is damaged") {
+			t.Errorf("%s: exit code %d: %s", cause, err.ExitCode(), err)
+		}
+	}
+	for _, cause := range []string{"dial tcp 10.0.0.7:8000: connect: connection refused", "unexpected HTTP response (503): 503 Service Unavailable"} {
+		for _, command := range []string{"restore", "check"} {
+			// Who reads that the store is to be emptied loses the backups.
+			if err := explain(command, cause); err.ExitCode() != ExitUnchanged || !strings.Contains(err.Error(), "did not answer") || !strings.Contains(err.Error(), cause) || strings.Contains(err.Error(), "empty it") {
+				t.Errorf("%s: exit code %d: %s", cause, err.ExitCode(), err)
+			}
+		}
 	}
 }
 
@@ -140,7 +200,12 @@ func TestStoresThatDoNotServe(t *testing.T) {
 			site.fails(site.save(Keep{}))(row.sentence)
 			drill := cmp.Or(row.drill, row.sentence)
 			site.fails(site.verify())(drill)
-			site.fails(site.restore(RestoreOptions{}))(drill)
+			report, err := site.restore(RestoreOptions{})
+			site.fails(report, err)(drill)
+			var failed *UnchangedError
+			if isDown := strings.HasPrefix(name, "down"); !errors.As(err, &failed) || (failed.ExitCode() == ExitUnchanged) != isDown {
+				t.Errorf("%v: a restore is tried again while the store is down, and only then", err)
+			}
 		})
 	}
 	site.repository = &working

@@ -96,7 +96,7 @@ func (options RestoreOptions) names(snapshot string) bool {
 const (
 	// ExitUnchanged is for an UnchangedError.
 	ExitUnchanged = 3
-	// ExitRefused is for an UnchangedError that comes again however often the restore is tried.
+	// ExitRefused is for an UnchangedError that comes again however often the restore is tried. The pods of the app are stopped meanwhile.
 	ExitRefused = 4
 )
 
@@ -111,7 +111,7 @@ func (e *UnchangedError) Unwrap() error { return e.cause }
 
 // ExitCode of roost-backup.
 func (e *UnchangedError) ExitCode() int {
-	if errors.Is(e.cause, errNotEmpty) || errors.Is(e.cause, streams.ErrNotEmpty) {
+	if errors.Is(e.cause, errNotEmpty) || errors.Is(e.cause, streams.ErrNotEmpty) || isKind(e.cause, failurePermanent) {
 		return ExitRefused
 	}
 	return ExitUnchanged
@@ -237,7 +237,7 @@ func (manifest Manifest) below(folder string) (Manifest, error) {
 		}
 	}
 	if len(part.Entries) == 0 {
-		return part, fmt.Errorf("the snapshot has no %s; choose one that was made with the volumes of now", folder)
+		return part, permanent("the snapshot has no %s; choose one that was made with the volumes of now", folder)
 	}
 	return part, nil
 }

@@ -3,7 +3,6 @@ package backup
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -67,10 +66,10 @@ func (repository *Repository) readSecrets() error {
 		}
 	}
 	if !hasPassword {
-		return fmt.Errorf("there is no %s; add it to the encrypted file of spec.backup.repository with `roost secrets edit`", KeyPassword)
+		return permanent("there is no %s; add it to the encrypted file of spec.backup.repository with `roost secrets edit`", KeyPassword)
 	}
 	if read.url == "" {
-		return fmt.Errorf("the repository has no address; set spec.backup.repository.url, or %s in its encrypted file", KeyRepository)
+		return permanent("the repository has no address; set spec.backup.repository.url, or %s in its encrypted file", KeyRepository)
 	}
 	if repository.Path != "" {
 		read.url = strings.TrimRight(read.url, "/") + "/" + repository.Path
@@ -97,7 +96,7 @@ func passwordsOf(address string) ([]string, error) {
 	parsed, err := url.Parse(address)
 	if err != nil {
 		// The error of url.Parse has the URL, and so has the message of restic.
-		return nil, errors.New("the URL of the repository cannot be read; write characters such as % and / of its password as %25 and %2F")
+		return nil, permanent("%s", "the URL of the repository cannot be read; write characters such as % and / of its password as %25 and %2F")
 	}
 	if parsed.User == nil {
 		return nil, nil
@@ -169,7 +168,7 @@ func (repository *Repository) reach(ctx context.Context) error {
 		return nil
 	}
 	if _, err := exec.LookPath("ssh"); err != nil && strings.HasPrefix(repository.secrets.url, "sftp:") {
-		return errors.New("restic needs the program ssh for sftp:, and it is not installed; set the repository to rest:, s3: or a claim")
+		return permanent("restic needs the program ssh for sftp:, and it is not installed; set the repository to rest:, s3: or a claim")
 	}
 	if endpoint == "" {
 		return nil

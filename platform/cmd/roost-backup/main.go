@@ -58,8 +58,9 @@ func root(out, log io.Writer) *cobra.Command {
 		Use: "roost-backup", Short: "Saves volumes to a restic repository, and verifies that they can be restored",
 		Long: `Saves volumes to a restic repository, restores them, and verifies that they can be restored.
 
-Exit code 3 says that a restore has failed, and that each folder is in one state: that of before, or that of a snapshot. Exit code 4 says that
-it was refused, because --replace is needed. Exit code 1 is any other failure.`,
+Exit code 3 says that a restore has failed, and that each folder is in one state: that of before, or that of a snapshot. Exit code 4 says the
+same of a restore that fails again however often it is tried: --replace is needed, the repository is damaged or not there, its key is wrong, or
+it has no such snapshot. Exit code 1 is any other failure.`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	flags := root.PersistentFlags()
