@@ -75,7 +75,13 @@ func (person *person) read(name string) string {
 // editor is a program that runs a sed script on the file.
 func (person *person) editor(script string) {
 	person.t.Helper()
-	person.write("editor", "#!/bin/sh\nprintf '%s\\n' \"$1\" >>\"$(dirname \"$0\")/edited\"\nexec sed -i '"+script+"' \"$1\"\n")
+	person.editorProgram("exec sed -i '" + script + "' \"$1\"")
+}
+
+// editorProgram is a shell script with the name of the file as its argument.
+func (person *person) editorProgram(script string) {
+	person.t.Helper()
+	person.write("editor", "#!/bin/sh\nprintf '%s\\n' \"$1\" >>\"$(dirname \"$0\")/edited\"\n"+script+"\n")
 	path := filepath.Join(person.folder, "editor")
 	if err := os.Chmod(path, 0o700); err != nil {
 		person.t.Fatal(err)
@@ -236,6 +242,36 @@ func TestDiff(t *testing.T) {
 		if strings.Contains(person.all.String(), secret) {
 			t.Errorf("%s was printed", secret)
 		}
+	}
+}
+
+// The terminal sends the signals of a person to the editor and to roost, whose process is that of the test here.
+func TestSignalsLeaveNoDecryptedText(t *testing.T) {
+	person := newPerson(t)
+	person.repository()
+	before := person.read("apps/shop.env")
+	person.editorProgram("kill -INT $PPID; exec sed -i 's/^TOKEN=.*/TOKEN=new/' \"$1\"")
+	person.roost(command.ExitFine, "secrets", "edit", "@apps/shop.env")
+	after := person.read("apps/shop.env")
+	if after == before {
+		t.Error("the editor went on after SIGINT, and its text was not written")
+	}
+	for _, signal := range []string{"TERM", "HUP"} {
+		person.editorProgram("trap 'exit 0' " + signal + "; echo TOKEN=other >\"$1\"; kill -" + signal + " $PPID; for look in $(seq 600); do sleep 0.1; done; exit 9")
+		_, stderr := person.roost(command.ExitFailed, "secrets", "edit", "@apps/shop.env")
+		contains(t, stderr, "roost was ended with the signal", "nothing is written")
+	}
+	if person.read("apps/shop.env") != after {
+		t.Error("the text of an editor that was ended is written")
+	}
+	edited := strings.Fields(person.read("edited"))
+	for _, path := range edited {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s is there still", path)
+		}
+	}
+	if len(edited) < 3 {
+		t.Errorf("%q", edited)
 	}
 }
 

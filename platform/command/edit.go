@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -109,6 +110,10 @@ func (program *program) editText(name string, text []byte) (edited []byte, err e
 	if len(editor) == 0 {
 		return nil, errNoEditor
 	}
+	// A signal that ended the program at once would leave the decrypted text behind.
+	signals := make(chan os.Signal, signalsWaitingMax)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
 	folder, err := program.memoryFolder()
 	if err != nil {
 		return nil, err
@@ -125,7 +130,7 @@ func (program *program) editText(name string, text []byte) (edited []byte, err e
 			// What the editor draws is no JSON.
 			command.Stdout = program.Err
 		}
-		if err := command.Run(); err != nil {
+		if err := runEditor(command, signals); err != nil {
 			return nil, fmt.Errorf("%s: %w; nothing is written", editor[0], err)
 		}
 		if edited, err = os.ReadFile(file); err != nil {
@@ -137,6 +142,30 @@ func (program *program) editText(name string, text []byte) (edited []byte, err e
 		}
 		program.note("%s: %s. Leave it unchanged to give up", name, wrong)
 		text = edited
+	}
+}
+
+const signalsWaitingMax = 8
+
+// runEditor waits for the end of an editor. Signals that are to end the program end the editor.
+func runEditor(editor *exec.Cmd, signals <-chan os.Signal) error {
+	if err := editor.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- editor.Wait() }()
+	var cause error
+	for {
+		select {
+		case err := <-ended:
+			return errors.Join(cause, err)
+		case received := <-signals:
+			// The terminal sends SIGINT to the editor as well. Some take it for a key, so what it means is up to the editor.
+			if received != os.Interrupt {
+				cause = fmt.Errorf("roost was ended with the signal %s", received)
+				_ = editor.Process.Signal(received) // it may have ended
+			}
+		}
 	}
 }
 

@@ -249,6 +249,20 @@ func TestReplaceKeepsUnchangedLines(t *testing.T) {
 	}
 }
 
+// Who names the wrong half of a key must not find it in the log of a CI run.
+func TestAPrivateKeyIsNoRecipientAndNotPrinted(t *testing.T) {
+	identity, recipient := newKey(t)
+	for _, name := range []string{identity.String(), strings.ToLower(identity.String()), recipient + "\n" + identity.String()} {
+		_, err := Encrypt(linesOf(t, sample), Options{Recipients: []string{recipient, name}, Now: now})
+		if err == nil || !strings.Contains(err.Error(), "a recipient is a private key") {
+			t.Fatalf("it is taken, or the reason is not named")
+		}
+		if strings.Contains(strings.ToUpper(err.Error()), identity.String()) {
+			t.Error("the private key is in the error")
+		}
+	}
+}
+
 func TestRecipientsAreBounded(t *testing.T) {
 	identity, name := newKey(t)
 	many := make([]string, RecipientsMax)

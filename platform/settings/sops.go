@@ -276,6 +276,9 @@ func newDataKey() ([]byte, error) {
 	return dataKey, nil
 }
 
+// isPrivate is whether a text has an age identity in it, so that no message may have it.
+func isPrivate(text string) bool { return strings.Contains(strings.ToUpper(text), "AGE-SECRET-KEY-") }
+
 // wrap encrypts the data key for each recipient.
 func wrap(dataKey []byte, recipients []string) ([]recipientKey, error) {
 	if len(recipients) == 0 {
@@ -287,6 +290,9 @@ func wrap(dataKey []byte, recipients []string) ([]recipientKey, error) {
 	var keys []recipientKey
 	for _, name := range recipients {
 		parsed, err := age.ParseRecipients(strings.NewReader(name))
+		if isPrivate(name) {
+			return nil, errors.New("a recipient is a private key; name its public key, which `age-keygen -y` prints. If roost.yaml has it, and was committed or shared, replace the key")
+		}
 		if err != nil || len(parsed) != 1 {
 			return nil, fmt.Errorf("%q is not an age public key; `age-keygen -y` prints one, which begins with age1", name)
 		}
