@@ -220,6 +220,10 @@ func (run *bootstrap) makeOperator(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("there is no age identity for the operator: %w; --identity names its file", err)
 	}
+	// The Secret is never replaced, so it must not be made of another file.
+	if _, err := run.identities(); err != nil {
+		return err
+	}
 	if err := run.applyObjects(ctx, run.paths(run.config.Operator)); err != nil {
 		return err
 	}
