@@ -160,7 +160,7 @@ impl Hosted {
 }
 
 #[test]
-fn the_places_that_are_left_are_for_their_users() {
+fn reserved_places_are_only_for_their_users() {
     use End::{In, Refused, Reserved};
     let mut hut = Hosted::with_places(3);
     hut.reserve(1, &["ada", "bob"], 60_000);
@@ -187,7 +187,7 @@ fn a_join_that_the_game_refuses_leaves_the_place_reserved() {
 }
 
 #[test]
-fn who_leaves_makes_place_in_the_same_tick() {
+fn a_leave_frees_its_place_in_the_same_tick() {
     let mut hut = Hosted::with_places(2);
     assert_eq!(hut.join_all([join(0, "eve")]), [End::In]);
     hut.reserve(1, &["ada"], 60_000);
@@ -207,7 +207,7 @@ fn who_leaves_makes_place_in_the_same_tick() {
 }
 
 #[test]
-fn a_reservation_ends() {
+fn a_reservation_expires() {
     let mut hut = Hosted::with_places(2);
     // 250 ms are 3 ticks.
     hut.reserve(1, &["ada"], 250);
@@ -254,7 +254,7 @@ fn used_reservations_are_bounded() {
 }
 
 #[test]
-fn no_more_places_are_reserved_than_there_are() {
+fn reservations_are_limited_to_the_free_places() {
     let mut hut = Hosted::with_places(2);
     for (number, user) in [(1, "ada"), (2, "bob")] {
         hut.reserve(number, &[user], 60_000);
@@ -268,7 +268,7 @@ fn no_more_places_are_reserved_than_there_are() {
 }
 
 #[test]
-fn the_owner_tells_the_room_and_answers_who_is_refused() {
+fn the_owner_registers_reservations_and_reports_refused_ones() {
     let mut hall = Hall::new(1, options());
     let reserve = |hall: &mut Hall, channel: &str| {
         hall.node.ask_api(&json!({"reserve_places": {"channel": channel, "number": 1, "users": ["ada"]}}));

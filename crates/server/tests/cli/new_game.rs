@@ -41,7 +41,7 @@ fn a_game_can_use_a_checkout() {
 }
 
 #[test]
-fn bad_names_and_folders_that_exist_are_refused() {
+fn invalid_names_and_existing_folders_are_refused() {
     let folder = Folder::new("new-game-refused");
     folder.file("kept", "text");
     let cases: [(&[&str], &str); 6] = [
