@@ -10,7 +10,17 @@ const FIXED_SEEDS: u64 = 1_000;
 const FIXED_KEPT_SEEDS: u64 = 300;
 
 /// Seeds of fresh runs that failed once.
-const FOUND_SEEDS: [u64; 4] = [1_795_377_657_914, 1_795_378_189_469, 1_795_378_191_663, 1_795_378_656_942];
+const FOUND_SEEDS: [u64; 9] = [
+    1_795_377_657_914,
+    1_795_378_189_469,
+    1_795_378_191_663,
+    1_795_378_656_942,
+    1_795_698_203_678,
+    1_795_700_010_783,
+    1_795_700_021_232,
+    1_795_710_011_416,
+    1_795_710_020_664,
+];
 
 fn assert_all_pass(seeds: impl Iterator<Item = u64>) -> Vec<RunOutcome> {
     let outcomes: Vec<RunOutcome> = seeds.map(|seed| run(seed, false, &|_| {})).collect();
