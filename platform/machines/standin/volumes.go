@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	volumesOfNode      = 4
+	volumesOfNode      = 12
 	volumesSeconds     = 30
 	defaultStoragePath = "/var/lib/rancher/k3s/storage"
 )
