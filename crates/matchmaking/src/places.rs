@@ -130,7 +130,8 @@ impl Matchmaker {
         room.accepts = state.accepts;
         let channel = Arc::clone(&room.channel);
         let complete = room.set_players(state);
-        let overbooked = if state.reservations.is_some() { room.remove_overbooked() } else { Vec::new() };
+        // The room may have more places than tickets fill.
+        let overbooked = state.reservations.map_or_else(Vec::new, |_| room.remove_overbooked(state.players_max));
         for ticket in complete {
             self.counters.joined += 1;
             self.finish(now_ms, ticket, Stage::Joined(Arc::clone(&channel)));

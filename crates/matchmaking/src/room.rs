@@ -147,10 +147,10 @@ impl MatchRoom {
         }
     }
 
-    /// Removes the newest tickets for which the room has no places, because others have joined before the reservations reached it.
-    /// Tickets with users who have joined stay.
-    pub(crate) fn remove_overbooked(&mut self) -> Vec<TicketId> {
-        let mut excess = self.places_used().saturating_sub(self.players_max);
+    /// Removes the newest tickets for which the room, with `places`, has none, because others have joined before the reservations
+    /// reached it. Tickets with users who have joined stay.
+    pub(crate) fn remove_overbooked(&mut self, places: u32) -> Vec<TicketId> {
+        let mut excess = self.places_used().saturating_sub(places);
         let mut overbooked = Vec::new();
         for reservation in self.reservations.iter().rev().filter(|reservation| reservation.places == reservation.size) {
             if excess == 0 {

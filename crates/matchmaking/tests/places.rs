@@ -368,10 +368,13 @@ fn overbooked_tickets_wait_again() {
     let tickets = [&["a"][..], &["b"], &["c", "d"]].map(|users| rig.ticket(users));
     rig.pass(1_000);
     let channel: Arc<str> = "arena:1".into();
-    // The room has 4 places. One user of the pair has come, and others have taken two places of the single users.
+    // One user of the pair has come, and others have taken two places of the single users. With more places, nobody waits again.
     let reported = vec![(tickets[0].0, 1), (tickets[1].0, 1), (tickets[2].0, 1)];
     rig.bound.insert(Arc::clone(&channel), reported);
     rig.players(&channel, 2);
+    assert!(rig.withdrawn.is_empty());
+    rig.places = 4;
+    rig.report();
     assert_eq!(rig.withdrawn, [tickets[1]], "one place too many: the newest ticket that has no user there");
     rig.players(&channel, 3);
     assert_eq!(rig.withdrawn, [tickets[1], tickets[0]]);

@@ -27,6 +27,8 @@ pub struct Rig {
     pub closed: BTreeSet<Arc<str>>,
     /// Rooms that bind places to users: the tickets whose reservations have reached each, with the users who have not joined.
     pub bound: BTreeMap<Arc<str>, Vec<(u64, u32)>>,
+    /// The places of each room, also beyond those that tickets fill.
+    pub places: u32,
     /// Tickets that lost their places, in order.
     pub withdrawn: Vec<TicketId>,
 }
@@ -59,6 +61,7 @@ impl Rig {
             opened: 0,
             closed: BTreeSet::new(),
             bound: BTreeMap::new(),
+            places: 100,
             withdrawn: Vec::new(),
         }
     }
@@ -136,7 +139,7 @@ impl Rig {
             channel,
             players: *players,
             players_joined: *joined,
-            players_max: 100,
+            players_max: self.places,
             reservations: bound.get(channel).map(Vec::as_slice),
             accepts: !self.closed.contains(channel),
         });

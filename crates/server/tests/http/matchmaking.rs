@@ -161,6 +161,8 @@ pub(super) fn token(user: &str) -> String {
 fn tickets_of_the_api_fill_a_room_that_a_lobby_lists() {
     let server = Server::start(&settings(&json!({
         "enabled": true, "min_players": 2, "max_players": 2, "party_limit": 2, "fill_wait": "0s", "queue_limit": 2,
+        // The players are anonymous.
+        "bind_places": false,
     })));
     let mut lobby = Player::anonymous(&server);
     lobby.subscribe("lobby:arena");
