@@ -225,7 +225,7 @@ for (const encoding of ['json', 'protobuf']) {
     client.last.emit('subscribed', { data: encode('four') });
     assert.equal(room.seatToken, 'two');
 
-    for (const [data, sent] of [[undefined, { seat_token: 'two' }], [{ name: 'Bob' }, { name: 'Bob', seat_token: 'two' }], [[1], [1]]]) {
+    for (const [data, sent] of [[undefined, { seat_token: 'two' }], [{ name: 'Bob' }, { name: 'Bob', seat_token: 'two' }], [{ seat_token: 'old', name: 'Bob' }, { name: 'Bob', seat_token: 'two' }], [[1], [1]]]) {
       const later = bench({ encoding, data, seatToken: room.seatToken });
       later.room.join();
       assert.deepEqual(decode(later.client.last.options.data), sent);
