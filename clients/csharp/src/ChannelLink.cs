@@ -38,6 +38,7 @@ namespace Dunlin.Rooms
         private int attempts;
         private int turn;
         private bool wasOpen;
+        private bool isRemoved;
         private string epoch;
         private ulong offset;
 
@@ -53,6 +54,7 @@ namespace Dunlin.Rooms
 
         internal void Open()
         {
+            if (isRemoved) throw new InvalidOperationException(channel + " was removed from its client");
             if (State != LinkState.Closed) return;
             State = LinkState.Opening;
             attempts = 0;
@@ -64,10 +66,22 @@ namespace Dunlin.Rooms
         {
             if (State == LinkState.Closed) return;
             if (client.State == ConnectionState.Connected) client.Ask(id => client.Protocol.Unsubscribe(id, channel), reply => { });
+            ForgetPosition();
+            End(0, reason, false);
+        }
+
+        /// <summary>Unsubscribes for good: its client no longer passes publications on to it.</summary>
+        internal void Remove(string reason)
+        {
+            isRemoved = true;
+            Close(reason);
+        }
+
+        private void ForgetPosition()
+        {
             wasOpen = false;
             epoch = null;
             offset = 0;
-            End(0, reason, false);
         }
 
         internal void Poll(double nowMs)
@@ -94,6 +108,7 @@ namespace Dunlin.Rooms
             if (push.Unsubscribe != null && State != LinkState.Closed)
             {
                 bool opensAgain = push.Unsubscribe.Code >= ResubscribeFrom;
+                if (!opensAgain) ForgetPosition();
                 int ended = End((int)push.Unsubscribe.Code, push.Unsubscribe.Reason, opensAgain);
                 if (opensAgain && ended == turn) Retry();
             }
@@ -124,7 +139,11 @@ namespace Dunlin.Rooms
             if (error != null)
             {
                 if (error.MayBeRetried || error.IsOfExpiredToken && getToken != null) Retry();
-                else End((int)error.Code, error.Reason, false);
+                else
+                {
+                    ForgetPosition();
+                    End((int)error.Code, error.Reason, false);
+                }
                 return;
             }
             State = LinkState.Open;

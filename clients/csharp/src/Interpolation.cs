@@ -76,6 +76,8 @@ namespace Dunlin.Rooms
         private readonly Dictionary<uint, Track> tracks = new Dictionary<uint, Track>();
         private readonly List<double> needsMs = new List<double>();
         private readonly List<double> farNeedsMs = new List<double>();
+        /// <summary>Kept, so that a snapshot allocates none.</summary>
+        private readonly double[] sorted = new double[ArrivalsMax];
         private readonly InterpolationOptions options;
         private Grid grid;
         /// <summary>The tick of the last snapshot with a far cell.</summary>
@@ -119,7 +121,8 @@ namespace Dunlin.Rooms
             // Until now the newest known time was that of the last snapshot: this delay would have been long enough.
             if (lastMs != null && !changes.IsFull) Measure(arrivedMs - lastMs.Value);
             Snapshot snapshot = changes.Snapshot;
-            bool hasFarUpdate = snapshot.Cells.Exists(cell => !cell.Full && IsFarFrom(snapshot, cell.Cell));
+            bool hasFarUpdate = false;
+            foreach (CellUpdate cell in snapshot.Cells) hasFarUpdate |= !cell.Full && IsFarFrom(snapshot, cell.Cell);
             if (hasFarUpdate && lastMs != null) MeasureFar(snapshot, atMs);
             foreach (SeenObject one in changes.Removed) tracks.Remove(one.Id);
             foreach (SeenObject one in changes.Added)
@@ -248,11 +251,11 @@ namespace Dunlin.Rooms
         }
 
         /// <summary>The delay that covers nearly all of these.</summary>
-        private static double Covering(List<double> neededMs)
+        private double Covering(List<double> neededMs)
         {
-            double[] sorted = neededMs.ToArray();
-            Array.Sort(sorted);
-            return sorted[Math.Min(sorted.Length - 1, (int)Math.Floor(sorted.Length * Covered))];
+            neededMs.CopyTo(sorted);
+            Array.Sort(sorted, 0, neededMs.Count);
+            return sorted[Math.Min(neededMs.Count - 1, (int)Math.Floor(neededMs.Count * Covered))];
         }
     }
 }

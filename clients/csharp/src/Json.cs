@@ -93,6 +93,44 @@ namespace Dunlin.Rooms
             return quoted.Append('"').ToString();
         }
 
+        /// <summary>The document without white space. Of members with the same name, the last one is left.</summary>
+        public override string ToString()
+        {
+            var text = new StringBuilder();
+            Write(text);
+            return text.ToString();
+        }
+
+        private void Write(StringBuilder text)
+        {
+            switch (Kind)
+            {
+                case JsonKind.Null: text.Append("null"); break;
+                case JsonKind.Bool: text.Append(IsTrue ? "true" : "false"); break;
+                case JsonKind.Number: text.Append(Text); break;
+                case JsonKind.Text: text.Append(Quote(Text)); break;
+                case JsonKind.Array:
+                    text.Append('[');
+                    for (int at = 0; at < items.Count; at += 1)
+                    {
+                        if (at > 0) text.Append(',');
+                        items[at].Write(text);
+                    }
+                    text.Append(']');
+                    break;
+                default:
+                    char before = '{';
+                    foreach (KeyValuePair<string, JsonValue> member in members)
+                    {
+                        text.Append(before).Append(Quote(member.Key)).Append(':');
+                        member.Value.Write(text);
+                        before = ',';
+                    }
+                    text.Append(before == '{' ? "{}" : "}");
+                    break;
+            }
+        }
+
         private struct Parser
         {
             private const int DepthMax = 64;

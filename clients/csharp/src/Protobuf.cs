@@ -29,6 +29,8 @@ namespace Dunlin.Rooms
 
         internal bool IsDone { get { return at >= end; } }
 
+        internal int At { get { return at; } }
+
         /// <summary>The next field's number and wire type: <c>field &lt;&lt; 3 | type</c>.</summary>
         internal uint Tag()
         {
@@ -82,9 +84,21 @@ namespace Dunlin.Rooms
             return copy;
         }
 
+        /// <summary>Everything that is left, as a text.</summary>
+        internal string Rest()
+        {
+            return Utf8Text(end - at);
+        }
+
         internal string Text()
         {
-            int length = LengthOf();
+            return Utf8Text(LengthOf());
+        }
+
+        private string Utf8Text(int length)
+        {
+            // A publication without data has no bytes at all.
+            if (length == 0) return "";
             try
             {
                 return Utf8.GetString(bytes, Take(length), length);

@@ -1,5 +1,3 @@
-using System.Collections.Generic;
-
 namespace Dunlin.Rooms
 {
     /// <summary>The client protocol in one of its encodings, with the commands that this library sends.</summary>
@@ -15,8 +13,9 @@ namespace Dunlin.Rooms
         /// <summary>Whether frames are text.</summary>
         internal abstract bool IsText { get; }
 
-        /// <exception cref="RoomException">if the frame is malformed.</exception>
-        internal abstract List<ServerMessage> Read(byte[] frame);
+        /// <summary>The next message of a frame, from <paramref name="at"/> on; null at its end.</summary>
+        /// <exception cref="RoomException">if it is malformed.</exception>
+        internal abstract ServerMessage Read(byte[] frame, ref int at);
 
         internal abstract byte[] Connect(uint id, string token, string name);
 

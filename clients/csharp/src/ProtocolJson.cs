@@ -1,3 +1,4 @@
+using System;
 using System.Collections.Generic;
 using System.Text;
 
@@ -10,14 +11,17 @@ namespace Dunlin.Rooms
 
         internal override bool IsText { get { return true; } }
 
-        internal override List<ServerMessage> Read(byte[] frame)
+        internal override ServerMessage Read(byte[] frame, ref int at)
         {
-            var messages = new List<ServerMessage>();
-            foreach (string line in Encoding.UTF8.GetString(frame).Split('\n'))
+            while (at < frame.Length)
             {
-                if (line.Trim().Length > 0) messages.Add(ReadMessage(JsonValue.Parse(line)));
+                int end = Array.IndexOf(frame, (byte)'\n', at);
+                if (end < 0) end = frame.Length;
+                string line = Encoding.UTF8.GetString(frame, at, end - at);
+                at = end + 1;
+                if (line.Trim().Length > 0) return ReadMessage(JsonValue.Parse(line));
             }
-            return messages;
+            return null;
         }
 
         internal override byte[] Connect(uint id, string token, string name)
@@ -83,10 +87,10 @@ namespace Dunlin.Rooms
             return string.IsNullOrEmpty(value) ? "" : "\"" + name + "\":" + JsonValue.Quote(value);
         }
 
-        /// <summary>The member <c>data</c>, whose value is a JSON document.</summary>
+        /// <summary>The member <c>data</c>, whose value is a JSON document. A line break would end the command; in a document it is white space.</summary>
         private static string Data(string document)
         {
-            return string.IsNullOrEmpty(document) ? "" : "\"data\":" + document;
+            return string.IsNullOrEmpty(document) ? "" : "\"data\":" + document.Replace('\n', ' ');
         }
 
         private static ServerMessage ReadMessage(JsonValue value)

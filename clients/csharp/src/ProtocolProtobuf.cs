@@ -1,4 +1,3 @@
-using System.Collections.Generic;
 using System.Text;
 
 namespace Dunlin.Rooms
@@ -10,12 +9,13 @@ namespace Dunlin.Rooms
 
         internal override bool IsText { get { return false; } }
 
-        internal override List<ServerMessage> Read(byte[] frame)
+        internal override ServerMessage Read(byte[] frame, ref int at)
         {
-            var messages = new List<ServerMessage>();
-            var reader = new ProtobufReader(frame, 0, frame.Length);
-            while (!reader.IsDone) messages.Add(ReadMessage(reader.Inner()));
-            return messages;
+            var reader = new ProtobufReader(frame, at, frame.Length);
+            if (reader.IsDone) return null;
+            ProtobufReader message = reader.Inner();
+            at = reader.At;
+            return ReadMessage(message);
         }
 
         internal override byte[] Connect(uint id, string token, string name)
@@ -115,7 +115,7 @@ namespace Dunlin.Rooms
             while (!reader.IsDone)
             {
                 uint tag = reader.Tag();
-                if (tag == (4 << 3 | WireType.Length)) publication.Bytes = reader.Bytes();
+                if (tag == (4 << 3 | WireType.Length)) publication.Protobuf = reader.Inner();
                 else if (tag == (6 << 3 | WireType.Varint)) publication.Offset = reader.UInt64();
                 else reader.Skip(tag);
             }

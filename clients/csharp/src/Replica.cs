@@ -58,9 +58,12 @@ namespace Dunlin.Rooms
     {
         public const int ObjectsMaxDefault = 1000000;
         public const long StateBytesMaxDefault = 256L << 20;
+        private const int KeptOutcomesMax = 4096;
 
         private readonly Dictionary<uint, SeenObject> seen = new Dictionary<uint, SeenObject>();
         private readonly Dictionary<uint, HashSet<uint>> cells = new Dictionary<uint, HashSet<uint>>();
+        /// <summary>The new states of the objects in the last snapshot; null for removed objects. Kept, so that each snapshot does not allocate one.</summary>
+        private Dictionary<uint, SeenObject> outcome = new Dictionary<uint, SeenObject>();
         private readonly int objectsMax;
         private readonly long stateBytesMax;
         /// <summary>Objects that only this player receives; some may have moved to a cell since.</summary>
@@ -111,6 +114,7 @@ namespace Dunlin.Rooms
             seen.Clear();
             cells.Clear();
             own.Clear();
+            outcome = new Dictionary<uint, SeenObject>();
             stateBytes = 0;
             Tick = Ack = Avatar = View = 0;
             TimeUs = 0;
@@ -129,8 +133,8 @@ namespace Dunlin.Rooms
             Grid grid = isFull && !snapshot.Grid.Equals(Grid) ? snapshot.Grid : Grid;
             if (snapshot.View >= grid.CellCount) throw new RoomException(RoomErrorKind.WrongCell, "the view " + snapshot.View + " is not on the map");
             CheckCells(snapshot, grid);
-            Dictionary<uint, SeenObject> outcome = OutcomeOf(snapshot, grid, isFull);
-            CheckSize(outcome);
+            FindOutcome(snapshot, grid, isFull);
+            CheckSize();
             if (isFull || snapshot.Own != null)
             {
                 own = new List<uint>();
@@ -142,7 +146,7 @@ namespace Dunlin.Rooms
             Ack = snapshot.Ack;
             Avatar = snapshot.Avatar;
             View = snapshot.View;
-            return TakeIn(snapshot, isFull, outcome);
+            return TakeIn(snapshot, isFull);
         }
 
         /// <summary>Cells are visible and ascend. A cell may occur twice: in full first, then with what changed.</summary>
@@ -164,34 +168,34 @@ namespace Dunlin.Rooms
             }
         }
 
-        /// <summary>The new states of the objects in a snapshot; null for removed objects.</summary>
-        private Dictionary<uint, SeenObject> OutcomeOf(Snapshot snapshot, Grid grid, bool isFull)
+        private void FindOutcome(Snapshot snapshot, Grid grid, bool isFull)
         {
-            var outcome = new Dictionary<uint, SeenObject>();
+            // The time that Clear takes follows the largest number that it has held.
+            if (outcome.Count > KeptOutcomesMax) outcome = new Dictionary<uint, SeenObject>();
+            else outcome.Clear();
             if (isFull) foreach (uint id in seen.Keys) outcome[id] = null;
-            if (snapshot.Own != null) ReplaceOwn(snapshot.Own, grid, outcome);
+            if (snapshot.Own != null) ReplaceOwn(snapshot.Own, grid);
             if (!isFull && snapshot.View != View)
             {
                 foreach (KeyValuePair<uint, HashSet<uint>> cell in cells)
                 {
-                    if (grid.BandOf(snapshot.View, cell.Key) == Band.None) Forget(cell.Value, outcome);
+                    if (grid.BandOf(snapshot.View, cell.Key) == Band.None) Forget(cell.Value);
                 }
             }
             foreach (CellUpdate cell in snapshot.Cells)
             {
                 HashSet<uint> ids;
-                if (cell.Full && cells.TryGetValue(cell.Cell, out ids)) Forget(ids, outcome);
+                if (cell.Full && cells.TryGetValue(cell.Cell, out ids)) Forget(ids);
                 foreach (uint id in cell.Departed)
                 {
                     SeenObject known = Object(id);
                     if (known != null && known.Cell == cell.Cell && !outcome.ContainsKey(id)) outcome[id] = null;
                 }
             }
-            Upsert(snapshot, grid, outcome);
-            return outcome;
+            Upsert(snapshot, grid);
         }
 
-        private void ReplaceOwn(List<RoomObject> objects, Grid grid, Dictionary<uint, SeenObject> outcome)
+        private void ReplaceOwn(List<RoomObject> objects, Grid grid)
         {
             foreach (uint id in own)
             {
@@ -206,12 +210,12 @@ namespace Dunlin.Rooms
         }
 
         /// <summary>Removes objects, except those that the snapshot has already updated.</summary>
-        private static void Forget(HashSet<uint> ids, Dictionary<uint, SeenObject> outcome)
+        private void Forget(HashSet<uint> ids)
         {
             foreach (uint id in ids) if (!outcome.ContainsKey(id)) outcome[id] = null;
         }
 
-        private static void Upsert(Snapshot snapshot, Grid grid, Dictionary<uint, SeenObject> outcome)
+        private void Upsert(Snapshot snapshot, Grid grid)
         {
             foreach (CellUpdate cell in snapshot.Cells)
             {
@@ -225,7 +229,7 @@ namespace Dunlin.Rooms
             }
         }
 
-        private void CheckSize(Dictionary<uint, SeenObject> outcome)
+        private void CheckSize()
         {
             long objects = seen.Count;
             long bytes = stateBytes;
@@ -239,7 +243,7 @@ namespace Dunlin.Rooms
             if (bytes > stateBytesMax) throw new RoomException(RoomErrorKind.TooLarge, "the snapshot would make it " + bytes + " bytes");
         }
 
-        private Changes TakeIn(Snapshot snapshot, bool isFull, Dictionary<uint, SeenObject> outcome)
+        private Changes TakeIn(Snapshot snapshot, bool isFull)
         {
             var changes = new Changes { Snapshot = snapshot, IsFull = isFull };
             foreach (KeyValuePair<uint, SeenObject> pair in outcome)

@@ -35,20 +35,20 @@ namespace Dunlin.Rooms
             found.Answer(reply);
         }
 
-        /// <summary>Answers what has waited too long with <see cref="Timeout"/>. Returns whether a vital command is among it.</summary>
+        /// <summary>Returns whether a vital command has waited too long. Otherwise answers others that have with <see cref="Timeout"/>.</summary>
         internal bool Expire(double nowMs)
         {
-            var late = new List<uint>();
-            foreach (KeyValuePair<uint, Waiting> one in waiting) if (nowMs > one.Value.DeadlineMs) late.Add(one.Key);
-            bool isVital = false;
-            foreach (uint id in late)
+            List<uint> late = null;
+            foreach (KeyValuePair<uint, Waiting> one in waiting)
             {
-                Waiting found;
-                if (!waiting.TryGetValue(id, out found)) continue;
-                isVital |= found.IsVital;
-                if (!found.IsVital) Take(new ServerMessage { Id = id, Error = Timeout });
+                if (nowMs <= one.Value.DeadlineMs) continue;
+                if (one.Value.IsVital) return true;
+                // Nearly always nothing is late, and then nothing is allocated.
+                if (late == null) late = new List<uint>();
+                late.Add(one.Key);
             }
-            return isVital;
+            if (late != null) foreach (uint id in late) Take(new ServerMessage { Id = id, Error = Timeout });
+            return false;
         }
 
         /// <summary>The connection is lost: what waits is answered with null. Ids begin again with 1.</summary>

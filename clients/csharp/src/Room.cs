@@ -1,4 +1,6 @@
 using System;
+using System.Collections.Generic;
+using System.Text;
 using System.Threading.Tasks;
 
 namespace Dunlin.Rooms
@@ -36,6 +38,7 @@ namespace Dunlin.Rooms
         private readonly RoomClient client;
         private readonly RoomOptions options;
         private readonly ChannelLink link;
+        private readonly JsonValue data;
         private int badSnapshots;
 
         internal Room(RoomClient client, string channel, RoomOptions options)
@@ -44,6 +47,8 @@ namespace Dunlin.Rooms
             this.options = options;
             Channel = channel;
             SeatToken = options.SeatToken;
+            // Malformed data is refused here: the server would end the connection.
+            if (options.Data != null) data = JsonValue.Parse(options.Data);
             Replica = new Replica(options.ObjectsMax, options.StateBytesMax);
             Interpolation = new Interpolation(options.Interpolation);
             link = new ChannelLink(client, channel, options.GetToken, this);
@@ -152,17 +157,28 @@ namespace Dunlin.Rooms
             Report(error);
         }
 
-        /// <summary>The game's data, with the token that brings the player back to its seat.</summary>
+        /// <summary>
+        /// The game's data, with the token that brings the player back to its seat. The newest token counts, so one in the data gives way to it.
+        /// </summary>
         private string JoinData()
         {
-            if (SeatToken == null) return options.Data;
-            string member = "\"seat_token\":" + JsonValue.Quote(SeatToken);
-            if (options.Data == null) return "{" + member + "}";
-            JsonValue data = JsonValue.Parse(options.Data);
             // Data that is no object has no place for a token.
-            if (data.Kind != JsonKind.Object) return options.Data;
-            string comma = data.Members.Count == 0 ? "" : ",";
-            return "{" + member + comma + options.Data.Substring(options.Data.IndexOf('{') + 1);
+            bool hasPlace = data == null || data.Kind == JsonKind.Null || data.Kind == JsonKind.Object;
+            if (SeatToken != null && hasPlace) return WithSeat();
+            return data == null ? null : data.ToString();
+        }
+
+        private string WithSeat()
+        {
+            var text = new StringBuilder("{\"seat_token\":").Append(JsonValue.Quote(SeatToken));
+            if (data != null && data.Kind == JsonKind.Object)
+            {
+                foreach (KeyValuePair<string, JsonValue> member in data.Members)
+                {
+                    if (member.Key != "seat_token") text.Append(',').Append(JsonValue.Quote(member.Key)).Append(':').Append(member.Value);
+                }
+            }
+            return text.Append('}').ToString();
         }
 
         private void Take(Publication publication)
@@ -190,7 +206,7 @@ namespace Dunlin.Rooms
             double nowMs = client.NowMs;
             bool isJson = client.Encoding == RoomEncoding.Json;
             if (isJson && publication.Json == null) throw RoomException.Malformed("a publication without data");
-            Snapshot snapshot = isJson ? Snapshot.FromJson(publication.Json) : Snapshot.FromProtobuf(publication.Bytes);
+            Snapshot snapshot = isJson ? Snapshot.FromJson(publication.Json) : Snapshot.FromProtobuf(publication.Protobuf);
             Changes changes = Replica.Apply(snapshot);
             badSnapshots = 0;
             Clock.Observe(snapshot.TimeUs, nowMs);

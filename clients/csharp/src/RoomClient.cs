@@ -44,12 +44,16 @@ namespace Dunlin.Rooms
     {
         private const double ConnectTimeoutMs = 15000;
         private const double PingMarginMs = 10000;
+        /// <summary>A server that sends faster than frames are read does not stop the game.</summary>
+        private const int MessagesPerPollMax = 1024;
 
         private readonly Uri url;
         private readonly RoomClientOptions options;
         private readonly Dictionary<string, Room> rooms = new Dictionary<string, Room>();
         private readonly Dictionary<string, Subscription> subscriptions = new Dictionary<string, Subscription>();
         private readonly Dictionary<string, ChannelLink> links = new Dictionary<string, ChannelLink>();
+        /// <summary>The values of <see cref="links"/>. A change makes another array, so listeners may change it while it is walked through.</summary>
+        private ChannelLink[] allLinks = new ChannelLink[0];
         private readonly Replies replies = new Replies();
         private readonly TokenRequest token = new TokenRequest();
         private readonly Random random = new Random();
@@ -60,6 +64,7 @@ namespace Dunlin.Rooms
         private double deadlineMs;
         private double silenceMs;
         private int attempts;
+        private int losses;
         private int refreshAttempts;
         private bool pongs;
         private bool isDisposed;
@@ -94,7 +99,7 @@ namespace Dunlin.Rooms
             Room room;
             if (rooms.TryGetValue(channel, out room)) return room;
             room = new Room(this, channel, roomOptions ?? new RoomOptions());
-            links.Add(channel, room.Link);
+            Add(channel, room.Link);
             rooms.Add(channel, room);
             return room;
         }
@@ -106,7 +111,7 @@ namespace Dunlin.Rooms
             Subscription subscription;
             if (subscriptions.TryGetValue(channel, out subscription)) return subscription;
             subscription = new Subscription(this, channel, subscriptionOptions ?? new SubscriptionOptions());
-            links.Add(channel, subscription.Link);
+            Add(channel, subscription.Link);
             subscriptions.Add(channel, subscription);
             return subscription;
         }
@@ -114,15 +119,19 @@ namespace Dunlin.Rooms
         /// <summary>Leaves a room, and forgets it.</summary>
         public void Remove(Room room)
         {
-            room.Leave();
-            if (rooms.Remove(room.Channel)) links.Remove(room.Channel);
+            Room known;
+            if (!rooms.TryGetValue(room.Channel, out known) || known != room) return;
+            rooms.Remove(room.Channel);
+            Remove(room.Channel, room.Link, "left");
         }
 
         /// <summary>Ends a subscription, and forgets it.</summary>
         public void Remove(Subscription subscription)
         {
-            subscription.Unsubscribe();
-            if (subscriptions.Remove(subscription.Channel)) links.Remove(subscription.Channel);
+            Subscription known;
+            if (!subscriptions.TryGetValue(subscription.Channel, out known) || known != subscription) return;
+            subscriptions.Remove(subscription.Channel);
+            Remove(subscription.Channel, subscription.Link, "unsubscribed");
         }
 
         /// <summary>Connects, and connects again after a loss, until <see cref="Disconnect"/>.</summary>
@@ -145,9 +154,10 @@ namespace Dunlin.Rooms
         {
             if (isDisposed) return;
             isDisposed = true;
-            foreach (ChannelLink link in new List<ChannelLink>(links.Values)) link.Close("disposed");
+            foreach (ChannelLink link in allLinks) link.Remove("disposed");
             Disconnect();
             links.Clear();
+            allLinks = new ChannelLink[0];
             rooms.Clear();
             subscriptions.Clear();
         }
@@ -189,10 +199,14 @@ namespace Dunlin.Rooms
             token.Poll();
             IRoomSocket current = socket;
             SocketMessage message;
-            while (current != null && current == socket && current.TryReceive(out message)) Take(message);
+            for (int count = 0; count < MessagesPerPollMax && current != null && current == socket; count += 1)
+            {
+                if (!current.TryReceive(out message)) break;
+                Take(message);
+            }
             if (socket != null && nowMs > deadlineMs) Lose(0, "no message from the server", true);
-            if (replies.Expire(nowMs)) Lose(0, "no reply to a subscription", true);
-            foreach (ChannelLink link in new List<ChannelLink>(links.Values)) link.Poll(nowMs);
+            if (replies.Expire(nowMs)) Lose(0, "no reply to a connection or a subscription", true);
+            foreach (ChannelLink link in allLinks) link.Poll(nowMs);
         }
 
         /// <summary>Drops the connection and connects again, so that each room gets a full snapshot and players keep their seats.</summary>
@@ -222,7 +236,7 @@ namespace Dunlin.Rooms
         internal double DelayMs(int attempt)
         {
             double most = Math.Min(options.ReconnectMaxMs, options.ReconnectMinMs * Math.Pow(2, Math.Min(attempt, 30)));
-            return options.ReconnectMinMs + random.NextDouble() * Math.Max(0, most - options.ReconnectMinMs);
+            return Math.Min(options.ReconnectMaxMs, options.ReconnectMinMs + random.NextDouble() * most);
         }
 
         private void Begin()
@@ -243,9 +257,17 @@ namespace Dunlin.Rooms
 
         private void Open()
         {
-            socket = options.NewSocket();
             deadlineMs = NowMs + ConnectTimeoutMs;
-            socket.Open(url, Protocol.Subprotocol);
+            try
+            {
+                socket = options.NewSocket();
+                socket.Open(url, Protocol.Subprotocol);
+            }
+            catch (Exception error)
+            {
+                Report(error);
+                Lose(0, "no socket: " + error.Message, true);
+            }
         }
 
         private void Take(SocketMessage message)
@@ -261,19 +283,24 @@ namespace Dunlin.Rooms
         private void TakeFrame(byte[] frame)
         {
             if (State == ConnectionState.Connected) deadlineMs = NowMs + silenceMs;
-            List<ServerMessage> messages;
-            try
-            {
-                messages = Protocol.Read(frame);
-            }
-            catch (RoomException error)
-            {
-                Report(error);
-                Lose(0, error.Message, true);
-                return;
-            }
             IRoomSocket current = socket;
-            foreach (ServerMessage message in messages) if (current == socket) Take(message);
+            int at = 0;
+            while (current == socket)
+            {
+                ServerMessage message;
+                try
+                {
+                    message = Protocol.Read(frame, ref at);
+                }
+                catch (RoomException error)
+                {
+                    Report(error);
+                    if (current == socket) Lose(0, error.Message, true);
+                    return;
+                }
+                if (message == null) return;
+                Take(message);
+            }
         }
 
         private void Take(ServerMessage message)
@@ -303,8 +330,9 @@ namespace Dunlin.Rooms
             silenceMs = reply.Connect.PingSeconds == 0 ? double.PositiveInfinity : reply.Connect.PingSeconds * 1000.0 + PingMarginMs;
             deadlineMs = NowMs + silenceMs;
             PlanRefresh(reply.Connect.TtlSeconds);
-            if (Connected != null) Connected();
-            foreach (ChannelLink link in new List<ChannelLink>(links.Values)) link.OnConnected();
+            // First those that wait: what a listener opens begins at once, and only once.
+            foreach (ChannelLink link in allLinks) link.OnConnected();
+            if (State == ConnectionState.Connected && Connected != null) Connected();
         }
 
         private void PlanRefresh(uint? ttlSeconds)
@@ -361,9 +389,26 @@ namespace Dunlin.Rooms
             State = reconnects ? ConnectionState.Connecting : ConnectionState.Disconnected;
             reconnectAtMs = reconnects ? NowMs + DelayMs(attempts) : (double?)null;
             attempts += 1;
-            foreach (ChannelLink link in new List<ChannelLink>(links.Values)) link.OnLost(code, reason, reconnects);
+            losses += 1;
+            int loss = losses;
+            foreach (ChannelLink link in allLinks) link.OnLost(code, reason, reconnects);
             replies.Lose();
-            if (Disconnected != null) Disconnected(code, reason, reconnects);
+            // A listener may have disconnected meanwhile: that was reported already.
+            if (loss == losses && Disconnected != null) Disconnected(code, reason, reconnects);
+        }
+
+        private void Add(string channel, ChannelLink link)
+        {
+            if (links.ContainsKey(channel)) throw new InvalidOperationException(channel + " is used as a room and as a subscription");
+            links.Add(channel, link);
+            allLinks = new List<ChannelLink>(links.Values).ToArray();
+        }
+
+        private void Remove(string channel, ChannelLink link, string reason)
+        {
+            links.Remove(channel);
+            allLinks = new List<ChannelLink>(links.Values).ToArray();
+            link.Remove(reason);
         }
 
         private void RefuseIfDisposed()

@@ -1,5 +1,4 @@
 using System.Collections.Generic;
-using System.Text;
 
 namespace Dunlin.Rooms
 {
@@ -23,8 +22,8 @@ namespace Dunlin.Rooms
     internal sealed class Publication
     {
         internal ulong Offset;
-        /// <summary>In a Protobuf session.</summary>
-        internal byte[] Bytes = Snapshot.NoState;
+        /// <summary>In a Protobuf session, the data in its frame.</summary>
+        internal ProtobufReader Protobuf;
         /// <summary>In a JSON session.</summary>
         internal JsonValue Json;
 
@@ -32,7 +31,7 @@ namespace Dunlin.Rooms
         /// <exception cref="RoomException">if it is no JSON document.</exception>
         internal JsonValue Document()
         {
-            return Json ?? JsonValue.Parse(Encoding.UTF8.GetString(Bytes));
+            return Json ?? JsonValue.Parse(Protobuf.Rest());
         }
     }
 

@@ -49,7 +49,12 @@ namespace Dunlin.Rooms
         /// <exception cref="RoomException">and no other, whatever the bytes are.</exception>
         public static Snapshot FromProtobuf(byte[] bytes)
         {
-            return Checked(SnapshotProtobuf.Read(new ProtobufReader(bytes, 0, bytes.Length)));
+            return FromProtobuf(new ProtobufReader(bytes, 0, bytes.Length));
+        }
+
+        internal static Snapshot FromProtobuf(ProtobufReader reader)
+        {
+            return Checked(SnapshotProtobuf.Read(reader));
         }
 
         /// <summary>Reads the <c>data</c> of a publication in a JSON session.</summary>
@@ -64,11 +69,11 @@ namespace Dunlin.Rooms
             if (snapshot.Tick == 0) throw RoomException.Malformed("it has no tick");
             if (snapshot.Base > snapshot.Tick) throw RoomException.Malformed("it builds on a later tick");
             if (snapshot.Base == 0 && snapshot.Grid == null) throw RoomException.Malformed("a full snapshot lacks the map");
-            if (snapshot.Own != null) snapshot.Own.ForEach(Check);
+            if (snapshot.Own != null) foreach (RoomObject one in snapshot.Own) Check(one);
             foreach (CellUpdate cell in snapshot.Cells)
             {
                 if (cell.Departed.Contains(0)) throw RoomException.Malformed("an object without an id departed");
-                cell.Upserts.ForEach(Check);
+                foreach (RoomObject one in cell.Upserts) Check(one);
             }
             return snapshot;
         }

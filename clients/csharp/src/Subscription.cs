@@ -28,6 +28,7 @@ namespace Dunlin.Rooms
         internal Subscription(RoomClient client, string channel, SubscriptionOptions options)
         {
             this.options = options;
+            if (options.Data != null) JsonValue.Parse(options.Data);
             Channel = channel;
             link = new ChannelLink(client, channel, options.GetToken, this);
         }

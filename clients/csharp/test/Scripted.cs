@@ -63,6 +63,15 @@ namespace Dunlin.Rooms.Tests
                 { "the token of a connection is replaced when it expires", RefreshOfConnection },
                 { "the token of a subscription is replaced when it expires", RefreshOfSubscription },
                 { "a client that is disposed leaves its rooms", Disposal },
+                { "a document with line breaks is one line", LineBreaks },
+                { "a room that is joined when the client connects is joined once", JoinOnConnected },
+                { "a room that was removed cannot be joined", Removal },
+                { "a disconnect by the answer to a late call is final", DisconnectOnTimeout },
+                { "a disconnect by a listener to a loss is final", DisconnectWhileLost },
+                { "a socket that cannot be made is made again", NoSocket },
+                { "clients come back at different times", Delays },
+                { "a server that sends without end does not stop the game", EndlessMessages },
+                { "a room that has ended is joined without a recovery", JoinAfterTheEnd },
             };
             foreach (KeyValuePair<string, Action> test in tests)
             {
@@ -126,7 +135,7 @@ namespace Dunlin.Rooms.Tests
         {
             var it = new Scripted(new RoomClientOptions(), new RoomOptions { Data = " {\"name\":\"A\"}" });
             it.Accept();
-            it.Expect(Connecting + "{\"id\":2,\"subscribe\":{\"channel\":\"r:1\",\"data\": {\"name\":\"A\"}}}", "", "the join");
+            it.Expect(Connecting + "{\"id\":2,\"subscribe\":{\"channel\":\"r:1\",\"data\":{\"name\":\"A\"}}}", "", "the join");
             it.Say("{\"id\":2,\"subscribe\":{\"recoverable\":true,\"epoch\":\"e\",\"offset\":4,\"data\":{\"seat_token\":\"ab\",\"seat_resumed\":false}}}");
             Check.True(!it.room.IsSeatResumed, "a new player");
             it.Publish(FirstSnapshot);
@@ -136,7 +145,7 @@ namespace Dunlin.Rooms.Tests
             it.Expect("{\"send\":{\"data\":{\"number\":1,\"data\":\"AAEC\",\"room\":\"r:1\"}}}", "", "an input");
             it.Close(1006);
             it.Expect("", "left 1006 True, disconnected 1006 True", "the loss");
-            it.Pass(600);
+            it.Pass(1000);
             it.Accept();
             it.Expect(
                 Connecting + "{\"id\":2,\"subscribe\":{\"channel\":\"r:1\",\"data\":{\"seat_token\":\"ab\",\"name\":\"A\"},\"recover\":true,\"epoch\":\"e\",\"offset\":5}}",
@@ -146,7 +155,7 @@ namespace Dunlin.Rooms.Tests
             it.Expect("", "joined True, event 9 y, event 9 z", "the recovery");
             Check.True(it.room.IsSeatResumed && it.room.SeatToken == "cd", "the same player");
             it.Close(1006);
-            it.Pass(600);
+            it.Pass(1000);
             it.Accept();
             Check.True(it.Socket.Sent.Last().EndsWith("\"offset\":8}}"), "nothing is asked for twice: " + it.Socket.Sent.Last());
             it.Say("{\"id\":2,\"subscribe\":{\"epoch\":\"f\",\"offset\":2}}");
@@ -155,11 +164,11 @@ namespace Dunlin.Rooms.Tests
 
         private static void SeatOfEarlierRun()
         {
-            foreach (string data in new[] { null, "{}", "{\"a\":1}", "[1]" })
+            foreach (string data in new[] { null, "{}", "null", "{\"a\":1}", "{\"a\":1,\"seat_token\":\"old\"}", "{\"seat\\u005ftoken\":\"old\",\n \"a\":1}", "[1]" })
             {
                 var it = new Scripted(new RoomClientOptions(), new RoomOptions { Data = data, SeatToken = "x" });
                 it.Accept();
-                string sent = data == null || data == "{}" ? "{\"seat_token\":\"x\"}" : data == "[1]" ? data : "{\"seat_token\":\"x\",\"a\":1}";
+                string sent = data == null || data == "{}" || data == "null" ? "{\"seat_token\":\"x\"}" : data == "[1]" ? data : "{\"seat_token\":\"x\",\"a\":1}";
                 it.Expect(Connecting + "{\"id\":2,\"subscribe\":{\"channel\":\"r:1\",\"data\":" + sent + "}}", "", "the join");
                 Check.True(it.room.SeatToken == "x", "the token is kept until the room gives another");
             }
@@ -180,7 +189,7 @@ namespace Dunlin.Rooms.Tests
                 if (round == 3) break;
                 it.Expect("", "joined True, failed, left 0 True, disconnected 0 True", "bad snapshot " + round);
                 Check.True(bad.IsClosed, "the connection is dropped");
-                it.Pass(600);
+                it.Pass(1000);
                 it.Accept();
                 it.Expect(
                     Connecting + "{\"id\":2,\"subscribe\":{\"channel\":\"r:1\",\"data\":{\"seat_token\":\"s" + round + "\"},\"recover\":true,\"epoch\":\"e\",\"offset\":4}}",
@@ -203,12 +212,12 @@ namespace Dunlin.Rooms.Tests
             Check.True(it.sockets.Count == 0, "no connection without a token");
             Check.Equal(string.Join(", ", it.seen), "failed no, left 0 True, disconnected 0 True", "the first try");
             it.seen.Clear();
-            it.Pass(600);
+            it.Pass(1000);
             it.Accept();
             it.client.Poll();
             it.Expect("{\"id\":1,\"connect\":{\"token\":\"t2\",\"name\":\"csharp\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"r:1\",\"token\":\"r:1!\"}}", "", "the second try");
             it.Close(3005);
-            it.Pass(600);
+            it.Pass(1000);
             it.client.Poll();
             it.Socket.Received.Add(new SocketMessage { Kind = SocketMessageKind.Opened });
             it.client.Poll();
@@ -266,7 +275,7 @@ namespace Dunlin.Rooms.Tests
                 it.seen.Clear();
                 it.Socket.Sent.Clear();
                 it.Say("{\"push\":{\"channel\":\"r:1\",\"unsubscribe\":{\"code\":" + ending.Split(' ')[0] + ",\"reason\":\"r\"}}}");
-                it.Pass(600);
+                it.Pass(1000);
                 Check.Equal(string.Join(", ", it.seen), "left " + ending, "the end of a room");
                 Check.True(it.Socket.Sent.Count == (ending.EndsWith("True") ? 1 : 0), "another join after " + ending);
                 try
@@ -347,7 +356,8 @@ namespace Dunlin.Rooms.Tests
         {
             try
             {
-                new ProtocolProtobuf().Read(bytes);
+                int at = 0;
+                while (new ProtocolProtobuf().Read(bytes, ref at) != null) continue;
             }
             catch (RoomException)
             {
@@ -358,6 +368,9 @@ namespace Dunlin.Rooms.Tests
     /// <summary>A socket whose messages a test writes.</summary>
     internal sealed class ScriptedSocket : IRoomSocket
     {
+        /// <summary>Another ping arrives whenever one is read; the number of those that may be read.</summary>
+        internal int PingsLeft;
+
         internal readonly List<SocketMessage> Received = new List<SocketMessage>();
         internal readonly List<string> Sent = new List<string>();
 
@@ -374,6 +387,12 @@ namespace Dunlin.Rooms.Tests
         public bool TryReceive(out SocketMessage message)
         {
             bool isThere = Received.Count > 0;
+            if (!isThere && PingsLeft > 0)
+            {
+                PingsLeft -= 1;
+                message = new SocketMessage { Kind = SocketMessageKind.Data, Data = Encoding.UTF8.GetBytes("{}") };
+                return true;
+            }
             message = isThere ? Received[0] : default(SocketMessage);
             if (isThere) Received.RemoveAt(0);
             return isThere;

@@ -96,7 +96,7 @@ namespace Dunlin.Rooms.Tests
             it.Say("{\"push\":{\"channel\":\"other\",\"pub\":{\"data\":{\"room\":\"c\"}}}}");
             it.Expect("{\"id\":3,\"subscribe\":{\"channel\":\"lobby\"}}", "subscribed True, received a 0, received b 0", "a lobby");
             it.Say("{\"push\":{\"channel\":\"lobby\",\"unsubscribe\":{\"code\":2502,\"reason\":\"r\"}}}");
-            it.Pass(600);
+            it.Pass(1000);
             it.Say("{\"id\":4,\"subscribe\":{}}");
             it.Expect("{\"id\":4,\"subscribe\":{\"channel\":\"lobby\"}}", "unsubscribed 2502 True, subscribed False", "no position to recover from");
             Subscription stream = it.Listen("stream");
@@ -106,7 +106,7 @@ namespace Dunlin.Rooms.Tests
             it.Say("{\"push\":{\"channel\":\"lobby\",\"unsubscribe\":{\"code\":2499,\"reason\":\"r\"}}}");
             it.Expect("", "unsubscribed 2499 False", "an end for good");
             it.Close(1006);
-            it.Pass(600);
+            it.Pass(1000);
             it.Accept();
             it.Socket.Sent.RemoveAll(sent => !sent.Contains("stream"));
             it.seen.RemoveAll(one => one.Contains("r:1") || one.StartsWith("left"));
@@ -126,7 +126,7 @@ namespace Dunlin.Rooms.Tests
             it.Expect(Connecting + "{\"id\":2,\"subscribe\":{\"channel\":\"r:1\"}}", "", "up to the limit");
             it.Pass(1);
             it.Expect("", "left 0 True, disconnected 0 True", "beyond the limit");
-            it.Pass(600);
+            it.Pass(1000);
             Check.True(it.sockets.Count == 2, "another connection");
         }
 
@@ -154,10 +154,10 @@ namespace Dunlin.Rooms.Tests
             it.Say("{\"id\":3,\"refresh\":{\"expires\":true,\"ttl\":2}}");
             it.Pass(2000);
             it.Expect("", "failed no", "no token can be had");
-            it.Pass(600);
+            it.Pass(1000);
             it.Expect("{\"id\":4,\"refresh\":{\"token\":\"t4\"}}", "", "later");
             it.Say("{\"id\":4,\"error\":{\"code\":100,\"message\":\"m\",\"temporary\":true}}");
-            it.Pass(1200);
+            it.Pass(1500);
             Check.Equal(string.Join("\n", it.Socket.Sent), "{\"id\":5,\"refresh\":{\"token\":\"t5\"}}", "after a temporary error");
             it.Say("{\"id\":5,\"refresh\":{}}");
             it.Socket.Sent.Clear();
@@ -193,12 +193,12 @@ namespace Dunlin.Rooms.Tests
             it.Say("{\"id\":3,\"sub_refresh\":{\"expires\":true,\"ttl\":1}}");
             it.Pass(1000);
             it.Expect("", "failed", "no token can be had");
-            it.Pass(600);
+            it.Pass(1000);
             it.Expect("{\"id\":4,\"sub_refresh\":{\"channel\":\"r:1\",\"token\":\"t4\"}}", "", "later");
             it.Say("{\"id\":4,\"error\":{\"code\":103,\"message\":\"m\"}}");
             it.Say("{\"push\":{\"channel\":\"r:1\",\"unsubscribe\":{\"code\":2501,\"reason\":\"r\"}}}");
             it.Expect("", "failed, left 2501 True", "a refused token, and the end of the subscription");
-            it.Pass(1200);
+            it.Pass(1500);
             it.Expect("{\"id\":5,\"subscribe\":{\"channel\":\"r:1\",\"token\":\"t5\"}}", "", "another subscription");
         }
 

@@ -1,0 +1,135 @@
+using System;
+using System.Collections.Generic;
+using System.Linq;
+using System.Threading.Tasks;
+
+namespace Dunlin.Rooms.Tests
+{
+    /// <summary>Faults, and listeners that change the client while it works.</summary>
+    internal sealed partial class Scripted
+    {
+        private static void LineBreaks()
+        {
+            var it = new Scripted(new RoomClientOptions(), new RoomOptions { Data = "{\n\"a\": \"b\\nc\"}" });
+            it.Accept();
+            it.Say(Open);
+            it.client.Call("m", "[1,\n2]");
+            it.Expect(
+                Connecting + "{\"id\":2,\"subscribe\":{\"channel\":\"r:1\",\"data\":{\"a\":\"b\\u000ac\"}}}\n{\"id\":3,\"rpc\":{\"method\":\"m\",\"data\":[1, 2]}}",
+                "joined True", "the documents");
+            Refuses<RoomException>(() => it.client.Room("r:2", new RoomOptions { Data = "{" }), "malformed data");
+            Refuses<RoomException>(() => it.client.Subscription("s", new SubscriptionOptions { Data = "{" }), "malformed data");
+        }
+
+        private static void JoinOnConnected()
+        {
+            var it = new Scripted(new RoomClientOptions(), new RoomOptions());
+            Subscription late = it.client.Subscription("late");
+            it.client.Connected += late.Subscribe;
+            it.Accept();
+            it.Expect(Connecting + "{\"id\":2,\"subscribe\":{\"channel\":\"r:1\"}}\n{\"id\":3,\"subscribe\":{\"channel\":\"late\"}}", "", "each is asked for once");
+        }
+
+        private static void Removal()
+        {
+            var it = new Scripted(new RoomClientOptions(), new RoomOptions());
+            it.client.Remove(it.room);
+            Refuses<InvalidOperationException>(it.room.Join, "a room that was removed");
+            Room other = it.client.Room("r:1");
+            it.client.Remove(it.room);
+            Check.True(it.client.Room("r:1") == other, "another room of the channel stays");
+            Refuses<InvalidOperationException>(() => it.client.Subscription("r:1"), "a room as a subscription");
+        }
+
+        private static void DisconnectOnTimeout()
+        {
+            var it = new Scripted(new RoomClientOptions { ReplyTimeoutMs = 3000 }, new RoomOptions());
+            it.Accept();
+            it.Say(Open);
+            it.Listen("lobby");
+            Task done = it.client.Call("m").ContinueWith(call => it.client.Disconnect(), TaskContinuationOptions.ExecuteSynchronously);
+            it.Pass(3001);
+            it.Pass(30000);
+            Check.True(done.IsCompleted && it.client.State == ConnectionState.Disconnected && it.sockets.Count == 1, "no connection after the disconnect");
+        }
+
+        private static void DisconnectWhileLost()
+        {
+            var it = new Scripted(new RoomClientOptions(), new RoomOptions());
+            it.room.Left += (code, reason, rejoins) => it.client.Disconnect();
+            it.Accept();
+            it.Say(Open);
+            it.seen.Clear();
+            it.Close(1006);
+            Check.Equal(it.seen.Last(), "disconnected 0 False", "what is reported last is true");
+        }
+
+        private static void NoSocket()
+        {
+            int made = 0;
+            double nowMs = 0;
+            var failures = new List<string>();
+            var options = new RoomClientOptions { NowMs = () => nowMs, Encoding = RoomEncoding.Json };
+            options.NewSocket = () =>
+            {
+                made += 1;
+                if (made == 1) throw new PlatformNotSupportedException("no sockets");
+                return new ScriptedSocket();
+            };
+            var client = new RoomClient(new Uri("ws://localhost/"), options);
+            client.Failed += error => failures.Add(error.Message);
+            client.Connect();
+            Check.True(failures.Count == 1 && client.State == ConnectionState.Connecting, "the failure is reported");
+            nowMs += 1000;
+            client.Poll();
+            Check.True(made == 2, "another socket");
+        }
+
+        /// <summary>After a restart of the server, all of its clients come back.</summary>
+        private static void Delays()
+        {
+            var it = new Scripted(new RoomClientOptions(), new RoomOptions());
+            for (int attempt = 0; attempt < 8; attempt += 1)
+            {
+                double[] delays = Enumerable.Range(0, 200).Select(count => it.client.DelayMs(attempt)).ToArray();
+                Check.True(delays.Min() >= 500 && delays.Max() <= 20000, "the bounds: " + delays.Min() + " to " + delays.Max());
+                Check.True(delays.Max() - delays.Min() > 250 << attempt || attempt > 5, "attempt " + attempt + ": " + delays.Min() + " to " + delays.Max());
+            }
+        }
+
+        private static void EndlessMessages()
+        {
+            var it = new Scripted(new RoomClientOptions(), new RoomOptions());
+            it.Accept();
+            it.Socket.PingsLeft = 100000;
+            it.client.Poll();
+            Check.True(it.Socket.PingsLeft > 90000, "a call of Poll ends: " + it.Socket.PingsLeft);
+        }
+
+        private static void JoinAfterTheEnd()
+        {
+            var it = new Scripted(new RoomClientOptions(), new RoomOptions());
+            it.Accept();
+            it.Say("{\"id\":2,\"subscribe\":{\"recoverable\":true,\"epoch\":\"e\",\"offset\":4}}");
+            it.Say("{\"push\":{\"channel\":\"r:1\",\"unsubscribe\":{\"code\":2010,\"reason\":\"r\"}}}");
+            it.Socket.Sent.Clear();
+            it.seen.Clear();
+            it.room.Join();
+            it.Say("{\"id\":3,\"subscribe\":{\"recoverable\":true,\"epoch\":\"e\",\"offset\":9}}");
+            it.Expect("{\"id\":3,\"subscribe\":{\"channel\":\"r:1\"}}", "joined True", "a new player has missed nothing");
+        }
+
+        private static void Refuses<T>(Action use, string what) where T : Exception
+        {
+            try
+            {
+                use();
+            }
+            catch (T)
+            {
+                return;
+            }
+            throw new CheckException(what + " was accepted");
+        }
+    }
+}
