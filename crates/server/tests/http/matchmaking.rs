@@ -581,6 +581,7 @@ on_io_uring![
     criteria_are_parameters_of_the_room_that_the_game_checks,
     a_user_requests_no_more_tickets_than_the_rate_allows,
     an_address_has_no_more_waiting_users_than_its_limit,
+    a_player_without_a_ticket_uses_no_reserved_place,
     a_reserved_place_is_kept_for_the_user_of_the_ticket,
     a_backend_decides,
     a_lobby_of_many_rooms_publishes_changes_alone
