@@ -186,7 +186,7 @@ func TestFilesAreRestored(t *testing.T) {
 	app.figure("a store that has lost a pack: %s", app.state(app.name).message("BackupFresh"))
 }
 
-// A store has lost a pack. A restore, which tries three times, does not succeed, and the volume stays as it is.
+// A store has lost a pack. A restore fails at its first try, and the volume stays as it is.
 func TestADamagedStoreLeavesTheVolume(t *testing.T) {
 	site := newSite(t)
 	t.Cleanup(func() { site.must(kubectl("-n", namespace, "delete", "persistentvolumeclaims", "--all", "--wait")) })
