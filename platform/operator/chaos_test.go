@@ -283,21 +283,43 @@ func (world *world) settleWithNodes() {
 // waitUntilSeen returns when all apps are reported as desired in their newest form, and have what was deleted.
 func (world *world) waitUntilSeen() {
 	world.t.Helper()
+	var late []string
+	defer func() {
+		if world.t.Failed() {
+			world.t.Logf("not as desired:\n%s", strings.Join(late, "\n"))
+		}
+	}()
 	wait(world.t, "the newest form of all apps is rolled out", func() bool {
 		world.settleWithNodes()
+		late = nil
 		for _, name := range chaosSubjects {
-			subject := newSubject(kindOf(name))
-			if err := world.get(name, subject); err != nil {
-				world.t.Fatal(err)
-			}
-			status := statusOf(subject)
-			isSeen := status.ObservedGeneration == subject.GetGeneration() && status.Files == subject.GetAnnotations()[render.AnnotationFiles]
-			if !isSeen || withoutBackupFresh(conditionsOf(subject)) != well || world.get(name, &corev1.Service{}) != nil {
-				return false
+			if reason := world.whyNotSeen(name); reason != "" {
+				late = append(late, name+": "+reason)
 			}
 		}
-		return true
+		return len(late) == 0
 	})
+}
+
+// whyNotSeen is what an app waits for, or empty.
+func (world *world) whyNotSeen(name string) string {
+	world.t.Helper()
+	subject := newSubject(kindOf(name))
+	if err := world.get(name, subject); err != nil {
+		world.t.Fatal(err)
+	}
+	status := statusOf(subject)
+	switch {
+	case status.ObservedGeneration != subject.GetGeneration():
+		return fmt.Sprintf("generation %d is observed, %d is the newest", status.ObservedGeneration, subject.GetGeneration())
+	case status.Files != subject.GetAnnotations()[render.AnnotationFiles]:
+		return fmt.Sprintf("the status has the files %q, the annotation %q", status.Files, subject.GetAnnotations()[render.AnnotationFiles])
+	case withoutBackupFresh(conditionsOf(subject)) != well:
+		return fmt.Sprintf("%+v", status.Conditions)
+	case world.get(name, &corev1.Service{}) != nil:
+		return "it has no Service"
+	}
+	return ""
 }
 
 // nothingIsLeftToWrite looks at each app with an operator whose calls all succeed.

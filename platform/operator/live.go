@@ -151,11 +151,11 @@ func (operator *Operator) ask(ctx context.Context, namespace string, name object
 // would write once more what is written already.
 func (operator *Operator) overtakeCache(ctx context.Context, subject *subject, live map[objectName]reconcile.Manifest) (map[objectName]bool, error) {
 	asked := map[objectName]bool{}
-	for name, version := range operator.recent.of(subject.object.GetUID()) {
+	for name, version := range operator.recent.of(subject.key()) {
 		cached, isCached := live[name]
 		isDeletion := version == deletedVersion
 		if isCached && !isDeletion && versionOf(cached) >= version || !isCached && isDeletion {
-			operator.recent.forget(subject.object.GetUID(), name)
+			operator.recent.forget(subject.key(), name)
 			continue
 		}
 		fresh, err := operator.ask(ctx, subject.object.GetNamespace(), name)
@@ -169,7 +169,7 @@ func (operator *Operator) overtakeCache(ctx context.Context, subject *subject, l
 			live[name] = fresh
 		}
 		if fresh == nil && !isCached || fresh != nil && isDeletion {
-			operator.recent.forget(subject.object.GetUID(), name)
+			operator.recent.forget(subject.key(), name)
 		}
 	}
 	return asked, nil
@@ -177,8 +177,11 @@ func (operator *Operator) overtakeCache(ctx context.Context, subject *subject, l
 
 // versionOf counts up with each write to the API server.
 func versionOf(object reconcile.Manifest) uint64 {
-	read := unstructured.Unstructured{Object: object}
-	version, err := strconv.ParseUint(read.GetResourceVersion(), 10, 64)
+	return versionIn(&unstructured.Unstructured{Object: object})
+}
+
+func versionIn(object client.Object) uint64 {
+	version, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
 	if err != nil {
 		return 0
 	}

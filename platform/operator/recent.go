@@ -8,39 +8,79 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// deletedVersion stands for the version of an object that was deleted.
-const deletedVersion = math.MaxUint64
+const (
+	// deletedVersion stands for the version of an object that was deleted.
+	deletedVersion = math.MaxUint64
+	// unknownVersion stands for that of a status whose write may have been lost on the way, or only its answer.
+	unknownVersion = math.MaxUint64
+)
 
-// recentWrites are the versions of objects that were written and that the cache may not have yet, by owner. A pass forgets
-// what the cache has, so there are at most as many as objects.
+// subjectName names an App or a Dunlin.
+type subjectName struct {
+	kind string
+	name types.NamespacedName
+}
+
+// recentWrites are the versions of objects that were written and that the cache may not have yet, by App or Dunlin. A pass forgets
+// what the cache has, and the first pass after the deletion of an App or a Dunlin the rest, so there are at most as many as objects.
 type recentWrites struct {
-	mutex   sync.Mutex
-	byOwner map[types.UID]map[objectName]uint64
+	mutex     sync.Mutex
+	bySubject map[subjectName]map[objectName]uint64
+	// statuses have the versions of Apps and Dunlins whose status was written.
+	statuses map[subjectName]uint64
 }
 
-func (recent *recentWrites) of(owner types.UID) map[objectName]uint64 {
+func (recent *recentWrites) of(subject subjectName) map[objectName]uint64 {
 	recent.mutex.Lock()
 	defer recent.mutex.Unlock()
-	return maps.Clone(recent.byOwner[owner])
+	return maps.Clone(recent.bySubject[subject])
 }
 
-func (recent *recentWrites) add(owner types.UID, name objectName, version uint64) {
+func (recent *recentWrites) add(subject subjectName, name objectName, version uint64) {
 	recent.mutex.Lock()
 	defer recent.mutex.Unlock()
-	if recent.byOwner == nil {
-		recent.byOwner = map[types.UID]map[objectName]uint64{}
+	if recent.bySubject == nil {
+		recent.bySubject = map[subjectName]map[objectName]uint64{}
 	}
-	if recent.byOwner[owner] == nil {
-		recent.byOwner[owner] = map[objectName]uint64{}
+	if recent.bySubject[subject] == nil {
+		recent.bySubject[subject] = map[objectName]uint64{}
 	}
-	recent.byOwner[owner][name] = version
+	recent.bySubject[subject][name] = version
 }
 
-func (recent *recentWrites) forget(owner types.UID, name objectName) {
+func (recent *recentWrites) forget(subject subjectName, name objectName) {
 	recent.mutex.Lock()
 	defer recent.mutex.Unlock()
-	delete(recent.byOwner[owner], name)
-	if len(recent.byOwner[owner]) == 0 {
-		delete(recent.byOwner, owner)
+	delete(recent.bySubject[subject], name)
+	if len(recent.bySubject[subject]) == 0 {
+		delete(recent.bySubject, subject)
 	}
+}
+
+func (recent *recentWrites) addStatus(subject subjectName, version uint64) {
+	recent.mutex.Lock()
+	defer recent.mutex.Unlock()
+	if recent.statuses == nil {
+		recent.statuses = map[subjectName]uint64{}
+	}
+	recent.statuses[subject] = version
+}
+
+// forgetStatusAt forgets the last write of a status if a version has it, and returns whether it has.
+func (recent *recentWrites) forgetStatusAt(subject subjectName, version uint64) bool {
+	recent.mutex.Lock()
+	defer recent.mutex.Unlock()
+	if written, isThere := recent.statuses[subject]; isThere && version < written {
+		return false
+	}
+	delete(recent.statuses, subject)
+	return true
+}
+
+// forgetSubject is for an App or a Dunlin that was deleted.
+func (recent *recentWrites) forgetSubject(subject subjectName) {
+	recent.mutex.Lock()
+	defer recent.mutex.Unlock()
+	delete(recent.bySubject, subject)
+	delete(recent.statuses, subject)
 }

@@ -36,10 +36,13 @@ func (operator *Operator) report(ctx context.Context, subject *subject, result r
 	written.SetName(subject.object.GetName())
 	err = operator.Writer.Status().Patch(ctx, written, client.RawPatch(types.ApplyPatchType, body),
 		client.FieldOwner(statusManager), client.ForceOwnership)
-	if err == nil {
-		operator.record(subject, reconcile.StatusEvents(*subject.status, next))
+	if err != nil {
+		operator.recent.addStatus(subject.key(), unknownVersion)
+		return err
 	}
-	return err
+	operator.recent.addStatus(subject.key(), versionIn(written))
+	operator.record(subject, reconcile.StatusEvents(*subject.status, next))
+	return nil
 }
 
 // nextStatus keeps the times of conditions that hold as they did.

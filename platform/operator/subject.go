@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -56,9 +57,21 @@ func newObject(kind string) client.Object {
 	return &v1alpha1.Dunlin{}
 }
 
+// read has the status that was written last, even if the cache does not. Nothing asks for a pass when only a status changes, so a pass that
+// compares with an earlier one could leave a wrong status for ever.
 func (operator *Operator) read(ctx context.Context, kind string, name types.NamespacedName) (*subject, error) {
-	object := newObject(kind)
-	if err := operator.Reader.Get(ctx, name, object); err != nil {
+	object, key := newObject(kind), subjectName{kind, name}
+	err := operator.Reader.Get(ctx, name, object)
+	if err == nil && !operator.recent.forgetStatusAt(key, versionIn(object)) {
+		object = newObject(kind)
+		if err = operator.Live.Get(ctx, name, object); err == nil {
+			operator.recent.addStatus(key, versionIn(object))
+		}
+	}
+	if apierrors.IsNotFound(err) {
+		operator.recent.forgetSubject(key)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return subjectOf(object), nil
@@ -129,6 +142,10 @@ func (subject *subject) owner() reconcile.Owner {
 		Namespace: subject.object.GetNamespace(), Name: subject.object.GetName(), Generation: subject.object.GetGeneration(),
 		Orphans: subject.deletionPolicy == v1alpha1.DeletionPolicyOrphan,
 	}
+}
+
+func (subject *subject) key() subjectName {
+	return subjectName{subject.kind, client.ObjectKeyFromObject(subject.object)}
 }
 
 // scope keeps apart the hashes of apps with the same content.

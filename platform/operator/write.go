@@ -76,7 +76,7 @@ func (operator *Operator) apply(ctx context.Context, subject *subject, name obje
 	err = operator.Writer.Patch(ctx, written, client.RawPatch(types.ApplyPatchType, body),
 		client.FieldOwner(manager), client.ForceOwnership)
 	if err == nil {
-		operator.recent.add(subject.object.GetUID(), name, versionOf(written.Object))
+		operator.recent.add(subject.key(), name, versionOf(written.Object))
 	}
 	return err
 }
@@ -96,7 +96,7 @@ func (operator *Operator) bind(ctx context.Context, subject *subject, name objec
 	written.SetName(name.name)
 	err = operator.Writer.Patch(ctx, written, client.RawPatch(types.MergePatchType, body), client.FieldOwner(reconcile.FieldManager))
 	if err == nil {
-		operator.recent.add(subject.object.GetUID(), name, versionOf(written.Object))
+		operator.recent.add(subject.key(), name, versionOf(written.Object))
 	}
 	// If it was deleted meanwhile, there is nothing to bind.
 	return client.IgnoreNotFound(err)
@@ -111,7 +111,7 @@ func (operator *Operator) remove(ctx context.Context, subject *subject, name obj
 	err := operator.Writer.Delete(ctx, gone, client.Preconditions{UID: &uid}, client.PropagationPolicy("Background"))
 	// A conflict says that the object is another one by now.
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		operator.recent.add(subject.object.GetUID(), name, deletedVersion)
+		operator.recent.add(subject.key(), name, deletedVersion)
 		return nil
 	}
 	return err
