@@ -155,12 +155,13 @@ func newManager(connection *rest.Config, options Options) (manager.Manager, erro
 	connection = rest.CopyConfig(connection)
 	connection.QPS, connection.Burst = 200, 400
 	limit := time.Duration(cmp.Or(options.CallSeconds, CallSecondsDefault)) * time.Second
-	connection.Wrap(func(next http.RoundTripper) http.RoundTripper { return &deadline{next, limit} })
 	lease := time.Duration(cmp.Or(options.LeaseSeconds, LeaseSecondsDefault)) * time.Second
 	if options.LeaderNamespace != "" {
 		held := &heldLease{valid: time.Duration(float64(lease) * writeShare), now: time.Now}
 		connection.Wrap(func(next http.RoundTripper) http.RoundTripper { return &fence{next, held} })
 	}
+	// Each attempt passes the fence, and the limit is for all attempts together.
+	connection.Wrap(func(next http.RoundTripper) http.RoundTripper { return &deadline{&retry{next}, limit} })
 	return manager.New(connection, manager.Options{
 		Scheme:                        scheme,
 		Cache:                         cacheOptions(options.Namespaces),
