@@ -3,22 +3,23 @@ package reconcile
 import "github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 
 const (
-	// ReplicasManager owns the number of replicas between FieldManager and the autoscaler. A field without an owner gets its default: one pod.
+	// ReplicasManager owns the number of replicas between FieldManager and the autoscaler. Without an owner, the API server resets the field to
+	// its default, one pod.
 	ReplicasManager = "roost-replicas"
-	// AnnotationReplicas says that the number of replicas is the autoscaler's.
+	// AnnotationReplicas marks a workload whose number of replicas the autoscaler sets.
 	AnnotationReplicas = v1alpha1.Group + "/replicas"
 
 	replicasOfAutoscaler = "autoscaler"
 )
 
-// isAutoscaled is whether somebody else sets the number of replicas.
+// isAutoscaled reports whether an autoscaler sets the number of replicas.
 func isAutoscaled(object Manifest) bool {
 	spec, _ := object["spec"].(map[string]any)
 	_, has := spec["replicas"]
 	return object["kind"] == "Deployment" && !has
 }
 
-// markAutoscaled shows in the live object that ReplicasManager does not have to keep the number of replicas any more.
+// markAutoscaled sets AnnotationReplicas, so that the live object shows that ReplicasManager no longer has to keep the number of replicas.
 func markAutoscaled(object Manifest) Manifest {
 	if !isAutoscaled(object) {
 		return object
@@ -34,8 +35,8 @@ func markAutoscaled(object Manifest) Manifest {
 	return marked
 }
 
-// keepReplicas comes before the write that gives up the number of replicas. The autoscaler changes what is kept, and nothing sets it again.
-// A workload that is stopped is not kept at 0, because an autoscaler leaves it there.
+// keepReplicas adds a write that keeps the live number of replicas. It precedes the write that gives up that field. The autoscaler changes the
+// kept value, and Roost never sets it again. A stopped workload is not kept at 0, because an autoscaler does not scale up from 0.
 func (decision *decision) keepReplicas(current, desired Manifest) {
 	replicas := number(current, "spec", "replicas")
 	if !isAutoscaled(desired) || annotation(current, AnnotationReplicas) == replicasOfAutoscaler || replicas == 0 {

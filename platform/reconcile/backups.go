@@ -7,33 +7,33 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// BackupState is what is known of backups. A backup counts only when a restore of it was verified.
+// BackupState is the state of the backups of an App or a Dunlin. A backup counts only after a restore of it was verified.
 type BackupState struct {
 	FreshSeconds int64
-	// AgeSeconds of the last backup is nil if there was none.
+	// AgeSeconds of the last backup. Nil if there was none.
 	AgeSeconds *int64
-	// LastBackup is the time of the last backup in the repository, as text, or nothing.
+	// LastBackup is the time of the last backup in the repository, as text. Empty if there was none.
 	LastBackup string
-	// HasRepository is whether restores can be verified.
+	// HasRepository is true if restores can be verified.
 	HasRepository bool
-	// LoadUnfinished is whether the app may have only a part of a dump.
+	// LoadUnfinished is true if the app may have only a part of a dump.
 	LoadUnfinished  bool
 	VerifiedSeconds int64
-	// VerifiedAgeSeconds of the last verified restore is nil if there was none.
+	// VerifiedAgeSeconds of the last verified restore. Nil if there was none.
 	VerifiedAgeSeconds *int64
 	// FirstPod is the pod whose volumes are saved.
 	FirstPod string
-	// Policy says what is done about a node that is lost, or is empty if the app waits.
+	// Policy describes what RestoreFromBackup does about a lost node. Empty if the app waits.
 	Policy string
-	// SaveFailure and VerifyFailure are the last words of the last backup and of the last drill, if they have failed.
+	// SaveFailure and VerifyFailure are the last output of the last backup and of the last drill. Empty unless they have failed.
 	SaveFailure, VerifyFailure string
-	// Waiting is why the pod of a backup or of a drill does not start, or nothing.
+	// Waiting is why the pod of a backup or of a drill does not start. Empty otherwise.
 	Waiting string
-	// DefaultImage is the image that the pods need because the operator was given none, or nothing.
+	// DefaultImage is the image that the pods use because the operator has no setting for it. Empty otherwise.
 	DefaultImage string
 }
 
-// ExpiresSeconds is the time until the condition changes by itself, or 0.
+// ExpiresSeconds returns the time until the condition changes without a new event, or 0.
 func (state BackupState) ExpiresSeconds() int64 {
 	next := int64(0)
 	for _, bound := range []struct {
@@ -79,55 +79,55 @@ func backupFresh(state BackupState) Condition {
 		condition.Message = fmt.Sprintf("the last verified restore is older than %d seconds; `roost drill` verifies one now", state.VerifiedSeconds)
 	default:
 		condition.Holds, condition.Reason = true, ReasonBackupRecent
-		// Without ages: a message that changes with the clock would be written again and again.
+		// The message has no ages: a message that changes with the clock would be written again and again.
 		condition.Message = fmt.Sprintf("the last backup is not older than %d seconds, and the last verified restore not older than %d",
 			state.FreshSeconds, state.VerifiedSeconds)
 	}
 	return condition
 }
 
-// OperationInput is what the next phase of an operation depends on.
+// OperationInput is the input of NextOperation.
 type OperationInput struct {
 	App string
-	// Recorded is the operation in the status, Requested that of the annotation.
+	// Recorded is the operation in the status. Requested is the operation of the annotation.
 	Recorded, Requested *v1alpha1.Operation
-	// Refusal is why the app has no such operation, or nothing.
+	// Refusal is why the app cannot run the operation. Empty if it can.
 	Refusal string
 	Live    []Manifest
 	Pods    []PodState
-	// Report is what the pod of the operation has reported.
+	// Report is the report of the operation's pod.
 	Report string
-	// PodsEnded is how many of its pods have ended and are still there.
+	// PodsEnded is the number of its pods that have ended and still exist.
 	PodsEnded int64
-	// IsPodRunning is whether one of its pods has not ended, as far as is known: pods may be known later than their Job.
+	// IsPodRunning is true if one of its pods has not ended, as far as is known. The cache may see pods later than their Job.
 	IsPodRunning bool
-	// IsUnchanged is whether the last of them has found that each volume is in one state, or all of them have begun to load no dump.
+	// IsUnchanged is true if the last of these pods found that each volume is in one state, or if none of them has begun to load a dump.
 	IsUnchanged bool
-	// IsDump is whether a restore loads a dump into the app, whose pods run meanwhile.
+	// IsDump is true if a restore loads a dump into the app, whose pods keep running.
 	IsDump bool
 	// RestoreUnfinished is that of the status, or its LoadUnfinished for a dump.
 	RestoreUnfinished bool
-	// RequestedBefore is the operation of the annotation that was carried out before one after the loss of a node.
+	// RequestedBefore is the operation of the annotation that ran before an operation after the loss of a node.
 	RequestedBefore string
 }
 
-// Why there is no backup now.
+// Reasons why no backup is made now.
 const (
 	notSavedUnfinished = "a restore was interrupted, so the volumes may hold parts of two states; complete it with `roost restore` first"
 	notSavedPart       = "a restore has failed, so the app may have only a part of the dump; repeat `roost restore` first"
 )
 
-// RestoreUnfinishedAfter is whether volumes may hold parts of two states, once the operation is in its next phase. It is recorded before the
-// Job of a restore exists, so whatever happens to the Job, the pods do not start on such volumes.
+// RestoreUnfinishedAfter reports whether volumes may hold parts of two states once the operation is in its next phase. The operator records the
+// result before the Job of a restore exists. So the pods do not start on such volumes, whatever happens to the Job.
 func (input *OperationInput) RestoreUnfinishedAfter(next *v1alpha1.Operation) bool {
-	// A restore into new claims touches none that the app uses.
+	// A restore into new claims does not touch the claims that the app uses.
 	if next == nil || next.Kind != render.TaskRestore || next.Generation > 0 {
 		return input.RestoreUnfinished
 	}
 	hasRun := input.Recorded != nil && input.Recorded.ID == next.ID && input.Recorded.Phase == v1alpha1.OperationRuns
 	switch next.Phase {
 	case v1alpha1.OperationRuns:
-		// While a dump is loaded, nothing is saved, and no pod is stopped. What remains is decided at the end.
+		// While a dump is loaded, no backup is made, but the pods keep running. The outcome decides at the end.
 		return input.RestoreUnfinished || !input.IsDump
 	case v1alpha1.OperationSucceeded:
 		return input.RestoreUnfinished && !hasRun
@@ -140,15 +140,15 @@ func (input *OperationInput) RestoreUnfinishedAfter(next *v1alpha1.Operation) bo
 	return input.RestoreUnfinished
 }
 
-// isKnownUnchanged is whether the last pod of a failed Job has left each volume in one state, or no pod has begun to load a dump. A pod that was deleted may have been the last
-// one, so nothing is known unless all pods that the Job has counted are there.
+// isKnownUnchanged reports whether the last pod of a failed Job left each volume in one state, or no pod has begun to load a dump. A deleted pod
+// may have been the last one. So the result is false unless all pods that the Job has counted still exist.
 func (input *OperationInput) isKnownUnchanged(operation *v1alpha1.Operation) bool {
 	job := input.find("Job", render.OperationName(input.App, operation))
 	return input.IsUnchanged && number(job, "status", "failed") == input.PodsEnded
 }
 
-// NextOperation is the operation with its next phase. What a phase does follows from the status that has it, so it is recorded first:
-// an operator that is restarted goes on, and repeats nothing.
+// NextOperation returns the operation with its next phase. The operator records a phase in the status before it acts on it. So an operator that
+// restarts continues, and repeats nothing.
 func NextOperation(input OperationInput) *v1alpha1.Operation {
 	if input.Recorded.IsEnded() {
 		isNew := input.Requested != nil && input.Requested.ID != input.RequestedBefore && (input.Recorded == nil || input.Recorded.ID != input.Requested.ID)
@@ -197,10 +197,10 @@ func (input *OperationInput) find(kind, name string) Manifest {
 	return nil
 }
 
-// jobRunsWords are the end of the message of an operation that waits for a Job.
+// jobRunsWords end the message of an operation that waits for a Job.
 const jobRunsWords = " still runs"
 
-// waitsFor is what has to end before the operation may begin, or nothing.
+// waitsFor returns what has to end before the operation may begin. Empty if nothing does.
 func (input *OperationInput) waitsFor() string {
 	for _, name := range []string{render.BackupName(input.App), render.DrillName(input.App)} {
 		cron := input.find("CronJob", name)
@@ -210,7 +210,7 @@ func (input *OperationInput) waitsFor() string {
 		}
 	}
 	if input.Recorded.Generation > 0 {
-		// What runs on a node that is lost is there until the node is. Its volumes are not those of the restore.
+		// Pods on a lost node exist until the node is back. Their volumes are not those of the restore.
 		return ""
 	}
 	for _, object := range input.Live {
@@ -223,7 +223,7 @@ func (input *OperationInput) waitsFor() string {
 		return ""
 	}
 	for _, object := range input.Live {
-		// The NATS servers of a Dunlin go on: streams are restored into them.
+		// The NATS servers of a Dunlin keep running: the streams are restored into them.
 		if object["kind"] != "StatefulSet" || label(object, render.LabelApp) != input.App || label(object, render.LabelPart) == render.PartNATS {
 			continue
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Condition without its time, which the caller sets when the status changes.
+// Condition is a condition without its time. The caller sets the time when the status changes.
 type Condition struct {
 	Type    string
 	Holds   bool
@@ -56,7 +56,7 @@ const (
 	ReasonNodeOutOfCluster   = "NodeOutOfCluster"
 )
 
-// Reasons lists all of them.
+// Reasons lists all reasons of conditions.
 var Reasons = []string{
 	ReasonAsDesired, ReasonApplying, ReasonRollingOut, ReasonMigrating, ReasonMigrationFailed, ReasonNameTaken, ReasonWaitingForDeletion,
 	ReasonPodFailing, ReasonNoPodReady, ReasonSettingsUnreadable, ReasonBackupRecent, ReasonBackupOld, ReasonBackupNever,
@@ -65,33 +65,34 @@ var Reasons = []string{
 	ReasonNodeLost, ReasonRestoreUnfinished, ReasonPodNotReady, ReasonNodeOutOfCluster,
 }
 
-// Passing are reasons of Degraded that a rollout which goes on may mend: the pod may be one of the revision before, or need longer.
+// Passing are the reasons of Degraded that a rollout in progress may fix: the pod may belong to the previous revision, or need longer.
 var Passing = []string{ReasonPodFailing, ReasonPodNotReady, ReasonNodeOutOfCluster}
 
-// PodState is what is known of a pod that does not work.
+// PodState is the state of a pod that does not work.
 type PodState struct {
 	Name string
-	// Waiting is the reason of Kubernetes, such as ImagePullBackOff or CrashLoopBackOff. Empty: the pod works.
+	// Waiting is the reason that Kubernetes gives, such as ImagePullBackOff or CrashLoopBackOff. Empty if the pod works.
 	Waiting string
-	// Job that the pod belongs to, if any.
+	// Job is the Job that the pod belongs to, if any.
 	Job string
-	// LastWords are the end of its log, or the message of Kubernetes.
+	// LastWords are the end of the pod's log, or the message of Kubernetes.
 	LastWords string
-	// NotReady is nil, or about a pod that runs and is not ready.
+	// NotReady describes a pod that runs and is not ready. Nil otherwise.
 	NotReady *NotReady
 }
 
-// NotReady is about a pod that runs, and gets no requests.
+// NotReady describes a pod that runs but gets no requests, because it is not ready.
 type NotReady struct {
 	Seconds int64
-	// Since is the time of that, for the message.
+	// Since is the time from which Seconds are counted, for the message.
 	Since string
 }
 
-// NotReadySeconds after which a pod that runs and is not ready is reported. The condition is to be there 30 seconds after a release, and the pod takes some to start.
+// NotReadySeconds is the time after which a pod that runs and is not ready is reported. The condition must be set within 30 seconds of a
+// release, and the pod takes some of them to start.
 const NotReadySeconds = 20
 
-// lastWordsBytesMax bounds what of a log gets into the status.
+// lastWordsBytesMax bounds the part of a log that is written to the status.
 const lastWordsBytesMax = 512
 
 func (decision *decision) conditions() []Condition {
@@ -183,7 +184,8 @@ func (decision *decision) degraded() Condition {
 	return condition
 }
 
-// whyMigrationFailed has the last words of the Job's newest pod. One that ran for too long has none, because Kubernetes deletes it.
+// whyMigrationFailed returns the end of the log of the Job's newest pod. If the Job exceeded its deadline, there is no log, because Kubernetes
+// deletes the pod.
 func (decision *decision) whyMigrationFailed() string {
 	const outcome = "the migration failed; pods of the old revision go on"
 	for _, pod := range decision.input.Pods {
@@ -214,7 +216,7 @@ func failingPod(pods []PodState) *PodState {
 	return nil
 }
 
-// lateAmong is the first pod that should be ready by now, or nil.
+// lateAmong returns the first pod that should be ready by now, or nil.
 func lateAmong(pods []PodState) *PodState {
 	for index := range pods {
 		if late := pods[index].NotReady; late != nil && late.Seconds >= NotReadySeconds {
@@ -224,7 +226,7 @@ func lateAmong(pods []PodState) *PodState {
 	return nil
 }
 
-// tail is the end of a text, cut between characters.
+// tail returns the end of a text. It does not split characters.
 func tail(text string, bytesMax int) string {
 	text = strings.ToValidUTF8(strings.TrimSpace(text), "?")
 	if len(text) > bytesMax {
@@ -233,7 +235,7 @@ func tail(text string, bytesMax int) string {
 	return text
 }
 
-// workloads are the live ones that are wanted. While nothing is applied, that is all of them.
+// workloads returns the live workloads that are wanted. While nothing is applied, it returns all live workloads.
 func (decision *decision) workloads() []Manifest {
 	var found []Manifest
 	if decision.isStopped() {
@@ -263,8 +265,8 @@ func number(object Manifest, table, field string) int64 {
 	return 0
 }
 
-// isStalled is whether a Deployment waited in vain for the pods of its present template. A status from before the last write
-// is about earlier pods.
+// isStalled reports whether a Deployment exceeded its progress deadline for the pods of its current template. A status from before the last
+// write describes earlier pods, and is ignored.
 func (decision *decision) isStalled() bool {
 	if len(decision.writes) > 0 {
 		return false
@@ -284,7 +286,7 @@ func (decision *decision) isStalled() bool {
 	return false
 }
 
-// idleWorkload is the name of one that wants pods and has none that is ready. A Dunlin needs its nodes and its NATS servers.
+// idleWorkload returns the name of a workload that wants pods and has none that is ready. A Dunlin needs its nodes and its NATS servers.
 func (decision *decision) idleWorkload() string {
 	wanted := decision.input.Desired
 	if decision.isStopped() {
@@ -318,8 +320,7 @@ func (decision *decision) wantedPods() int64 {
 	return total
 }
 
-// isRolledOut is whether all pods are of the newest revision and ready. While pods of an old revision are there, the ready ones may be
-// those.
+// isRolledOut reports whether all pods are of the newest revision and ready. While pods of an old revision exist, the ready pods may be those.
 func (decision *decision) isRolledOut() bool {
 	for _, object := range decision.input.Desired {
 		if !isWorkload(object) {

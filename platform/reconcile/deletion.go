@@ -12,14 +12,14 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// AnnotationOwner is on an object that outlives its owner, instead of the reference by which Kubernetes would delete it: the kind
-// and the UID of the owner.
+// AnnotationOwner names the kind and the UID of the owner on an object that outlives it. It replaces the owner reference, because Kubernetes
+// would delete the object with its owner.
 const AnnotationOwner = v1alpha1.Group + "/owner"
 
-// mark is the value of AnnotationOwner.
+// mark returns the value of AnnotationOwner.
 func (owner Owner) mark() string { return owner.Kind + "/" + owner.UID }
 
-// reference has Kubernetes delete an object with its owner.
+// reference returns an owner reference. Kubernetes deletes an object that has one together with its owner.
 func (owner Owner) reference() map[string]any {
 	return map[string]any{
 		"apiVersion": owner.APIVersion, "kind": owner.Kind, "name": owner.Name, "uid": owner.UID,
@@ -27,7 +27,7 @@ func (owner Owner) reference() map[string]any {
 	}
 }
 
-// ownerOf is the controller of an object, or what AnnotationOwner names if there is no controller.
+// ownerOf returns the controller of an object or, if there is none, the owner in AnnotationOwner.
 func ownerOf(object Manifest) (kind, uid string) {
 	if controller := controllerOf(object); controller != nil {
 		kind, _ = controller["kind"].(string)
@@ -38,7 +38,7 @@ func ownerOf(object Manifest) (kind, uid string) {
 	return kind, uid
 }
 
-// IsOwnedBy is whether an object has an owner, in either way.
+// IsOwnedBy reports whether an object has an owner, by reference or by AnnotationOwner.
 func IsOwnedBy(object metav1.Object, uid types.UID) bool {
 	if controller := metav1.GetControllerOf(object); controller != nil {
 		return controller.UID == uid
@@ -47,7 +47,7 @@ func IsOwnedBy(object metav1.Object, uid types.UID) bool {
 	return found != "" && types.UID(found) == uid
 }
 
-// isLeft is whether an earlier owner of the same kind and name has left the object behind by its policy. The new one takes it over.
+// isLeft reports whether an earlier owner of the same kind and name has orphaned the object by its policy. The new owner adopts it.
 func (decision *decision) isLeft(object Manifest) bool {
 	if controllerOf(object) != nil {
 		return false
@@ -56,9 +56,9 @@ func (decision *decision) isLeft(object Manifest) bool {
 	return kind == decision.input.Owner.Kind && uid != "" && uid != decision.input.Owner.UID && decision.isRendered(object)
 }
 
-// bind has the policy hold for all objects: also for those of earlier revisions, for those that are applied once, and for those that are not
-// applied because something is wrong with the spec. Labels that were removed from them come back. What an earlier owner has left behind is
-// taken over, if nothing is wrong.
+// bind applies the deletion policy to all objects: also to those of earlier revisions, to those that are applied once, and to those that are not
+// applied because of an error in the spec. It restores removed labels. If there is no error, it adopts the objects that an earlier owner has
+// orphaned.
 func (decision *decision) bind() {
 	applied := map[string]bool{}
 	for _, write := range decision.writes {
@@ -74,7 +74,7 @@ func (decision *decision) bind() {
 	}
 }
 
-// isBound is whether an object is found by its labels, and has the owner in the way of its policy.
+// isBound reports whether the object has its labels, and an owner in the form that its policy requires.
 func (decision *decision) isBound(object Manifest) bool {
 	owner := decision.input.Owner
 	if !decision.isLabeled(object) {
@@ -87,7 +87,7 @@ func (decision *decision) isBound(object Manifest) bool {
 	return controller != nil && controller["uid"] == owner.UID && annotation(object, AnnotationOwner) == ""
 }
 
-// bound is the patch for it. References to others stay.
+// bound returns the patch that binds the object. It keeps references to other owners.
 func (decision *decision) bound(object Manifest) Manifest {
 	owner := decision.input.Owner
 	metadata, _ := object["metadata"].(map[string]any)
@@ -113,7 +113,7 @@ func (decision *decision) bound(object Manifest) Manifest {
 	}
 }
 
-// labelsOf are those that an object has to have: all that were rendered, if it is still desired.
+// labelsOf returns the labels that an object must have: all rendered labels, if the object is still desired.
 func (decision *decision) labelsOf(object Manifest) map[string]any {
 	labels := map[string]any{render.LabelManagedBy: render.ManagedBy, render.LabelApp: decision.input.Owner.Name}
 	metadata, _ := decision.wanted[keyOf(object)]["metadata"].(map[string]any)

@@ -10,35 +10,35 @@ import (
 // VersionBytesMax bounds the version that a node reports.
 const VersionBytesMax = 64
 
-// countsSeconds is the shortest time between two statuses that differ in nothing but counts, which change all the time.
+// countsSeconds is the shortest time between two statuses that differ only in counts. Counts change all the time.
 const countsSeconds = 30
 
-// NodeState is a pod of a Dunlin's node.
+// NodeState is the state of a pod that runs a Dunlin node.
 type NodeState struct {
 	Name string
-	// Revision is the name that Kubernetes gives to the template of the pod.
+	// Revision is the name that Kubernetes gives to the pod's template.
 	Revision string
 	IsReady  bool
-	// ReadyChanged is when it became ready, or stopped being so. Nil while Kubernetes has not said.
+	// ReadyChanged is when the pod became ready, or stopped being ready. Nil until Kubernetes reports it.
 	ReadyChanged *metav1.Time
-	// Drained is when the deletion of the pod was requested; nil if it was not.
+	// Drained is when the deletion of the pod was requested. Nil if it was not requested.
 	Drained *metav1.Time
 	// Figures are nil if the node does not answer.
 	Figures *NodeFigures
 }
 
-// NodeFigures are from the metrics of a node.
+// NodeFigures are values from the metrics of a node.
 type NodeFigures struct {
 	Sessions, Rooms int64
 	Version         string
-	// Busy is the mean of the shards' busy ratios, from 0 to 1. Nil if the node does not tell.
+	// Busy is the mean of the shards' busy ratios, from 0 to 1. Nil if the node does not report them.
 	Busy *float64
-	// IsOutOfCluster is whether the node has a cluster, and is not ready for it.
+	// IsOutOfCluster is true if the node is part of a cluster and is not ready for it.
 	IsOutOfCluster bool
 }
 
-// DunlinStatus returns the status of the nodes; before is the present one. The same nodes give the same status. A change of counts alone
-// is reported when the present counts are countsSeconds old.
+// DunlinStatus returns the status of the nodes; before is the current one. The same nodes give the same status. A change of counts alone is
+// reported only when the current counts are countsSeconds old.
 func DunlinStatus(before *v1alpha1.DunlinStatus, nodes []NodeState, desired int32, fewerSince *metav1.Time, now metav1.Time) *v1alpha1.DunlinStatus {
 	next := &v1alpha1.DunlinStatus{NodesDesired: desired, FewerSince: fewerSince}
 	if before != nil {
@@ -62,7 +62,8 @@ func DunlinStatus(before *v1alpha1.DunlinStatus, nodes []NodeState, desired int3
 	return next
 }
 
-// addNode counts a node. During a rollout, nodes differ: the version is the one that sorts last, whatever the order of the pods.
+// addNode adds a node to the status. During a rollout, the versions of nodes differ. The version that sorts last wins, so the result does not
+// depend on the order of the pods.
 func addNode(status *v1alpha1.DunlinStatus, node *NodeState) {
 	if node.IsReady {
 		status.NodesReady++

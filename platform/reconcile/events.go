@@ -12,34 +12,34 @@ import (
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 )
 
-// Event is something that has happened to an App or a Dunlin. Its message has no more than the status has.
+// Event is an event of an App or a Dunlin. Its message contains no more than the status does.
 type Event struct {
 	IsWarning       bool
 	Reason, Message string
 }
 
-// Reasons of events, beside the reasons of Degraded and BackupFresh.
+// Reasons of events, in addition to the reasons of Degraded and BackupFresh.
 const (
 	EventReleaseStarted  = "ReleaseStarted"
 	EventRollbackStarted = "RollbackStarted"
 	EventRolledOut       = "RolledOut"
 	EventDriftUndone     = "DriftUndone"
 	EventRecovered       = "Recovered"
-	// EventRestoredFromBackup is about an app that has moved to new volumes after the loss of a node.
+	// EventRestoredFromBackup says that an app has moved to new volumes after the loss of a node.
 	EventRestoredFromBackup = "RestoredFromBackup"
-	// EventSessionsMissing is about a rollout that has waited long enough for sessions.
+	// EventSessionsMissing says that a rollout has waited for sessions until its bound.
 	EventSessionsMissing = "SessionsMissing"
-	// EventNodesScaled is about another number of nodes of a Dunlin.
+	// EventNodesScaled says that the number of nodes of a Dunlin has changed.
 	EventNodesScaled = "NodesScaled"
 )
 
 const (
 	eventBytesMax = 1000
-	// namesMax are the objects that an event names.
+	// namesMax bounds the number of objects that an event names.
 	namesMax = 5
 )
 
-// WriteEvents are about writes that have been performed. The live objects are those before them.
+// WriteEvents returns the events of writes that were performed. live are the objects before these writes.
 func WriteEvents(before v1alpha1.Status, revision string, live []Manifest, writes []Write) []Event {
 	isThere, paces := map[string]bool{}, map[string]string{}
 	for _, object := range live {
@@ -53,7 +53,7 @@ func WriteEvents(before v1alpha1.Status, revision string, live []Manifest, write
 		}
 		key := keyOf(write.Object)
 		if !isRevision(write.Object) {
-			// A step of a rollout or of the autoscaling is no drift.
+			// A step of a rollout or of the autoscaling is not drift.
 			if annotation(write.Object, AnnotationPace) == paces[key] {
 				written = append(written, key)
 			}
@@ -77,7 +77,7 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// StatusEvents are about what differs between two statuses.
+// StatusEvents returns the events of the differences between two statuses.
 func StatusEvents(before, after v1alpha1.Status) []Event {
 	var events []Event
 	for _, condition := range after.Conditions {
@@ -105,7 +105,7 @@ func StatusEvents(before, after v1alpha1.Status) []Event {
 	return events
 }
 
-// restoredLoss is the loss of a node after which the app has moved to new volumes since, or nil.
+// restoredLoss returns the loss of a node after which the app has moved to new volumes between the two statuses, or nil.
 func restoredLoss(before, after *v1alpha1.BackupStatus) *v1alpha1.NodeLoss {
 	if after == nil || after.NodeLoss == nil || after.NodeLoss.Restored == nil || before != nil && before.VolumeGeneration == after.VolumeGeneration {
 		return nil
@@ -117,7 +117,7 @@ func hasCondition(status v1alpha1.Status, kind string) bool {
 	return meta.IsStatusConditionTrue(status.Conditions, kind)
 }
 
-// head is the beginning of a text, cut between characters.
+// head returns the beginning of a text. It does not split characters.
 func head(text string, bytesMax int) string {
 	if len(text) > bytesMax {
 		text = strings.ToValidUTF8(text[:bytesMax], "") + "…"

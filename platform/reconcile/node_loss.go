@@ -14,14 +14,14 @@ import (
 const (
 	// retrySeconds is the pause between two attempts to restore into new volumes.
 	retrySeconds = 600
-	// lostTargetsMax is how often new claims are made because the node with those before was lost while they were restored into.
+	// lostTargetsMax bounds how often new claims are created because the node with the previous new claims was lost during a restore.
 	lostTargetsMax = 3
 )
 
-// NodeLossInput is what follows from the loss of a node.
+// NodeLossInput is the input of AfterNodeLoss.
 type NodeLossInput struct {
 	App string
-	// IsRestoring is whether spec.onNodeLoss is RestoreFromBackup.
+	// IsRestoring is true if spec.onNodeLoss is RestoreFromBackup.
 	IsRestoring bool
 	// Volumes of pods that do not run.
 	Volumes []LocalVolume
@@ -31,9 +31,9 @@ type NodeLossInput struct {
 	Now    metav1.Time
 }
 
-// AfterNodeLoss is the status with the operation that restores the last verified snapshot into new claims, if the node of the first pod's
-// volume is lost and the policy says so, and with the outcome of such an operation. The app moves to the new claims only when they hold the
-// snapshot. Nothing that exists is deleted.
+// AfterNodeLoss returns the status with the outcome of a restore after the loss of a node. If the node of the first pod's volume is lost and the
+// policy is RestoreFromBackup, it adds the operation that restores the last verified snapshot into new claims. The app moves to the new claims
+// only when they hold the snapshot. Nothing that exists is deleted.
 func AfterNodeLoss(input NodeLossInput) *v1alpha1.BackupStatus {
 	next := input.Status.DeepCopy()
 	settleNodeLoss(next, input.Now)
@@ -73,7 +73,7 @@ func AfterNodeLoss(input NodeLossInput) *v1alpha1.BackupStatus {
 	return next
 }
 
-// pendingLoss is the loss after which no restore has succeeded yet, or nil.
+// pendingLoss returns the loss after which no restore has succeeded yet, or nil.
 func pendingLoss(status *v1alpha1.BackupStatus) *v1alpha1.NodeLoss {
 	if loss := status.NodeLoss; loss != nil && loss.Generation >= render.NextVolumeGeneration(status) {
 		return loss
@@ -81,18 +81,18 @@ func pendingLoss(status *v1alpha1.BackupStatus) *v1alpha1.NodeLoss {
 	return nil
 }
 
-// isGivenUp is whether no further claims are made.
+// isGivenUp reports whether no further claims are created.
 func isGivenUp(loss *v1alpha1.NodeLoss) bool { return loss.LostTargets >= lostTargetsMax }
 
-// leaveLostTarget ends the present attempt if a node is lost that has a new claim. The next attempt makes claims of the generation after it:
-// a pod that needs these would wait for that node.
+// leaveLostTarget fails the current attempt if the node of a new claim is lost. The next attempt creates claims of the next generation: a pod
+// that needs the current ones would wait for that node.
 func (input *NodeLossInput) leaveLostTarget(status *v1alpha1.BackupStatus) {
 	loss, operation := status.NodeLoss, status.Operation
 	if !isAttempt(operation, loss) || operation.IsEnded() {
 		return
 	}
 	job := render.OperationName(input.App, operation)
-	// The claims of a generation have the name of its first pod. The Job may read a repository from another one.
+	// The claims of a generation have the name of its first pod. The Job may read a repository from another claim.
 	pod := render.FirstPod(input.App, &v1alpha1.BackupStatus{VolumeGeneration: operation.Generation})
 	for _, volume := range input.Volumes {
 		if volume.Job != job || !strings.HasSuffix(volume.Claim, "-"+pod) || !volume.isLost() {
@@ -107,7 +107,7 @@ func (input *NodeLossInput) leaveLostTarget(status *v1alpha1.BackupStatus) {
 	}
 }
 
-// hasReadyPod is whether the app, or the Dunlin, serves from its present volumes. Its policy allows one replica.
+// hasReadyPod reports whether the app, or the Dunlin, serves from its current volumes. Its policy allows one replica.
 func (input *NodeLossInput) hasReadyPod(status *v1alpha1.BackupStatus) bool {
 	name := render.WorkloadName(input.App, status)
 	for _, object := range input.Live {
@@ -118,14 +118,14 @@ func (input *NodeLossInput) hasReadyPod(status *v1alpha1.BackupStatus) bool {
 	return false
 }
 
-// waitsForLostNode is whether an operation that a person has asked for may wait until the lost node is back: it needs the volume, or waits
-// for a Job, whose pod may be there.
+// waitsForLostNode reports whether an operation that was requested by a user may wait until the lost node is back: it needs the volume, or waits
+// for a Job whose pod may be on that node.
 func waitsForLostNode(operation *v1alpha1.Operation) bool {
 	waits := operation.Phase == v1alpha1.OperationWaits && operation.Generation == 0
 	return waits && (operation.Kind != render.TaskVerify || strings.HasSuffix(operation.Message, jobRunsWords))
 }
 
-// settleNodeLoss records the outcome of the present attempt, once.
+// settleNodeLoss records the outcome of the current attempt once.
 func settleNodeLoss(status *v1alpha1.BackupStatus, now metav1.Time) {
 	loss, operation := status.NodeLoss, status.Operation
 	if !isAttempt(operation, loss) || loss.Generation <= status.VolumeGeneration {
@@ -146,17 +146,17 @@ func addFailure(loss *v1alpha1.NodeLoss, operation *v1alpha1.Operation, now meta
 	loss.Failed, loss.Failure = &now, operation.Message
 }
 
-// isAttempt is whether an operation is the present attempt after the loss of a node.
+// isAttempt reports whether an operation is the current attempt after the loss of a node.
 func isAttempt(operation *v1alpha1.Operation, loss *v1alpha1.NodeLoss) bool {
 	return operation != nil && loss != nil && operation.ID == attemptID(loss) && operation.Generation == loss.Generation
 }
 
-// attemptID identifies the operation of the present attempt.
+// attemptID identifies the operation of the current attempt.
 func attemptID(loss *v1alpha1.NodeLoss) string {
 	return fmt.Sprintf("g%da%d", loss.Generation, loss.Failures+1)
 }
 
-// requestedBefore is the operation that a person has asked for last, so that its annotation does not begin it again.
+// requestedBefore returns the last operation that was requested by a user, so that its annotation does not start it again.
 func requestedBefore(status *v1alpha1.BackupStatus) string {
 	switch operation := status.Operation; {
 	case operation == nil:
@@ -169,7 +169,7 @@ func requestedBefore(status *v1alpha1.BackupStatus) string {
 	return ""
 }
 
-// firstLost is the lost volume of the first pod, which uses the claims of the status: that of others is not saved.
+// firstLost returns the lost volume of the first pod, which uses the claims of the status. Volumes of other pods are not saved.
 func (input *NodeLossInput) firstLost(status *v1alpha1.BackupStatus) *LocalVolume {
 	first := render.FirstPod(input.App, status)
 	for index := range input.Volumes {
@@ -180,12 +180,12 @@ func (input *NodeLossInput) firstLost(status *v1alpha1.BackupStatus) *LocalVolum
 	return nil
 }
 
-// isAfter is whether this is another loss than the recorded one: of another node, or of the same node after it was back.
+// isAfter reports whether this is another loss than the recorded one: of another node, or of the same node after it was back.
 func (volume *LocalVolume) isAfter(loss *v1alpha1.NodeLoss) bool {
 	return volume.Node != loss.Node || loss.Back != nil || volume.NotReadyFrom != nil && volume.NotReadyFrom.After(loss.Lost.Time)
 }
 
-// since is when the node was last ready, as far as is known.
+// since returns when the node was last ready, as far as is known.
 func (volume *LocalVolume) since(now metav1.Time) metav1.Time {
 	if volume.NotReadyFrom != nil {
 		return *volume.NotReadyFrom
@@ -193,10 +193,10 @@ func (volume *LocalVolume) since(now metav1.Time) metav1.Time {
 	return now
 }
 
-// timeText is a time as statuses have it.
+// timeText formats a time as statuses do.
 func timeText(when metav1.Time) string { return when.UTC().Format("2006-01-02T15:04:05Z") }
 
-// windowOf is between the snapshot and the loss of the node: what was written in it is lost.
+// windowOf describes the time between the snapshot and the loss of the node. Data that was written in that time is lost.
 func windowOf(loss *v1alpha1.NodeLoss) string {
 	if loss.Taken == nil {
 		return "what was written after the snapshot is lost"
@@ -205,13 +205,13 @@ func windowOf(loss *v1alpha1.NodeLoss) string {
 		loss.Lost.Sub(loss.Taken.Time).Round(1e9))
 }
 
-// SentenceOfLoss says what was restored after the loss of a node, and what is lost.
+// SentenceOfLoss describes what was restored after the loss of a node, and what is lost.
 func SentenceOfLoss(loss *v1alpha1.NodeLoss) string {
 	return fmt.Sprintf("node %s was lost with volume %s of claim %s, which are kept; snapshot %s was restored into claims of generation %d; %s",
 		loss.Node, loss.Volume, loss.Claim, loss.Snapshot, loss.Generation, windowOf(loss))
 }
 
-// PolicyOf says what RestoreFromBackup does about a node that is lost.
+// PolicyOf describes what RestoreFromBackup does about a lost node.
 func PolicyOf(status *v1alpha1.BackupStatus) string {
 	switch loss, operation := status.NodeLoss, status.Operation; {
 	case status.VerifiedSnapshot == "":

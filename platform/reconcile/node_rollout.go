@@ -11,46 +11,46 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// AnnotationPace has the state of a rollout of nodes. It is on the StatefulSet, so that the same write keeps it and begins a drain.
+// AnnotationPace holds the state of a rollout of nodes. It is on the StatefulSet, so the write that starts a drain also saves the state.
 const AnnotationPace = v1alpha1.Group + "/pace"
 
 const (
 	// ReturnSecondsDefault is how long a rollout waits for sessions.
 	ReturnSecondsDefault = 120
-	// percentBack of the sessions are to be back before the next node goes.
+	// percentBack is the percentage of sessions that must have reconnected before the next node is replaced.
 	percentBack = 98
 )
 
-// NodesInput is what the pace of a Dunlin's nodes depends on.
+// NodesInput is the state that the rollout of a Dunlin's nodes depends on.
 type NodesInput struct {
 	Nodes []NodeState
-	// Wanted is the number of nodes that the spec or the autoscaling asks for. 0 stops them.
+	// Wanted is the number of nodes that the spec or the autoscaling requests. 0 stops the nodes.
 	Wanted int32
-	// ReturnSeconds bound the time that a rollout waits for sessions, and for nodes of the old revision.
+	// ReturnSeconds bounds how long a rollout waits for sessions, and for nodes of the old revision.
 	ReturnSeconds int64
-	// DrainSeconds are how long the end of a node may take.
+	// DrainSeconds is how long the end of a node may take.
 	DrainSeconds int64
-	// Now has no fractions of a second.
+	// Now has no fractional seconds.
 	Now metav1.Time
 }
 
-// secondsSince is a time that has passed.
+// secondsSince returns the seconds from a time until now.
 func (input *NodesInput) secondsSince(then *metav1.Time) int64 { return input.Now.Unix() - then.Unix() }
 
-// pace is what AnnotationPace has. The field manager of Roost owns it, so a change by others is undone.
+// pace is the content of AnnotationPace. The field manager of Roost owns the annotation, so a change by others is undone.
 type pace struct {
 	// Template is the hash of the pods' template.
 	Template string `json:"template"`
 	// Nodes and Partition are those of the StatefulSet: nodes from Partition on are of the new revision.
 	Nodes     int64 `json:"nodes"`
 	Partition int64 `json:"partition"`
-	// Sessions were connected when the drain of the last node began, at Since.
+	// Sessions is the number of sessions when the drain of the last node began, at Since.
 	Sessions int64        `json:"sessions,omitempty"`
 	Since    *metav1.Time `json:"since,omitempty"`
 }
 
-// paced sets the number of nodes and the partition of the nodes' StatefulSet. It takes one node away at a time, and the next one only when
-// the one before is ready, its cluster is, and the sessions are back.
+// paced sets the number of nodes and the partition of the nodes' StatefulSet. It drains one node at a time. It drains the next one only when the
+// previous one is ready and in its cluster, and the sessions have reconnected.
 func (decision *decision) paced(object, current Manifest) Manifest {
 	nodes := decision.input.Nodes
 	if nodes == nil || object["kind"] != "StatefulSet" || label(object, render.LabelPart) != render.PartMain {
@@ -66,7 +66,7 @@ func (decision *decision) paced(object, current Manifest) Manifest {
 	next := pace{Template: template, Nodes: wanted}
 	switch {
 	case current == nil || wanted == 0 || before.Nodes == 0:
-		// No node serves that would have to wait for another one.
+		// No running node has to wait for another one.
 	case before.Template != template:
 		next.Nodes, next.Partition, next.Since = max(before.Nodes, wanted), before.Nodes, &nodes.Now
 		decision.hold = "the nodes are about to be replaced, one by one"
@@ -78,7 +78,7 @@ func (decision *decision) paced(object, current Manifest) Manifest {
 	return withPace(object, next)
 }
 
-// paceOf reads the annotation. A StatefulSet without one is of an earlier operator: its template is compared.
+// paceOf reads the annotation. A StatefulSet without it was written by an earlier operator. In that case, paceOf compares the template.
 func paceOf(current Manifest, template any, hash string) pace {
 	var found pace
 	if json.Unmarshal([]byte(annotation(current, AnnotationPace)), &found) == nil && found.Template != "" {
@@ -112,23 +112,23 @@ func withPace(object Manifest, pace pace) Manifest {
 	return marked
 }
 
-// rollout is one step while it is decided.
+// rollout computes one step of a rollout.
 type rollout struct {
 	input  *NodesInput
 	before pace
-	// name of the nodes' StatefulSet, and what is live of it.
+	// name is the name of the nodes' StatefulSet, and set is the live object.
 	name string
 	set  Manifest
-	// hold is what the next step waits for. Empty: nothing is left to do.
+	// hold is what the next step waits for. Empty if nothing is left to do.
 	hold  string
 	notes []Event
 }
 
-// next is the pace after at most one step.
+// next returns the pace after at most one step.
 func (rollout *rollout) next(wanted int64) pace {
 	next := rollout.before
 	if wanted > next.Nodes {
-		// New nodes take sessions from nobody.
+		// Adding nodes disconnects no sessions.
 		next.Nodes = wanted
 		rollout.noteScale(next.Nodes)
 		return next
@@ -167,7 +167,7 @@ func (rollout *rollout) noteScale(nodes int64) {
 	rollout.notes = append(rollout.notes, Event{Reason: EventNodesScaled, Message: fmt.Sprintf("from %d to %d nodes", rollout.before.Nodes, nodes)})
 }
 
-// lowest partition that drains no node.
+// lowest returns the lowest partition that drains no node.
 func (rollout *rollout) lowest(nodes int64) int64 {
 	partition := min(rollout.before.Partition, nodes)
 	if !rollout.isObserved() {
@@ -186,12 +186,12 @@ func (rollout *rollout) lowest(nodes int64) int64 {
 	return partition
 }
 
-// isObserved is whether the status is about the present template.
+// isObserved reports whether the status describes the current template.
 func (rollout *rollout) isObserved() bool {
 	return number(rollout.set, "status", "observedGeneration") >= number(rollout.set, "metadata", "generation")
 }
 
-// isAllUpdated is whether Kubernetes counts all nodes as updated.
+// isAllUpdated reports whether Kubernetes counts all nodes as updated.
 func (rollout *rollout) isAllUpdated() bool {
 	count := number(rollout.set, "status", "updatedReplicas")
 	return rollout.isObserved() && count >= rollout.before.Nodes && number(rollout.set, "status", "replicas") <= count
@@ -203,7 +203,7 @@ func (rollout *rollout) isUpdated(node *NodeState) bool {
 	return revision != "" && node.Revision == revision
 }
 
-// node of a number, or nil. Of two pods with a name, one of which is on its way out, Kubernetes shows one.
+// node returns the node with a number, or nil. While a pod terminates and its replacement has the same name, Kubernetes shows only one of them.
 func (rollout *rollout) node(number int64) *NodeState {
 	for index := range rollout.input.Nodes {
 		if node := &rollout.input.Nodes[index]; node.Name == rollout.nameOf(number) {
@@ -217,7 +217,7 @@ func (rollout *rollout) nameOf(number int64) string {
 	return rollout.name + "-" + strconv.FormatInt(number, 10)
 }
 
-// whyWait is why the target stays for now, or empty. Nodes from the partition on are of the new revision.
+// whyWait returns why the target is not drained yet. Empty if it can be drained. Nodes from the partition on are of the new revision.
 func (rollout *rollout) whyWait(target, partition int64) string {
 	if !rollout.isObserved() {
 		return "Kubernetes has not seen the last change of the nodes"
@@ -243,7 +243,7 @@ func (rollout *rollout) whyWait(target, partition int64) string {
 		return waits
 	}
 	if node := rollout.node(target); node == nil || !node.IsReady {
-		// It serves nobody, so its end takes nothing away.
+		// The target serves no sessions, so ending it disconnects none.
 		return ""
 	}
 	if waits := rollout.whyWaitForOthers(target, partition); waits != "" {
@@ -252,7 +252,7 @@ func (rollout *rollout) whyWait(target, partition int64) string {
 	return rollout.whyWaitForSessions(readySince)
 }
 
-// whyWaitForDrain keeps the target until another node has ended. The pod of a machine that is lost may not end at all.
+// whyWaitForDrain delays the target until another node has ended. The pod of a lost machine may never end, so the time is bounded.
 func (rollout *rollout) whyWaitForDrain(target int64) string {
 	for index := range rollout.input.Nodes {
 		node := &rollout.input.Nodes[index]
@@ -263,7 +263,7 @@ func (rollout *rollout) whyWaitForDrain(target int64) string {
 	return ""
 }
 
-// whyWaitForOthers keeps the target while another node is away. A node of the old revision may need the new one, so the time is bounded.
+// whyWaitForOthers delays the target while another node is missing. A node of the old revision may need the new one, so the time is bounded.
 func (rollout *rollout) whyWaitForOthers(target, partition int64) string {
 	for number := range partition {
 		node := rollout.node(number)
@@ -281,7 +281,7 @@ func (rollout *rollout) whyWaitForOthers(target, partition int64) string {
 	return ""
 }
 
-// whyWaitForSessions compares with the number before the last drain. Sessions of nodes that do not answer are not known.
+// whyWaitForSessions compares the number of sessions with the number before the last drain. Sessions of nodes that do not answer are unknown.
 func (rollout *rollout) whyWaitForSessions(readySince *metav1.Time) string {
 	needed := (rollout.before.Sessions*percentBack + 99) / 100
 	found := rollout.sessions()
@@ -306,7 +306,7 @@ func (rollout *rollout) sessions() int64 {
 	return total
 }
 
-// IsChanging is whether nodes of a live StatefulSet are being replaced, added or removed.
+// IsChanging reports whether nodes of a live StatefulSet are being replaced, added or removed.
 func IsChanging(set Manifest) bool {
 	if set == nil {
 		return true
@@ -318,10 +318,10 @@ func IsChanging(set Manifest) bool {
 		status("replicas") != wanted || status("updatedReplicas") < wanted || status("readyReplicas") < wanted
 }
 
-// outOfClusterSeconds that a node may be ready without its cluster, while it connects.
+// outOfClusterSeconds is how long a node may be ready without its cluster, while it connects.
 const outOfClusterSeconds = 20
 
-// whyOutOfCluster names the nodes that serve without NATS, or is empty.
+// whyOutOfCluster names the nodes that serve without NATS. Empty if there are none.
 func whyOutOfCluster(input *NodesInput) string {
 	if input == nil {
 		return ""

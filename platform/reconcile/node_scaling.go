@@ -9,28 +9,28 @@ import (
 )
 
 const (
-	// StabilizationSecondsDefault is how long the load has to fit into fewer nodes before one goes.
+	// StabilizationSecondsDefault is how long the load has to fit into fewer nodes before one is removed.
 	StabilizationSecondsDefault = 300
-	// percentAfterRemoval bounds the load of the nodes that would be left. It keeps a load that varies a little from adding the node again.
+	// percentAfterRemoval bounds the load of the remaining nodes. It prevents a load that varies a little from adding the node again.
 	percentAfterRemoval = 90
-	// busyTolerance is what the busy ratio may exceed its target by: it varies more than sessions do.
+	// busyTolerance is the factor by which the busy ratio may exceed its target: it varies more than the number of sessions does.
 	busyTolerance = 1.1
 )
 
-// ScalingInput is what the number of nodes depends on.
+// ScalingInput is the input of ScaledNodes.
 type ScalingInput struct {
 	Spec *v1alpha1.NodeAutoscaling
-	// Before is the number of nodes that was decided last, and FewerSince since when the load fits into fewer. 0: nothing was decided.
+	// Before is the last decided number of nodes. 0 if none was decided. FewerSince is the time since which the load fits into fewer nodes.
 	Before     int32
 	FewerSince *metav1.Time
 	Nodes      []NodeState
-	// IsChanging is whether a rollout or the end of a node is under way.
+	// IsChanging is true while a rollout or a drain runs.
 	IsChanging bool
 	Now        metav1.Time
 }
 
-// ScaledNodes is the number of nodes for the load, and since when fewer would do. It rises at once, and falls by one after the load has fitted
-// into fewer nodes for the stabilization time.
+// ScaledNodes returns the number of nodes for the load, and the time since which fewer nodes would be enough. The number rises at once. It falls
+// by one after the load has fitted into fewer nodes for the stabilization time.
 func ScaledNodes(input ScalingInput) (int32, *metav1.Time) {
 	least, most := input.Spec.Min, input.Spec.Max
 	if input.Before == 0 {
@@ -55,17 +55,18 @@ func ScaledNodes(input ScalingInput) (int32, *metav1.Time) {
 	if input.Now.Unix()-input.FewerSince.Unix() < int64(seconds) {
 		return now, input.FewerSince
 	}
-	// The next one goes after the same time again.
+	// The next node is removed after the same time again.
 	return now - 1, &input.Now
 }
 
-// load of all nodes together.
+// load is the total load of all nodes.
 type load struct {
 	sessions float64
-	// busy is in nodes: 1.5 is as much as one node and a half can do. Sessions stay where they are when a node is added, so it is a sum.
+	// busy is measured in nodes: 1.5 is the capacity of one and a half nodes. Sessions stay on their node when a node is added, so busy is a
+	// sum.
 	busy      float64
 	answering int32
-	// isKnown is whether all nodes have answered completely.
+	// isKnown is true if all nodes have reported all figures.
 	isKnown bool
 }
 
@@ -88,8 +89,8 @@ func loadOf(nodes []NodeState) load {
 	return found
 }
 
-// needed is the number of nodes for the load, at least the present one. While nodes change, sessions connect anew, which takes more than it
-// takes to serve them.
+// needed returns the number of nodes for the load, which is at least the current number. While nodes change, sessions reconnect, which costs
+// more than serving them, so the busy ratio is ignored.
 func (load load) needed(spec *v1alpha1.NodeAutoscaling, now int32, isChanging bool) int32 {
 	needed := now
 	if each := spec.SessionsPerNode; each != nil {
@@ -101,7 +102,7 @@ func (load load) needed(spec *v1alpha1.NodeAutoscaling, now int32, isChanging bo
 	return needed
 }
 
-// ceiling is bounded, because a node may tell nonsense.
+// ceiling rounds up. The result is bounded, because a node may report an invalid value.
 func ceiling(value float64) int32 { return int32(min(math.Ceil(value), 1<<20)) }
 
 func (load load) fitsInto(spec *v1alpha1.NodeAutoscaling, nodes int32) bool {

@@ -9,21 +9,21 @@ import (
 // nodeLostSeconds is how long a node is not ready before it counts as lost. A machine that restarts is back by then.
 const nodeLostSeconds = 300
 
-// LocalVolume is a volume that only one node has, and that a pod needs which does not run.
+// LocalVolume is a volume that exists on one node only, and that a pod needs which does not run.
 type LocalVolume struct {
 	Pod, Claim, Volume, Node string
 	// Job that the pod belongs to, if any.
 	Job string
-	// IsNodeThere is whether Kubernetes has the node.
+	// IsNodeThere is true if Kubernetes has the node.
 	IsNodeThere bool
-	// NotReadySeconds is nil while the node is ready.
+	// NotReadySeconds is how long the node has not been ready. Nil while the node is ready.
 	NotReadySeconds *int64
-	// NotReadyFrom is the time of that, and NotReadySince the same for the message.
+	// NotReadyFrom is when the node stopped being ready. NotReadySince is the same as text, for the message.
 	NotReadyFrom  *metav1.Time
 	NotReadySince string
 }
 
-// isLost is whether the node is gone, or has not been ready for longer than nodeLostSeconds.
+// isLost reports whether the node is gone, or has not been ready for longer than nodeLostSeconds.
 func (volume LocalVolume) isLost() bool {
 	if !volume.IsNodeThere {
 		return true
@@ -31,7 +31,7 @@ func (volume LocalVolume) isLost() bool {
 	return volume.NotReadySeconds != nil && *volume.NotReadySeconds > nodeLostSeconds
 }
 
-// lostVolume is the first one whose node is lost, or nil. Pods of Jobs come last, because the app's own pod names the loss better.
+// lostVolume returns the first volume whose node is lost, or nil. Pods of Jobs come last, because a message about the app's own pod is clearer.
 func lostVolume(volumes []LocalVolume) *LocalVolume {
 	var found *LocalVolume
 	for index := range volumes {
@@ -42,7 +42,8 @@ func lostVolume(volumes []LocalVolume) *LocalVolume {
 	return found
 }
 
-// whyNodeLost has times and no ages: a message that changes with the clock would be written again and again.
+// whyNodeLost returns the message of NodeLost. It contains times instead of ages: a message that changes with the clock would be written again
+// and again.
 func whyNodeLost(volume LocalVolume, backup *BackupState) string {
 	state := "which does not exist any more"
 	if volume.IsNodeThere {

@@ -8,7 +8,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// keyOf names an object in the namespace of its owner. A kind of Roost's output has one version.
+// keyOf identifies an object in the namespace of its owner. The kinds that Roost renders have one version each.
 func keyOf(object Manifest) string {
 	return fmt.Sprintf("%v/%s", object["kind"], metadataText(object, "name"))
 }
@@ -33,7 +33,7 @@ func label(object Manifest, name string) string {
 	return text
 }
 
-// controllerOf is the owner that made an object, or nil.
+// controllerOf returns the controller reference of an object, or nil.
 func controllerOf(object Manifest) map[string]any {
 	metadata, _ := object["metadata"].(map[string]any)
 	references, _ := metadata["ownerReferences"].([]any)
@@ -46,22 +46,22 @@ func controllerOf(object Manifest) map[string]any {
 	return nil
 }
 
-// isOwn needs the owner's UID, and a proof that Roost has made the object: the labels and the annotation, the inventory, or the fields that
-// FieldManager has applied. Each alone can be there by accident: labels are copied, and an owner of the same name may have been deleted and
-// made again.
+// isOwn reports whether an object belongs to the owner. It requires the owner's UID, and a proof that Roost has created the object: the labels
+// and the annotation, the inventory, or the fields that FieldManager has applied. One of them alone can be accidental: labels are copied, and an
+// owner of the same name may have been deleted and recreated.
 func (decision *decision) isOwn(object Manifest) bool {
 	_, uid := ownerOf(object)
 	return uid == decision.input.Owner.UID && (decision.isRendered(object) || decision.isRecorded(object) || isApplied(object))
 }
 
-// isRegained is whether somebody has removed from an own object all that says whose it is. Nothing else has its UID. It is applied again where it
-// is desired, and left alone otherwise.
+// isRegained reports whether a user or program has removed the owner and the labels of an own object. The UID identifies the object. It is
+// applied again if it is desired, and ignored otherwise.
 func (decision *decision) isRegained(object Manifest) bool {
 	_, uid := ownerOf(object)
 	return uid == "" && decision.isRecorded(object)
 }
 
-// isRecorded is whether the object was own in an earlier pass.
+// isRecorded reports whether the object was own in an earlier pass.
 func (decision *decision) isRecorded(object Manifest) bool {
 	uid := metadataText(object, "uid")
 	return uid != "" && slices.ContainsFunc(decision.input.Inventory, func(recorded v1alpha1.ObjectRef) bool {
@@ -69,7 +69,7 @@ func (decision *decision) isRecorded(object Manifest) bool {
 	})
 }
 
-// isApplied is whether FieldManager has applied fields of the object. What a cache has does not say so.
+// isApplied reports whether FieldManager has applied fields of the object. Objects from a cache do not have this information.
 func isApplied(object Manifest) bool {
 	metadata, _ := object["metadata"].(map[string]any)
 	managers, _ := metadata["managedFields"].([]any)
@@ -79,24 +79,24 @@ func isApplied(object Manifest) bool {
 	})
 }
 
-// isRendered is whether Roost has made the object for a subject of this name.
+// isRendered reports whether Roost has created the object for a subject of this name.
 func (decision *decision) isRendered(object Manifest) bool {
 	return decision.isLabeled(object) && annotation(object, AnnotationApplied) != ""
 }
 
-// isLabeled is whether the object is found by its labels.
+// isLabeled reports whether the object has the labels by which the operator finds it.
 func (decision *decision) isLabeled(object Manifest) bool {
 	return label(object, render.LabelManagedBy) == render.ManagedBy && label(object, render.LabelApp) == decision.input.Owner.Name
 }
 
-// belongsToEarlierOwner is whether the object was made for an owner of the same kind and name that was deleted since.
-// Kubernetes collects it. Until then its name cannot be used.
+// belongsToEarlierOwner reports whether the object was created for an owner of the same kind and name that has been deleted. Kubernetes
+// garbage-collects it. Until then its name cannot be used.
 func (decision *decision) belongsToEarlierOwner(object Manifest) bool {
 	controller, owner := controllerOf(object), decision.input.Owner
 	return controller != nil && controller["kind"] == owner.Kind && controller["name"] == owner.Name && controller["uid"] != owner.UID
 }
 
-// isPrunable is false for data, even if the operator owns it.
+// isPrunable returns false for data, even if the operator owns it.
 func isPrunable(object Manifest) bool {
 	switch object["kind"] {
 	case "PersistentVolumeClaim", "PersistentVolume", "Namespace":
@@ -105,7 +105,7 @@ func isPrunable(object Manifest) bool {
 	return true
 }
 
-// isSettings is whether the object holds the content of a revision.
+// isSettings reports whether the object holds the settings of a revision.
 func isSettings(object Manifest) bool {
 	isImmutable, _ := object["immutable"].(bool)
 	return isImmutable && (object["kind"] == "ConfigMap" || object["kind"] == "Secret")
@@ -124,7 +124,7 @@ const (
 	jobFailed
 )
 
-// jobStateOf reads the conditions of a Job. One that is not there yet counts as running.
+// jobStateOf reads the conditions of a Job. A missing Job counts as running.
 func jobStateOf(job Manifest) jobState {
 	status, _ := job["status"].(map[string]any)
 	conditions, _ := status["conditions"].([]any)

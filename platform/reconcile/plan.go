@@ -1,5 +1,5 @@
-// Package reconcile decides what to write so that a namespace has what a spec renders to. It is pure: from what is desired
-// and what is live to writes and conditions. Package operator reads, writes and repeats.
+// Package reconcile decides what to write so that the objects of a namespace match a spec. It is pure: it computes writes and conditions from
+// the desired and the live objects. Package operator reads, writes and retries.
 package reconcile
 
 import (
@@ -16,13 +16,14 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// FieldManager owns what Roost applies. Fields that others set stay theirs.
+// FieldManager owns the fields that Roost applies. Fields that others set keep their owners.
 const FieldManager = "roost"
 
-// AnnotationApplied is the hash of what was applied last. It shows that a field is to be removed, which the object alone does not.
+// AnnotationApplied holds the hash of the last applied object. It shows that a field has to be removed, which the live object alone does not
+// show.
 const AnnotationApplied = v1alpha1.Group + "/applied"
 
-// settingsKept are the settings of earlier revisions that stay for a rollback.
+// settingsKept is the number of earlier revisions whose settings are kept for a rollback.
 const settingsKept = 5
 
 // Manifest is an object as plain values.
@@ -32,34 +33,34 @@ type Manifest = map[string]any
 type Owner struct {
 	APIVersion, Kind, Namespace, Name, UID string
 	Generation                             int64
-	// Orphans is whether what is rendered outlives the owner.
+	// Orphans is true if the rendered objects outlive the owner.
 	Orphans bool
 }
 
-// Input is what a decision depends on.
+// Input is the input of Decide.
 type Input struct {
 	Owner Owner
-	// Desired is what the spec renders to, in the order in which it is written.
+	// Desired are the rendered objects of the spec, in the order in which they are written.
 	Desired []Manifest
-	// Live are the objects with the label of the app, and those that have a name of Desired or of Inventory.
+	// Live are the objects with the label of the app, and those whose names are in Desired or Inventory.
 	Live []Manifest
-	// Inventory is that of the earlier pass.
+	// Inventory is the inventory of the previous pass.
 	Inventory []v1alpha1.ObjectRef
-	// SettingsProblem is why the settings could not be decrypted. Nothing is written then.
+	// SettingsProblem is why the settings could not be decrypted. If it is set, nothing is written.
 	SettingsProblem string
-	// Blocked is why nothing may be written, whatever the settings.
+	// Blocked is why nothing may be written, whatever the settings are.
 	Blocked *Block
-	// Refusal is what the API server answered to a write that it will not take the next time either.
+	// Refusal is the error of the API server for a write that would fail again.
 	Refusal string
-	// Pods of the workload, for their last words.
+	// Pods of the workload, for the end of their logs.
 	Pods []PodState
 	// Nodes of a Dunlin. Nil for an App.
 	Nodes *NodesInput
 	// LocalVolumes are those of pods that do not run.
 	LocalVolumes []LocalVolume
-	// Backup is there if the spec has one.
+	// Backup is nil if the spec has no backup.
 	Backup *BackupState
-	// RestoreUnfinished is whether the pods are stopped because a restore was interrupted, or may have only a part of a dump.
+	// RestoreUnfinished is true if the pods are stopped because a restore was interrupted, or if they may have only a part of a dump.
 	RestoreUnfinished bool
 }
 
@@ -70,20 +71,20 @@ type Block struct {
 	Message string
 }
 
-// WriteKind is what is done to an object.
+// WriteKind is the kind of a write.
 type WriteKind string
 
 // Kinds of writes.
 const (
-	// WriteApply is a server-side apply with FieldManager. If the object is not there yet, it is made.
+	// WriteApply is a server-side apply with FieldManager. It creates the object if it does not exist.
 	WriteApply WriteKind = "apply"
-	// WriteCreate makes an object that is never changed afterwards, and has no owner.
+	// WriteCreate creates an object that has no owner and is never changed afterwards.
 	WriteCreate WriteKind = "create"
 	// WriteKeepReplicas is a server-side apply with ReplicasManager.
 	WriteKeepReplicas WriteKind = "keep replicas of"
-	// WriteOwner is a merge patch of who owns an object, and of nothing else, with the UID as its precondition.
+	// WriteOwner is a merge patch that sets only the owner of an object, with the UID as its precondition.
 	WriteOwner WriteKind = "set the owner of"
-	// WriteDelete has the UID as its precondition, so that an object made since is not deleted.
+	// WriteDelete has the UID as its precondition, so it does not delete an object that was recreated.
 	WriteDelete WriteKind = "delete"
 )
 
@@ -101,11 +102,11 @@ type Result struct {
 	Inventory  []v1alpha1.ObjectRef
 	// Notes are events about the writes.
 	Notes []Event
-	// IsPaced is whether a rollout of nodes waits for something that nobody announces.
+	// IsPaced is true if a rollout of nodes waits for a change that no watch reports.
 	IsPaced bool
 }
 
-// Decide compares what is desired with what is live.
+// Decide compares the desired objects with the live ones.
 func Decide(input Input) Result {
 	live := map[string]Manifest{}
 	for _, object := range input.Live {
@@ -125,27 +126,27 @@ func Decide(input Input) Result {
 	}
 }
 
-// decision is a Result while it is made.
+// decision is a Result under construction.
 type decision struct {
 	input Input
 	live  map[string]Manifest
 	// wanted are the desired objects.
 	wanted map[string]Manifest
 	writes []Write
-	// taken are objects of others under a name that is needed.
+	// taken are foreign objects with a name that the spec needs.
 	taken []string
 	// leaving are objects of an earlier owner of the same name, which Kubernetes is about to delete.
 	leaving []string
-	// migration is that of the desired revision.
+	// migration is the state of the desired revision's migration.
 	migration jobState
-	// migrationJob is its name.
+	// migrationJob is the name of its Job.
 	migrationJob string
 	// hold is what a rollout of nodes waits for, and notes are events about it.
 	hold  string
 	notes []Event
 }
 
-// isStopped is whether what is live stays as it is.
+// isStopped reports whether the live objects stay as they are.
 func (decision *decision) isStopped() bool {
 	return decision.input.SettingsProblem != "" || decision.input.Blocked != nil
 }
@@ -198,7 +199,8 @@ func (decision *decision) apply(key string, object Manifest) {
 	decision.writes = append(decision.writes, Write{Kind: WriteApply, Object: stamped})
 }
 
-// create makes a claim. It has no owner, because data is not deleted with an App. One that was made for another App is not touched.
+// create creates a claim. The claim has no owner, because data is not deleted with an App. A claim that was created for another App is not
+// touched.
 func (decision *decision) create(key string, object Manifest) {
 	current, isThere := decision.live[key]
 	switch {
@@ -211,16 +213,16 @@ func (decision *decision) create(key string, object Manifest) {
 	}
 }
 
-// needsTakenClaim is whether an object is a restore into a claim that is not the app's.
+// needsTakenClaim reports whether an object is a restore into a claim that is not the app's.
 func (decision *decision) needsTakenClaim(object Manifest) bool {
 	isRestore := object["kind"] == "Job" && label(object, render.LabelPart) == render.PartBackup
 	return isRestore && slices.ContainsFunc(decision.taken, func(taken string) bool { return strings.HasPrefix(taken, "PersistentVolumeClaim/") })
 }
 
-// prune deletes what is provably own and not wanted any more.
+// prune deletes objects that are provably own and no longer wanted.
 func (decision *decision) prune() {
 	if len(decision.writes) > 0 || decision.isHeld() {
-		// First what is needed, then what is not: pods of the old revision go on to use it.
+		// Write needed objects before pruning: pods of the old revision still use the old ones.
 		return
 	}
 	var settings, revisions []string
@@ -240,14 +242,14 @@ func (decision *decision) prune() {
 	}
 	decision.pruneRevisions(revisions)
 	slices.SortFunc(settings, func(a, b string) int { return decision.olderFirst(a, b) })
-	// A rollout may still need those of the revision before.
+	// A rollout may still need the settings of the previous revision.
 	for len(settings) > settingsKept*2 && decision.isRolledOut() {
 		decision.delete(decision.live[settings[0]])
 		settings = settings[1:]
 	}
 }
 
-// isHeld is whether the desired revision is not the one that runs.
+// isHeld reports whether the desired revision is not the running one.
 func (decision *decision) isHeld() bool {
 	return decision.migration == jobRunning || decision.migration == jobFailed || len(decision.leaving) > 0
 }
@@ -264,7 +266,7 @@ func (decision *decision) olderFirst(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// inventory has what is own and live.
+// inventory returns the live objects that are own.
 func (decision *decision) inventory() []v1alpha1.ObjectRef {
 	var found []v1alpha1.ObjectRef
 	for _, key := range slices.Sorted(maps.Keys(decision.live)) {
@@ -280,7 +282,7 @@ func (decision *decision) inventory() []v1alpha1.ObjectRef {
 	return found
 }
 
-// stamp adds who owns the object and the hash of what is applied.
+// stamp adds the owner of the object and the hash of the applied object.
 func stamp(object Manifest, owner Owner) Manifest {
 	stamped := clone(object)
 	metadata := stamped["metadata"].(map[string]any)
@@ -308,7 +310,7 @@ func hashOf(object Manifest) string {
 	return hex.EncodeToString(sum[:])[:16]
 }
 
-// covers is whether the live value has every field that is desired. Fields that are not desired belong to others.
+// covers reports whether the live value has every desired field. Other fields belong to other managers.
 func covers(live, desired any) bool {
 	switch desired := desired.(type) {
 	case map[string]any:

@@ -2,14 +2,14 @@ package reconcile
 
 import "slices"
 
-// revisionsKept are the earlier revisions that a rollback can go to.
+// revisionsKept is the number of earlier revisions that are kept for a rollback.
 const revisionsKept = 10
 
-// isRevision is whether the object records a spec and its encrypted files.
+// isRevision reports whether the object records a spec and its encrypted files.
 func isRevision(object Manifest) bool { return object["kind"] == "ControllerRevision" }
 
-// numbered gives a revision its number: a new one, or one that comes back, is the newest. What a revision recorded first
-// stays, because the API server refuses to change it. Files that were encrypted anew have the same content.
+// numbered sets the number of a revision. A new revision, or one that is rolled back to, gets the highest number. The recorded data never
+// changes, because the API server refuses to change it. Files that were encrypted again have the same content.
 func (decision *decision) numbered(key string, object Manifest) Manifest {
 	newest := int64(0)
 	for _, live := range decision.live {
@@ -39,7 +39,7 @@ func revisionNumber(object Manifest) int64 {
 	return 0
 }
 
-// pruneRevisions keeps the newest ones.
+// pruneRevisions keeps the newest revisions and deletes the others.
 func (decision *decision) pruneRevisions(keys []string) {
 	slices.SortFunc(keys, func(a, b string) int {
 		return int(revisionNumber(decision.live[b]) - revisionNumber(decision.live[a]))

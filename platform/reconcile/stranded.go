@@ -6,29 +6,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// EventPodGivenUp is about a pod of a lost node that was deleted without its kubelet.
+// EventPodGivenUp says that a pod of a lost node was deleted without its kubelet.
 const EventPodGivenUp = "PodGivenUp"
 
-// LeavingPod is a pod whose deletion was requested. It is there until the kubelet of its node has ended it.
+// LeavingPod is a pod whose deletion was requested. It exists until the kubelet of its node has ended it.
 type LeavingPod struct {
 	Name, UID, Node string
-	// IsOfSet is whether a StatefulSet has made it: no other pod starts under its name while it is there.
+	// IsOfSet is true if a StatefulSet has created the pod: while the pod exists, no other pod starts under its name.
 	IsOfSet bool
-	// HasClaims is whether it has a volume of its own, so that another one cannot serve elsewhere.
+	// HasClaims is true if the pod has its own volume, so that another pod cannot serve on another node.
 	HasClaims bool
-	// NodeState is nil if Kubernetes does not have the node; then it deletes the pod by itself.
+	// NodeState is nil if Kubernetes does not have the node. Then Kubernetes deletes the pod by itself.
 	NodeState *NodeReadiness
 }
 
-// NodeReadiness is what the control plane says about a node.
+// NodeReadiness is the state of a node as the control plane reports it.
 type NodeReadiness struct {
 	// NotReadyFrom is nil while the node is ready.
 	NotReadyFrom *metav1.Time
-	// IsOutOfService is whether somebody has said with a taint that the machine is off.
+	// IsOutOfService is true if a taint declares that the machine is off.
 	IsOutOfService bool
 }
 
-// isLost is whether the node has not been ready for longer than nodeLostSeconds, or somebody has said that it is off and it is not ready.
+// isLost reports whether the node has not been ready for longer than nodeLostSeconds, or is not ready and has the out-of-service taint.
 func (node *NodeReadiness) isLost(now metav1.Time) bool {
 	if node == nil || node.NotReadyFrom == nil {
 		return false
@@ -36,8 +36,8 @@ func (node *NodeReadiness) isLost(now metav1.Time) bool {
 	return node.IsOutOfService || now.Sub(node.NotReadyFrom.Time).Seconds() > nodeLostSeconds
 }
 
-// Stranded are the pods that block their StatefulSet: their node is lost, so nobody ends them. They have no volume, so another pod of the
-// same name can serve on another node. If the node comes back, its kubelet ends what it still runs.
+// Stranded returns the pods that block their StatefulSet: their node is lost, so no kubelet ends them. They have no volume, so another pod of
+// the same name can serve on another node. If the node comes back, its kubelet ends the old pod.
 func Stranded(pods []LeavingPod, now metav1.Time) []LeavingPod {
 	var found []LeavingPod
 	for _, pod := range pods {
@@ -48,7 +48,7 @@ func Stranded(pods []LeavingPod, now metav1.Time) []LeavingPod {
 	return found
 }
 
-// MayBecomeStranded is whether a pod waits for a node that is not ready. Nodes are not watched.
+// MayBecomeStranded reports whether a pod waits for a node that is not ready. Nodes are not watched.
 func MayBecomeStranded(pods []LeavingPod) bool {
 	for _, pod := range pods {
 		if pod.IsOfSet && !pod.HasClaims && pod.NodeState != nil && pod.NodeState.NotReadyFrom != nil {
@@ -58,7 +58,7 @@ func MayBecomeStranded(pods []LeavingPod) bool {
 	return false
 }
 
-// GivenUpEvent says that a pod was deleted, and why.
+// GivenUpEvent returns the event that says that a pod was deleted, and why.
 func GivenUpEvent(pod LeavingPod) Event {
 	why := "which has not been ready since " + timeText(*pod.NodeState.NotReadyFrom)
 	if pod.NodeState.IsOutOfService {
