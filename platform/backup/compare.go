@@ -11,27 +11,27 @@ import (
 	"time"
 )
 
-// differencesMax bounds what a failure lists.
+// differencesMax bounds the differences that an error message lists.
 const differencesMax = 5
 
-// saved is what a snapshot lists of an entry.
+// saved is what a snapshot records about an entry.
 type saved struct {
 	size     int64
 	modified time.Time
 }
 
-// Comparison of restored files with the manifest.
+// Comparison is the result of comparing restored files with the manifest.
 type Comparison struct {
-	// Files whose bytes were compared, and the number of bytes.
+	// Files is the number of files whose bytes were compared, and Bytes the number of bytes.
 	Files int
 	Bytes int64
-	// Changed are files that the snapshot has in a later state than the manifest, or not any more.
+	// Changed is the number of files that the snapshot contains in a later state than the manifest, or not at all.
 	Changed     int
 	Differences []string
 }
 
-// compare reads what is below root. A file that has changed between the manifest and the snapshot cannot be compared: the snapshot's
-// own list shows that by its size and time.
+// compare compares the files below root with the manifest. A file that changed between the manifest and the snapshot cannot be compared. The
+// snapshot's own list shows such a file by its size and time.
 func compare(manifest Manifest, listed map[string]saved, root string) (Comparison, error) {
 	var result Comparison
 	for _, name := range slices.Sorted(maps.Keys(manifest.Entries)) {
@@ -74,7 +74,7 @@ func differenceOf(expected Entry, found *Entry) string {
 	return ""
 }
 
-// check is whether what was restored is what was saved.
+// check returns an error if the restored entries differ from the saved ones.
 func (comparison Comparison) check(manifest Manifest) error {
 	if count := len(comparison.Differences); count > 0 {
 		return fmt.Errorf("%d of %d restored entries differ from what was saved: %s; make a new backup, and look for the cause in the store",
@@ -83,7 +83,8 @@ func (comparison Comparison) check(manifest Manifest) error {
 	return nil
 }
 
-// checkShare is whether enough was compared for a verified restore: at least half of the files, with at least half of the bytes.
+// checkShare returns an error if too little was compared for a verified restore. At least half of the files, with at least half of the bytes,
+// must be compared.
 func (comparison Comparison) checkShare(manifest Manifest) error {
 	files, bytes := manifest.filesAndBytes()
 	if files == 0 || comparison.Files*2 < files || comparison.Bytes*2 < bytes {
@@ -93,7 +94,7 @@ func (comparison Comparison) checkShare(manifest Manifest) error {
 	return nil
 }
 
-// unsaved are entries that the snapshot lacks although they are still there.
+// unsaved returns the entries that are missing in the snapshot although they still exist.
 func unsaved(manifest Manifest, listed map[string]saved, root string) []string {
 	var found []string
 	for _, name := range slices.Sorted(maps.Keys(manifest.Entries)) {
@@ -107,13 +108,13 @@ func unsaved(manifest Manifest, listed map[string]saved, root string) []string {
 	return found
 }
 
-// isEmpty is whether a folder has nothing but what a file system or an interrupted restore puts there.
+// isEmpty reports whether a folder contains only entries that a file system or an interrupted restore creates.
 func isEmpty(folder string) (bool, error) {
 	names, err := ownNames(folder)
 	return len(names) == 0, err
 }
 
-// ownNames are the entries of a folder that a backup of it would have.
+// ownNames returns the entries of a folder that a backup of it would contain.
 func ownNames(folder string) ([]string, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// DumpFolder is where spec.backup.command writes, below the root.
+	// DumpFolder is the folder below the root to which spec.backup.command writes.
 	DumpFolder = "dump"
-	// HostVariable has the host that spec.backup.restoreCommand loads a dump into: the app, or a copy of it without data.
+	// HostVariable names the host that spec.backup.restoreCommand loads a dump into: the app, or a copy of it without data.
 	HostVariable = "ROOST_RESTORE_HOST"
-	// loadGraceSeconds is between SIGTERM and SIGKILL of the command that loads a dump.
+	// loadGraceSeconds is the time between SIGTERM and SIGKILL of the command that loads a dump.
 	loadGraceSeconds = 20
 )
 
-// SaveDump is Save for a dump that a command of the app loads from its standard input, so it has to be one file.
+// SaveDump is Save for a dump. The dump must be one file, because a command of the app reads it from standard input.
 func SaveDump(ctx context.Context, repository *Repository, root string, folders []string, keep Keep) (Report, error) {
 	return repository.saveIf(ctx, root, folders, keep, func(manifest Manifest) error {
 		_, err := manifest.dump()
@@ -34,7 +34,7 @@ func SaveDump(ctx context.Context, repository *Repository, root string, folders 
 	})
 }
 
-// dump is the only file of a dump.
+// dump returns the only file of a dump.
 func (manifest Manifest) dump() (string, error) {
 	var files []string
 	for _, name := range slices.Sorted(maps.Keys(manifest.Entries)) {
@@ -52,8 +52,9 @@ func (manifest Manifest) dump() (string, error) {
 	return files[0], nil
 }
 
-// StageDump is the first half of a restore of a dump, where restic is. It restores the dump into the empty folder DumpFolder, and compares it.
-// LoadDump goes on in the image of the app, which has the program that reads it: StageDump leaves it its own.
+// StageDump is the first half of a restore of a dump. It runs in the image with restic, restores the dump into the empty folder DumpFolder, and
+// compares it. LoadDump continues in the image of the app, which has the program that reads the dump. StageDump leaves a copy of its own program
+// for LoadDump.
 func StageDump(ctx context.Context, repository *Repository, root string, options RestoreOptions) (Report, error) {
 	report, err := repository.stageDump(ctx, root, options)
 	if err != nil {
@@ -77,7 +78,7 @@ func (repository *Repository) stageDump(ctx context.Context, root string, option
 	return report, leaveDump(root, path.Join(DumpFolder, stagingFolder), manifest, report)
 }
 
-// VerifyDump is the first half of a drill: it is Verify, and leaves the dump for LoadDump. Without LoadDump, nothing is verified.
+// VerifyDump is the first half of a drill. It calls Verify, and leaves the dump for LoadDump. Without LoadDump, nothing is verified.
 func VerifyDump(ctx context.Context, repository *Repository, root string, percent int) (Report, error) {
 	into := filepath.Join(root, DumpFolder)
 	report, err := Verify(ctx, repository, into, percent)
@@ -91,7 +92,7 @@ func VerifyDump(ctx context.Context, repository *Repository, root string, percen
 	return report, leaveDump(root, DumpFolder, manifest, report)
 }
 
-// leaveDump passes the dump of a snapshot, which was restored below a folder of root, to LoadDump.
+// leaveDump passes the dump of a snapshot to LoadDump. The dump was restored below a folder of root.
 func leaveDump(root, folder string, manifest Manifest, report Report) error {
 	part, err := manifest.below(DumpFolder)
 	if err != nil {
@@ -107,8 +108,8 @@ func leaveDump(root, folder string, manifest Manifest, report Report) error {
 	return copyProgram(filepath.Join(root, ProgramFile))
 }
 
-// LoadDump is the second half of a restore and of a drill. It runs a command of the app, whose standard input is the dump, and fails if the
-// command does, or if it has read nothing. The command has the variables of this process, so no secret is an argument.
+// LoadDump is the second half of a restore and of a drill. It runs a command of the app with the dump as standard input. It fails if the command
+// fails, or if the command has read nothing. The command inherits the variables of this process, so no secret is an argument.
 func LoadDump(ctx context.Context, root string, words []string, log io.Writer) (Report, error) {
 	var found staged
 	text, err := os.ReadFile(filepath.Join(root, stagedFile))
@@ -132,7 +133,7 @@ func LoadDump(ctx context.Context, root string, words []string, log io.Writer) (
 	if err := command.Run(); err != nil {
 		return found.Report, fmt.Errorf("spec.backup.restoreCommand has failed: %w: %s", errors.Join(ctx.Err(), err), last)
 	}
-	// The command has the same open file, so this is where it has stopped reading.
+	// The command shares this open file, so the offset is where the command stopped reading.
 	at, err := dump.Seek(0, io.SeekCurrent)
 	if err == nil && at == 0 {
 		err = errors.New("spec.backup.restoreCommand has read nothing of the dump, which is its standard input")
@@ -141,7 +142,7 @@ func LoadDump(ctx context.Context, root string, words []string, log io.Writer) (
 	return found.Report, err
 }
 
-// ending keeps the last bytes of an output, for a message.
+// ending keeps the last bytes of an output, for an error message.
 type ending struct{ kept []byte }
 
 func (ending *ending) Write(text []byte) (int, error) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// list has the entries of a snapshot.
+// list returns the entries of a snapshot.
 func (repository *Repository) list(ctx context.Context, snapshot Snapshot) (map[string]saved, error) {
 	var found map[string]saved
 	err := repository.whenUnlocked(ctx, func() error {
@@ -20,13 +20,13 @@ func (repository *Repository) list(ctx context.Context, snapshot Snapshot) (map[
 	return found, err
 }
 
-// listEach calls a function for each entry of a snapshot while restic writes them: the text of the list is never in memory as a whole.
+// listEach calls a function for each entry of a snapshot while restic writes them, so the text of the list is never in memory as a whole.
 func (repository *Repository) listEach(ctx context.Context, snapshot Snapshot, each func(name string, entry saved)) error {
 	read, write := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
 		err := readListing(read, each)
-		// Restic does not wait for a reader that has failed.
+		// Close the pipe, so that restic does not wait for a reader that has failed.
 		read.CloseWithError(err)
 		ended <- err
 	}()

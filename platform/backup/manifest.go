@@ -1,5 +1,5 @@
-// Package backup saves folders to a restic repository, restores them, and compares what was restored with checksums from the time
-// of the backup. The program roost-backup runs it in pods.
+// Package backup saves folders to a restic repository, restores them, and compares the restored files with checksums from the time of the
+// backup. The program roost-backup runs it in pods.
 package backup
 
 import (
@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// ManifestFile has the checksums. It is saved in each snapshot, beside the folders.
+// ManifestFile contains the checksums. Each snapshot contains it, beside the folders.
 const ManifestFile = "manifest.json"
 
-// notSaved are names at the top of a folder that belong to the file system, or to a restore that was interrupted.
+// notSaved are names at the top of a folder that belong to the file system or to an interrupted restore.
 var notSaved = []string{"lost+found", stagingFolder, recordFile, movingFolder, replacedFolder}
 
-// Manifest is what folders held when they were saved.
+// Manifest describes the content of folders at the time of a backup.
 type Manifest struct {
 	Made time.Time `json:"made"`
 	// Entries by path, relative to the root of the snapshot.
@@ -39,7 +39,7 @@ type Entry struct {
 	Target   string      `json:"target,omitempty"`
 }
 
-// Scan reads all files of folders below root. What disappears meanwhile is left out.
+// Scan reads all files of folders below root. It omits files that disappear while it runs.
 func Scan(ctx context.Context, root string, folders []string) (Manifest, error) {
 	manifest := Manifest{Made: time.Now().UTC(), Entries: map[string]Entry{}}
 	for _, folder := range folders {
@@ -81,7 +81,7 @@ func skipped(found fs.DirEntry) error {
 	return nil
 }
 
-// entryOf is nil for what has disappeared, and for sockets, pipes and devices.
+// entryOf returns nil for a file that has disappeared, and for sockets, pipes and devices.
 func entryOf(path string) (*Entry, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -119,7 +119,7 @@ func checksum(path string) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// readManifest reads that of a snapshot from a folder into which it was restored.
+// readManifest reads the manifest of a snapshot from the folder into which the snapshot was restored.
 func readManifest(root string) (Manifest, error) {
 	var manifest Manifest
 	text, err := os.ReadFile(filepath.Join(root, ManifestFile))
@@ -132,7 +132,7 @@ func readManifest(root string) (Manifest, error) {
 	return manifest, nil
 }
 
-// filesAndBytes of a manifest, without folders and links.
+// filesAndBytes returns the number of files and of their bytes in a manifest, without folders and links.
 func (manifest Manifest) filesAndBytes() (files int, bytes int64) {
 	for _, entry := range manifest.Entries {
 		if entry.Mode.IsRegular() {

@@ -14,25 +14,25 @@ import (
 
 // Names at the top of a folder while its content is replaced.
 const (
-	// stagingFolder has what was restored.
+	// stagingFolder contains the restored files.
 	stagingFolder = ".roost-restore"
-	// recordFile is there from the first move to the last.
+	// recordFile exists from the first move to the last.
 	recordFile = ".roost-restore.json"
-	// movingFolder gets what the folder held. Its name becomes replacedFolder when all of it is there.
+	// movingFolder receives the previous content of the folder. It is renamed to replacedFolder when all of the content has moved.
 	movingFolder   = ".roost-moving"
 	replacedFolder = ".roost-replaced"
 )
 
-// replacement is the record of a restore that has begun to replace files, so that another process can complete it. It is in the first
-// folder that has it, and stands for all.
+// replacement is the record of a restore that has begun to replace files, so that another process can complete it. It is stored in the first of
+// the folders, and is valid for all of them.
 type replacement struct {
 	Folders []string `json:"folders"`
-	// Names at the top of the folders that are replaced. Without any, all are.
+	// Names at the top of the folders that are replaced. If it is empty, all names are replaced.
 	Names  []string `json:"names,omitempty"`
 	Report Report   `json:"report"`
 
 	rename func(from, to string) error
-	// sync is syncPath, or what a test has in its place.
+	// sync is syncPath, except in tests.
 	sync func(path string) error
 }
 
@@ -45,7 +45,7 @@ func syncPath(path string) error {
 	return errors.Join(file.Sync(), file.Close())
 }
 
-// replacementUnder is that of folders below root, or nil.
+// replacementUnder returns the record in the folders below root, or nil.
 func replacementUnder(root string, folders []string) (*replacement, error) {
 	for _, folder := range folders {
 		text, err := os.ReadFile(filepath.Join(root, folder, recordFile))
@@ -70,7 +70,7 @@ func replacementUnder(root string, folders []string) (*replacement, error) {
 
 var recordedSnapshotPattern = regexp.MustCompile(`^[0-9a-f]{4,64}$`)
 
-// check refuses a record that Restore does not write. The app can write one to its volume.
+// check refuses a record that Restore does not write. The app can write a record to its volume.
 func (record *replacement) check(folder string, folders []string) error {
 	for _, name := range record.Folders {
 		if !slices.Contains(folders, name) {
@@ -86,7 +86,7 @@ func (record *replacement) check(folder string, folders []string) error {
 	return nil
 }
 
-// refuseReplacement is an error while a restore has replaced only a part of folders.
+// refuseReplacement returns an error while a restore has replaced only a part of the folders.
 func refuseReplacement(root string, folders []string) error {
 	record, err := replacementUnder(root, folders)
 	if err == nil && record != nil {
@@ -95,7 +95,7 @@ func refuseReplacement(root string, folders []string) error {
 	return err
 }
 
-// begin writes the record. What was restored is on the disk before that, and the record is before the first move.
+// begin writes the record. The restored files are on the disk before the record, and the record is on the disk before the first move.
 func (record *replacement) begin(root string) error {
 	for _, folder := range record.Folders {
 		for _, name := range []string{movingFolder, replacedFolder} {
@@ -119,8 +119,8 @@ func (record *replacement) begin(root string) error {
 	return record.sync(first)
 }
 
-// complete moves what the folders held out of the way, and what was restored to its place. All is moved within one file system, and each
-// step can be repeated. The record goes when all folders are done.
+// complete moves the previous content of the folders away, and the restored files into place. All moves stay within one file system, and each
+// step can be repeated. The record is removed when all folders are done.
 func (record *replacement) complete(root string) error {
 	for _, folder := range record.Folders {
 		if err := record.replaceContent(filepath.Join(root, folder), folder); err != nil {
@@ -132,7 +132,7 @@ func (record *replacement) complete(root string) error {
 		if err := os.Remove(filepath.Join(root, folder, recordFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		// A record that comes back after a power failure must find what it moves.
+		// A record that reappears after a power failure must find the files that it moves.
 		if err := record.sync(filepath.Join(root, folder)); err != nil {
 			return err
 		}

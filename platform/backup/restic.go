@@ -19,37 +19,37 @@ import (
 const tag = "roost"
 
 const (
-	// interruptSeconds is what restic gets to remove its lock after a signal.
+	// interruptSeconds is the time that restic gets to remove its lock after a signal.
 	interruptSeconds = 20
 	outputBytesMax   = 2048
 )
 
-// Repository is where snapshots are, and how restic gets there.
+// Repository is a repository of snapshots, and how restic reaches it.
 type Repository struct {
-	// URL of the repository. Empty: the file RESTIC_REPOSITORY in Secrets has it.
+	// URL of the repository. If it is empty, the file RESTIC_REPOSITORY in Secrets contains it.
 	URL string
-	// Path below the URL, so that several have repositories of their own in one store.
+	// Path below the URL, so that one store can contain several repositories.
 	Path string
-	// Secrets is a folder with RESTIC_PASSWORD, and other variables of restic, each in a file of its name.
+	// Secrets is a folder with RESTIC_PASSWORD and other variables of restic, each in a file of its name.
 	Secrets string
 	// Host is the host name of the snapshots.
 	Host string
 	// Owner is a tag of the snapshots. Snapshots with the same Host and another owner, such as those of the same app in another cluster, are
-	// never removed and never verified. Without an owner, all snapshots of Host are its own.
+	// never removed and never verified. If Owner is empty, all snapshots of Host belong to it.
 	Owner string
-	// Program is restic. The one in $PATH without it.
+	// Program is the path of restic. If it is empty, restic in $PATH is used.
 	Program string
 	// Options of restic, such as sftp.command=…
 	Options []string
-	// LockWait is how long to wait for a lock of somebody else.
+	// LockWait is how long to wait for the lock of another host.
 	LockWait time.Duration
-	// Log gets restic's own messages.
+	// Log receives restic's own messages.
 	Log io.Writer
 
 	secrets *secrets
 }
 
-// failure is why restic has failed, with the remedy.
+// failure is an error of restic, with the remedy.
 type failure struct {
 	kind    failureKind
 	message string
@@ -61,11 +61,11 @@ const (
 	failureOther failureKind = iota
 	failureLocked
 	failureMissing
-	// failurePermanent comes again however often the call is repeated.
+	// failurePermanent is the kind of a failure that a retry does not fix.
 	failurePermanent
 )
 
-// permanent is a failure that comes again however often the call is repeated.
+// permanent returns a failure that a retry does not fix.
 func permanent(format string, arguments ...any) error {
 	return &failure{failurePermanent, fmt.Sprintf(format, arguments...)}
 }
@@ -77,7 +77,7 @@ func isKind(err error, kind failureKind) bool {
 	return errors.As(err, &found) && found.kind == kind
 }
 
-// run calls restic once. Its output has no secret.
+// run calls restic once. Its output contains no secret.
 func (repository *Repository) run(ctx context.Context, folder string, arguments ...string) ([]byte, error) {
 	var out bytes.Buffer
 	if err := repository.stream(ctx, folder, &out, arguments...); err != nil {
@@ -120,7 +120,7 @@ func (repository *Repository) stream(ctx context.Context, folder string, out io.
 	return nil
 }
 
-// beginning keeps the first bytes of an output, for a message.
+// beginning keeps the first bytes of an output, for an error message.
 type beginning struct{ kept *bytes.Buffer }
 
 func (beginning *beginning) Write(text []byte) (int, error) {
@@ -128,10 +128,10 @@ func (beginning *beginning) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// explain turns the output of restic into a sentence with the remedy.
+// explain turns the output of restic into an error message with the remedy.
 func (repository *Repository) explain(command string, cause error, output string) error {
 	output = repository.secrets.redact(strings.TrimSpace(output))
-	// All of it: a pack that is missing has a line for each file with a part in it, after those that say so.
+	// Search the whole output: for a missing pack, restic prints one line for each affected file after the lines with the cause.
 	all := output
 	has := func(texts ...string) bool {
 		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(all, text) })
@@ -154,13 +154,13 @@ func (repository *Repository) explain(command string, cause error, output string
 	return fmt.Errorf("restic %s: %w: %s", command, cause, output)
 }
 
-// unansweredTexts are those of restic about a store that was reached before and is not now. Such a store is not damaged.
+// unansweredTexts are messages of restic about a store that could be reached before and cannot be reached now. Such a store is not damaged.
 var unansweredTexts = []string{
 	"connection refused", "connection reset by peer", "broken pipe", "i/o timeout", "TLS handshake timeout", "no such host", "no route to host",
 	"network is unreachable", "unexpected HTTP response (5",
 }
 
-// findings are the lines of restic that say what is wrong, without its progress and its attempts to read again.
+// findings returns the lines of restic that name the error, without its progress and its retries.
 func findings(output string) string {
 	var lines []string
 	for line := range strings.Lines(output) {
@@ -183,7 +183,7 @@ const (
 	findingsBytesMax = 300
 )
 
-// open makes the repository where there is none, and removes stale locks.
+// open removes stale locks. If isMade is set, it creates the repository if there is none.
 func (repository *Repository) open(ctx context.Context, isMade bool) (isNew bool, err error) {
 	if err := repository.readSecrets(); err != nil {
 		return false, err
@@ -202,7 +202,7 @@ func (repository *Repository) open(ctx context.Context, isMade bool) (isNew bool
 	return false, err
 }
 
-// lock of a repository, as restic keeps it.
+// lock of a repository, in restic's format.
 type lock struct {
 	Hostname    string
 	PID         int
@@ -210,11 +210,11 @@ type lock struct {
 	Time        time.Time
 }
 
-// unlockAttempts bounds the attempts to remove a lock whose process number happens to be that of `restic unlock` itself.
+// unlockAttempts bounds the attempts to remove a lock whose process ID happens to be that of `restic unlock` itself.
 const unlockAttempts = 5
 
-// unlock removes locks of this host, whose processes have ended, and locks that nobody has refreshed for 30 minutes. The pods that save
-// have one host name for each app of a cluster, and never two run at once. So a lock with that name is of a pod that is gone.
+// unlock removes locks of this host whose processes have ended, and locks that were not refreshed for 30 minutes. The pods that save an app of a
+// cluster share one host name, and never run at the same time. So a lock with that host name belongs to a pod that is gone.
 func (repository *Repository) unlock(ctx context.Context) error {
 	for range unlockAttempts {
 		locks, err := repository.locks(ctx)
@@ -247,7 +247,7 @@ func (repository *Repository) locks(ctx context.Context) ([]lock, error) {
 	for _, name := range strings.Fields(string(names)) {
 		text, err := repository.run(ctx, "", "cat", "lock", name, "--no-lock")
 		if err != nil {
-			// Its owner has removed it meanwhile.
+			// Its owner has removed it in the meantime.
 			continue
 		}
 		var read lock
@@ -261,7 +261,7 @@ func (repository *Repository) locks(ctx context.Context) ([]lock, error) {
 
 const lockPause = 5 * time.Second
 
-// runWhenUnlocked waits for locks of others. Those that become stale are removed.
+// runWhenUnlocked waits for locks of other hosts. It removes locks that become stale.
 func (repository *Repository) runWhenUnlocked(ctx context.Context, folder string, arguments ...string) (out []byte, err error) {
 	err = repository.whenUnlocked(ctx, func() error {
 		out, err = repository.run(ctx, folder, arguments...)
@@ -303,8 +303,8 @@ func (repository *Repository) snapshots(ctx context.Context) ([]Snapshot, error)
 	return found, nil
 }
 
-// find is the snapshot of a name: `latest`, or the beginning of an identifier. The latest one is that of somebody else only if there is none
-// of one's own.
+// find returns the snapshot with a name: `latest`, or the prefix of an identifier. `latest` is a snapshot of another owner only if there is none
+// of this owner.
 func (repository *Repository) find(ctx context.Context, name string) (Snapshot, error) {
 	snapshots, err := repository.snapshots(ctx)
 	if err != nil {
@@ -316,7 +316,7 @@ func (repository *Repository) find(ctx context.Context, name string) (Snapshot, 
 	return repository.choose(snapshots, name)
 }
 
-// findOwn is the newest snapshot that the owner has made.
+// findOwn returns the newest snapshot of the owner.
 func (repository *Repository) findOwn(ctx context.Context) (Snapshot, error) {
 	snapshots, err := repository.snapshots(ctx)
 	if err != nil {
@@ -336,7 +336,7 @@ func (repository *Repository) isOwn(snapshot Snapshot) bool {
 	return repository.Owner == "" || slices.Contains(snapshot.Tags, repository.ownerTag())
 }
 
-// own are the snapshots that the owner has made.
+// own returns the snapshots of the owner.
 func (repository *Repository) own(snapshots []Snapshot) []Snapshot {
 	return slices.DeleteFunc(slices.Clone(snapshots), func(snapshot Snapshot) bool { return !repository.isOwn(snapshot) })
 }

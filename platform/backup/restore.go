@@ -12,8 +12,8 @@ import (
 	"github.com/dunlin-project/dunlin/platform/streams"
 )
 
-// Verify checks the repository with a part of its data, restores the newest snapshot into an empty folder, and compares it with the
-// checksums from the time of the backup.
+// Verify checks the repository with a part of its data, restores the newest snapshot into an empty folder, and compares the restored files with
+// the checksums from the time of the backup.
 func Verify(ctx context.Context, repository *Repository, into string, percent int) (Report, error) {
 	report := Report{Kind: KindVerify}
 	names, err := ownNames(into)
@@ -31,7 +31,7 @@ func Verify(ctx context.Context, repository *Repository, into string, percent in
 		return report, err
 	}
 	report.Snapshot, report.Taken = snapshot.Short(), snapshot.Time
-	// The first check finds packs that are cut or missing, of which restic would try to read the data for a quarter of an hour.
+	// The first check detects truncated or missing packs. Without it, restic would retry reading their data for a quarter of an hour.
 	for _, arguments := range [][]string{{"check"}, {"check", fmt.Sprintf("--read-data-subset=%d%%", percent)}} {
 		if _, err := repository.runWhenUnlocked(ctx, "", arguments...); err != nil {
 			return report, err
@@ -61,7 +61,7 @@ func (repository *Repository) restore(ctx context.Context, snapshot Snapshot, in
 	return err
 }
 
-// compare is an error if what was restored into a folder is not what was saved.
+// compare returns an error if the files that were restored into a folder differ from the saved ones.
 func (repository *Repository) compare(ctx context.Context, snapshot Snapshot, manifest Manifest, into string) (Comparison, error) {
 	listed, err := repository.list(ctx, snapshot)
 	if err != nil {
@@ -74,20 +74,20 @@ func (repository *Repository) compare(ctx context.Context, snapshot Snapshot, ma
 	return comparison, err
 }
 
-// RestoreOptions say what a restore may overwrite.
+// RestoreOptions control what a restore may overwrite.
 type RestoreOptions struct {
-	// Snapshot is `latest`, or the beginning of an identifier.
+	// Snapshot is `latest`, or the prefix of an identifier.
 	Snapshot string
-	// Replace removes what the folders hold now, once the snapshot is restored and compared.
+	// Replace removes the current content of the folders, after the snapshot is restored and compared.
 	Replace bool
-	// OnlyIfEmpty does nothing if a folder holds something.
+	// OnlyIfEmpty does nothing if a folder contains files.
 	OnlyIfEmpty bool
 
-	// rename is os.Rename, or what a test has in its place.
+	// rename is os.Rename, except in tests.
 	rename func(from, to string) error
 }
 
-// names is whether the options ask for a snapshot.
+// names reports whether the options request a snapshot.
 func (options RestoreOptions) names(snapshot string) bool {
 	return options.Snapshot == "latest" || strings.HasPrefix(snapshot, options.Snapshot) || strings.HasPrefix(options.Snapshot, snapshot)
 }
@@ -96,20 +96,20 @@ func (options RestoreOptions) names(snapshot string) bool {
 const (
 	// ExitUnchanged is for an UnchangedError.
 	ExitUnchanged = 3
-	// ExitRefused is for an UnchangedError that comes again however often the restore is tried. The pods of the app are stopped meanwhile.
+	// ExitRefused is for an UnchangedError that a retry does not fix. The pods of the app are stopped during retries.
 	ExitRefused = 4
 )
 
 var errNotEmpty = errors.New("is not empty; repeat with --replace to have its content replaced")
 
-// UnchangedError is why a restore has failed that has left each folder in one state: that of before, or that of a snapshot.
+// UnchangedError is the error of a restore that has left each folder in one state: the previous one, or that of a snapshot.
 type UnchangedError struct{ cause error }
 
 func (e *UnchangedError) Error() string { return e.cause.Error() }
 
 func (e *UnchangedError) Unwrap() error { return e.cause }
 
-// ExitCode of roost-backup.
+// ExitCode returns the exit code of roost-backup.
 func (e *UnchangedError) ExitCode() int {
 	if errors.Is(e.cause, errNotEmpty) || errors.Is(e.cause, streams.ErrNotEmpty) || isKind(e.cause, failurePermanent) {
 		return ExitRefused
@@ -117,15 +117,15 @@ func (e *UnchangedError) ExitCode() int {
 	return ExitUnchanged
 }
 
-// Restore writes folders of a snapshot below root. Each is restored beside what it holds, and compared, before anything is replaced: if
-// the restore fails until then, the folders are as they were. A restore that was interrupted while it replaced files is completed by the
-// next one. Until then, Save refuses the folders.
+// Restore writes folders of a snapshot below root. It restores each folder beside its current content, and compares it, before it replaces
+// anything. If the restore fails before that, the folders are unchanged. If a restore is interrupted while it replaces files, the next one
+// completes it. Until then, Save refuses the folders.
 func Restore(ctx context.Context, repository *Repository, root string, folders []string, options RestoreOptions) (Report, error) {
 	report, err := restoreFolders(ctx, repository, root, folders, options)
 	return report, whetherUnchanged(root, folders, err)
 }
 
-// whetherUnchanged is the error of a restore, as an UnchangedError if no folder has parts of two states.
+// whetherUnchanged returns the error of a restore, as an UnchangedError if no folder has parts of two states.
 func whetherUnchanged(root string, folders []string, err error) error {
 	if err != nil {
 		if record, failed := replacementUnder(root, folders); record == nil && failed == nil {
@@ -159,7 +159,7 @@ func restoreFolders(ctx context.Context, repository *Repository, root string, fo
 	return report, record.complete(root)
 }
 
-// prepare completes an interrupted restore, and finds the snapshot to restore. Without one, there is nothing more to do.
+// prepare completes an interrupted restore, and finds the snapshot to restore. If it returns no snapshot, there is nothing more to do.
 func (repository *Repository) prepare(ctx context.Context, root string, folders []string, options RestoreOptions) (Report, *Snapshot, error) {
 	report := Report{Kind: KindRestore}
 	interrupted, err := replacementUnder(root, folders)
@@ -186,7 +186,7 @@ func (repository *Repository) prepare(ctx context.Context, root string, folders 
 	return report, &snapshot, nil
 }
 
-// stage restores a part of the snapshot beside what a folder holds, and compares.
+// stage restores a part of the snapshot beside the current content of a folder, and compares it.
 func (repository *Repository) stage(ctx context.Context, snapshot Snapshot, manifest Manifest, root, folder, saved string, report *Report) error {
 	part, err := manifest.below(saved)
 	if err != nil {
@@ -209,7 +209,7 @@ func (repository *Repository) stage(ctx context.Context, snapshot Snapshot, mani
 	return nil
 }
 
-// refusesTarget is whether there is nothing to do, or why a folder must not be written to.
+// refusesTarget reports whether there is nothing to do, or returns why a folder must not be written to.
 func refusesTarget(root string, folders []string, options RestoreOptions) (skip bool, err error) {
 	for _, folder := range folders {
 		path := filepath.Join(root, folder)
@@ -228,7 +228,7 @@ func refusesTarget(root string, folders []string, options RestoreOptions) (skip 
 	return skip, nil
 }
 
-// below are the entries of one folder.
+// below returns the entries of one folder.
 func (manifest Manifest) below(folder string) (Manifest, error) {
 	part := Manifest{Made: manifest.Made, Entries: map[string]Entry{}}
 	for name, entry := range maps.All(manifest.Entries) {

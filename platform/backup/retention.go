@@ -10,7 +10,7 @@ import (
 // Keep is how many snapshots are kept: the newest of each of the last days, weeks and months that have any. The newest of all is always kept.
 type Keep struct {
 	Daily, Weekly, Monthly int
-	// Snapshot is the beginning of an identifier that is kept as well: that of the last verified restore.
+	// Snapshot is the prefix of an identifier that is kept as well: the snapshot of the last verified restore.
 	Snapshot string
 }
 
@@ -21,10 +21,10 @@ type Snapshot struct {
 	Tags []string  `json:"tags"`
 }
 
-// Short is the form of an identifier that people use.
+// Short returns the short form of the identifier, as restic prints it.
 func (snapshot Snapshot) Short() string { return snapshot.ID[:min(8, len(snapshot.ID))] }
 
-// expired are the snapshots that a policy does not keep.
+// expired returns the snapshots that a policy does not keep.
 func expired(snapshots []Snapshot, keep Keep) []Snapshot {
 	ordered := slices.Clone(snapshots)
 	slices.SortFunc(ordered, func(a, b Snapshot) int { return b.Time.Compare(a.Time) })

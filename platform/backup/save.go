@@ -21,32 +21,32 @@ const (
 	KindRestore = "restore"
 )
 
-// Report is the outcome of a run, as the pod leaves it in its termination message.
+// Report is the outcome of a run. The pod writes it to its termination message.
 type Report struct {
 	Kind string `json:"kind"`
-	// Snapshot and the time at which it was taken.
+	// Snapshot is the identifier of the snapshot, and Taken its time.
 	Snapshot string    `json:"snapshot"`
 	Taken    time.Time `json:"taken"`
-	// Newest is when a Dunlin has made the newest backup in the snapshot.
+	// Newest is when a Dunlin made the newest backup in the snapshot.
 	Newest *time.Time `json:"newest,omitempty"`
 	Files  int        `json:"files"`
 	Bytes  int64      `json:"bytes"`
-	// Changed are files that changed while they were saved, and were not compared.
+	// Changed is the number of files that changed while they were saved, and were not compared.
 	Changed int `json:"changed,omitempty"`
-	// IsForeign is whether the snapshot is of another owner.
+	// IsForeign is true if the snapshot belongs to another owner.
 	IsForeign bool `json:"isForeign,omitempty"`
-	// IsNew is whether the repository was made by this run.
+	// IsNew is true if this run created the repository.
 	IsNew bool `json:"isNew,omitempty"`
-	// Streams of a Dunlin in NATS, and the messages in them.
+	// Streams is the number of streams of a Dunlin in NATS, and Messages the number of messages in them.
 	Streams  int    `json:"streams,omitempty"`
 	Messages uint64 `json:"messages,omitempty"`
-	// IsLoaded is whether a program of the app has loaded the dump, or a NATS server the streams.
+	// IsLoaded is true if a program of the app has loaded the dump, or a NATS server the streams.
 	IsLoaded bool `json:"isLoaded,omitempty"`
-	// Skipped is whether there was nothing to do.
+	// Skipped is true if there was nothing to do.
 	Skipped bool `json:"skipped,omitempty"`
 }
 
-// Save makes a snapshot of folders below root, and forgets those that the policy does not keep.
+// Save makes a snapshot of folders below root, and removes the snapshots that the policy does not keep.
 func Save(ctx context.Context, repository *Repository, root string, folders []string, keep Keep) (Report, error) {
 	return repository.saveIf(ctx, root, folders, keep, func(Manifest) error { return nil })
 }
@@ -108,7 +108,7 @@ func write(file string, value any) error {
 	return err
 }
 
-// save calls restic in root, so that paths in the snapshot begin there, and returns the identifier of the snapshot.
+// save calls restic in root, so that paths in the snapshot begin there. It returns the identifier of the snapshot.
 func (repository *Repository) save(ctx context.Context, root string, folders []string) (string, error) {
 	arguments := []string{"backup", "--json", "--host", repository.Host, "--tag", tag}
 	if repository.Owner != "" {

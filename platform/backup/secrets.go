@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Keys of the encrypted file of a repository that are not passed on as they are.
+// Keys of the encrypted file of a repository that are not passed on unchanged.
 const (
 	KeyPassword   = "RESTIC_PASSWORD"
 	KeyRepository = "RESTIC_REPOSITORY"
@@ -25,14 +25,14 @@ const (
 	redactedBytesMin = 4
 )
 
-// secrets of a repository. Restic reads the password and the URL from files; the credentials of stores are variables of its process.
+// secrets of a repository. Restic reads the password from a file. The URL and the credentials of stores are variables of its process.
 type secrets struct {
 	environment []string
 	values      []string
 	url         string
 }
 
-// readSecrets reads the folder, in which each file is a variable.
+// readSecrets reads the folder. Each file in it is a variable.
 func (repository *Repository) readSecrets() error {
 	entries, err := os.ReadDir(repository.Secrets)
 	if err != nil {
@@ -44,7 +44,7 @@ func (repository *Repository) readSecrets() error {
 	}, url: repository.URL}
 	hasPassword := false
 	for _, entry := range entries {
-		// A Secret that is mounted has folders beside its keys.
+		// A mounted Secret contains folders beside its keys.
 		if strings.HasPrefix(entry.Name(), ".") {
 			continue
 		}
@@ -80,13 +80,13 @@ func (repository *Repository) readSecrets() error {
 		return err
 	}
 	read.values = append(read.values, passwords...)
-	// A value may be a part of another.
+	// A value may be a substring of another one, so the longest comes first.
 	slices.SortFunc(read.values, func(a, b string) int { return len(b) - len(a) })
 	repository.secrets = read
 	return nil
 }
 
-// passwordsOf are the forms in which the password of a repository's URL may appear in a message: as it is written and decoded.
+// passwordsOf returns the forms in which the password of a repository's URL may appear in a message: as written, and decoded.
 func passwordsOf(address string) ([]string, error) {
 	address = withoutScheme(address)
 	_, authority, hasScheme := strings.Cut(address, "://")
@@ -95,7 +95,7 @@ func passwordsOf(address string) ([]string, error) {
 	}
 	parsed, err := url.Parse(address)
 	if err != nil {
-		// The error of url.Parse has the URL, and so has the message of restic.
+		// The error of url.Parse contains the URL, and so does the message of restic.
 		return nil, permanent("%s", "the URL of the repository cannot be read; write characters such as % and / of its password as %25 and %2F")
 	}
 	if parsed.User == nil {
@@ -116,7 +116,7 @@ func passwordsOf(address string) ([]string, error) {
 	return found, nil
 }
 
-// redact takes the values of secrets out of a text.
+// redact removes the values of secrets from a text.
 func (secrets *secrets) redact(text string) string {
 	for _, value := range secrets.values {
 		text = strings.ReplaceAll(text, value, "***")
@@ -124,7 +124,7 @@ func (secrets *secrets) redact(text string) string {
 	return text
 }
 
-// withoutScheme takes away the first part of rest:https://… and s3:https://…
+// withoutScheme removes the prefix of rest:https://… and s3:https://…
 func withoutScheme(address string) string {
 	for _, scheme := range []string{"rest:", "s3:"} {
 		address = strings.TrimPrefix(address, scheme)
@@ -132,7 +132,7 @@ func withoutScheme(address string) string {
 	return address
 }
 
-// Endpoint is the host and the port of a repository's URL, or nothing for a folder. Without a port, it is that of the protocol.
+// Endpoint returns the host and the port of a repository's URL, or "" for a folder. Without a port, it returns the default port of the protocol.
 func Endpoint(address string) string {
 	host, port := "", ""
 	switch scheme, rest, _ := strings.Cut(address, ":"); {
@@ -161,7 +161,7 @@ func Endpoint(address string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// reach finds out in seconds that a store does not answer. Restic would try for a quarter of an hour.
+// reach detects within seconds that a store does not answer. Restic would retry for a quarter of an hour.
 func (repository *Repository) reach(ctx context.Context) error {
 	endpoint := Endpoint(repository.secrets.url)
 	if len(repository.Options) > 0 {

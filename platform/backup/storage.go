@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// SaveStorage is Save for folders to which a Dunlin writes backups of its storage while it serves. The report has the time of the newest one,
-// because a snapshot is only as fresh as that.
+// SaveStorage is Save for folders to which a Dunlin writes backups of its storage while it serves. The report contains the time of the newest
+// backup, because the data in the snapshot is not newer than that.
 func SaveStorage(ctx context.Context, repository *Repository, root string, folders []string, keep Keep) (Report, error) {
 	var newest time.Time
 	var volumes []string
@@ -36,7 +36,7 @@ func SaveStorage(ctx context.Context, repository *Repository, root string, folde
 	return report, err
 }
 
-// VerifyStorage is Verify for a snapshot of SaveStorage. The report has the time of the newest backup in it, as that of SaveStorage does.
+// VerifyStorage is Verify for a snapshot of SaveStorage. The report contains the time of the newest backup in the snapshot, as in SaveStorage.
 func VerifyStorage(ctx context.Context, repository *Repository, into string, folders []string, percent int) (Report, error) {
 	report, err := Verify(ctx, repository, into, percent)
 	if err != nil {
@@ -56,8 +56,8 @@ func VerifyStorage(ctx context.Context, repository *Repository, into string, fol
 	return report, nil
 }
 
-// newestBackup is the time of the backup with the highest number in a folder. RocksDB keeps a list of files for each, meta/NUMBER, and writes
-// it under another name until the backup is complete. Its first line that is a number is the Unix time.
+// newestBackup returns the time of the backup with the highest number in a folder. RocksDB keeps a list of files for each backup, meta/NUMBER,
+// and writes it under another name until the backup is complete. The first line that is a number is the Unix time.
 func newestBackup(folder string) (time.Time, error) {
 	entries, err := os.ReadDir(filepath.Join(folder, "meta"))
 	if err != nil {

@@ -20,25 +20,26 @@ const (
 )
 
 const (
-	// stagedFile passes the outcome of the first half of a restore to the second one, below their common root.
+	// stagedFile passes the outcome of the first half of a restore to the second half. It is below their common root.
 	stagedFile = "staged.json"
 	// ProgramFile is the program that runs FinishStorage and LoadDump, below the root.
 	ProgramFile = "roost-backup"
-	// lastWordsBytesMax bounds what of the output of `dunlin restore`, or of a command of the app, is in an error.
+	// lastWordsBytesMax bounds the output of `dunlin restore`, or of a command of the app, in an error message.
 	lastWordsBytesMax = 1024
 )
 
-// staged is what StageStorage leaves for FinishStorage, and StageDump for LoadDump.
+// staged is what StageStorage passes to FinishStorage, and StageDump to LoadDump.
 type staged struct {
 	Report Report `json:"report"`
-	// IsDone is whether an interrupted restore was completed, and nothing is staged.
+	// IsDone is true if an interrupted restore was completed, and nothing is staged.
 	IsDone bool `json:"isDone"`
 	// Dump is the file that LoadDump loads, below the root.
 	Dump string `json:"dump,omitempty"`
 }
 
-// StageStorage is the first half of a restore of a Dunlin's volume, where restic is. It restores the backups of the node beside what the volume
-// holds, and compares them. FinishStorage goes on in the image of the Dunlin, which has its program: StageStorage leaves it its own.
+// StageStorage is the first half of a restore of a Dunlin's volume. It runs in the image with restic, restores the backups of the node beside
+// the current content of the volume, and compares them. FinishStorage continues in the image of the Dunlin, which has the program dunlin.
+// StageStorage leaves a copy of its own program for FinishStorage.
 func StageStorage(ctx context.Context, repository *Repository, root, volume string, options RestoreOptions) (Report, error) {
 	report, err := repository.stageStorage(ctx, root, volume, options)
 	if err == nil {
@@ -70,7 +71,7 @@ func (repository *Repository) stageStorage(ctx context.Context, root, volume str
 	return report, write(filepath.Join(root, stagedFile), staged{Report: report, IsDone: snapshot == nil})
 }
 
-// copyProgram copies the program that runs. It is linked statically.
+// copyProgram copies the running program, which is statically linked.
 func copyProgram(to string) error {
 	own, err := os.Executable()
 	if err != nil {
@@ -89,8 +90,8 @@ func copyProgram(to string) error {
 	return errors.Join(err, copied.Close())
 }
 
-// FinishStorage is the second half. `dunlin restore` makes a storage of the newest backup, beside what the volume holds, and compares all
-// checksums. Then both replace those of the volume, as Restore does it. All other names in the volume are kept.
+// FinishStorage is the second half. `dunlin restore` creates a storage from the newest backup, beside the current content of the volume, and
+// verifies all checksums. Then the backups and the storage replace those of the volume, as in Restore. All other names in the volume are kept.
 func FinishStorage(ctx context.Context, root, volume, program string) (Report, error) {
 	report, err := finishStorage(ctx, root, volume, program, os.Rename)
 	return report, whetherUnchanged(root, []string{volume}, err)
@@ -113,7 +114,7 @@ func finishStorage(ctx context.Context, root, volume, program string, rename fun
 		err = fmt.Errorf("dunlin restore has failed: %w: %s", err, strings.TrimSpace(words))
 		return found.Report, errors.Join(err, os.RemoveAll(filepath.Join(root, volume, stagingFolder)))
 	}
-	// The volume may hold more, such as recordings of rooms, which no snapshot has.
+	// The volume may contain more, such as recordings of rooms, which no snapshot contains.
 	names := []string{storageBackups, storageData}
 	record := &replacement{Folders: []string{volume}, Names: names, Report: found.Report, rename: rename, sync: syncPath}
 	if err := record.begin(root); err != nil {

@@ -13,14 +13,14 @@ import (
 // streamsFolder is below DumpFolder.
 const streamsFolder = "streams"
 
-// KeyNATSPassword is the variable with the password of the NATS servers. It is never an argument.
+// KeyNATSPassword is the variable with the password of the NATS servers. The password is never an argument.
 const KeyNATSPassword = "NATS_PASSWORD"
 
-// Streams are those of a Dunlin in NATS.
+// Streams are the streams of a Dunlin in NATS.
 type Streams struct {
 	// URLs of the servers, without a password.
 	URLs, Password, Prefix string
-	// Replicas is how many servers keep a restored stream.
+	// Replicas is the number of servers that keep a restored stream.
 	Replicas int
 }
 
@@ -52,7 +52,8 @@ func (report *Report) addStreams(found []streams.Stream) {
 	}
 }
 
-// VerifyStreams is Verify into DumpFolder. It then restores the streams into a server without any, which has to have all messages afterwards.
+// VerifyStreams calls Verify for DumpFolder. It then restores the streams into a server without streams. That server must have all messages
+// afterwards.
 func VerifyStreams(ctx context.Context, repository *Repository, scratch Streams, root string, percent int) (Report, error) {
 	into := filepath.Join(root, DumpFolder)
 	report, err := Verify(ctx, repository, into, percent)
@@ -70,8 +71,8 @@ func VerifyStreams(ctx context.Context, repository *Repository, scratch Streams,
 	return report, err
 }
 
-// RestoreStreams restores the streams of a snapshot into servers. No node may run meanwhile. Until the streams are being replaced, an error is
-// an UnchangedError.
+// RestoreStreams restores the streams of a snapshot into servers. No node may run during the restore. An error before the streams are replaced
+// is an UnchangedError.
 func RestoreStreams(ctx context.Context, repository *Repository, into Streams, root string, options RestoreOptions) (Report, error) {
 	report := Report{Kind: KindRestore}
 	server, err := streams.Connect(into.URLs, into.Password, into.Prefix)
