@@ -16,7 +16,7 @@ import (
 
 const revisionsKept = 5
 
-// App renders a valid app. Validate first: what a spec must not say is not looked for here.
+// App renders a valid app. The caller must validate the spec first: App does not check it.
 func App(app *v1alpha1.App, values settings.Settings, cluster Cluster) ([]runtime.Object, error) {
 	revision, err := Revision(app.Spec, values, app.Namespace+"/"+app.Name)
 	if err != nil {
@@ -54,11 +54,11 @@ type appView struct {
 	revision string
 	// backup is the state that an operation leads to.
 	backup *v1alpha1.BackupStatus
-	// savedFolder is the only folder of each volume that is saved, or empty for all.
+	// savedFolder is the only folder of each volume that is saved. If it is empty, the whole volume is saved.
 	savedFolder string
-	// streams of a Dunlin that are saved in place of volumes.
+	// streams of a Dunlin that are saved instead of volumes.
 	streams *streamsView
-	// uid of the app is empty outside a cluster.
+	// uid of the app. It is empty outside a cluster.
 	uid string
 }
 
@@ -79,7 +79,7 @@ func (view *appView) user() int64 {
 	return defaultUser
 }
 
-// container runs the app's image with its settings and volumes. All parts of the app begin with it.
+// container runs the app's image with its settings and volumes. All parts of the app start from it.
 func (view *appView) container() corev1.Container {
 	container := corev1.Container{
 		Name:      "app",
@@ -94,7 +94,7 @@ func (view *appView) container() corev1.Container {
 	return container
 }
 
-// temporaryVolumes are those that end with the pod.
+// temporaryVolumes returns the volumes that are deleted with the pod.
 func (view *appView) temporaryVolumes() []corev1.Volume {
 	var volumes []corev1.Volume
 	for _, volume := range view.spec.Volumes {
@@ -182,7 +182,7 @@ func (view *appView) workload() runtime.Object {
 			ObjectMeta: setMeta,
 			Spec: appsv1.StatefulSetSpec{
 				Replicas: replicas, Selector: selector, ServiceName: view.name + "-pods", Template: view.template(),
-				// Otherwise a revision whose first pod fails has to be deleted by hand before a mended one can follow.
+				// With ordered management, a revision whose first pod fails must be deleted by hand before a fixed revision can follow.
 				PodManagementPolicy:                  appsv1.ParallelPodManagement,
 				RevisionHistoryLimit:                 new(int32(revisionsKept)),
 				VolumeClaimTemplates:                 view.claims(),
@@ -210,7 +210,7 @@ func (view *appView) workload() runtime.Object {
 	}
 }
 
-// retained keeps the data of pods that are scaled away or deleted.
+// retained keeps the data of pods that are deleted or scaled down.
 func retained() *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy {
 	return &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
 		WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
@@ -218,7 +218,7 @@ func retained() *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy {
 	}
 }
 
-// claimName is the claim of a volume of the first pod.
+// claimName returns the claim of a volume of the first pod.
 func (view *appView) claimName(volume string) string {
 	generation := generationOf(view.backup)
 	if operation := view.operation(); operation != nil && operation.Generation > 0 {
@@ -239,7 +239,7 @@ func (view *appView) claims() []corev1.PersistentVolumeClaim {
 
 func (owner owner) claim(name, part string, size resource.Quantity, class string) corev1.PersistentVolumeClaim {
 	claim := corev1.PersistentVolumeClaim{
-		// No kind: the API server does not return the kind of a claim template in Protobuf, so the live object would differ.
+		// The claim template has no kind: the API server does not return it in Protobuf, so the live object would differ.
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: owner.selector(part)},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -254,8 +254,8 @@ func (owner owner) claim(name, part string, size resource.Quantity, class string
 
 func (view *appView) budget() runtime.Object { return view.disruptionBudget(view.name, partMain) }
 
-// disruptionBudget lets a drain of a node evict one pod at a time. It counts what may be missing and not what must be
-// there, so that it never blocks the drain for an app of one pod.
+// disruptionBudget lets a drain of a node evict one pod at a time. It limits the unavailable pods instead of requiring available ones, so it
+// never blocks the drain for an app of one pod.
 func (owner owner) disruptionBudget(name, part string) runtime.Object {
 	return &policyv1.PodDisruptionBudget{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"},

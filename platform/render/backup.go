@@ -38,18 +38,18 @@ const (
 	drillSchedule    = "45 4 * * 0"
 )
 
-// workSize is for the manifest, and for packs that restic is about to send.
+// workSize is the space for the manifest, and for packs that restic has not sent yet.
 var workSize = resource.MustParse("1Gi")
 
-// DrillName is the CronJob that verifies restores.
+// DrillName returns the name of the CronJob that verifies restores.
 func DrillName(name string) string { return name + "-drill" }
 
-// OperationName is the Job of an operation.
+// OperationName returns the name of the Job of an operation.
 func OperationName(name string, operation *v1alpha1.Operation) string {
 	return name + "-" + operation.Kind + "-" + operation.ID
 }
 
-// operation is the one that is under way, or nil.
+// operation returns the operation in progress, or nil.
 func (view *appView) operation() *v1alpha1.Operation {
 	if view.backup == nil || view.backup.Operation.IsEnded() {
 		return nil
@@ -57,8 +57,8 @@ func (view *appView) operation() *v1alpha1.Operation {
 	return view.backup.Operation
 }
 
-// isStopped is whether the pods have to be gone, because their volumes are being restored, or hold parts of two states. A dump is loaded into an
-// app that runs.
+// isStopped reports whether the pods have to be stopped, because their volumes are being restored, or hold parts of two states. A dump is loaded
+// into a running app.
 func (view *appView) isStopped() bool {
 	operation := view.operation()
 	return operation != nil && operation.Kind == TaskRestore && !view.loadsDump(TaskRestore) || view.isRestoreUnfinished()
@@ -68,8 +68,8 @@ func (view *appView) isRestoreUnfinished() bool {
 	return view.backup != nil && view.backup.RestoreUnfinished
 }
 
-// backups are the objects of a backup with a repository. While an operation is under way, no scheduled one begins: two pods with one
-// host name must not use the repository at once, because each takes a lock of the other for one of a pod that is gone.
+// backups returns the objects of a backup with a repository. It suspends scheduled backups while an operation is in progress: two pods with one
+// host name must not use the repository at once, because each would treat the other's lock as stale.
 func (view *appView) backups() []runtime.Object {
 	save := cronOf(view.meta(BackupName(view.name), partBackup), view.spec.Backup.Schedule, "", view.taskJob(TaskSave, nil))
 	schedule := view.spec.Backup.DrillSchedule
@@ -95,8 +95,8 @@ func (view *appView) backups() []runtime.Object {
 
 var urlUserPattern = regexp.MustCompile(`://[^/@]*@`)
 
-// RepositoryOf identifies the repository of backups by a hash of its address: that of the spec, or the one of the encrypted file. It has
-// neither user nor password, so it stays when they change. It is empty while the file that has the address is not decrypted.
+// RepositoryOf identifies the repository of backups by a hash of its address in the spec or in the encrypted file. The hash covers neither user
+// nor password, so it does not change with them. The result is empty while the file with the address is not decrypted.
 func RepositoryOf(spec *v1alpha1.Backup, keys map[string]string) string {
 	if spec == nil || spec.Repository == nil {
 		return ""
@@ -121,8 +121,8 @@ func (view *appView) repositorySecret() runtime.Object {
 	return view.secretOf(view.repositoryName(), view.values.Repository)
 }
 
-// backupPolicy lets the pods of backups reach the port of the store. A policy cannot have its name, so they reach that port, or each port if
-// the address is only in the encrypted file, at any address. The policy of the app holds for them as well.
+// backupPolicy lets the pods of backups reach the port of the store. A policy cannot contain a host name, so the pods can reach that port at any
+// address. If only the encrypted file contains the address, they can reach every port. The policy of the app applies to them as well.
 func (view *appView) backupPolicy() runtime.Object {
 	egress := egressDNS()
 	if view.spec.Backup.Repository.Claim == "" {
@@ -139,12 +139,12 @@ func (view *appView) backupPolicy() runtime.Object {
 	return view.policy(BackupName(view.name), partBackup, view.selector(partBackup), nil, egress)
 }
 
-// jobMarginSeconds are between the deadline of a pod and that of its Job. At its own deadline, a pod is ended by its node and stays, with its
-// last words. At that of the Job, it is deleted.
+// jobMarginSeconds is the time between the deadline of a pod and the deadline of its Job. At the pod's deadline, its node ends the pod, which
+// stays with the end of its log. At the deadline of the Job, the pod is deleted.
 const jobMarginSeconds = 60
 
-// taskJob runs a task once. The node ends its pod at the deadline, even where the machine is cut off, and another one starts only when the
-// pod is gone: a lock in the repository with the pod's host name is then one that nobody holds.
+// taskJob runs a task once. The node ends its pod at the deadline, even on a machine that is cut off. Another pod starts only when that pod is
+// gone. So a lock in the repository with the pod's host name is always stale.
 func (view *appView) taskJob(task string, operation *v1alpha1.Operation) batchv1.JobSpec {
 	deadline := int64(taskSeconds)
 	if timeout := view.spec.Backup.TimeoutSeconds; timeout != nil {
@@ -159,7 +159,7 @@ func (view *appView) taskJob(task string, operation *v1alpha1.Operation) batchv1
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
 	}
 	if task == TaskRestore {
-		// The pods of the app are stopped meanwhile.
+		// The pods of the app are stopped during retries.
 		job.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
 			Action:      batchv1.PodFailurePolicyActionFailJob,
 			OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{backup.ExitRefused}},
@@ -208,8 +208,8 @@ func (view *appView) finishTask(pod *corev1.PodSpec, task string) {
 	pod.Hostname = view.backupHost(task)
 }
 
-// backupHost is the host name of the pods that save and restore, or of those that verify. Locks in the repository have it. The UID makes it
-// differ from that of an app of the same name in another cluster, whose locks must not be removed.
+// backupHost returns the host name of the pods that save and restore, or of those that verify. Locks in the repository contain it. The UID
+// distinguishes it from that of an app of the same name in another cluster, whose locks must not be removed.
 func (view *appView) backupHost(task string) string {
 	name := BackupName(view.name)
 	if task == TaskVerify {
@@ -222,7 +222,7 @@ func (view *appView) backupHost(task string) string {
 	return fmt.Sprintf("%s-%x", name, sum[:5])
 }
 
-// taskContainer has the program with its arguments. None is a secret.
+// taskContainer returns the container of the program with its arguments. No argument is a secret.
 func (view *appView) taskContainer(task string, operation *v1alpha1.Operation) corev1.Container {
 	repository := view.spec.Backup.Repository
 	scope := view.namespace + "/" + view.name
@@ -304,7 +304,8 @@ func (view *appView) keepFlags() []string {
 	return flags
 }
 
-// taskFolders are those of a snapshot: a dump, or the volumes. A restore of a Dunlin replaces its volume, of which a snapshot has a folder.
+// taskFolders returns the folders of a snapshot: a dump, or the volumes. A snapshot of a Dunlin contains one folder of its volume, but a restore
+// replaces content of the whole volume.
 func (view *appView) taskFolders(task string) []string {
 	saved := view.savedFolder
 	if task == TaskRestore {
@@ -322,7 +323,7 @@ func (view *appView) taskFolders(task string) []string {
 	return folders
 }
 
-// repositoryVolumes are the Secret with the keys, and the volume that the repository is on.
+// repositoryVolumes returns the volume of the Secret with the keys, and the volume of the repository.
 func (view *appView) repositoryVolumes(container *corev1.Container) []corev1.Volume {
 	volumes := []corev1.Volume{{Name: "keys", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
 		SecretName: view.repositoryName(), DefaultMode: new(int32(0o440)),
@@ -336,7 +337,7 @@ func (view *appView) repositoryVolumes(container *corev1.Container) []corev1.Vol
 	return volumes
 }
 
-// mountForBackup gives the pod the volumes of the app's first pod.
+// mountForBackup mounts the volumes of the app's first pod.
 func (view *appView) mountForBackup(pod *corev1.PodSpec, isReadOnly bool) {
 	for _, volume := range view.spec.Volumes {
 		if volume.Size == nil {
@@ -350,7 +351,7 @@ func (view *appView) mountForBackup(pod *corev1.PodSpec, isReadOnly bool) {
 	}
 }
 
-// scratch is a volume as large as all of the app's together. Like that of scratchOf, it is deleted with its pod.
+// scratch returns a volume as large as all volumes of the app together. Like the volume of scratchOf, it is deleted with its pod.
 func (view *appView) scratch(name string) corev1.Volume {
 	total, class := resource.Quantity{}, ""
 	for _, volume := range view.spec.Volumes {
@@ -369,7 +370,7 @@ func (view *appView) scratchOf(name string, size resource.Quantity, class string
 	}}}
 }
 
-// addDump runs the app's command before the program saves what it has written.
+// addDump runs the app's command before the program saves the files that the command has written.
 func (view *appView) addDump(pod *corev1.PodSpec) {
 	dump := podOf(view.user(), view.container(), nil).Containers[0]
 	dump.Name, dump.Command = "dump", words(view.spec.Backup.Command)

@@ -1,5 +1,5 @@
-// Package render turns a spec and its decrypted settings into Kubernetes objects. It is pure: the same input gives the same
-// objects. They are plain: without Roost they go on to work.
+// Package render turns a spec and its decrypted settings into Kubernetes objects. It is pure: the same input gives the same objects. They are
+// plain Kubernetes objects, and keep working without Roost.
 package render
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 )
 
-// Cluster is what rendering needs to know about a cluster. The zero value has the names of k3s.
+// Cluster describes the cluster. The zero value has the names of k3s.
 type Cluster struct {
 	// IngressClass serves the hosts.
 	IngressClass string
@@ -45,7 +45,7 @@ func (cluster Cluster) withDefaults() Cluster {
 	return cluster
 }
 
-// DefaultBackupImage is what stands for an image of backups that is not named, or nothing if one is. It is in no registry.
+// DefaultBackupImage returns a placeholder if no image of backups is set, and "" otherwise. The placeholder is in no registry.
 func (cluster Cluster) DefaultBackupImage() string {
 	if cluster.BackupImage != "" {
 		return ""
@@ -53,37 +53,38 @@ func (cluster Cluster) DefaultBackupImage() string {
 	return "registry.example.com/roost-backup:0.1.0"
 }
 
-// Labels and annotations. An operator selects by the first, and decides by the second.
+// Labels and annotations. The operator selects objects by the labels, and decides by the annotations.
 const (
 	LabelApp           = v1alpha1.Group + "/app"
 	LabelPart          = v1alpha1.Group + "/part"
 	LabelManagedBy     = "app.kubernetes.io/managed-by"
 	AnnotationRevision = v1alpha1.Group + "/revision"
-	// AnnotationKeys of a pod is the hash of the Secret with its keys, if others have made it.
+	// AnnotationKeys on a pod is the hash of the Secret with its keys, if that Secret is not made by Roost.
 	AnnotationKeys     = v1alpha1.Group + "/keys"
 	AnnotationSettings = v1alpha1.Group + "/settings-hash"
-	// AnnotationPhase is PhaseBeforeRollout on what must have succeeded before the workload changes.
+	// AnnotationPhase is PhaseBeforeRollout on a Job that must succeed before the workload changes.
 	AnnotationPhase    = v1alpha1.Group + "/phase"
 	PhaseBeforeRollout = "before-rollout"
-	// LabelFilesOf names the app whose encrypted files a ConfigMap has.
+	// LabelFilesOf names the app whose encrypted files a ConfigMap contains.
 	LabelFilesOf = v1alpha1.Group + "/files-of"
-	// LabelUsable on a Secret that others have made says that a Dunlin may have it as its keys.
+	// LabelUsable allows a Dunlin to use the Secret as its keys. It is for Secrets that are not made by Roost.
 	LabelUsable = v1alpha1.Group + "/usable"
 	// AnnotationFiles on an App or a Dunlin names the ConfigMap with its encrypted files.
 	AnnotationFiles = v1alpha1.Group + "/files"
 	// LabelTask is on the pods of backups: save, verify or restore.
 	LabelTask = v1alpha1.Group + "/task"
-	// LabelRepository is on the pods of backups: what RepositoryOf has returned.
+	// LabelRepository is on the pods of backups: the result of RepositoryOf.
 	LabelRepository = v1alpha1.Group + "/repository"
-	// AnnotationOperation on an App asks for a backup, a drill or a restore. Its value is JSON.
+	// AnnotationOperation on an App requests a backup, a drill or a restore. Its value is JSON.
 	AnnotationOperation = v1alpha1.Group + "/operation"
-	// AnnotationAppUID on a claim is the UID of the App that it was made for. It has no owner, so that it is not deleted with the App.
+	// AnnotationAppUID on a claim is the UID of the App that the claim was created for. The claim has no owner, so it is not deleted with the
+	// App.
 	AnnotationAppUID = v1alpha1.Group + "/app-uid"
-	// AnnotationOnce marks what is written if it is not there, and never changed.
+	// AnnotationOnce marks an object that is created if it does not exist, and never changed.
 	AnnotationOnce = v1alpha1.Group + "/once"
 )
 
-// WorkloadParts are the parts whose pods run all the time. The pods of the others belong to Jobs.
+// WorkloadParts are the parts whose pods run all the time. The pods of the other parts belong to Jobs.
 var WorkloadParts = []string{partMain, partNATS}
 
 // ManagedBy is the value of LabelManagedBy.
@@ -92,7 +93,7 @@ const ManagedBy = "roost"
 // PartMain is the part of an app's pods, and of a Dunlin's nodes.
 const PartMain = partMain
 
-// PartBackup is the part of what saves and restores volumes.
+// PartBackup is the part of the objects that save and restore volumes.
 const PartBackup = "backup"
 
 // PartNATS is the part of a Dunlin's NATS servers.
@@ -108,7 +109,7 @@ const (
 	partNATS    = "nats"
 )
 
-// owner has what all objects of a spec share.
+// owner holds the values that all objects of a spec share.
 type owner struct {
 	name      string
 	namespace string
@@ -122,7 +123,7 @@ func (owner owner) labels(part string) map[string]string {
 	return labels
 }
 
-// selector never changes for a part, because workloads cannot change theirs.
+// selector never changes for a part, because the selector of a workload is immutable.
 func (owner owner) selector(part string) map[string]string {
 	return map[string]string{LabelApp: owner.name, LabelPart: part}
 }
@@ -139,7 +140,7 @@ func (owner owner) serviceAccount(name, part string) *corev1.ServiceAccount {
 	}
 }
 
-// sorted orders objects so that each stands after what it refers to, and equal input gives equal output.
+// sorted orders objects so that each comes after the objects that it refers to, and equal input gives equal output.
 func sorted(objects []runtime.Object) []runtime.Object {
 	order := map[string]int{
 		"ServiceAccount": 0, "ConfigMap": 1, "Secret": 2, "NetworkPolicy": 3, "Service": 4, "PersistentVolumeClaim": 4, "Job": 5,

@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// scratchContainer is the copy of the app that a drill loads a dump into.
+	// scratchContainer is the copy of the app into which a drill loads a dump.
 	scratchContainer = "scratch"
 	scratchHost      = "127.0.0.1"
 )
 
-// loadsDump is whether a task ends with spec.backup.restoreCommand.
+// loadsDump reports whether a task ends with spec.backup.restoreCommand.
 func (view *appView) loadsDump(task string) bool {
 	return task != TaskSave && view.spec.Backup != nil && len(view.spec.Backup.RestoreCommand) > 0
 }
 
-// isLoadUnfinished is whether the app may have only a part of a dump.
+// isLoadUnfinished reports whether the app may have only a part of a dump.
 func (view *appView) isLoadUnfinished() bool {
 	return view.loadsDump(TaskRestore) && view.backup != nil && view.backup.LoadUnfinished
 }
 
-// loadDump has the image of the app end a restore or a drill of a dump: only a program of the app reads it. The program of the image with restic
-// runs before, and leaves itself in the volume that both share.
+// loadDump makes the image of the app finish a restore or a drill of a dump, because only a program of the app reads the dump. The program of
+// the image with restic runs first, and copies itself to the volume that both containers share.
 func (view *appView) loadDump(pod *corev1.PodSpec, task string) {
 	stage := pod.Containers[0]
 	stage.Name = "stage"
@@ -36,7 +36,7 @@ func (view *appView) loadDump(pod *corev1.PodSpec, task string) {
 		backupFolder + "/" + backup.ProgramFile, "load-dump", "--host=" + scope, "--report=/dev/termination-log", "--",
 	}, words(view.spec.Backup.RestoreCommand)...)
 	load.Env = append(load.Env, corev1.EnvVar{Name: backup.HostVariable, Value: view.name})
-	// It needs neither the repository nor its keys.
+	// The container needs neither the repository nor its keys.
 	load.VolumeMounts = []corev1.VolumeMount{
 		{Name: "work", MountPath: backupFolder}, {Name: "dump", MountPath: backupFolder + "/" + dumpFolder}, {Name: tmpVolume, MountPath: "/tmp"},
 	}
@@ -48,7 +48,7 @@ func (view *appView) loadDump(pod *corev1.PodSpec, task string) {
 	pod.Containers = []corev1.Container{load}
 }
 
-// addScratch starts the app with empty volumes in the pod of a drill, and waits until its check succeeds. It ends with the pod.
+// addScratch starts the app with empty volumes in the pod of a drill, and waits until its health check succeeds. The copy ends with the pod.
 func (view *appView) addScratch(pod *corev1.PodSpec) {
 	container := view.container()
 	container.Name = scratchContainer
@@ -59,7 +59,7 @@ func (view *appView) addScratch(pod *corev1.PodSpec) {
 	always := corev1.ContainerRestartPolicyAlways
 	container.RestartPolicy = &always
 	pod.InitContainers = append(pod.InitContainers, container)
-	// The app may call a volume what one of the backup is called.
+	// A volume of the app may have the same name as a volume of the backup.
 	const prefix = scratchContainer + "-"
 	for index := range view.spec.Volumes {
 		pod.InitContainers[len(pod.InitContainers)-1].VolumeMounts[index].Name = prefix + string(view.spec.Volumes[index].Name)
@@ -75,8 +75,8 @@ func (view *appView) addScratch(pod *corev1.PodSpec) {
 	}
 }
 
-// appPods are those that the network policy of the app is for. The pod of a drill that loads a dump reaches nothing but the store: it must not
-// load the dump into the app, whatever its command says.
+// appPods selects the pods to which the network policy of the app applies. The pod of a drill that loads a dump is excluded. It can reach only
+// the store, so it cannot load the dump into the app, whatever its command does.
 func (view *appView) appPods() metav1.LabelSelector {
 	selector := metav1.LabelSelector{MatchLabels: map[string]string{LabelApp: view.name}}
 	if view.loadsDump(TaskVerify) {
@@ -87,7 +87,7 @@ func (view *appView) appPods() metav1.LabelSelector {
 	return selector
 }
 
-// appPolicy is the network policy of all pods of the app.
+// appPolicy returns the network policy of all pods of the app.
 func (view *appView) appPolicy(ingress []networkingv1.NetworkPolicyIngressRule, egress []networkingv1.NetworkPolicyEgressRule) *networkingv1.NetworkPolicy {
 	policy := view.policy(view.name, partMain, nil, ingress, egress)
 	policy.Spec.PodSelector = view.appPods()

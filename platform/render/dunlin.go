@@ -24,10 +24,10 @@ const (
 	backupsFolder = "backups"
 )
 
-// InternalPort of a node has the server API, the health check and the metrics.
+// InternalPort of a node serves the server API, the health check and the metrics.
 const InternalPort = 9000
 
-// Dunlin renders a valid cluster of nodes, and its NATS servers where it has some. Keys are those of spec.keys.file.
+// Dunlin renders a valid cluster of nodes, and its NATS servers if it has any. keys are those of spec.keys.file.
 func Dunlin(dunlin *v1alpha1.Dunlin, keys settings.Settings, cluster Cluster) ([]runtime.Object, error) {
 	view := &dunlinView{
 		owner: owner{dunlin.Name, dunlin.Namespace, cluster.withDefaults()},
@@ -70,8 +70,8 @@ func Dunlin(dunlin *v1alpha1.Dunlin, keys settings.Settings, cluster Cluster) ([
 	return sorted(objects), nil
 }
 
-// storageApp is the App that stands for the storage: its backups save the folder of the volume to which the node writes backups of it. The storage
-// itself changes all the time. With NATS, the streams are saved.
+// storageApp returns the App that represents the storage. Its backups save the folder of the volume to which the node writes backups of the
+// storage, because the storage itself changes all the time. With NATS, they save the streams instead.
 func (view *dunlinView) storageApp(dunlin *v1alpha1.Dunlin) *appView {
 	spec := &v1alpha1.AppSpec{Image: view.spec.Image, PullSecret: view.spec.PullSecret, Backup: view.spec.Backup, Resources: view.resources()}
 	if storage := view.spec.Storage; storage != nil {
@@ -93,19 +93,19 @@ type dunlinView struct {
 	drain    Drain
 	keys     settings.Settings
 	revision string
-	// isStopped is whether the node has to be gone, because its volume is being restored.
+	// isStopped is true if the node has to be stopped, because its volume is being restored.
 	isStopped bool
 }
 
-// Drain has all times of the end of a node. They follow from one number and add up to it.
+// Drain holds the durations of the shutdown of a node. They are derived from one number and add up to it.
 type Drain struct {
-	// PreStopSeconds from the deletion of the pod to SIGTERM: proxies learn that the pod goes.
+	// PreStopSeconds is the time from the deletion of the pod to SIGTERM, in which proxies remove the pod from their endpoints.
 	PreStopSeconds int64
-	// DelaySeconds in which the health check answers 503 and everything else goes on: `shutdown.delay`.
+	// DelaySeconds is how long the health check answers 503 while everything else continues: `shutdown.delay`.
 	DelaySeconds int64
-	// TimeoutSeconds in which sessions are closed: `shutdown.timeout`.
+	// TimeoutSeconds is how long sessions are closed: `shutdown.timeout`.
 	TimeoutSeconds int64
-	// GraceSeconds after which Kubernetes kills the process: all of the above, and a margin.
+	// GraceSeconds is the time after which Kubernetes kills the process: the sum of the above and a margin.
 	GraceSeconds int64
 }
 
@@ -126,7 +126,7 @@ func DrainOf(spec *v1alpha1.DunlinSpec) Drain {
 	return drain
 }
 
-// nodeCount is the least number with autoscaling. The operator sets another one by the load.
+// nodeCount returns the minimum with autoscaling. The operator sets another number according to the load.
 func (view *dunlinView) nodeCount() int32 {
 	if scaling := view.spec.Autoscaling; scaling != nil {
 		return scaling.Min
@@ -137,7 +137,7 @@ func (view *dunlinView) nodeCount() int32 {
 	return 1
 }
 
-// natsServers that Roost runs. 0 if there are none, or others are used.
+// natsServers returns the number of servers that Roost runs. It is 0 if there are none, or if they are external.
 func (view *dunlinView) natsServers() int32 {
 	if view.spec.NATS == nil || view.spec.NATS.Servers == nil {
 		return 0
@@ -145,8 +145,8 @@ func (view *dunlinView) natsServers() int32 {
 	return *view.spec.NATS.Servers
 }
 
-// configMap has the hash of its content in its name, so that a change restarts the pods, and those of the old revision
-// keep what they started with.
+// configMap returns a ConfigMap whose name contains the hash of its content. So a change restarts the pods, and the pods of the old revision
+// keep the content that they started with.
 func (owner owner) configMap(suffix, part string, data map[string]string) *corev1.ConfigMap {
 	hash := settings.Settings{Plain: data}.Hash(owner.namespace + "/" + owner.name)
 	return &corev1.ConfigMap{
@@ -157,7 +157,8 @@ func (owner owner) configMap(suffix, part string, data map[string]string) *corev
 	}
 }
 
-// nodes are a StatefulSet: their names stay, and they are replaced one by one, the next only when the one before is ready.
+// nodes returns a StatefulSet: the names of its pods stay the same, and it replaces one pod at a time, the next one only when the previous one
+// is ready.
 func (view *dunlinView) nodes(name, config string) runtime.Object {
 	meta := view.meta(name, partMain)
 	meta.Annotations = map[string]string{AnnotationRevision: view.revision}
@@ -181,7 +182,7 @@ func (view *dunlinView) nodes(name, config string) runtime.Object {
 			VolumeClaimTemplates:                 claims,
 			PersistentVolumeClaimRetentionPolicy: retained(),
 			UpdateStrategy:                       appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType},
-			// Sessions of the node before are to be back before the next one goes.
+			// Sessions of the previous node must reconnect before the next node is replaced.
 			MinReadySeconds: 10,
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: view.labels(partMain), Annotations: view.mountedHash()},
@@ -212,7 +213,7 @@ func (view *dunlinView) nodePod(config string) corev1.PodSpec {
 		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: storageVolume, MountPath: storageFolder})
 	}
 	setProbes(&container, httpProbe("/health", InternalPort), 60, false)
-	// The health check answers 503 while the node drains, so it must not end the node.
+	// The health check answers 503 while the node drains, so a failing check must not restart the node.
 	container.LivenessProbe = &corev1.Probe{ProbeHandler: tcpProbe(InternalPort), PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 6}
 	volumes := []corev1.Volume{
 		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
@@ -229,7 +230,7 @@ func (view *dunlinView) nodePod(config string) corev1.PodSpec {
 	return pod
 }
 
-// resources of a node. A node without limits of its own gets more than an app does.
+// resources of a node. The default limits of a node are higher than those of an app.
 func (view *dunlinView) resources() v1alpha1.Resources {
 	resources := view.spec.Resources
 	if resources.Memory == nil {
@@ -241,7 +242,7 @@ func (view *dunlinView) resources() v1alpha1.Resources {
 	return resources
 }
 
-// environment has the paths of the keys, never the keys. Only the password of NATS is a value, because it is a part of a URL.
+// environment contains the paths of the keys, never the keys. Only the NATS password is a value, because it is part of a URL.
 func (view *dunlinView) environment() []corev1.EnvVar {
 	environment := []corev1.EnvVar{{Name: "DUNLIN_HTTP_API_KEY_FILE", Value: keysFolder + "/" + keyAPI}}
 	if !view.hasOwnTokenKeys() {
@@ -264,12 +265,12 @@ func (view *dunlinView) natsSecret(variable, key string) corev1.EnvVar {
 	return corev1.EnvVar{Name: variable, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
 		LocalObjectReference: corev1.LocalObjectReference{Name: view.natsPasswordName()},
 		Key:                  key,
-		// The URL of servers elsewhere may need none.
+		// The URL of external servers may need no password.
 		Optional: new(view.natsServers() == 0),
 	}}}
 }
 
-// natsURL has the addresses of all servers. Kubernetes replaces `$(NATS_PASSWORD)`.
+// natsURL contains the addresses of all servers. Kubernetes replaces `$(NATS_PASSWORD)`.
 func (view *dunlinView) natsURL() string {
 	if view.spec.NATS.URL != "" {
 		return view.spec.NATS.URL
@@ -282,7 +283,7 @@ func (view *dunlinView) natsURL() string {
 	return strings.Join(addresses, ",")
 }
 
-// networkPolicy lets clients reach the public port, and the internal port only monitoring, the operator and what the spec lists.
+// networkPolicy lets clients reach the public port. Only monitoring, the operator and the peers of the spec can reach the internal port.
 func (view *dunlinView) networkPolicy() runtime.Object {
 	var ingress []networkingv1.NetworkPolicyIngressRule
 	if view.spec.Host != "" {

@@ -8,14 +8,14 @@ import (
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 )
 
-// DerivedKeys of the server's configuration are set by Roost. A spec must not have them, nor anything below them.
+// DerivedKeys of the server's configuration are set by Roost. A spec must contain neither these keys nor any keys below them.
 var DerivedKeys = []string{
 	"http_server.address", "http_server.port", "http_server.internal_address", "http_server.internal_port",
 	"http_server.trusted_proxies", "http_server.tls", "health", "prometheus", "shutdown", "broker", "storage.path",
 	"net.memory_limit", "node.name",
 }
 
-// SecretKeys of the server's configuration belong into the Secret of spec.keys, because a ConfigMap is readable for many.
+// SecretKeys of the server's configuration belong in the Secret of spec.keys, because many users can read a ConfigMap.
 var SecretKeys = []string{
 	"http_api.key", "http_api.previous_key", "client.token.hmac_secret_key", "client.token.hmac_previous_secret_key",
 	"client.subscription_token.hmac_secret_key", "client.subscription_token.hmac_previous_secret_key",
@@ -24,7 +24,7 @@ var SecretKeys = []string{
 // tokenKeys verify tokens without a shared secret.
 var tokenKeys = []string{"client.token.rsa_public_key", "client.token.ecdsa_public_key", "client.token.jwks_public_endpoint"}
 
-// ConfigOf reads spec.config, which has been checked to be an object.
+// ConfigOf reads spec.config, which must have been validated as an object.
 func ConfigOf(spec *v1alpha1.DunlinSpec) (map[string]any, error) {
 	config := map[string]any{}
 	if spec.Config == nil || len(spec.Config.Raw) == 0 {
@@ -36,7 +36,7 @@ func ConfigOf(spec *v1alpha1.DunlinSpec) (map[string]any, error) {
 	return config, nil
 }
 
-// HasConfigKey is whether a configuration has the key of that path, or anything below it.
+// HasConfigKey reports whether a configuration contains the key with that path, or any key below it.
 func HasConfigKey(config map[string]any, path string) bool {
 	name, rest, isDeeper := strings.Cut(path, ".")
 	value, isThere := config[name]
@@ -57,7 +57,7 @@ func (view *dunlinView) hasOwnTokenKeys() bool {
 	return false
 }
 
-// serverConfig is the text of config.json.
+// serverConfig returns the content of config.json.
 func (view *dunlinView) serverConfig() (string, error) {
 	config, err := ConfigOf(view.spec)
 	if err != nil {
@@ -76,7 +76,7 @@ func (view *dunlinView) serverConfig() (string, error) {
 	if rate := view.spec.ReconnectsPerSecond; rate != nil {
 		set("shutdown.sessions_per_second", *rate)
 	}
-	// Above it, new sessions go to other nodes before Kubernetes ends this one.
+	// Above this limit, the node refuses new sessions, which go to other nodes before Kubernetes kills this one.
 	set("net.memory_limit", view.resources().Memory.Value()/5*4)
 	if view.spec.NATS != nil {
 		set("broker.enabled", true)
@@ -89,7 +89,7 @@ func (view *dunlinView) serverConfig() (string, error) {
 	if view.spec.Storage != nil {
 		set("storage.path", storageFolder+"/storage")
 		if view.spec.Backup != nil {
-			// Each copies only what the one before lacks.
+			// Each backup copies only the files that are missing in the previous one.
 			set("storage.backup.path", storageFolder+"/"+backupsFolder)
 			set("storage.backup.interval", "1h")
 			set("storage.backup.keep", 3)
@@ -102,7 +102,7 @@ func (view *dunlinView) serverConfig() (string, error) {
 	return string(text) + "\n", nil
 }
 
-// setConfigKey makes the tables on the path where they are missing.
+// setConfigKey creates missing tables on the path.
 func setConfigKey(config map[string]any, path string, value any) {
 	name, rest, isDeeper := strings.Cut(path, ".")
 	if !isDeeper {

@@ -13,7 +13,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/settings"
 )
 
-// Revision identifies a spec with its settings. A rollback goes to a revision, so image, configuration and secrets go together.
+// Revision identifies a spec with its settings. A rollback restores a revision, so image, configuration and secrets change together.
 func Revision(spec any, values settings.Settings, scope string) (string, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -27,11 +27,11 @@ func Revision(spec any, values settings.Settings, scope string) (string, error) 
 	return hex.EncodeToString(sum[:])[:10], nil
 }
 
-// environmentName holds the hash, so that pods of an old revision keep their settings until they end, a change of the
-// content restarts pods, and nothing else does.
+// environmentName contains the hash of the content. So pods of an old revision keep their settings until they end, and only a change of the
+// content restarts pods.
 func (view *appView) environmentName() string { return view.name + "-env-" + view.hash[:10] }
 
-// environment is a Secret and a ConfigMap, where there is something to put in. Both are never changed.
+// environment returns a Secret and a ConfigMap, each only if it has content. Both are immutable.
 func (view *appView) environment() []runtime.Object {
 	var objects []runtime.Object
 	if len(view.values.Plain) > 0 {
@@ -60,7 +60,7 @@ func (view *appView) envFrom() []corev1.EnvFromSource {
 	return sources
 }
 
-// secretOf is never changed: another content has another name.
+// secretOf returns an immutable Secret. Another content has another name.
 func (owner owner) secretOf(name string, values map[string]string) runtime.Object {
 	data := map[string][]byte{}
 	for key, value := range values {

@@ -11,19 +11,19 @@ import (
 	"github.com/dunlin-project/dunlin/platform/settings"
 )
 
-// FilesBytesMax bounds the encrypted files of an app. Kubernetes has the limit for one ConfigMap.
+// FilesBytesMax bounds the encrypted files of an app. It is the limit of Kubernetes for one ConfigMap.
 const FilesBytesMax = 1 << 20
 
 var filesKeyPattern = regexp.MustCompile(`^[-._a-zA-Z0-9]+$`)
 
-// FilesKey is the key of a file in the ConfigMap of files, where `/` cannot stand. A name of a file has no `..`.
+// FilesKey returns the key of a file in the ConfigMap of files. A key must not contain `/`, and file names do not contain `..`.
 func FilesKey(name string) string { return strings.ReplaceAll(name, "/", "..") }
 
-// FilesName is the ConfigMap of an app's files if no annotation names another.
+// FilesName returns the name of the ConfigMap of an app's files, unless an annotation names another.
 func FilesName(name string) string { return name + "-files" }
 
-// Files is the ConfigMap that takes .env files to the operator as they are in the repository. It is never changed: other
-// files have another name, so a spec and its files change at once.
+// Files returns the ConfigMap that carries .env files to the operator as they are in the repository. It is never changed: other files get
+// another name, so a spec and its files change together.
 func Files(namespace, name string, files map[string]string) (*corev1.ConfigMap, error) {
 	size, data := 0, map[string]string{}
 	for file, content := range files {

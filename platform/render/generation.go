@@ -9,7 +9,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 )
 
-// firstGeneration is that of the claims of the StatefulSet with the name of its app.
+// firstGeneration is the generation of the claims of the StatefulSet with the name of its app.
 const firstGeneration = 1
 
 func generationOf(status *v1alpha1.BackupStatus) int32 {
@@ -19,11 +19,11 @@ func generationOf(status *v1alpha1.BackupStatus) int32 {
 	return status.VolumeGeneration
 }
 
-// NextVolumeGeneration is that of the claims after those that an app uses.
+// NextVolumeGeneration returns the generation after that of the claims that an app uses.
 func NextVolumeGeneration(status *v1alpha1.BackupStatus) int32 { return generationOf(status) + 1 }
 
-// setName is the StatefulSet whose pods use the claims of a generation. Each has one of its own: the pod of a node that is lost keeps its
-// name until the node is back or deleted, and Kubernetes starts no other one under that name.
+// setName returns the name of the StatefulSet whose pods use the claims of a generation. Each generation has its own StatefulSet: the pod of a
+// lost node keeps its name until the node is back or deleted, and Kubernetes starts no other pod under that name.
 func setName(app string, generation int32) string {
 	if generation <= firstGeneration {
 		return app
@@ -31,12 +31,12 @@ func setName(app string, generation int32) string {
 	return fmt.Sprintf("%s-gen%d", app, generation)
 }
 
-// WorkloadName is the StatefulSet of an app. A Deployment has the name of its app, which has no volumes then.
+// WorkloadName returns the name of the StatefulSet of an app. For an app without volumes, it is the name of the app, and of its Deployment.
 func WorkloadName(app string, status *v1alpha1.BackupStatus) string {
 	return setName(app, generationOf(status))
 }
 
-// NodesName is the StatefulSet of a Dunlin's nodes. Only one with a storage has claims, and so generations of them.
+// NodesName returns the name of the StatefulSet of a Dunlin's nodes. Only a Dunlin with storage has claims, and so generations of claims.
 func NodesName(dunlin *v1alpha1.Dunlin) string {
 	if dunlin.Spec.Storage == nil {
 		return dunlin.Name
@@ -44,12 +44,12 @@ func NodesName(dunlin *v1alpha1.Dunlin) string {
 	return WorkloadName(dunlin.Name, dunlin.Status.Backup)
 }
 
-// FirstPod is the pod whose volumes are saved.
+// FirstPod returns the name of the pod whose volumes are saved.
 func FirstPod(app string, status *v1alpha1.BackupStatus) string {
 	return WorkloadName(app, status) + "-0"
 }
 
-// newClaims are those that a restore after the loss of a node makes. They are never changed or deleted, and outlive the app.
+// newClaims returns the claims that a restore after the loss of a node creates. They are never changed or deleted, and outlive the app.
 func (view *appView) newClaims() []runtime.Object {
 	var objects []runtime.Object
 	for _, volume := range view.spec.Volumes {

@@ -12,19 +12,19 @@ import (
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 )
 
-// Record is what a rollback brings back together: the spec and its files, which are encrypted where they have secrets.
+// Record is the content of a revision, which a rollback restores together: the spec and its files. Files with secrets are encrypted.
 type Record struct {
 	Spec  json.RawMessage   `json:"spec"`
 	Files map[string]string `json:"files,omitempty"`
 }
 
-// App of the record.
+// App returns the App of the record.
 func (record Record) App(namespace, name string) (*v1alpha1.App, error) {
 	app := &v1alpha1.App{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	return app, record.read(&app.Spec)
 }
 
-// Dunlin of the record.
+// Dunlin returns the Dunlin of the record.
 func (record Record) Dunlin(namespace, name string) (*v1alpha1.Dunlin, error) {
 	dunlin := &v1alpha1.Dunlin{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	return dunlin, record.read(&dunlin.Spec)
@@ -37,7 +37,7 @@ func (record Record) read(spec any) error {
 	return nil
 }
 
-// History is the object in which a revision is kept. Its number follows from what is live, so it is set elsewhere.
+// History returns the object that stores a revision. Its number depends on the live revisions, so package reconcile sets it.
 func History(kind, namespace, name, revision string, spec any, files map[string]string) (*appsv1.ControllerRevision, error) {
 	text, err := json.Marshal(spec)
 	if err == nil {
@@ -54,7 +54,7 @@ func History(kind, namespace, name, revision string, spec any, files map[string]
 	}, nil
 }
 
-// HistoryName has the kind, because Kubernetes names the revisions of a StatefulSet after it as well.
+// HistoryName contains the kind, because Kubernetes also names the revisions of a StatefulSet after the StatefulSet.
 func HistoryName(kind, name, revision string) string {
 	return name + "-" + strings.ToLower(kind) + "-" + revision
 }

@@ -17,7 +17,7 @@ const (
 func (view *appView) jobs() []runtime.Object {
 	var objects []runtime.Object
 	if migrate := view.spec.Migrate; migrate != nil {
-		// The name has the revision, so a revision migrates once, and trying again is the same Job.
+		// The name contains the revision, so a revision migrates once, and a retry uses the same Job.
 		meta := view.meta(view.name+"-migrate-"+view.revision, partMigrate)
 		meta.Annotations = map[string]string{AnnotationPhase: PhaseBeforeRollout, AnnotationOnce: "true"}
 		spec := view.jobSpec(partMigrate, migrate.Command, migrate.TimeoutSeconds, migrationSeconds)
@@ -43,7 +43,7 @@ func (view *appView) jobs() []runtime.Object {
 	return objects
 }
 
-// BackupName is the CronJob of an app's backup.
+// BackupName returns the name of the CronJob of an app's backup.
 func BackupName(name string) string { return name + "-backup" }
 
 // jobSpec runs a command with the app's image, settings and temporary volumes.
@@ -65,7 +65,7 @@ func (view *appView) jobSpec(part string, command v1alpha1.Command, timeout *v1a
 	pod.ImagePullSecrets = pullSecrets(view.spec.PullSecret)
 	pod.RestartPolicy = corev1.RestartPolicyNever
 	return batchv1.JobSpec{
-		// No time after which it is deleted: it would be made, and run, once more.
+		// There is no TTL: a deleted Job would be created, and run, again.
 		BackoffLimit:          new(int32(2)),
 		ActiveDeadlineSeconds: &deadline,
 		Template:              corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: view.labels(part)}, Spec: pod},

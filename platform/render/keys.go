@@ -14,11 +14,11 @@ const (
 	keyAPI          = "api_key"
 	keyTokenHMAC    = "token_hmac_secret_key"
 	keyNATSPassword = "nats_password"
-	// keyNATSPrevious is accepted by the servers that Roost runs, until all nodes have the new one.
+	// The servers that Roost runs accept keyNATSPrevious until all nodes have the new password.
 	keyNATSPrevious = "nats_previous_password"
 )
 
-// keysName is the Secret of the keys. One that is made here has the hash of its content in its name.
+// keysName returns the name of the Secret of the keys. If Roost renders the Secret, the name contains the hash of its content.
 func (view *dunlinView) keysName() string {
 	if view.spec.Keys.File == "" {
 		return view.spec.Keys.Secret
@@ -26,7 +26,8 @@ func (view *dunlinView) keysName() string {
 	return view.name + "-keys-" + view.keys.Hash(view.namespace + "/" + view.name)[:10]
 }
 
-// natsPasswordName is the Secret of the password. It is one of its own, so that another key does not restart the NATS servers.
+// natsPasswordName returns the name of the Secret of the password. It is a separate Secret, so that a change of another key does not restart the
+// NATS servers.
 func (view *dunlinView) natsPasswordName() string {
 	if !view.hasOwnNATSPassword() {
 		return view.keysName()
@@ -46,12 +47,13 @@ func (view *dunlinView) natsPasswordValue() map[string]string {
 	return value
 }
 
-// key of the Secret. Empty where it is not known.
+// key returns a key of the Secret. It is empty if it is unknown.
 func (view *dunlinView) key(name string) string {
 	return cmp.Or(view.keys.Secret[name], view.keys.Mounted[name])
 }
 
-// natsUser has one name for each password: servers that accept two of them have two users. It is empty where the password is not known.
+// natsUser returns a user name that is unique for each password: servers that accept two passwords have two users. It is empty if the password
+// is unknown.
 func (view *dunlinView) natsUser(name string) string {
 	password := view.key(name)
 	if password == "" {
@@ -60,8 +62,8 @@ func (view *dunlinView) natsUser(name string) string {
 	return natsUser + "-" + settings.Settings{Secret: map[string]string{keyNATSPassword: password}}.Hash(view.namespace + "/" + view.name)[:10]
 }
 
-// mountedHash changes when a Secret that others have made does, so that the pods restart with its new content. It is empty where the content is
-// not known. Without names, all of the content counts.
+// mountedHash returns a hash of a Secret that is not made by Roost, so that the pods restart when its content changes. It is empty if the
+// content is unknown. Without names, it covers the whole content.
 func (view *dunlinView) mountedHash(names ...string) map[string]string {
 	content := view.keys.Mounted
 	if len(content) == 0 {
@@ -76,10 +78,10 @@ func (view *dunlinView) mountedHash(names ...string) map[string]string {
 	return map[string]string{AnnotationKeys: settings.Settings{Secret: content}.Hash(view.namespace + "/" + view.name)[:10]}
 }
 
-// inURL are passwords that a URL keeps as they are.
+// inURL matches passwords that do not need escaping in a URL.
 var inURL = regexp.MustCompile(`^[A-Za-z0-9._~-]*$`)
 
-// UnusableKey is why the nodes could not use what a file of keys has, or empty. It never has the value.
+// UnusableKey returns why the nodes cannot use the content of a file of keys, or "". It never contains the value.
 func UnusableKey(dunlin *v1alpha1.Dunlin, keys settings.Settings) string {
 	wrong := ""
 	for _, name := range []string{keyNATSPassword, keyNATSPrevious} {
@@ -93,7 +95,7 @@ func UnusableKey(dunlin *v1alpha1.Dunlin, keys settings.Settings) string {
 	return wrong + " may have letters, digits and . _ ~ - alone, because it becomes a part of a URL; change it"
 }
 
-// MissingKeys names what a file of keys lacks. A key that is there in plain text counts as missing.
+// MissingKeys names the missing keys of a file of keys. A key in plain text counts as missing.
 func MissingKeys(dunlin *v1alpha1.Dunlin, keys settings.Settings) []string {
 	view := &dunlinView{spec: &dunlin.Spec}
 	needed := []string{keyAPI}

@@ -21,12 +21,12 @@ const (
 	natsUser        = "dunlin"
 )
 
-// NATSName is that of the servers' StatefulSet and Service.
+// NATSName returns the name of the servers' StatefulSet and Service.
 func NATSName(dunlin string) string { return dunlin + "-nats" }
 
 func (view *dunlinView) natsName() string { return NATSName(view.name) }
 
-// natsNames are the host names of the servers in the cluster.
+// natsNames returns the host names of the servers in the cluster.
 func (view *dunlinView) natsNames() []string {
 	var names []string
 	for index := range view.natsServers() {
@@ -46,7 +46,7 @@ func (view *dunlinView) nats() []runtime.Object {
 	}
 }
 
-// natsConfig is that of docs/clustering.md, with a password, and a port for the health check.
+// natsConfig returns the configuration of docs/clustering.md, with a password, and a port for the health check.
 func (view *dunlinView) natsConfig() string {
 	size := view.natsSize()
 	lines := []string{
@@ -80,7 +80,8 @@ func (view *dunlinView) natsConfig() string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// natsUsers are those of the nodes, and of others that know the password. While it is changed, nodes have the previous one.
+// natsUsers returns the users of the nodes, and of other clients that know the password. While the password is changed, nodes may use the
+// previous one.
 func (view *dunlinView) natsUsers() []string {
 	user := func(name, variable string) string { return fmt.Sprintf(`{ user: %s, password: $%s }`, name, variable) }
 	users := []string{user(natsUser, "NATS_PASSWORD_QUOTED")}
@@ -101,7 +102,7 @@ func (view *dunlinView) natsSize() resource.Quantity {
 	return resource.MustParse("10Gi")
 }
 
-// natsSet keeps the servers' names and volumes. They start side by side, because a cluster needs a majority to be ready.
+// natsSet keeps the servers' names and volumes. The servers start in parallel, because a cluster needs a majority to be ready.
 func (view *dunlinView) natsSet(config string) runtime.Object {
 	size := view.natsSize()
 	return &appsv1.StatefulSet{
@@ -115,7 +116,7 @@ func (view *dunlinView) natsSet(config string) runtime.Object {
 			RevisionHistoryLimit:                 new(int32(revisionsKept)),
 			PersistentVolumeClaimRetentionPolicy: retained(),
 			UpdateStrategy:                       appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType},
-			// Streams elect leaders in 4 to 8 seconds. The next server goes only after that.
+			// Streams elect leaders in 4 to 8 seconds. The next server is replaced only after that.
 			MinReadySeconds:      10,
 			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{view.claim("data", partNATS, size, view.spec.NATS.StorageClass)},
 			Template: corev1.PodTemplateSpec{
@@ -145,7 +146,7 @@ func (view *dunlinView) natsPod(config string) corev1.PodSpec {
 		Env: []corev1.EnvVar{
 			{Name: "POD_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}},
 			view.natsPassword(),
-			// Without the quotes, the server takes a password such as 1e5 for a number.
+			// Without the quotes, the server parses a password such as 1e5 as a number.
 			{Name: "NATS_PASSWORD_QUOTED", Value: `"$(NATS_PASSWORD)"`},
 		},
 		Resources: view.natsResources(),
@@ -163,7 +164,7 @@ func (view *dunlinView) natsPod(config string) corev1.PodSpec {
 		container.Env = append(container.Env, view.natsSecret("NATS_PREVIOUS_PASSWORD", keyNATSPrevious),
 			corev1.EnvVar{Name: "NATS_PREVIOUS_PASSWORD_QUOTED", Value: `"$(NATS_PREVIOUS_PASSWORD)"`})
 	}
-	// A server is alive without a leader, and ready only with one.
+	// A server without a leader is alive, but not ready.
 	setProbes(&container, httpProbe("/healthz?js-server-only=true", natsMonitorPort), 120, false)
 	container.ReadinessProbe.ProbeHandler = httpProbe("/healthz", natsMonitorPort)
 	container.LivenessProbe = &corev1.Probe{ProbeHandler: httpProbe("/healthz?js-server-only=true", natsMonitorPort), PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 6}
@@ -178,7 +179,7 @@ func (view *dunlinView) natsPod(config string) corev1.PodSpec {
 	return pod
 }
 
-// natsPolicy lets in the nodes, what saves and restores streams, and the other servers.
+// natsPolicy accepts connections from the nodes, from the pods that save and restore streams, and from the other servers.
 func (view *dunlinView) natsPolicy() runtime.Object {
 	nodes := networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: view.selector(partMain)}}
 	clients := []networkingv1.NetworkPolicyPeer{nodes}

@@ -19,7 +19,7 @@ func portName(port v1alpha1.Port) string {
 	return port.Name
 }
 
-// services are one for clients, and one without an address of its own that names the pods of a StatefulSet.
+// services returns one Service for clients, and a headless one that names the pods of a StatefulSet.
 func (view *appView) services() []runtime.Object {
 	var ports []corev1.ServicePort
 	for _, port := range view.spec.Ports {
@@ -62,7 +62,7 @@ func (view *appView) ingress() runtime.Object {
 	return view.ingressTo(view.spec.Host, path, view.spec.TLS, view.name, portName(view.spec.Ports[0]))
 }
 
-// annotationIssuer has cert-manager get a certificate for the hosts of an Ingress: https://cert-manager.io/docs/usage/ingress/
+// annotationIssuer makes cert-manager get a certificate for the hosts of an Ingress: https://cert-manager.io/docs/usage/ingress/
 const annotationIssuer = "cert-manager.io/cluster-issuer"
 
 func (owner owner) ingressTo(host, path string, tls *v1alpha1.TLS, service, port string) runtime.Object {
@@ -91,7 +91,7 @@ func (owner owner) ingressTo(host, path string, tls *v1alpha1.TLS, service, port
 	return ingress
 }
 
-// networkPolicy covers all parts of the app. What it does not list is denied.
+// networkPolicy covers all parts of the app. It denies connections that it does not list.
 func (view *appView) networkPolicy() runtime.Object {
 	var ports []int32
 	for _, port := range view.spec.Ports {
@@ -124,7 +124,7 @@ func allowFrom(peers []networkingv1.NetworkPolicyPeer, ports []int32) networking
 	return networkingv1.NetworkPolicyIngressRule{From: peers, Ports: policyPorts(ports)}
 }
 
-// allowPeers gives each peer its own ports, or all of the app's.
+// allowPeers gives each peer its own ports, or all ports of the app.
 func allowPeers(peers []v1alpha1.Peer, ports []int32) []networkingv1.NetworkPolicyIngressRule {
 	var rules []networkingv1.NetworkPolicyIngressRule
 	for _, peer := range peers {

@@ -6,11 +6,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ManagedByRun is the value of LabelManagedBy on what `roost run` makes. The operator does not look at it.
+// ManagedByRun is the value of LabelManagedBy on objects that `roost run` creates. The operator ignores them.
 const ManagedByRun = "roost-run"
 
 const (
-	// oneOffKeptSeconds is how long a Job stays that nobody has deleted after its end.
+	// oneOffKeptSeconds is how long a finished Job is kept if it was not deleted.
 	oneOffKeptSeconds = 600
 	// oneOffGraceSeconds is the time between SIGTERM and SIGKILL.
 	oneOffGraceSeconds = 30
@@ -27,7 +27,7 @@ type OneOff struct {
 	TimeoutSeconds int64
 }
 
-// Job takes what a pod of the app has but for its ports, its checks and its persistent volumes.
+// Job returns a Job whose pod is like a pod of the app, except for its ports, its probes and its persistent volumes.
 func (run OneOff) Job() *batchv1.Job {
 	owner := owner{name: run.App, namespace: run.Namespace}
 	meta := owner.meta("", partRun)
@@ -39,7 +39,7 @@ func (run OneOff) Job() *batchv1.Job {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
 		ObjectMeta: meta,
 		Spec: batchv1.JobSpec{
-			// A command that has failed has perhaps done half of its work, so it is not run again.
+			// A failed command may have done a part of its work, so it is not retried.
 			BackoffLimit:            new(int32(0)),
 			ActiveDeadlineSeconds:   &run.TimeoutSeconds,
 			TTLSecondsAfterFinished: new(int32(oneOffKeptSeconds)),
@@ -61,7 +61,7 @@ func (run OneOff) pod() corev1.PodSpec {
 	mounts := container.VolumeMounts
 	container.VolumeMounts = nil
 	for _, mount := range mounts {
-		// A persistent volume is a claim of each pod of the workload, and no volume of the template.
+		// A persistent volume is a claim of each pod of the workload, and not a volume of the template.
 		if isVolume[mount.Name] {
 			container.VolumeMounts = append(container.VolumeMounts, mount)
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/dunlin-project/dunlin/platform/backup"
 )
 
-// finishStorage has the image of the Dunlin end a restore: only its program makes a storage of a backup. The program of the image with restic
-// runs before, and leaves itself in the volume that both share.
+// finishStorage makes the image of the Dunlin finish a restore, because only its program creates a storage from a backup. The program of the
+// image with restic runs first, and copies itself to the volume that both containers share.
 func (view *appView) finishStorage(pod *corev1.PodSpec) {
 	stage := pod.Containers[0]
 	stage.Name = "stage"
@@ -19,7 +19,7 @@ func (view *appView) finishStorage(pod *corev1.PodSpec) {
 	}
 	finish.VolumeMounts = nil
 	for _, mount := range stage.VolumeMounts {
-		// It needs neither the repository nor its keys.
+		// The container needs neither the repository nor its keys.
 		if mount.Name != "keys" && mount.Name != "repository" {
 			finish.VolumeMounts = append(finish.VolumeMounts, mount)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/backup"
 )
 
-// streamsView is what backups of streams need of the NATS servers.
+// streamsView describes the NATS servers for backups of streams.
 type streamsView struct {
 	urls, prefix, image, class string
 	replicas                   int32
@@ -35,7 +35,7 @@ func (view *dunlinView) streams() *streamsView {
 	}
 }
 
-// flags of a task. A drill has a server in its own pod.
+// flags returns the flags of a task. A drill has a server in its own pod.
 func (streams *streamsView) flags(task string) []string {
 	flags := []string{"--prefix=" + streams.prefix}
 	switch task {
@@ -47,7 +47,7 @@ func (streams *streamsView) flags(task string) []string {
 	return append(flags, "--nats="+streams.urls)
 }
 
-// streamsPod has a volume for the streams, and, in a drill, a NATS server without any.
+// streamsPod returns a pod with a volume for the streams and, in a drill, a NATS server without streams.
 func (view *appView) streamsPod(task string, container corev1.Container) corev1.PodSpec {
 	volumes := []corev1.Volume{
 		{Name: "work", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &workSize}}},
@@ -69,7 +69,7 @@ func (view *appView) streamsPod(task string, container corev1.Container) corev1.
 	return pod
 }
 
-// scratchNATS is a server that ends with its pod, which nobody else reaches.
+// scratchNATS is a server that ends with its pod, and that only this pod can reach.
 func (view *appView) scratchNATS() corev1.Container {
 	container := corev1.Container{
 		Name: scratchContainer, Image: view.streams.image, Resources: view.streams.resources,

@@ -2,7 +2,7 @@ package render
 
 import corev1 "k8s.io/api/core/v1"
 
-// HostOfVolume is the host name that the affinity of a volume asks for, or nothing if it asks for something else.
+// HostOfVolume returns the host name that the affinity of a volume requires, or "" if it requires anything else.
 func HostOfVolume(volume *corev1.PersistentVolume) string {
 	affinity := volume.Spec.NodeAffinity
 	if affinity == nil || affinity.Required == nil || len(affinity.Required.NodeSelectorTerms) != 1 {

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Manifest is an object as it is applied: without status and without empty fields of the server.
+// Manifest returns an object as it is applied: without status and without empty fields of the server.
 func Manifest(object runtime.Object) (map[string]any, error) {
 	manifest, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
