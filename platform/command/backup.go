@@ -29,7 +29,7 @@ type operationQuery struct {
 	operation v1alpha1.Operation
 }
 
-// operationNames are those of the commands.
+// operationNames are the names of the commands.
 var operationNames = map[string]string{render.TaskSave: "backup", render.TaskVerify: "drill", render.TaskRestore: "restore"}
 
 func (program *program) backupCommand() *cobra.Command {
@@ -91,7 +91,7 @@ func (program *program) operationCommand(kind string, command *cobra.Command) *c
 	return command
 }
 
-// operate asks the operator for an operation, and waits for its end.
+// operate requests an operation from the operator, and waits for its end.
 func (program *program) operate(cluster *cluster, name string, query operationQuery) error {
 	ctx := context.Background()
 	subject, err := cluster.withRepository(ctx, query.namespace, name)
@@ -131,7 +131,7 @@ func (program *program) operate(cluster *cluster, name string, query operationQu
 	return err
 }
 
-// withRepository is an App or a Dunlin that has a repository.
+// withRepository returns an App or a Dunlin that has a repository.
 func (cluster *cluster) withRepository(ctx context.Context, namespace, name string) (client.Object, error) {
 	subject, err := cluster.find(ctx, namespace, name)
 	if err != nil {
@@ -150,7 +150,8 @@ func (cluster *cluster) withRepository(ctx context.Context, namespace, name stri
 	return subject, nil
 }
 
-// lossOf says what a restore of a snapshot loses, before anything happens. Only the time of the newest snapshot is known here.
+// lossOf describes the data that a restore of a snapshot loses, before the restore starts. Only the time of the newest snapshot is known at this
+// point.
 func lossOf(status *v1alpha1.BackupStatus, snapshot string, now time.Time) string {
 	if status == nil || status.LastBackup == nil {
 		return "no backup is known: what was written after the snapshot is lost; its time is printed when it is restored"
@@ -164,7 +165,7 @@ func lossOf(status *v1alpha1.BackupStatus, snapshot string, now time.Time) strin
 		"the time of %s is printed when it is restored", newest, since, snapshot, snapshot)
 }
 
-// ask writes the operation to an annotation. The rest of the object stays as it is.
+// ask writes the operation to an annotation, and changes nothing else in the object.
 func (cluster *cluster) ask(ctx context.Context, subject client.Object, operation v1alpha1.Operation) error {
 	text, err := json.Marshal(operation)
 	if err != nil {

@@ -16,23 +16,23 @@ import (
 
 const bootstrapFile = "bootstrap.yaml"
 
-// bootstrapConfig is bootstrap.yaml. Paths are relative to its folder.
+// bootstrapConfig is the content of bootstrap.yaml. Paths are relative to its folder.
 type bootstrapConfig struct {
-	// Inventory, Playbook and Token are for Ansible: the token is in an encrypted .env file, as K3S_TOKEN.
+	// Inventory, Playbook and Token are for Ansible. Token is an encrypted .env file that contains the token as K3S_TOKEN.
 	Inventory string `json:"inventory"`
 	Playbook  string `json:"playbook"`
 	Token     string `json:"token"`
-	// SSH is where the server's kubeconfig is read, and where the connection to its API server goes through.
+	// SSH is the host from which the server's kubeconfig is read, and through which connections to its API server go.
 	SSH string `json:"ssh"`
-	// Kubeconfig is written, and not to be committed.
+	// Kubeconfig is the file to write. It must not be committed.
 	Kubeconfig string `json:"kubeconfig"`
-	// Operator has the manifests of the operator, in this order; the operator's Deployment is among them.
+	// Operator lists the manifests of the operator, in this order. They contain the operator's Deployment.
 	Operator []string `json:"operator"`
-	// Identities are access identities; nobody gets a token by them.
+	// Identities are access identities. No tokens are created for them.
 	Identities []bootstrapIdentity `json:"identities,omitempty"`
-	// ArgoCD has manifests of Argo CD, in this order.
+	// ArgoCD lists manifests of Argo CD, in this order.
 	ArgoCD []string `json:"argocd,omitempty"`
-	// Apps are manifests of Apps and Dunlins.
+	// Apps lists manifests of Apps and Dunlins.
 	Apps []string `json:"apps"`
 }
 
@@ -54,7 +54,8 @@ type bootstrap struct {
 	wait   time.Duration
 }
 
-// bootstrapStep is done if nothing is missing. What is missing is found where it belongs, each time; no file keeps a state.
+// bootstrapStep is a step of the command. It is done if nothing is missing. Each run inspects the machines and the cluster to find what is
+// missing; there is no state file.
 type bootstrapStep struct {
 	name    string
 	missing func(ctx context.Context) (string, error)
@@ -119,7 +120,7 @@ func (program *program) newBootstrap(folder string, wait time.Duration) (*bootst
 		if value == "" {
 			return nil, fmt.Errorf("%s has no %s; set it. `roost help bootstrap` has an example", bootstrapFile, key)
 		}
-		// Ansible and ssh would take it for an option.
+		// Ansible and ssh would parse such a value as an option.
 		if strings.HasPrefix(value, "-") || key == "ssh" && strings.Contains(value, "@-") {
 			return nil, fmt.Errorf("%s: %s %q begins with -; write another name. `roost help bootstrap` has an example", bootstrapFile, key, value)
 		}
@@ -159,7 +160,7 @@ func (run *bootstrap) steps() []bootstrapStep {
 	return append(steps, bootstrapStep{"apps", run.missingApps, run.makeApps})
 }
 
-// errNoCluster is why nobody can say what is missing in a cluster.
+// errNoCluster says that the missing objects of a cluster cannot be determined.
 var errNoCluster = errors.New("the cluster cannot be reached yet")
 
 // plan prints each step with what it has to do.
@@ -181,10 +182,10 @@ func (run *bootstrap) plan(ctx context.Context, steps []bootstrapStep) error {
 	return table.Flush()
 }
 
-// run does the steps in their order, each only if something is missing, and checks after each that nothing is missing any more.
+// run runs the steps in order. It skips a step if nothing is missing, and checks after each step that nothing is missing any more.
 func (run *bootstrap) run(ctx context.Context, isPlan bool) error {
 	steps := run.steps()
-	// A connection from an earlier run tells more about what is there.
+	// With a connection from an earlier run, the plan is more precise.
 	_ = run.connectAgain(ctx)
 	if err := run.plan(ctx, steps); err != nil || isPlan {
 		return err

@@ -32,7 +32,7 @@ const (
 	availablePause    = 200 * time.Millisecond
 )
 
-// yamlFiles are the named files, and in folders those whose names end with .yaml, in the order of their names.
+// yamlFiles returns the named files, and the files in folders whose names end with .yaml, sorted by name.
 func yamlFiles(paths []string) ([]string, error) {
 	return namedFiles(paths, func(folder string) ([]string, error) {
 		inside, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
@@ -43,7 +43,7 @@ func yamlFiles(paths []string) ([]string, error) {
 	})
 }
 
-// objectsOf are the objects of manifests, in the order of the files.
+// objectsOf returns the objects of manifests, in the order of the files.
 func objectsOf(paths []string) ([]*unstructured.Unstructured, error) {
 	files, err := yamlFiles(paths)
 	if err != nil {
@@ -84,7 +84,7 @@ func titleOf(object client.Object) string {
 	return name
 }
 
-// isAsFile has the API server apply an object without writing it, and compares the result with what is there.
+// isAsFile makes the API server apply an object as a dry run, and compares the result with the live object.
 func (run *bootstrap) isAsFile(ctx context.Context, object *unstructured.Unstructured) (bool, error) {
 	live := &unstructured.Unstructured{}
 	live.SetGroupVersionKind(object.GroupVersionKind())
@@ -107,7 +107,7 @@ func (run *bootstrap) isAsFile(ctx context.Context, object *unstructured.Unstruc
 	return equality.Semantic.DeepEqual(live.Object, applied.Object), nil
 }
 
-// missingObjects are the names of those that differ from their files.
+// missingObjects returns the names of the objects that differ from their files.
 func (run *bootstrap) missingObjects(ctx context.Context, paths []string) ([]string, error) {
 	if run.cluster == nil {
 		return nil, errNoCluster
@@ -129,7 +129,7 @@ func (run *bootstrap) missingObjects(ctx context.Context, paths []string) ([]str
 	return missing, nil
 }
 
-// applyObjects applies them in their order. A kind that is new takes a moment until it is served.
+// applyObjects applies the objects in their order. It retries while a new kind is not served yet.
 func (run *bootstrap) applyObjects(ctx context.Context, paths []string) error {
 	objects, err := objectsOf(paths)
 	if err != nil {
@@ -150,7 +150,7 @@ func (run *bootstrap) applyObjects(ctx context.Context, paths []string) error {
 	return nil
 }
 
-// until asks again and again, for as long as --wait says.
+// until polls until a condition holds, for at most the duration of --wait.
 func (run *bootstrap) until(ctx context.Context, what string, holds func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, run.wait)
 	defer cancel()
@@ -191,7 +191,7 @@ func (run *bootstrap) missingOperator(ctx context.Context) (string, error) {
 	return listed("apply", missing), nil
 }
 
-// listed is short where there are many.
+// listed returns a short list if there are many names.
 func listed(verb string, names []string) string {
 	const shown = 4
 	if len(names) > shown {
@@ -213,14 +213,15 @@ func (run *bootstrap) isOperatorAvailable(ctx context.Context) (bool, error) {
 	return status.ObservedGeneration == deployment.Generation && status.UpdatedReplicas == wanted && status.AvailableReplicas == wanted, nil
 }
 
-// makeOperator applies its files, and gives it the age identity that decrypts settings. One that is there stays.
+// makeOperator applies the manifests of the operator, and creates the Secret with the age identity that decrypts settings. An existing Secret is
+// kept.
 func (run *bootstrap) makeOperator(ctx context.Context) error {
 	path, _ := run.identityFile()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("there is no age identity for the operator: %w; --identity names its file", err)
 	}
-	// The Secret is never replaced, so it must not be made of another file.
+	// The Secret is never replaced, so check that the file is an age identity.
 	if _, err := run.identities(); err != nil {
 		return err
 	}
@@ -285,7 +286,7 @@ func (run *bootstrap) makeArgoCD(ctx context.Context) error {
 	return run.applyObjects(ctx, run.paths(run.config.ArgoCD))
 }
 
-// missingApps compares specs and encrypted files with the cluster's, and asks whether all serve.
+// missingApps compares specs and encrypted files with those in the cluster, and checks whether all apps serve.
 func (run *bootstrap) missingApps(ctx context.Context) (string, error) {
 	if run.cluster == nil {
 		return "", errNoCluster

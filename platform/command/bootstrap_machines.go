@@ -31,7 +31,7 @@ const (
 	agentsOfCluster   = "k3s_agent"
 )
 
-// inventory is what ansible-inventory prints.
+// inventory is the output of ansible-inventory.
 type inventory struct {
 	Meta struct {
 		Hosts map[string]struct {
@@ -82,7 +82,7 @@ func (run *bootstrap) missingMachines(ctx context.Context) (string, error) {
 		case !isReadyNode(&node):
 			missing = append(missing, name+" is not ready")
 		case node.Spec.Unschedulable:
-			// The playbook uncordons what a failed run of it has left cordoned.
+			// The playbook uncordons nodes that a failed run of the playbook has cordoned.
 			missing = append(missing, fmt.Sprintf("%s takes no pods; if somebody else has cordoned it, `kubectl uncordon %s`", name, name))
 		case node.Status.NodeInfo.KubeletVersion != found.Meta.Hosts[name].Version:
 			missing = append(missing, fmt.Sprintf("%s: from %s to %s", name, node.Status.NodeInfo.KubeletVersion, found.Meta.Hosts[name].Version))
@@ -97,7 +97,7 @@ func isReadyNode(node *corev1.Node) bool {
 	})
 }
 
-// makeMachines runs the playbook, with the token and the secrets of the store of snapshots in its environment only, and connects.
+// makeMachines runs the playbook, and connects. The token and the secrets of the snapshot store are passed only in its environment.
 func (run *bootstrap) makeMachines(ctx context.Context) error {
 	identities, err := run.identities()
 	if err != nil {
@@ -135,7 +135,7 @@ func (run *bootstrap) missingConnection(context.Context) (string, error) {
 	return "", nil
 }
 
-// makeConnection reads the kubeconfig of the server anew, because its certificates may be new ones.
+// makeConnection reads the kubeconfig of the server again, because its certificates may have changed.
 func (run *bootstrap) makeConnection(ctx context.Context) error {
 	command := exec.CommandContext(ctx, "ssh", run.config.SSH, "sudo", "cat", "/etc/rancher/k3s/k3s.yaml")
 	var stderr bytes.Buffer
@@ -159,8 +159,8 @@ func writePrivate(path string, text []byte) error {
 	return errors.Join(err, file.Chmod(0o600), file.Close())
 }
 
-// connectAgain uses the kubeconfig that is there, and opens a connection through SSH if the API server is at this machine's own
-// address and nothing answers there.
+// connectAgain uses the existing kubeconfig. If the API server has a loopback address at which nothing answers, it opens a connection through
+// SSH.
 func (run *bootstrap) connectAgain(ctx context.Context) error {
 	run.cluster = nil
 	connection, err := run.restConfig()

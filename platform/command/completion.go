@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// completionSecondsMax bounds the time that a person waits for names after the tab key.
+// completionSecondsMax bounds how long a user waits for names after the tab key.
 const completionSecondsMax = 3
 
 // addNamespaceFlags is for commands whose arguments name Apps and Dunlins of a namespace.
@@ -24,7 +24,7 @@ func (program *program) addNamespaceFlags(command *cobra.Command, namespace *str
 	}
 }
 
-// completeNames are those of Apps and Dunlins. Where the API server does not answer, there are none.
+// completeNames returns the names of Apps and Dunlins. If the API server does not answer, it returns none.
 func (program *program) completeNames(namespace, begun string) []string {
 	cluster, err := program.connect()
 	if err != nil {
@@ -48,7 +48,7 @@ func (program *program) completeNames(namespace, begun string) []string {
 
 // completeValues completes a flag with one of a few values.
 func completeValues(command *cobra.Command, flag string, values ...string) {
-	// The flag is there, so there is no error.
+	// The flag exists, so there is no error.
 	err := command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	if err != nil {
 		panic(err)

@@ -25,7 +25,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 )
 
-// fieldManager owns what people and CI apply.
+// fieldManager owns the fields that users and CI apply.
 const fieldManager = "roost-deploy"
 
 const requestSecondsMax = 30
@@ -42,7 +42,7 @@ type cluster struct {
 	client.Client
 	connection *rest.Config
 	host       string
-	// role is the ClusterRole that whoever runs the command needs.
+	// role is the ClusterRole that the user of the command needs.
 	role string
 }
 
@@ -56,7 +56,7 @@ func (program *program) connect() (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no API server is configured: %w; name a file with --kubeconfig", err)
 	}
-	// Without a limit of the client's own: one person does not overload a server.
+	// No client-side rate limit: one user does not overload a server.
 	config.Timeout, config.QPS = requestSecondsMax*time.Second, -1
 	known := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -73,7 +73,7 @@ func (program *program) connect() (*cluster, error) {
 	return &cluster{connected, config, config.Host, roleDeployer}, nil
 }
 
-// restConfig comes from a file, or in a pod from its service account.
+// restConfig reads the configuration from a file or, in a pod, from its service account.
 func (program *program) restConfig() (*rest.Config, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: program.kubeconfig}
 	paths := filepath.SplitList(program.Variable("KUBECONFIG"))
@@ -97,7 +97,7 @@ func isAnyThere(paths []string) bool {
 	return false
 }
 
-// explained adds to an error of the API what to do about it.
+// explained adds a remedy to an error of the API.
 func (cluster *cluster) explained(err error) error { return explained(err, cluster.host, cluster.role) }
 
 func explained(err error, host, role string) error {
@@ -117,7 +117,7 @@ func explained(err error, host, role string) error {
 	return err
 }
 
-// newSubject is an empty object of a kind.
+// newSubject returns an empty object of a kind.
 func newSubject(kind, namespace, name string) client.Object {
 	var object client.Object = &v1alpha1.App{}
 	if kind == "Dunlin" {

@@ -53,7 +53,7 @@ Exit code 1 says that something does not serve; the operator goes on trying.`,
 	return command
 }
 
-// printTaken says that the API server has refused none of the manifests.
+// printTaken prints that the API server has accepted all manifests.
 func (program *program) printTaken(releases []*release) error {
 	if !program.isJSON() {
 		program.print("the API server takes %s", plural(len(releases), "manifest", "manifests"))
@@ -66,7 +66,7 @@ func (program *program) printTaken(releases []*release) error {
 	return program.printJSON(taken)
 }
 
-// takenManifest is one that the API server would write.
+// takenManifest is a manifest that the API server would write.
 type takenManifest struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
@@ -74,7 +74,7 @@ type takenManifest struct {
 	IsDryRun  bool   `json:"dryRun"`
 }
 
-// releases loads manifests, refuses those with problems, and gives them the images.
+// releases loads manifests, refuses those with problems, and sets their images.
 func (program *program) releases(paths, images []string) ([]*release, error) {
 	result, err := program.loadValid(paths, ". Nothing is written")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/validate"
 )
 
-// objectDifference is how an object differs.
+// objectDifference describes how an object differs.
 type objectDifference struct {
 	Object string `json:"object"`
 	// Change is added, removed or changed.
@@ -39,7 +39,7 @@ func nameOf(manifest map[string]any) string {
 	return strings.TrimPrefix(fmt.Sprintf("%v %s/%s", manifest["kind"], namespace, name), "<nil> ")
 }
 
-// objectsByName are plain values, as they come from a file.
+// objectsByName returns objects as plain values, as if they were read from a file.
 func objectsByName(objects []runtime.Object) (map[string]map[string]any, error) {
 	found := map[string]map[string]any{}
 	for _, object := range objects {
@@ -112,7 +112,7 @@ func differences(before, after map[string]map[string]any) []objectDifference {
 	return found
 }
 
-// fieldDifferences go down to the fields that differ. Lists of the same length are compared by position.
+// fieldDifferences returns the innermost fields that differ. Lists of the same length are compared by position.
 func fieldDifferences(path string, before, after any, isHidden bool) []fieldDifference {
 	if reflect.DeepEqual(before, after) {
 		return nil

@@ -73,14 +73,14 @@ func (program *program) edit(path string) error {
 	return program.replaceAndPrint(map[string][]byte{path: sealed})
 }
 
-// fileChange is what a command has done to an encrypted file.
+// fileChange is the result of a command for an encrypted file.
 type fileChange struct {
 	File       string   `json:"file"`
 	IsChanged  bool     `json:"changed"`
 	Recipients []string `json:"recipients"`
 }
 
-// replaceAndPrint writes encrypted files, and prints them as JSON where that is asked for.
+// replaceAndPrint writes encrypted files, and prints them as JSON if requested.
 func (program *program) replaceAndPrint(files map[string][]byte) error {
 	changes := []fileChange{}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
@@ -96,7 +96,7 @@ func (program *program) replaceAndPrint(files map[string][]byte) error {
 	return program.printChanges(changes)
 }
 
-// printChanges is for programs: a person reads the notes on standard error.
+// printChanges prints changes as JSON only. Without JSON, the notes on standard error describe them.
 func (program *program) printChanges(changes []fileChange) error {
 	if !program.isJSON() {
 		return nil
@@ -104,13 +104,13 @@ func (program *program) printChanges(changes []fileChange) error {
 	return program.printJSON(changes)
 }
 
-// editText opens the editor, and again for as long as the text changes and is wrong.
+// editText opens the editor. It opens the editor again while the text changes and is invalid.
 func (program *program) editText(name string, text []byte) (edited []byte, err error) {
 	editor := strings.Fields(program.Variable("EDITOR"))
 	if len(editor) == 0 {
 		return nil, errNoEditor
 	}
-	// A signal that ended the program at once would leave the decrypted text behind.
+	// Handle signals, because ending the program at once would leave the decrypted text behind.
 	signals := make(chan os.Signal, signalsWaitingMax)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -127,7 +127,7 @@ func (program *program) editText(name string, text []byte) (edited []byte, err e
 		command := exec.Command(editor[0], append(editor[1:], file)...)
 		command.Stdin, command.Stdout, command.Stderr = program.In, program.Out, program.Err
 		if program.isJSON() {
-			// What the editor draws is no JSON.
+			// The output of the editor is not JSON.
 			command.Stdout = program.Err
 		}
 		if err := runEditor(command, signals); err != nil {
@@ -147,7 +147,7 @@ func (program *program) editText(name string, text []byte) (edited []byte, err e
 
 const signalsWaitingMax = 8
 
-// runEditor waits for the end of an editor. Signals that are to end the program end the editor.
+// runEditor waits for the end of an editor. Signals that should end the program end the editor.
 func runEditor(editor *exec.Cmd, signals <-chan os.Signal) error {
 	if err := editor.Start(); err != nil {
 		return err
@@ -160,7 +160,7 @@ func runEditor(editor *exec.Cmd, signals <-chan os.Signal) error {
 		case err := <-ended:
 			return errors.Join(cause, err)
 		case received := <-signals:
-			// The terminal sends SIGINT to the editor as well. Some take it for a key, so what it means is up to the editor.
+			// The terminal sends SIGINT to the editor as well. Some editors treat it as a key, so leave it to the editor.
 			if received != os.Interrupt {
 				cause = fmt.Errorf("roost was ended with the signal %s", received)
 				_ = editor.Process.Signal(received) // it may have ended
@@ -171,7 +171,7 @@ func runEditor(editor *exec.Cmd, signals <-chan os.Signal) error {
 
 const tmpfsMagic = 0x01021994
 
-// memoryFolder is a folder that never reaches a disk, other than by swapping.
+// memoryFolder creates a folder in memory. Its content reaches a disk only by swapping.
 func (program *program) memoryFolder() (string, error) {
 	for _, parent := range []string{program.Variable("XDG_RUNTIME_DIR"), "/dev/shm"} {
 		var info syscall.Statfs_t

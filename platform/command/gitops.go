@@ -18,12 +18,12 @@ import (
 
 const (
 	kustomizationFile = "kustomization.yaml"
-	// kustomizeNamesFile is the usual name of what kustomize calls its configuration.
+	// kustomizeNamesFile is the usual name of kustomize's configuration of name references.
 	kustomizeNamesFile = "kustomizeconfig.yaml"
 	gitopsHeader       = "# Written by `roost gitops`. Do not edit it; change the manifests, and run the command again.\n"
 )
 
-// kustomizeNames has kustomize write the name of a ConfigMap, with the hash of its content, into the annotation.
+// kustomizeNames makes kustomize write the name of a ConfigMap, with the hash of its content, into the annotation.
 const kustomizeNames = gitopsHeader + `nameReference:
 - kind: ConfigMap
   version: v1
@@ -32,7 +32,7 @@ const kustomizeNames = gitopsHeader + `nameReference:
   - { group: ` + v1alpha1.Group + `, kind: Dunlin, path: 'metadata/annotations/` + v1alpha1.Group + `\/files' }
 `
 
-// kustomization is what `roost gitops` writes of kustomize's format.
+// kustomization is the part of kustomize's format that `roost gitops` writes.
 type kustomization struct {
 	APIVersion         string          `json:"apiVersion"`
 	Kind               string          `json:"kind"`
@@ -42,7 +42,7 @@ type kustomization struct {
 	Configurations     []string        `json:"configurations,omitempty"`
 }
 
-// filesOf is a ConfigMap with the encrypted files of a manifest, as render.Files makes it.
+// filesOf returns the generator of a ConfigMap with the encrypted files of a manifest. The ConfigMap is like that of render.Files.
 type filesOf struct {
 	Name      string       `json:"name"`
 	Namespace string       `json:"namespace"`
@@ -86,7 +86,7 @@ writes nothing, and exits with 1 if the files are not those of the manifests: ru
 	return command
 }
 
-// gitopsFiles are the contents of both files by their names.
+// gitopsFiles returns the contents of both files by their names.
 func (program *program) gitopsFiles(folder string) (map[string][]byte, error) {
 	info, err := os.Stat(folder)
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 const (
 	// identityLabel is on the ServiceAccounts and RoleBindings of identities. Its value is the identity's name.
 	identityLabel = "apps.roost.dev/identity"
-	// Kubernetes refuses tokens of less than 10 minutes.
+	// Kubernetes refuses tokens with a lifetime of less than 10 minutes.
 	tokenMin, tokenDefault, tokenMax = 10 * time.Minute, time.Hour, 24 * time.Hour
 )
 
@@ -34,7 +34,7 @@ var identityRoles = []string{"deployer", "reader", "runner", "operator"}
 
 const identityRolesText = "deployer, reader, runner or operator"
 
-// clusterRoles are those of deploy/roles.yaml. The role of the program that is the operator has the name roost-operator.
+// clusterRoles are those of deploy/roles.yaml. The ClusterRole of the operator program is named roost-operator.
 var clusterRoles = map[string]string{
 	"deployer": "roost-deployer", "reader": "roost-reader", "runner": "roost-runner", "operator": "roost-identity-operator",
 }
@@ -136,7 +136,7 @@ set the address by which others reach it with --server; the server's certificate
 	return command
 }
 
-// checkServer refuses what is no address of an API server. "" is the one that is connected to.
+// checkServer refuses a value that is not the address of an API server. "" stands for the connected API server.
 func checkServer(server string) error {
 	if server == "" {
 		return nil
@@ -218,7 +218,7 @@ func exactlyOneIdentity(_ *cobra.Command, names []string) error {
 	return nil
 }
 
-// account is the name of the ServiceAccount and the RoleBinding.
+// account returns the name of the ServiceAccount and the RoleBinding.
 func (identity *clusterIdentity) account() string { return "identity-" + identity.Name }
 
 func (identity *clusterIdentity) meta() metav1.ObjectMeta {
@@ -226,7 +226,7 @@ func (identity *clusterIdentity) meta() metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: identity.account(), Namespace: identity.Namespace, Labels: labels}
 }
 
-// ensureIdentity makes an access identity if there is none.
+// ensureIdentity creates an access identity if there is none.
 func (cluster *cluster) ensureIdentity(ctx context.Context, identity clusterIdentity) (*corev1.ServiceAccount, error) {
 	account := &corev1.ServiceAccount{ObjectMeta: identity.meta()}
 	binding := &rbacv1.RoleBinding{
@@ -266,7 +266,7 @@ func (cluster *cluster) createIdentity(ctx context.Context, identity clusterIden
 	return &identityToken{identity, request.Status.ExpirationTimestamp, string(kubeconfig)}, nil
 }
 
-// createOrFind makes an object of an identity, or reads it if it is there.
+// createOrFind creates an object of an identity, or reads it if it exists.
 func (cluster *cluster) createOrFind(ctx context.Context, object client.Object) error {
 	identity := object.GetLabels()[identityLabel]
 	err := cluster.Create(ctx, object)
@@ -292,7 +292,7 @@ func (cluster *cluster) identities(ctx context.Context, namespace string) ([]clu
 	return found, nil
 }
 
-// explainedIdentity adds what somebody who makes identities has to have.
+// explainedIdentity adds the rights that creating identities requires.
 func (cluster *cluster) explainedIdentity(err error) error {
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("%w; it needs the rights to serviceaccounts, serviceaccounts/token and rolebindings, and all rights of the role", err)
@@ -300,7 +300,7 @@ func (cluster *cluster) explainedIdentity(err error) error {
 	return cluster.explained(err)
 }
 
-// revokeIdentity deletes the ServiceAccount first: a token is bound to it, and void without it.
+// revokeIdentity deletes the ServiceAccount first: a token is bound to it, and becomes invalid without it.
 func (cluster *cluster) revokeIdentity(ctx context.Context, namespace, name string) error {
 	identity := clusterIdentity{Name: name, Namespace: namespace}
 	missing := 0
@@ -327,7 +327,7 @@ func (cluster *cluster) revokeIdentity(ctx context.Context, namespace, name stri
 	return nil
 }
 
-// kubeconfigOf has the API server of the connection, and the token.
+// kubeconfigOf returns a kubeconfig with the API server of the connection, and the token.
 func kubeconfigOf(connection *rest.Config, identity *clusterIdentity, token string) ([]byte, error) {
 	if err := rest.LoadTLSFiles(connection); err != nil {
 		return nil, err

@@ -103,9 +103,9 @@ func (program *program) initialize(folder, name string, manifest []byte) error {
 	return program.printInitialized(made)
 }
 
-// initialized is what `roost init` has done.
+// initialized is the result of `roost init`.
 type initialized struct {
-	// Written are the files that were not there before, in the order in which they were written.
+	// Written are the files that did not exist before, in the order in which they were written.
 	Written   []string `json:"written"`
 	Recipient string   `json:"recipient,omitempty"`
 	// Problems are why nothing was written.
@@ -132,7 +132,7 @@ func (program *program) printInitialized(made initialized) error {
 	return nil
 }
 
-// ownRecipient is the public key of the person's age identity, and the file of one that was made because there was none.
+// ownRecipient returns the public key of the user's age identity. If there is no identity, it creates one and returns its file.
 func (program *program) ownRecipient() (recipient, made string, err error) {
 	identities, err := program.identities()
 	if err != nil {

@@ -31,7 +31,7 @@ type manifest struct {
 	settings settings.Settings
 }
 
-// loaded is what the named files contain.
+// loaded is the content of the named files.
 type loaded struct {
 	manifests []manifest
 	findings  []finding
@@ -40,7 +40,7 @@ type loaded struct {
 	repository *repository
 }
 
-// load reads manifests and their .env files. It fails only where a file cannot be read.
+// load reads manifests and their .env files. It fails only if a file cannot be read.
 func (program *program) load(paths []string) (*loaded, error) {
 	files, err := manifestFiles(paths)
 	if err != nil {
@@ -72,7 +72,7 @@ func (program *program) load(paths []string) (*loaded, error) {
 	return result, nil
 }
 
-// loadValid loads manifests. One with a problem is an error. The consequence ends the summary of the problems.
+// loadValid loads manifests, and returns an error if any has a problem. The consequence ends the summary of the problems.
 func (program *program) loadValid(paths []string, consequence string) (*loaded, error) {
 	result, err := program.load(paths)
 	if err != nil {
@@ -87,7 +87,7 @@ func (program *program) loadValid(paths []string, consequence string) (*loaded, 
 	return nil, &foundError{plural(len(result.findings), "problem", "problems") + consequence}
 }
 
-// namedFiles are the named files, and what a function finds in folders.
+// namedFiles returns the named files, and the files that a function finds in folders.
 func namedFiles(paths []string, find func(folder string) ([]string, error)) ([]string, error) {
 	var files []string
 	for _, path := range paths {
@@ -108,7 +108,7 @@ func namedFiles(paths []string, find func(folder string) ([]string, error)) ([]s
 	return files, nil
 }
 
-// manifestFiles are the named files, and in folders those that name Roost's group.
+// manifestFiles returns the named files, and the files in folders that contain Roost's API group.
 func manifestFiles(paths []string) ([]string, error) {
 	return namedFiles(paths, func(folder string) ([]string, error) {
 		var files []string
@@ -118,7 +118,7 @@ func manifestFiles(paths []string) ([]string, error) {
 				return err
 			}
 			if entry.Name() == kustomizationFile {
-				// Its patches look like manifests.
+				// Patches in this file look like manifests.
 				return nil
 			}
 			text, err := os.ReadFile(file)
@@ -169,7 +169,7 @@ func (result *loaded) add(manifest manifest, identities []age.Identity) {
 	result.manifests = append(result.manifests, manifest)
 }
 
-// checkTransport finds files that a ConfigMap cannot take to the cluster. What cannot be read is found elsewhere.
+// checkTransport finds files that a ConfigMap cannot contain. It ignores files that cannot be read, because another check reports them.
 func (result *loaded) checkTransport(manifest manifest, path string) {
 	files := map[string]string{}
 	for _, name := range envFilesOf(manifest) {
@@ -209,7 +209,7 @@ func (result *loaded) withRepository(manifest manifest, merged settings.Settings
 	return complete
 }
 
-// read reads .env files, and says whether it has all of them.
+// read reads .env files, and reports whether it has decrypted all of them.
 func (result *loaded) read(manifest, path string, names v1alpha1.EnvFiles, identities []age.Identity) (files []settings.File, isWhole bool) {
 	for index, name := range names {
 		full := filepath.Join(filepath.Dir(manifest), string(name))
@@ -232,7 +232,7 @@ func (result *loaded) find(file, path, message string) {
 	result.findings = append(result.findings, finding{file, validate.Problem{Path: path, Message: message}})
 }
 
-// readSettings reads one .env file. Without an age identity, an encrypted one stays sealed.
+// readSettings reads one .env file. Without an age identity, an encrypted file stays sealed.
 func readSettings(path, name string, identities []age.Identity) (settings.File, bool, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -263,7 +263,7 @@ func (manifest *manifest) kindAndName() (kind, namespace, name string) {
 	return "Dunlin", manifest.dunlin.Namespace, manifest.dunlin.Name
 }
 
-// compare finds what several manifests claim: the name of an object, or a host with its path.
+// compare finds conflicting claims of several manifests: the name of an object, or a host with its path.
 func (result *loaded) compare() {
 	claims := map[string]string{}
 	claim := func(manifest manifest, thing, path, message string) {
@@ -312,7 +312,7 @@ func (result *loaded) objects() ([]runtime.Object, error) {
 	return objects, nil
 }
 
-// report prints what was found, and says by its error that something was.
+// report prints the findings, and returns an error if there are any.
 func (program *program) report(result *loaded) error {
 	if program.isJSON() {
 		findings := result.findings

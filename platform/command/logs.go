@@ -23,7 +23,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// tailDefault is the count of lines of each pod that are shown without --tail and --since.
+// tailDefault is the number of lines of each pod that are shown without --tail and --since.
 const tailDefault = 100
 
 // logsQuery is the command line of `roost logs`.
@@ -122,7 +122,7 @@ func namesOf(pods []corev1.Pod) string {
 	return strings.Join(names, ", ")
 }
 
-// logOutput prints lines to standard output, and all else to standard error.
+// logOutput prints lines to standard output, and notes to standard error.
 func (program *program) logOutput(withPod, withTime bool) podlog.Output {
 	note := func(pod, text string) { program.note("%s", strings.TrimPrefix(pod+": "+text, ": ")) }
 	if program.isJSON() {
@@ -149,7 +149,7 @@ func labelsOfPods(name string, withJobs bool) labels.Selector {
 	if withJobs {
 		return selector
 	}
-	// The operator and the values are right, so there is no error.
+	// The operator and the values are valid, so there is no error.
 	isWorkload, err := labels.NewRequirement(render.LabelPart, selection.In, render.WorkloadParts)
 	if err != nil {
 		panic(err)
@@ -157,19 +157,19 @@ func labelsOfPods(name string, withJobs bool) labels.Selector {
 	return selector.Add(*isWorkload)
 }
 
-// logSource reads logs from the API server, which asks the kubelets.
+// logSource reads logs from the API server, which requests them from the kubelets.
 type logSource struct {
 	cluster   *cluster
 	logs      typedcorev1.PodInterface
 	namespace string
 	selector  labels.Selector
-	// pod is the only one that is asked for, or empty.
+	// pod is the only pod to read. If it is empty, all pods are read.
 	pod string
 }
 
 func (cluster *cluster) logSource(namespace string, selector labels.Selector) (*logSource, error) {
 	connection := rest.CopyConfig(cluster.connection)
-	// A log that is followed has no end.
+	// A followed log has no end, so there is no timeout.
 	connection.Timeout = 0
 	connected, err := typedcorev1.NewForConfig(connection)
 	if err != nil {
@@ -178,7 +178,7 @@ func (cluster *cluster) logSource(namespace string, selector labels.Selector) (*
 	return &logSource{cluster: cluster, logs: connected.Pods(namespace), namespace: namespace, selector: selector}, nil
 }
 
-// Pods in the order of their names.
+// Pods returns the pods, sorted by name.
 func (source *logSource) Pods(ctx context.Context) ([]corev1.Pod, error) {
 	var all corev1.PodList
 	options := []client.ListOption{client.InNamespace(source.namespace), client.MatchingLabelsSelector{Selector: source.selector}}
@@ -193,7 +193,7 @@ func (source *logSource) Pods(ctx context.Context) ([]corev1.Pod, error) {
 	return pods, nil
 }
 
-// Open the log of a pod.
+// Open opens the log of a pod.
 func (source *logSource) Open(ctx context.Context, pod *corev1.Pod, options *corev1.PodLogOptions) (io.ReadCloser, error) {
 	stream, err := source.logs.GetLogs(pod.Name, options).Stream(ctx)
 	return stream, source.cluster.explained(err)

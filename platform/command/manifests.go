@@ -34,7 +34,7 @@ func (program *program) validateCommand() *cobra.Command {
 	}
 }
 
-// rendered loads and renders. Settings that cannot be decrypted would make other objects, so they are an error here.
+// rendered loads and renders. Settings that cannot be decrypted are an error here, because they would change the objects.
 func (program *program) rendered(paths []string) ([]runtime.Object, error) {
 	result, err := program.loadValid(paths, "")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 
 var pinnedImage = regexp.MustCompile(`^([a-z0-9][a-zA-Z0-9._/:-]*)@sha256:[0-9a-f]{64}$`)
 
-// pinImages puts images with digests in place of the images of the same repositories.
+// pinImages replaces images with images of the same repositories that have digests.
 func pinImages(manifests []manifest, images []string) error {
 	for _, image := range images {
 		found := pinnedImage.FindStringSubmatch(image)
@@ -39,7 +39,7 @@ func (manifest manifest) image() *string {
 	return &manifest.dunlin.Spec.Image
 }
 
-// repositoryOfImage is an image's name without tag and digest.
+// repositoryOfImage returns an image's name without tag and digest.
 func repositoryOfImage(image string) string {
 	name, _, _ := strings.Cut(image, "@")
 	if colon := strings.LastIndex(name, ":"); colon > strings.LastIndex(name, "/") {

@@ -22,7 +22,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// release is a spec with its files on the way to the API server.
+// release is a spec with its files, as it is sent to the API server.
 type release struct {
 	kind, namespace, name string
 	labels, annotations   map[string]string
@@ -34,7 +34,7 @@ func (release *release) String() string {
 	return fmt.Sprintf("%s %s/%s", release.kind, release.namespace, release.name)
 }
 
-// releaseOf reads the files of a manifest as they are. The operator decrypts them.
+// releaseOf reads the files of a manifest unchanged. The operator decrypts them.
 func releaseOf(manifest manifest) (*release, error) {
 	made := &release{}
 	made.kind, made.namespace, made.name = manifest.kindAndName()
@@ -58,7 +58,7 @@ func releaseOf(manifest manifest) (*release, error) {
 	return made, made.take(files)
 }
 
-// envFilesOf are the names of the .env files, relative to the manifest.
+// envFilesOf returns the names of the .env files, relative to the manifest.
 func envFilesOf(manifest manifest) []string {
 	var names []string
 	if manifest.app != nil {
@@ -90,7 +90,7 @@ func (release *release) filesName() string {
 	return release.files.Name
 }
 
-// write applies the files, then what refers to them, so that the operator sees both at once.
+// write applies the files first, and then the object that refers to them, so that the operator sees both at once.
 func (cluster *cluster) write(ctx context.Context, release *release, options ...client.PatchOption) (client.Object, error) {
 	if release.files != nil {
 		if err := cluster.apply(ctx, release.files.DeepCopy(), release.files, options...); err != nil {
@@ -124,7 +124,8 @@ func (cluster *cluster) apply(ctx context.Context, written client.Object, body a
 	return cluster.explained(cluster.Patch(ctx, written, client.RawPatch(types.ApplyPatchType, text), options...))
 }
 
-// keepFiles has the files deleted with their subject, and deletes those of earlier releases. The revisions have copies.
+// keepFiles makes the subject the owner of its files, so that they are deleted with it, and deletes the files of earlier releases. The revisions
+// contain copies.
 func (cluster *cluster) keepFiles(ctx context.Context, release *release, subject client.Object) error {
 	if release.files != nil {
 		owned := release.files.DeepCopy()
@@ -155,7 +156,7 @@ func (cluster *cluster) keepFiles(ctx context.Context, release *release, subject
 	return nil
 }
 
-// rollout is how a release has ended.
+// rollout is the outcome of a release.
 type rollout struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
@@ -173,8 +174,8 @@ const (
 	reasonNotSeen       = "NotSeen"
 )
 
-// waitForAll returns when the operator has rolled all releases out, or says that it cannot, or when the context ends. Meanwhile each
-// change of their state is printed.
+// waitForAll returns when the operator has rolled out all releases, or reports that it cannot, or when the context ends. It prints each change
+// of their state.
 func (program *program) waitForAll(ctx context.Context, cluster *cluster, releases []*release, generations map[*release]int64) ([]rollout, error) {
 	states, hasEnded := make([]rollout, len(releases)), make([]bool, len(releases))
 	pause := time.NewTicker(max(pollPause, time.Duration(len(releases))*pollPausePerRelease))
@@ -208,11 +209,11 @@ func (program *program) waitForAll(ctx context.Context, cluster *cluster, releas
 	}
 }
 
-// look reads the state of a release, and whether that is the end of its rollout.
+// look reads the state of a release, and reports whether its rollout has ended.
 func (cluster *cluster) look(ctx context.Context, release *release, generation int64) (rollout, bool, error) {
 	state := rollout{Kind: release.kind, Namespace: release.namespace, Name: release.name}
 	subject := newSubject(release.kind, release.namespace, release.name)
-	// A request has a time limit of its own.
+	// Each request has its own time limit.
 	err := cluster.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(subject), subject)
 	status := statusOf(subject)
 	switch {
@@ -229,7 +230,7 @@ func (cluster *cluster) look(ctx context.Context, release *release, generation i
 	return state, false, nil
 }
 
-// read takes over what the status says, and returns whether that is the end.
+// read copies the state from the status, and reports whether the rollout has ended.
 func (rollout *rollout) read(status v1alpha1.Status) bool {
 	progressing := meta.FindStatusCondition(status.Conditions, reconcile.ConditionProgressing)
 	degraded := meta.FindStatusCondition(status.Conditions, reconcile.ConditionDegraded)

@@ -81,7 +81,7 @@ func (run *natsReplacement) run(ctx context.Context, wait time.Duration) error {
 	return run.untilReady(ctx, gone, wait)
 }
 
-// checkServers is an error unless the other servers are ready, and so have a majority.
+// checkServers returns an error unless the other servers are ready, and so have a majority.
 func (run *natsReplacement) checkServers(ctx context.Context) error {
 	var dunlin v1alpha1.Dunlin
 	if err := run.cluster.Get(ctx, client.ObjectKey{Namespace: run.namespace, Name: run.name}, &dunlin); err != nil {
@@ -110,8 +110,8 @@ func (run *natsReplacement) checkServers(ctx context.Context) error {
 	return nil
 }
 
-// lostVolume is the claim of the pod with its volume; nil if an earlier run has deleted it. It is an error unless the volume is on one machine,
-// which is gone or not ready.
+// lostVolume returns the claim of the pod and its volume, or nil if an earlier run has deleted the claim. It returns an error unless the volume
+// is on one machine that is gone or not ready.
 func (run *natsReplacement) lostVolume(ctx context.Context) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	claim, volume := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
 	err := run.cluster.Get(ctx, client.ObjectKey{Namespace: run.namespace, Name: "data-" + run.pod}, claim)
@@ -140,7 +140,7 @@ func (run *natsReplacement) lostVolume(ctx context.Context) (*corev1.PersistentV
 	return claim, volume, nil
 }
 
-// release keeps the volume, and deletes the claim, which goes when its pod is gone.
+// release sets the volume to Retain, and deletes the claim. Kubernetes removes the claim when its pod is gone.
 func (run *natsReplacement) release(ctx context.Context, claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) error {
 	run.note("volume %s is kept; claim %s is deleted, and the StatefulSet makes an empty one", volume.Name, claim.Name)
 	retain := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`))
@@ -150,7 +150,7 @@ func (run *natsReplacement) release(ctx context.Context, claim *corev1.Persisten
 	return client.IgnoreNotFound(run.cluster.Delete(ctx, claim, client.Preconditions{UID: &claim.UID}))
 }
 
-// deletePod deletes the pod that waits for the lost machine, and returns its UID. One that has been made since is left.
+// deletePod deletes the pod that waits for the lost machine, and returns its UID. It does not delete a pod that has been recreated since.
 func (run *natsReplacement) deletePod(ctx context.Context) (types.UID, error) {
 	var pod corev1.Pod
 	err := run.cluster.Get(ctx, client.ObjectKey{Namespace: run.namespace, Name: run.pod}, &pod)
@@ -161,7 +161,7 @@ func (run *natsReplacement) deletePod(ctx context.Context) (types.UID, error) {
 	return pod.UID, client.IgnoreNotFound(err)
 }
 
-// untilReady waits for the new pod: a NATS server is ready when it has what the others have.
+// untilReady waits for the new pod. A NATS server is ready when it has caught up with the others.
 func (run *natsReplacement) untilReady(ctx context.Context, gone types.UID, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()

@@ -14,14 +14,14 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// repositoryFile stands in the folder of the manifests or above it.
+// repositoryFile is in the folder of the manifests or above it.
 const repositoryFile = "roost.yaml"
 
-// repository has what all manifests of a repository share.
+// repository has the settings that all manifests of a repository share.
 type repository struct {
-	// Recipients are the age public keys that .env files are encrypted for.
+	// Recipients are the age public keys for which .env files are encrypted.
 	Recipients []string `json:"recipients"`
-	// PlainKeys is a regular expression of keys that are no secrets.
+	// PlainKeys is a regular expression of keys that are not secret.
 	PlainKeys string `json:"plainKeys,omitempty"`
 	// Cluster has the names of the cluster, if they are not those of k3s.
 	Cluster clusterNames `json:"cluster,omitzero"`
@@ -37,7 +37,7 @@ type clusterNames struct {
 
 func (repository *repository) cluster() render.Cluster { return render.Cluster(repository.Cluster) }
 
-// repositoryOf finds roost.yaml for a file. Without one, there are no recipients.
+// repositoryOf finds roost.yaml for a file. Without roost.yaml, there are no recipients.
 func repositoryOf(path string) (*repository, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
@@ -60,10 +60,10 @@ func repositoryOf(path string) (*repository, error) {
 	}
 }
 
-// isNotFolder is whether the path goes through a file.
+// isNotFolder reports whether a part of the path is a file instead of a folder.
 func isNotFolder(err error) bool { return strings.Contains(err.Error(), "not a directory") }
 
-// identityFile is the first that is named, and whether it was named on purpose.
+// identityFile returns the first configured file, and whether the user has configured it explicitly.
 func (program *program) identityFile() (string, bool) {
 	for _, path := range []string{program.identity, program.Variable("ROOST_IDENTITY_FILE"), program.Variable("SOPS_AGE_KEY_FILE")} {
 		if path != "" {
@@ -73,7 +73,7 @@ func (program *program) identityFile() (string, bool) {
 	return filepath.Join(program.Variable("HOME"), ".config", "roost", "identity.txt"), false
 }
 
-// identities reads the private keys. None is no error unless a file was named on purpose.
+// identities reads the private keys. A missing file is an error only if the user has configured it explicitly.
 func (program *program) identities() ([]age.Identity, error) {
 	path, isNamed := program.identityFile()
 	file, err := os.Open(path)
@@ -86,13 +86,13 @@ func (program *program) identities() ([]age.Identity, error) {
 	defer file.Close()
 	identities, err := age.ParseIdentities(file)
 	if err != nil {
-		// The error of the library may have the line in it, which is a private key.
+		// The error of the library may contain the line, which is a private key.
 		return nil, fmt.Errorf("age identity: %s is not a file of age identities; `age-keygen -o %s` writes one", path, path)
 	}
 	return identities, nil
 }
 
-// replaceFile writes a file whole or not at all.
+// replaceFile writes a file atomically.
 func replaceFile(path string, content []byte) error {
 	mode := fs.FileMode(0o644)
 	if info, err := os.Stat(path); err == nil {

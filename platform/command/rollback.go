@@ -22,7 +22,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// annotationKubectl is what `kubectl apply` remembers for itself.
+// annotationKubectl is the annotation in which `kubectl apply` stores the last applied object.
 const annotationKubectl = "kubectl.kubernetes.io/last-applied-configuration"
 
 func (program *program) rollbackCommand() *cobra.Command {
@@ -66,7 +66,7 @@ func exactlyOneName(_ *cobra.Command, arguments []string) error {
 	return nil
 }
 
-// find is the App or the Dunlin of a name. Both cannot serve under one.
+// find returns the App or the Dunlin with a name. An App and a Dunlin with the same name cannot both serve.
 func (cluster *cluster) find(ctx context.Context, namespace, name string) (client.Object, error) {
 	for _, kind := range []string{"App", "Dunlin"} {
 		subject := newSubject(kind, namespace, name)
@@ -78,7 +78,7 @@ func (cluster *cluster) find(ctx context.Context, namespace, name string) (clien
 	return nil, fmt.Errorf("there is no App and no Dunlin %s in the namespace %s; `roost status -n %s` lists them", name, namespace, namespace)
 }
 
-// revisions of a subject, the newest first.
+// revisions returns the revisions of a subject, the newest first.
 func (cluster *cluster) revisions(ctx context.Context, subject client.Object) ([]appsv1.ControllerRevision, error) {
 	var all appsv1.ControllerRevisionList
 	selector := client.MatchingLabels{render.LabelApp: subject.GetName(), render.LabelManagedBy: render.ManagedBy}
@@ -92,12 +92,12 @@ func (cluster *cluster) revisions(ctx context.Context, subject client.Object) ([
 	return own, nil
 }
 
-// hashOf is the part of the name that `roost status` shows.
+// hashOf returns the part of the name that `roost status` shows.
 func hashOf(revision appsv1.ControllerRevision) string {
 	return revision.Name[strings.LastIndexByte(revision.Name, '-')+1:]
 }
 
-// earlier is a release of what a revision has recorded.
+// earlier returns a release of the spec and files that a revision has recorded.
 func (cluster *cluster) earlier(ctx context.Context, subject client.Object, target string) (*release, string, error) {
 	revisions, err := cluster.revisions(ctx, subject)
 	if err != nil {
@@ -122,10 +122,10 @@ func (cluster *cluster) earlier(ctx context.Context, subject client.Object, targ
 	return nil, "", fmt.Errorf("there is no revision %s; `roost status -n %s %s` lists them", target, subject.GetNamespace(), subject.GetName())
 }
 
-// unrecorded are reasons for which the operator has not recorded the newest spec: it is none that could run.
+// unrecorded are reasons for which the operator does not record the newest spec: such a spec cannot run.
 var unrecorded = []string{reconcile.ReasonSpecInvalid, reconcile.ReasonHostTaken, reconcile.ReasonSettingsUnreadable, reconcile.ReasonSecretRefused, reconcile.ReasonImageRefused}
 
-// beforeNewest is the revision before what the subject asks for.
+// beforeNewest returns the revision before the one that the subject requests.
 func beforeNewest(subject client.Object, revisions []appsv1.ControllerRevision) (string, error) {
 	if !isLookedAt(subject) {
 		return "", errors.New("the operator has not looked at the newest spec yet; wait for it, or name a revision with --to")
@@ -140,7 +140,7 @@ func beforeNewest(subject client.Object, revisions []appsv1.ControllerRevision) 
 	return hashOf(revisions[position]), nil
 }
 
-// remedyOf is what to do about a release that does not serve. A revision that has never served is no way back.
+// remedyOf returns the remedy for a release that does not serve. It does not suggest a rollback to a revision that has never served.
 func (cluster *cluster) remedyOf(release *release) (string, error) {
 	ctx := context.Background()
 	subject := newSubject(release.kind, release.namespace, release.name)
@@ -164,13 +164,13 @@ func (cluster *cluster) remedyOf(release *release) (string, error) {
 	return fmt.Sprintf("`roost rollback -n %s %s --to %s` goes back to the revision that served last", release.namespace, release.name, status.Revision), nil
 }
 
-// isLookedAt is whether the status is about the newest spec and its files.
+// isLookedAt reports whether the status describes the newest spec and its files.
 func isLookedAt(subject client.Object) bool {
 	status := statusOf(subject)
 	return status.ObservedGeneration >= subject.GetGeneration() && status.Files == subject.GetAnnotations()[render.AnnotationFiles]
 }
 
-// isUnrecorded is whether the operator has not made a revision of the newest spec.
+// isUnrecorded reports whether the operator has not created a revision of the newest spec.
 func isUnrecorded(status v1alpha1.Status) bool {
 	degraded := meta.FindStatusCondition(status.Conditions, reconcile.ConditionDegraded)
 	return degraded != nil && degraded.Status == metav1.ConditionTrue && slices.Contains(unrecorded, degraded.Reason)

@@ -1,4 +1,4 @@
-// Package command is the program `roost`. It reads files, prints, and decides nothing: validate, render and settings do.
+// Package command is the program `roost`. It reads files and prints. The packages validate, render and settings contain the logic.
 package command
 
 import (
@@ -14,34 +14,35 @@ import (
 // Exit codes.
 const (
 	ExitFine = 0
-	// ExitFound is for problems in manifests, for differences, and for what does not serve.
+	// ExitFound is for problems in manifests, for differences, and for an App or a Dunlin that does not serve.
 	ExitFound = 1
 	// ExitUsage is for a wrong command line.
 	ExitUsage = 2
-	// ExitFailed is for files that cannot be read, written or decrypted, and for an API server that does not answer, refuses, or does not have what is named.
+	// ExitFailed is for files that cannot be read, written or decrypted, and for an API server that does not answer, refuses a request, or does
+	// not have the named object.
 	ExitFailed = 3
-	// ExitNotRun is of `roost run`, whose exit code is otherwise that of the program: it has not run, or its exit code is not known.
+	// ExitNotRun is for `roost run`: the program has not run, or its exit code is unknown. Otherwise the exit code is that of the program.
 	ExitNotRun = 125
-	// ExitInterrupted is of `roost run` when a person interrupts it.
+	// ExitInterrupted is for `roost run` when the user interrupts it.
 	ExitInterrupted = 130
 )
 
-// Surroundings are what the program gets from its process.
+// Surroundings are the inputs and outputs of the process.
 type Surroundings struct {
 	In       io.Reader
 	Out, Err io.Writer
-	// Variable is the value of an environment variable, or nothing.
+	// Variable returns the value of an environment variable, or "".
 	Variable func(name string) string
-	// Interruptible returns a context that ends when a person interrupts the program. Without it, the context never ends.
+	// Interruptible returns a context that ends when the user interrupts the program. If it is nil, the context never ends.
 	Interruptible func() (context.Context, context.CancelFunc)
 }
 
-// foundError ends the program with ExitFound. What was found is printed already.
+// foundError ends the program with ExitFound. The findings have been printed already.
 type foundError struct{ summary string }
 
 func (e *foundError) Error() string { return e.summary }
 
-// endedError ends the program with the exit code of a program that it has run, or with one that says why there is none.
+// endedError ends the program with the exit code of a program that it has run, or with a code that says why there is none.
 type endedError struct {
 	code  int
 	cause error
@@ -54,12 +55,12 @@ func (e *endedError) Unwrap() error { return e.cause }
 // usageError ends the program with ExitUsage.
 type usageError struct{ error }
 
-// program is what all subcommands share.
+// program holds the state that all subcommands share.
 type program struct {
 	Surroundings
 	output   string
 	identity string
-	// kubeconfig and context choose the API server.
+	// kubeconfig and context select the API server.
 	kubeconfig, context string
 }
 
@@ -144,12 +145,12 @@ func exactlyOne(_ *cobra.Command, arguments []string) error {
 	return nil
 }
 
-// note prints to standard error, so that standard output stays what other programs read.
+// note prints to standard error, so that other programs can parse standard output.
 func (program *program) note(format string, values ...any) {
 	fmt.Fprintf(program.Err, format+"\n", values...)
 }
 
-// interruptible is for commands that have something to finish when they are interrupted.
+// interruptible returns a context for commands that have to clean up when they are interrupted.
 func (program *program) interruptible() (context.Context, context.CancelFunc) {
 	if program.Interruptible == nil {
 		return context.WithCancel(context.Background())

@@ -25,7 +25,7 @@ import (
 const (
 	runTimeoutDefault, runTimeoutMax = time.Hour, 24 * time.Hour
 	startTimeoutDefault              = 2 * time.Minute
-	// cleanUpSecondsMax bounds the deletion of the Job, which happens after an interruption too.
+	// cleanUpSecondsMax bounds the deletion of the Job, which also happens after an interruption.
 	cleanUpSecondsMax = 10
 )
 
@@ -118,7 +118,7 @@ func (program *program) run(ctx context.Context, cluster *cluster, name string, 
 	return nil
 }
 
-// oneOff is the Job of a command, made from what the pods of the app are started from now.
+// oneOff returns the Job of a command, made from the current pod template of the app.
 func (cluster *cluster) oneOff(ctx context.Context, name string, query runQuery) (*batchv1.Job, error) {
 	subject, err := cluster.find(ctx, query.namespace, name)
 	if err != nil {
@@ -150,7 +150,7 @@ func (cluster *cluster) oneOff(ctx context.Context, name string, query runQuery)
 	}.Job(), nil
 }
 
-// deleteJob deletes its pods as well.
+// deleteJob deletes a Job and its pods.
 func (cluster *cluster) deleteJob(job *batchv1.Job) error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanUpSecondsMax*time.Second)
 	defer cancel()
@@ -211,7 +211,7 @@ func (program *program) podOf(ctx context.Context, cluster *cluster, job *batchv
 	}
 }
 
-// failureOf is why Kubernetes has given up a Job, or nil.
+// failureOf returns why Kubernetes has given up a Job, or nil.
 func (cluster *cluster) failureOf(ctx context.Context, job *batchv1.Job) error {
 	current := &batchv1.Job{}
 	if err := cluster.Get(ctx, client.ObjectKeyFromObject(job), current); err != nil {
@@ -230,7 +230,7 @@ func (cluster *cluster) failureOf(ctx context.Context, job *batchv1.Job) error {
 	return nil
 }
 
-// exitCode waits until the status of the pod has it: the log may end a moment before.
+// exitCode waits until the status of the pod contains the exit code: the log may end before the status is updated.
 func (cluster *cluster) exitCode(ctx context.Context, job *batchv1.Job, source *logSource) (int, error) {
 	pause := time.NewTicker(pollPause)
 	defer pause.Stop()
@@ -241,7 +241,7 @@ func (cluster *cluster) exitCode(ctx context.Context, job *batchv1.Job, source *
 		}
 		if len(pods) > 0 {
 			if ended := podlog.Ended(&pods[0]); ended != nil {
-				// A pod that Kubernetes deletes has got SIGTERM: its exit code is not that of a program that was finished.
+				// A pod that is being deleted has received SIGTERM, so its exit code does not show whether the program completed.
 				if pods[0].DeletionTimestamp == nil {
 					return int(ended.ExitCode), nil
 				}

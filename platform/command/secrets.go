@@ -108,7 +108,7 @@ rotate with --new-data-key. A holder of the old age identity may have read the v
 			if err != nil {
 				return err
 			}
-			// All files are decrypted before the first is written.
+			// Decrypt all files before the first one is written.
 			rotated := map[string][]byte{}
 			for _, path := range files {
 				if rotated[path], err = rotate(path, identities, withNewDataKey); err != nil {
@@ -140,7 +140,7 @@ func rotate(path string, identities []age.Identity, withNewDataKey bool) ([]byte
 	})
 }
 
-// envFiles are the named files, and in folders those that end with .env.
+// envFiles returns the named files, and the files in folders whose names end with .env.
 func envFiles(paths []string) ([]string, error) {
 	var files []string
 	for _, path := range paths {
@@ -178,7 +178,7 @@ func encryptedFiles(paths []string) ([]string, error) {
 	return files, nil
 }
 
-// fileState is what `secrets check` finds out about a file.
+// fileState is the result of `secrets check` for a file.
 type fileState struct {
 	File        string   `json:"file"`
 	IsEncrypted bool     `json:"encrypted"`
@@ -279,7 +279,7 @@ func checkFile(path string, identities []age.Identity) fileState {
 	return state
 }
 
-// secretKey are names of keys whose values nobody would publish.
+// secretKey matches names of keys whose values are usually secret.
 var secretKey = regexp.MustCompile(`(?i)(SECRET|PASSWORD|PASSWD|TOKEN|PRIVATE|CREDENTIAL|API_?KEY|DATABASE_URL|DSN)`)
 
 func checkPlain(path string, content []byte) string {

@@ -16,7 +16,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/reconcile"
 )
 
-// state is what `roost status` shows of an App or a Dunlin.
+// state is the output of `roost status` for an App or a Dunlin.
 type state struct {
 	Kind       string             `json:"kind"`
 	Namespace  string             `json:"namespace"`
@@ -25,9 +25,9 @@ type state struct {
 	Revision   string             `json:"revision,omitempty"`
 	Conditions []metav1.Condition `json:"conditions"`
 	Revisions  []revisionState    `json:"revisions,omitempty"`
-	// Backup is there for an App with a repository.
+	// Backup is nil without a repository.
 	Backup *v1alpha1.BackupStatus `json:"backup,omitempty"`
-	// Dunlin is there for a Dunlin.
+	// Dunlin is nil for an App.
 	Dunlin *v1alpha1.DunlinStatus `json:"dunlin,omitempty"`
 }
 
@@ -133,7 +133,7 @@ func (state *state) isWell() bool {
 		!meta.IsStatusConditionTrue(state.Conditions, reconcile.ConditionDegraded)
 }
 
-// sentence is the condition that matters most.
+// sentence returns the condition that matters most.
 func (state *state) sentence() string {
 	for _, kind := range []string{reconcile.ConditionDegraded, reconcile.ConditionProgressing} {
 		if condition := meta.FindStatusCondition(state.Conditions, kind); condition != nil && condition.Status == metav1.ConditionTrue {
