@@ -20,12 +20,12 @@ import (
 
 const joinPort = "9345"
 
-// joining is what a machine sends to become a node.
+// joining is the request of a machine to become a node.
 type joining struct {
 	Name, Address, Password, StoragePath string
 }
 
-// joined is what it gets: certificates and keys by the names of their files.
+// joined is the response: certificates and keys by the names of their files.
 type joined struct {
 	Files       map[string][]byte
 	StoragePath string
@@ -94,7 +94,7 @@ func (admission *admission) admit(writer http.ResponseWriter, request *http.Requ
 	_ = json.NewEncoder(writer).Encode(answer)
 }
 
-// hasPassword compares the password with that of the first machine of the name. A node that was deleted has none, as with k3s.
+// hasPassword compares the password with that of the first machine with the name. A deleted node has no password, as with k3s.
 func (admission *admission) hasPassword(ctx context.Context, asked joining) (bool, error) {
 	sum := sha256.Sum256([]byte(asked.Password))
 	hash := hex.EncodeToString(sum[:])

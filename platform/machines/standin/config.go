@@ -13,7 +13,7 @@ import (
 
 const configPath = "/etc/rancher/k3s/config.yaml"
 
-// config has the keys of /etc/rancher/k3s/config.yaml that the role writes. k3s refuses unknown ones, and so does the stand-in.
+// config has the keys of /etc/rancher/k3s/config.yaml that the role writes. Like k3s, the stand-in refuses unknown keys.
 type config struct {
 	NodeName            string   `json:"node-name"`
 	NodeIP              string   `json:"node-ip"`
@@ -43,7 +43,7 @@ var (
 	agentKeys = []string{"server"}
 )
 
-// readConfig is the configuration of a role, server or agent, and its token.
+// readConfig returns the configuration of a role, server or agent, and its token.
 func readConfig(role string) (config, string, error) {
 	var found config
 	text, err := readPrivate(configPath)
@@ -95,7 +95,7 @@ func (found config) checkAddress() error {
 	return fmt.Errorf("node-ip %s is not an address of flannel-iface %s", found.NodeIP, found.FlannelInterface)
 }
 
-// readPrivate is the text of a file that only root may read.
+// readPrivate returns the content of a file that only root may read.
 func readPrivate(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {

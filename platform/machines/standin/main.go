@@ -1,13 +1,13 @@
-// K3s is a stand-in for k3s in tests of the playbook: it checks arguments, files, keys and tokens as k3s would, and starts the parts
-// of Kubernetes that k3s has inside: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy and
-// containerd, with CoreDNS and Traefik as pods. They lie in /opt/parts.
+// K3s is a stand-in for k3s in tests of the playbook. It checks arguments, files, keys and tokens as k3s would, and starts the parts of
+// Kubernetes that k3s contains: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy and containerd, with
+// CoreDNS and Traefik as pods. The programs are in /opt/parts.
 //
 //	k3s server [--cluster-reset --cluster-reset-restore-path FILE] | agent | kubectl ... | --version
 //	k3s token rotate | certificate rotate | etcd-snapshot save --name NAME
 //
-// What differs from k3s: agents join at port 9345 and not at that of the API server; the networks of pods are joined by routes
-// and not by VXLAN; the ingress controller is reached by node ports and not by pods of servicelb; volumes are made in advance.
-// Each start, and each call of kubectl that changes something, is a line of /var/lib/rancher/k3s/calls.
+// It differs from k3s in these points: agents join at port 9345 instead of the API server's port; routes instead of VXLAN connect the pod
+// networks; the ingress controller is reached by node ports instead of pods of servicelb; volumes are created in advance. Each start, and
+// each call of kubectl that changes something, is a line of /var/lib/rancher/k3s/calls.
 package main
 
 import (
@@ -98,7 +98,7 @@ func kubectl(arguments []string) error {
 	return syscall.Exec(partsFolder+"/kubectl", append([]string{"kubectl"}, arguments...), environment)
 }
 
-// notifyReady says to systemd that the unit is started.
+// notifyReady reports to systemd that the unit has started.
 func notifyReady() error {
 	address := os.Getenv("NOTIFY_SOCKET")
 	if address == "" {
@@ -112,7 +112,7 @@ func notifyReady() error {
 	return syscall.Sendto(socket, []byte("READY=1"), 0, &syscall.SockaddrUnix{Name: strings.Replace(address, "@", "\x00", 1)})
 }
 
-// untilAsked returns when systemd ends the unit, or when a part of the cluster cannot run.
+// untilAsked returns when systemd stops the unit, or when a part of the cluster cannot run.
 func untilAsked(failed <-chan error) error {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGTERM, syscall.SIGINT)

@@ -87,16 +87,16 @@ func startNode(parts *parts, config config, address, token string) error {
 	}
 	go keepRoutes(cluster, config.NodeName)
 	proxy := strings.NewReplacer("/opt/lab/proxy.kubeconfig", agentFolder+"/kubeproxy.kubeconfig").Replace(ownAddresses("kube-proxy.yaml"))
-	// The node's port 80 is that of all its addresses, as with servicelb.
+	// Port 80 listens on all addresses of the node, as with servicelb.
 	if err := writeFile(agentFolder+"/etc/kube-proxy.yaml", []byte(proxy+"nodePortAddresses: [0.0.0.0/0]\n")); err != nil {
 		return err
 	}
-	// The rules of k3s outlast it. Those of a kube-proxy that starts anew do not: with Debian's nft 1.0.6, the maps of its nftables are
+	// The rules of k3s remain after it stops. Those of a restarted kube-proxy do not: with Debian's nft 1.0.6, the maps of its nftables are
 	// empty after its first pass, until the next change.
 	return parts.startOnce("kube-proxy", "--config="+agentFolder+"/etc/kube-proxy.yaml", "--hostname-override="+config.NodeName)
 }
 
-// admitted asks the server for certificates until it gives them, and says each other answer once.
+// admitted requests certificates from the server until it returns them, and logs each other response once.
 func admitted(config config, address, token string) error {
 	password, err := os.ReadFile(passwordPath)
 	if os.IsNotExist(err) {
@@ -121,8 +121,8 @@ func admitted(config config, address, token string) error {
 	}
 }
 
-// ask checks the server by the certificate of its authority, which it takes from the server the first time, as k3s does with a token
-// without the checksum of the authority.
+// ask verifies the server with the certificate of its authority. It takes that certificate from the server the first time, as k3s does with a
+// token without the checksum of the authority.
 func ask(asked joining, address, token string) (joined, error) {
 	var answer joined
 	authority, err := os.ReadFile(agentFolder + "/server-ca.crt")
@@ -167,7 +167,7 @@ func call(authority []byte, method, url, token string, body []byte) ([]byte, err
 	return text, err
 }
 
-// keep writes certificates that are not there yet, and the kubeconfigs.
+// keep writes certificates that do not exist yet, and the kubeconfigs.
 func keep(answer joined, address string) error {
 	for name, content := range answer.Files {
 		path := filepath.Join(agentFolder, name)
@@ -214,7 +214,7 @@ func ctr(arguments ...string) (string, error) {
 	return output("", "ctr", append([]string{"--address=" + containerdSocket, "--namespace=k8s.io"}, arguments...)...)
 }
 
-// importImages does what k3s does with the folder of images. A list says which files containerd has.
+// importImages handles the folder of images as k3s does. A list records which files containerd has imported.
 func importImages() error {
 	list := containerdFolder + "/imported"
 	before, _ := os.ReadFile(list)
@@ -259,7 +259,7 @@ func startKubelet(parts *parts, config config) error {
 	return parts.start("kubelet", arguments...)
 }
 
-// hideKernel keeps the kubelet from setting values of the kernel, which the machine shares with its host.
+// hideKernel prevents the kubelet from setting values of the kernel, which the machine shares with its host.
 func hideKernel() error {
 	if exec.Command("mountpoint", "-q", "/proc/sys/kernel/panic").Run() == nil {
 		return nil
@@ -284,7 +284,7 @@ const bridgeConfig = `{
 }
 `
 
-// joinNetwork waits for the node's part of the network of pods.
+// joinNetwork waits for the node's part of the pod network.
 func joinNetwork(cluster *kubernetes.Clientset, name string) error {
 	return waitUntil("the node has a network of pods", func() error {
 		node, err := cluster.CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{})
@@ -298,7 +298,7 @@ func joinNetwork(cluster *kubernetes.Clientset, name string) error {
 	})
 }
 
-// masquerade gives connections of pods to the outside the address of their node, as flannel does.
+// masquerade replaces the source address of outgoing connections of pods with that of their node, as flannel does.
 func masquerade() error {
 	command := exec.Command("nft", "-f", "-")
 	command.Stdin = strings.NewReader(`add table ip k3s-pods
@@ -316,7 +316,7 @@ table ip k3s-pods {
 	return nil
 }
 
-// keepRoutes leads to the pods of other nodes, each through the node's private address.
+// keepRoutes adds routes to the pods of other nodes, each through the node's private address.
 func keepRoutes(cluster *kubernetes.Clientset, own string) {
 	set := map[string]string{}
 	for ; ; time.Sleep(routePause) {

@@ -15,13 +15,13 @@ import (
 const (
 	logFolder = "/var/log/k3s-parts"
 	pollPause = 200 * time.Millisecond
-	// readySecondsMax bounds each wait for a part. It is no figure.
+	// readySecondsMax bounds each wait for a part. It is not a measured figure.
 	readySecondsMax = 240
 	restartPause    = time.Second
 )
 
-// parts starts the programs of the cluster, and starts them again when they end. They end with this process: the kernel kills
-// a child with the thread that made it, so one thread makes all of them.
+// parts starts the programs of the cluster, and restarts them when they end. They end with this process: the kernel kills a child when the
+// thread that started it ends, so one thread starts all of them.
 type parts struct {
 	starts chan startOrder
 }
@@ -84,7 +84,7 @@ func (parts *parts) start(name string, arguments ...string) error {
 	return nil
 }
 
-// startOnce starts a program that outlasts this process, unless it runs already.
+// startOnce starts a program that keeps running after this process ends, unless it runs already.
 func (parts *parts) startOnce(name string, arguments ...string) error {
 	file := "/run/k3s-" + name + ".pid"
 	program := filepath.Join(partsFolder, name)
@@ -107,7 +107,7 @@ func (parts *parts) startOnce(name string, arguments ...string) error {
 	return os.WriteFile(file, []byte(fmt.Sprint(command.Process.Pid)), 0o600)
 }
 
-// output is what a program of the parts prints.
+// output is the output of a program of the parts.
 func output(input, name string, arguments ...string) (string, error) {
 	command := exec.Command(filepath.Join(partsFolder, name), arguments...)
 	command.Stdin = strings.NewReader(input)
@@ -130,7 +130,7 @@ func waitUntil(what string, try func() error) error {
 	return fmt.Errorf("%s: not within %d s: %w", what, readySecondsMax, err)
 }
 
-// writeFile replaces a file as a whole, and only if its content differs.
+// writeFile replaces a file atomically, and only if its content differs.
 func writeFile(path string, content []byte) error {
 	if before, err := os.ReadFile(path); err == nil && string(before) == string(content) {
 		return nil

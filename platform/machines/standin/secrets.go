@@ -27,8 +27,8 @@ const (
 	serverAddress = "https://127.0.0.1:6443"
 )
 
-// bootstrap is what every server of a cluster has. As with k3s, the datastore has it, encrypted with the token: so a snapshot and
-// the token are enough to restore a server.
+// bootstrap is the data that every server of a cluster has. As with k3s, it is stored in the datastore, encrypted with the token. So a snapshot
+// and the token are enough to restore a server.
 type bootstrap struct {
 	Certificate, Key, ServiceAccountKey, EncryptionKey []byte
 }
@@ -73,7 +73,7 @@ func (found bootstrap) store(token string) error {
 
 var errTokenDiffers = errors.New("bootstrap data already found and encrypted with different token")
 
-// loadBootstrap reads the datastore, and makes what is not there yet.
+// loadBootstrap reads the datastore, and creates missing data.
 func loadBootstrap(token string) (bootstrap, error) {
 	var found bootstrap
 	text, err := output("", "etcdctl", "--endpoints="+etcdClients, "get", bootstrapKey, "--print-value-only")
@@ -116,7 +116,7 @@ resources:
   - identity: {}
 `
 
-// write makes the files of a server; certificates that are there stay.
+// write writes the files of a server. It keeps existing certificates.
 func (found bootstrap) write(config config, token string) error {
 	authority, err := certificates.ReadAuthority(found.Certificate, found.Key)
 	if err != nil {
@@ -167,7 +167,7 @@ var serverUsers = map[string][]string{
 	"scheduler":          {"system:kube-scheduler"},
 }
 
-// connection is a kubeconfig with a certificate of the folder.
+// connection returns a kubeconfig with a certificate of the folder.
 func connection(authority []byte, address, folder, name string) ([]byte, error) {
 	certificate, err := os.ReadFile(filepath.Join(folder, name+".pem"))
 	if err != nil {
@@ -182,10 +182,10 @@ func connection(authority []byte, address, folder, name string) ([]byte, error) 
 	})
 }
 
-// isRotated is whether a file is a certificate, or the key of one, that `certificate rotate` replaces.
+// isRotated reports whether a file is a certificate, or the key of one, that `certificate rotate` replaces.
 func isRotated(name string) bool { return strings.HasSuffix(name, ".pem") }
 
-// rotateCertificates moves certificates away, and the next start makes new ones. The authority stays.
+// rotateCertificates moves certificates away, and the next start creates new ones. The authority stays.
 func rotateCertificates(arguments []string) error {
 	if len(arguments) != 1 || arguments[0] != "rotate" {
 		return errors.New("the stand-in knows `certificate rotate` only")
@@ -213,7 +213,7 @@ func rotateCertificates(arguments []string) error {
 	return remember("certificates rotated")
 }
 
-// rotateToken is for a running server, as with k3s, which takes the token of before from its file.
+// rotateToken needs a running server, as with k3s. The server reads the previous token from its file.
 func rotateToken(arguments []string) error {
 	if len(arguments) != 3 || arguments[0] != "rotate" || arguments[1] != "--new-token" {
 		return errors.New("the stand-in knows `token rotate --new-token NEW` only")

@@ -20,13 +20,13 @@ const (
 	etcdClients     = "http://127.0.0.1:2382"
 	etcdPeers       = "http://127.0.0.1:2383"
 	manifestsFolder = serverFolder + "/manifests"
-	// manifestPause is how often the folder of manifests is looked at.
+	// manifestPause is the interval at which the folder of manifests is checked.
 	manifestPause = 2 * time.Second
 )
 
 func isAddress(name string) bool { return net.ParseIP(name) != nil }
 
-// isServing is whether a server or an agent runs on this machine.
+// isServing reports whether a server or an agent runs on this machine.
 func isServing() bool {
 	for _, unit := range []string{"k3s", "k3s-agent"} {
 		number, err := os.ReadFile("/run/" + unit + ".pid")
@@ -40,7 +40,7 @@ func isServing() bool {
 	return false
 }
 
-// running marks this process until it ends. The file is on a file system that does not outlive the machine.
+// running marks this process until it ends. The file is on a file system that a restart of the machine clears.
 func running(unit string) (func(), error) {
 	path := "/run/" + unit + ".pid"
 	return func() { _ = os.Remove(path) }, os.WriteFile(path, []byte(fmt.Sprint(os.Getpid())), 0o600)
@@ -164,7 +164,7 @@ func parseMode(text string) (os.FileMode, error) {
 	return mode, err
 }
 
-// deployManifests applies what the cluster has from the start, and the files of the folder of manifests, whenever they change.
+// deployManifests applies the initial objects of the cluster, and the files of the folder of manifests, whenever they change.
 func deployManifests() error {
 	applied := map[string]string{}
 	for ; ; time.Sleep(manifestPause) {
@@ -181,7 +181,7 @@ func deployManifests() error {
 	}
 }
 
-// manifests by name. The file for Traefik holds settings of its chart, and not an object that the API server knows.
+// manifests returns the manifests by name. The file for Traefik holds settings of its chart, and not an object that the API server knows.
 func manifests() map[string]string {
 	found := map[string]string{"storage": storageClass}
 	for _, name := range []string{"names.yaml", "ingress.yaml"} {

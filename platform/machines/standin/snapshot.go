@@ -9,7 +9,7 @@ import (
 
 const snapshotsFolder = serverFolder + "/db/snapshots"
 
-// saveSnapshot is for a running server.
+// saveSnapshot needs a running server.
 func saveSnapshot(arguments []string) error {
 	if len(arguments) != 3 || arguments[0] != "save" || arguments[1] != "--name" {
 		return errors.New("the stand-in knows `etcd-snapshot save --name NAME` only")
@@ -29,7 +29,7 @@ func saveSnapshot(arguments []string) error {
 	return remember("snapshot saved")
 }
 
-// reset replaces the datastore by a snapshot. The server must not run. The token must be that of the time of the snapshot.
+// reset replaces the datastore with a snapshot. The server must not run. The token must be that of the time of the snapshot.
 func reset(arguments []string) error {
 	if len(arguments) != 2 || arguments[0] != "--cluster-reset" {
 		return errors.New("the stand-in knows `server --cluster-reset --cluster-reset-restore-path=FILE` only")
@@ -60,7 +60,7 @@ func reset(arguments []string) error {
 	if err == nil {
 		err = checkRestored(token)
 	}
-	// As with k3s, the datastore of before stays aside when the snapshot is not restored.
+	// As with k3s, the previous datastore stays moved aside if the snapshot is not restored.
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func cutFlag(word, flag string) (string, bool) {
 	return word[len(flag):], true
 }
 
-// checkRestored is whether the token decrypts what the snapshot has.
+// checkRestored checks that the token decrypts the bootstrap data of the snapshot.
 func checkRestored(token string) error {
 	parts := newParts()
 	if err := startEtcd(parts); err != nil {

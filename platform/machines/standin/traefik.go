@@ -23,7 +23,7 @@ type chartConfig struct {
 	} `json:"spec"`
 }
 
-// chartValues are the values of the chart that the stand-in knows. It refuses others.
+// chartValues are the values of the chart that the stand-in supports. It refuses others.
 type chartValues struct {
 	Deployment struct {
 		Kind                          string          `json:"kind"`
@@ -81,7 +81,7 @@ spec:
   ports: [{ name: web, port: 80, targetPort: 8000, nodePort: 80 }, { name: websecure, port: 443, targetPort: 8443, nodePort: 443 }]
 `
 
-// traefikMetrics is the Service that the chart makes with metrics.prometheus.service.enabled. Traefik itself always has the entry point.
+// traefikMetrics is the Service that the chart creates with metrics.prometheus.service.enabled. Traefik itself always has the entry point.
 const traefikMetrics = `---
 apiVersion: v1
 kind: Service
@@ -91,7 +91,8 @@ spec:
   ports: [{ name: metrics, port: 9100, targetPort: 9100 }]
 `
 
-// traefik is its manifest with the values of a HelmChartConfig. Without one, there is a Deployment, as k3s has it.
+// traefik returns the manifest of Traefik with the values of a HelmChartConfig. Without a HelmChartConfig, it contains a Deployment, as with
+// k3s.
 func traefik(settings string) (string, error) {
 	var chart chartConfig
 	var values chartValues

@@ -21,7 +21,7 @@ const (
 
 func volumePath(folder string, number int) string { return fmt.Sprintf("%s/%d", folder, number) }
 
-// makeFolders makes the folders of the volumes of this machine.
+// makeFolders creates the folders of the volumes of this machine.
 func makeFolders(folder string) error {
 	for number := range volumesOfNode {
 		if err := os.MkdirAll(volumePath(folder, number), 0o777); err != nil {
@@ -31,7 +31,7 @@ func makeFolders(folder string) error {
 	return nil
 }
 
-// makeVolumes makes the volumes of a node in advance. k3s has a program that makes them when they are asked for.
+// makeVolumes creates the volumes of a node in advance. k3s has a program that creates them on demand.
 func (admission *admission) makeVolumes(asked joining) error {
 	ctx, cancel := context.WithTimeout(context.Background(), volumesSeconds*time.Second)
 	defer cancel()
