@@ -28,7 +28,7 @@ func TestABackupIsRestoredWithTheSameBytes(t *testing.T) {
 	}
 	site.equals(filepath.Join(site.root, "volumes"), filepath.Join(site.into, "volumes"))
 
-	// The next state, and back to the first one by its name.
+	// Restore the next state, and then the first one by its name.
 	site.write(filepath.Join(site.root, "volumes/data/new"), "new")
 	second := site.must(site.save(Keep{Daily: 2}))
 	if second.IsNew || second.Files != 6 {
@@ -51,7 +51,7 @@ func TestAFolderThatIsNotEmpty(t *testing.T) {
 	if !errors.As(err, &refused) || refused.ExitCode() != ExitRefused {
 		t.Errorf("a volume that is not empty: %v", err)
 	}
-	// Another try may find what this one does not.
+	// A retry would not find the missing snapshot either, so the restore is refused.
 	if _, err = site.restore(RestoreOptions{Snapshot: "11111111", Replace: true}); !errors.As(err, &failed) || failed.ExitCode() != ExitRefused {
 		t.Errorf("a snapshot that is not there: %v", err)
 	}
@@ -82,7 +82,7 @@ func TestABackupOfNothing(t *testing.T) {
 	site.fails(site.save(Keep{}))("volumes/data, volumes/logs hold no file; a backup of nothing is not kept")
 }
 
-// Two clusters have an app of one name, and save to one repository.
+// Apps with the same name in two clusters save to one repository.
 func TestTwoOwnersOfOneRepository(t *testing.T) {
 	t.Parallel()
 	site := newSite(t)
@@ -99,7 +99,7 @@ func TestTwoOwnersOfOneRepository(t *testing.T) {
 	saved := site.must(site.save(Keep{}))
 	site.repository = &other
 	latest := site.must(site.save(Keep{Daily: 7}))
-	// A policy that keeps one snapshot a day removes none of others.
+	// A policy that keeps one snapshot per day removes no snapshot of another owner.
 	site.repository = &mine
 	if verified := site.must(site.verify()); verified.Snapshot != saved.Snapshot || verified.Files != 6 {
 		t.Errorf("%+v, want %s", verified, saved.Snapshot)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The restore compares even where the check of the repository has read nothing of the damage.
+// The restore compares files even if the check of the repository has not read the damaged data.
 func TestWhatDiffersIsFound(t *testing.T) {
 	t.Parallel()
 	site := newSite(t)

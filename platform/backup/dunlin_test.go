@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// portsMax is how many ports a node tries.
+// portsMax is the number of ports that a node tries.
 const portsMax = 10
 
 // node is a server with a storage on disk, and a folder for the backups that it makes while it serves.
@@ -40,7 +40,7 @@ func newNode(t *testing.T) *node {
 	}
 }
 
-// listen writes a configuration with an internal port that is free. Another process may take it before the node does.
+// listen writes a configuration with a free internal port. Another process may take the port before the node does.
 func (node *node) listen() {
 	t := node.t
 	t.Helper()
@@ -57,7 +57,7 @@ func (node *node) listen() {
 		listener.Addr().(*net.TCPAddr).Port, node.storage, filepath.Join(filepath.Dir(node.storage), "backups")))
 }
 
-// serve runs the node until the function that it returns kills it.
+// serve runs the node until the returned function kills it.
 func (node *node) serve() (kill func()) {
 	node.t.Helper()
 	for range portsMax {
@@ -135,7 +135,7 @@ func (node *node) publish(from, to int) {
 	}
 }
 
-// does runs a command of the server that has to succeed.
+// does runs a command of the server that must succeed.
 func (node *node) does(arguments ...string) string {
 	node.t.Helper()
 	command := exec.Command(node.program, arguments...)
@@ -147,8 +147,8 @@ func (node *node) does(arguments ...string) string {
 	return string(out)
 }
 
-// TestTheStorageOfADunlin is the drill of docs/backups.md with the server itself: its backups are saved while it serves, the volume is lost,
-// and a new storage has all that was acknowledged before the backup.
+// TestTheStorageOfADunlin is the drill of docs/backups.md with the server itself: its backups are saved while it serves, the volume is lost, and
+// a new storage contains everything that was acknowledged before the backup.
 func TestTheStorageOfADunlin(t *testing.T) {
 	t.Parallel()
 	node, begun := newNode(t), time.Now().Truncate(time.Second)
@@ -187,7 +187,7 @@ func TestTheStorageOfADunlin(t *testing.T) {
 	if lines := strings.Count(restored, "\n"); lines != 40 || !strings.HasPrefix(all, restored) {
 		t.Errorf("%d of 40 publications, which are the first of those of before: %t", lines, strings.HasPrefix(all, restored))
 	}
-	// The node goes on with what was restored.
+	// The node continues with the restored storage.
 	node.serve()
 	node.publish(41, 41)
 }

@@ -54,8 +54,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// initialize copies an empty repository. Its key is that of a `restic init`, encrypted again with scrypt's parameter N=2 in place of 32768: with
-// that, each call of restic takes half a second of CPU time less. The tests call restic hundreds of times.
+// initialize copies an empty repository. Its key is that of a `restic init`, encrypted again with scrypt's parameter N=2 instead of 32768. This
+// saves half a second of CPU time for each call of restic. The tests call restic hundreds of times.
 func (site *site) initialize() {
 	site.t.Helper()
 	err := os.CopyFS(site.repository.URL, os.DirFS("testdata/repository"))
@@ -98,7 +98,7 @@ func (site *site) fill(root string, seed uint64) {
 	}
 }
 
-// must returns the report of a call that has to succeed.
+// must returns the report of a call that must succeed.
 func (site *site) must(report Report, err error) Report {
 	site.t.Helper()
 	if err != nil {
@@ -107,7 +107,7 @@ func (site *site) must(report Report, err error) Report {
 	return report
 }
 
-// fails takes the results of a call that has to fail, and returns what checks the sentences of its error.
+// fails takes the results of a call that must fail, and returns a function that checks its error message.
 func (site *site) fails(report Report, err error) func(sentences ...string) {
 	return func(sentences ...string) {
 		site.t.Helper()
@@ -125,7 +125,7 @@ func (site *site) fails(report Report, err error) func(sentences ...string) {
 	}
 }
 
-// refuses is fails for a restore that is not tried again.
+// refuses is fails for a restore that is not retried.
 func (site *site) refuses(report Report, err error) func(sentences ...string) {
 	site.t.Helper()
 	var refused *UnchangedError
@@ -156,7 +156,7 @@ func (site *site) restore(options RestoreOptions) (Report, error) {
 	return Restore(site.t.Context(), site.repository, site.into, folders, options)
 }
 
-// equals compares two trees with a program that knows nothing of this package.
+// equals compares two trees with a program that is independent of this package.
 func (site *site) equals(a, b string) {
 	site.t.Helper()
 	out, err := exec.Command("diff", "--recursive", "--no-dereference", "--exclude=lost+found", a, b).CombinedOutput()
@@ -165,7 +165,7 @@ func (site *site) equals(a, b string) {
 	}
 }
 
-// lock has restic hold a lock until the returned function kills it. Restic waits for its input meanwhile.
+// lock makes restic hold a lock until the returned function kills it. Restic waits for its input until then.
 func (site *site) lock(program string, arguments ...string) (kill func()) {
 	site.t.Helper()
 	arguments = append(arguments, "backup", "--stdin", "--no-cache", "--repo", site.repository.URL)
@@ -201,7 +201,7 @@ func (site *site) locks() []string {
 	return slices.DeleteFunc(found, func(name string) bool { return strings.Contains(name, "-tmp-") })
 }
 
-// packs are the files of the repository with data, the largest first.
+// packs returns the files of the repository that contain data, the largest first.
 func (site *site) largestPack() string {
 	site.t.Helper()
 	files, err := filepath.Glob(filepath.Join(site.repository.URL, "data", "*", "*"))

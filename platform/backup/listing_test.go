@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The program in the place of restic writes its last entry only when the first one was read.
+// The fake restic writes its last entry only after the first one was read.
 func TestALongListIsReadWhileItIsWritten(t *testing.T) {
 	folder := t.TempDir()
 	site := &site{t: t}

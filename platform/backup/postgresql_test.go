@@ -31,7 +31,7 @@ type database struct {
 	server           *exec.Cmd
 }
 
-// asServer has a command run as the user postgres where the tests run as root, which PostgreSQL refuses.
+// asServer makes a command run as the user postgres if the tests run as root, because PostgreSQL refuses to run as root.
 func asServer(t *testing.T, command *exec.Cmd) *exec.Cmd {
 	t.Helper()
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -82,7 +82,7 @@ func newDatabase(site *site) *database {
 
 func (database *database) data() string { return filepath.Join(database.folder, "data") }
 
-// start tries ports until the server answers: another process may take one that was free.
+// start tries ports until the server answers: another process may take a free port first.
 func (database *database) start() {
 	t := database.t
 	t.Helper()
@@ -133,7 +133,7 @@ func (database *database) answers(ended <-chan struct{}) bool {
 	}
 }
 
-// kill ends the server and its children as a machine does that loses power.
+// kill kills the server and its children, like a power failure.
 func (database *database) kill() { database.server.Process.Kill() } //nolint:errcheck // it may have ended
 
 func (database *database) lose() {
@@ -166,7 +166,7 @@ func (database *database) restoreCommand() []string {
 	return append([]string{"pg_restore"}, append(database.flags(), "--exit-on-error", "--single-transaction", "--clean", "--if-exists", "--dbname=postgres")...)
 }
 
-// dump is what spec.backup.command does.
+// dump does what spec.backup.command does.
 func (database *database) dump(root string) {
 	database.t.Helper()
 	folder := filepath.Join(root, DumpFolder)
@@ -179,7 +179,7 @@ func (database *database) dump(root string) {
 	}
 }
 
-// emptyRoot is a root with an empty volume for the dump.
+// emptyRoot returns a root with an empty volume for the dump.
 func (site *site) emptyRoot() string {
 	site.t.Helper()
 	root := site.t.TempDir()
@@ -190,7 +190,7 @@ func (site *site) emptyRoot() string {
 }
 
 // TestADatabase saves a dump of PostgreSQL, verifies it by loading it into a server without data, loses the database, and restores it: all rows
-// have the checksum of before. A restore that fails leaves the rows as they were.
+// have the previous checksum. A failed restore leaves the rows unchanged.
 func TestADatabase(t *testing.T) {
 	t.Parallel()
 	site := newSite(t)
@@ -235,7 +235,7 @@ func TestADatabase(t *testing.T) {
 	if rows, count, next := live.query(rowsText), live.query("SELECT count(*) FROM dear"), live.query("SELECT nextval('orders')"); rows != before || count != "19300" || next != "4711" {
 		t.Errorf("%s instead of %s; %s in the view; the sequence is at %s", rows, before, count, next)
 	}
-	// The same rows a second time: the command replaces what is there.
+	// Restore the same rows again: the command replaces the existing rows.
 	live.query("UPDATE tickers SET price = 0")
 	site.must(LoadDump(t.Context(), staging, live.restoreCommand(), &site.log))
 	if rows := live.query(rowsText); rows != before {
@@ -246,7 +246,7 @@ func TestADatabase(t *testing.T) {
 	}
 }
 
-// TestDumpsThatAreRefused has dumps and commands with which nothing is restored.
+// TestDumpsThatAreRefused tests dumps and commands with which nothing is restored.
 func TestDumpsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	site := newSite(t)
@@ -265,7 +265,7 @@ func TestDumpsThatAreRefused(t *testing.T) {
 		site.fails(SaveDump(t.Context(), site.repository, root, []string{DumpFolder}, Keep{}))(row.sentence)
 	}
 	root := site.emptyRoot()
-	// Random, so that it is not compressed, and its pack is the largest: restic tries for long to read a pack of folders that is cut.
+	// Random data is not compressed, so its pack is the largest: restic retries reading a truncated pack of folders for a long time.
 	rows := make([]byte, 1<<20)
 	rand.NewChaCha8([32]byte{}).Read(rows) //nolint:errcheck // it never fails
 	site.write(filepath.Join(root, DumpFolder, "shop"), string(rows))

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A restore can end at each of its moves. The volumes are not saved then, and the next restore completes it: without the store, and without
-// --replace, because what is replaced was asked for.
+// A restore can be interrupted at each of its moves. Then the volumes are not saved, and the next restore completes it, without the store and
+// without --replace, because the replacement was already requested.
 func TestAnInterruptedRestore(t *testing.T) {
 	t.Parallel()
 	site := newSite(t)
@@ -46,7 +46,7 @@ func TestAnInterruptedRestore(t *testing.T) {
 		_, failed := Save(t.Context(), site.repository, site.into, folders, Keep{})
 		report, restored := site.restore(RestoreOptions{Snapshot: snapshot})
 		if isDone || moves == 0 {
-			// Before the record is there, nothing is moved. The restore begins anew.
+			// Before the record exists, nothing is moved. The restore starts from the beginning.
 			site.fails(report, restored)("is not empty; repeat with --replace")
 			site.fails(Report{}, failed)("restic init")
 			continue
@@ -61,7 +61,7 @@ func TestAnInterruptedRestore(t *testing.T) {
 			t.Fatal("it does not end")
 		}
 	}
-	// The restore of another snapshot completes the first one, and is then one like any other.
+	// The restore of another snapshot first completes the first one, and then runs as usual.
 	site.write(filepath.Join(site.into, "volumes/logs", recordFile), `{"folders":["volumes/logs"],"report":{"snapshot":"00000000"}}`)
 	if err := os.MkdirAll(filepath.Join(site.into, "volumes/logs", stagingFolder, "volumes/logs/completed"), 0o700); err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestAnInterruptedRestore(t *testing.T) {
 	if names, err := ownNames(filepath.Join(site.into, "volumes/logs")); err != nil || len(names) != 1 || names[0] != "completed" {
 		t.Errorf("%q, %v", names, err)
 	}
-	// A restore that ends between the moves says so, and one that ends before them says that the volumes are as they were.
+	// The error of a restore that ends between the moves says so. The error of one that ends before them says that the volumes are unchanged.
 	site.repository = &working
 	site.must(site.save(Keep{}))
 	for moves, isUnchanged := range []bool{true, false} {
@@ -91,8 +91,8 @@ func TestAnInterruptedRestore(t *testing.T) {
 	site.equals(filepath.Join(site.root, "volumes"), filepath.Join(site.into, "volumes"))
 }
 
-// The record is on the disk before the first move, and its removal before the copies are deleted: a machine that loses power in between has
-// one that can be completed.
+// The record is on the disk before the first move, and its removal is on the disk before the copies are deleted. So after a power failure in
+// between, the record can be completed.
 func TestARecordIsOnTheDiskInTime(t *testing.T) {
 	root := t.TempDir()
 	const folder = "volumes/data"
@@ -136,7 +136,7 @@ func TestARecordIsOnTheDiskInTime(t *testing.T) {
 	}
 }
 
-// The record lies in a volume of the app, which can write one.
+// The record is in a volume of the app, and the app can write one.
 func TestARecordOfAnApp(t *testing.T) {
 	root := t.TempDir()
 	file := filepath.Join(root, "volumes/data", recordFile)

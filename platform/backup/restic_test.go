@@ -16,7 +16,7 @@ import (
 
 const sftpServer = "/usr/lib/openssh/sftp-server"
 
-// A lock whose process is gone is removed. One whose process lives is not.
+// A lock is removed if its process is gone, and kept if its process lives.
 func TestLocks(t *testing.T) {
 	t.Parallel()
 	site := newSite(t)
@@ -38,7 +38,7 @@ func TestLocks(t *testing.T) {
 	}
 }
 
-// A lock of another host may be in use. Whoever waits for it goes on when it is gone.
+// A lock of another host may be in use. A run that waits for it continues when it is gone.
 func TestALockOfAnotherHost(t *testing.T) {
 	t.Parallel()
 	site := newSite(t)
@@ -97,14 +97,14 @@ func TestADamagedRepository(t *testing.T) {
 			if name != "another byte" {
 				return // restic tries for minutes to read a pack that is cut or missing
 			}
-			// What a restore was to replace is as it was.
+			// The content that a restore was to replace is unchanged.
 			site.refuses(site.restore(RestoreOptions{Replace: true}))("damaged")
 			site.equals(filepath.Join(site.root, "volumes"), filepath.Join(site.into, "volumes"))
 		})
 	}
 }
 
-// A restore of which each try fails in the same way is refused. One that may succeed later is not.
+// A restore is refused if each retry would fail in the same way. Otherwise, it is retried.
 func TestRestoresThatNeverSucceed(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -136,7 +136,7 @@ func emptyFolder(folder string) error {
 	return errors.Join(os.RemoveAll(folder), os.Mkdir(folder, 0o700))
 }
 
-// The words are those of restic 0.14, which tries for 44 s to read a pack that is missing, and has a line for each file with a part in it.
+// The texts are from restic 0.14, which retries reading a missing pack for 44 s, and prints one line for each affected file.
 func TestAPackIsMissingOrItsStoreIsDown(t *testing.T) {
 	t.Parallel()
 	repository := &Repository{secrets: &secrets{}}
@@ -153,7 +153,7 @@ func TestAPackIsMissingOrItsStoreIsDown(t *testing.T) {
 	}
 	for _, cause := range []string{"dial tcp 10.0.0.7:8000: connect: connection refused", "unexpected HTTP response (503): 503 Service Unavailable"} {
 		for _, command := range []string{"restore", "check"} {
-			// Who reads that the store is to be emptied loses the backups.
+			// The message must not suggest emptying the store, because that would delete the backups.
 			if err := explain(command, cause); err.ExitCode() != ExitUnchanged || !strings.Contains(err.Error(), "did not answer") || !strings.Contains(err.Error(), cause) || strings.Contains(err.Error(), "empty it") {
 				t.Errorf("%s: exit code %d: %s", cause, err.ExitCode(), err)
 			}
@@ -178,7 +178,7 @@ func TestStoresThatDoNotServe(t *testing.T) {
 	for name, row := range map[string]struct {
 		change   func(*Repository)
 		sentence string
-		// drill is the sentence of a drill and a restore, where it is another one.
+		// drill is the message of a drill and a restore, if it differs.
 		drill string
 	}{
 		"down, rest": {func(r *Repository) { r.URL = "rest:http://" + closed + "/shop" }, "the store of the repository does not answer: dial tcp " + closed, ""},
@@ -212,7 +212,7 @@ func TestStoresThatDoNotServe(t *testing.T) {
 	site.must(site.verify())
 }
 
-// A second machine is reached by SFTP: the server of OpenSSH stands at the other end, without SSH between.
+// A second machine is reached by SFTP: OpenSSH's SFTP server runs at the other end, without SSH in between.
 func TestSFTP(t *testing.T) {
 	t.Parallel()
 	site := newSite(t)
@@ -237,13 +237,13 @@ func TestSFTPWithoutSSH(t *testing.T) {
 	site.fails(site.save(Keep{}))("restic needs the program ssh for sftp:, and it is not installed; set the repository to rest:, s3: or a claim")
 }
 
-// A process that is ended leaves no lock.
+// A process that is stopped leaves no lock.
 func TestAnInterruptedBackup(t *testing.T) {
 	t.Parallel()
 	site := newSite(t)
 	site.must(site.save(Keep{}))
 	slow := filepath.Join(t.TempDir(), "restic")
-	// It waits for its input in place of a backup that takes long.
+	// Restic waits for its input, like a backup that takes long.
 	site.write(slow, "#!/bin/sh\nif [ \"$1\" = backup ]; then mkfifo "+slow+".input; exec restic backup --stdin --no-cache <"+slow+".input; fi\nexec restic \"$@\"\n")
 	if err := os.Chmod(slow, 0o755); err != nil {
 		t.Fatal(err)
@@ -274,7 +274,7 @@ func TestAnInterruptedBackup(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond) // between two looks
 	}
-	// More than a pipe takes: restic reads, so it knows of its lock.
+	// The input is larger than a pipe's buffer. Once restic reads it, restic holds its lock.
 	if _, err := input.Write(make([]byte, 1<<20)); err != nil {
 		t.Fatal(err)
 	}

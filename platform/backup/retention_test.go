@@ -8,7 +8,7 @@ import (
 )
 
 func TestRetention(t *testing.T) {
-	// 31 March 2026 is a Tuesday. Names are days before it, and the hour where it is not 3.
+	// 31 March 2026 is a Tuesday. Names are the number of days before it, and the hour unless it is 3.
 	day := func(days, hour int, name string) Snapshot {
 		return Snapshot{ID: name, Time: time.Date(2026, 3, 31, hour, 0, 0, 0, time.UTC).AddDate(0, 0, -days)}
 	}

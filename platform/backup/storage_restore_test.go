@@ -15,7 +15,7 @@ func (node *node) stage(options RestoreOptions) (Report, error) {
 	return StageStorage(node.t.Context(), node.repository, node.root, volume, options)
 }
 
-// publications is the number of those in the storage, which no node has open.
+// publications returns the number of publications in the storage, which no node may have open.
 func (node *node) publications() int {
 	node.t.Helper()
 	return strings.Count(node.does("storage", "export", node.storage), "\n")
@@ -28,8 +28,8 @@ func (node *node) save(kept string) Report {
 	return node.must(SaveStorage(node.t.Context(), node.repository, node.root, []string{volume + "/backups"}, Keep{Daily: 7, Snapshot: kept}))
 }
 
-// TestARestoreOfADunlin restores a named snapshot, and the newest one, with the server itself. A restore that fails leaves the volume as it was,
-// and one that is interrupted is completed.
+// TestARestoreOfADunlin restores a named snapshot, and the newest one, with the server itself. A failed restore leaves the volume unchanged, and
+// an interrupted restore is completed.
 func TestARestoreOfADunlin(t *testing.T) {
 	t.Parallel()
 	node := newNode(t)
@@ -40,7 +40,7 @@ func TestARestoreOfADunlin(t *testing.T) {
 	second := node.save(first.Snapshot)
 	node.publish(41, 50)
 	kill()
-	// The server writes other folders to the volume as well, such as recordings of rooms. They are in no backup.
+	// The server also writes other folders to the volume, such as recordings of rooms. No backup contains them.
 	recording := filepath.Join(node.root, volume, "rooms/arena/1")
 	node.write(recording, "a recording")
 	var unchanged *UnchangedError
@@ -68,7 +68,7 @@ func TestARestoreOfADunlin(t *testing.T) {
 	if count := node.publications(); count != 20 {
 		t.Errorf("%d publications of the named snapshot", count)
 	}
-	// The first move is that of the record. After it, a part of the old files is moved, and a part of the new ones.
+	// The first move is that of the record. After it, some of the old files and some of the new files are moved.
 	for _, moves := range []int{0, 2, 5} {
 		node.interruptRestore(moves)
 		report := node.must(node.stage(RestoreOptions{Snapshot: "latest", Replace: true}))
@@ -87,7 +87,7 @@ func TestARestoreOfADunlin(t *testing.T) {
 	if text, err := os.ReadFile(recording); err != nil || string(text) != "a recording" {
 		t.Errorf("the recording: %q, %v", text, err)
 	}
-	// The node goes on, and so do its backups.
+	// The node and its backups continue.
 	node.serve()
 	node.publish(41, 45)
 	if third := node.save(""); third.Newest.Before(*second.Newest) {
@@ -95,7 +95,7 @@ func TestARestoreOfADunlin(t *testing.T) {
 	}
 }
 
-// interruptRestore has a restore of the newest snapshot fail after some moves.
+// interruptRestore makes a restore of the newest snapshot fail after some moves.
 func (node *node) interruptRestore(moves int) {
 	t := node.t
 	t.Helper()

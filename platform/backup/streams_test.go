@@ -82,7 +82,7 @@ func (broker *broker) connect(ended <-chan struct{}) bool {
 	}
 }
 
-// ask is a request that JetStream must not refuse.
+// ask sends a request that JetStream must not refuse.
 func (broker *broker) ask(subject, body string) string {
 	broker.t.Helper()
 	answer, err := broker.connection.Request(subject, []byte(body), waitMax)
@@ -92,7 +92,7 @@ func (broker *broker) ask(subject, body string) string {
 	return string(answer.Data)
 }
 
-// fill makes a stream as a node does, with messages that are as old as the backup.
+// fill creates a stream as a node does, with messages that are as old as the backup.
 func (broker *broker) fill(count int) {
 	broker.ask("$JS.API.STREAM.CREATE.dunlin_chat_0", `{"name": "dunlin_chat_0", "subjects": ["dunlin.p.chat.0.>"], "storage": "file", "retention": "limits",
 		"num_replicas": 1, "max_age": 3600000000000, "metadata": {"dunlin.epoch": "before"}}`)
@@ -110,7 +110,7 @@ func (broker *broker) restore(options RestoreOptions) (Report, error) {
 	return RestoreStreams(broker.t.Context(), broker.repository, broker.streams, broker.emptyRoot(), options)
 }
 
-// TestStreams saves streams, verifies them with a server of their own, and restores them into servers that have lost theirs.
+// TestStreams saves streams, verifies them with a separate server, and restores them into servers that have lost their streams.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	site := newSite(t)
@@ -144,7 +144,7 @@ func TestStreams(t *testing.T) {
 		t.Error(empty.info())
 	}
 
-	// A snapshot without streams, such as one of volumes.
+	// The snapshot contains no streams, like a snapshot of volumes.
 	site.must(site.save(Keep{Daily: 7}))
 	before := live.info()
 	if _, err := live.restore(RestoreOptions{Replace: true}); !errors.As(err, &unchanged) || !strings.Contains(err.Error(), "the snapshot has no dump") {
@@ -153,7 +153,7 @@ func TestStreams(t *testing.T) {
 	if after := live.info(); stateOf(after) != stateOf(before) {
 		t.Errorf("a restore that has failed: %s instead of %s", after, before)
 	}
-	// A mark says that streams were being replaced. Then it is not known that nothing has changed.
+	// A mark says that streams were being replaced. Then it is not known whether anything has changed.
 	live.ask("$JS.API.STREAM.CREATE.dunlin-roost-restore", `{"name": "dunlin-roost-restore", "subjects": ["dunlin-roost-restore"], "storage": "file", "retention": "limits", "num_replicas": 1}`)
 	if _, err := live.restore(RestoreOptions{Replace: true}); err == nil || errors.As(err, &unchanged) {
 		t.Errorf("after an interrupted restore: %v", err)
@@ -164,7 +164,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// stateOf a stream, without the time of the answer.
+// stateOf returns the state of a stream, without the time of the response.
 func stateOf(info string) string {
 	_, state, _ := strings.Cut(info, `"state":`)
 	state, _, _ = strings.Cut(state, "}")

@@ -21,7 +21,7 @@ type promtoolCase struct {
 	Tests    []map[string]any    `json:"alert_rule_test"`
 }
 
-// series are what the operator's collector reads in the API server now, each with its value for half an hour.
+// series returns the series that the operator's collector reads from the API server, each with its current value for half an hour.
 func (machine *taskMachine) series() []map[string]string {
 	t := machine.t
 	t.Helper()
@@ -45,7 +45,7 @@ func (machine *taskMachine) series() []map[string]string {
 	return found
 }
 
-// expectAlert has Prometheus evaluate the rules of platform/watching with the operator's metrics of now.
+// expectAlert makes Prometheus evaluate the rules of platform/watching with the operator's current metrics.
 func (machine *taskMachine) expectAlert(name string, isFiring bool) {
 	t := machine.t
 	t.Helper()

@@ -42,7 +42,7 @@ spec:
     repository: { claim: backups, file: backup.env }
 `
 
-// taskMachine is where the pods of backups run in this test: the real program and the real restic, with folders for volumes.
+// taskMachine runs the pods of backups in this test: the real program and the real restic, with folders for volumes.
 type taskMachine struct {
 	*site
 	program string
@@ -54,7 +54,7 @@ type taskMachine struct {
 	ledger string
 	// replicas that the StatefulSet had while a restore ran.
 	replicasAtRestore []int32
-	// interrupt takes the place of the program, if it is there. The pod is killed after it.
+	// interrupt replaces the program, if it is set. The pod is killed after it.
 	interrupt func()
 }
 
@@ -72,7 +72,7 @@ func newTaskMachine(site *site) *taskMachine {
 	return machine
 }
 
-// run does what the controllers of workloads and of Jobs, and the kubelet do.
+// run acts as the controllers of workloads and of Jobs, and as the kubelet.
 func (machine *taskMachine) run(ctx context.Context) {
 	admin, err := client.New(machine.server.Admin, client.Options{Scheme: operator.NewScheme()})
 	if err != nil {
@@ -147,7 +147,7 @@ func (machine *taskMachine) runJob(ctx context.Context, admin client.Client, job
 	}
 }
 
-// execute runs the containers of the pod with folders of this machine in place of its volumes.
+// execute runs the containers of the pod, with folders of this machine as its volumes.
 func (machine *taskMachine) execute(ctx context.Context, admin client.Client, pod *corev1.Pod) (message string, code int) {
 	t := machine.t
 	root, keys, scratch := t.TempDir(), t.TempDir(), t.TempDir()
@@ -172,7 +172,7 @@ func (machine *taskMachine) execute(ctx context.Context, admin client.Client, po
 			if err := os.MkdirAll(filepath.Join(root, "volumes"), 0o755); err != nil {
 				t.Error(err)
 			}
-			// A mount is a folder with its own entries; here, it is moved in, and back at the end.
+			// A mount is a folder with its own entries. Here, the folder is moved in, and back at the end.
 			mounted := filepath.Join(root, "volumes", strings.TrimPrefix(volume.Name, "volume-"))
 			if err := os.Rename(data, mounted); err != nil {
 				t.Error(err)
@@ -212,7 +212,7 @@ func (machine *taskMachine) executeContainer(ctx context.Context, container core
 		arguments = append(arguments, "--into="+scratch)
 	}
 	if container.Image == "registry.example.com/dunlin:0.1.0" {
-		// Nothing else is in that image.
+		// That image contains nothing else.
 		program = filepath.Join(root, filepath.Base(container.Command[0]))
 		arguments = append(arguments, "--server="+machine.dunlin)
 	}
@@ -356,7 +356,7 @@ func (machine *taskMachine) restoreAndReplace() {
 	contains(t, out, "BackupFresh        True  BackupRecent", "last verified restore  20", "last operation         restore Succeeded: snapshot ")
 }
 
-// interruptAndComplete has a restore killed after the files were moved away, and before the others were moved in.
+// interruptAndComplete kills a restore after the old files were moved away, and before the new files are moved in.
 func (machine *taskMachine) interruptAndComplete() {
 	t := machine.t
 	t.Helper()
@@ -400,7 +400,7 @@ func (machine *taskMachine) interruptAndComplete() {
 	})
 }
 
-// failAndRecover cuts a pack, and begins a new repository.
+// failAndRecover truncates a pack, and begins a new repository.
 func (machine *taskMachine) failAndRecover() {
 	t := machine.t
 	t.Helper()
@@ -409,7 +409,7 @@ func (machine *taskMachine) failAndRecover() {
 		t.Fatal(err, packs)
 	}
 	for _, pack := range packs {
-		// Restic reads a pack of folders again and again.
+		// Restic retries reading a pack of folders.
 		if info, err := os.Stat(pack); err != nil || info.Size() < 1<<20 {
 			continue
 		}

@@ -21,10 +21,10 @@ import (
 	"github.com/dunlin-project/dunlin/platform/command"
 )
 
-// failingServer passes requests on to an API server, and fails one of them.
+// failingServer is a proxy of an API server that fails one request.
 type failingServer struct {
 	mutex sync.Mutex
-	// path is a part of the path of the write that fails, once. isLost says that it is done all the same.
+	// path is a part of the path of the write that fails once. If isLost is set, the write is performed, and only its response is lost.
 	path   string
 	isLost bool
 	failed int
@@ -55,7 +55,7 @@ func (failing *failingServer) breaks(path string, isLost bool) {
 	failing.path, failing.isLost, failing.failed = path, isLost, 0
 }
 
-// count is how many writes have failed since breaks.
+// count returns the number of writes that have failed since the call of breaks.
 func (failing *failingServer) count() int {
 	failing.mutex.Lock()
 	defer failing.mutex.Unlock()
@@ -88,15 +88,15 @@ func (failing *failingServer) ServeHTTP(writer http.ResponseWriter, request *htt
 	fmt.Fprint(writer, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"planted","reason":"InternalError","code":500}`)
 }
 
-// TestBootstrapGoesOnAfterAFailureInAnyStep has each step fail in its middle, and the next run go on there. A write that fails was done or
-// was not; the person cannot know.
+// TestBootstrapGoesOnAfterAFailureInAnyStep makes each step fail in its middle, and checks that the next run continues there. A failed write may
+// have been performed or not; the user cannot know.
 func TestBootstrapGoesOnAfterAFailureInAnyStep(t *testing.T) {
 	site := bare(t)
 	failing, connection := newFailingServer(t, site.server.Admin)
 	site.makeNodes("v1.36.3+k3s1")
 	site.runOperatorPods()
 
-	// SSH fails after the playbook: the first step is not done, because nobody can tell that the nodes are ready.
+	// SSH fails after the playbook: the first step is not done, because it is unknown whether the nodes are ready.
 	site.write("kubeconfig", "")
 	_, stderr := site.roost(command.ExitFailed, "bootstrap", "@cluster")
 	contains(t, stderr, "step 1 of 6, machines: ", "run the command again")
@@ -129,7 +129,7 @@ func TestBootstrapGoesOnAfterAFailureInAnyStep(t *testing.T) {
 	}
 }
 
-// A node that is ready and takes no pods is not done: a failed upgrade leaves one.
+// A ready node that is cordoned does not count as done: a failed upgrade leaves such a node.
 func TestBootstrapFindsACordonedNode(t *testing.T) {
 	site := bare(t)
 	site.makeNodes("v1.36.3+k3s1")
@@ -146,7 +146,7 @@ func TestBootstrapFindsACordonedNode(t *testing.T) {
 	contains(t, stderr, "step 1 of 6, machines: still to do: worker1 takes no pods", "kubectl uncordon worker1")
 	plays := site.linesOf("plays")
 
-	// The playbook does what is left.
+	// The playbook does the rest.
 	site.stands("ansible-playbook", `echo "$*" >> "`+site.folder+`/plays"; touch "`+site.folder+`/uncordoned"`)
 	_, stderr = site.roost(command.ExitFailed, "bootstrap", "@cluster")
 	contains(t, stderr, "machines: worker1 takes no pods")

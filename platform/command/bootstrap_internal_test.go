@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The Secret of the operator is made once: with a public key in it, nothing would ever be decrypted.
+// The Secret of the operator is created once. If it contained a public key, nothing could ever be decrypted.
 func TestTheOperatorGetsNoFileThatIsNoAgeIdentity(t *testing.T) {
 	for _, text := range []string{"", "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p\n"} {
 		path := filepath.Join(t.TempDir(), "identity.txt")

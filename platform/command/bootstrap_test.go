@@ -42,7 +42,7 @@ data: { timeout.reconciliation: 60s }
 "k3s_server": {"hosts": ["server1"]}, "k3s_agent": {"hosts": ["worker1"]}}`
 )
 
-// stands writes a program that stands for another one.
+// stands writes a program that replaces another one in this test.
 func (person *person) stands(name, script string) {
 	person.t.Helper()
 	person.write("bin/"+name, "#!/bin/sh\n"+script+"\n")
@@ -51,8 +51,8 @@ func (person *person) stands(name, script string) {
 	}
 }
 
-// bare is a person with a folder for bootstrap, a real API server without anything of Roost, and programs that stand for Ansible and
-// SSH. Nodes appear when the playbook has run.
+// bare is a user with a folder for bootstrap, a real API server without objects of Roost, and fake Ansible and SSH programs. Nodes appear when
+// the playbook has run.
 func bare(t *testing.T) *site {
 	t.Helper()
 	server := apiserver.ForTest(t)
@@ -79,7 +79,7 @@ func bare(t *testing.T) *site {
 	return site
 }
 
-// makeNodes does what kubelets do once the playbook has run.
+// makeNodes acts as the kubelets once the playbook has run.
 func (site *site) makeNodes(version string) {
 	site.t.Helper()
 	for _, name := range []string{"server1", "worker1"} {
@@ -98,20 +98,20 @@ func (site *site) makeNodes(version string) {
 	}
 }
 
-// runOperatorPods has the Deployment of the operator become available.
+// runOperatorPods makes the Deployment of the operator available.
 func (site *site) runOperatorPods() {
 	site.inBackground(func(ctx context.Context) {
 		pause := time.NewTicker(controllerPause)
 		defer pause.Stop()
 		for ctx.Err() == nil {
 			<-pause.C
-			// The namespace may not be there yet, and the Deployment may change meanwhile.
+			// The namespace may not exist yet, and the Deployment may change during the update.
 			_, _ = apiserver.FinishWorkloads(ctx, site.admin, client.InNamespace("roost-system"))
 		}
 	})
 }
 
-// linesOf is how many lines a stand-in has written.
+// linesOf returns the number of lines that a fake program has written.
 func (site *site) linesOf(name string) int {
 	text, _ := os.ReadFile(filepath.Join(site.folder, name))
 	return strings.Count(string(text), "\n")
@@ -146,7 +146,7 @@ func TestBootstrapFromBareMachines(t *testing.T) {
 		t.Error("the plan has run something")
 	}
 
-	// The playbook fails: the next run begins there. Then it has run, and the nodes are not ready.
+	// The playbook fails, and the next run begins there. Then the playbook succeeds, and the nodes are not ready.
 	site.write("broken", "")
 	_, stderr := site.roost(command.ExitFailed, "bootstrap", "@cluster")
 	contains(t, stderr, "step 1 of 6, machines: ansible-playbook: exit status 1", "run the command again")
@@ -156,7 +156,7 @@ func TestBootstrapFromBareMachines(t *testing.T) {
 	_, stderr = site.roost(command.ExitFailed, "bootstrap", "@cluster")
 	contains(t, stderr, "still to do: make server1 a node; make worker1 a node")
 
-	// The operator does not become available, in the time that is given for it.
+	// The operator does not become available within --wait.
 	site.makeNodes("v1.36.3+k3s1")
 	_, stderr = site.roost(command.ExitFailed, "bootstrap", "--wait", "3s", "@cluster")
 	contains(t, stderr, "step 3 of 6, operator: the operator is available: not within 3s")
@@ -182,7 +182,7 @@ func TestBootstrapFromBareMachines(t *testing.T) {
 		t.Errorf("%v, %v", info, err)
 	}
 
-	// A second run changes nothing, and a change is found.
+	// A second run changes nothing, and a later change is found.
 	out, _ = site.roost(command.ExitFine, "bootstrap", "@cluster")
 	if strings.Contains(out, "done in") {
 		t.Errorf("a second run has done something:\n%s", out)
@@ -190,7 +190,7 @@ func TestBootstrapFromBareMachines(t *testing.T) {
 	site.drifts()
 }
 
-// drifts has bootstrap find what differs from its folder.
+// drifts checks that bootstrap finds differences from its folder.
 func (site *site) drifts() {
 	site.t.Helper()
 	site.makeNodes("v1.35.0+k3s1")

@@ -26,7 +26,7 @@ import (
 
 const canaryCount = 20
 
-// canaryToken is unique to one value. platform/test looks for its beginning in all that the tests print and leave.
+// canaryToken is unique for each value. platform/test searches for its beginning in all output and files of the tests.
 func canaryToken(index int) string { return fmt.Sprintf("c4n4ry-%02d-5e7a91d0", index) }
 
 // canaryFile has 20 secrets in all forms of the dialect.
@@ -43,19 +43,19 @@ func canaryFile(round string) string {
 	return text
 }
 
-// canaryForms are what a token may have become on its way.
+// canaryForms returns the encodings in which a token may appear.
 func canaryForms(index int) []string {
 	token := canaryToken(index)
 	forms := []string{token, url.QueryEscape(token), hex.EncodeToString([]byte(token))}
 	for offset := range 3 {
-		// Base64 of a longer text has the token in one of three shapes; the ends depend on what is beside it.
+		// The base64 encoding of a longer text contains the token in one of three forms. The ends depend on the adjacent text.
 		text := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", offset) + token))
 		forms = append(forms, strings.TrimRight(text, "=")[4:len(strings.TrimRight(text, "="))-2])
 	}
 	return forms
 }
 
-// foundCanaries names those that a text has.
+// foundCanaries names the canaries that a text contains.
 func foundCanaries(text string) []string {
 	var found []string
 	for index := range canaryCount {
@@ -69,8 +69,8 @@ func foundCanaries(text string) []string {
 	return found
 }
 
-// TestSecretsStayInSecrets has 20 canaries go through all commands and the operator, and looks for them in what was printed,
-// logged, written to the API server and left in files.
+// TestSecretsStayInSecrets passes 20 canaries through all commands and the operator, and searches for them in the output, the logs, the objects
+// in the API server and the remaining files.
 func TestSecretsStayInSecrets(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	site := newSite(t)
@@ -95,7 +95,7 @@ func TestSecretsStayInSecrets(t *testing.T) {
 	site.lookForCanaries(filepath.Dir(site.folder))
 }
 
-// memoryFolder is where the editor gets its text. Nothing is left in it.
+// The editor gets its text in memoryFolder. No file may remain there.
 func memoryFolder(t *testing.T) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("/dev/shm", "canaries-")
@@ -103,7 +103,7 @@ func memoryFolder(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// It fails where something is left.
+		// The removal fails if a file remains.
 		if err := os.Remove(folder); err != nil {
 			t.Error(err)
 		}
@@ -121,7 +121,7 @@ func (site *site) encryptCanaries(round string, recipient ...string) {
 	site.roost(command.ExitFine, arguments...)
 }
 
-// failWithCanaries has commands fail on files whose values are canaries.
+// failWithCanaries makes commands fail on files whose values are canaries.
 func (site *site) failWithCanaries() {
 	site.t.Helper()
 	good := site.read("apps/shop.env")
@@ -149,7 +149,7 @@ func (site *site) failWithCanaries() {
 	site.variables["HOME"] = home
 }
 
-// refuseSecrets has the API server refuse Secrets, with their content in its answer.
+// refuseSecrets makes the API server refuse Secrets, with their content in its response.
 func (site *site) refuseSecrets() {
 	t := site.t
 	t.Helper()
@@ -216,7 +216,7 @@ func (site *site) lookForCanaries(folder string) {
 	files := 0
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
-			// The database of the API server has the Secrets, not encrypted.
+			// The database of the API server contains the Secrets unencrypted.
 			if err == nil && entry.Name() == "etcd" {
 				return fs.SkipDir
 			}
@@ -233,7 +233,7 @@ func (site *site) lookForCanaries(folder string) {
 	t.Logf("%d canaries are in none of %d bytes of output, %d objects, %d files", canaryCount, site.all.Len(), len(objects), files)
 }
 
-// everyObject of the API server as text by its name, and all Secrets as one text.
+// everyObject returns every object of the API server as text by its name, and all Secrets as one text.
 func (site *site) everyObject() (objects map[string]string, secrets string) {
 	t := site.t
 	t.Helper()

@@ -32,11 +32,11 @@ import (
 
 const (
 	developer = "developer"
-	// controllerPause is the time between two passes of what does the part of Kubernetes' controllers.
+	// controllerPause is the time between two passes of the simulated controllers of Kubernetes.
 	controllerPause = 20 * time.Millisecond
 )
 
-// site is a real API server with an operator, and a person with the rights of the ClusterRole roost-deployer in `web`.
+// site is a real API server with an operator, and a user with the rights of the ClusterRole roost-deployer in `web`.
 type site struct {
 	*person
 	server *apiserver.Server
@@ -76,7 +76,7 @@ func (site *site) kubeconfig(connection *rest.Config) string {
 	return string(text)
 }
 
-// namespace has rights for the operator and for the developer.
+// namespace creates a namespace with rights for the operator and for the developer.
 func (site *site) namespace(name string) {
 	site.t.Helper()
 	if err := apiserver.NewOperatorNamespace(site.t.Context(), site.admin, name); err != nil {
@@ -92,7 +92,7 @@ func (site *site) namespace(name string) {
 	}
 }
 
-// runOperator returns a function that ends it.
+// runOperator returns a function that stops the operator.
 func (site *site) runOperator() func() {
 	return site.inBackground(func(ctx context.Context) {
 		err := operator.Run(ctx, site.server.AsOperator(), operator.Options{
@@ -105,7 +105,7 @@ func (site *site) runOperator() func() {
 	})
 }
 
-// runControllers has all pods become ready, until the function that it returns is called.
+// runControllers makes all pods ready, until the function that it returns is called.
 func (site *site) runControllers() func() {
 	return site.inBackground(func(ctx context.Context) {
 		pause := time.NewTicker(controllerPause)
@@ -113,7 +113,7 @@ func (site *site) runControllers() func() {
 		defer pause.Stop()
 		for {
 			_, err := apiserver.FinishWorkloads(ctx, site.admin, client.InNamespace("web"), own)
-			// The operator may change or delete an object between its reading and its writing.
+			// The operator may change or delete an object between the read and the write.
 			if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 				site.t.Errorf("%v", err)
 				return
@@ -142,7 +142,7 @@ func (site *site) inBackground(run func(context.Context)) func() {
 	return stop
 }
 
-// serving is what the newest pods run with.
+// serving is the image and the settings of the newest pods.
 type serving struct{ Image, LogLevel, Token string }
 
 func (site *site) serving() serving {
@@ -185,7 +185,7 @@ func (site *site) change(image, logLevel, token string, recipient ...string) {
 	site.roost(command.ExitFine, arguments...)
 }
 
-// states is the output of `roost status -o json`.
+// states returns the output of `roost status -o json`.
 func (site *site) states(exitCode int, arguments ...string) []reportedState {
 	site.t.Helper()
 	out, _ := site.roost(exitCode, append([]string{"status", "-o", "json", "-n", "web"}, arguments...)...)
@@ -249,7 +249,7 @@ func TestDeployAndRollback(t *testing.T) {
 	}
 }
 
-// deployAgain changes nothing where nothing has changed, even if files are encrypted anew.
+// deployAgain checks that a deploy without a change changes nothing, even if files are encrypted again.
 func (site *site) deployAgain(revision string) {
 	site.t.Helper()
 	var before, after appsv1.Deployment
@@ -295,14 +295,14 @@ func (site *site) rollBackAndForward(first serving) {
 	if found := site.serving(); found != first {
 		site.t.Fatalf("after --to: %+v", found)
 	}
-	// One ConfigMap of files is there at a time; the revisions have copies.
+	// Only one ConfigMap of files exists at a time; the revisions contain copies.
 	var files corev1.ConfigMapList
 	if err := site.admin.List(site.t.Context(), &files, client.InNamespace("web"), client.HasLabels{"apps.roost.dev/files-of"}); err != nil || len(files.Items) != 1 {
 		site.t.Errorf("%d ConfigMaps of files, %v", len(files.Items), err)
 	}
 }
 
-// rollBackFromUnreadable goes to the revision that serves: what could not be decrypted has never become one.
+// rollBackFromUnreadable rolls back to the serving revision: settings that could not be decrypted have never become a revision.
 func (site *site) rollBackFromUnreadable() {
 	site.t.Helper()
 	before, served := site.serving(), site.states(command.ExitFine, "shop")[0].Revision
@@ -332,7 +332,7 @@ func (site *site) rollBackFromUnreadable() {
 	}
 }
 
-// deployDunlin takes the manifest of the README, and changes a key.
+// deployDunlin deploys the manifest of the README, and changes a key.
 func (site *site) deployDunlin() {
 	site.t.Helper()
 	manifest := blocks(site.t, "yaml")[1]
@@ -369,7 +369,7 @@ func (site *site) deployDunlin() {
 	}
 }
 
-// runLinesOfReadme has two releases before, so that there is something to go back to.
+// runLinesOfReadme deploys two releases first, so that a rollback is possible.
 func (site *site) runLinesOfReadme() {
 	site.t.Helper()
 	if err := os.Remove(filepath.Join(site.folder, "apps/first.yaml")); err != nil {
@@ -436,7 +436,7 @@ func TestWhatTheAPIServerRefuses(t *testing.T) {
 	site.readNoSecrets()
 }
 
-// problemsBeforeAnythingIsWritten has one good manifest before a bad one.
+// problemsBeforeAnythingIsWritten has one valid manifest before an invalid one.
 func (site *site) problemsBeforeAnythingIsWritten() {
 	site.t.Helper()
 	other := strings.NewReplacer("name: shop", "name: other", "shop.example.com", "other.example.com")
@@ -452,7 +452,7 @@ func (site *site) problemsBeforeAnythingIsWritten() {
 	}
 }
 
-// readNoSecrets makes real calls with the rights of who deploys.
+// readNoSecrets makes real calls with the rights of a deployer.
 func (site *site) readNoSecrets() {
 	t := site.t
 	t.Helper()
@@ -474,7 +474,7 @@ func (site *site) readNoSecrets() {
 	}
 }
 
-// closedAddress is one at which nothing listens.
+// closedAddress returns an address at which nothing listens.
 func closedAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

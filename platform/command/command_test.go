@@ -16,12 +16,12 @@ import (
 	"github.com/dunlin-project/dunlin/platform/settings"
 )
 
-// person works in a folder with an identity.
+// person is a user who works in a folder with an identity.
 type person struct {
 	t         *testing.T
 	folder    string
 	variables map[string]string
-	// all that was ever printed, for secrets that must not be there.
+	// all is the complete output, to search for secrets.
 	all *bytes.Buffer
 }
 
@@ -72,13 +72,13 @@ func (person *person) read(name string) string {
 	return string(text)
 }
 
-// editor is a program that runs a sed script on the file.
+// editor sets $EDITOR to a program that runs a sed script on the file.
 func (person *person) editor(script string) {
 	person.t.Helper()
 	person.editorProgram("exec sed -i '" + script + "' \"$1\"")
 }
 
-// editorProgram is a shell script with the name of the file as its argument.
+// editorProgram sets $EDITOR to a shell script that gets the name of the file as its argument.
 func (person *person) editorProgram(script string) {
 	person.t.Helper()
 	person.write("editor", "#!/bin/sh\nprintf '%s\\n' \"$1\" >>\"$(dirname \"$0\")/edited\"\n"+script+"\n")
@@ -245,7 +245,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// The terminal sends the signals of a person to the editor and to roost, whose process is that of the test here.
+// The terminal sends signals to the editor and to roost, which runs in the process of this test.
 func TestSignalsLeaveNoDecryptedText(t *testing.T) {
 	person := newPerson(t)
 	person.repository()
@@ -285,7 +285,7 @@ func TestEdit(t *testing.T) {
 	if person.read("apps/shop.env") != before {
 		t.Error("a file without a change was written")
 	}
-	// The first run breaks the file, the second, with the same script, leaves it as it is: giving up.
+	// The first run breaks the file. The second run, with the same script, does not change it, which means to give up.
 	person.editor("s/^TOKEN=/TOKEN = /")
 	_, stderr = person.roost(command.ExitFailed, "secrets", "edit", "@apps/shop.env")
 	contains(t, stderr, "there is a space before `=`", "Leave it unchanged to give up")
@@ -394,7 +394,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// What init writes is right for all names that the rules admit, and refused with a sentence otherwise.
+// The output of init is valid for all names that the rules admit. Other names are refused with a message.
 func TestInit(t *testing.T) {
 	person := newPerson(t)
 	for index, kind := range []string{"app", "dunlin"} {
@@ -408,7 +408,7 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// TestJSONOfChanges has each command that writes files print what it has written, for programs, and nothing secret.
+// TestJSONOfChanges checks that each command that writes files prints them as JSON, without secrets.
 func TestJSONOfChanges(t *testing.T) {
 	person := newPerson(t)
 	var made struct {

@@ -34,17 +34,17 @@ spec:
 	restoreCommand = "    restoreCommand: [ledger-load, $(ROOST_RESTORE_HOST)]\n"
 )
 
-// ledgerPrograms are those of the image. The database of a host is a folder of its name.
+// ledgerPrograms are the programs of the image. The database of a host is a folder with its name.
 var ledgerPrograms = map[string]string{
 	"ledger-dump": "#!/bin/sh\ncat \"$LEDGER/$1/rows\" >\"$2\"\n",
 	"ledger-load": "#!/bin/sh\nif [ -e \"$LEDGER/full\" ]; then head -c 2 >\"$LEDGER/$1/rows\"; echo 'the disk is full' >&2; exit 1; fi\ncat >\"$LEDGER/$1/rows\"\n",
 }
 
-// executeLedger runs a container of the image of the App ledger, as the kubelet does: it puts variables into the words of a command.
+// executeLedger runs a container of the image of the App ledger. Like the kubelet, it expands variables in the words of a command.
 func (machine *taskMachine) executeLedger(ctx context.Context, container corev1.Container, root string) (message string, code int) {
 	t := machine.t
 	if container.RestartPolicy != nil {
-		// The copy of the app: a database without rows, which is there while the rest of the pod runs.
+		// The copy of the app is a database without rows, which exists while the rest of the pod runs.
 		if err := os.MkdirAll(filepath.Join(machine.ledger, "127.0.0.1"), 0o755); err != nil {
 			t.Error(err)
 		}
@@ -70,7 +70,7 @@ func (machine *taskMachine) executeLedger(ctx context.Context, container corev1.
 	machine.all.Write(out)
 	text, err := os.ReadFile(report)
 	if err != nil {
-		// Kubernetes has the end of the log then.
+		// Kubernetes has stored the end of the log by then.
 		text = out
 	}
 	return string(text), run.ProcessState.ExitCode()
@@ -158,7 +158,7 @@ func (machine *taskMachine) restoreDump() {
 	machine.roost(command.ExitFine, "backup", "-n", "web", "ledger")
 }
 
-// failToLoad has restores fail before a dump is loaded, and while it is.
+// failToLoad makes restores fail before a dump is loaded, and while it is loaded.
 func (machine *taskMachine) failToLoad() {
 	t := machine.t
 	t.Helper()
@@ -183,7 +183,7 @@ func (machine *taskMachine) failToLoad() {
 	waitUntil(t, "the status says so", func() bool { return machine.conditionOf("ledger", "Degraded") == "True RestoreUnfinished" })
 	_, stderr = machine.roost(command.ExitFound, "backup", "-n", "web", "ledger")
 	contains(t, stderr, "the app may have only a part of the dump; repeat `roost restore` first")
-	// A store that is down says nothing about what was loaded before.
+	// A store that is down gives no information about an earlier load.
 	if err := os.Rename(machine.repository, away); err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ spec:
     repository: { claim: backups, file: backup.env }
 `
 
-// serveDunlin runs the server with the volume of the Dunlin until the work is done, which gets its address and its log.
+// serveDunlin runs the server with the volume of the Dunlin until work returns. work gets the address and the log of the server.
 func (machine *taskMachine) serveDunlin(backup string, work func(address string, log func() string)) {
 	t := machine.t
 	t.Helper()
@@ -99,7 +99,7 @@ func (machine *taskMachine) publications() int {
 	return bytes.Count(out, []byte("\n"))
 }
 
-// saveDunlin has the node make a backup of its storage, and Roost save it.
+// saveDunlin makes the node back up its storage, and Roost save the backup.
 func (machine *taskMachine) saveDunlin() {
 	machine.t.Helper()
 	machine.serveDunlin(fmt.Sprintf(`, "backup": {"path": %q, "interval": "1s"}`, machine.storage+"/backups"), func(_ string, log func() string) {
@@ -109,7 +109,7 @@ func (machine *taskMachine) saveDunlin() {
 	contains(machine.t, out, "Dunlin web/realtime: snapshot ", "the newest backup of the node in it is of 20")
 }
 
-// restoreDunlin has the storage of a Dunlin saved, and restored with its own program.
+// restoreDunlin saves the storage of a Dunlin, and restores it with its own program.
 func (machine *taskMachine) restoreDunlin() {
 	t := machine.t
 	t.Helper()

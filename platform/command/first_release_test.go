@@ -7,7 +7,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/command"
 )
 
-// failFirstRelease deploys an app that never serves: its migration fails in two releases. There is nothing to go back to.
+// failFirstRelease deploys an app that never serves: its migration fails in two releases. No rollback is possible.
 func (site *site) failFirstRelease() {
 	site.t.Helper()
 	other := strings.NewReplacer("name: shop", "name: broken", "shop.example.com", "broken.example.com").Replace(app)

@@ -9,7 +9,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/command"
 )
 
-// TestGitops has what needs no cluster. platform/proof builds the sample repository with kustomize, and applies it.
+// TestGitops covers what needs no cluster. platform/proof builds the sample repository with kustomize, and applies it.
 func TestGitops(t *testing.T) {
 	person := newPerson(t)
 	person.repository()
@@ -21,7 +21,7 @@ func TestGitops(t *testing.T) {
 	out, _ := person.roost(command.ExitFine, "gitops", "@apps")
 	contains(t, out, "apps/kustomization.yaml", "apps/kustomizeconfig.yaml")
 	contains(t, person.read("apps/kustomization.yaml"), "- shop.env=shop.env\n", "apps.roost.dev/files: shop-files\n", "apps.roost.dev/files-of: shop\n")
-	// What is written is no manifest of the folder, and is the same the second time.
+	// The written files are not manifests of the folder, and a second run writes the same.
 	out, _ = person.roost(command.ExitFine, "validate", "@apps")
 	contains(t, out, "1 manifest, no problem")
 	first := person.read("apps/kustomization.yaml")
@@ -31,7 +31,7 @@ func TestGitops(t *testing.T) {
 	}
 	person.roost(command.ExitFine, "gitops", "--check", "@apps")
 
-	// A manifest in a folder of its own, with a file below that.
+	// A manifest in its own folder, with a file in a subfolder.
 	other := strings.NewReplacer("name: shop", "name: mail", "shop.example.com", "mail.example.com", "shop.env", "env/mail.env").Replace(app)
 	person.write("apps/mail/mail.yaml", other)
 	person.write("apps/mail/env/mail.env", person.read("apps/shop.env"))

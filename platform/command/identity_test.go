@@ -24,7 +24,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/command"
 )
 
-// noticedWithin is how long the API server keeps the answer that a token is good, and time for a busy machine.
+// noticedWithin is how long the API server caches the validity of a token, plus time for a busy machine.
 const noticedWithin = 60 * time.Second
 
 const (
@@ -33,7 +33,7 @@ const (
 	write = "get list watch create patch delete"
 )
 
-// rights of each role in its namespace. What is missing is forbidden.
+// rights of each role in its namespace. Rights that are not listed are forbidden.
 var rights = []struct{ group, version, resource, deployer, reader, runner, operator, program string }{
 	{"apps.roost.dev", "v1alpha1", "apps", "get list watch create patch", watch, watch, write, watch},
 	{"apps.roost.dev", "v1alpha1", "dunlins", "get list watch create patch", watch, watch, write, watch},
@@ -69,7 +69,7 @@ var rights = []struct{ group, version, resource, deployer, reader, runner, opera
 
 var verbs = []string{"get", "list", "watch", "create", "patch", "update", "delete", "deletecollection"}
 
-// TestIdentitiesHaveTheRightsOfTheirRole asks a real API server as each role, and tries each call.
+// TestIdentitiesHaveTheRightsOfTheirRole queries a real API server as each role, and tries each call.
 func TestIdentitiesHaveTheRightsOfTheirRole(t *testing.T) {
 	t.Parallel()
 	site := newSite(t)
@@ -82,7 +82,7 @@ func TestIdentitiesHaveTheRightsOfTheirRole(t *testing.T) {
 			connection = site.connection(out)
 		}
 		asked, caller := 0, newCaller(t, connection)
-		// The server's authorizer learns of a new RoleBinding by a watch.
+		// The server's authorizer sees a new RoleBinding through a watch.
 		waitUntil(t, "the role is known", func() bool {
 			return isGranted(t, caller, attributesOf("apps.roost.dev", "v1alpha1", "apps", "get", "web"))
 		})
@@ -91,13 +91,13 @@ func TestIdentitiesHaveTheRightsOfTheirRole(t *testing.T) {
 			for _, verb := range verbs {
 				_, part, _ := strings.Cut(row.resource, "/")
 				for _, namespace := range []string{"web", "other"} {
-					// The operator that is a program has its rights in both.
+					// The operator program has its rights in both namespaces.
 					isAllowed := slices.Contains(allowed, verb) && (namespace == "web" || role == "program")
 					attributes := attributesOf(row.group, row.version, row.resource, verb, namespace)
 					if isGranted(t, caller, attributes) != isAllowed {
 						t.Errorf("%s: %s %s in %s: the server says %v", role, verb, row.resource, namespace, !isAllowed)
 					}
-					// A part of an object has no list.
+					// Subresources cannot be listed.
 					hasCall := part == "" || !slices.Contains([]string{"list", "watch", "deletecollection"}, verb)
 					if hasCall && isPossible(t, caller, attributes) != isAllowed {
 						t.Errorf("%s: %s %s in %s: the call is taken: %v", role, verb, row.resource, namespace, !isAllowed)
@@ -193,7 +193,7 @@ func TestWrongIdentitiesAreRefused(t *testing.T) {
 	}
 }
 
-// asAdmin gives the person all rights, and returns the path of the kubeconfig.
+// asAdmin gives the user all rights, and returns the path of the kubeconfig.
 func (site *site) asAdmin() string {
 	site.write("admin.kubeconfig", site.kubeconfig(site.server.Admin))
 	path := filepath.Join(site.folder, "admin.kubeconfig")
@@ -210,7 +210,7 @@ func (site *site) connection(kubeconfig string) *rest.Config {
 	return connection
 }
 
-// operatorConnection has a token of the operator's own ServiceAccount.
+// operatorConnection returns a connection with a token of the operator's own ServiceAccount.
 func (site *site) operatorConnection() *rest.Config {
 	site.t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "roost-system", Name: "roost-operator"}}
@@ -244,7 +244,7 @@ func attributesOf(group, version, resource, verb, namespace string) authorizatio
 	return attributes
 }
 
-// isGranted asks for a right of one's own.
+// isGranted queries a right of the caller.
 func isGranted(t *testing.T, caller *caller, attributes authorizationv1.ResourceAttributes) bool {
 	t.Helper()
 	review := authorizationv1.SelfSubjectAccessReview{
@@ -262,7 +262,7 @@ func isGranted(t *testing.T, caller *caller, attributes authorizationv1.Resource
 	return review.Status.Allowed
 }
 
-// isPossible makes the call, on an object that is not there or is not valid: authorization comes first.
+// isPossible makes the call on an object that does not exist or is not valid: authorization comes first.
 func isPossible(t *testing.T, caller *caller, attributes authorizationv1.ResourceAttributes) bool {
 	t.Helper()
 	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/%s", attributes.Group, attributes.Version, attributes.Namespace, attributes.Resource)
@@ -300,7 +300,7 @@ func newCaller(t *testing.T, connection *rest.Config) *caller {
 	return &caller{client, connection.Host}
 }
 
-// status does not wait for the end of the answer: that of a watch has none.
+// status does not read the response to its end: the response of a watch does not end.
 func (caller *caller) status(t *testing.T, method, path string, body []byte) int {
 	t.Helper()
 	response := caller.do(t, method, path, body)

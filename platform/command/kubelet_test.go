@@ -18,8 +18,7 @@ import (
 
 const nodeName = "node-1"
 
-// kubelet answers the API server for the logs of pods as a kubelet does. It runs nothing: tests write the logs, and the states
-// of pods.
+// kubelet serves the logs of pods to the API server as a kubelet does. It runs no pods: tests write the logs, and the states of pods.
 type kubelet struct {
 	mutex sync.Mutex
 	// logs by pod, and by pod with "/previous".
@@ -31,7 +30,7 @@ type podLog struct {
 	lines   []logLine
 	changed chan struct{}
 	isEnd   bool
-	// isRead is whether all of it was sent once.
+	// isRead is true if the whole log was sent once.
 	isRead bool
 }
 
@@ -40,7 +39,7 @@ type logLine struct {
 	text string
 }
 
-// newKubelet makes a Node whose kubelet it is.
+// newKubelet creates a Node, and returns its kubelet.
 func (site *site) newKubelet() *kubelet {
 	site.t.Helper()
 	kubelet := &kubelet{logs: map[string]*podLog{}}
@@ -84,7 +83,7 @@ func (kubelet *kubelet) write(pod string, when time.Time, text string) {
 	log.changed = make(chan struct{})
 }
 
-// end has the log of a pod grow no more.
+// end marks the log of a pod as complete.
 func (kubelet *kubelet) end(pod string) {
 	kubelet.mutex.Lock()
 	defer kubelet.mutex.Unlock()

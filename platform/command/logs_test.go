@@ -15,21 +15,21 @@ import (
 	"github.com/dunlin-project/dunlin/platform/command"
 )
 
-// asIdentity gives the person the rights of a new access identity.
+// asIdentity gives the user the rights of a new access identity.
 func (site *site) asIdentity(role string) {
 	site.t.Helper()
 	site.asAdmin()
 	out, _ := site.roost(command.ExitFine, "identity", "create", "a-"+role, "--role", role, "-n", "web")
 	site.write(role+".kubeconfig", out)
 	site.variables["KUBECONFIG"] = filepath.Join(site.folder, role+".kubeconfig")
-	// The server's authorizer learns of a new RoleBinding by a watch.
+	// The server's authorizer sees a new RoleBinding through a watch.
 	caller := newCaller(site.t, site.connection(out))
 	waitUntil(site.t, "the role is known", func() bool {
 		return isGranted(site.t, caller, attributesOf("apps.roost.dev", "v1alpha1", "apps", "get", "web"))
 	})
 }
 
-// addPod has a pod of the app's Deployment run on the node.
+// addPod adds a pod of the app's Deployment to the node.
 func (site *site) addPod(name string) *corev1.Pod {
 	site.t.Helper()
 	var deployment appsv1.Deployment
@@ -49,7 +49,7 @@ func (site *site) setPod(pod *corev1.Pod, phase corev1.PodPhase, state corev1.Co
 	pod.Status.Phase = phase
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: state, Image: pod.Spec.Containers[0].Image}}
 	if state.Running != nil {
-		// What the kubelet keeps of a container that was restarted.
+		// The kubelet keeps this log of a container that was restarted.
 		pod.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1, ContainerID: "x://1"}
 	}
 	if err := site.admin.Status().Update(site.t.Context(), pod); err != nil {
@@ -161,7 +161,7 @@ func (site *site) refuses(rows []refusal) {
 	}
 }
 
-// followLogs is interrupted when it has shown a line that was written later, and one of a pod that has started later.
+// followLogs interrupts the command when it has printed a line that was written later, and a line of a pod that started later.
 func (site *site) followLogs(kubelet *kubelet) {
 	t := site.t
 	t.Helper()
@@ -181,7 +181,7 @@ func (site *site) followLogs(kubelet *kubelet) {
 	}
 }
 
-// completeNames asks as a shell does.
+// completeNames requests completions as a shell does.
 func (site *site) completeNames() {
 	site.t.Helper()
 	for _, row := range []struct{ arguments, completion string }{
@@ -199,7 +199,7 @@ func (site *site) completeNames() {
 	}
 }
 
-// backgroundCommand is one that a person interrupts.
+// backgroundCommand is a command that the user interrupts.
 type backgroundCommand struct {
 	site      *site
 	out       *sharedBuffer
@@ -233,7 +233,7 @@ func (running *backgroundCommand) waitFor(text string) {
 	})
 }
 
-// interrupt returns the exit code.
+// interrupt interrupts the command, and returns its exit code.
 func (running *backgroundCommand) interrupt() int {
 	running.cancel()
 	return running.wait()

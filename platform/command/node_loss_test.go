@@ -19,7 +19,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/command"
 )
 
-// volume is the folder in the place of a claim's volume, or nothing.
+// volume returns the folder that represents a claim's volume, or "".
 func (machine *taskMachine) volume(claim string) string {
 	return map[string]string{
 		"data-database-0": machine.data, "data-database-gen2-0": machine.moved,
@@ -38,7 +38,7 @@ func (lost *lostSubject) claim() string { return lost.volume + "-" + lost.name +
 
 func (lost *lostSubject) lostVolume() string { return lost.name + "-on-a-lost-node" }
 
-// bindToLostNode has the claim, the volume and the pod as they are after the node was deleted.
+// bindToLostNode puts the claim, the volume and the pod into the state after the node was deleted.
 func (machine *taskMachine) bindToLostNode(lost *lostSubject) {
 	t := machine.t
 	t.Helper()
@@ -76,7 +76,7 @@ func (machine *taskMachine) bindToLostNode(lost *lostSubject) {
 	}
 }
 
-// moves has the subject move to a new claim. The old claim and its volume are kept, and nothing is left that starts a pod on them.
+// moves makes the subject move to a new claim. The old claim and its volume are kept, and no object is left that starts a pod on them.
 func (machine *taskMachine) moves(lost *lostSubject) *v1alpha1.NodeLoss {
 	t := machine.t
 	t.Helper()
@@ -85,7 +85,7 @@ func (machine *taskMachine) moves(lost *lostSubject) *v1alpha1.NodeLoss {
 		machine.get(lost.name, lost.object)
 		return lost.status.Backup.VolumeGeneration == 2
 	})
-	// The controller of StatefulSets deletes a pod that has no node when it is not wanted any more.
+	// The controller of StatefulSets deletes a pod without a node when it is no longer wanted.
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: lost.name + "-0"}}
 	if err := machine.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func (machine *taskMachine) moves(lost *lostSubject) *v1alpha1.NodeLoss {
 	return loss
 }
 
-// loseNode has the app move to a new claim with what the last verified snapshot has. The files of the old volume are kept.
+// loseNode makes the app move to a new claim with the content of the last verified snapshot. The files of the old volume are kept.
 func (machine *taskMachine) loseNode() {
 	t := machine.t
 	t.Helper()
@@ -149,7 +149,7 @@ func (machine *taskMachine) loseNode() {
 	if rows := machine.rows(); rows != "written after the snapshot" {
 		t.Errorf("the old volume: %q", rows)
 	}
-	// Backups go on with the new volumes.
+	// Backups continue with the new volumes.
 	machine.data = machine.moved
 	machine.put("after the loss")
 	machine.roost(command.ExitFine, "backup", "-n", "web", "database")
@@ -161,14 +161,14 @@ func (machine *taskMachine) loseNode() {
 	}
 }
 
-// loseNodeOfDunlin is the same for a Dunlin, whose storage is made of the newest backup of the node in the snapshot.
+// loseNodeOfDunlin does the same for a Dunlin, whose storage is created from the newest backup of the node in the snapshot.
 func (machine *taskMachine) loseNodeOfDunlin(saved int) {
 	t := machine.t
 	t.Helper()
 	before := machine.publications()
 	dunlin := &v1alpha1.Dunlin{}
 	machine.get("realtime", dunlin)
-	// The window begins with the newest backup of the node, and not with the snapshot of it.
+	// The window begins with the newest backup of the node, not with the snapshot that contains it.
 	made := dunlin.Status.Backup.LastBackup
 	loss := machine.moves(&lostSubject{"realtime", "storage", dunlin, &dunlin.Status})
 	if !loss.Taken.Equal(made) {
@@ -184,7 +184,7 @@ func (machine *taskMachine) loseNodeOfDunlin(saved int) {
 	if count := machine.publications(); count != saved {
 		t.Errorf("%d publications in the new volume, of %d that were saved", count, saved)
 	}
-	// The server, and its backups, go on with the new volume.
+	// The server, and its backups, continue with the new volume.
 	machine.publish(5)
 	machine.saveDunlin()
 	machine.roost(command.ExitFine, "drill", "-n", "web", "realtime")

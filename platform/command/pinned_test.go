@@ -24,7 +24,7 @@ func TestImagesThatDeployDoesNotTake(t *testing.T) {
 	}
 }
 
-// deployPinned takes an image by its digest. No pods are waited for.
+// deployPinned deploys an image by its digest. It does not wait for pods.
 func (site *site) deployPinned() {
 	site.t.Helper()
 	pinned := "registry.example.com/shop@" + digest

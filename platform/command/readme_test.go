@@ -10,7 +10,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/validate"
 )
 
-// blocks are the code blocks of the README in a language.
+// blocks returns the code blocks of the README in a language.
 func blocks(t *testing.T, language string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../README.md")
@@ -43,7 +43,7 @@ func TestTheManifestsOfTheReadmeAreRight(t *testing.T) {
 	}
 }
 
-// The commands of the README run as they are written, in an empty folder.
+// The commands of the README run as written, in an empty folder.
 func TestTheCommandsOfTheReadmeRun(t *testing.T) {
 	person := newPerson(t)
 	person.editor("s/change-me/changed/")

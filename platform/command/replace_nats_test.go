@@ -19,7 +19,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/command"
 )
 
-// natsSite has a Dunlin with three NATS servers, each on a machine of its own that has its volume.
+// natsSite has a Dunlin with three NATS servers, each with a volume on its own machine.
 type natsSite struct {
 	*site
 	nodes map[string]*corev1.Node
@@ -81,7 +81,7 @@ func claimOf(index int, volume string) *corev1.PersistentVolumeClaim {
 	}
 }
 
-// addServerPod does what the StatefulSet, the scheduler and the kubelet do.
+// addServerPod acts as the StatefulSet controller, the scheduler and the kubelet.
 func (site *natsSite) addServerPod(ctx context.Context, index int, node string, ready corev1.ConditionStatus) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: fmt.Sprintf("realtime-nats-%d", index)}}
 	pod.Spec = corev1.PodSpec{
@@ -122,7 +122,7 @@ func (site *natsSite) setReady(index int, ready corev1.ConditionStatus) {
 	}
 }
 
-// runSet makes the pod and an empty claim anew when both are gone. Like Kubernetes, it lets the claim go only when its pod is gone.
+// runSet recreates the pod and an empty claim when both are gone. Like Kubernetes, it removes a deleted claim only after its pod is gone.
 func (site *natsSite) runSet(index int, node string) {
 	site.inBackground(func(ctx context.Context) {
 		pause := time.NewTicker(controllerPause)
@@ -150,7 +150,7 @@ func (site *natsSite) runSet(index int, node string) {
 	})
 }
 
-// isUntouched is whether the claim, the volume and the pod are as they were.
+// isUntouched reports whether the claim, the volume and the pod are unchanged.
 func (site *natsSite) isUntouched(when string) {
 	site.t.Helper()
 	var claim corev1.PersistentVolumeClaim
@@ -185,7 +185,7 @@ func TestALostNATSServerGetsAnEmptyVolume(t *testing.T) {
 	site.roost(command.ExitUsage, "replace-nats", "-n", "web", "realtime")
 	site.isUntouched("wrong arguments")
 
-	// Nobody makes the pod anew: what was done stays done, and the next run goes on.
+	// The pod is not recreated: the completed steps stay completed, and the next run continues.
 	_, stderr = site.roost(command.ExitFound, "replace-nats", "-n", "web", "--wait", "1s", "realtime", "realtime-nats-1")
 	contains(t, stderr, "volume pv-1 is kept", "not ready within 1s", "The other servers serve")
 	site.runSet(1, "m0")
@@ -205,7 +205,7 @@ func TestALostNATSServerGetsAnEmptyVolume(t *testing.T) {
 	}
 }
 
-// With fewer than three servers, no others have the streams.
+// With fewer than three servers, no other server has the streams.
 func TestTheOnlyNATSServerIsNotReplaced(t *testing.T) {
 	site := newNATSSite(t)
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"nats":{"servers":1}}}`))

@@ -38,8 +38,7 @@ func (shared *sharedBuffer) text() string {
 	return shared.buffer.String()
 }
 
-// runJobs does what the controller of Jobs and the kubelet do for the Jobs of `roost run`. What a pod does follows from the
-// first argument of its program.
+// runJobs acts as the controller of Jobs and the kubelet for the Jobs of `roost run`. The first argument of the program controls the pod.
 func (site *site) runJobs(kubelet *kubelet) {
 	site.inBackground(func(ctx context.Context) {
 		admin, err := client.New(site.server.Admin, client.Options{Scheme: operator.NewScheme()})
@@ -99,7 +98,7 @@ func (site *site) startJob(admin client.Client, kubelet *kubelet, job *batchv1.J
 	site.setPod(pod, corev1.PodSucceeded, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code}})
 }
 
-// exceedDeadline is what the controller does at activeDeadlineSeconds.
+// exceedDeadline does what the controller does at activeDeadlineSeconds.
 func (site *site) exceedDeadline(admin client.Client, job *batchv1.Job, pod *corev1.Pod) {
 	now := metav1.Now()
 	job.Status.StartTime = &now
@@ -176,7 +175,7 @@ func (site *site) noJobIsLeft() {
 	}
 }
 
-// checkJob compares the Job that runs with the app.
+// checkJob compares the running Job with the app.
 func (site *site) checkJob() {
 	t := site.t
 	t.Helper()

@@ -7,7 +7,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/command"
 )
 
-// TestEncryptedFilesFitAConfigMap has values just below and above what fits when they are encrypted.
+// TestEncryptedFilesFitAConfigMap tests values just below and just above the limit when they are encrypted.
 func TestEncryptedFilesFitAConfigMap(t *testing.T) {
 	person := newPerson(t)
 	person.roost(command.ExitFine, "init", "@apps", "shop")

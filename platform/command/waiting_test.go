@@ -11,7 +11,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/command"
 )
 
-// deployWithoutPods waits in vain, because nothing makes the new pods.
+// deployWithoutPods waits until the timeout, because no controller creates the new pods.
 func (site *site) deployWithoutPods(stopControllers func()) {
 	site.t.Helper()
 	stopControllers()
@@ -24,7 +24,7 @@ func (site *site) deployWithoutPods(stopControllers func()) {
 	site.roost(command.ExitFine, "deploy", "@apps/shop.yaml")
 }
 
-// deployWithAFailingPod ends only because the last words of the pod are printed while `roost deploy` waits: then the pod is mended.
+// deployWithAFailingPod ends only because `roost deploy` prints the last log lines of the pod while it waits: the test then fixes the pod.
 func (site *site) deployWithAFailingPod() {
 	site.t.Helper()
 	running := site.inBackgroundUntilInterrupted("deploy", "--wait", "10m", filepath.Join(site.folder, "apps/shop.yaml"))
@@ -48,7 +48,7 @@ func (site *site) deployWithAFailingPod() {
 	}
 }
 
-// withASlowPod has a pod that runs and is not ready. It is reported, and does not end the wait.
+// withASlowPod has a pod that runs and is not ready. `roost deploy` reports the pod, and continues to wait.
 func (site *site) withASlowPod(then func()) {
 	site.t.Helper()
 	pod := site.addPod("shop-slow")

@@ -147,7 +147,7 @@ func TestARestoreThatIsInterrupted(t *testing.T) {
 			t.Errorf("%s: %t", row.name, found)
 		}
 	}
-	// The pods run while a dump is loaded, so a restore is only unfinished at its end, and until one has succeeded.
+	// The pods run while a dump is loaded. So a restore becomes unfinished only when it ends, and stays so until one succeeds.
 	for _, row := range []struct {
 		name, from, to             string
 		was, isUnchanged, isBroken bool

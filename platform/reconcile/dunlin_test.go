@@ -30,14 +30,14 @@ func TestWhatNodesSayOfThemselves(t *testing.T) {
 	if !reflect.DeepEqual(found, want) {
 		t.Errorf("%+v", found)
 	}
-	// The pod that has drained is gone.
+	// The drained pod is gone.
 	after := reconcile.DunlinStatus(found, nodes[:3], 4, nil, metav1.NewTime(noon.Add(time.Second)))
 	if after != found {
 		t.Errorf("%+v", after)
 	}
 }
 
-// Counts change all the time, so they alone are written at most every 30 seconds. What else changes is written at once.
+// Counts change all the time, so a change of counts alone is written at most every 30 seconds. Other changes are written at once.
 func TestCountsAreWrittenAtMostEvery30Seconds(t *testing.T) {
 	before := reconcile.DunlinStatus(nil, []reconcile.NodeState{nodeOf(10, 1, "0.1.0")}, 1, nil, noon)
 	for _, row := range []struct {

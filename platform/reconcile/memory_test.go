@@ -14,15 +14,15 @@ import (
 	"github.com/dunlin-project/dunlin/platform/settings"
 )
 
-// memoryAPI keeps the objects of a namespace as an API server does, with the parts of its controllers that matter here:
-// finished Jobs, rolled out Deployments, volumes of StatefulSets, and the collection of what has no owner any more.
+// memoryAPI stores the objects of a namespace like an API server, and simulates the relevant controllers: finished Jobs, rolled out Deployments,
+// volumes of StatefulSets, and garbage collection.
 type memoryAPI struct {
 	objects map[string]Manifest
-	// applied has the fields that Roost has set, for each object.
+	// applied holds the fields that Roost has applied, for each object.
 	applied map[string]Manifest
 	uids    int
 	writes  int
-	// failAt is the number of the write that fails. 0: none.
+	// failAt is the number of the write that fails, or 0.
 	failAt int
 }
 
@@ -81,7 +81,7 @@ func (api *memoryAPI) write(write Write) error {
 	return nil
 }
 
-// keepReplicas makes the number of replicas that of another manager.
+// keepReplicas makes another manager the owner of the number of replicas.
 func (api *memoryAPI) keepReplicas(key string, object Manifest) {
 	setFields(api.objects[key], object)
 	if spec, has := api.applied[key]["spec"].(map[string]any); has {
@@ -94,7 +94,7 @@ func (api *memoryAPI) remove(key string) {
 	delete(api.applied, key)
 }
 
-// setFields is server-side apply without conflicts: what is applied is set, what others set stays.
+// setFields is server-side apply without conflicts: applied fields are set, and fields of other managers stay.
 func setFields(live, applied map[string]any) {
 	for name, value := range applied {
 		table, isTable := value.(map[string]any)
@@ -123,7 +123,7 @@ func mergeFields(live, patch map[string]any) {
 	}
 }
 
-// removeFields removes what was applied before and is not any more.
+// removeFields removes fields that were applied before and are no longer applied.
 func removeFields(live, before, now map[string]any) {
 	for name, value := range before {
 		next, stays := now[name]
@@ -139,7 +139,7 @@ func removeFields(live, before, now map[string]any) {
 	}
 }
 
-// settle does what the controllers of Kubernetes do in time. Migrations whose command says so fail.
+// settle does the work of the controllers of Kubernetes. Migrations fail if their command says so.
 func (api *memoryAPI) settle(owner Owner) {
 	for _, key := range slices.Sorted(maps.Keys(api.objects)) {
 		object := api.objects[key]
@@ -165,7 +165,7 @@ func (api *memoryAPI) settle(owner Owner) {
 	}
 }
 
-// claim is a volume as the controller of StatefulSets makes it: with labels, without an owner.
+// claim returns a claim as the controller of StatefulSets creates it: with labels, without an owner.
 func (api *memoryAPI) claim(name string) {
 	if _, isThere := api.objects["PersistentVolumeClaim/"+name]; !isThere {
 		api.put(Manifest{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": map[string]any{
@@ -174,7 +174,7 @@ func (api *memoryAPI) claim(name string) {
 	}
 }
 
-// list is what the operator reads: objects with the label, and those with a name that is needed or recorded.
+// list returns the objects that the operator reads: objects with the label, and those with a needed or recorded name.
 func (api *memoryAPI) list(desired []Manifest, inventory ...v1alpha1.ObjectRef) []Manifest {
 	needed := map[string]bool{}
 	for _, recorded := range inventory {
@@ -191,7 +191,7 @@ func (api *memoryAPI) list(desired []Manifest, inventory ...v1alpha1.ObjectRef) 
 		}
 		read := clone(object)
 		if isCached {
-			// The cache is without them.
+			// Objects in the operator's cache have no managed fields.
 			delete(read["metadata"].(map[string]any), "managedFields")
 		}
 		found = append(found, read)
@@ -199,7 +199,7 @@ func (api *memoryAPI) list(desired []Manifest, inventory ...v1alpha1.ObjectRef) 
 	return found
 }
 
-// snapshot is the state without UIDs.
+// snapshot returns the state without UIDs.
 func (api *memoryAPI) snapshot() map[string]string {
 	state := map[string]string{}
 	for key, object := range api.objects {
@@ -214,7 +214,7 @@ func (api *memoryAPI) snapshot() map[string]string {
 			delete(annotations, AnnotationOwner)
 		}
 		if annotation(object, AnnotationReplicas) != "" {
-			// It depends on what was there before the autoscaler.
+			// The number of replicas depends on the state before the autoscaler.
 			delete(plain["spec"].(map[string]any), "replicas")
 		}
 		delete(plain, "status")
@@ -223,21 +223,21 @@ func (api *memoryAPI) snapshot() map[string]string {
 	return state
 }
 
-// world is an app or a Dunlin, its namespace and an operator that may crash.
+// world is an App or a Dunlin, its namespace and an operator that may crash.
 type world struct {
 	api   *memoryAPI
 	owner Owner
 	app   *v1alpha1.App
-	// dunlin is there instead of the app.
+	// dunlin is set instead of the app.
 	dunlin *v1alpha1.Dunlin
 	values settings.Settings
 	// inventory is that of the status.
 	inventory []v1alpha1.ObjectRef
-	// rendered is kept until change. Rendering takes most of the time of a sequence.
+	// rendered is cached until change is called. Rendering takes most of the time of a sequence.
 	rendered []Manifest
 }
 
-// change is called before the spec or the settings are changed.
+// change must be called before the spec or the settings are changed.
 func (world *world) change() { world.rendered = nil }
 
 func (world *world) desired() []Manifest {
@@ -300,7 +300,7 @@ func (world *world) converge() (Result, error) {
 		result, err := world.pass(1 << 20)
 		world.api.settle(world.owner)
 		if err == nil && len(result.Writes) == 0 && len(world.leaving(result)) == 0 {
-			// Once more, with what the controllers have done meanwhile.
+			// Repeat the pass after the controllers have acted.
 			if result, err = world.pass(1 << 20); err == nil && len(result.Writes) == 0 {
 				return result, nil
 			}

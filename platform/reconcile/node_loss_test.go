@@ -14,7 +14,7 @@ import (
 
 var (
 	lossTime = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
-	// lostNode is not ready for longer than a machine takes to restart.
+	// lostNode has not been ready for longer than a restart takes.
 	lostNode = LocalVolume{
 		Pod: "shop-0", Claim: "data-shop-0", Volume: "pvc-1", Node: "m2", IsNodeThere: true, NotReadySeconds: new(int64(301)), NotReadySince: "2026-05-04T11:54:59Z",
 		NotReadyFrom: new(metav1.NewTime(lossTime.Add(-301 * time.Second))),
@@ -70,7 +70,7 @@ func TestARestoreAfterTheLossOfANode(t *testing.T) {
 	}
 }
 
-// An attempt that has failed changes nothing, and is repeated after a pause. One that succeeds moves the app, once.
+// A failed attempt changes nothing, and is repeated after a pause. A successful attempt moves the app, once.
 func TestAttemptsAfterTheLossOfANode(t *testing.T) {
 	input := NodeLossInput{App: "shop", IsRestoring: true, Volumes: []LocalVolume{lostNode}, Status: verifiedStatus(), Now: metav1.NewTime(lossTime)}
 	next := AfterNodeLoss(input)
@@ -96,12 +96,12 @@ func TestAttemptsAfterTheLossOfANode(t *testing.T) {
 	if event := restoredLoss(input.Status, next); event != nil {
 		t.Errorf("an event: %+v", event)
 	}
-	// The node comes back meanwhile, and the restore goes on.
+	// The node comes back during the restore, and the restore continues.
 	input.Volumes = nil
 	if pass(v1alpha1.OperationRuns, time.Minute); next.Operation.ID != "g2a2" {
 		t.Fatalf("%+v", next.Operation)
 	}
-	// Whether it is back or not, the app moves once.
+	// The app moves once, whether the node is back or not.
 	input.Volumes, next.RestoreUnfinished = []LocalVolume{lostNode}, true
 	before := next
 	pass(v1alpha1.OperationSucceeded, time.Minute)
@@ -116,7 +116,7 @@ func TestAttemptsAfterTheLossOfANode(t *testing.T) {
 	if next.VolumeGeneration != 2 || !next.NodeLoss.Restored.Equal(restored.NodeLoss.Restored) {
 		t.Errorf("%+v", next.NodeLoss)
 	}
-	// The next node with the next volumes.
+	// The next node with the next volumes is lost.
 	lost := lostNode
 	lost.Pod, lost.Claim = "shop-gen2-0", "data-shop-gen2-0"
 	input.Volumes = []LocalVolume{lostNode, lost}
@@ -124,7 +124,7 @@ func TestAttemptsAfterTheLossOfANode(t *testing.T) {
 	if next.Operation.ID != "g3a1" || next.NodeLoss.Claim != "data-shop-gen2-0" {
 		t.Errorf("%+v", next.Operation)
 	}
-	// What a person had asked for before is not carried out again.
+	// An operation that the user requested before the loss does not run again.
 	asked := &v1alpha1.Operation{ID: "a", Kind: render.TaskRestore}
 	done := &v1alpha1.Operation{ID: "g2a1", Generation: 2, Phase: v1alpha1.OperationSucceeded}
 	if found := NextOperation(OperationInput{App: "shop", Recorded: done, Requested: asked, RequestedBefore: "a"}); found.ID != "g2a1" {
@@ -135,8 +135,8 @@ func TestAttemptsAfterTheLossOfANode(t *testing.T) {
 	}
 }
 
-// The first restore fails, and the node comes back. What is recorded is about the loss for which the operator restores, and the number of
-// attempts goes on.
+// The first restore fails, and the node comes back. The recorded values describe the loss for which the operator restores, and the number of
+// attempts keeps counting.
 func TestAnotherLossInTheSameGeneration(t *testing.T) {
 	later := metav1.NewTime(lossTime.Add(24 * time.Hour))
 	for name, change := range map[string]func(*LocalVolume){
@@ -160,7 +160,7 @@ func TestAnotherLossInTheSameGeneration(t *testing.T) {
 	}
 }
 
-// The node with the new claim is lost before the restore has succeeded. A pod that needs that claim waits for ever, so the next attempt makes
+// The node with the new claim is lost before the restore succeeds. A pod that needs that claim would wait forever, so the next attempt creates
 // claims of the next generation, a bounded number of times.
 func TestTheNodeWithTheNewClaimIsLostAsWell(t *testing.T) {
 	target := LocalVolume{Pod: "shop-restore-g2a1-x", Job: "shop-restore-g2a1", Claim: "data-shop-gen2-0", Volume: "pvc-2", Node: "m3"}
@@ -175,7 +175,7 @@ func TestTheNodeWithTheNewClaimIsLostAsWell(t *testing.T) {
 	other.Job = "shop-restore-g1a1"
 	ready := target
 	ready.IsNodeThere = true
-	// The Job reads the repository, whose claim is of no generation. The store may come back, so no target is lost.
+	// The Job reads the repository, whose claim has no generation. The store may come back, so no target is lost.
 	repository := target
 	repository.Claim = "backups"
 	for _, volume := range []LocalVolume{other, ready, repository} {
@@ -190,7 +190,7 @@ func TestTheNodeWithTheNewClaimIsLostAsWell(t *testing.T) {
 			t.Fatalf("attempt %d: %+v", attempt, operation)
 		}
 		operation.Phase = v1alpha1.OperationRuns
-		// The pods of the app are stopped meanwhile.
+		// The pods of the app stay stopped.
 		lost := target
 		lost.Job = render.OperationName("shop", operation)
 		lost.Claim = fmt.Sprintf("data-shop-gen%d-0", operation.Generation)
@@ -210,13 +210,13 @@ func TestTheNodeWithTheNewClaimIsLostAsWell(t *testing.T) {
 	if text := PolicyOf(next); !next.Operation.IsEnded() || !strings.Contains(text, "was ended 3 times") || !strings.Contains(text, "node m3 was lost as well") {
 		t.Fatalf("%+v: %s", next.Operation, text)
 	}
-	// A person may ask for an operation, and the message is still about the restores.
+	// The user may request an operation. The message still describes the restores.
 	input.Status.Operation = &v1alpha1.Operation{ID: "b", Kind: render.TaskRestore, Phase: v1alpha1.OperationWaits, Message: "the pods of shop are being stopped"}
 	if next = pass(time.Minute, lostNode); next.Operation.IsEnded() || !strings.Contains(PolicyOf(next), "node m3 was lost as well") {
 		t.Errorf("%+v: %s", next.Operation, PolicyOf(next))
 	}
 	input.Status.Operation.Phase = v1alpha1.OperationFailed
-	// Another node with the old volume: another loss.
+	// Another node with the old volume is another loss.
 	again := lostNode
 	again.Node = "m4"
 	if next = pass(time.Hour, again); next.Operation.ID != "g5a4" || next.NodeLoss.LostTargets != 0 {
@@ -228,7 +228,8 @@ func TestTheNodeWithTheNewClaimIsLostAsWell(t *testing.T) {
 	}
 }
 
-// The restore fails, the app serves from its volume again, and then the object of the same node is deleted: that loss begins when it is found.
+// The restore fails, the app serves from its volume again, and then the object of the same node is deleted. That loss begins when the operator
+// finds it.
 func TestTheSameNodeIsDeletedLater(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -258,7 +259,7 @@ func TestTheSameNodeIsDeletedLater(t *testing.T) {
 	}
 }
 
-// What a person has asked for after an attempt has words of its own, which are not those of the attempt.
+// An operation that the user requested after an attempt has its own message, not that of the attempt.
 func TestTheFailureOfAnAttemptIsKept(t *testing.T) {
 	status := verifiedStatus()
 	status.NodeLoss = &v1alpha1.NodeLoss{Node: "m2", Generation: 2}
@@ -270,7 +271,7 @@ func TestTheFailureOfAnAttemptIsKept(t *testing.T) {
 	}
 }
 
-// Between two attempts, a person asks for an operation. Its annotation stays, and does not begin it again after the next attempt.
+// Between two attempts, the user requests an operation. Its annotation stays, and does not start the operation again after the next attempt.
 func TestAnOperationBetweenTwoAttempts(t *testing.T) {
 	status := verifiedStatus()
 	status.NodeLoss = &v1alpha1.NodeLoss{Node: "m2", Generation: 2, Failures: 1, Failed: new(metav1.NewTime(lossTime.Add(-time.Hour))), Requested: "a"}
@@ -287,7 +288,7 @@ func TestAnOperationBetweenTwoAttempts(t *testing.T) {
 	}
 }
 
-// What a person has asked for does not wait for the lost node: it ends with the reason, and the restore begins.
+// An operation that the user has requested does not wait for the lost node: it fails with the reason, and the restore begins.
 func TestAnOperationThatWaitsForALostNode(t *testing.T) {
 	for _, row := range []struct {
 		operation v1alpha1.Operation
@@ -315,7 +316,7 @@ func TestAnOperationThatWaitsForALostNode(t *testing.T) {
 	}
 }
 
-// A claim is made once, without an owner. One of somebody else is not restored into.
+// A claim is created once, without an owner. Roost does not restore into a foreign claim.
 func TestClaimsOfARestore(t *testing.T) {
 	claim := Manifest{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": map[string]any{"name": "data-shop-gen2-0"}}
 	job := Manifest{"apiVersion": "batch/v1", "kind": "Job", "metadata": map[string]any{
@@ -335,7 +336,7 @@ func TestClaimsOfARestore(t *testing.T) {
 	if result := Decide(input); len(result.Writes) != 0 || conditionOf(result, ConditionDegraded).Reason != ReasonNameTaken {
 		t.Errorf("%+v", result)
 	}
-	// Later, it is neither wanted nor deleted.
+	// Later, the claim is neither wanted nor deleted.
 	input.Live, input.Desired = []Manifest{own}, nil
 	if result := Decide(input); len(result.Writes) != 0 {
 		t.Errorf("%+v", result.Writes)

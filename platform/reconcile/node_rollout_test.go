@@ -15,31 +15,31 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// simulation is a Dunlin's StatefulSet with its controller, its nodes and their sessions, and an operator that may crash.
+// simulation simulates a Dunlin's StatefulSet with its controller, its nodes and their sessions, and an operator that may crash.
 type simulation struct {
 	t      *testing.T
 	random *rand.Rand
 	api    *memoryAPI
 	now    metav1.Time
-	// template and wanted are what the spec asks for.
+	// template and wanted are the template and the number of nodes that the spec requests.
 	template string
 	wanted   int32
 	nodes    map[int64]*simulated
-	// away are sessions that are about to connect anew.
+	// away is the number of sessions that are about to reconnect.
 	away int64
-	// Nodes with these templates never become ready, or never get into the cluster.
+	// Nodes with these templates never become ready, or never join the cluster.
 	neverReady, outOfCluster map[string]bool
 	current                  string
-	// crashes is whether nodes crash, one after 400 seconds on average.
+	// crashes makes nodes crash, one after 400 seconds on average.
 	crashes bool
-	// paced is what was written last.
+	// paced is the last written StatefulSet.
 	paced  pace
 	result Result
 }
 
 type simulated struct {
 	template string
-	// left is the time until it is ready, or until it is gone.
+	// left is the time until the node is ready, or until it is gone.
 	left         int64
 	isReady      bool
 	changed      metav1.Time
@@ -105,7 +105,7 @@ func (simulation *simulation) states() []NodeState {
 	return states
 }
 
-// operate is a pass. An operator that crashes may have written before, or not.
+// operate runs one pass. An operator that crashes may have written before or not.
 func (simulation *simulation) operate() {
 	simulation.result = Decide(simulation.input())
 	for _, write := range simulation.result.Writes {
@@ -130,8 +130,8 @@ func (simulation *simulation) pace() pace {
 	return found
 }
 
-// checkStep is about what was written just now: the partition of a template only falls, and a node that serves is taken away only when all
-// that were replaced before it serve in their cluster.
+// checkStep checks the last write: the partition of a template only falls, and a serving node is drained only when all nodes that were replaced
+// before it serve in their cluster.
 func (simulation *simulation) checkStep() {
 	simulation.t.Helper()
 	before, found := simulation.paced, simulation.pace()
@@ -154,7 +154,7 @@ func (simulation *simulation) checkStep() {
 	}
 }
 
-// control is a pass of Kubernetes' controller, as in 1.36.
+// control runs one pass of Kubernetes' controller, as in 1.36.
 func (simulation *simulation) control() {
 	set, isThere := simulation.api.objects[setKey]
 	if !isThere {
@@ -227,7 +227,7 @@ func (simulation *simulation) drain(node *simulated) {
 	node.sessions = 0
 }
 
-// age lets a second pass: nodes start and end, and sessions come back.
+// age advances the time by one second: nodes start and end, and sessions reconnect.
 func (simulation *simulation) age() {
 	simulation.now = metav1.NewTime(simulation.now.Add(time.Second))
 	for _, number := range slices.Sorted(maps.Keys(simulation.nodes)) {
@@ -261,7 +261,7 @@ func (simulation *simulation) step() {
 	simulation.age()
 }
 
-// awayNodes are those that drain.
+// awayNodes returns the draining nodes.
 func (simulation *simulation) awayNodes() int {
 	count := 0
 	for _, node := range simulation.nodes {
@@ -301,8 +301,8 @@ func (simulation *simulation) untilEnded() {
 	simulation.t.Fatalf("no end: %+v, %+v", simulation.pace(), simulation.result.Conditions)
 }
 
-// TestRandomRollouts has releases, bad ones among them, other numbers of nodes, sessions that stay away, nodes that do not answer, and an
-// operator that crashes, as nodes do. Never do two nodes go at once, and after the last release everything ends.
+// TestRandomRollouts simulates good and bad releases, other numbers of nodes, sessions that stay away, nodes that do not answer, and an operator
+// and nodes that crash. Two nodes are never drained at the same time, and after the last release everything settles.
 func TestRandomRollouts(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 14))
@@ -339,7 +339,7 @@ func TestRandomRollouts(t *testing.T) {
 	}
 }
 
-// A release that cannot serve, or not in the cluster, replaces one node, and a rollback replaces it again.
+// A release that cannot serve, or cannot join the cluster, replaces one node, and a rollback replaces it again.
 func TestABadReleaseStopsAtOneNode(t *testing.T) {
 	for name, row := range map[string]struct {
 		spoil         func(*simulation)
@@ -429,7 +429,7 @@ func TestTheNextNodeWaitsForSessions(t *testing.T) {
 	}
 }
 
-// A person's change of the number of nodes, or of the partition, is undone: Roost keeps its own.
+// A manual change of the number of nodes, or of the partition, is undone: Roost keeps its own values.
 func TestAPersonsScaleIsUndone(t *testing.T) {
 	simulation := newSimulation(t, nil, 3)
 	simulation.untilEnded()
@@ -444,7 +444,7 @@ func TestAPersonsScaleIsUndone(t *testing.T) {
 	}
 }
 
-// A StatefulSet of an earlier operator has no pace. Its nodes are replaced one by one as well.
+// A StatefulSet of an earlier operator has no pace. Its nodes are also replaced one by one.
 func TestAnEarlierOperatorsNodes(t *testing.T) {
 	simulation := newSimulation(t, nil, 3)
 	simulation.untilEnded()
@@ -457,7 +457,7 @@ func TestAnEarlierOperatorsNodes(t *testing.T) {
 	simulation.untilEnded()
 }
 
-// The StatefulSet of the nodes has another name after the loss of a node with its volume. That of NATS servers has no pace.
+// After the loss of a node with its volume, the StatefulSet of the nodes has another name. The StatefulSet of NATS servers has no pace.
 func TestWhichSetIsPaced(t *testing.T) {
 	for _, row := range []struct {
 		name, part string

@@ -69,7 +69,7 @@ func TestTheNumberOfNodesFollowsTheLoad(t *testing.T) {
 	}
 }
 
-// At a load that stays the same, whatever it is, the number of nodes moves in one direction and then stays.
+// At any constant load, the number of nodes moves in one direction and then stays.
 func TestAConstantLoadDoesNotFlap(t *testing.T) {
 	for seed := range uint64(500) {
 		random := rand.New(rand.NewPCG(seed, 2))
@@ -86,7 +86,7 @@ func TestAConstantLoadDoesNotFlap(t *testing.T) {
 		now, count, since := noon, 1+random.Int32N(12), (*metav1.Time)(nil)
 		ups, downs, last := 0, 0, 0
 		for pass := range 2000 {
-			// What is left of a share goes to the first node.
+			// The first node gets the remainder of the division.
 			nodes := loaded(int(count), sessions, min(busy/float64(count), 1))
 			nodes[0].Figures.Sessions += sessions % int64(count)
 			next, from := reconcile.ScaledNodes(reconcile.ScalingInput{Spec: spec, Before: count, FewerSince: since, Nodes: nodes, Now: now})

@@ -24,7 +24,7 @@ func TestNodesThatAreLost(t *testing.T) {
 		name   string
 		change func(*LocalVolume)
 		backup *BackupState
-		// words of the message. None: the node is not lost.
+		// words of the message. Empty: the node is not lost.
 		words []string
 	}{
 		{"ready", func(*LocalVolume) {}, nil, nil},
@@ -75,7 +75,7 @@ func TestNodesThatAreLost(t *testing.T) {
 	}
 }
 
-// The pod of a backup waits for the same node, and the app's own pod is named.
+// The pod of a backup waits for the same node, but the message names the app's own pod.
 func TestTheLostVolumeOfTheAppIsNamed(t *testing.T) {
 	own, job := LocalVolume{Pod: "shop-gen2-0"}, LocalVolume{Pod: "shop-backup-1-x", Job: "shop-backup-1"}
 	for _, volumes := range [][]LocalVolume{{own, job}, {job, own}} {

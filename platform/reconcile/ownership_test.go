@@ -7,13 +7,13 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// An object is Roost's by its owner and one of three proofs. What has neither an owner nor labels any more is Roost's by its UID alone.
+// An object is Roost's by its owner and one of three proofs. An object that has lost its owner and its labels is Roost's by its UID alone.
 func TestWhoseAnObjectIs(t *testing.T) {
 	recorded := []v1alpha1.ObjectRef{{APIVersion: "apps/v1", Kind: "Deployment", Name: "shop", UID: "uid-1"}}
 	managed := func(manager, operation string) []any {
 		return []any{map[string]any{"manager": manager, "operation": operation}}
 	}
-	// What somebody removes from the metadata of an object that is as it was applied.
+	// The fields that a user removes from the metadata of an applied object.
 	labels, owner := []string{"labels"}, []string{"ownerReferences"}
 	all := []string{"labels", "annotations", "ownerReferences"}
 	for _, row := range []struct {
@@ -54,14 +54,14 @@ func TestWhoseAnObjectIs(t *testing.T) {
 		if wantsWrite := row.isOwn && row.removed != nil; wantsWrite != (len(result.Writes) == 1) {
 			t.Errorf("%s: %v", row.name, result.Writes)
 		}
-		// What is not desired any more is deleted only if it has the owner.
+		// An object that is no longer desired is deleted only if it has the owner.
 		input.Desired = nil
 		deleted := Decide(input).Writes
 		if hasOwner := metadata["ownerReferences"] != nil; (row.isOwn && hasOwner) != (len(deleted) > 0) {
 			t.Errorf("%s: not desired: %v", row.name, deleted)
 		}
 	}
-	// Another owner has adopted it.
+	// Another owner has adopted the object.
 	adopted := stamp(deployment(2), Owner{APIVersion: revisionsOwner.APIVersion, Kind: "App", Name: "other", UID: "uid-of-other"})
 	adopted["metadata"].(map[string]any)["uid"] = "uid-1"
 	result := Decide(Input{Owner: revisionsOwner, Desired: []Manifest{deployment(2)}, Live: []Manifest{adopted}, Inventory: recorded})
@@ -70,7 +70,7 @@ func TestWhoseAnObjectIs(t *testing.T) {
 	}
 }
 
-// What is applied once is not applied again. It gets the labels that it was rendered with.
+// An object that is applied once is not applied again. It gets back the labels with which it was rendered.
 func TestLabelsOfAJobComeBack(t *testing.T) {
 	job := Manifest{
 		"apiVersion": "batch/v1", "kind": "Job", "spec": map[string]any{"backoffLimit": int64(2)},

@@ -28,7 +28,7 @@ func newWorld() *world {
 	return world
 }
 
-// newDunlinWorld has a Dunlin with keys from a file.
+// newDunlinWorld returns a world with a Dunlin whose keys come from a file.
 func newDunlinWorld() *world {
 	world := newWorld()
 	world.values = settings.Settings{Secret: map[string]string{"api_key": "0", "token_hmac_secret_key": "0", "nats_password": "0"}}
@@ -40,7 +40,7 @@ func newDunlinWorld() *world {
 	return world
 }
 
-// recreate deletes the app and makes it again. What Kubernetes has not collected yet is there still.
+// recreate deletes the app and creates it again. Objects that Kubernetes has not collected yet still exist.
 func (world *world) recreate() {
 	kind := "App"
 	if world.dunlin != nil {
@@ -54,7 +54,7 @@ func randomPolicy(random *rand.Rand) string {
 	return []string{"", v1alpha1.DeletionPolicyDelete, v1alpha1.DeletionPolicyOrphan}[random.IntN(3)]
 }
 
-// edit changes one thing of the spec or the settings.
+// edit changes one field of the spec or the settings.
 func (world *world) edit(random *rand.Rand) string {
 	world.change()
 	if world.dunlin != nil {
@@ -94,7 +94,7 @@ func (world *world) edit(random *rand.Rand) string {
 	return "edit " + spec.Image
 }
 
-// editDunlin moves between a node on its own, with and without storage and backups, and clusters with NATS servers here and elsewhere.
+// editDunlin switches between a single node, with or without storage and backups, and clusters with own and external NATS servers.
 func (world *world) editDunlin(random *rand.Rand) string {
 	spec := &world.dunlin.Spec
 	switch random.IntN(9) {
@@ -132,7 +132,7 @@ func (world *world) editDunlin(random *rand.Rand) string {
 	return "edit " + spec.Image
 }
 
-// vandalize does to an object what people and programs do.
+// vandalize changes an object as users and programs do.
 func (world *world) vandalize(random *rand.Rand, foreign map[string]string) string {
 	keys := slices.Sorted(maps.Keys(world.api.objects))
 	if len(keys) == 0 {
@@ -168,8 +168,8 @@ func (world *world) vandalize(random *rand.Rand, foreign map[string]string) stri
 	}
 }
 
-// unlabel removes from an object that is recorded what says that Roost has made it. Without the inventory, an object that is not desired any more
-// cannot be found. What an earlier owner has left behind cannot be told from what another one has.
+// unlabel removes from a recorded object the metadata that shows that Roost has created it. Without the inventory, an object that is no longer
+// desired cannot be found. Objects that an earlier owner has orphaned cannot be distinguished from those of another owner.
 func (world *world) unlabel(random *rand.Rand, key string) string {
 	object := world.api.objects[key]
 	_, owner := ownerOf(object)
@@ -193,7 +193,7 @@ func (world *world) unlabel(random *rand.Rand, key string) string {
 	return "unlabel " + key
 }
 
-// intrude makes an object of somebody else, with the label of the app or under a name that may be needed.
+// intrude creates a foreign object, with the label of the app or with a name that may be needed.
 func (world *world) intrude(random *rand.Rand, foreign map[string]string) string {
 	choices := []Manifest{
 		{"kind": "Secret", "metadata": map[string]any{"name": "shop-tls", "labels": map[string]any{render.LabelApp: "shop", render.LabelManagedBy: "roost"}}},
@@ -203,7 +203,7 @@ func (world *world) intrude(random *rand.Rand, foreign map[string]string) string
 	}
 	object := choices[random.IntN(len(choices))]
 	if controllerOf(object) != nil {
-		// Its owner lives, so it is not collected here.
+		// Its owner exists, so it is not collected here.
 		delete(object["metadata"].(map[string]any), "ownerReferences")
 	}
 	key := keyOf(object)
@@ -241,8 +241,8 @@ func (world *world) step(random *rand.Rand, foreign map[string]string) string {
 	}
 }
 
-// TestRandomSequencesEndInTheSameState edits, deletes, crashes and recreates at random, Apps and Dunlins in turn. Afterwards the namespace has what a
-// fresh one would have, and a second pass writes nothing.
+// TestRandomSequencesEndInTheSameState edits, deletes, crashes and recreates Apps and Dunlins at random. Afterwards the namespace is like a
+// fresh one, and a second pass writes nothing.
 func TestRandomSequencesEndInTheSameState(t *testing.T) {
 	for seed := range uint64(sequences) {
 		random := rand.New(rand.NewPCG(seed, 7))
@@ -282,7 +282,7 @@ func TestRandomSequencesEndInTheSameState(t *testing.T) {
 	}
 }
 
-// differenceFromFresh compares with a namespace in which nothing but the last spec ever was.
+// differenceFromFresh compares the namespace with one in which only the last spec was ever applied.
 func (current *world) differenceFromFresh(foreign map[string]string) string {
 	fresh := newWorld()
 	fresh.change()
@@ -303,7 +303,7 @@ func (current *world) differenceFromFresh(foreign map[string]string) string {
 		_, isForeign := foreign[key]
 		isClaim := strings.HasPrefix(key, "PersistentVolumeClaim/")
 		_, isWanted := want[key]
-		// The old workload serves while the migration of the new one has failed, and keeps what belongs to it.
+		// The old workload serves while the migration of the new one has failed, and keeps its objects.
 		if isForeign || isClaim || isFailed || isSettings(current.api.objects[key]) && !isWanted {
 			continue
 		}
@@ -319,7 +319,7 @@ func (current *world) differenceFromFresh(foreign map[string]string) string {
 	return ""
 }
 
-// TestAnErrorAtEachCall lets each call of the API fail in turn: making, changing, and pruning.
+// TestAnErrorAtEachCall makes each call of the API fail in turn: creating, changing, and pruning.
 func TestAnErrorAtEachCall(t *testing.T) {
 	calls := 0
 	for failAt := 1; ; failAt++ {
@@ -349,7 +349,7 @@ func TestAnErrorAtEachCall(t *testing.T) {
 	}
 }
 
-// The reasons are a fixed list: whatever happens, no other comes up.
+// The reasons are a fixed list. No other reason occurs.
 func TestReasonsAreListed(t *testing.T) {
 	seen := map[string]bool{}
 	for seed := range uint64(200) {

@@ -14,7 +14,7 @@ func labelsOfShop() map[string]any {
 	return map[string]any{render.LabelApp: "shop", render.LabelManagedBy: render.ManagedBy}
 }
 
-// record is a revision with its content, as the operator wants it.
+// record returns a revision with its content, as the operator wants it.
 func record(name, content string) Manifest {
 	return Manifest{
 		"apiVersion": "apps/v1", "kind": "ControllerRevision", "data": map[string]any{"spec": content},
@@ -25,7 +25,7 @@ func record(name, content string) Manifest {
 	}
 }
 
-// keepRevision has the writes for one revision performed, and returns what was written.
+// keepRevision performs the writes for one revision, and returns them.
 func keepRevision(t *testing.T, api *memoryAPI, object Manifest) []Write {
 	t.Helper()
 	var all []Write
@@ -73,7 +73,7 @@ func TestARevisionThatReturnsIsTheNewest(t *testing.T) {
 	}
 }
 
-// Files that were encrypted anew have the hash of the old ones, and the API server refuses to change the data.
+// Files that were encrypted again have the hash of the old ones, and the API server refuses to change the data.
 func TestARevisionKeepsItsFirstRecord(t *testing.T) {
 	api := newMemoryAPI()
 	keepRevision(t, api, record("a", "one"))
@@ -104,7 +104,7 @@ func TestTenEarlierRevisionsAreKept(t *testing.T) {
 	}
 }
 
-// A revision of somebody else with our labels neither counts nor is deleted.
+// A foreign revision with our labels is neither counted nor deleted.
 func TestRevisionsOfOthersDoNotCount(t *testing.T) {
 	api := newMemoryAPI()
 	foreign := record("foreign", "spec")
@@ -119,7 +119,7 @@ func TestRevisionsOfOthersDoNotCount(t *testing.T) {
 	}
 }
 
-// TestAStalledRolloutEndsWithTheNextSpec has the status that a Deployment keeps until its controller has seen the new one.
+// TestAStalledRolloutEndsWithTheNextSpec uses the status that a Deployment keeps until its controller has seen the new spec.
 func TestAStalledRolloutEndsWithTheNextSpec(t *testing.T) {
 	stalled := map[string]any{
 		"observedGeneration": int64(1),

@@ -13,7 +13,7 @@ func deployment(replicas int64) Manifest {
 	}
 }
 
-// A Deployment counts old pods that are ready as ready, as long as they are there.
+// A Deployment counts ready old pods as ready, as long as they exist.
 func TestARolloutEndsWithTheLastOldPod(t *testing.T) {
 	for _, row := range []struct {
 		name                                   string
@@ -69,7 +69,7 @@ func TestAFailedMigrationSaysWhy(t *testing.T) {
 	}
 }
 
-// The pods of NATS servers serve nobody without a node, and nodes without NATS do not either.
+// Without a node, the pods of NATS servers serve no clients. Without NATS servers, neither do the nodes.
 func TestEachWorkloadNeedsAPod(t *testing.T) {
 	for _, row := range []struct {
 		nodes, servers int64

@@ -15,7 +15,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/validate"
 )
 
-// appWithRepository is the case backup-repository with its settings.
+// appWithRepository returns the case backup-repository with its settings.
 func appWithRepository(t *testing.T) (*v1alpha1.App, settings.Settings) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/cases/backup-repository.yaml")
@@ -26,7 +26,7 @@ func appWithRepository(t *testing.T) (*v1alpha1.App, settings.Settings) {
 	return app, withRepository(t, settings.Settings{}, app.Spec.Backup)
 }
 
-// backupPods are those of the CronJobs, by the name of the CronJob.
+// backupPods returns the pods of the CronJobs, by the name of the CronJob.
 func backupPods(t *testing.T, app *v1alpha1.App, values settings.Settings) map[string]corev1.PodSpec {
 	t.Helper()
 	objects, err := render.App(app, values, render.Cluster{})
@@ -42,7 +42,7 @@ func backupPods(t *testing.T, app *v1alpha1.App, values settings.Settings) map[s
 	return found
 }
 
-// Apps of one name in two clusters share a repository: their locks and snapshots are distinct.
+// Apps with the same name in two clusters share a repository: their locks and snapshots are distinct.
 func TestOwnersOfBackups(t *testing.T) {
 	app, values := appWithRepository(t)
 	hosts := map[string]bool{}

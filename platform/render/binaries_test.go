@@ -16,12 +16,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// cleanEnvironment has no variables that the server would take for configuration.
+// cleanEnvironment returns the environment without variables that the server would read as configuration.
 func cleanEnvironment(more ...string) []string {
 	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, more...)
 }
 
-// binary names a program in a variable that `make platform` sets.
+// binary returns the path of a program in a variable that `make platform` sets.
 func binary(t *testing.T, variable string) string {
 	t.Helper()
 	path := os.Getenv(variable)
@@ -31,7 +31,7 @@ func binary(t *testing.T, variable string) string {
 	return path
 }
 
-// configFiles are the values of a key of all rendered ConfigMaps, by case.
+// configFiles returns the values of a key of all rendered ConfigMaps, by case.
 func configFiles(t *testing.T, key string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -45,7 +45,7 @@ func configFiles(t *testing.T, key string) map[string]string {
 	return found
 }
 
-// The server itself takes each configuration, with the environment that its pods have.
+// The server accepts each configuration, with the environment of its pods.
 func TestTheServerTakesTheConfiguration(t *testing.T) {
 	server := binary(t, "ROOST_TEST_SERVER")
 	folder := t.TempDir()
@@ -60,7 +60,7 @@ func TestTheServerTakesTheConfiguration(t *testing.T) {
 	}
 	for file, text := range configurations {
 		config := filepath.Join(folder, "config.json")
-		// The volume of the pod is not there.
+		// The volume of the pod does not exist here.
 		text = strings.ReplaceAll(text, "/var/lib/dunlin", folder)
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -73,7 +73,7 @@ func TestTheServerTakesTheConfiguration(t *testing.T) {
 	}
 }
 
-// nodeEnvironment is that of the pods, with keys in the folder.
+// nodeEnvironment returns the environment of the pods, with keys in the folder.
 func nodeEnvironment(t *testing.T, file, folder string) []string {
 	t.Helper()
 	var environment []string
@@ -93,7 +93,7 @@ func nodeEnvironment(t *testing.T, file, folder string) []string {
 	return environment
 }
 
-// While the password is changed, the servers take nodes with the previous one and nodes with the new one, and nobody else.
+// While the password is changed, the servers accept nodes with the previous password and nodes with the new one, and no other clients.
 func TestNATSTakesTwoPasswords(t *testing.T) {
 	server := binary(t, "ROOST_TEST_NATS")
 	const file = "testdata/cases/dunlin-keys-previous.yaml"
@@ -137,7 +137,7 @@ func TestNATSTakesTwoPasswords(t *testing.T) {
 	}
 }
 
-// userOf is that of the nodes' URL.
+// userOf returns the user in the nodes' URL.
 func userOf(t *testing.T, file string) string {
 	t.Helper()
 	for _, variable := range nodeEnvironment(t, file, "") {
@@ -150,7 +150,7 @@ func userOf(t *testing.T, file string) string {
 	return ""
 }
 
-// portOf waits for the file in which the server names its address.
+// portOf waits for the file to which the server writes its address.
 func portOf(t *testing.T, folder string) string {
 	t.Helper()
 	deadline, pause := time.After(time.Minute), time.NewTicker(10*time.Millisecond)

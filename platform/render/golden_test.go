@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 const casesMin = 40
 
-// rendered is what becomes of a case of testdata. Keys of its .env file that begin with SECRET_ count as encrypted.
+// rendered returns the rendered objects of a case of testdata. Keys of its .env file that begin with SECRET_ count as encrypted.
 func rendered(t *testing.T, file string) []runtime.Object {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -68,7 +68,7 @@ func rendered(t *testing.T, file string) []runtime.Object {
 	return objects
 }
 
-// withRepository adds the password of a repository, where a backup has one.
+// withRepository adds the password of a repository, if a backup has one.
 func withRepository(t *testing.T, values settings.Settings, backup *v1alpha1.Backup) settings.Settings {
 	t.Helper()
 	if backup == nil || backup.Repository == nil {
@@ -142,7 +142,7 @@ func TestEachGoldenFileHasACase(t *testing.T) {
 	}
 }
 
-// What is written is what Kubernetes reads: each document decodes without an unknown field into its type.
+// Kubernetes can read the rendered YAML: each document decodes into its type without an unknown field.
 func TestGoldenFilesDecodeStrictly(t *testing.T) {
 	types := map[string]func() any{
 		"ServiceAccount": func() any { return &corev1.ServiceAccount{} }, "ConfigMap": func() any { return &corev1.ConfigMap{} },

@@ -22,7 +22,7 @@ const (
 	natsRequestTime = 5 * time.Second
 )
 
-// natsCluster is three servers with the rendered configuration, each with an address of its own.
+// natsCluster is three servers with the rendered configuration, each with its own address.
 type natsCluster struct {
 	t         *testing.T
 	program   string
@@ -58,7 +58,7 @@ func (cluster *natsCluster) start(index int) {
 	cluster.t.Cleanup(func() { _ = command.Process.Kill(); _ = command.Wait() })
 }
 
-// lose ends a server at once, and its volume is gone.
+// lose kills a server and deletes its volume.
 func (cluster *natsCluster) lose(index int) {
 	cluster.t.Helper()
 	_ = cluster.processes[index].Process.Kill()
@@ -77,7 +77,7 @@ func (cluster *natsCluster) until(what string, holds func() bool) {
 	}
 }
 
-// isReady asks what the readiness probe of the pod asks.
+// isReady sends the request of the pod's readiness probe.
 func (cluster *natsCluster) isReady(index int) bool {
 	answer, err := http.Get(fmt.Sprintf("http://%s:8222/healthz", cluster.address(index)))
 	if err != nil {
@@ -87,7 +87,7 @@ func (cluster *natsCluster) isReady(index int) bool {
 	return answer.StatusCode == http.StatusOK
 }
 
-// messages is how many a server has stored.
+// messages returns the number of messages that a server has stored.
 func (cluster *natsCluster) messages(index int) int {
 	cluster.t.Helper()
 	answer, err := http.Get(fmt.Sprintf("http://%s:8222/jsz", cluster.address(index)))
@@ -104,7 +104,7 @@ func (cluster *natsCluster) messages(index int) int {
 	return found.Messages
 }
 
-// natsClient speaks the protocol of NATS, one request after the other.
+// natsClient speaks the NATS protocol, one request at a time.
 type natsClient struct {
 	net.Conn
 	reader *bufio.Reader
@@ -121,7 +121,7 @@ func (cluster *natsCluster) connect(index int) (*natsClient, error) {
 	return client, err
 }
 
-// request returns the answer of JetStream, or an error when there is none in time.
+// request returns the response of JetStream, or an error after a timeout.
 func (client *natsClient) request(subject, body string) (string, error) {
 	if err := client.SetDeadline(time.Now().Add(natsRequestTime)); err != nil {
 		return "", err
@@ -145,7 +145,7 @@ func (client *natsClient) request(subject, body string) (string, error) {
 	}
 }
 
-// publish stores `count` messages. Each is sent until it is acknowledged, with an identifier by which the stream drops duplicates.
+// publish stores `count` messages. It resends each message until it is acknowledged, with an identifier by which the stream drops duplicates.
 func (cluster *natsCluster) publish(first, count int) {
 	cluster.t.Helper()
 	client, err := cluster.connect(0)
@@ -163,8 +163,8 @@ func (cluster *natsCluster) publish(first, count int) {
 	}
 }
 
-// TestAnEmptyNATSServerCatchesUp is what `roost replace-nats` relies on: the other servers serve, and the readiness of the new one says that
-// it has what they have.
+// TestAnEmptyNATSServerCatchesUp tests what `roost replace-nats` relies on: the other servers serve, and the new server is ready only when it
+// has caught up.
 func TestAnEmptyNATSServerCatchesUp(t *testing.T) {
 	const before, meanwhile, lost = 200, 100, 1
 	cluster := &natsCluster{t: t, program: binary(t, "ROOST_TEST_NATS"), folder: t.TempDir()}

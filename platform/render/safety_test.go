@@ -19,7 +19,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/settings"
 )
 
-// templates are the pods of all workloads.
+// templates returns the pod templates of all workloads.
 func templates(objects []runtime.Object) []corev1.PodTemplateSpec {
 	var found []corev1.PodTemplateSpec
 	for _, object := range objects {
@@ -37,7 +37,7 @@ func templates(objects []runtime.Object) []corev1.PodTemplateSpec {
 	return found
 }
 
-// platform/proof has the checks of Pod Security themselves; these are the ones that it does not have.
+// platform/proof checks Pod Security itself. These are the additional checks.
 func TestEachPodIsSafe(t *testing.T) {
 	pods := 0
 	for _, file := range cases(t) {
@@ -100,7 +100,7 @@ func TestEachPodIsUnderANetworkPolicyThatDenies(t *testing.T) {
 	}
 }
 
-// Names that Kubernetes refuses are not made, from the longest names that the rules admit.
+// The longest names that the rules admit do not lead to names that Kubernetes refuses.
 func TestNamesFit(t *testing.T) {
 	name, part := strings.Repeat("a", 30), v1alpha1.PartName(strings.Repeat("b", 16))
 	app := &v1alpha1.App{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "web"}, Spec: v1alpha1.AppSpec{
@@ -169,7 +169,7 @@ func TestPodsRestartExactlyWhenTheContentChanges(t *testing.T) {
 	}
 }
 
-// The API server returns claim templates without a kind in Protobuf. If Roost wrote one, live and desired would never agree.
+// The API server returns claim templates without a kind in Protobuf. If Roost wrote one, the live and the desired object would always differ.
 func TestClaimTemplatesHaveNoKind(t *testing.T) {
 	claims := 0
 	for _, file := range cases(t) {

@@ -16,7 +16,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// watchingTarget is what Prometheus or Alertmanager connects to. It has an address, or a namespace and perhaps an app.
+// watchingTarget is a target to which Prometheus or Alertmanager connects. It has an address, or a namespace and perhaps an app.
 type watchingTarget struct {
 	name, namespace, app string
 	address              netip.Addr
@@ -65,7 +65,7 @@ func readWatching(t *testing.T, name string, into any) {
 	}
 }
 
-// targetOf reads `app`, `app.namespace.svc` or an address. The pods behind a Service of another namespace may belong to no App.
+// targetOf reads `app`, `app.namespace.svc` or an address. The pods behind a Service of another namespace may not belong to an App.
 func targetOf(host string, port int32) watchingTarget {
 	if address, err := netip.ParseAddr(host); err == nil {
 		return watchingTarget{name: host, address: address, port: port}
@@ -183,7 +183,7 @@ func checkEgress(t *testing.T, app string, targets []watchingTarget) {
 	}
 }
 
-// What an App does not list is denied, so a target that is missing there is never read, and no alert says so.
+// Connections that an App does not list are denied. So a target that is missing in the list is never scraped, and no alert reports it.
 func TestAppsOfWatchingReachTheirTargets(t *testing.T) {
 	scraped, notified := prometheusTargets(t), alertmanagerTargets(t)
 	if len(scraped) < 6 || len(notified) < 2 {
