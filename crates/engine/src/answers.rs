@@ -1,17 +1,17 @@
-//! Cache of encoded recoveries. In a storm of reconnects many sessions recover from the same position and share one
+//! Cache of encoded recoveries. After a mass reconnect, many sessions recover from the same position and share one
 //! encoding.
 
 use std::sync::Arc;
 
 use dunlin_protocol::{EncodedPublications, Encoding, Publication};
 
-/// Answers that a shard keeps, over all its channels.
+/// Maximum number of cached answers per shard, over all its channels.
 const ANSWERS_MAX: usize = 64;
-/// Bytes of the answers that a shard keeps.
+/// Maximum bytes of the cached answers per shard.
 const ANSWERS_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// All publications of a stream from one to another, in one form. A publication never changes within its epoch, so that
-/// this says all about the bytes.
+/// All publications of a stream from `first` to `last`, in one form. Because a publication never changes within its
+/// epoch, a span identifies the encoded bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     epoch: Box<str>,
@@ -30,16 +30,16 @@ impl Span {
         Some(Self { epoch: epoch.into(), first, last, count, encoding, delta })
     }
 
-    /// All publications of a channel's [`crate::key_cache::KeyCache`] in this state. No offset is 0.
+    /// All publications of a channel's [`crate::key_cache::KeyCache`] in this state. `first` is 0, which no offset is.
     pub(crate) fn of_keys(state: u64, encoding: Encoding, delta: bool) -> Self {
         Self { epoch: Box::default(), first: 0, last: state, count: 0, encoding, delta }
     }
 }
 
-/// The answers that were encoded last.
+/// The answers that were encoded most recently.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    /// The one that was used last comes last.
+    /// The most recently used one is last.
     kept: Vec<Answer>,
     bytes: usize,
 }
@@ -52,7 +52,7 @@ struct Answer {
 }
 
 impl Answers {
-    /// The publications of `channel`, if they are kept.
+    /// Returns the cached publications of `channel`.
     pub(crate) fn find(&mut self, channel: &str, span: &Span) -> Option<Arc<EncodedPublications>> {
         let is_meant = |answer: &Answer| answer.span == *span && *answer.channel == *channel;
         let place = self.kept.iter().rposition(is_meant)?;
@@ -60,7 +60,8 @@ impl Answers {
         self.kept.last().map(|answer| Arc::clone(&answer.encoded))
     }
 
-    /// The same, or publications that end where these do: see [`crate::planted::Bug::AnswerOfAnother`].
+    /// As [`Answers::find`], but also accepts publications that only end at the same offset: see
+    /// [`crate::planted::Bug::AnswerOfAnother`].
     pub(crate) fn find_similar(&mut self, channel: &str, span: &Span) -> Option<Arc<EncodedPublications>> {
         let is_meant = |answer: &&Answer| {
             let Span { epoch, first: _, last, count: _, encoding, delta } = &answer.span;
@@ -70,8 +71,8 @@ impl Answers {
         self.kept.iter().find(is_meant).map(|answer| Arc::clone(&answer.encoded))
     }
 
-    /// Keeps an answer that is not kept, in place of those that were not used for the longest time. Returns whether: one
-    /// that is too large for that is not.
+    /// Caches an answer that is not cached yet, and evicts the least recently used ones. Returns false for an answer
+    /// that is too large.
     pub(crate) fn keep(&mut self, channel: &Arc<str>, span: Span, encoded: &Arc<EncodedPublications>) -> bool {
         let bytes = encoded.bytes().len();
         if bytes > ANSWERS_BYTES_MAX {
@@ -88,7 +89,7 @@ impl Answers {
         true
     }
 
-    /// Forgets the answers of `channel`: nobody will ask for them any more.
+    /// Drops the answers of `channel`, which are no longer valid.
     pub(crate) fn forget(&mut self, channel: &str) {
         let bytes = &mut self.bytes;
         self.kept.retain(|answer| {
@@ -98,7 +99,7 @@ impl Answers {
         });
     }
 
-    /// Answers that are kept, and their bytes.
+    /// The number of cached answers, and their bytes.
     pub(crate) fn kept(&self) -> [usize; 2] {
         [self.kept.len(), self.bytes]
     }

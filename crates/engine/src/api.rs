@@ -61,27 +61,28 @@ pub enum ApiRequest {
         only: SessionFilter,
         code: UnsubscribeCode,
     },
-    /// Open a channel's room, if it is not open. Answered when its world is made, or with [`ApiAnswer::NotOpened`]. Error 108 for
-    /// a channel that has none, 107 with overrides if the room is open.
+    /// Open a channel's room, if it is not open. Answered when its world is made, or with [`ApiAnswer::NotOpened`].
+    /// Error 108 for a channel without rooms; 107 with overrides if the room is open.
     OpenRoom { channel: Box<str>, overrides: Arc<RoomOverrides> },
-    /// Close a channel's room; its players' subscriptions end with 2010. Answered with [`ApiAnswer::Done`]: how many
-    /// players it had, 0 if it was not open. Error 108 for a channel that has none.
+    /// Close a channel's room; its players' subscriptions end with 2010. [`ApiAnswer::Done`] carries the number of
+    /// players, 0 if the room was not open. Error 108 for a channel without rooms.
     CloseRoom { channel: Box<str> },
-    /// Send a message to the game in a channel's room. Answered with [`ApiAnswer::MessageAnswered`] after the tick that it
-    /// counts at. Error 108 if the room is not open, or is closed before; 111 if as many messages wait as may.
+    /// Send a message to the game in a channel's room. Answered with [`ApiAnswer::MessageAnswered`] after the tick that
+    /// handles it. Error 108 if the room is not open or closes first; 111 if the maximum number of messages waits.
     SendToRoom {
         channel: Box<str>,
-        /// For the game.
+        /// Bytes for the game.
         data: Bytes,
     },
-    /// Change how a channel's room is listed, and who may join it. Answered as a message, with nothing.
+    /// Change how a channel's room is listed, and who may join it. Answered like a message, with an empty body.
     ChangeListing { channel: Box<str>, change: Arc<ListingChange> },
-    /// Remove players and spectators from a channel's room. Answered as a message, with their number in decimal digits.
+    /// Remove players and spectators from a channel's room. Answered like a message, with their number in decimal
+    /// digits.
     KickFromRoom { channel: Box<str>, order: Arc<KickOrder> },
     /// Reserve places in a channel's room for users, or release them. Answered with [`ApiAnswer::Done`] as soon as the message to
     /// the room's thread is sent. Error 108 if the room is not open.
     ReservePlaces { channel: Box<str>, reservations: Arc<[PlaceReservation]> },
-    /// Count what this shard has.
+    /// Return this shard's counts.
     Survey,
 }
 
@@ -94,38 +95,38 @@ pub struct SessionFilter {
     pub session: Option<Box<str>>,
 }
 
-/// Places in a room that are reserved for users, one for each.
+/// Places in a room that are reserved for users, one per user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlaceReservation {
-    /// A reservation replaces the one of the room with its number.
+    /// A reservation replaces the room's earlier reservation with the same number.
     pub number: u64,
     /// Users who have not joined. An empty list releases the places.
     pub users: Vec<Arc<str>>,
-    /// How long the places are reserved at most. The room measures it in ticks.
+    /// How long the places stay reserved. The room measures it in ticks.
     pub timeout_ms: u32,
 }
 
-/// Whom the backend removes from a room.
+/// The players and spectators that the backend removes from a room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KickOrder {
     pub target: KickTarget,
-    /// For the clients; empty for that of the code.
+    /// The reason sent to the clients; if empty, they receive the default reason of the code.
     pub reason: Box<str>,
 }
 
 /// Players and spectators of a room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KickTarget {
-    /// All of this user, also those without a client. An anonymous user has none.
+    /// All players and spectators of this user, including those whose client is away. The anonymous user matches none.
     User(Box<str>),
-    /// The one of this client.
+    /// The player or spectator of this client.
     Client(Box<str>),
-    /// The one with this number in the room.
+    /// The player with this number in the room.
     Player(PlayerId),
 }
 
 impl KickOrder {
-    /// Bytes of its texts.
+    /// Bytes of its strings.
     pub fn text_bytes(&self) -> usize {
         let target = match &self.target {
             KickTarget::User(text) | KickTarget::Client(text) => text.len(),

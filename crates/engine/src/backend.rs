@@ -21,7 +21,7 @@ impl ProxyIndex {
     pub const NODE: Self = Self(u16::MAX);
 }
 
-/// How the methods begin that the node itself answers.
+/// Prefix of the methods that the node itself answers.
 pub const NODE_METHODS: &str = "dunlin.";
 
 /// Number of a request on its shard. The answer repeats it.
@@ -180,7 +180,7 @@ pub struct Overrides {
     pub force_recovery: Option<bool>,
 }
 
-/// Why a backend did not consent.
+/// Why a backend request failed or was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyError {
     /// The backend could not be reached, did not respond in time, or sent an invalid response: error 100.

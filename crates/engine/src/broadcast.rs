@@ -1,8 +1,9 @@
-//! What the nodes of a cluster send each other at most once: publications without an offset, joins and leaves.
+//! Messages between the nodes of a cluster with at-most-once delivery: publications without an offset, joins and
+//! leaves.
 //!
-//! The owner delivers such a message to its own node at once and emits [`crate::Effect::Broadcast`]. On other nodes that
-//! follow the channel it comes as [`crate::Event::Broadcasted`]. It goes to local subscribers only: it is never broadcast
-//! again, and nobody is answered.
+//! The owner delivers such a message to its own node at once and emits [`crate::Effect::Broadcast`]. Other nodes that
+//! follow the channel receive it as [`crate::Event::Broadcasted`] and deliver it to local subscribers only. They
+//! neither forward nor acknowledge it.
 
 use std::sync::Arc;
 
@@ -21,13 +22,13 @@ pub enum BroadcastMessage {
     Leave(Arc<ClientInfo>),
 }
 
-/// What a byte outside the data takes in the coding of the cluster, at the most.
+/// Maximum encoded size of one byte outside the data, in the cluster encoding.
 const ESCAPED_BYTES: usize = 3;
 
-/// Names and separators of one tag or info in that coding.
+/// Bytes of field names and separators per tag or info, in the cluster encoding.
 const FIELD_BYTES: usize = 24;
 
-/// The most bytes that a publication takes in the coding of the cluster.
+/// Maximum size of a publication in the cluster encoding.
 pub(crate) fn broadcast_bytes(draft: &Draft) -> usize {
     let tags = draft.how.tags.iter().map(|(name, value)| name.len() + value.len());
     let infos = draft.info.iter().flat_map(|info| {

@@ -19,44 +19,44 @@ use crate::{
     timers::Scheduled,
 };
 
-/// A channel owned by this shard. It exists while somebody listens, its stream is remembered or its room is open.
+/// A channel owned by this shard. It exists while it has subscribers, a stream in memory, or an open room.
 #[derive(Debug)]
 pub(crate) struct OwnedChannel {
     pub(crate) name: Arc<str>,
     pub(crate) namespace: NamespaceIndex,
     pub(crate) stream: Option<Box<Stream>>,
-    /// Made with the first session in it: most namespaces keep no presence.
+    /// Created with the first session in it: most namespaces keep no presence.
     presence: Option<Box<Presence>>,
     pub(crate) scheduled: Scheduled,
-    /// The room that is open, or about to be.
+    /// The room that is open or opening.
     pub(crate) room: Option<Box<OwnedRoom>>,
-    /// Where the namespace has a log: there while the channel is in memory, or something waits for the log.
+    /// For namespaces with a log: present while the channel is in memory or something waits for the log.
     pub(crate) log: Option<Box<ChannelLog>>,
-    /// Made with the first publication that has an idempotency key.
+    /// Created with the first publication that has an idempotency key.
     pub(crate) results: Option<Box<Results>>,
-    /// Made with the first publication, where the namespace has one.
+    /// Created with the first publication, if the namespace has a key cache.
     pub(crate) key_cache: Option<Box<KeyCache>>,
-    /// What compact classes call it, unique on the node; 0 as long as nobody asked.
+    /// The channel's number in compact classes, unique on the node; 0 until a subscription needs it.
     pub(crate) number: u64,
     /// Who has subscribed or published here.
     pub(crate) used_by: UsedBy,
-    /// Whom it counts for, with its publications: the one who has used it.
+    /// The creator whose limits the channel and its publications count against: the only one that has used it.
     pub(crate) creator: Option<Box<ChannelCreator>>,
-    /// Set as long as nobody listens.
+    /// Set while the channel has no subscribers.
     pub(crate) idle: Option<Box<Idle>>,
-    /// Whether other nodes' messages to it are asked for, where it has no log.
+    /// Whether the node receives other nodes' messages to the channel, if it has no log.
     pub(crate) following: Following,
     listeners: Vec<Listener>,
     subscribers: u32,
 }
 
-/// Whether what other nodes send to a channel comes.
+/// Whether the node receives what other nodes send to a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Following {
     Not,
-    /// It is not known whether all of it comes.
+    /// Requested; messages may still be lost.
     Asked,
-    /// The same, and subscriptions wait for that.
+    /// Requested, and subscriptions wait for the confirmation.
     Awaited,
     Confirmed,
 }
@@ -68,29 +68,29 @@ impl Following {
     }
 }
 
-/// A channel that nobody listens to.
+/// A channel without subscribers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Idle {
-    /// Since when, as its shard's list of such channels has it.
+    /// Key of the channel in its shard's list of idle channels.
     pub(crate) since_us: u64,
     /// When it was last used.
     pub(crate) used_us: u64,
 }
 
-/// A room as the owner of its channel knows it.
+/// What the owner of a channel stores about its room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnedRoom {
     pub(crate) key: RoomKey,
     pub(crate) thread: RoomThreadIndex,
-    /// Joins that it has not answered.
+    /// Joins sent to the room and not answered yet.
     pub(crate) joins_on_way: u32,
-    /// Players whose leave was not sent to it.
+    /// Players whose leave has not been sent to the room yet.
     pub(crate) players: u32,
     /// Its world is made.
     pub(crate) is_made: bool,
 }
 
-/// A shard with subscribers of a channel, and what they want.
+/// A shard with subscribers of a channel, and the frames that they need.
 #[derive(Debug)]
 struct Listener {
     shard: ShardIndex,
@@ -105,17 +105,17 @@ struct Want {
     join_leaves: u32,
 }
 
-/// What is delivered, for the question who gets it.
+/// The subscribers that a delivery is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Audience {
     /// All subscribers.
     Publications,
-    /// Those who get joins and leaves.
+    /// Subscribers that receive joins and leaves.
     JoinLeaves,
 }
 
 impl OwnedChannel {
-    /// A channel that nobody listens to yet.
+    /// A channel without subscribers.
     pub(crate) fn new(name: Arc<str>, namespace: NamespaceIndex) -> Self {
         Self {
             name,
@@ -137,7 +137,6 @@ impl OwnedChannel {
         }
     }
 
-    /// Adds a subscriber on `shard`.
     pub(crate) fn add(&mut self, shard: ShardIndex, subscriber: &Subscriber) {
         let place = self.listeners.iter().position(|listener| listener.shard == shard).unwrap_or_else(|| {
             self.listeners.reserve_exact(1);
@@ -150,7 +149,7 @@ impl OwnedChannel {
         self.subscribers += 1;
     }
 
-    /// Removes a subscriber on `shard` that was added as the same.
+    /// Removes a subscriber on `shard` that was added with the same options.
     pub(crate) fn remove(&mut self, shard: ShardIndex, subscriber: &Subscriber) {
         let place = self.listeners.iter().position(|listener| listener.shard == shard);
         let place = place.expect("a shard unsubscribes only what its owner accepted");
@@ -167,12 +166,11 @@ impl OwnedChannel {
         self.subscribers -= 1;
     }
 
-    /// Adds a session to presence.
     pub(crate) fn enter(&mut self, info: &Arc<ClientInfo>) {
         self.presence.get_or_insert_default().add(info);
     }
 
-    /// Shows a session otherwise in presence, if it is there.
+    /// Replaces a session's info in presence, if the session is there.
     pub(crate) fn show_as(&mut self, info: &Arc<ClientInfo>) {
         if let Some(shown) = self.presence.as_mut().and_then(|presence| presence.clients.get_mut(&info.client)) {
             *shown = Arc::clone(info);
@@ -188,7 +186,7 @@ impl OwnedChannel {
         }
     }
 
-    /// Whether an answer that tells of everyone has no more than `bytes_max` bytes. Looks at no more than it has to.
+    /// Whether a presence reply with all sessions has at most `bytes_max` bytes. Stops counting at the limit.
     pub(crate) fn clients_fit(&self, bytes_max: usize) -> bool {
         let mut clients = self.presence.iter().flat_map(|presence| presence.clients.values());
         let left = clients.try_fold(bytes_max, |left, info| left.checked_sub(present_bytes_max(info)));
@@ -199,17 +197,17 @@ impl OwnedChannel {
         self.presence.as_ref().map_or_else(Vec::new, |presence| presence.clients())
     }
 
-    /// How many sessions and distinct users are there.
+    /// The number of sessions and of distinct users in presence.
     pub(crate) fn presence_stats(&self) -> (u32, u32) {
         self.presence.as_ref().map_or((0, 0), |presence| presence.stats())
     }
 
-    /// How many subscribers there are on the node.
+    /// The number of subscribers on the node.
     pub(crate) fn subscribers(&self) -> u32 {
         self.subscribers
     }
 
-    /// The classes of the subscribers in the audience; one may come more than once.
+    /// The classes of the subscribers in the audience; a class may occur more than once.
     pub(crate) fn classes(&self, audience: Audience) -> impl Iterator<Item = FrameClass> {
         let wants = self.listeners.iter().flat_map(|listener| &listener.wants);
         wants.filter(move |want| want.of(audience) > 0).map(|want| want.class)
@@ -221,7 +219,7 @@ impl OwnedChannel {
         self.listeners.iter().filter(wants).map(|listener| listener.shard)
     }
 
-    /// Whether nothing is left to remember.
+    /// Whether the channel holds no state and can be dropped.
     pub(crate) fn is_forgettable(&self) -> bool {
         self.subscribers == 0
             && self.stream.is_none()
@@ -253,23 +251,21 @@ impl Want {
     }
 }
 
-/// Who is in a channel.
+/// The sessions in a channel's presence.
 #[derive(Debug, Default)]
 struct Presence {
     clients: HashMap<Arc<str>, Arc<ClientInfo>, foldhash::quality::FixedState>,
-    /// How many sessions each user has here.
+    /// The number of sessions per user.
     users: HashMap<Arc<str>, u32, foldhash::quality::FixedState>,
 }
 
 impl Presence {
-    /// Adds a session.
     fn add(&mut self, info: &Arc<ClientInfo>) {
         if self.clients.insert(Arc::clone(&info.client), Arc::clone(info)).is_none() {
             *self.users.entry(Arc::clone(&info.user)).or_insert(0) += 1;
         }
     }
 
-    /// Removes a session.
     fn remove(&mut self, info: &ClientInfo) {
         if self.clients.remove(&info.client).is_none() {
             return;
@@ -285,7 +281,7 @@ impl Presence {
         self.clients.values().cloned().collect()
     }
 
-    /// Sessions and distinct users.
+    /// The number of sessions and of distinct users.
     fn stats(&self) -> (u32, u32) {
         (self.clients.len() as u32, self.users.len() as u32)
     }

@@ -28,13 +28,13 @@ impl Histogram {
         self.sum_us += duration_us;
     }
 
-    /// How many observations there were.
+    /// The number of observations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 }
 
-/// Counts of one namespace. Everything but the gauges only grows.
+/// Counts of one namespace. All except the gauges are monotonic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceCounters {
     /// Publications accepted by the owner.
@@ -49,11 +49,11 @@ pub struct NamespaceCounters {
     pub join_leave_deliveries: u64,
     /// Publications replaced in a latest lane before they were written.
     pub skipped: u64,
-    /// Publications that subscribers' filters kept from them.
+    /// Publications withheld from subscribers by their filters.
     pub filtered: u64,
-    /// Patches made of publications.
+    /// Patches computed for publications.
     pub patches: u64,
-    /// Publications that were answered and not published, by [`Suppression`].
+    /// Publications that were answered but not published, by [`Suppression`].
     pub suppressed: [u64; Suppression::ALL.len()],
     /// Recoveries that succeeded.
     pub recovered: u64,
@@ -61,40 +61,40 @@ pub struct NamespaceCounters {
     pub unrecovered: u64,
     /// Recoveries answered with publications that were encoded for them.
     pub answers_encoded: u64,
-    /// Recoveries answered with publications that had been encoded for another.
+    /// Recoveries answered with publications that had been encoded for an earlier recovery.
     pub answers_shared: u64,
-    /// History replies that were cut because of their length.
+    /// History replies truncated at the size limit.
     pub histories_cut: u64,
-    /// Presence replies that would have been too long.
+    /// Presence replies refused because they would exceed the size limit.
     pub presences_refused: u64,
-    /// Keys whose newest publication was evicted before its time.
+    /// Keys whose newest publication was evicted before it expired.
     pub keys_evicted: u64,
-    /// Publications that were forgotten, since their history or those of the node had too many bytes.
+    /// Publications evicted because their history, or all histories of the node, had too many bytes.
     pub history_evicted: u64,
-    /// Publications that were refused, since there was no room for their bytes.
+    /// Publications refused because the byte limits left no space for them.
     pub history_refused: u64,
     /// Subscriptions now (gauge).
     pub subscriptions: u64,
-    /// Publication accepted → handed to the last socket of this shard.
+    /// Time from the acceptance of a publication until the last socket of this shard has received it.
     pub publish_to_socket: Histogram,
-    /// Its rooms.
+    /// Counts of its rooms.
     pub rooms: NamespaceRoomCounters,
 }
 
 /// Why a publication is not published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suppression {
-    /// One with its idempotency key was.
+    /// A publication with the same idempotency key was published before.
     Idempotency,
-    /// The channel has a version that is as new.
+    /// The channel's version is at least as new.
     Version,
 }
 
 impl Suppression {
-    /// Every one, in the order of their places.
+    /// Every variant, in index order.
     pub const ALL: [Self; 2] = [Self::Idempotency, Self::Version];
 
-    /// The name as metrics write it.
+    /// The name used in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Idempotency => "idempotency",
@@ -103,24 +103,24 @@ impl Suppression {
     }
 }
 
-/// Why a channel is not made.
+/// Why a channel is not created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelRefusal {
-    /// The node has as many as it may, and somebody listens to each.
+    /// The node has the maximum number of channels, and each has subscribers.
     Node,
-    /// As many count for the session as may.
+    /// The session has the maximum number of channels.
     Session,
-    /// As many count for the user as may.
+    /// The user has the maximum number of channels.
     User,
-    /// As many count for the address as may.
+    /// The address has the maximum number of channels.
     Address,
 }
 
 impl ChannelRefusal {
-    /// Every one, in the order of their places.
+    /// Every variant, in index order.
     pub const ALL: [Self; 4] = [Self::Node, Self::Session, Self::User, Self::Address];
 
-    /// The name as metrics write it.
+    /// The name used in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -131,52 +131,52 @@ impl ChannelRefusal {
     }
 }
 
-/// Counts of the rooms of one namespace. All only grow.
+/// Counts of the rooms of one namespace. All are monotonic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceRoomCounters {
     /// Rooms opened, by the owner.
     pub opened: u64,
     /// Rooms that were not opened, by the owner, in the order of [`RoomRefusal::ALL`].
     pub refused: [u64; RoomRefusal::ALL.len()],
-    /// Rooms closed, because nobody was there or by the server API, by the owner.
+    /// Rooms closed because they were empty or by the server API, by the owner.
     pub closed: u64,
     /// Rooms that failed, by the owner.
     pub failed: u64,
     /// Joins accepted, by the owner.
     pub joins_accepted: u64,
-    /// Joins that took over a player who was in the room before, by the owner.
+    /// Joins that took over a player who was already in the room, by the owner.
     pub seats_resumed: u64,
     /// Joins that the game refused, by the owner.
     pub joins_refused: u64,
-    /// Joins whose room went meanwhile, by the owner.
+    /// Joins whose room ended before it answered, by the owner.
     pub joins_gone: u64,
     /// Events accepted, by the owner.
     pub events: u64,
-    /// Frames with what a player sees that were begun to be written.
+    /// Room frames whose first bytes were written to a socket.
     pub frames: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub frame_bytes: u64,
-    /// Of these frames, those that followed another one to the same player.
+    /// Of these frames, those with a base: an earlier frame to the same player.
     pub frames_from_base: u64,
-    /// Ticks between those and the ones before, summed up: 1 each for players who keep up.
+    /// Sum of the ticks between these frames and their bases: 1 each for players that keep up.
     pub base_age_ticks: u64,
-    /// Ticks that players were not sent, since newer ones replaced them.
+    /// Ticks not sent to players because newer ones replaced them in the queue.
     pub skipped_ticks: u64,
-    /// Ticks that players were not sent, since they had been sent as many bytes as they may be.
+    /// Ticks not sent to players because of the bandwidth limit.
     pub limited_ticks: u64,
-    /// Frames without the far cells that were due, for the same reason.
+    /// Frames sent without the far cells that were due, because of the bandwidth limit.
     pub far_postponed: u64,
-    /// Bodies of frames that were asked for.
+    /// Requested frame bodies.
     pub bodies: u64,
-    /// Bodies that were put together.
+    /// Assembled frame bodies.
     pub assemblies: u64,
-    /// Of these, those with everything that is seen.
+    /// Of these, bodies with the full state of the view.
     pub assemblies_full: u64,
-    /// Of these, those from a base before the last tick.
+    /// Of these, bodies with a base before the last tick.
     pub assemblies_catch_up: u64,
-    /// Bytes of the bodies that were put together.
+    /// Bytes of the assembled bodies.
     pub assembled_bytes: u64,
-    /// Ticks taken in.
+    /// Ticks received.
     pub ticks: u64,
     /// Inputs passed on to rooms.
     pub inputs: u64,
@@ -184,27 +184,27 @@ pub struct NamespaceRoomCounters {
     pub messages: [u64; MessageOutcome::ALL.len()],
 }
 
-/// What has become of a message of the backend to a room.
+/// The outcome of a backend's message to a room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageOutcome {
-    /// The game has answered it.
+    /// The game answered it.
     Answered,
-    /// The game has refused it.
+    /// The game refused it.
     Refused,
-    /// The game's answer has more bytes than the namespace allows.
+    /// The game's answer is larger than the namespace allows.
     AnswerTooLong,
-    /// The room has ended before it answered.
+    /// The room ended before it answered.
     RoomEnded,
-    /// There was no room.
+    /// The channel has no open room.
     NotOpen,
-    /// It has more bytes than the namespace allows.
+    /// The message is larger than the namespace allows.
     TooLong,
-    /// As many waited for the room as the namespace allows.
+    /// The maximum number of messages waits for the room.
     TooMany,
 }
 
 impl MessageOutcome {
-    /// Every one, in the order of [`NamespaceRoomCounters::messages`].
+    /// Every variant, in the order of [`NamespaceRoomCounters::messages`].
     pub const ALL: [Self; 7] = [
         Self::Answered,
         Self::Refused,
@@ -215,7 +215,7 @@ impl MessageOutcome {
         Self::TooMany,
     ];
 
-    /// The name as metrics write it.
+    /// The name used in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -229,14 +229,14 @@ impl MessageOutcome {
     }
 }
 
-/// Why an input is not passed on to its room.
+/// Why an input is not forwarded to its room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputRefusal {
     /// It cannot be decoded.
     Malformed,
-    /// It has more bytes than the namespace allows.
+    /// It is larger than the namespace allows.
     TooLong,
-    /// Its number is not above the last one.
+    /// Its number is not above the last accepted one.
     OldNumber,
     /// The player sends more inputs per second than the namespace allows.
     Rate,
@@ -247,11 +247,11 @@ pub enum InputRefusal {
 }
 
 impl InputRefusal {
-    /// Every one, in the order of [`Counters::inputs_refused`].
+    /// Every variant, in the order of [`Counters::inputs_refused`].
     pub const ALL: [Self; 6] =
         [Self::Malformed, Self::TooLong, Self::OldNumber, Self::Rate, Self::Inbox, Self::NotSeated];
 
-    /// The name as metrics write it.
+    /// The name used in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
@@ -276,29 +276,29 @@ impl InputRefusal {
 /// Counts of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
-    /// By namespace: first the channels without one, then in the order of the options.
+    /// By namespace: first the channels outside all namespaces, then in the order of the options.
     pub namespaces: Vec<NamespaceCounters>,
-    /// Bytes of the publications that this shard keeps now (gauge).
+    /// Bytes of the publications in this shard's histories (gauge).
     pub history_bytes: u64,
-    /// Channels that this shard remembers now (gauge).
+    /// Channels in this shard's memory (gauge).
     pub channels_kept: u64,
-    /// Channels that nobody listened to, forgotten to make room for others.
+    /// Channels without subscribers, evicted to make room for others.
     pub channels_evicted: u64,
-    /// Channels that were not made, by [`ChannelRefusal`].
+    /// Channels that were not created, by [`ChannelRefusal`].
     pub channels_refused: [u64; ChannelRefusal::ALL.len()],
     /// Sessions opened.
     pub sessions_opened: u64,
-    /// `connect` commands past the rate, answered with error 111.
+    /// `connect` commands above the rate limit, answered with error 111.
     pub connects_refused: u64,
-    /// Commands answered with error 111, because their session had sent too many in a second.
+    /// Commands answered with error 111 because of the session's command rate limit.
     pub commands_refused: u64,
-    /// Recoveries past the rate, answered with error 111.
+    /// Recoveries above the rate limit, answered with error 111.
     pub recoveries_refused: u64,
-    /// Recoveries that the server began and answered as not recovered, since together they are more than may wait.
+    /// Recoveries started by the server and answered as not recovered, because together they exceed the queue limit.
     pub recoveries_cut: u64,
     /// Commands by kind, in the order of [`CommandKind::ALL`].
     pub commands: [u64; CommandKind::ALL.len()],
-    /// Frames that were not of the protocol.
+    /// Frames that are not valid in the protocol.
     pub malformed_frames: u64,
     /// WebSocket violations.
     pub violations: u64,
@@ -306,25 +306,25 @@ pub struct Counters {
     pub error_replies: [u64; 16],
     /// Closes by the server, by code − 3000 and − 3500, otherwise in the last place: see [`Counters::count_close`].
     pub closes: [u64; CLOSE_SLOTS],
-    /// Sessions closed because the bytes waiting passed the bound.
+    /// Sessions closed because too many bytes were queued.
     pub slow_bytes: u64,
-    /// Sessions closed because the frames waiting passed the bound.
+    /// Sessions closed because too many frames were queued.
     pub slow_frames: u64,
-    /// Sessions ended because more was reported as written than had been offered.
+    /// Sessions closed because the caller reported more bytes as written than were offered.
     pub writes_beyond_offer: u64,
     /// Bytes handed to the kernel.
     pub written_bytes: u64,
-    /// Records for the log that were left out, because there were too many in a second.
+    /// Log records dropped by the rate limit.
     pub records_suppressed: u64,
-    /// Messages dropped because the session, channel or room they were for was gone.
+    /// Messages dropped because their session, channel or room was gone.
     pub late_messages: u64,
-    /// Sessions that were not let in, since their users had as many as they may.
+    /// Sessions refused because their users had the maximum number of sessions.
     pub user_sessions_refused: u64,
     /// Subscriptions made by the API that their owners refused.
     pub server_subscriptions_refused: u64,
-    /// Inputs of players that were not passed on, by [`InputRefusal`].
+    /// Players' inputs that were not forwarded, by [`InputRefusal`].
     pub inputs_refused: [u64; InputRefusal::ALL.len()],
-    /// Publications of rooms in other channels that could not be taken.
+    /// Publications of rooms to other channels that were refused.
     pub room_publications_refused: u64,
 }
 
@@ -349,7 +349,7 @@ pub enum CommandKind {
 }
 
 impl CommandKind {
-    /// Every one, in the order of [`Counters::commands`].
+    /// Every variant, in the order of [`Counters::commands`].
     pub const ALL: [Self; 13] = [
         Self::Connect,
         Self::Subscribe,
@@ -366,7 +366,7 @@ impl CommandKind {
         Self::Pong,
     ];
 
-    /// The name as metrics write it.
+    /// The name used in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -403,11 +403,11 @@ impl CommandKind {
     }
 }
 
-/// Places of [`Counters::closes`]: 3000–3019, 3500–3519, and one for all other codes.
+/// Slots of [`Counters::closes`]: 3000–3019, 3500–3519, and one for all other codes.
 pub const CLOSE_SLOTS: usize = 41;
 
 impl Counters {
-    /// All zero, with room for `namespaces` namespaces.
+    /// All zero, for `namespaces` namespaces.
     pub fn new(namespaces: usize) -> Self {
         Self {
             namespaces: vec![NamespaceCounters::default(); namespaces],
@@ -448,7 +448,7 @@ impl Counters {
         self.closes[slot] += 1;
     }
 
-    /// Counts a frame of a room that was begun to be written.
+    /// Counts a room frame whose first bytes were written.
     pub(crate) fn count_room_frame(&mut self, written: FrameWritten) {
         let rooms = &mut self.namespaces[usize::from(written.namespace.0)].rooms;
         rooms.frames += 1;
@@ -461,7 +461,7 @@ impl Counters {
         }
     }
 
-    /// Adds what a room's mirror has counted.
+    /// Adds the counts of a room's mirror.
     pub(crate) fn count_bodies(&mut self, namespace: NamespaceIndex, counted: MirrorCounters) {
         let rooms = &mut self.namespaces[usize::from(namespace.0)].rooms;
         rooms.bodies += counted.bodies;
@@ -471,7 +471,7 @@ impl Counters {
         rooms.assembled_bytes += counted.assembled_bytes;
     }
 
-    /// The close code of a place of [`Counters::closes`]; `None` for the last, which holds all others.
+    /// The close code of a slot of [`Counters::closes`]; `None` for the last, which counts all other codes.
     pub const fn close_code(slot: usize) -> Option<u16> {
         match slot {
             0..20 => Some(3000 + slot as u16),

@@ -12,12 +12,12 @@ pub struct ChannelCreator {
     pub session: u64,
     /// Its user, unless that is the anonymous one.
     pub user: u64,
-    /// Its address, where it is known.
+    /// Its address, if known.
     pub source: u64,
 }
 
 impl ChannelCreator {
-    /// What identifies it: the user; for the anonymous user the address, or else the session.
+    /// The hash that identifies it: the user; for the anonymous user the address, or else the session.
     pub(crate) const fn identity(self) -> u64 {
         match (self.user, self.source) {
             (0, 0) => self.session,
@@ -31,7 +31,7 @@ impl ChannelCreator {
     }
 }
 
-/// Whose bound it is.
+/// The kind of limit that a count belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CreatorKind {
     Session,
@@ -39,7 +39,8 @@ pub(crate) enum CreatorKind {
     Source,
 }
 
-/// Who has used a channel: nobody (0), one user or address (its hash), or several, the application included.
+/// The users of a channel: none (0), one user or address (its hash), or several. Use by the application counts as
+/// several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UsedBy(u64);
 
@@ -47,18 +48,18 @@ impl UsedBy {
     const NOBODY: Self = Self(0);
     const SEVERAL: Self = Self(u64::MAX);
 
-    /// Takes in one more use, by nobody in particular for the application.
+    /// Adds one more use; `None` for the application.
     pub(crate) fn add(&mut self, creator: Option<ChannelCreator>) {
         let by = creator.map_or(Self::SEVERAL, |creator| Self(creator.identity()));
         *self = if *self == Self::NOBODY || *self == by { by } else { Self::SEVERAL };
     }
 
-    /// Whether it may count for `creator`: nobody else has used it.
+    /// Whether the channel may count against `creator`: no other client has used it.
     pub(crate) fn is_left_to(self, creator: ChannelCreator) -> bool {
         self == Self::NOBODY || self == Self(creator.identity())
     }
 
-    /// Whether it counts for nobody.
+    /// Whether the channel counts against no creator.
     pub(crate) fn is_shared(self) -> bool {
         self == Self::SEVERAL
     }
@@ -71,7 +72,7 @@ pub(crate) struct MakerCounts {
 }
 
 impl MakerCounts {
-    /// Whose bound one more channel would pass, on one of `shares` shards.
+    /// The limit that one more channel would exceed, on one of `shares` shards.
     pub(crate) fn full(&self, creator: ChannelCreator, options: &ChannelOptions, shares: u16) -> Option<CreatorKind> {
         let is_full = |&(kind, hash): &(CreatorKind, u64)| {
             let most = match kind {
@@ -85,14 +86,14 @@ impl MakerCounts {
         creator.parts().into_iter().find(is_full).map(|(kind, _)| kind)
     }
 
-    /// One channel more counts for `creator`.
+    /// Counts one more channel against `creator`.
     pub(crate) fn add(&mut self, creator: ChannelCreator) {
         for part in creator.parts().into_iter().filter(|(_, hash)| *hash != 0) {
             *self.counts.entry(part).or_insert(0) += 1;
         }
     }
 
-    /// A channel no longer counts for `creator`.
+    /// Counts one channel less against `creator`.
     pub(crate) fn remove(&mut self, creator: ChannelCreator) {
         for part in creator.parts().into_iter().filter(|(_, hash)| *hash != 0) {
             let count = self.counts.get_mut(&part).expect("what is removed was added");
@@ -103,7 +104,7 @@ impl MakerCounts {
         }
     }
 
-    /// Entries; 0 when no channel counts for anybody.
+    /// The number of entries; 0 when no channel counts against a creator.
     pub(crate) fn len(&self) -> usize {
         self.counts.len()
     }

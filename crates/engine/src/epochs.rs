@@ -7,24 +7,24 @@ use hashbrown::HashMap;
 
 use crate::shard::hash_of;
 
-/// Ended epochs that are remembered one by one.
+/// Maximum number of ended epochs stored exactly.
 const ENDED_MAX: usize = 65_536;
-/// Older ones are remembered together: each changes the epochs of the channels that share its place.
+/// Older ones are stored in shared slots: each changes the epochs of all channels that hash to its slot.
 const PLACES: usize = 4_096;
 
-/// How many epochs have ended, for each channel of a shard.
+/// The number of ended epochs of each channel of a shard.
 pub(crate) struct Epochs {
     secret: u64,
     /// By the hash of the channel's name.
     ended: HashMap<u64, u32, foldhash::quality::FixedState>,
-    /// The same hashes, in the order in which they came.
+    /// The same hashes, in insertion order.
     order: VecDeque<u64>,
     places: Box<[u32]>,
     ended_max: usize,
 }
 
 impl Epochs {
-    /// None has ended. `secret` is another one at each start, so that no epoch comes back.
+    /// No epoch has ended. `secret` differs at each start, so that no epoch is reused.
     pub(crate) fn new(secret: u64) -> Self {
         Self {
             secret,
@@ -48,7 +48,7 @@ impl Epochs {
         (0..8).map(|_| letter()).collect::<String>().into()
     }
 
-    /// The channel's epoch has ended with publications in it: its next stream gets another one.
+    /// Ends the channel's epoch, which had publications: its next stream gets another one.
     pub(crate) fn end(&mut self, channel: &str) {
         let hash = hash_of(channel, self.secret);
         let ended = self.ended.entry(hash).or_insert(0);

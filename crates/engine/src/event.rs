@@ -50,7 +50,7 @@ pub struct ShardIndex(pub u16);
 pub struct SessionKey {
     /// Position in the caller's and the shard's tables.
     pub index: u32,
-    /// Counts the sessions that had this index.
+    /// Counts the sessions that have used this index.
     pub generation: u32,
 }
 
@@ -62,16 +62,16 @@ pub struct SourceKey(pub NonZeroU64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// A question of a shard to all nodes.
+/// Number of a shard's query to all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerQueryNumber(pub u64);
 
-/// What is asked about a channel's presence.
+/// The part of a channel's presence that is queried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PresenceKind {
-    /// Who is there.
+    /// The list of clients.
     Clients,
-    /// How many are there.
+    /// The numbers of clients and users.
     Stats,
 }
 
@@ -99,7 +99,7 @@ pub enum Event<'a> {
         wire: Wire,
         /// The client's address, if the caller knows it.
         source: Option<SourceKey>,
-        /// The same as an address, for games that learn it.
+        /// The client's IP address, for games that use it.
         address: Option<IpAddr>,
     },
     /// A complete WebSocket message was received.
@@ -136,7 +136,7 @@ pub enum Event<'a> {
     Authenticated { session: SessionKey, outcome: Result<ConnectionClaims, TokenError> },
     /// Answer to [`Effect::SendProxyRequest`].
     ProxyResponded {
-        /// Who asked.
+        /// The session that made the request.
         session: SessionKey,
         request_id: ProxyRequestId,
         /// The backend's response, or why there is none.
@@ -167,10 +167,10 @@ pub enum Event<'a> {
         /// The publication, with its offset.
         record: Box<LogRecord>,
     },
-    /// Answer to [`Effect::Follow`] of a channel without a log: what other nodes send from now on comes as
-    /// [`Event::Broadcasted`]. The owner ignores it where nothing waits for it.
+    /// Answer to [`Effect::Follow`] for a channel without a log: from now on, messages of other nodes arrive as
+    /// [`Event::Broadcasted`]. The owner ignores the event if nothing waits for it.
     Followed { channel: Arc<str> },
-    /// Another node has sent something without an offset to a channel that this node follows; see [`crate::broadcast`].
+    /// Another node has sent a message without an offset to a channel that this node follows; see [`crate::broadcast`].
     Broadcasted { channel: Arc<str>, message: BroadcastMessage },
     /// A node has removed the history of a channel that this node follows.
     Trimmed {
@@ -178,12 +178,13 @@ pub enum Event<'a> {
         /// Publications up to this offset are gone.
         through: u64,
     },
-    /// The log cannot say what this node has missed in a channel. The log has answered everything that waited for it, and
-    /// no longer follows the channel. Subscribers with a position have to recover.
+    /// The log cannot determine which publications this node has missed in a channel. The log has answered all pending
+    /// requests, and no longer follows the channel. Subscribers with a position must recover.
     Interrupted { channel: Arc<str> },
     /// Answer to [`Effect::Load`].
     Loaded { channel: Arc<str>, load: LoadNumber, outcome: Result<Box<LogPage>, LogError> },
-    /// How many sessions a user has on other nodes; see [`Effect::ShareUserSessions`]. Comes to all shards.
+    /// The number of sessions that a user has on other nodes; see [`Effect::ShareUserSessions`]. Every shard receives
+    /// it.
     UserSessionsElsewhere { user: Arc<str>, sessions: u32 },
     /// Answer to [`Effect::QueryPeers`].
     PeersAnswered { query: PeerQueryNumber, outcome: Result<ClusterPresence, ErrorCode> },
@@ -260,11 +261,12 @@ pub enum Effect {
     Follow { channel: Arc<str> },
     /// Stop what [`Effect::Follow`] started.
     Unfollow { channel: Arc<str> },
-    /// Send other nodes what was delivered without an offset. Not answered, and not tried again; see [`crate::broadcast`].
+    /// Send other nodes a delivery without an offset. Not answered or retried; see [`crate::broadcast`].
     Broadcast { channel: Arc<str>, message: BroadcastMessage },
-    /// Let other nodes know how many sessions the user has on this node. Each count replaces the one before. Not answered.
+    /// Send other nodes the number of sessions that the user has on this node. Each count replaces the one before. Not
+    /// answered.
     ShareUserSessions { user: Arc<str>, sessions: u32 },
-    /// Find out who is in a channel on all nodes, this one included, and answer with [`Event::PeersAnswered`].
+    /// Query a channel's presence on all nodes, including this one, and answer with [`Event::PeersAnswered`].
     QueryPeers {
         /// Given back with the answer.
         query: PeerQueryNumber,
@@ -278,7 +280,7 @@ pub enum Effect {
     /// Commands of the session that waited for its socket or for other shards can run now. Answer with
     /// [`Event::Recalled`] when the shard accepts commands again, after all writes of the batch are reported.
     Recall { session: SessionKey },
-    /// Everything is written: shut down the sending side, and close when the peer does.
+    /// Everything is written: shut down the sending side, and close the transport when the peer does.
     Finish { session: SessionKey },
     /// Close the transport now and answer with [`Event::Gone`].
     HangUp { session: SessionKey },
@@ -337,7 +339,7 @@ pub struct SubscriptionClaims {
     pub grant: SubscriptionGrant,
 }
 
-/// What the party that allows a subscription attaches to it: a token, a backend, or the server API.
+/// What the party that authorizes a subscription attaches to it: a token, a backend, or the server API.
 #[derive(Clone, Debug, Default)]
 pub struct SubscriptionGrant {
     pub info: Option<Payload>,
@@ -356,6 +358,7 @@ pub enum TokenError {
     Expired,
     /// It cannot be verified, or its claims are wrong.
     Invalid,
-    /// It cannot be verified now: its key is not available, or too many tokens wait. The same token may be accepted later.
+    /// It cannot be verified now: its key is not available, or too many tokens wait. A retry with the same token may
+    /// succeed.
     Unavailable,
 }

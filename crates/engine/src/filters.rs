@@ -1,4 +1,4 @@
-//! Tags filters of one channel's subscribers on a shard. Equal filters are stored once and evaluated once per
+//! The tags filters of one channel's subscribers on a shard. Equal filters are stored once and evaluated once per
 //! publication.
 
 use std::{num::NonZeroU16, sync::Arc};
@@ -6,11 +6,11 @@ use std::{num::NonZeroU16, sync::Arc};
 use dunlin_protocol::{Tags, TagsFilter};
 use hashbrown::HashMap;
 
-/// Which filter of its channel a subscription has.
+/// The index of a subscription's filter in its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FilterPlace(NonZeroU16);
 
-/// The filters of a channel. A filter keeps its place while somebody has it.
+/// The filters of a channel. A filter keeps its index while a subscription uses it.
 #[derive(Debug)]
 pub(crate) struct Filters {
     filters: Vec<Option<Used>>,
@@ -21,30 +21,30 @@ pub(crate) struct Filters {
 #[derive(Debug)]
 struct Used {
     filter: Arc<TagsFilter>,
-    /// Subscriptions that have it.
+    /// The number of subscriptions that use it.
     uses: u32,
 }
 
 impl FilterPlace {
-    /// Its place in the verdicts of [`Filters::judge`].
+    /// Its index in the verdicts of [`Filters::judge`].
     pub(crate) fn index(self) -> usize {
         usize::from(self.0.get()) - 1
     }
 }
 
 impl Filters {
-    /// None yet. Filters come from clients, so the seed has to be a secret.
+    /// No filters. Filters come from clients, so the seed must be a secret.
     pub(crate) fn new(seed: u64) -> Self {
         let places = HashMap::with_hasher(foldhash::quality::FixedState::with_seed(seed));
         Self { filters: Vec::new(), places, free: Vec::new() }
     }
 
-    /// Whether one more subscription may have this filter, where `filters_max` different ones may be.
+    /// Whether one more subscription may use this filter, if `filters_max` distinct ones are allowed.
     pub(crate) fn takes(&self, filter: &TagsFilter, filters_max: usize) -> bool {
         self.places.len() < filters_max || self.places.contains_key(filter)
     }
 
-    /// Takes in the filter of one more subscription; `None` if there are as many different ones as places have numbers.
+    /// Adds one use of a filter, for a new subscription. `None` if every index is taken.
     pub(crate) fn hold(&mut self, filter: &Arc<TagsFilter>) -> Option<FilterPlace> {
         if let Some(&place) = self.places.get(filter) {
             self.used_mut(place).uses += 1;
@@ -62,7 +62,7 @@ impl Filters {
         Some(place)
     }
 
-    /// Lets go of a subscription's filter.
+    /// Removes one use of a filter.
     pub(crate) fn release(&mut self, place: FilterPlace) {
         let used = self.used_mut(place);
         used.uses -= 1;
@@ -73,12 +73,12 @@ impl Filters {
         }
     }
 
-    /// Whether nobody has a filter.
+    /// Whether no subscription uses a filter.
     pub(crate) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Writes down, by [`FilterPlace::index`], which of the filters a publication with these tags passes.
+    /// Writes to `verdicts`, by [`FilterPlace::index`], whether a publication with these tags passes each filter.
     pub(crate) fn judge(&self, tags: &Tags, verdicts: &mut Vec<bool>) {
         let passes = |used: &Option<Used>| used.as_ref().is_some_and(|used| used.filter.passes(tags));
         verdicts.clear();
@@ -111,10 +111,10 @@ mod tests {
         filters.judge(&tags, &mut verdicts);
         assert_eq!((verdicts.len(), verdicts[a.index()], verdicts[b.index()]), (2, true, false));
         filters.release(a);
-        assert!(!filters.takes(&equals("c"), 2), "one subscription has it still");
+        assert!(!filters.takes(&equals("c"), 2), "one subscription still uses it");
         filters.release(a);
         assert!(filters.takes(&equals("c"), 2));
-        assert_eq!(filters.hold(&equals("c")), Some(a), "its place is free");
+        assert_eq!(filters.hold(&equals("c")), Some(a), "its index is free");
         filters.release(a);
         filters.release(b);
         assert!(filters.is_empty());

@@ -28,7 +28,7 @@ use parted::PartedFrame;
 #[derive(Debug)]
 pub struct Delivery {
     pub(crate) channel: Arc<str>,
-    /// The channel's number for compact classes; 0 where it has none.
+    /// The channel's number for compact classes; 0 if it has none.
     channel_number: u64,
     pub(crate) namespace: NamespaceIndex,
     pub(crate) body: DeliveryBody,
@@ -40,20 +40,20 @@ pub struct Delivery {
     frames: Vec<ClassFrames>,
 }
 
-/// What the subscribers of one class are sent.
+/// The frames for the subscribers of one class.
 #[derive(Debug)]
 pub(crate) struct ClassFrames {
     pub(crate) class: FrameClass,
-    /// An error where the payload is not JSON and the encoding is.
+    /// An error if the encoding is JSON and the payload is not.
     pub(crate) whole: Result<Box<[u8]>, NotJson>,
-    /// For those who were sent the publication before.
+    /// For subscribers that were sent the previous publication.
     pub(crate) patch: Option<Box<[u8]>>,
 }
 
 /// What a [`Delivery`] carries.
 #[derive(Debug)]
 pub(crate) enum DeliveryBody {
-    /// A publication, with the value that keys it in the latest lane, if its namespace has a key and it the tag.
+    /// A publication, with its conflation key if the namespace has one and the publication has the tag.
     Publication {
         publication: Arc<Publication>,
         conflation_key: Option<Box<str>>,
@@ -62,27 +62,27 @@ pub(crate) enum DeliveryBody {
     },
     /// A session joined.
     Join(Arc<ClientInfo>),
-    /// Somebody left.
+    /// A session left.
     Leave(Arc<ClientInfo>),
 }
 
 impl Delivery {
-    /// An empty envelope; [`Delivery::encode`] fills in the frames.
+    /// A delivery without frames; [`Delivery::encode`] adds them.
     pub(crate) fn new(channel: Arc<str>, namespace: NamespaceIndex, body: DeliveryBody, accepted_us: u64) -> Self {
         Self { channel, channel_number: 0, namespace, body, accepted_us, patch: None, frames: Vec::with_capacity(1) }
     }
 
-    /// The same with a patch for delta classes.
+    /// Sets the patch for delta classes.
     pub(crate) fn with_patch(self, patch: Option<Arc<[u8]>>) -> Self {
         Self { patch, ..self }
     }
 
-    /// The same for a channel with this number.
+    /// Sets the channel's number.
     pub(crate) fn numbered(self, channel_number: u64) -> Self {
         Self { channel_number, ..self }
     }
 
-    /// Writes the frames for `class`, unless they are there. `scratch` only lends its capacity.
+    /// Encodes the frames for `class`, unless they exist. Only the capacity of `scratch` is used.
     pub(crate) fn encode(&mut self, class: FrameClass, scratch: &mut Scratch) {
         if self.frames.iter().any(|frames| frames.class == class) {
             return;
@@ -93,7 +93,7 @@ impl Delivery {
             Some(patch) if class.delta => ClassFrames {
                 class,
                 whole: build(DataForm::Whole),
-                // A patch that is no text cannot go to JSON.
+                // A patch that is not text cannot be sent as JSON.
                 patch: build(DataForm::Patch(patch)).ok(),
             },
             _ => ClassFrames { class, whole: build(whole_form(class)), patch: None },
@@ -101,7 +101,7 @@ impl Delivery {
         self.frames.push(frames);
     }
 
-    /// The channel.
+    /// The channel's name.
     pub fn channel(&self) -> &str {
         &self.channel
     }
@@ -114,7 +114,7 @@ impl Delivery {
         }
     }
 
-    /// The players that it is for; `None` for all subscribers.
+    /// The players that receive it; `None` for all subscribers.
     pub fn audience(&self) -> Option<&EventAudience> {
         match &self.body {
             DeliveryBody::Publication { audience, .. } => audience.as_deref(),
@@ -122,18 +122,18 @@ impl Delivery {
         }
     }
 
-    /// How many frames it was written into.
+    /// The number of frames that it was encoded into.
     pub fn encodes(&self) -> usize {
         self.frames.iter().map(|frames| 1 + usize::from(frames.patch.is_some())).sum()
     }
 
-    /// Bytes of the longest of its frames.
+    /// Bytes of its longest frame.
     pub(crate) fn frame_bytes_max(&self) -> usize {
         let whole = self.frames.iter().filter_map(|frames| frames.whole.as_ref().ok());
         whole.map(|frame| frame.len()).max().unwrap_or(0)
     }
 
-    /// The frames of each class, with their place.
+    /// The frames of each class, with their index.
     pub(crate) fn frames(&self) -> impl Iterator<Item = (u16, &ClassFrames)> {
         (0..).zip(&self.frames)
     }
@@ -156,17 +156,17 @@ impl Delivery {
     }
 }
 
-/// How data is written in the frames of `class`, where it is no patch.
+/// The form of the data in the frames of `class`, unless it is a patch.
 const fn whole_form(class: FrameClass) -> DataForm<'static> {
     if class.delta { DataForm::Whole } else { DataForm::Plain }
 }
 
-/// Which of a delivery's frames.
+/// Identifies one of a delivery's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FramePlace {
-    /// The whole one of the class at this place.
+    /// The whole publication, for the class at this index.
     Whole(u16),
-    /// The patch of the class at this place.
+    /// The patch, for the class at this index.
     Patch(u16),
 }
 
@@ -176,20 +176,20 @@ pub(crate) struct FrameRef(Rc<FrameBytes>);
 
 #[derive(Debug)]
 enum FrameBytes {
-    /// For one session alone.
+    /// For one session only.
     Own { bytes: Box<[u8]>, queued_us: u64 },
-    /// For one session, with parts that others have too.
+    /// For one session, with parts that other sessions share.
     Parted(Box<PartedFrame>),
-    /// The same for all of a shard.
+    /// A constant that all sessions of a shard share.
     Static(&'static [u8]),
-    /// Behind a room's head, the part of a frame that others share.
+    /// The shared part of a room frame, which follows the head.
     Body { body: Rc<SnapshotBody>, queued_us: u64 },
-    /// A shard's share of a delivery.
+    /// A frame of a delivery, shared with other sessions and shards.
     Shared { delivery: Arc<Delivery>, place: FramePlace },
 }
 
 impl FrameRef {
-    /// A frame for one session.
+    /// A frame for one session only.
     pub(crate) fn own(bytes: Box<[u8]>, queued_us: u64) -> Self {
         Self(Rc::new(FrameBytes::Own { bytes, queued_us }))
     }
@@ -198,23 +198,23 @@ impl FrameRef {
         Self(Rc::new(FrameBytes::Parted(Box::new(frame))))
     }
 
-    /// A frame that never changes.
+    /// A constant frame.
     pub(crate) fn fixed(bytes: &'static [u8]) -> Self {
         Self(Rc::new(FrameBytes::Static(bytes)))
     }
 
-    /// The rest of a room's frame, behind its head.
+    /// The shared part of a room frame, which follows the head.
     pub(crate) fn body(body: Rc<SnapshotBody>, queued_us: u64) -> Self {
         Self(Rc::new(FrameBytes::Body { body, queued_us }))
     }
 
     /// The frame of `delivery` at `place`, which [`Delivery::frames`] has returned.
     pub(crate) fn shared(delivery: Arc<Delivery>, place: FramePlace) -> Self {
-        debug_assert!(delivery.frame(place).is_some(), "only what was written is shared");
+        debug_assert!(delivery.frame(place).is_some(), "the frame is encoded before it is shared");
         Self(Rc::new(FrameBytes::Shared { delivery, place }))
     }
 
-    /// The bytes on the wire: in one piece, or in parts.
+    /// The bytes on the wire: one slice, or parts.
     pub(crate) fn bytes(&self) -> Result<&[u8], Parts<'_>> {
         match &*self.0 {
             FrameBytes::Own { bytes, .. } => Ok(bytes),
@@ -227,7 +227,7 @@ impl FrameRef {
         }
     }
 
-    /// How many bytes that is.
+    /// The number of bytes on the wire.
     pub(crate) fn len(&self) -> usize {
         match &*self.0 {
             FrameBytes::Parted(frame) => frame.len(),
@@ -235,7 +235,7 @@ impl FrameRef {
         }
     }
 
-    /// In how many slices it goes to the socket, at the most.
+    /// Maximum number of slices passed to the socket.
     pub(crate) fn slices(&self) -> usize {
         self.bytes().map_or_else(Iterator::count, |_| 1)
     }
@@ -248,7 +248,7 @@ impl FrameRef {
         }
     }
 
-    /// Since when the frame has been on its way; `None` for pings, which carry no time.
+    /// When the frame was accepted or queued; `None` for pings, which carry no time.
     pub(crate) fn since_us(&self) -> Option<u64> {
         match &*self.0 {
             FrameBytes::Own { queued_us, .. } | FrameBytes::Body { queued_us, .. } => Some(*queued_us),
@@ -258,7 +258,7 @@ impl FrameRef {
         }
     }
 
-    /// The same publication again with the tag `skipped`; `None` for what is no publication.
+    /// Encodes the same publication again with the tag `skipped`; `None` for a frame without a publication.
     pub(crate) fn with_skipped(&self, skipped: u32, scratch: &mut Scratch) -> Option<Self> {
         let FrameBytes::Shared { delivery, place } = &*self.0 else { return None };
         let (FramePlace::Whole(index) | FramePlace::Patch(index)) = *place;
@@ -269,7 +269,7 @@ impl FrameRef {
     }
 }
 
-/// Appends the message that carries `push`: bare where only the server speaks.
+/// Appends the message that carries `push`. On unidirectional transports, it has no envelope.
 pub(crate) fn encode_push_on(wire: Wire, push: &Push<'_>, out: &mut Vec<u8>) -> Result<(), NotJson> {
     if wire.is_unidirectional() {
         encode_bare_push(wire.encoding(), push, out)
@@ -278,8 +278,8 @@ pub(crate) fn encode_push_on(wire: Wire, push: &Push<'_>, out: &mut Vec<u8>) -> 
     }
 }
 
-/// Builds the frame of a reply to one session, around publications that others are sent too. On a wire that compresses
-/// they are copied: what is compressed has to be whole. So they are where only the server speaks.
+/// Builds the reply frame of one session, around publications that other sessions share. On a wire with compression or
+/// a unidirectional one the publications are copied; compression needs them in one buffer.
 pub(crate) fn reply_frame(
     wire: Wire,
     id: u32,
@@ -302,7 +302,8 @@ pub(crate) fn reply_frame(
     Ok(FrameRef::parted(PartedFrame::new(own, gaps, start, queued_us)))
 }
 
-/// Builds a data frame around the message that `encode` appends; compressed where the wire has that and it is shorter.
+/// Builds a data frame around the message that `encode` appends. It is compressed if the wire supports that and the
+/// result is shorter.
 pub(crate) fn build_frame<E>(
     wire: Wire,
     scratch: &mut Scratch,
@@ -319,8 +320,8 @@ pub(crate) fn build_frame<E>(
     Ok(Box::from(&out[start..]))
 }
 
-/// Writes the framing around the message that begins at [`HEAD_BYTES_MAX`] in `out`. `bytes_elsewhere` of its bytes are not
-/// in `out`. Returns where the frame begins.
+/// Writes the framing around the message that begins at [`HEAD_BYTES_MAX`] in `out`. `bytes_elsewhere` bytes of the
+/// message are stored outside `out`. Returns where the frame begins.
 fn finish(wire: Wire, out: &mut Vec<u8>, bytes_elsewhere: usize) -> usize {
     match wire.framing() {
         Framing::WebSocket { .. } => fill_in_header(wire.encoding(), out, bytes_elsewhere),
@@ -328,13 +329,13 @@ fn finish(wire: Wire, out: &mut Vec<u8>, bytes_elsewhere: usize) -> usize {
     }
 }
 
-/// Room in front of a message for whatever goes there: the longest is a chunk's size with a line end, and a field's name.
+/// Space reserved before a message for its head. The longest head is a chunk size with a line end, and a field name.
 const HEAD_BYTES_MAX: usize = 32;
 
 const _: () = assert!(HEADER_BYTES_MAX <= HEAD_BYTES_MAX);
 
-/// Writes the header of a frame right in front of its message, which begins at [`HEAD_BYTES_MAX`] in `out` and goes on
-/// elsewhere with `bytes_elsewhere`. Returns where the header begins.
+/// Writes a frame header directly before its message, which begins at [`HEAD_BYTES_MAX`] in `out` and has
+/// `bytes_elsewhere` more bytes elsewhere. Returns where the header begins.
 fn fill_in_header(encoding: Encoding, out: &mut [u8], bytes_elsewhere: usize) -> usize {
     let mut header = [0; HEADER_BYTES_MAX];
     let message_bytes = out.len() - HEAD_BYTES_MAX + bytes_elsewhere;
@@ -344,8 +345,8 @@ fn fill_in_header(encoding: Encoding, out: &mut [u8], bytes_elsewhere: usize) ->
     start
 }
 
-/// Makes the message that begins at [`HEAD_BYTES_MAX`] in `out`, and goes on elsewhere with `bytes_elsewhere`, a chunk with
-/// `before` and `behind` around it. Returns where the chunk begins.
+/// Wraps the message that begins at [`HEAD_BYTES_MAX`] in `out`, with `bytes_elsewhere` more bytes elsewhere, in a
+/// chunk with `before` and `behind` around it. Returns where the chunk begins.
 fn fill_in_chunk(before: &str, behind: &str, out: &mut Vec<u8>, bytes_elsewhere: usize) -> usize {
     let chunk_bytes = before.len() + (out.len() - HEAD_BYTES_MAX) + bytes_elsewhere + behind.len();
     let head = format!("{chunk_bytes:x}\r\n{before}");
@@ -356,8 +357,8 @@ fn fill_in_chunk(before: &str, behind: &str, out: &mut Vec<u8>, bytes_elsewhere:
     start
 }
 
-/// What stands in front of a room's body in one player's frame: the frame's header, the envelope of a publication, and
-/// what belongs to the player alone. Its memory is used again for the next frame.
+/// The start of one player's room frame, before the shared body: the frame header, the envelope of a publication, and
+/// the player's own fields. Its buffer is reused for the next frame.
 #[derive(Debug, Default)]
 pub(crate) struct RoomHead {
     buffer: Vec<u8>,
@@ -365,7 +366,7 @@ pub(crate) struct RoomHead {
 }
 
 impl RoomHead {
-    /// Writes the head for a body of `body_bytes`. `data_bytes` of them are the publication's data.
+    /// Writes the head for a body with `body_bytes` bytes, `data_bytes` of which are the publication's data.
     pub(crate) fn write(
         &mut self,
         encoding: Encoding,
@@ -390,8 +391,8 @@ impl RoomHead {
 /// The frame of a server's ping.
 pub(crate) const fn ping_frame(wire: Wire) -> &'static [u8] {
     match (wire.framing(), wire.encoding()) {
-        // Behind a ping frame, since a client that only listens answers nothing else: without it, nothing would ever come on
-        // its connection, and what stands between would close it.
+        // The empty message follows a ping frame because a client that only receives answers nothing but ping frames.
+        // Without the answers, a proxy on the path would close the connection as idle.
         (Framing::WebSocket { .. }, Encoding::Json) if wire.is_unidirectional() => b"\x89\x00\x81\x02{}",
         (Framing::WebSocket { .. }, Encoding::Json) => b"\x81\x02{}",
         (Framing::WebSocket { .. }, Encoding::Protobuf) => b"\x82\x01\x00",
@@ -401,11 +402,11 @@ pub(crate) const fn ping_frame(wire: Wire) -> &'static [u8] {
     }
 }
 
-/// What ends an HTTP response: the chunk without bytes.
+/// The chunk without bytes, which ends an HTTP response.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// The last bytes to a session that the server closes: a close frame, and a push before it where SDKs look for one. Empty
-/// where neither is wanted.
+/// The last bytes to a session that the server closes: a close frame, preceded by a push on wires whose SDKs expect
+/// one. Empty if neither is needed.
 pub(crate) fn close_frame(
     wire: Wire,
     disconnect: &Disconnect,
@@ -460,7 +461,7 @@ mod tests {
                 out.extend_from_slice(message);
                 Ok::<(), NotJson>(())
             };
-            build_frame(wire, &mut scratch, encode).expect("nothing to go wrong")
+            build_frame(wire, &mut scratch, encode).expect("encoding cannot fail")
         };
         for wire in [Wire::WebSocketDeflateJson, Wire::WebSocketDeflateProtobuf, Wire::UniWebSocketDeflate] {
             let plain = if wire.encoding() == Encoding::Json { Wire::WebSocketJson } else { Wire::WebSocketProtobuf };

@@ -19,19 +19,19 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Stream {
     epoch: Box<str>,
-    /// The offset of the newest publication that there ever was.
+    /// The offset of the newest publication ever; stays when it is forgotten.
     top: u64,
-    /// Every publication with an offset above it is here.
+    /// Every publication with an offset above it is present.
     floor: u64,
-    /// The newest publications, by rising offsets.
+    /// The newest publications, in ascending order of offset.
     publications: VecDeque<Kept>,
     /// Bytes of the publications and their patches.
     bytes: usize,
-    /// The same, as its shard has counted it.
+    /// The value of `bytes` that the shard's total includes.
     pub(crate) counted_bytes: usize,
     /// Version and version epoch of the newest publication, if it had one.
     version: Option<Box<(u64, Box<str>)>>,
-    /// Whether answers with its publications may be kept.
+    /// Whether the answer cache may hold publications of this stream.
     has_answers: bool,
     /// When the publications are forgotten.
     pub(crate) data_until_us: u64,
@@ -39,31 +39,31 @@ pub(crate) struct Stream {
     pub(crate) meta_until_us: u64,
 }
 
-/// A publication that is remembered.
+/// A publication in a history.
 #[derive(Clone, Debug)]
 struct Kept {
     publication: Arc<Publication>,
-    /// The users who may read it, in ascending order, if not everybody may.
+    /// The users who may read it, in ascending order; `None` for all.
     readers: Option<Arc<[Arc<str>]>>,
-    /// Its difference to the one before.
+    /// The patch against the previous publication.
     patch: KeptPatch,
 }
 
-/// The difference of a publication to the one before it, made once when it is first needed.
+/// The patch of a publication against the previous one, computed once on first use.
 #[derive(Clone, Debug)]
 enum KeptPatch {
     NotMade,
-    /// It would not be smaller.
+    /// A patch would not be smaller.
     Useless,
     Made(Arc<[u8]>),
 }
 
-/// Who reads a stream.
+/// The reader of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reader<'a> {
     /// The application, which may read everything.
     Server,
-    /// A user; an anonymous one has no name and reads what is for everybody.
+    /// A user; the anonymous user has an empty id and reads only publications for all users.
     User(&'a str),
 }
 
@@ -108,8 +108,8 @@ impl Stream {
         }
     }
 
-    /// The publications of a page of the log, with those that `tail` has behind them. Without those, if something between
-    /// is missing, the tail alone. Nothing above `top` is in it.
+    /// A stream with the publications of a page of the log, continued with those of `tail`. If publications between the
+    /// two are missing, the stream has those of the tail only. It has none above `top`.
     pub(crate) fn of_page(page: LogPage, tail: &Self, top: u64) -> Self {
         let mut stream = Self::new(page.epoch);
         if tail.floor <= page.through {
@@ -118,7 +118,7 @@ impl Stream {
                 stream.append(record.publication, None);
                 stream.set_version(record.version, &record.version_epoch);
             }
-            // The newest publication, whose version counts, may have expired.
+            // The page has the version because the newest publication, which set it, may have expired.
             if page.version > 0 {
                 stream.set_version(page.version, &page.version_epoch);
             }
@@ -136,7 +136,7 @@ impl Stream {
         stream
     }
 
-    /// Whether none of its publications is here.
+    /// Whether it holds no publication.
     pub(crate) fn is_empty(&self) -> bool {
         self.publications.is_empty()
     }
@@ -145,22 +145,22 @@ impl Stream {
         &self.epoch
     }
 
-    /// The offset of the newest publication that there ever was; 0 if there was none.
+    /// The offset of the newest publication ever; 0 if there was none.
     pub(crate) const fn top(&self) -> u64 {
         self.top
     }
 
-    /// The offset that the next publication gets where the channel's owner orders them.
+    /// The offset of the next publication, if the channel's owner orders them.
     pub(crate) const fn next_offset(&self) -> u64 {
         self.top + 1
     }
 
-    /// Every publication with an offset above it is here.
+    /// Every publication with an offset above it is present.
     pub(crate) const fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// Whether nothing was published in it.
+    /// Whether nothing has been published to it.
     pub(crate) const fn is_new(&self) -> bool {
         self.top == 0
     }
@@ -170,24 +170,26 @@ impl Stream {
         (self.top, self.epoch.clone())
     }
 
-    /// Whether data of this version, in this epoch of versions or in whatever epoch, is newer than the newest publication's.
+    /// Whether `version` is newer than that of the newest publication. An empty `version_epoch` matches any epoch;
+    /// another epoch is always newer.
     pub(crate) fn is_newer(&self, version: u64, version_epoch: &str) -> bool {
         let (newest, newest_epoch) = self.version.as_deref().map_or((0, ""), |(newest, epoch)| (*newest, epoch));
         version > newest || !version_epoch.is_empty() && version_epoch != newest_epoch
     }
 
-    /// Notes the version of the publication on top.
+    /// Sets the version of the newest publication.
     pub(crate) fn set_version(&mut self, version: u64, version_epoch: &str) {
         let has_version = version > 0 || !version_epoch.is_empty();
         self.version = has_version.then(|| Box::new((version, version_epoch.into())));
     }
 
-    /// The patch that makes the newest publication out of the one before, if that is there and a patch is smaller.
+    /// The patch from the previous to the newest publication, if the previous one is present and a patch is smaller.
     pub(crate) fn newest_patch(&mut self, deltas: &mut DeltaEncoder) -> Option<Arc<[u8]>> {
         self.patch_at(self.publications.len().checked_sub(1)?, deltas)
     }
 
-    /// The patches between `publications`, which are of this stream: none for the first, nor behind one that was left out.
+    /// The patches between `publications` of this stream. The first publication and one whose predecessor was left out
+    /// have none.
     pub(crate) fn patches(
         &mut self,
         publications: &[Arc<Publication>],
@@ -203,7 +205,7 @@ impl Stream {
         publications.iter().map(patch_of).collect()
     }
 
-    /// Whether `publications`, which are of this stream, are all that it has between the first and the last of them.
+    /// Whether `publications` of this stream are all that it has between the first and the last of them.
     pub(crate) fn is_whole(&self, publications: &[Arc<Publication>]) -> bool {
         let place = |publication: Option<&Arc<Publication>>| self.place_of(publication?.offset);
         match (place(publications.first()), place(publications.last())) {
@@ -212,12 +214,12 @@ impl Stream {
         }
     }
 
-    /// The place of the publication with this offset.
+    /// The index of the publication with this offset.
     fn place_of(&self, offset: u64) -> Option<usize> {
         self.publications.binary_search_by_key(&offset, |kept| kept.publication.offset).ok()
     }
 
-    /// The patch of a publication is made once.
+    /// Returns the patch of a publication, which is computed once.
     fn patch_at(&mut self, place: usize, deltas: &mut DeltaEncoder) -> Option<Arc<[u8]>> {
         let old = Arc::clone(&self.publications.get(place.checked_sub(1)?)?.publication);
         let kept = self.publications.get_mut(place)?;
@@ -232,18 +234,18 @@ impl Stream {
         }
     }
 
-    /// Notes that an answer with publications of it is kept.
+    /// Notes that the answer cache holds publications of this stream.
     pub(crate) fn mark_answer_kept(&mut self) {
         self.has_answers = true;
     }
 
-    /// Whether an answer may have been kept since this was last asked. After a change nobody asks for it any more.
+    /// Whether the answer cache may hold publications of this stream; resets the flag, because the caller drops them.
     pub(crate) fn take_answers(&mut self) -> bool {
         std::mem::take(&mut self.has_answers)
     }
 
-    /// Puts `publication` on top; [`Stream::forget_beyond`] is to come. `readers` are those who may read it, in
-    /// ascending order, if not everybody may.
+    /// Appends `publication`; the caller then calls [`Stream::forget_beyond`]. `readers` are the users who may read it,
+    /// in ascending order; `None` for all.
     pub(crate) fn append(&mut self, publication: Arc<Publication>, readers: Option<Arc<[Arc<str>]>>) {
         assert!(publication.offset > self.top, "offsets rise");
         self.top = publication.offset;
@@ -251,30 +253,28 @@ impl Stream {
         self.publications.push_back(Kept { publication, readers, patch: KeptPatch::NotMade });
     }
 
-    /// Bytes of the publications that are kept.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The same, counted again.
+    /// The bytes, counted again.
     pub(crate) fn recounted_bytes(&self) -> usize {
         self.publications.iter().map(Kept::bytes).sum()
     }
 
-    /// Bytes of those that have to go when there is to be one more, of `size` at the most.
+    /// Bytes that are freed when one more publication is added and at most `size` stay.
     pub(crate) fn bytes_beyond(&self, size: usize) -> usize {
         let leaving = (self.publications.len() + 1).saturating_sub(size);
         self.publications.iter().take(leaving).map(Kept::bytes).sum()
     }
 
-    /// Forgets the oldest publications beyond `size`.
+    /// Forgets the oldest publications, so that at most `size` remain.
     pub(crate) fn forget_beyond(&mut self, size: usize) {
         while self.publications.len() > size {
             self.forget_oldest();
         }
     }
 
-    /// Forgets the oldest publication.
     pub(crate) fn forget_oldest(&mut self) {
         if let Some(oldest) = self.publications.pop_front() {
             self.bytes -= oldest.bytes();
@@ -282,17 +282,17 @@ impl Stream {
         }
     }
 
-    /// Forgets the publications, not the position.
+    /// Forgets the publications and keeps the position.
     pub(crate) fn clear(&mut self) {
         self.publications = VecDeque::new();
         self.bytes = 0;
         self.floor = self.top;
     }
 
-    /// The part of the history that `query` asks for, of what `reader` may read.
+    /// The part of the history that `query` selects, limited to what `reader` may read.
     ///
     /// # Errors
-    /// 112 for another epoch, 107 for going backwards from offset 0.
+    /// 112 for another epoch, 107 for a reverse query from offset 0.
     pub(crate) fn history(&self, query: &HistoryQuery, reader: Reader<'_>) -> Result<HistoryPart, ErrorCode> {
         let since = query.since.as_ref();
         if query.reverse && since.is_some_and(|(offset, _)| *offset == 0) {
@@ -311,7 +311,7 @@ impl Stream {
         Ok(HistoryPart { publications, epoch: self.epoch.clone(), offset: self.top, is_cut })
     }
 
-    /// Where a subscription stands that wants to go on from `from`; without it, at the top.
+    /// The position and publications of a subscription that resumes at `from`; without it, at the top.
     ///
     /// # Errors
     /// 112 if the position is lost and the client wants an error rather than `recovered: false`.
@@ -333,7 +333,8 @@ impl Stream {
         match missed {
             Some(publications) => {
                 subscribed.recovered = true;
-                // The client has come to the top if there is nothing for it before that; otherwise to what it is sent last.
+                // Without missed publications, the client continues at the top. Otherwise it continues at its own offset,
+                // and the publications advance it.
                 subscribed.offset = if publications.is_empty() { self.top } else { from.offset };
                 subscribed.has_newest = publications.last().is_some_and(|newest| newest.offset == self.top);
                 subscribed.publications = publications;
@@ -344,8 +345,8 @@ impl Stream {
         Ok(subscribed)
     }
 
-    /// Everything after `from`, or `None` if something is missing, or if it is more than may wait for a session: such a
-    /// reply would end the session as slow, and the client would come back for the same.
+    /// All publications after `from`. `None` if one is missing, or if they exceed the session's queue limits: such a
+    /// reply would end the session as slow, and the client would reconnect and request it again.
     fn recover_stream(
         &self,
         from: &RecoverFrom,
@@ -365,14 +366,14 @@ impl Stream {
             count += 1;
             reply_bytes += encoded_bytes_max(publication);
         }
-        // One alone may be as long as it might have been when it was published.
+        // A single publication may be as large as a live one.
         let bytes_max = if count <= 1 { client.queue_bytes_max } else { client.recovery_bytes_max() };
         let fits = count <= client.recovery_publications_max && reply_bytes <= bytes_max;
         fits.then(|| passing().cloned().collect())
     }
 
-    /// The newest publication that the client may have, unless it has it; `None` if there is none and the client is not at
-    /// the top.
+    /// The newest publication that the client may read, unless it has it. `None` if there is no such publication and
+    /// the client is not at the top.
     fn recover_cache(
         &self,
         from: &RecoverFrom,
@@ -389,14 +390,13 @@ impl Stream {
         }
     }
 
-    /// Publications with offsets above `offset` that are still there, oldest first.
+    /// Publications in memory with offsets above `offset`, oldest first.
     fn after<'a>(&'a self, offset: u64, reader: Reader<'a>) -> impl Iterator<Item = &'a Arc<Publication>> {
         let first = self.publications.partition_point(|kept| kept.publication.offset <= offset);
         self.publications.range(first..).filter(move |kept| kept.is_for(reader)).map(|kept| &kept.publication)
     }
 
-    /// Publications with offsets below `offset` (without it, all), newest first. None for an offset that is still to come,
-    /// but for the next one.
+    /// Publications with offsets below `offset` (all if `None`), newest first. Empty for an offset above the next one.
     fn before<'a>(&'a self, offset: Option<u64>, reader: Reader<'a>) -> impl Iterator<Item = &'a Arc<Publication>> {
         let end = match offset {
             None => self.publications.len(),
@@ -407,8 +407,8 @@ impl Stream {
     }
 }
 
-/// The first of `publications`, as many as have no more than `bytes_max` bytes but at least one, so that who goes on behind
-/// the last of them gets on; and whether some were left.
+/// The first of `publications`, with at most `bytes_max` bytes but at least one, so that a client that pages through
+/// them makes progress; and whether more follow.
 fn page<'a>(
     mut publications: impl Iterator<Item = &'a Arc<Publication>>,
     bytes_max: usize,
@@ -429,10 +429,10 @@ fn passes(filter: Option<&TagsFilter>, publication: &Publication) -> bool {
     filter.is_none_or(|filter| filter.passes(&publication.tags))
 }
 
-/// Names of fields and punctuation, more than a publication or a client's info has of them.
+/// Upper bound on the field names and punctuation of a publication or a client's info.
 const FIELD_NAMES_BYTES: usize = 160;
 
-/// More bytes than a publication takes in a reply, but for text that needs many escapes.
+/// Upper bound on a publication's bytes in a reply, except for text that needs many escapes.
 pub(crate) fn encoded_bytes_max(publication: &Publication) -> usize {
     const PAIR_PUNCTUATION_BYTES: usize = 8;
     let tags_bytes: usize =
@@ -441,12 +441,12 @@ pub(crate) fn encoded_bytes_max(publication: &Publication) -> usize {
     FIELD_NAMES_BYTES + publication.data.bytes().len() + info_bytes + tags_bytes
 }
 
-/// What a publication takes in memory beside its data, tags and info, about.
+/// Estimated memory of a publication, besides its data, tags and info.
 const KEPT_OVERHEAD_BYTES: usize = 256;
-/// The same for a tag.
+/// Estimated memory of a tag, besides its bytes.
 const KEPT_TAG_OVERHEAD_BYTES: usize = 64;
 
-/// What a publication counts for in the bounds on histories.
+/// The bytes that a publication counts for in the limits on histories.
 pub(crate) fn kept_bytes(publication: &Publication) -> usize {
     let of_tag = |(key, value): &(Box<str>, Box<str>)| key.len() + value.len() + KEPT_TAG_OVERHEAD_BYTES;
     let tags_bytes: usize = publication.tags.iter().map(of_tag).sum();
@@ -459,7 +459,8 @@ fn info_bytes(info: &ClientInfo) -> usize {
     info.user.len() + info.client.len() + payload_bytes(&info.conn_info) + payload_bytes(&info.chan_info)
 }
 
-/// More bytes than a client takes in a presence reply, which names it twice, but for text that needs many escapes.
+/// Upper bound on a client's bytes in a presence reply, which contains it twice, except for text that needs many
+/// escapes.
 pub(crate) fn present_bytes_max(info: &ClientInfo) -> usize {
     FIELD_NAMES_BYTES + info.client.len() + info_bytes(info)
 }

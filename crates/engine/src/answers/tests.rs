@@ -31,7 +31,7 @@ fn a_span_has_the_number_of_its_publications() {
 }
 
 #[test]
-fn every_part_of_a_span_distinguishes_answers() {
+fn spans_that_differ_in_any_field_share_no_answer() {
     let mut answers = Answers::default();
     assert!(keep(&mut answers, "news", 1, 1));
     assert!(answers.find("news", &span(1, 1)).is_some());
@@ -54,11 +54,11 @@ fn cached_answers_are_limited_and_used_ones_stay() {
         assert!(keep(&mut answers, "news", first, 1));
     }
     assert_eq!(answers.kept()[0], ANSWERS_MAX);
-    assert!(answers.find("news", &span(1, 1)).is_some(), "as many as may");
+    assert!(answers.find("news", &span(1, 1)).is_some(), "at the limit");
     assert!(keep(&mut answers, "news", 1_000, 1));
-    assert_eq!(answers.kept()[0], ANSWERS_MAX, "one past that");
-    assert!(answers.find("news", &span(1, 1)).is_some(), "it was used");
-    assert!(answers.find("news", &span(2, 2)).is_none(), "it was not");
+    assert_eq!(answers.kept()[0], ANSWERS_MAX, "one past the limit");
+    assert!(answers.find("news", &span(1, 1)).is_some(), "the recently used answer stays");
+    assert!(answers.find("news", &span(2, 2)).is_none(), "the least recently used answer is evicted");
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn listens(channel: &OwnedChannel, audience: Audience) -> (Vec<FrameClass>, Vec<
     (channel.classes(audience).collect(), channel.listening_shards(audience).collect())
 }
 
-/// Nothing is encoded for a class, and nothing sent to a shard, that nobody is left of.
+/// Without subscribers, nothing is encoded for a class or sent to a shard.
 #[test]
 fn removed_subscribers_leave_no_frame_class() {
     let mut channel = OwnedChannel::new("news".into(), NamespaceIndex(0));

@@ -7,21 +7,20 @@ use dunlin_protocol::{EncodedPublications, Gaps};
 #[derive(Debug)]
 pub(crate) struct PartedFrame {
     own: Box<[u8]>,
-    /// What stands in `own` before which byte, in order.
+    /// The shared parts, each with the position in `own` before which it is inserted, in order.
     shared: Box<[(usize, Arc<EncodedPublications>)]>,
     bytes: usize,
     pub(super) queued_us: u64,
 }
 
 impl PartedFrame {
-    /// A frame made of `own` and `gaps`, whose places count from `start`.
+    /// A frame made of `own` and `gaps`, whose positions count from `start`.
     pub(super) fn new(own: &[u8], gaps: Gaps, start: usize, queued_us: u64) -> Self {
         let bytes = own.len() + gaps.missing_bytes();
         let shared = gaps.into_missing().into_iter().map(|(place, encoded)| (place - start, encoded)).collect();
         Self { own: own.into(), shared, bytes, queued_us }
     }
 
-    /// Bytes of all parts.
     pub(super) fn len(&self) -> usize {
         self.bytes
     }
@@ -42,7 +41,7 @@ impl PartedFrame {
     }
 }
 
-/// The parts of a frame, in the order of the wire.
+/// The parts of a frame, in wire order.
 #[derive(Clone, Debug)]
 pub(crate) struct Parts<'a> {
     frame: &'a PartedFrame,

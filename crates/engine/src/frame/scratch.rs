@@ -11,32 +11,32 @@ use super::{HEAD_BYTES_MAX, opcode};
 use crate::options::CompressionOptions;
 use dunlin_protocol::Encoding;
 
-/// Lends its capacity to the encoders.
+/// Buffers that the encoders reuse.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// Room for a head, and the message behind it.
+    /// Space for a head, followed by the message.
     pub(crate) message: Vec<u8>,
-    /// The same, compressed.
+    /// The compressed message.
     compressed: Vec<u8>,
-    /// Made for the first message that is to be compressed.
+    /// Created for the first message to compress.
     deflater: Option<Deflater>,
     options: CompressionOptions,
 }
 
 impl Scratch {
-    /// Of a shard that compresses like this.
+    /// Scratch space of a shard with these compression options.
     pub(crate) fn new(options: CompressionOptions) -> Self {
         Self { options, ..Self::default() }
     }
 
-    /// The buffer, for a message behind the room for its head.
+    /// The message buffer, cleared, with space for the head.
     pub(super) fn begin(&mut self) -> &mut Vec<u8> {
         self.message.clear();
         self.message.resize(HEAD_BYTES_MAX, 0);
         &mut self.message
     }
 
-    /// The frame of the message at [`HEAD_BYTES_MAX`], compressed; `None` if that is not worth it.
+    /// The compressed frame of the message at [`HEAD_BYTES_MAX`]; `None` if compression does not pay off.
     pub(super) fn compressed_frame(&mut self, encoding: Encoding) -> Option<&[u8]> {
         let Self { message, compressed, deflater, options } = self;
         let message = &message[HEAD_BYTES_MAX..];

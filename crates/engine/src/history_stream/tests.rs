@@ -12,9 +12,9 @@ const DATA: &str =
     "what all publications have in common, and what a patch therefore need not say again, whatever else they are";
 const USERS: [&str; 3] = ["", "ann", "bob"];
 const PUBLICATIONS_MAX: usize = 4;
-/// Offsets between two publications that none has, at the most.
+/// Maximum number of unused offsets between two publications.
 const GAP_MAX: u64 = 3;
-/// Above every offset that the acts of a case give.
+/// Above every offset that a test case uses.
 const OFFSETS_MAX: u64 = 30;
 
 #[derive(Clone, Debug)]
