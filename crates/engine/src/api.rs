@@ -1,5 +1,5 @@
-//! Requests of the server API to a shard. Requests about a channel go to its owner ([`crate::owner_of`]); requests about
-//! sessions and surveys go to every shard, and the caller merges the answers.
+//! Requests of the server API to a shard. Requests about a channel go to its owner ([`crate::owner_of`]); requests
+//! about sessions and surveys go to every shard, and the caller merges the answers.
 
 #![allow(missing_docs, reason = "a field whose name says all has no comment")]
 
@@ -79,8 +79,8 @@ pub enum ApiRequest {
     /// Remove players and spectators from a channel's room. Answered like a message, with their number in decimal
     /// digits.
     KickFromRoom { channel: Box<str>, order: Arc<KickOrder> },
-    /// Reserve places in a channel's room for users, or release them. Answered with [`ApiAnswer::Done`] as soon as the message to
-    /// the room's thread is sent. Error 108 if the room is not open.
+    /// Reserve places in a channel's room for users, or release them. Answered with [`ApiAnswer::Done`] as soon as the
+    /// message to the room's thread is sent. Error 108 if the room is not open.
     ReservePlaces { channel: Box<str>, reservations: Arc<[PlaceReservation]> },
     /// Return this shard's counts.
     Survey,
@@ -145,8 +145,8 @@ pub struct HistoryQuery {
     pub since: Option<(u64, Box<str>)>,
     /// Newest first.
     pub reverse: bool,
-    /// Approximate size limit of the publications. The answer ends before the publication that would exceed it, unless that is
-    /// the first one. `None` for no limit.
+    /// Approximate size limit of the publications. The answer ends before the publication that would exceed it, unless
+    /// that is the first one. `None` for no limit.
     pub bytes_max: Option<usize>,
 }
 

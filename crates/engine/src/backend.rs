@@ -1,5 +1,5 @@
-//! Requests to the application's backend and its responses: Centrifugo's proxies. The caller performs the requests; each
-//! is answered with one event, which carries an error if the backend does not respond.
+//! Requests to the application's backend and its responses: Centrifugo's proxies. The caller performs the requests;
+//! each is answered with one event, which carries an error if the backend does not respond.
 
 #![allow(missing_docs, reason = "a field whose name says all has no comment")]
 
@@ -159,7 +159,8 @@ pub struct PublishHow {
     pub idempotency_key: Option<Box<str>>,
     /// Send it as a patch against the previous publication to subscribers that accept patches.
     pub delta: bool,
-    /// Version of the data; 0 for none. A publication whose version is not above the channel's last one is not published.
+    /// Version of the data; 0 for none. A publication whose version is not above the channel's last one is not
+    /// published.
     pub version: u64,
     /// The epoch of the version; empty for any epoch.
     pub version_epoch: Box<str>,

@@ -192,7 +192,8 @@ pub enum Event<'a> {
     Woke,
     /// Answer to [`Effect::Recall`].
     Recalled { session: SessionKey },
-    /// All dirty sessions have been offered to the kernel. Once per turn; measures the latency from publication to socket.
+    /// All dirty sessions have been offered to the kernel. Once per turn; measures the latency from publication to
+    /// socket.
     TurnEnded,
     /// The node is about to shut down: close some sessions with 3001, those with empty queues first.
     DrainSome {
@@ -256,8 +257,8 @@ pub enum Effect {
         /// The highest offset to delete; `u64::MAX` deletes all publications.
         through: u64,
     },
-    /// Start to report what other nodes send to the channel, with [`Event::Replicated`] and [`Event::Broadcasted`]. Where
-    /// the channel has no log, answer with [`Event::Followed`], within a bounded time.
+    /// Start to report what other nodes send to the channel, with [`Event::Replicated`] and [`Event::Broadcasted`].
+    /// Where the channel has no log, answer with [`Event::Followed`], within a bounded time.
     Follow { channel: Arc<str> },
     /// Stop what [`Effect::Follow`] started.
     Unfollow { channel: Arc<str> },
@@ -298,8 +299,8 @@ pub enum Effect {
 pub struct Effects {
     /// The caller performs them in order.
     pub list: Vec<Effect>,
-    /// Sessions with something to write. Each is listed once until [`Event::Wrote`] has drained it. A session whose socket
-    /// is full is not listed again: the caller writes it when the socket is writable.
+    /// Sessions with something to write. Each is listed once until [`Event::Wrote`] has drained it. A session whose
+    /// socket is full is not listed again: the caller writes it when the socket is writable.
     pub dirty: Vec<SessionKey>,
     /// Records for the log; see [`crate::record::RecordOptions`].
     pub records: Vec<SessionRecord>,

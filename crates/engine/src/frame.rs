@@ -210,7 +210,7 @@ impl FrameRef {
 
     /// The frame of `delivery` at `place`, which [`Delivery::frames`] has returned.
     pub(crate) fn shared(delivery: Arc<Delivery>, place: FramePlace) -> Self {
-        debug_assert!(delivery.frame(place).is_some(), "the frame is encoded before it is shared");
+        debug_assert!(delivery.frame(place).is_some(), "only what was written is shared");
         Self(Rc::new(FrameBytes::Shared { delivery, place }))
     }
 

@@ -333,8 +333,8 @@ impl Stream {
         match missed {
             Some(publications) => {
                 subscribed.recovered = true;
-                // Without missed publications, the client continues at the top. Otherwise it continues at its own offset,
-                // and the publications advance it.
+                // Without missed publications, the client continues at the top. Otherwise it continues at its own
+                // offset, and the publications advance it.
                 subscribed.offset = if publications.is_empty() { self.top } else { from.offset };
                 subscribed.has_newest = publications.last().is_some_and(|newest| newest.offset == self.top);
                 subscribed.publications = publications;

@@ -1,9 +1,10 @@
-//! What a room thread decides, one room at a time, without the thread.
+//! The decisions of a room thread about one room, without the thread.
 //!
-//! A [`RoomHost`] keeps the books of one room: who is on the way in, who sits where, which shards know its world. The room
-//! itself, with the game's code in it, is a [`Runner`]. A tick is three steps: [`RoomHost::begin`] takes what has come in,
-//! [`Runner::run`] lets the game act on it, [`RoomHost::finish`] says what has to be posted. Only the middle one runs foreign
-//! code. If that does not come back, the books are still there, and [`RoomHost::end`] tells everybody.
+//! A [`RoomHost`] holds the state of one room that the game cannot touch: pending joins, players and their seats, and
+//! the shards that have its world. A [`Runner`] holds the room itself and runs the game's code. A tick has three steps:
+//! [`RoomHost::begin`] takes the queued steps, [`Runner::run`] runs the game, and [`RoomHost::finish`] produces the
+//! messages to send. Only the second step runs foreign code. If it never returns, the host is intact, and
+//! [`RoomHost::end`] notifies every player.
 
 mod calls;
 mod checkpoint;
@@ -36,29 +37,29 @@ use places::ReservedPlaces;
 pub use runner::{AwayTerms, CompletedTick, Entered, Runner, Step, visitor_of};
 pub use tokens_refused::TokensRefused;
 
-/// A message on its way to a shard.
+/// A message and the shard that receives it.
 pub type RoutedMessage = (ShardIndex, FromRoom);
 
-/// What a host has to know of its node and its room's namespace.
+/// The settings that a host needs from its node and its room's namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostOptions {
     /// Shards of the node.
     pub shard_count: u16,
     /// The node's seed, which places channels.
     pub node_seed: u64,
-    /// Ticks without a player after which the owner is asked to close the room; at least 1.
+    /// Ticks without a player before the host asks the owner to close the room; at least 1.
     pub empty_ticks_max: u32,
-    /// Ticks in a second, for clients.
+    /// Ticks per second, for clients.
     pub ticks_per_second: u32,
-    /// Ticks for which a player stays without a client; 0: it leaves with its connection.
+    /// Ticks that a player stays without a client; 0: it leaves when its connection ends.
     pub seat_grace_ticks: u32,
-    /// Players of one user without a client. With one more, the one that has been without for longest leaves.
+    /// Maximum number of away players per user. One more removes the one that would leave first.
     pub away_per_user_max: u32,
-    /// Bytes of the backend's answer to a call of the game.
+    /// Maximum bytes of the backend's answer to a call of the game.
     pub call_bytes_max: usize,
 }
 
-/// What a tick begins with.
+/// The input of a tick.
 #[derive(Debug, Default)]
 pub struct TickBatch {
     /// In the order of arrival.
@@ -71,11 +72,11 @@ pub struct TickBatch {
 #[derive(Clone, Copy, Debug)]
 struct ShardBefore {
     players: u32,
-    /// In which encodings it knows the world.
+    /// The encodings in which it has the world.
     known: EncodingSet,
 }
 
-/// The books of one room.
+/// The state of one room, apart from the game.
 #[derive(Debug)]
 pub struct RoomHost {
     key: RoomKey,
@@ -91,7 +92,7 @@ pub struct RoomHost {
     /// By shard index.
     shards: Vec<ShardPart>,
     empty_ticks: u32,
-    /// Who leaves now comes back after a restart.
+    /// While the node drains, players whose clients are gone stay for the restart.
     is_draining: bool,
 }
 
@@ -110,20 +111,20 @@ struct Addressed {
     audience: EventAudience,
 }
 
-/// What a shard has of the room.
+/// The part of a room that one shard serves.
 #[derive(Clone, Debug, Default)]
 struct ShardPart {
     /// By [`Encoding::index`].
     players: [u32; Encoding::ALL.len()],
-    /// In which encodings it knows the world; none if it does not.
+    /// The encodings in which it has the world; empty if it does not have it.
     known: EncodingSet,
     inputs_taken: u32,
     changes: Vec<SeatChange>,
-    /// How many changes the last tick had, and some.
+    /// Capacity for the next list of changes: the number of changes in the last tick, plus a quarter.
     changes_before: usize,
 }
 
-/// Changes that a list has room for at least.
+/// Minimum capacity of a list of changes.
 const CHANGES_MIN: usize = 8;
 
 impl ShardPart {
@@ -131,7 +132,6 @@ impl ShardPart {
         self.players.iter().sum()
     }
 
-    /// The encodings that its players read.
     fn read(&self) -> EncodingSet {
         let read = Encoding::ALL.into_iter().filter(|encoding| self.players[encoding.index()] > 0);
         read.fold(EncodingSet::default(), EncodingSet::with)
@@ -139,7 +139,7 @@ impl ShardPart {
 }
 
 impl RoomHost {
-    /// The books of a room that has just been opened.
+    /// The state of a room that has just been opened.
     pub fn new(key: RoomKey, channel: Arc<str>, grid: Grid, options: HostOptions) -> Self {
         Self {
             key,
@@ -157,18 +157,18 @@ impl RoomHost {
         }
     }
 
-    /// The room goes on from a checkpoint, and the clients of its players are gone. Comes before everything else. Who does
-    /// not come back within `grace_ticks` leaves.
+    /// The room continues from a checkpoint, without its players' clients. Call it before anything else. A player whose
+    /// client does not come back within `grace_ticks` leaves.
     pub fn restored(&mut self, grace_ticks: u32) {
         self.arrived.push_front(Step::AllAway { grace_ticks });
     }
 
-    /// The node shuts down, and the room goes on after the restart: players whose clients are gone stay.
+    /// The node shuts down, and the room continues after the restart: players whose clients are gone stay.
     pub fn begin_drain(&mut self) {
         self.is_draining = true;
     }
 
-    /// The room.
+    /// The room's key.
     pub fn key(&self) -> RoomKey {
         self.key
     }
@@ -178,17 +178,19 @@ impl RoomHost {
         &self.channel
     }
 
-    /// How many players it has.
+    /// The number of players.
     pub fn player_count(&self) -> usize {
         self.players.len()
     }
 
-    /// What waits for the next tick. Bounded: inputs by the shards' credit, the rest by the subscriptions that there are.
+    /// The number of steps that wait for the next tick. Inputs are bounded by the shards' credit, the rest by the
+    /// number of subscriptions.
     pub fn arrived_len(&self) -> usize {
         self.arrived.len()
     }
 
-    /// Takes in a message about this room; it counts at the next tick. Reservations count at once. Opening and closing are the caller's.
+    /// Queues a message about this room for the next tick. Reservations apply at once. The caller handles opening and
+    /// closing.
     pub fn take(&mut self, message: ToRoom) {
         let step = match message {
             ToRoom::Join { request, .. } => {
@@ -216,7 +218,7 @@ impl RoomHost {
         self.arrived.push_back(step);
     }
 
-    /// Begins a tick.
+    /// Begins a tick with the queued steps.
     pub fn begin(&mut self) -> TickBatch {
         let steps: Vec<Step> = self.arrived.drain(..).collect();
         for step in &steps {
@@ -228,10 +230,10 @@ impl RoomHost {
         TickBatch { steps, shards: self.shards.iter().map(before).collect() }
     }
 
-    /// Ends a tick: what it led to is appended to `outgoing`.
+    /// Ends a tick and appends its messages to `outgoing`.
     pub fn finish(&mut self, done: CompletedTick, outgoing: &mut Vec<RoutedMessage>) {
         let CompletedTick { entered, left, answered, keyframe, kicked, away, outcome, .. } = done;
-        // Joins and leaves in the order in which they were carried out.
+        // Joins and leaves, in the order in which they were applied.
         let mut left = left.into_iter().peekable();
         for (place, seat, joined) in entered {
             while let Some((_, seat)) = left.next_if(|(left_place, _)| *left_place < place) {
@@ -250,7 +252,7 @@ impl RoomHost {
             outgoing.push((self.key.owner, FromRoom::Joined { room: self.key, request, outcome }));
         }
         left.for_each(|(_, seat)| self.remove(seat));
-        // Their last tick is not sent: the client is unsubscribed.
+        // Kicked players do not receive this tick, because their subscription ends.
         for (seat, reason) in kicked {
             self.remove(seat);
             let reason = (!reason.is_empty()).then(|| reason.into());
@@ -266,14 +268,14 @@ impl RoomHost {
             let dunlin_rooms::PlayerChange { view, ack, avatar, own, .. } = change;
             let part = &mut self.shards[usize::from(seat.shard.0)];
             if part.changes.capacity() == 0 {
-                // The list leaves with the tick, so it is made in one piece: as long as the last one, about.
+                // The tick takes ownership of the list, so reserve about the length of the last one at once.
                 part.changes.reserve(part.changes_before.max(CHANGES_MIN));
             }
             part.changes.push(SeatChange { seat, view, ack, avatar, own });
         }
         let encodings = outcome.update.encodings();
         for (index, part) in (0..).zip(&mut self.shards) {
-            // What it knew in an encoding that nobody reads any more is out of date from now on.
+            // The shard no longer receives updates in encodings without readers, so its world in them is out of date.
             let up_to_date = part.known.iter().filter(|encoding| encodings.contains(*encoding));
             part.known = up_to_date.fold(EncodingSet::default(), EncodingSet::with);
             part.changes_before = part.changes.len() + part.changes.len() / 4;
@@ -324,8 +326,8 @@ impl RoomHost {
         (seat.shard, FromRoom::Unseated { room: self.key, seat, code, reason })
     }
 
-    /// Ends the room, by failure or because it was closed: notifies all players and all pending joins. A caller that ends the
-    /// room by itself sends [`FromRoom::Failed`] to the owner.
+    /// Ends the room, because it failed or was closed: notifies all players and all pending joins. A caller that ends
+    /// the room on its own initiative also sends [`FromRoom::Failed`] to the owner.
     pub fn end(&mut self, code: UnsubscribeCode, reason: Option<&Arc<str>>, outgoing: &mut Vec<RoutedMessage>) {
         for (_, request) in self.requests.drain() {
             let outcome = Err(NotJoined::Gone);
@@ -342,7 +344,7 @@ impl RoomHost {
         self.arrived.clear();
     }
 
-    /// A player sits here from now on. Returns the seat that it had before.
+    /// Assigns a seat to a player. Returns its former seat.
     fn add(&mut self, player: PlayerId, seat: SeatKey, request: &SubscriptionRequest) -> Option<SeatKey> {
         if let Some(join) = request.join.as_ref().filter(|join| !join.is_spectator) {
             self.places.use_place(&join.info.user);
@@ -354,7 +356,7 @@ impl RoomHost {
         let before = self.players.insert(player, Player { seat, encoding, user, client });
         self.seats.insert(seat, player);
         self.shards[usize::from(seat.shard.0)].players[encoding.index()] += 1;
-        // Its new seat comes first: a shard that has both does not forget the world.
+        // The new seat is added before the old one is removed: a shard that has both keeps the world.
         let before = before?;
         self.seats.remove(&before.seat);
         self.leave_shard(before.seat, before.encoding);
@@ -366,12 +368,12 @@ impl RoomHost {
         self.leave_shard(seat, player.encoding);
     }
 
-    /// A shard has one player less.
+    /// Subtracts a player from a shard.
     fn leave_shard(&mut self, seat: SeatKey, encoding: Encoding) {
         let part = &mut self.shards[usize::from(seat.shard.0)];
         part.players[encoding.index()] -= 1;
         if part.player_count() == 0 {
-            // The shard has forgotten the world with its last seat.
+            // A shard drops the world with its last seat.
             part.known = EncodingSet::default();
         }
     }
@@ -406,7 +408,8 @@ impl RoomHost {
         EventAudience { seats: seats.into(), users: users.into() }
     }
 
-    /// Asks the owner for an end, again and again while it finds that somebody is on the way who then is not.
+    /// Asks the owner to end an empty room. It asks again after the same time, because the owner refuses while a join
+    /// is on its way, and that join may fail.
     fn watch_emptiness(&mut self, away: usize, outgoing: &mut Vec<RoutedMessage>) {
         let is_empty = self.players.is_empty() && away == 0 && !self.is_draining;
         self.empty_ticks = if is_empty { self.empty_ticks + 1 } else { 0 };

@@ -14,38 +14,38 @@ use crate::{
     spare::shrink_map,
 };
 
-/// Capacity for channels' numbers that is kept when no channel has one.
+/// Capacity of the table of channel numbers that is kept when it is empty.
 const NUMBERS_KEPT: usize = 1_024;
 
 /// A channel's number on a listening shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LocalChannelId(pub(crate) u32);
 
-/// One session's place among a channel's subscribers.
+/// One session's entry among a channel's subscribers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HubEntry {
     /// The session's index.
     pub(crate) session: u32,
-    /// The filter of its publications, if it has one.
+    /// The filter on its publications.
     pub(crate) filter: Option<FilterPlace>,
-    /// Whether it gets joins and leaves.
+    /// Whether it receives joins and leaves.
     pub(crate) join_leave: bool,
-    /// Whether it was sent the stream's newest publication, so that the next one may come as a patch. Of delta classes.
+    /// For delta classes: whether it was sent the stream's newest publication, so that the next one may be a patch.
     pub(crate) has_newest: bool,
 }
 
 const _: () = assert!(size_of::<HubEntry>() == 8, "a delivery walks these: eight to a cache line");
 
-/// A channel that sessions of this shard are, or are about to be, subscribed to.
+/// A channel with subscriptions of this shard's sessions, accepted or pending.
 #[derive(Debug)]
 pub(crate) struct LocalChannel {
     pub(crate) name: Arc<str>,
     pub(crate) namespace: NamespaceIndex,
-    /// Subscriptions that hold on to this entry, those included that the owner has not answered yet.
+    /// The number of subscriptions that use this entry, including pending ones.
     uses: u32,
-    /// Those that are sent the same frames together; no list is empty.
+    /// The subscribers by frame class; no list is empty.
     subscribers: Vec<(FrameClass, Vec<HubEntry>)>,
-    /// There while a subscription has one: most channels have none.
+    /// Present while a subscription has a filter: most channels have none.
     filters: Option<Box<Filters>>,
 }
 
@@ -69,7 +69,7 @@ impl Hub {
         }
     }
 
-    /// The number of `name`, if a session of this shard knows it.
+    /// The number of `name`, if a session of this shard uses the channel.
     pub(crate) fn find(&self, name: &str) -> Option<LocalChannelId> {
         self.by_name.get(name).copied()
     }
@@ -79,7 +79,7 @@ impl Hub {
         self.channels[id.0 as usize].as_ref().expect("a channel lives as long as a subscription holds it")
     }
 
-    /// Takes hold of `name` for one more subscription.
+    /// Adds a use of `name` for a new subscription.
     pub(crate) fn hold(&mut self, name: &str, namespace: NamespaceIndex) -> LocalChannelId {
         let id = match self.find(name) {
             Some(id) => id,
@@ -89,7 +89,7 @@ impl Hub {
         id
     }
 
-    /// Lets go of a channel; with the last hold the entry goes.
+    /// Removes a use of a channel; the last one removes the entry.
     pub(crate) fn release(&mut self, id: LocalChannelId) {
         let channel = self.channel_mut(id);
         channel.uses -= 1;
@@ -100,7 +100,7 @@ impl Hub {
             shrink_map(&mut self.by_name);
             self.free.push(id);
             if self.free.len() == self.channels.len() {
-                // Nobody holds a number, so all may be given anew; a burst leaves no table behind.
+                // No number is in use, so the table can start anew; this releases the memory of a burst.
                 self.channels.clear();
                 self.free.clear();
                 self.channels.shrink_to(NUMBERS_KEPT);
@@ -109,7 +109,7 @@ impl Hub {
         }
     }
 
-    /// Adds a subscriber; returns its place.
+    /// Adds a subscriber; returns its index.
     pub(crate) fn add(&mut self, id: LocalChannelId, class: FrameClass, entry: HubEntry) -> u32 {
         let lists = &mut self.channel_mut(id).subscribers;
         let place = lists.iter().position(|(of, _)| *of == class).unwrap_or_else(|| {
@@ -122,7 +122,7 @@ impl Hub {
         (subscribers.len() - 1) as u32
     }
 
-    /// Removes the subscriber at `place`; returns the one that has that place now, if another moved there.
+    /// Removes the subscriber at `place`. Returns the subscriber that moved to `place`, if one did.
     pub(crate) fn remove(&mut self, id: LocalChannelId, class: FrameClass, place: u32) -> Option<HubEntry> {
         let lists = &mut self.channel_mut(id).subscribers;
         let list = lists.iter().position(|(of, _)| *of == class).expect("a subscriber's class has a list");
@@ -138,7 +138,7 @@ impl Hub {
         subscribers.get(place as usize).copied()
     }
 
-    /// How many channels there are.
+    /// The number of channels.
     pub(crate) fn len(&self) -> usize {
         self.by_name.len()
     }
@@ -159,13 +159,14 @@ impl Hub {
         id
     }
 
-    /// Whether a subscription to `name` may have this filter: it has an equal one, or fewer different ones than may be.
+    /// Whether a subscription to `name` may use this filter: the channel has an equal one, or fewer distinct ones than
+    /// the limit.
     pub(crate) fn takes_filter(&self, name: &str, filter: &TagsFilter, filters_max: usize) -> bool {
         let filters = self.find(name).and_then(|id| self.filters(id));
         filters.map_or(filters_max > 0, |filters| filters.takes(filter, filters_max))
     }
 
-    /// Takes hold of a filter for one more subscription to the channel; `None` if there is no room, see
+    /// Adds a use of a filter for a new subscription to the channel; `None` if every filter index is taken, see
     /// [`Hub::takes_filter`].
     pub(crate) fn hold_filter(&mut self, id: LocalChannelId, filter: &Arc<TagsFilter>) -> Option<FilterPlace> {
         let seed = self.seed;
@@ -173,7 +174,7 @@ impl Hub {
         filters.get_or_insert_with(|| Box::new(Filters::new(seed))).hold(filter)
     }
 
-    /// Lets go of a subscription's filter.
+    /// Removes a use of a subscription's filter.
     pub(crate) fn release_filter(&mut self, id: LocalChannelId, place: FilterPlace) {
         let channel = self.channel_mut(id);
         let filters = channel.filters.as_mut().expect("a subscription holds one of them");
@@ -183,7 +184,7 @@ impl Hub {
         }
     }
 
-    /// The filters of a channel, if it has some.
+    /// The filters of a channel, if it has any.
     pub(crate) fn filters(&self, id: LocalChannelId) -> Option<&Filters> {
         self.channel(id).filters.as_deref()
     }
@@ -194,12 +195,12 @@ impl Hub {
 }
 
 impl LocalChannel {
-    /// The classes that have subscribers, with those.
+    /// The classes with subscribers, and their subscribers.
     pub(crate) fn classes(&self) -> impl Iterator<Item = (FrameClass, &[HubEntry])> {
         self.subscribers.iter().map(|(class, subscribers)| (*class, &**subscribers))
     }
 
-    /// The subscribers of one class, to note what they were sent.
+    /// The subscribers of one class, mutable, to record what they were sent.
     pub(crate) fn subscribers_mut(&mut self, class: FrameClass) -> &mut [HubEntry] {
         let list = self.subscribers.iter_mut().find(|(of, _)| *of == class);
         list.map_or(&mut [], |(_, subscribers)| subscribers)

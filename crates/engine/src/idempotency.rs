@@ -10,36 +10,35 @@ use crate::{
     spare::{shrink_map, shrink_queue},
 };
 
-/// How long a result is remembered, as in Centrifugo.
+/// How long a result is stored, as in Centrifugo.
 pub(crate) const RESULT_TTL_MS: u64 = 5 * 60 * 1_000;
 
 /// A channel's newest results by key.
 #[derive(Debug)]
 pub(crate) struct Results {
     by_key: HashMap<Arc<str>, (u64, Box<str>), foldhash::quality::FixedState>,
-    /// Keys in the order in which they came, which is the order in which they are forgotten.
+    /// Keys in insertion order, in which they also expire.
     order: VecDeque<(u64, Arc<str>)>,
 }
 
 impl Results {
-    /// None yet.
     pub(crate) fn new(seed: u64) -> Self {
         let by_key = HashMap::with_hasher(foldhash::quality::FixedState::with_seed(seed));
         Self { by_key, order: VecDeque::new() }
     }
 
-    /// Offset and epoch of the publication with this key, if it is remembered.
+    /// Offset and epoch of the publication with this key, if stored.
     pub(crate) fn find(&mut self, now_us: u64, key: &str) -> Option<(u64, Box<str>)> {
         self.forget_old(now_us);
         self.by_key.get(key).cloned()
     }
 
-    /// Remembers a publication; beyond `results_max` the oldest result is forgotten.
+    /// Stores a publication's result; beyond `results_max`, the oldest result is evicted.
     pub(crate) fn remember(&mut self, now_us: u64, key: &str, position: (u64, Box<str>), results_max: usize) {
         self.insert(now_us.saturating_add(RESULT_TTL_MS * 1_000), key.into(), position, results_max);
     }
 
-    /// Remembers what a log has kept, unless the key is known. Results come in the order in which the log forgets them.
+    /// Stores a result from a log, unless the key is known. Results must arrive in the order of their expiry.
     pub(crate) fn restore(&mut self, now: Now, result: LogResult, results_max: usize) {
         let LogResult { key, offset, epoch, remaining_ms } = result;
         if !self.by_key.contains_key(&*key) {
@@ -55,14 +54,14 @@ impl Results {
         }
     }
 
-    /// Forgets what is too old.
+    /// Removes expired results.
     pub(crate) fn forget_old(&mut self, now_us: u64) {
         while self.order.front().is_some_and(|(until_us, _)| *until_us <= now_us) {
             self.forget_first();
         }
     }
 
-    /// When the oldest result is forgotten; `None` if there is none.
+    /// When the oldest result expires; `None` without results.
     pub(crate) fn next_us(&self) -> Option<u64> {
         self.order.front().map(|(until_us, _)| *until_us)
     }

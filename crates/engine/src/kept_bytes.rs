@@ -1,22 +1,22 @@
-//! Bytes of the publications that a shard keeps, and the channels that keep the most.
+//! The bytes of a shard's publications, and the channels with the most bytes.
 
 use std::{collections::BTreeSet, sync::Arc};
 
-/// What the histories of a shard hold.
+/// The bytes in the histories of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct KeptBytes {
     total: usize,
-    /// Channels whose publications may be evicted, by the magnitude of what they hold.
+    /// Channels whose publications may be evicted, by the magnitude of their bytes.
     evictable: BTreeSet<(u32, Arc<str>)>,
 }
 
 impl KeptBytes {
-    /// Bytes of all publications.
+    /// The bytes of all publications.
     pub(crate) const fn total(&self) -> usize {
         self.total
     }
 
-    /// The publications of `channel`, which were counted as `counted` bytes, have `bytes` bytes now.
+    /// Updates the bytes of `channel` from `counted` to `bytes`.
     pub(crate) fn count(&mut self, channel: &Arc<str>, counted: &mut usize, bytes: usize, may_evict: bool) {
         self.total = self.total - *counted + bytes;
         let (before, after) = (magnitude(*counted), magnitude(bytes));
@@ -29,13 +29,13 @@ impl KeptBytes {
         }
     }
 
-    /// A channel of those that hold the most.
+    /// A channel with the largest magnitude of bytes.
     pub(crate) fn largest(&self) -> Option<Arc<str>> {
         self.evictable.last().map(|(_, channel)| Arc::clone(channel))
     }
 }
 
-/// How many bits the number has, so that a channel seldom moves.
+/// The number's bit length. It changes rarely, so a channel seldom moves in the index.
 const fn magnitude(bytes: usize) -> u32 {
     usize::BITS - bytes.leading_zeros()
 }

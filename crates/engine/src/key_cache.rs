@@ -7,17 +7,17 @@ use hashbrown::HashMap;
 
 use crate::history_stream::encoded_bytes_max;
 
-/// The newest publications of a channel, one for each key. Publications without a key share one place.
+/// The newest publications of a channel, one per key. Publications without a key share one entry.
 #[derive(Debug)]
 pub(crate) struct KeyCache {
     /// The number of each key's publication.
     numbers: HashMap<Option<Arc<str>>, u64, foldhash::quality::FixedState>,
-    /// The publications in the order in which they came.
+    /// The publications in the order of arrival.
     cached: BTreeMap<u64, CachedPublication>,
-    /// Publications that were ever put in.
+    /// The number of publications ever added or removed.
     put_count: u64,
     bytes: usize,
-    /// Whether answers with its publications may be kept.
+    /// Whether the answer cache may hold its publications.
     has_answers: bool,
 }
 
@@ -29,7 +29,7 @@ struct CachedPublication {
     bytes: usize,
 }
 
-/// How much a cache may hold.
+/// The limits of a cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyCacheLimits {
     pub(crate) keys_max: usize,
@@ -48,8 +48,8 @@ impl KeyCache {
         }
     }
 
-    /// Puts a publication in the place of its key's last one. Beyond the limits, the keys whose publications are the oldest
-    /// are evicted; returns how many.
+    /// Replaces the newest publication of a key. Beyond the limits, the keys with the oldest publications are evicted;
+    /// returns their number.
     pub(crate) fn put(
         &mut self,
         key: Option<&str>,
@@ -74,7 +74,7 @@ impl KeyCache {
         evicted
     }
 
-    /// Forgets the publication of a key.
+    /// Removes the publication of a key.
     pub(crate) fn remove_key(&mut self, key: Option<&str>) {
         self.put_count += 1;
         let key: Option<Arc<str>> = key.map(Arc::from);
@@ -83,7 +83,7 @@ impl KeyCache {
         }
     }
 
-    /// Forgets publications that are too old; returns whether there were any.
+    /// Removes expired publications; returns whether there were any.
     pub(crate) fn forget_old(&mut self, now_us: u64) -> bool {
         let before = self.cached.len();
         while self.next_us().is_some_and(|until_us| until_us <= now_us) {
@@ -92,39 +92,39 @@ impl KeyCache {
         self.cached.len() < before
     }
 
-    /// When the oldest publication is forgotten; `None` if there is none.
+    /// When the oldest publication expires; `None` without publications.
     pub(crate) fn next_us(&self) -> Option<u64> {
         self.cached.first_key_value().map(|(_, oldest)| oldest.until_us)
     }
 
-    /// The newest publication of each key that passes the filter, in the order in which they came.
+    /// The newest publication of each key that passes the filter, in the order of arrival.
     pub(crate) fn publications(&self, filter: Option<&TagsFilter>) -> Vec<Arc<Publication>> {
         let passes = |publication: &Publication| filter.is_none_or(|filter| filter.passes(&publication.tags));
         let cached = self.cached.values().map(|cached| &cached.publication);
         cached.filter(|publication| passes(publication)).cloned().collect()
     }
 
-    /// Changes with each publication that is put in.
+    /// A number that changes with each publication added or removed.
     pub(crate) fn state(&self) -> u64 {
         self.put_count
     }
 
-    /// Bytes that it counts for.
+    /// The bytes that count against the limit.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Keys that it holds.
+    /// The number of keys.
     pub(crate) fn len(&self) -> usize {
         self.cached.len()
     }
 
-    /// Notes that an answer with its publications is kept.
+    /// Notes that the answer cache holds its publications.
     pub(crate) fn mark_answer_kept(&mut self) {
         self.has_answers = true;
     }
 
-    /// Whether an answer may have been kept since this was last asked.
+    /// Whether the answer cache may hold its publications; resets the flag.
     pub(crate) fn take_answers(&mut self) -> bool {
         std::mem::take(&mut self.has_answers)
     }
@@ -164,7 +164,7 @@ mod tests {
         let keys = [Some("a"), Some("b"), Some("a"), None];
         let evicted: Vec<u64> =
             (1..).zip(keys).map(|(offset, key)| cache.put(key, &publication(offset, 10), offset, limits)).collect();
-        assert_eq!((evicted, offsets(&cache)), (vec![0, 0, 0, 1], vec![3, 4]), "the key whose newest is oldest goes");
+        assert_eq!((evicted, offsets(&cache)), (vec![0, 0, 0, 1], vec![3, 4]), "the oldest publication is evicted");
         assert_eq!((cache.len(), cache.bytes()), (2, 2 * encoded_bytes_max(&publication(1, 10)) + 1));
         assert!(cache.forget_old(3) && !cache.forget_old(3));
         assert_eq!((offsets(&cache), cache.next_us()), (vec![4], Some(4)));
@@ -182,8 +182,8 @@ mod tests {
         cache.remove_key(Some("a"));
         cache.remove_key(Some("unknown"));
         assert_eq!((offsets(&cache), cache.len()), (vec![2], 1));
-        assert!(cache.state() > state, "answers that were kept are no longer used");
-        assert_eq!(cache.put(Some("c"), &publication(3, 10), 9, limits), 0, "its place is free");
+        assert!(cache.state() > state, "cached answers are no longer used");
+        assert_eq!(cache.put(Some("c"), &publication(3, 10), 9, limits), 0, "the entry is free");
         cache.remove_key(Some("b"));
         cache.remove_key(Some("c"));
         assert_eq!((cache.len(), cache.bytes()), (0, 0));
@@ -196,10 +196,10 @@ mod tests {
         let at_limit = KeyCacheLimits { keys_max: 100, bytes_max: 2 * one };
         assert_eq!(cache.put(Some("a"), &publication(1, 10), 9, at_limit), 0);
         assert_eq!(cache.put(Some("b"), &publication(2, 10), 9, at_limit), 0);
-        assert_eq!(cache.put(Some("b"), &publication(3, 11), 9, at_limit), 1, "one byte more");
+        assert_eq!(cache.put(Some("b"), &publication(3, 11), 9, at_limit), 1, "one byte past the limit");
         assert_eq!(offsets(&cache), [3]);
         let none = KeyCacheLimits { keys_max: 100, bytes_max: one - 1 };
-        assert_eq!(cache.put(Some("c"), &publication(4, 10), 9, none), 2, "what does not fit by itself is not kept");
+        assert_eq!(cache.put(Some("c"), &publication(4, 10), 9, none), 2, "a publication above the limit is not kept");
         assert_eq!((cache.len(), cache.bytes()), (0, 0));
     }
 }

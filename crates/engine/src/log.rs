@@ -1,17 +1,18 @@
-//! The log of a namespace: what orders its channels' publications, and when they become visible. This module is the
-//! interface between a channel's owner and a log on a disk or in a cluster. The log performs [`crate::Effect::Propose`]
-//! and the effects next to it, and answers with [`crate::Event::Committed`] and the events next to it.
+//! The log of a namespace: it determines who orders the channels' publications, and when they become visible. This
+//! module is the interface between a channel's owner and a log on disk or in a cluster. The log performs
+//! [`crate::Effect::Propose`] and the related effects, and answers with [`crate::Event::Committed`] and the related
+//! events.
 //!
 //! The owner relies on these guarantees:
 //!
 //! - Each [`crate::Effect::Propose`] is answered with one [`crate::Event::Committed`], and each [`crate::Effect::Load`]
 //!   with one [`crate::Event::Loaded`]. A node that has crashed receives no answers.
 //! - Events about one channel arrive in the order of their offsets. An event whose offset is not above all earlier ones
-//!   repeats what is known.
+//!   is a duplicate.
 //! - After [`crate::Effect::Follow`], every publication of the channel arrives as an event or is in a page that was
 //!   requested later. It may be in both.
-//! - A publication that a log has refused is not in the log, or arrives as [`crate::Event::Replicated`]. So a crash
-//!   never takes back a publication that a client has seen.
+//! - A publication that the log refused is not in the log, or arrives as [`crate::Event::Replicated`]. So a crash never
+//!   loses a publication that a client has seen.
 //!
 //! A log keeps an epoch for each channel from its first load on. The epoch changes when offsets may be assigned again.
 
@@ -22,12 +23,12 @@ use dunlin_protocol::{ErrorCode, Publication};
 /// Who orders the publications of a namespace's channels, and when they are delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PublicationLog {
-    /// The owner gives the offset, and the publication is seen at once.
+    /// The owner assigns the offset and delivers the publication at once.
     #[default]
     Memory,
-    /// The owner gives the offset; the publication is seen when the log has stored it.
+    /// The owner assigns the offset and delivers the publication when the log has stored it.
     OrderedByOwner,
-    /// The log gives the offset when it has stored the publication; other nodes write to it as well.
+    /// The log assigns the offset when it has stored the publication; other nodes write to it as well.
     OrderedByLog,
 }
 
@@ -35,27 +36,27 @@ pub enum PublicationLog {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProposalNumber(pub u64);
 
-/// A page that is being loaded, by its number on the owner's shard.
+/// The number of a page load on the owner's shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LoadNumber(pub u64);
 
-/// A publication as a log keeps it.
+/// A publication as a log stores it.
 #[derive(Clone, Debug)]
 pub struct LogRecord {
-    /// The publication. Its offset is 0 as long as the log has not given it.
+    /// The publication. Its offset is 0 until the log assigns it.
     pub publication: Arc<Publication>,
     /// The version of its data; 0 for none.
     pub version: u64,
-    /// In which epoch the version counts.
+    /// The epoch of the version.
     pub version_epoch: Box<str>,
-    /// A log that keeps keys stores one record with it, within its time.
+    /// A log that stores keys accepts only one record per key while the key's result is kept.
     pub idempotency_key: Option<Box<str>>,
 }
 
-/// How long a log keeps a channel's publications. What leaves for another reason leaves by [`crate::Effect::Trim`].
+/// How long a log keeps a channel's publications. Earlier deletions use [`crate::Effect::Trim`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRetention {
-    /// The number of publications to keep, the newest.
+    /// The number of newest publications to keep.
     pub publications_max: usize,
     /// How long to keep a publication.
     pub ttl_ms: u64,
@@ -70,14 +71,14 @@ pub struct LogTerms {
     pub meta_ttl_ms: u64,
     /// How long the result of an idempotency key is kept.
     pub result_ttl_ms: u64,
-    /// A commit is synced to the disk, so that it survives a loss of power.
+    /// A commit is synced to disk, so that it survives a power failure.
     pub is_synced: bool,
 }
 
-/// Which part of a channel's log is to be loaded.
+/// The part of a channel's log to load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadQuery {
-    /// What comes behind this offset, the oldest first; without it, the newest.
+    /// Publications above this offset, oldest first; `None` for the newest.
     pub after: Option<u64>,
     /// The maximum number of publications.
     pub publications_max: usize,
@@ -88,22 +89,23 @@ pub struct LoadQuery {
 pub struct LogPage {
     /// The channel's epoch.
     pub epoch: Box<str>,
-    /// The offset of the newest publication that there ever was.
+    /// The offset of the newest publication ever.
     pub top: u64,
-    /// Every publication that the log has with an offset above this one, up to `through`, is in the page. It is what was
-    /// asked for, or higher where the log has forgotten something.
+    /// The page contains every publication of the log with an offset above `floor`, up to `through`. `floor` is the
+    /// requested offset, or a higher one if the log has deleted publications above that.
     pub floor: u64,
     /// See `floor`.
     pub through: u64,
-    /// By rising offsets.
+    /// In ascending order of offset.
     pub records: Vec<LogRecord>,
-    /// The page of the newest publications ends at `floor` because of its size; the log has more below.
+    /// The page of the newest publications was cut at `floor` by the size limit; the log has older ones.
     pub has_more_below: bool,
-    /// Version of the newest publication, which may have expired; 0 for none. Only with the newest publications.
+    /// Version of the newest publication, which may have expired; 0 for none. Only set for a page of the newest
+    /// publications.
     pub version: u64,
-    /// In which epoch the version counts.
+    /// The epoch of the version.
     pub version_epoch: Box<str>,
-    /// Results of idempotency keys, the oldest first. Only with the newest publications.
+    /// Results of idempotency keys, oldest first. Only set for a page of the newest publications.
     pub results: Vec<LogResult>,
 }
 
@@ -120,16 +122,16 @@ pub struct LogResult {
     pub remaining_ms: u64,
 }
 
-/// Why a log does not do what it was asked.
+/// Why a log refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogError {
-    /// It has too much to do.
+    /// Its queue is full.
     Busy,
     /// It cannot be reached, or did not answer in time.
     Unavailable,
-    /// The publication is larger than the log takes.
+    /// The publication is larger than the log accepts.
     TooLarge,
-    /// It is broken. The channels of the namespace take no more publications, and nothing is tried again.
+    /// It has failed permanently. The channels of the namespace accept no more publications, and nothing is retried.
     Broken,
 }
 
@@ -143,7 +145,7 @@ impl LogError {
         }
     }
 
-    /// Why a request was refused, with the remedy, for answers and records that have room for a text.
+    /// The reason of a refusal, with the remedy, for answers and records that carry a text.
     pub const fn why(self) -> &'static str {
         match self {
             Self::Busy => "the queue of the storage is full; try again, and see dunlin_storage_refused_total",
@@ -156,20 +158,20 @@ impl LogError {
     }
 }
 
-/// Bounds on what waits for logs, of one shard. What is past them is answered with error 111.
+/// Limits on what waits for logs, per shard. Requests beyond them are answered with error 111.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLimits {
-    /// Publications that were proposed and not answered.
+    /// Publications proposed and not answered yet.
     pub proposals_max: usize,
     /// Their bytes.
     pub proposal_bytes_max: usize,
-    /// Publications that wait for the outcome of one with the same key or version, for each such one.
+    /// Publications that wait for the outcome of a proposal with the same key or version, per proposal.
     pub duplicates_max: usize,
     /// Requests that wait for a page.
     pub parked_max: usize,
-    /// Commands about presence that wait for other nodes; 0 for a node on its own, which asks nobody.
+    /// Presence commands that wait for other nodes; 0 for a single node, which queries no other.
     pub peer_queries_max: usize,
-    /// Publications of a channel that stay in memory. The oldest leave it, and are loaded when somebody needs them.
+    /// Publications per channel that stay in memory. Older ones are evicted, and loaded on demand.
     pub tail_publications_max: usize,
 }
 

@@ -19,58 +19,58 @@ use crate::{
     room::EventAudience,
 };
 
-/// Who is answered when it is known what became of a publication, or what a history holds.
+/// The receiver of the outcome of a publication, or of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyTo {
     /// A session's command.
     Session(Asker),
     /// A request of the server API.
     Api(Ticket),
-    /// A room, which is not answered: a refusal is counted.
+    /// A room, which receives no answer; a refusal is only counted.
     Room,
     Nobody,
 }
 
-/// A publication before it is known whether its channel takes it.
+/// A publication that its channel has not accepted yet.
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) data: Payload,
     pub(crate) info: Option<Arc<ClientInfo>>,
     pub(crate) how: PublishHow,
-    /// For whom, if not for everybody.
+    /// The recipients; `None` for all subscribers.
     pub(crate) audience: Option<Arc<EventAudience>>,
-    /// The session it came from, if it came from one.
+    /// The session that published it; `None` for other publishers.
     pub(crate) creator: Option<ChannelCreator>,
 }
 
 impl Draft {
-    /// About what it takes in a frame, at the least.
+    /// Lower bound on its bytes in a frame.
     pub(crate) fn bytes(&self) -> usize {
         let tags: usize = self.how.tags.iter().map(|(name, value)| name.len() + value.len()).sum();
         self.data.bytes().len() + tags
     }
 }
 
-/// A publication that its channel takes, and what is to be done when it is committed.
+/// An accepted publication, and what to do when it is committed.
 #[derive(Debug)]
 pub(crate) struct Proposal {
     pub(crate) publication: Publication,
     pub(crate) params: ProposalParams,
     pub(crate) creator: Option<ChannelCreator>,
     pub(crate) reply_to: ReplyTo,
-    /// Publications with the same key, or no newer version: they are answered as this one is.
+    /// Publications with the same key or no newer version, which receive the same answer.
     pub(crate) duplicates: Vec<ReplyTo>,
 }
 
 /// How a proposed publication is published.
 #[derive(Debug)]
 pub(crate) struct ProposalParams {
-    /// Without the tags, which the publication has.
+    /// The tags are empty here, because `publication` has them.
     pub(crate) how: PublishHow,
     pub(crate) audience: Option<Arc<EventAudience>>,
     /// When it was accepted.
     pub(crate) accepted_us: u64,
-    /// Only with a planted bug: its subscribers have it before it is committed.
+    /// Set only by a planted bug: subscribers received it before it was committed.
     pub(crate) is_delivered: bool,
 }
 
@@ -82,7 +82,7 @@ pub(crate) enum ParkedRequest {
     History { query: HistoryQuery, reader: HistoryReader, reply_to: ReplyTo },
 }
 
-/// Who reads a history; see [`Reader`].
+/// The reader of a history; see [`Reader`].
 #[derive(Clone, Debug)]
 pub(crate) enum HistoryReader {
     Server,
@@ -98,17 +98,17 @@ impl HistoryReader {
     }
 }
 
-/// A channel's log, where its namespace has one. It is there as long as the channel's newest publications are in memory, or
+/// A channel's log, if its namespace has one. It exists while the channel's newest publications are in memory, or
 /// something waits for the log.
 #[derive(Debug)]
 pub(crate) struct ChannelLog {
-    /// While the first page is being loaded: its number, and what was committed meanwhile.
+    /// While the first page is loading: the number of the load, and the publications committed since it began.
     pub(crate) opening: Option<(LoadNumber, Box<Stream>)>,
-    /// The log has nothing at or below this offset any more.
+    /// The log has no publication at or below this offset.
     pub(crate) floor: u64,
-    /// The offset that the owner gives next. None is given twice, whatever becomes of the publication.
+    /// The next offset that the owner assigns. No offset is assigned twice, even if its publication fails.
     pub(crate) next_offset: u64,
-    /// In the order of their numbers, which is the order in which they were proposed.
+    /// Ordered by number, which is the order of proposal.
     proposals: VecDeque<(ProposalNumber, Proposal)>,
     by_key: HashMap<Box<str>, ProposalNumber, foldhash::quality::FixedState>,
     loads: Vec<(LoadNumber, LoadQuery)>,
@@ -116,7 +116,7 @@ pub(crate) struct ChannelLog {
 }
 
 impl ChannelLog {
-    /// A log whose first page has yet to come.
+    /// A log whose first page is loading.
     pub(crate) fn opened_by(load: LoadNumber, seed: u64) -> Self {
         Self {
             opening: Some((load, Box::new(Stream::new(Box::default())))),
@@ -134,12 +134,11 @@ impl ChannelLog {
         self.opening.is_none() && self.proposals.is_empty() && self.parked.is_empty()
     }
 
-    /// Whether a page is on its way.
+    /// Whether a page is loading.
     pub(crate) fn is_loading(&self) -> bool {
         !self.loads.is_empty()
     }
 
-    /// Adds a proposed publication.
     pub(crate) fn propose(&mut self, number: ProposalNumber, proposal: Proposal) {
         if let Some(key) = &proposal.params.how.idempotency_key {
             self.by_key.insert(key.clone(), number);
@@ -147,7 +146,7 @@ impl ChannelLog {
         self.proposals.push_back((number, proposal));
     }
 
-    /// Takes out a publication of which it is known what became of it.
+    /// Removes a proposal whose outcome is known.
     pub(crate) fn take_proposal(&mut self, number: ProposalNumber) -> Option<Proposal> {
         let place = self.proposals.binary_search_by_key(&number, |(number, _)| *number).ok()?;
         let (_, proposal) = self.proposals.remove(place)?;
@@ -157,14 +156,14 @@ impl ChannelLog {
         Some(proposal)
     }
 
-    /// The proposed publication with this idempotency key.
+    /// The proposal with this idempotency key.
     pub(crate) fn proposal_with_key(&mut self, key: &str) -> Option<&mut Proposal> {
         let number = self.by_key.get(key)?;
         let place = self.proposals.binary_search_by_key(number, |(number, _)| *number).ok()?;
         Some(&mut self.proposals[place].1)
     }
 
-    /// The proposed publication whose version leaves no room for this one. Only that of the newest publication counts.
+    /// The newest proposal, if its version supersedes this one. Older proposals do not matter.
     pub(crate) fn proposal_as_new_as(&mut self, version: u64, version_epoch: &str) -> Option<&mut Proposal> {
         let (_, newest) = self.proposals.back_mut()?;
         let PublishHow { version: newest_version, version_epoch: newest_epoch, .. } = &newest.params.how;
@@ -172,7 +171,7 @@ impl ChannelLog {
         (version > 0 && !is_newer).then_some(newest)
     }
 
-    /// The load that brings what `query` asks for, if one is under way.
+    /// The load in flight for `query`, if any.
     pub(crate) fn load_of(&self, query: LoadQuery) -> Option<LoadNumber> {
         self.loads.iter().find(|(_, known)| *known == query).map(|(load, _)| *load)
     }
@@ -185,7 +184,7 @@ impl ChannelLog {
         self.parked.push((load, request));
     }
 
-    /// Ends a load; returns the requests that waited for it, in the order in which they came.
+    /// Ends a load; returns the requests that waited for it, in the order of arrival.
     pub(crate) fn end_load(&mut self, load: LoadNumber) -> Vec<ParkedRequest> {
         self.loads.retain(|(number, _)| *number != load);
         let (ready, waiting): (Vec<_>, Vec<_>) =
@@ -194,7 +193,7 @@ impl ChannelLog {
         ready.into_iter().map(|(_, request)| request).collect()
     }
 
-    /// What has to be loaded for a recovery, if memory does not have it and the log may.
+    /// The load that a recovery needs: publications that are not in memory but may be in the log.
     pub(crate) fn missing_for(
         &self,
         stream: &Stream,
@@ -203,7 +202,7 @@ impl ChannelLog {
     ) -> Option<LoadQuery> {
         let (mode, publications_max) = (options.recovery_mode, options.history_size);
         let is_of_epoch = from.epoch.is_empty() || *from.epoch == *stream.epoch();
-        // A client that was on another node may be ahead of this one.
+        // A client that was connected to another node may be ahead of this one.
         let is_ahead = options.log == PublicationLog::OrderedByLog && is_of_epoch && from.offset > stream.top();
         let after = match mode {
             _ if is_ahead => Some(from.offset),
@@ -234,22 +233,22 @@ impl ChannelLog {
     }
 }
 
-/// What the channels of a shard have under way with logs.
+/// A shard's pending requests to logs.
 #[derive(Debug, Default)]
 pub(crate) struct LogTraffic {
-    /// What the caller is asked to do, in order.
+    /// Requests for the caller to perform, in order.
     pub(crate) requests: Vec<Effect>,
-    /// Proposals and loads that there ever were.
+    /// The number of proposals and loads so far.
     numbered: u64,
     pub(crate) proposals: usize,
     pub(crate) proposal_bytes: usize,
     pub(crate) parked: usize,
-    /// Namespaces whose log is broken.
+    /// Namespaces whose log has failed permanently.
     broken: Vec<NamespaceIndex>,
 }
 
 impl LogTraffic {
-    /// A number that no proposal and no load had.
+    /// A number that no proposal or load has used.
     pub(crate) fn next_number(&mut self) -> u64 {
         self.numbered += 1;
         self.numbered

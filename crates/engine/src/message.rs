@@ -28,7 +28,7 @@ pub enum ShardMessage {
     Notice(Notice),
 }
 
-/// The receiver of an answer: command `command_id` of `session` on `shard`.
+/// The session and command that receive an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asker {
     pub shard: ShardIndex,
@@ -151,9 +151,9 @@ pub struct RecoverFrom {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     Admitted,
-    /// The user has as many on this node as may be.
+    /// The user has the maximum number of sessions on this node.
     FullHere,
-    /// The user has as many on all nodes together. Some of those on other nodes may have ended.
+    /// The user has the maximum number on all nodes together. Some sessions on other nodes may have ended.
     FullElsewhere,
 }
 
@@ -164,7 +164,8 @@ pub enum Notice {
     Deliver(Arc<Delivery>),
     /// A subscription was accepted or refused. Later publications follow on the same ring.
     Subscribed { request: Box<SubscriptionRequest>, outcome: Result<Box<Subscribed>, NotSubscribed> },
-    /// A channel's room has ended, and so have the subscriptions of its players. Follows the answers to those subscriptions.
+    /// A channel's room has ended, and so have the subscriptions of its players. Follows the answers to those
+    /// subscriptions.
     RoomOver {
         channel: Arc<str>,
         room: RoomKey,
@@ -206,9 +207,9 @@ pub struct Subscribed {
     pub publications: Vec<Arc<Publication>>,
     /// For a delta class: the patch of each publication against the one before, if there is a patch.
     pub patches: Vec<Option<Arc<[u8]>>>,
-    /// The same publications, encoded once for all sessions that recover them.
+    /// The missed publications, encoded once for all sessions that recover them.
     pub encoded: Option<Arc<EncodedPublications>>,
-    /// Whether the stream's newest publication is among them.
+    /// Whether they include the stream's newest publication.
     pub has_newest: bool,
     /// Whether no publication is missing.
     pub recovered: bool,
@@ -216,18 +217,18 @@ pub struct Subscribed {
     pub was_recovering: bool,
     /// The channel's number, for a compact class; otherwise 0.
     pub channel_number: u64,
-    /// The room that the session has joined, and the thread that takes its inputs.
+    /// The room that the session has joined, and the thread that receives its inputs.
     pub room: Option<(RoomKey, RoomThreadIndex)>,
-    /// Whether its player was in the room before.
+    /// Whether its player was already in the room.
     pub is_back: bool,
 }
 
 /// Why a subscription was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotSubscribed {
-    /// By the server.
+    /// An error of the server.
     Error(ErrorCode),
-    /// By the game.
+    /// The game refused it.
     Refused(Refusal),
 }
 
@@ -255,6 +256,6 @@ pub struct HistoryPart {
     pub epoch: Box<str>,
     /// The offset of the stream's newest publication.
     pub offset: u64,
-    /// Whether a size limit cut it.
+    /// Whether it was truncated at the size limit.
     pub is_cut: bool,
 }

@@ -10,7 +10,7 @@ use crate::{
     options::{ChannelOptions, NamespaceOptions},
 };
 
-/// A namespace's number: 0 for channels without one, then in the order of the options.
+/// A namespace's number: 0 for channels outside all namespaces, then in the order of the options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NamespaceIndex(pub(crate) u16);
 
@@ -22,7 +22,7 @@ pub(crate) struct Names {
     user_boundary: char,
     user_separator: char,
     name_bytes_max: usize,
-    /// What the rest of a name looks like, by namespace; `None` for any that is ASCII.
+    /// The pattern of the rest of a name, by namespace; `None` allows any ASCII.
     regexes: Vec<Option<Regex>>,
 }
 
@@ -30,22 +30,23 @@ pub(crate) struct Names {
 pub struct NamespaceNames(Names);
 
 impl NamespaceNames {
-    /// Of all namespaces in `options`.
+    /// Finds the namespaces in `options`.
     pub fn new(options: &Options) -> Self {
         Self(Names::new(options, 0))
     }
 
-    /// The number of the namespace of `channel`: 0 for channels without one, then in the order of the options.
+    /// The number of the namespace of `channel`: 0 for channels outside all namespaces, then in the order of the
+    /// options.
     ///
     /// # Errors
-    /// As a subscription to the channel gets.
+    /// The error of a subscription to the channel.
     pub fn index_of(&self, channel: &str) -> Result<u16, ErrorCode> {
         self.0.resolve(channel).map(|index| index.0)
     }
 }
 
 impl Names {
-    /// Of all namespaces in `options`.
+    /// Finds the namespaces in `options`.
     pub(crate) fn new(options: &Options, node_seed: u64) -> Self {
         let ChannelOptions {
             namespace_boundary, private_prefix, name_bytes_max, user_boundary, user_separator, ..
@@ -72,11 +73,11 @@ impl Names {
         }
     }
 
-    /// The namespace of `channel`.
+    /// Resolves `channel` to its namespace.
     ///
     /// # Errors
-    /// 107 for a name that is too long, 102 for a namespace that does not exist, 107 for a name that is not as the namespace
-    /// wants it, or is outside ASCII if the namespace does not set it.
+    /// 107 for a name that is too long, 102 for an unknown namespace, 107 for a name that does not match the
+    /// namespace's pattern or, without one, is not ASCII.
     pub(crate) fn resolve(&self, channel: &str) -> Result<NamespaceIndex, ErrorCode> {
         if channel.len() > self.name_bytes_max {
             return Err(ErrorCode::BadRequest);
@@ -97,19 +98,19 @@ impl Names {
         if is_good { Ok(namespace) } else { Err(ErrorCode::BadRequest) }
     }
 
-    /// The users that the name of `channel` lists behind its last boundary; `None` if it lists none.
+    /// The users that the name of `channel` lists after its last boundary; `None` without a boundary.
     pub(crate) fn listed_users<'a>(&self, channel: &'a str) -> Option<impl Iterator<Item = &'a str> + use<'a>> {
         let separator = self.user_separator;
         channel.rsplit_once(self.user_boundary).map(|(_, users)| users.split(separator))
     }
 
-    /// Whether `channel` is one of those that need a subscription token.
+    /// Whether `channel` requires a subscription token.
     pub(crate) fn is_private(&self, channel: &str) -> bool {
         !self.private_prefix.is_empty() && channel.starts_with(&*self.private_prefix)
     }
 }
 
-/// The options of a namespace that [`Names::resolve`] found.
+/// The options of a namespace returned by [`Names::resolve`].
 pub(crate) fn namespace_options(options: &Options, namespace: NamespaceIndex) -> &NamespaceOptions {
     match namespace.0 {
         0 => &options.without_namespace,

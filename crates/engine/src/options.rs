@@ -16,48 +16,48 @@ mod succession;
 pub use room_limits::RoomLimits;
 pub use succession::{HeldNamespace, NAMESPACES_MAX};
 
-/// Everything that the shards of one node share.
+/// The settings shared by all shards of a node.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The server's version in the connect reply.
     pub version: &'static str,
-    /// The node's id, unguessable, in the connect reply of clients that send commands in separate requests.
+    /// The node's unguessable id, in the connect reply of clients that send commands in separate requests.
     pub node_id: Box<str>,
-    /// Sessions.
+    /// Options of sessions.
     pub client: ClientOptions,
-    /// Channels, whatever their namespace.
+    /// Options of all channels.
     pub channel: ChannelOptions,
     /// Options of channels without a namespace; `name` is empty.
     pub without_namespace: NamespaceOptions,
     /// The namespaces, by distinct non-empty names.
     pub namespaces: Vec<NamespaceOptions>,
-    /// Which backends are asked about sessions and calls.
+    /// The backends for sessions and calls.
     pub backend: BackendOptions,
-    /// Room threads of the node; 0 only where no namespace has rooms.
+    /// The number of room threads; 0 only if no namespace has rooms.
     pub room_threads: u16,
-    /// What is recorded for the log.
+    /// Which records are written to the log.
     pub records: RecordOptions,
-    /// Rooms of the node that are open. A room costs a world and a tick, however few are in it.
+    /// Maximum number of open rooms per node. Every room costs a world and a tick, even without players.
     pub rooms_max: usize,
-    /// How fast rooms are opened.
+    /// Rate limits on opening rooms.
     pub room_openings: RoomOpenings,
-    /// What may wait for the logs of namespaces that have one.
+    /// Limits on what waits for the logs of namespaces.
     pub log: LogLimits,
-    /// Bytes, about, of a publication that is broadcast to other nodes, in the coding of the cluster. A longer one is
-    /// answered with error 107.
+    /// Maximum size of a publication that is broadcast to other nodes, in the cluster encoding; estimated from above. A
+    /// larger one is answered with error 107.
     pub broadcast_bytes_max: usize,
 }
 
-/// How fast rooms are opened. A rate of 0 is no bound.
+/// Rate limits on opening rooms. A rate of 0 is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoomOpenings {
-    /// Rooms that the node opens in a second.
+    /// Maximum number of rooms that the node opens per second.
     pub per_second: u32,
-    /// Of these, rooms that are opened for joins of one session.
+    /// The same for joins of one session.
     pub session_per_second: u32,
-    /// Of these, rooms that are opened for joins from one address.
+    /// The same for joins from one address.
     pub source_per_second: u32,
-    /// Rooms of the node whose world is not made yet.
+    /// Maximum number of the node's rooms whose world is not created yet.
     pub unmade_max: usize,
 }
 
@@ -67,193 +67,198 @@ impl Default for RoomOpenings {
     }
 }
 
-/// Which backends are asked, whatever the channel (`client.proxy.*`, `rpc.*`).
+/// The backends for requests that do not depend on a channel (`client.proxy.*`, `rpc.*`).
 #[derive(Clone, Debug, Default)]
 pub struct BackendOptions {
-    /// About sessions without a token.
+    /// Authenticates sessions without a token.
     pub connect: Option<ProxyIndex>,
-    /// About sessions that expire. With it, clients do not refresh their sessions themselves.
+    /// Refreshes sessions that expire. With it, clients do not refresh their sessions themselves.
     pub refresh: Option<ProxyIndex>,
-    /// About calls of methods without a namespace.
+    /// Answers calls of methods outside all namespaces.
     pub rpc_without_namespace: Option<ProxyIndex>,
-    /// About calls, by the namespace of the method; one without a proxy is known and not available.
+    /// Answers calls, by the namespace of the method; a known namespace without a proxy is not available.
     pub rpc_namespaces: Vec<(Box<str>, Option<ProxyIndex>)>,
-    /// What separates the namespace from the rest of a method's name.
+    /// The separator between the namespace and the rest of a method's name.
     pub rpc_namespace_boundary: char,
-    /// A method that the server itself answers with an empty result, if any.
+    /// A method that the server itself answers with an empty result.
     pub rpc_ping_method: Option<Box<str>>,
-    /// The node itself answers methods that begin with [`crate::backend::NODE_METHODS`], as [`ProxyIndex::NODE`].
+    /// Whether the node itself answers methods that begin with [`crate::backend::NODE_METHODS`], as
+    /// [`ProxyIndex::NODE`].
     pub has_node_methods: bool,
 }
 
-/// A channel that each user is subscribed to by the server (`client.subscribe_to_user_personal_channel`).
+/// A channel to which the server subscribes each user (`client.subscribe_to_user_personal_channel`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PersonalChannel {
     /// The namespace of the channels; empty for none. The channel of user `42` is `namespace:#42`.
     pub namespace: String,
-    /// A user's older sessions are closed when a newer one comes.
+    /// Close a user's older sessions when a newer one connects.
     pub single_connection: bool,
 }
 
-/// What publications of a channel have to be (`publication_data_format`).
+/// The accepted data of publications (`publication_data_format`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DataFormat {
-    /// Anything but nothing.
+    /// Any non-empty data.
     #[default]
     Any,
     /// A JSON value.
     Json,
     /// A JSON object.
     JsonObject,
-    /// Anything, nothing included.
+    /// Any data, including empty data.
     Binary,
 }
 
-/// What leaves compressed, where a client agreed on it (`websocket.compression_*`).
+/// Compression of messages, for clients that negotiated it (`websocket.compression_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompressionOptions {
-    /// From 1, quick, to 9, small.
+    /// The compression level, from 1 (fastest) to 9 (smallest).
     pub level: u8,
-    /// Bytes from which a message is worth it.
+    /// Minimum size of a message that is compressed.
     pub message_bytes_min: usize,
 }
 
-/// How unidirectional `WebSocket`s end (`uni_websocket.disable_*`).
+/// How unidirectional `WebSocket`s are closed (`uni_websocket.disable_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UniWebSocketOptions {
-    /// They end without a close frame.
+    /// Close them without a close frame.
     pub no_close_frame: bool,
-    /// No push says why.
+    /// Send no disconnect push before the close.
     pub no_disconnect_push: bool,
 }
 
 /// Options of sessions (`client.*`).
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// Time between pings; 0 switches them off.
+    /// Time between pings; 0 disables them.
     pub ping_interval_ms: u64,
-    /// Time for a pong to come; below the ping interval.
+    /// Timeout for a pong; below the ping interval.
     pub pong_timeout_ms: u64,
     /// Grace after the connection's expiry for a refresh.
     pub expired_close_delay_ms: u64,
     /// Grace after a subscription's expiry for a refresh.
     pub expired_sub_close_delay_ms: u64,
-    /// Time to authenticate in.
+    /// Timeout for authentication.
     pub stale_close_delay_ms: u64,
-    /// Time for a closing session to take its last frames and hang up.
+    /// Time for a closing session to receive its last frames and hang up.
     pub close_timeout_ms: u64,
-    /// Subscriptions of one session.
+    /// Maximum number of subscriptions per session.
     pub channel_limit: usize,
-    /// Bytes waiting in both lanes of one session.
+    /// Maximum bytes queued in both lanes of one session.
     pub queue_bytes_max: usize,
-    /// Frames waiting in both lanes of one session.
+    /// Maximum number of frames queued in both lanes of one session.
     pub queue_frames_max: usize,
-    /// Publications in one history reply.
+    /// Maximum number of publications per history reply.
     pub history_publications_max: usize,
-    /// Bytes, about, of the publications in one history reply; a page ends before it gets longer, but never empty.
+    /// Approximate maximum bytes of the publications in one history reply. A page ends before it exceeds them, but has
+    /// at least one publication.
     pub history_bytes_max: usize,
-    /// Bytes, about, of one presence reply; who asks for more is answered with error 106.
+    /// Approximate maximum bytes of one presence reply. A larger one becomes error 106.
     pub presence_bytes_max: usize,
-    /// Publications in one recovery.
+    /// Maximum number of publications per recovery.
     pub recovery_publications_max: usize,
-    /// Commands in one transport frame.
+    /// Maximum number of commands per transport frame.
     pub commands_per_frame_max: usize,
-    /// Commands of one session in a second, and as many at once; 0 for any number. `connect`, `unsubscribe` and `send` do
-    /// not count. One more is answered with error 111.
+    /// Rate limit on the commands of one session, per second, with a burst of the same number; 0 for no limit.
+    /// `connect`, `unsubscribe` and `send` do not count. One more is answered with error 111.
     pub commands_per_second: u32,
-    /// Objects and lists in one another in a JSON command.
+    /// Maximum nesting depth of a JSON command.
     pub json_depth_max: u32,
-    /// Fields of one object in a JSON command, and subscriptions that a `connect` lists.
+    /// Maximum number of fields of one object in a JSON command, and of subscriptions that a `connect` lists.
     pub object_keys_max: u32,
     /// Whether the connect reply contains the server's time.
     pub connect_include_server_time: bool,
-    /// A session without a token is the anonymous user's.
+    /// Accept a session without a token as the anonymous user.
     pub allow_anonymous_connect_without_token: bool,
-    /// A token with an empty user id is refused.
+    /// Refuse tokens with an empty user id.
     pub disallow_anonymous_connection_tokens: bool,
-    /// No permission is checked. For development.
+    /// Check no permissions. For development.
     pub insecure: bool,
-    /// Each user's own channel, if there are such.
+    /// Each user's personal channel, if enabled.
     pub personal_channel: Option<PersonalChannel>,
-    /// Sessions of one user on the node, of named ones; 0 for any number. One more is closed with 3504.
+    /// Maximum number of sessions per named user on the node; 0 for no limit. One more is closed with 3504.
     pub user_sessions_max: usize,
-    /// Nodes share how many sessions each user has, and `user_sessions_max` is about all of them.
+    /// Share the number of sessions of each user between nodes, so that `user_sessions_max` applies to all of them
+    /// together.
     pub shares_user_sessions: bool,
-    /// `connect` commands of the node in a second, each shard its share; 0 for any number. One more is answered with error
-    /// 111, after which clients come back later.
+    /// Rate limit on the node's `connect` commands per second, divided between shards; 0 for no limit. One more is
+    /// answered with error 111, and the client retries later.
     pub connects_per_second: u32,
-    /// Recoveries of the node in a second, each shard its share; 0 for any number. One more is answered with error 111, and
-    /// the client keeps its position.
+    /// Rate limit on the node's recoveries per second, divided between shards; 0 for no limit. One more is answered
+    /// with error 111, and the client keeps its position.
     pub recoveries_per_second: u32,
-    /// Which disconnect an error of `connect` becomes where only the server speaks, by its code. Those not listed become
-    /// the usual ones: 109 and 110 3005, 111 3013, 103 3507, others 3004.
+    /// The disconnect that replaces an error of `connect` on unidirectional transports, by the error's code. The
+    /// default is 3005 for 109 and 110, 3013 for 111, 3507 for 103, and 3004 for all others.
     pub connect_code_to_unidirectional_disconnect: Vec<(u32, Disconnect)>,
-    /// How unidirectional `WebSocket`s end.
+    /// How unidirectional `WebSocket`s are closed.
     pub uni_websocket: UniWebSocketOptions,
-    /// What leaves compressed.
+    /// Compression of messages.
     pub compression: CompressionOptions,
 }
 
 /// Options of all channels (`channel.*`).
 #[derive(Clone, Debug)]
 pub struct ChannelOptions {
-    /// Bytes of a channel's name.
+    /// Maximum bytes of a channel's name.
     pub name_bytes_max: usize,
-    /// Channels of the node that are remembered, by subscribers or by their stream.
+    /// Maximum number of channels in the node's memory, with subscribers or with a stream.
     pub channels_max: usize,
-    /// Bytes of the newest publications of keys, over all channels of the node. Beyond them a channel evicts its oldest.
+    /// Maximum bytes of the newest publications of keys, over all channels of the node. Beyond them, a channel evicts
+    /// its oldest.
     pub cache_bytes_max: usize,
-    /// Channels that may count for one session: those with publications that only it has used. 0 for any number.
+    /// Maximum number of channels that count against one session: those with publications that only it has used. 0 for
+    /// no limit.
     pub session_channels_max: usize,
     /// The same for one user.
     pub user_channels_max: usize,
     /// The same for one address.
     pub source_channels_max: usize,
-    /// Bytes of the publications that the node keeps, each shard its share; 0 for any number.
+    /// Maximum bytes of the node's histories, divided between shards; 0 for no limit.
     pub history_bytes_max: usize,
-    /// What separates the namespace from the rest of the name.
+    /// The separator between the namespace and the rest of the name.
     pub namespace_boundary: char,
     /// Prefix of channels that need a subscription token.
     pub private_prefix: String,
-    /// What begins the list of users in the name of a user-limited channel.
+    /// The character before the list of users in the name of a user-limited channel.
     pub user_boundary: char,
-    /// What separates the users in that list.
+    /// The separator between the users in that list.
     pub user_separator: char,
-    /// Results of publications with an idempotency key that one channel remembers.
+    /// Maximum number of stored results per channel, for publications with an idempotency key.
     pub idempotent_results_max: usize,
-    /// How large one subscription's tags filter may be.
+    /// Size limits of one subscription's tags filter.
     pub tags_filter: FilterLimits,
-    /// Different tags filters in one channel, of the sessions of one shard: each costs an evaluation a publication.
+    /// Maximum number of distinct tags filters per channel and shard: each is evaluated once per publication.
     pub tags_filters_max: usize,
 }
 
-/// Which lane publications of a namespace take.
+/// The lane of a namespace's publications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lane {
-    /// First in, first out; nothing missing. A session that falls too far behind is closed and recovers.
+    /// A FIFO without gaps. A session that falls too far behind is closed and recovers.
     #[default]
     Reliable,
-    /// The newest per key; an older one that still waits is replaced.
+    /// Only the newest publication per key: it replaces an older one that is still queued.
     Latest,
 }
 
-/// What a recovery brings back.
+/// What a recovery returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecoveryMode {
-    /// Everything missed.
+    /// Every missed publication.
     #[default]
     Stream,
-    /// The newest publication alone.
+    /// Only the newest publication.
     Cache,
 }
 
-/// What a publication does for which a history has no room (`history_overflow`).
+/// What happens to a publication that exceeds the limits of a history (`history_overflow`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HistoryOverflow {
-    /// The oldest publications go: the channel's own, and where the node has no room, those of the largest histories.
+    /// Evict the oldest publications of the channel or, at the node's limit, those of the largest histories.
     #[default]
     Evict,
-    /// It is answered with error 111, and the history stays.
+    /// Answer it with error 111, and keep the history.
     Refuse,
 }
 
@@ -262,7 +267,8 @@ pub enum HistoryOverflow {
 pub struct NamespaceOptions {
     /// The namespace's name.
     pub name: String,
-    /// It was removed from the configuration while the node ran: its channels are unknown, its number stays taken.
+    /// The namespace was removed from the configuration while the node ran: its channels are unknown, and its number
+    /// stays in use.
     pub is_retired: bool,
     /// Keep presence.
     pub presence: bool,
@@ -270,31 +276,31 @@ pub struct NamespaceOptions {
     pub join_leave: bool,
     /// Send joins and leaves to subscribers that did not ask.
     pub force_push_join_leave: bool,
-    /// Publications kept; 0 for no stream.
+    /// Maximum number of publications in a history; 0 for no stream.
     pub history_size: usize,
-    /// How long they are kept after the last one; 0 for no stream.
+    /// How long the publications are kept after the last one; 0 for no stream.
     pub history_ttl_ms: u64,
-    /// Bytes of the publications that one channel keeps; 0 for any number.
+    /// Maximum bytes of one channel's history; 0 for no limit.
     pub history_bytes_max: usize,
-    /// What a publication does for which there is no room.
+    /// What happens to a publication that exceeds the limits of a history.
     pub history_overflow: HistoryOverflow,
-    /// How long epoch and top offset outlive the last use.
+    /// How long the epoch and the top offset are kept after the last use.
     pub history_meta_ttl_ms: u64,
-    /// Subscriptions are positioned without asking.
+    /// Position all subscriptions.
     pub force_positioning: bool,
-    /// Clients may ask for positioning.
+    /// Clients may request positioning.
     pub allow_positioning: bool,
-    /// Subscriptions are recoverable without asking.
+    /// Make all subscriptions recoverable.
     pub force_recovery: bool,
-    /// Clients may ask for recovery.
+    /// Clients may request recovery.
     pub allow_recovery: bool,
-    /// What a recovery brings back.
+    /// What a recovery returns.
     pub recovery_mode: RecoveryMode,
-    /// Anonymous sessions may subscribe where clients may.
+    /// Anonymous sessions may subscribe where other clients may.
     pub allow_subscribe_for_anonymous: bool,
     /// Sessions may subscribe without a token.
     pub allow_subscribe_for_client: bool,
-    /// Channels whose names list users are open to those, and to nobody else without a token.
+    /// Only the users listed in a channel's name may subscribe to it without a token.
     pub allow_user_limited_channels: bool,
     /// Anonymous sessions may publish where others may.
     pub allow_publish_for_anonymous: bool,
@@ -316,43 +322,46 @@ pub struct NamespaceOptions {
     pub allow_history_for_client: bool,
     /// The lane of publications.
     pub delivery: Lane,
-    /// The tag whose value keys the latest lane; without it, or without the tag, the channel itself does. Publications of
-    /// several keys reach a session that was behind out of the order of their offsets, so that no offset says what it
-    /// has: with a key, subscriptions are neither positioned nor recoverable, whatever the options above say.
+    /// The tag whose value is the conflation key. The channel itself is the key if this is `None` or a publication
+    /// lacks the tag. With several keys, publications reach a slow session out of the order of their offsets, so no
+    /// offset describes what the session has received. Therefore a namespace with a key has neither positioning nor
+    /// recovery, whatever the options above say.
     pub conflation_key: Option<String>,
-    /// Keys whose newest publication is sent to each session that subscribes without recovering; 0 for none.
+    /// Maximum number of keys whose newest publication is sent to each session that subscribes without recovery; 0 for
+    /// none.
     pub cache_keys_max: usize,
-    /// How long a key's newest publication is kept for that.
+    /// How long a key's newest publication is kept for new subscribers.
     pub cache_keys_ttl_ms: u64,
     /// A publication with this tag is delivered, and removes its key from the cache.
     pub removal_tag: Option<Box<str>>,
-    /// Clients may ask for a recovery of the newest publication without having a position: the server recovers unasked.
+    /// Clients may recover the newest publication without a position: the server recovers without a request.
     pub auto_cache_recover: bool,
-    /// Clients may ask for differences between publications (fossil delta).
+    /// Clients may request patches (fossil deltas).
     pub allow_delta: bool,
-    /// Every publication may be sent as a difference.
+    /// Every publication may be sent as a patch.
     pub delta_publish: bool,
-    /// Clients may have publications filtered by their tags.
+    /// Clients may filter publications by their tags.
     pub allow_tags_filter: bool,
-    /// Clients may have the channel's name replaced by a number.
+    /// Clients may replace the channel's name by a number.
     pub allow_channel_compaction: bool,
-    /// What names of channels look like behind the namespace and its boundary; with it, names may leave ASCII.
+    /// The pattern of channel names after the namespace and its boundary. With it, names are not limited to ASCII.
     pub channel_regex: Option<regex::Regex>,
-    /// What publications have to be.
+    /// The accepted data of publications.
     pub publication_data_format: DataFormat,
-    /// Who is asked about subscriptions.
+    /// The backend that authorizes subscriptions.
     pub subscribe_proxy: Option<ProxyIndex>,
-    /// Who is asked about publications. Not about players' inputs: those go to the room.
+    /// The backend that authorizes publications. Players' inputs go to the room without it.
     pub publish_proxy: Option<ProxyIndex>,
-    /// Who is asked about subscriptions that expire.
+    /// The backend that refreshes subscriptions that expire.
     pub sub_refresh_proxy: Option<ProxyIndex>,
-    /// Who orders publications that get an offset, and when they are seen. Channels with rooms have no log.
+    /// Who orders publications with an offset, and when they become visible. Channels with rooms have no log.
     pub log: PublicationLog,
-    /// Whether the log syncs each commit to the disk.
+    /// Whether the log syncs each commit to disk.
     pub is_log_synced: bool,
-    /// Whether nodes of a cluster share the channels: what has no offset is broadcast. Channels with rooms are not shared.
+    /// Whether the nodes of a cluster share the channels: publications without an offset are broadcast. Channels with
+    /// rooms are not shared.
     pub is_clustered: bool,
-    /// Whether each channel has a room behind it, and its limits. What sessions publish are inputs then.
+    /// The limits of the channels' rooms; `None` without rooms. In a room, publications of sessions are inputs.
     pub room: Option<RoomLimits>,
 }
 
@@ -363,8 +372,8 @@ impl Default for CompressionOptions {
 }
 
 impl ClientOptions {
-    /// Bytes of one recovery, or of all that `connect` is answered with: what is left of the bound when a command is carried
-    /// out whose reply may be large.
+    /// Maximum bytes of one recovery, or of the whole answer to `connect`: the share of the queue limit that is free
+    /// when a command with a large reply runs.
     pub(crate) const fn recovery_bytes_max(&self) -> usize {
         self.queue_bytes_max - Share::Quarter.of(self.queue_bytes_max)
     }
@@ -448,7 +457,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whether a namespace has another log than memory.
+    /// Whether a namespace has a log other than memory.
     pub(crate) fn has_logs(&self) -> bool {
         let mut namespaces = self.namespaces.iter().chain([&self.without_namespace]);
         namespaces.any(|namespace| namespace.log != PublicationLog::Memory)

@@ -1,7 +1,7 @@
-//! A session's two lanes, and the bytes of them that the kernel has taken.
+//! A session's two lanes, and how many of their bytes the kernel has accepted.
 //!
-//! The *reliable* lane is first in, first out. The *latest* lane has one slot per (channel, key). A newer publication
-//! replaces the queued one in place, so a slow session needs memory for the state, not for the time that it is behind.
+//! The *reliable* lane is a FIFO. The *latest* lane has one slot per (channel, key). A newer publication replaces the
+//! queued one in place, so the memory of a slow session is bounded by the number of keys, not by how far it is behind.
 //! The reliable lane is written first, then the slots in the order in which they were first filled. A partly written
 //! frame is completed before any other.
 //!
@@ -24,49 +24,50 @@ use crate::{
 
 use room_frames::{RoomFrames, RoomSlices};
 
-/// Slices that one write may take: most frames are one.
+/// Maximum slices per write. Most frames are one slice.
 const WRITE_SLICES_MAX: usize = 64;
-/// Bytes after which a write takes no further frame.
+/// Bytes after which a write includes no further frame.
 const WRITE_BYTES_MAX: usize = 256 * 1024;
 /// Capacity, in frames, that an empty lane keeps.
 const KEPT_FRAMES: usize = 8;
-/// Capacity, in frames, beyond which an empty lane frees its memory. It is more than a few writes take, so a session that
-/// keeps up does not reach it and does not reallocate.
+/// Capacity, in frames, beyond which an empty lane frees its memory. A session that keeps up stays below it, so it does
+/// not reallocate.
 const BURST_FRAMES: usize = 256;
 
-/// What waits for one session's socket.
+/// The frames that wait for one session's socket.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     queue: VecDeque<FrameRef>,
     latest: Option<Box<LatestLane>>,
-    /// Bytes of all frames in both lanes, the written part of the first included.
+    /// Bytes of all frames in both lanes, including the written part of the first.
     queued_bytes: usize,
-    /// Bytes of the first frame of `queue` that are written.
+    /// The number of written bytes of the first frame of `queue`.
     head_written: usize,
-    /// Bytes of what is left at the head of `queue` of a room's frame that was begun, otherwise 0. They count for no bound:
-    /// there is never more than one such frame.
+    /// Remaining bytes of a partly written room frame at the head of `queue`, otherwise 0. They do not count against
+    /// the limits, because there is at most one such frame.
     room_bytes: usize,
-    /// Seats of the session that are to be sent the newest tick.
+    /// The number of the session's seats that are due, that is, have a newer tick to send.
     due_seats: u32,
-    /// Since when there has been one.
+    /// Since when a seat has been due.
     due_since_us: u64,
-    /// There while the session is in a room.
+    /// Present while the session is in a room.
     rooms: Option<Box<RoomFrames>>,
-    /// Of the session whose outbox it is, so that a delivery need not look at the session itself.
+    /// The session's generation, so that a delivery need not access the session itself.
     pub(crate) generation: u32,
-    /// How many of the first in `queue` are parts of that frame: its head may be one, its body is another.
+    /// How many frames at the head of `queue` are parts of the partly written room frame: its head and its body are
+    /// two.
     room_parts: u8,
-    /// Whether there is a session whose outbox it is.
+    /// Whether a session owns this outbox.
     pub(crate) in_use: bool,
-    /// Whether the caller knows that there is something to write. Only [`Outbox::list`] sets it.
+    /// Whether the caller has been notified that there is something to write. Only [`Outbox::list`] sets it.
     listed: bool,
-    /// Whether the session's last frame is in it.
+    /// Whether the session's last frame is queued.
     pub(crate) closing: bool,
-    /// Whether only the first `uncorked_frames` are offered until the answer to `connect` stands at the head.
+    /// Whether only the first `uncorked_frames` are offered, until the answer to `connect` is at the head.
     corked: bool,
-    /// How many of the first in `queue` were there before the cork.
+    /// The number of frames at the head of `queue` that were queued before the cork.
     uncorked_frames: u16,
-    /// Whether commands wait for what is in it to be written.
+    /// Whether commands wait until the queue has drained.
     paced: Paced,
 }
 
@@ -75,16 +76,16 @@ pub(crate) struct Outbox {
 enum Paced {
     #[default]
     No,
-    /// They wait, and nothing was written since they were last asked about.
+    /// Commands wait, and nothing was written since the last check.
     Waits,
-    /// They wait, and the socket has taken something.
+    /// Commands wait, and the socket has accepted bytes since the last check.
     Progresses,
 }
 
-/// Which slots of the latest lane.
+/// Selects slots of the latest lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Slots {
-    /// Those that the next write may take. The others may be replaced before they go.
+    /// Slots that the next write may include. The others may be replaced before they are written.
     OfNextWrite,
     All,
 }
@@ -92,9 +93,9 @@ pub(crate) enum Slots {
 #[derive(Debug, Default)]
 struct LatestLane {
     slots: VecDeque<Slot>,
-    /// From a key's hash to the place of its slot, counted from the first slot ever.
+    /// Maps a key's hash to the position of its slot, counted from the first slot ever.
     places: HashMap<u64, u64, foldhash::fast::FixedState>,
-    /// Slots that have left at the front.
+    /// The number of slots removed from the front.
     left: u64,
 }
 
@@ -103,32 +104,32 @@ struct Slot {
     key_hash: u64,
     channel: LocalChannelId,
     frame: FrameRef,
-    /// Older publications of this key that were replaced.
+    /// The number of replaced older publications of this key.
     skipped: u32,
-    /// Whether `frame` says so already.
+    /// Whether `frame` carries this number already.
     tagged: bool,
 }
 
 impl Outbox {
-    /// Adds to the reliable lane.
+    /// Appends to the reliable lane.
     pub(crate) fn push(&mut self, frame: FrameRef) {
         self.queued_bytes += frame.len();
         self.queue.push_back(frame);
     }
 
-    /// Puts a frame before everything that has not begun to be written.
+    /// Inserts a frame before all frames that are not partly written.
     pub(crate) fn push_next(&mut self, frame: FrameRef) {
         self.queued_bytes += frame.len();
         self.queue.insert(self.begun_frames(), frame);
     }
 
-    /// How many of the first frames have begun to be written, or belong to one that has.
+    /// The number of frames at the head that are partly written, or belong to a partly written frame.
     fn begun_frames(&self) -> usize {
         usize::from(self.room_parts).max(usize::from(self.head_written > 0))
     }
 
-    /// Puts into the latest lane; returns whether it replaced a waiting publication. `key_hash` is the hash of the channel
-    /// and the conflation key's value; it is seeded, and wide enough to stand for them.
+    /// Puts a frame into the latest lane; returns whether it replaced a queued publication. `key_hash` is the hash of
+    /// the channel and the conflation key's value. It is seeded and wide enough to identify them without a comparison.
     pub(crate) fn push_latest(&mut self, key_hash: u64, channel: LocalChannelId, frame: FrameRef) -> bool {
         let lane = self.latest.get_or_insert_default();
         self.queued_bytes += frame.len();
@@ -145,7 +146,7 @@ impl Outbox {
         false
     }
 
-    /// Rewrites, with `tag`, the frames of slots that had others replaced before them, as far as `which` goes.
+    /// Encodes the frames of slots that replaced others again, with `tag`, for the slots that `which` selects.
     pub(crate) fn tag_skipped(&mut self, which: Slots, mut tag: impl FnMut(&FrameRef, u32) -> Option<FrameRef>) {
         let Some(lane) = &mut self.latest else { return };
         let slots_max = match which {
@@ -161,8 +162,8 @@ impl Outbox {
         }
     }
 
-    /// Reports that the session has something to write, if it has and this was not reported yet. Every session is
-    /// listed here and nowhere else, so that a batch of writes never has a session twice.
+    /// Notifies the caller that the session has something to write, unless it has been notified already. Only this
+    /// function does so, so that a batch of writes never contains a session twice.
     #[inline]
     pub(crate) fn list(&mut self, index: u32, effects: &mut Effects) {
         if !self.listed && self.is_writable() {
@@ -171,36 +172,37 @@ impl Outbox {
         }
     }
 
-    /// The caller has written all that it was offered, and forgets the session until it is listed again.
+    /// The caller has written everything that was offered, and drops the session until it is listed again.
     pub(crate) fn unlist(&mut self) {
         debug_assert!(!self.is_writable(), "the caller would not write the rest");
         self.listed = false;
     }
 
-    /// Whether the next write has something to take.
+    /// Whether the next write has something to write.
     #[inline]
     pub(crate) fn is_writable(&self) -> bool {
         if self.corked { self.uncorked_frames > 0 } else { !self.is_empty() }
     }
 
-    /// Whether what waits is held back until the answer to `connect` stands before it.
+    /// Whether frames are held back until the answer to `connect` precedes them.
     pub(crate) fn is_corked(&self) -> bool {
         self.corked
     }
 
-    /// Holds back what comes from now on. What waits already is still offered: the caller may be about to write it.
+    /// Holds back frames that are queued from now on. Frames already queued are still offered, because the caller may
+    /// be about to write them.
     pub(crate) fn cork(&mut self) {
         self.corked = true;
         self.uncorked_frames = u16::try_from(self.queue.len()).unwrap_or(u16::MAX);
     }
 
-    /// Offers everything again. Returns, if it was corked, how many frames are left from before.
+    /// Offers all frames again. If the outbox was corked, returns the number of frames left from before the cork.
     pub(crate) fn uncork(&mut self) -> Option<usize> {
         let before_cork = usize::from(std::mem::take(&mut self.uncorked_frames));
         std::mem::take(&mut self.corked).then_some(before_cork)
     }
 
-    /// The slices of the next write. Rooms' frames have been offered, see [`Outbox::offer_room_frames`].
+    /// The slices of the next write. Room frames must have been offered, see [`Outbox::offer_room_frames`].
     pub(crate) fn outgoing<'a>(&'a self, seats: &'a Seats) -> Outgoing<'a> {
         if self.corked {
             let queue = self.queue.range(..usize::from(self.uncorked_frames));
@@ -218,8 +220,8 @@ impl Outbox {
         }
     }
 
-    /// Takes off the first `bytes` bytes of what [`Outbox::outgoing`] offered. Returns how many of them are of neither lane:
-    /// they are of rooms' frames, or were not offered.
+    /// Removes the first `bytes` bytes that [`Outbox::outgoing`] offered. Returns how many of them belong to neither
+    /// lane: to room frames, or to nothing that was offered.
     pub(crate) fn wrote(&mut self, bytes: usize) -> usize {
         let mut bytes = bytes + std::mem::take(&mut self.head_written);
         while self.is_lane_offered()
@@ -243,7 +245,7 @@ impl Outbox {
             let Some(slot) = self.latest.as_mut().and_then(|lane| lane.pop()) else { return bytes };
             let length = slot.frame.len();
             if bytes < length {
-                // Begun, so it can no longer be replaced, and nothing may come between its parts.
+                // Partly written, so it can no longer be replaced, and no frame may come between its parts.
                 self.queue.push_front(slot.frame);
                 self.head_written = bytes;
                 return 0;
@@ -270,12 +272,12 @@ impl Outbox {
         (self.room_parts, self.room_bytes) = (0, 0);
     }
 
-    /// Drops what has not begun to be written.
+    /// Drops all frames that are not partly written.
     pub(crate) fn discard_unbegun(&mut self) {
         self.discard_latest_and_behind(0);
     }
 
-    /// Drops what has not begun to be written, but not the first `frames_kept` frames.
+    /// Drops all frames that are not partly written, except the first `frames_kept`.
     pub(crate) fn discard_latest_and_behind(&mut self, frames_kept: usize) {
         self.queue.truncate(self.begun_frames().max(frames_kept));
         self.queue.shrink_to_fit();
@@ -283,7 +285,7 @@ impl Outbox {
         self.queued_bytes = self.queue.iter().map(FrameRef::len).sum();
     }
 
-    /// Moves the slots behind the reliable lane, where nothing replaces them any more.
+    /// Moves the slots to the end of the reliable lane, where they can no longer be replaced.
     pub(crate) fn settle_latest(&mut self) {
         if let Some(lane) = self.latest.take() {
             self.queue.extend(lane.slots.into_iter().map(|slot| slot.frame));
@@ -305,17 +307,17 @@ impl Outbox {
         lane.left = 0;
     }
 
-    /// Has commands wait for the socket. That they came as far as this is progress as well.
+    /// Makes commands wait for the socket. That the session came this far counts as progress.
     pub(crate) fn pace(&mut self) {
         self.paced = Paced::Progresses;
     }
 
-    /// No command waits any more.
+    /// No command waits any longer.
     pub(crate) fn end_pace(&mut self) {
         self.paced = Paced::No;
     }
 
-    /// Notes that the socket has taken something. Returns whether commands wait for that.
+    /// Records that the socket has accepted bytes. Returns whether commands wait for that.
     #[inline]
     pub(crate) fn on_socket_progress(&mut self) -> bool {
         let waits = self.paced != Paced::No;
@@ -325,7 +327,7 @@ impl Outbox {
         waits
     }
 
-    /// Whether commands wait, and the socket has taken something since this was last asked.
+    /// Whether commands wait and the socket has accepted bytes since the last call.
     pub(crate) fn take_progress(&mut self) -> bool {
         let progresses = self.paced == Paced::Progresses;
         if progresses {
@@ -334,8 +336,8 @@ impl Outbox {
         progresses
     }
 
-    /// Whether more than `share` of the bounds waits in the reliable lane, or will with `frames_to_come`. The latest lane
-    /// does not count: it goes behind replies, and may never be empty.
+    /// Whether the reliable lane exceeds `share` of the limits, or will with `frames_to_come`. The latest lane does not
+    /// count: it is written after replies, and may never be empty.
     pub(crate) fn is_over_pace(&self, client: &ClientOptions, share: Share, frames_to_come: usize) -> bool {
         let frames = self.queue.len() - usize::from(self.room_parts) + frames_to_come;
         let bytes_max = share.of(client.queue_bytes_max);
@@ -347,7 +349,7 @@ impl Outbox {
         self.queued_bytes - self.room_bytes - slots.map(|slot| slot.frame.len()).sum::<usize>()
     }
 
-    /// Gives back what a burst left behind, if that is much.
+    /// Frees the memory of a burst, if it is large.
     #[inline]
     pub(crate) fn trim_after_burst(&mut self) {
         let slots = self.latest.as_ref().map_or(0, |lane| lane.slots.capacity());
@@ -356,7 +358,7 @@ impl Outbox {
         }
     }
 
-    /// Gives back the memory that a burst left behind.
+    /// Frees the memory of a burst.
     pub(crate) fn trim(&mut self) {
         if self.queue.is_empty() && self.queue.capacity() > KEPT_FRAMES {
             self.queue.shrink_to(KEPT_FRAMES);
@@ -366,22 +368,22 @@ impl Outbox {
         }
     }
 
-    /// Whether nothing waits.
+    /// Whether there is nothing to write.
     pub(crate) fn is_empty(&self) -> bool {
         self.queued_bytes == 0 && self.due_seats == 0
     }
 
-    /// Bytes that wait, those included of a room's frame that was begun.
+    /// Queued bytes, including those of a partly written room frame.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }
 
-    /// Frames that wait, one for each room included that has something new.
+    /// Queued frames, including one for each room with a new tick.
     pub(crate) fn queued_frames(&self) -> usize {
         self.lane_frames() + self.due_seats as usize
     }
 
-    /// Whether more waits than may. What rooms show does not count: there is never more than one frame of it.
+    /// Whether the lanes exceed the limits. Room frames do not count, because there is at most one.
     pub(crate) fn is_too_far_behind(&self, client: &ClientOptions) -> bool {
         self.has_too_many_bytes(client)
             || self.lane_frames() - usize::from(self.room_parts > 0) > client.queue_frames_max
@@ -392,7 +394,7 @@ impl Outbox {
         self.queued_bytes - self.room_bytes > client.queue_bytes_max
     }
 
-    /// Since when the first frame that carries a time has been on its way.
+    /// When the oldest queued frame with a timestamp was accepted or queued.
     pub(crate) fn oldest_us(&self) -> Option<u64> {
         let slots = self.latest.iter().flat_map(|lane| lane.slots.iter().map(|slot| &slot.frame));
         let queued = self.queue.iter().find_map(FrameRef::since_us);
@@ -405,7 +407,7 @@ impl Outbox {
         self.queue.len() + slots - usize::from(self.room_parts.saturating_sub(1))
     }
 
-    /// Slices of what waits in the lanes, as far as a write is concerned.
+    /// The number of queued slices in the lanes, as far as one write needs it.
     fn lane_slices(&self) -> usize {
         let queued: usize = self.queue.iter().take(WRITE_SLICES_MAX).map(FrameRef::slices).sum();
         queued + self.latest.as_ref().map_or(0, |lane| lane.slots.len())
@@ -425,7 +427,7 @@ impl LatestLane {
 #[derive(Default)]
 pub struct Outgoing<'a> {
     queue: vec_deque::Iter<'a, FrameRef>,
-    /// What is left of a frame that goes in several slices.
+    /// The remaining parts of a frame that consists of several slices.
     parts: Option<Parts<'a>>,
     slots: Option<vec_deque::Iter<'a, Slot>>,
     rooms: Option<RoomSlices<'a>>,
@@ -440,7 +442,7 @@ impl<'a> Outgoing<'a> {
         self.queue.next().or_else(|| self.slots.as_mut().and_then(slot))
     }
 
-    /// The next part of a frame in parts that is neither empty nor written.
+    /// The next part, of a frame in parts, that is neither empty nor written.
     fn next_part(&mut self) -> Option<&'a [u8]> {
         let Self { parts, skip_bytes, .. } = self;
         let part = parts.as_mut()?.find(|part| {
@@ -470,7 +472,7 @@ impl<'a> Iterator for Outgoing<'a> {
                 break part;
             }
             let Some(frame) = self.next_frame() else {
-                // As many as a write may take, and no more, were put together.
+                // No more room frames were assembled than one write may include.
                 return self.rooms.as_mut()?.next();
             };
             match frame.bytes() {

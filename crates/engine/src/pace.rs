@@ -1,21 +1,21 @@
 //! A token bucket. The caller provides the time.
 
-/// A rate, with as many at once as come in a second, and one at least.
+/// A rate. The burst size is the number per second, but at least one.
 ///
-/// What a bucket holds is one number, kept by the caller: the moment at which it is full again (nanoseconds of the caller's
-/// clock; 0 to begin with). So a bucket fits into an atomic, and one that nobody has used for a while needs not be kept.
+/// The caller stores a bucket's state as one number: the time at which the bucket is full again (nanoseconds of the
+/// caller's clock; initially 0). So a bucket fits into an atomic, and the caller can drop a bucket that has been idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Time in which one comes back.
+    /// Time in which one token is refilled.
     interval_ns: u64,
-    /// Time in which all do.
+    /// Time in which an empty bucket is refilled.
     all_ns: u64,
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Pace {
-    /// `None` for a rate of 0, which stands for no bound.
+    /// `None` for a rate of 0, which means no limit.
     pub fn new(per_second: u32) -> Option<Self> {
         Self::share(per_second, 1)
     }
@@ -28,7 +28,8 @@ impl Pace {
         Some(Self { interval_ns, all_ns: interval_ns * at_once })
     }
 
-    /// Takes one of a bucket that is full at `full_at_ns`. Returns when it is full after that, or `None` if it is empty.
+    /// Takes one token from a bucket that is full at `full_at_ns`. Returns when the bucket is full after that, or
+    /// `None` if it is empty.
     pub fn take(self, full_at_ns: u64, now_us: u64) -> Option<u64> {
         let reading_ns = now_us.saturating_mul(1_000);
         let then_ns = full_at_ns.max(reading_ns).saturating_add(self.interval_ns);
@@ -37,7 +38,7 @@ impl Pace {
 }
 
 impl Pace {
-    /// Puts one back into a bucket that is full at `full_at_ns`. Returns when it is full after that.
+    /// Returns one token to a bucket that is full at `full_at_ns`. Returns when the bucket is full after that.
     pub fn put_back(self, full_at_ns: u64) -> u64 {
         full_at_ns.saturating_sub(self.interval_ns)
     }
@@ -46,7 +47,7 @@ impl Pace {
 /// A bucket with its rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
-    /// `None`: bottomless.
+    /// `None` for no limit.
     pace: Option<Pace>,
     full_at_ns: u64,
 }
@@ -56,12 +57,12 @@ impl Bucket {
         Self { pace, full_at_ns: 0 }
     }
 
-    /// Goes on with another rate. What was taken stays taken.
+    /// Changes the rate. Tokens that were taken stay taken.
     pub(crate) fn set_pace(&mut self, pace: Option<Pace>) {
         self.pace = pace;
     }
 
-    /// Takes one, if there is one.
+    /// Takes one token, if there is one.
     pub(crate) fn try_take(&mut self, now_us: u64) -> bool {
         let Some(pace) = self.pace else { return true };
         let then_ns = pace.take(self.full_at_ns, now_us);

@@ -4,52 +4,52 @@
 #[cfg(feature = "planted-bugs")]
 use crate::Shard;
 
-/// A bug.
+/// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A recovery lacks the first publication that was missed, and says that it is complete.
+    /// A recovery lacks the first missed publication, and claims to be complete.
     RecoveryLosesFirst,
-    /// An owner is not notified of a session that ends while it answers.
+    /// An owner is not notified of a session that ends before the owner's answer arrives.
     LateAnswerLeaks,
-    /// The latest lane keeps the publication that waits and drops the newer one.
+    /// The latest lane keeps the queued publication and drops the newer one.
     LatestKeepsOlder,
-    /// A slow session's last frame is cut off by the close frame.
+    /// The close frame cuts off the last frame of a slow session.
     SlowCloseCutsFrame,
-    /// A snapshot counts as what the client has when it is offered to the socket, written or not.
+    /// A snapshot becomes the base when it is offered to the socket, whether or not it is written.
     BaseSetWhenOffered,
     /// An event for some players of a room reaches all of them.
     EventReachesAll,
-    /// `connect` is answered with the first owner's answer to a server-side subscription.
+    /// `connect` is answered after the first owner's answer to a server-side subscription.
     ConnectAnsweredEarly,
-    /// A subscriber whose filter left a publication out is sent a patch of it.
+    /// A subscriber whose filter dropped a publication is sent a patch against it.
     FilteredGetsPatch,
-    /// A patch follows a publication that is not in the stream, of the one before that.
+    /// A patch is based on a publication that is not the previous one in the stream.
     PatchOverUnkept,
-    /// A channel remembers no idempotency key but the newest.
+    /// A channel stores only the newest idempotency key.
     OneKeyRemembered,
-    /// Who subscribes is not sent the newest publication of the oldest key.
+    /// A new subscriber is not sent the newest publication of the oldest key.
     KeyMissing,
-    /// A recovery is answered with what another one was that ended at the same publication.
+    /// A recovery is answered with the cached answer of another one that ended at the same publication.
     AnswerOfAnother,
-    /// A session that waits for the owners' answers is listed again when they have come.
+    /// A session that waits for the owners' answers is listed twice when they have arrived.
     CorkedIsListedTwice,
-    /// Commands do not wait for the replies to earlier ones, and a reply closes a session as slow.
+    /// Commands do not wait for the replies to earlier ones, so that replies close a session as slow.
     RepliesAreNotPaced,
     /// A publication is acknowledged when it is proposed to the log.
     AcknowledgedBeforeCommit,
     /// A publication is delivered when it is proposed to the log.
     DeliveredBeforeCommit,
-    /// A second publication with an idempotency key is published while the first one is on its way to the log.
+    /// A second publication with an idempotency key is published while the first one is in flight to the log.
     PendingKeyPasses,
-    /// A subscription that waits for a page does not get what is committed until the page has come.
+    /// A subscription that waits for a page misses the publications that are committed until the page arrives.
     ParkedMissesMeanwhile,
-    /// What another node has broadcast is broadcast again.
+    /// A broadcast of another node is broadcast again.
     BroadcastRepeated,
-    /// A channel that is opened does not know the idempotency keys that its log has kept.
+    /// A channel that is loaded does not know the idempotency keys in its log.
     KeysNotRestored,
 }
 
-/// The bug that a shard has, if a test has planted one.
+/// The bug planted in a shard, if any.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Planted {
     #[cfg(feature = "planted-bugs")]
@@ -71,7 +71,7 @@ impl Planted {
 
 #[cfg(feature = "planted-bugs")]
 impl Shard {
-    /// Gives the shard a bug.
+    /// Plants a bug in the shard.
     pub fn plant(&mut self, bug: Bug) {
         self.set_planted(Planted { bug: Some(bug) });
     }

@@ -1,18 +1,18 @@
 //! The messages between shards and room threads.
 //!
-//! A room belongs to a channel whose namespace has [`crate::options::NamespaceOptions::room`]. The channel's owner opens
-//! it, on the room thread with the least to do, and everything about who is in it takes one road: session's shard →
-//! owner → room thread → owner → session's shard, over rings that keep order. So the owner's book of subscribers and the
-//! room's book of players agree, a room is closed only when nobody can be on the way to it, and events, which take the
-//! road back, cannot overtake the answer to a join. Inputs and snapshots, which are many and may be dropped, go directly
-//! between a session's shard and the room thread.
+//! A room belongs to a channel whose namespace has [`crate::options::NamespaceOptions::room`]. The channel's owner
+//! opens it on the least loaded room thread. All joins and leaves take one path: session's shard → owner → room thread
+//! → owner → session's shard, over FIFO rings. So the owner's subscribers and the room's players agree, a room is
+//! closed only when no join is in flight, and events, which take the same path back, cannot overtake the answer to a
+//! join. Inputs and snapshots, which are frequent and may be dropped, go directly between a session's shard and the
+//! room thread.
 //!
-//! What a room thread does with these is decided by a pure type, `RoomHost` in `engine::host`, which the simulator runs as
-//! well; the server's room threads only carry messages and keep the time.
+//! `RoomHost` in `engine::host`, a pure type that the simulator also runs, decides what a room thread does with these
+//! messages. The server's room threads only pass messages and keep the time.
 //!
-//! A message from a room thread leads a shard to send notices to shards, and to room threads nothing but
-//! [`ToRoom::Close`], one for a room. A message to a room thread never holds up a shard: what waits for a thread is
-//! bounded by the subscriptions that there are and by each room's inbox.
+//! A message from a room thread makes a shard send only notices to shards, and only [`ToRoom::Close`], once per room,
+//! to room threads. A message to a room thread never blocks a shard: what waits for a thread is bounded by the number
+//! of subscriptions and by each room's inbox.
 
 use core::net::IpAddr;
 use std::{fmt, sync::Arc};
@@ -31,42 +31,42 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RoomThreadIndex(pub u16);
 
-/// A room on its node. The owner of its channel gives the number, and gives none twice.
+/// A room on its node. The owner of its channel assigns the number and never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RoomKey {
     /// The owner of its channel.
     pub owner: ShardIndex,
-    /// The owner's number for it.
+    /// The number that the owner assigned.
     pub number: u64,
 }
 
-/// A player's place on the shard of its session: one session's subscription to one room.
+/// One session's subscription to one room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeatKey {
     /// The shard of the session.
     pub shard: ShardIndex,
-    /// Its number there.
+    /// The seat's index on that shard.
     pub index: u32,
-    /// Counts the seats that had this number, so that what arrives late for the first finds nobody.
+    /// Counts the seats that have used this index, so that a late message for an earlier seat matches no seat.
     pub generation: u32,
 }
 
-/// What a subscription to a room needs beyond one to a channel.
+/// The part of a subscription to a room that plain channels do not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinParams {
-    /// Where the player will sit.
+    /// The player's seat.
     pub seat: SeatKey,
     /// The session's user, its client id and its info.
     pub info: Arc<ClientInfo>,
-    /// The client's address, if the game learns it.
+    /// The client's address, if the game receives it.
     pub address: Option<IpAddr>,
-    /// Whether it only watches.
+    /// Whether the client joins as a spectator.
     pub is_spectator: bool,
-    /// What the client gave for the game.
+    /// The client's data for the game.
     pub data: Bytes,
-    /// Whether a room may be opened for it.
+    /// Whether the join may open a room.
     pub opening: Opening,
-    /// Which player it may take over, and how it can come back.
+    /// The player that the join may take over, and its new seat token.
     pub claim: SeatClaim,
 }
 
@@ -77,31 +77,32 @@ pub struct SeatToken(pub u128);
 /// The seat tokens of a join.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SeatClaim {
-    /// The token that the answer gives the client; `None` where players are not kept.
+    /// The token that the answer gives the client; `None` if players are not kept.
     pub given: Option<SeatToken>,
-    /// The token that the client has returned: that of its last join.
+    /// The token that the client presents: that of its last join.
     pub returned: Option<SeatToken>,
-    /// Whether the join takes over the user's player, also if that has a client.
+    /// Whether the join takes over the user's player even if that player has a client.
     pub is_one_per_user: bool,
-    /// Whether `returned` stays valid until the client has shown that it has `given`. Not in logs of earlier versions.
+    /// Whether `returned` stays valid until the client proves that it received `given`. False in logs of earlier
+    /// versions.
     pub keeps_returned: bool,
 }
 
-/// Why a seat token that a join returned has no effect.
+/// Why a presented seat token has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenRefusal {
-    /// No player of the room has it: it is void or invented.
+    /// No player of the room has it: it is stale or invented.
     Unknown,
-    /// Its player is another user's.
+    /// Its player belongs to another user.
     OtherUser,
 }
 
 /// How a session leaves a room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
-    /// Its subscription has ended.
+    /// It unsubscribed.
     Left,
-    /// Its connection has ended. It may come back.
+    /// Its connection ended. It may come back.
     Lost,
 }
 
@@ -116,36 +117,36 @@ pub struct LeftSeat {
     pub departure: Departure,
 }
 
-/// How a player has joined.
+/// The outcome of an accepted join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JoinedAs {
-    /// Whether it was in the room before.
+    /// Whether the player was already in the room.
     pub is_back: bool,
 }
 
-/// The member of a join's data with which a client asks to watch, and its value.
+/// The member of a join's data with which a client asks to spectate, and its value.
 const SEAT: (&str, &str) = ("seat", "spectator");
 
-/// Whether a join's data asks for watching only.
+/// Whether a join's data asks to spectate.
 pub fn asks_to_spectate(data: &[u8]) -> bool {
     dunlin_protocol::text_member(data, SEAT.0).is_some_and(|value| value == SEAT.1)
 }
 
-/// The member of a join's data, and of the answer's, that contains a seat token.
+/// The member with a seat token, in a join's data and in the answer's.
 const SEAT_TOKEN: &str = "seat_token";
 /// Hexadecimal digits of a seat token.
 const SEAT_TOKEN_DIGITS: usize = 32;
 
 impl SeatToken {
-    /// The token in a join's data, if that is a JSON object with one.
+    /// The token in a join's data, if the data is a JSON object with one.
     pub fn in_join_data(data: &[u8]) -> Option<Self> {
         let text = dunlin_protocol::text_member(data, SEAT_TOKEN)?;
         let is_token = text.len() == SEAT_TOKEN_DIGITS && text.bytes().all(|digit| digit.is_ascii_hexdigit());
         u128::from_str_radix(&text, 16).ok().filter(|_| is_token).map(Self)
     }
 
-    /// What the answer to a subscription has as its data. `is_back`: whether the player was in the room before. `given`: what
-    /// the backend or the client's token gives as data. If that is no JSON object, it has no place for the seat token.
+    /// The data of the answer to a subscription. `is_back`: whether the player was already in the room. `given`: the
+    /// data from the backend or the client's token. If `given` is not a JSON object, the seat token is left out.
     pub fn answer(self, is_back: bool, given: Option<Payload>) -> Payload {
         let members = format!(r#""{SEAT_TOKEN}":"{:032x}","seat_resumed":{is_back}}}"#, self.0);
         let Some(given) = given else { return Payload::from_json(format!("{{{members}").into()) };
@@ -156,49 +157,49 @@ impl SeatToken {
     }
 }
 
-/// Does not show it.
+/// Hides the token.
 impl fmt::Debug for SeatToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SeatToken")
     }
 }
 
-/// Whether a room may be opened for a join that finds none.
+/// Whether a join may open a room if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
-    /// The session and its address have an opening left, which is set aside until the answer.
+    /// The session and its address are within their rate limits; a token is reserved until the answer.
     Reserved,
-    /// They have none left.
+    /// A rate limit is exceeded.
     Refused(RoomRefusal),
-    /// The owner opened a room: the opening is used.
+    /// The owner opened a room: the token is used.
     Used,
 }
 
 /// Why a room is not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoomRefusal {
-    /// As many rooms are open as may be.
+    /// The maximum number of rooms is open.
     Limit,
-    /// As many worlds are being made as may be.
+    /// The maximum number of worlds is being created.
     Queue,
-    /// The node has opened as many in the last second as it may.
+    /// The node exceeded its rate limit.
     Rate,
-    /// The session has.
+    /// The session exceeded its rate limit.
     SessionRate,
-    /// The client's address has.
+    /// The client's address exceeded its rate limit.
     AddressRate,
-    /// Whoever opens it may not set its parameters, or they are too long.
+    /// The client may not set these parameters, or they are too long.
     Params,
-    /// Its metadata is too long, or its number of players is not possible.
+    /// Its metadata is too long, or its maximum number of players is out of range.
     Listing,
 }
 
 impl RoomRefusal {
-    /// Every reason, in the order of their places in [`crate::counters::NamespaceRoomCounters::refused`].
+    /// Every reason, in index order of [`crate::counters::NamespaceRoomCounters::refused`].
     pub const ALL: [Self; 7] =
         [Self::Limit, Self::Queue, Self::Rate, Self::SessionRate, Self::AddressRate, Self::Params, Self::Listing];
 
-    /// The name as metrics write it.
+    /// The name used in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Limit => "limit",
@@ -211,7 +212,7 @@ impl RoomRefusal {
         }
     }
 
-    /// The error that a join is answered with.
+    /// The error that answers a join.
     pub const fn code(self) -> ErrorCode {
         match self {
             Self::Limit => ErrorCode::LimitExceeded,
@@ -221,95 +222,95 @@ impl RoomRefusal {
     }
 }
 
-/// To a room thread.
+/// A message to a room thread.
 #[derive(Debug)]
 pub enum ToRoom {
-    /// From the owner, before anything else about the room.
+    /// From the owner, before all other messages about the room.
     Open {
         /// The room.
         room: RoomKey,
         /// Its channel.
         channel: Arc<str>,
-        /// The namespace's place in [`crate::Options::namespaces`], from 1; 0 for channels without one.
+        /// The namespace's index in [`crate::Options::namespaces`], from 1; 0 for channels outside all namespaces.
         namespace: u16,
-        /// What differs from the settings of the namespace.
+        /// Overrides of the namespace's settings.
         overrides: Arc<RoomOverrides>,
     },
-    /// From the owner: a player wants to join. Answered with [`FromRoom::Joined`]. `request.join` is there.
+    /// From the owner: a client asks to join. Answered with [`FromRoom::Joined`]. `request.join` is set.
     Join {
         /// The room.
         room: RoomKey,
-        /// The subscription, given back with the answer.
+        /// The subscription, returned with the answer.
         request: Box<SubscriptionRequest>,
     },
-    /// From the owner: a player whose join was accepted is gone.
+    /// From the owner: a player whose join was accepted has left.
     Leave {
         /// The room.
         room: RoomKey,
-        /// Whose.
+        /// The player's seat.
         seat: SeatKey,
         /// How it left.
         departure: Departure,
     },
-    /// From a session's shard: a player's input. It counts against the room's inbox until [`FromRoom::Tick`] says that it
-    /// was taken.
+    /// From a session's shard: a player's input. It counts against the room's inbox until a [`FromRoom::Tick`] reports
+    /// it as taken.
     Input {
         /// The room.
         room: RoomKey,
-        /// Whose.
+        /// The player's seat.
         seat: SeatKey,
-        /// The client's number for it.
+        /// The client's number of the input.
         number: u32,
-        /// For the game.
+        /// Bytes for the game.
         data: Bytes,
     },
-    /// From the owner: a message of the backend. Answered with [`FromRoom::Answered`], unless the room ends before.
+    /// From the owner: a message of the backend. Answered with [`FromRoom::Answered`], unless the room ends first.
     Message {
         /// The room.
         room: RoomKey,
-        /// The owner's number for it.
+        /// The owner's number of the message.
         id: u64,
-        /// For the game.
+        /// Bytes for the game.
         data: Bytes,
     },
-    /// From the owner: the backend changes how the room is listed. Answered as a message.
+    /// From the owner: the backend changes how the room is listed. Answered like a message.
     ChangeListing {
         /// The room.
         room: RoomKey,
-        /// The owner's number for it.
+        /// The owner's number of the change.
         id: u64,
         /// The change.
         change: Arc<ListingChange>,
     },
-    /// From the owner: the backend removes players. Answered as a message.
+    /// From the owner: the backend removes players. Answered like a message.
     Kick {
         /// The room.
         room: RoomKey,
-        /// The owner's number for it.
+        /// The owner's number of the kick.
         id: u64,
-        /// Whom.
+        /// The players and spectators to remove.
         order: Arc<KickOrder>,
     },
-    /// From the owner: places are reserved, or released.
+    /// From the owner: places are reserved or released.
     ReservePlaces {
         /// The room.
         room: RoomKey,
         /// In order.
         reservations: Arc<[PlaceReservation]>,
     },
-    /// From the owner: nobody is or will be there. The last message about the room.
+    /// From the owner: no player is in the room, and no join is in flight. The last message about the room.
     Close {
         /// The room.
         room: RoomKey,
-        /// The code; players that have joined after all receive it.
+        /// The code; players whose joins were still accepted receive it.
         code: UnsubscribeCode,
-        /// The reason for clients; `None` for that of the code.
+        /// The reason for clients; `None` for the default reason of the code.
         reason: Option<Arc<str>>,
     },
 }
 
 impl ToRoom {
-    /// The room that it is about.
+    /// The room that the message is about.
     pub const fn room(&self) -> RoomKey {
         match self {
             Self::Open { room, .. }
@@ -325,10 +326,10 @@ impl ToRoom {
     }
 }
 
-/// From a room thread. The first eight go to the owner of the channel that they name.
+/// A message from a room thread. The first eight variants go to the owner of the channel that they name.
 #[derive(Debug)]
 pub enum FromRoom {
-    /// The room's world is made. The first message about a room that does not fail before.
+    /// The room's world is created. The first message about a room, unless it fails first.
     Made {
         /// The room.
         room: RoomKey,
@@ -341,7 +342,7 @@ pub enum FromRoom {
         room: RoomKey,
         /// The subscription that it answers.
         request: Box<SubscriptionRequest>,
-        /// Whether the player is in.
+        /// Whether the join was accepted.
         outcome: Result<JoinedAs, NotJoined>,
     },
     /// The game's answer to a message of the backend.
@@ -350,20 +351,20 @@ pub enum FromRoom {
         room: RoomKey,
         /// Its channel.
         channel: Arc<str>,
-        /// The owner's number for the message.
+        /// The owner's number of the message.
         id: u64,
-        /// The answer, or why the game does not carry it out.
+        /// The answer, or why the game refused the message.
         answer: Result<Bytes, Refusal>,
     },
     /// An event of the room: a publication of its channel with an offset.
     Event {
-        /// The room. Of one that is over, nothing is published any more.
+        /// The room. Events of a room that has ended are not published.
         room: RoomKey,
         /// The channel.
         channel: Arc<str>,
         /// The JSON document.
         data: Payload,
-        /// For whom; `None` for everybody.
+        /// The recipients; `None` for all subscribers.
         audience: Option<Box<EventAudience>>,
     },
     /// A publication of the simulation in another channel.
@@ -373,14 +374,14 @@ pub enum FromRoom {
         /// The JSON document.
         data: Payload,
     },
-    /// The room has been empty for as long as it may be. Answered with [`ToRoom::Close`], unless somebody is on the way.
+    /// The room has been empty for the maximum time. Answered with [`ToRoom::Close`], unless a join is in flight.
     Idle {
         /// The room.
         room: RoomKey,
         /// Its channel.
         channel: Arc<str>,
     },
-    /// The game wants the room to end. Repeated until [`ToRoom::Close`] comes.
+    /// The game ends the room. Repeated until [`ToRoom::Close`] arrives.
     Closing {
         /// The room.
         room: RoomKey,
@@ -395,10 +396,10 @@ pub enum FromRoom {
         room: RoomKey,
         /// Its channel.
         channel: Arc<str>,
-        /// The reason for whoever opened it, if there is one that helps.
+        /// The reason for the client that opened it, if there is a useful one.
         refusal: Option<Refusal>,
     },
-    /// To a shard that is about to have the room's first player, or the first with an encoding: the whole world. Comes
+    /// To a shard that is about to have the room's first player, or the first with an encoding: the whole world. Sent
     /// before the tick that names the player.
     Keyframe {
         /// The room.
@@ -407,69 +408,69 @@ pub enum FromRoom {
         channel: Arc<str>,
         /// Its map.
         grid: Grid,
-        /// Ticks in a second.
+        /// Ticks per second.
         ticks_per_second: u32,
         /// The world.
         keyframe: Arc<TickUpdate>,
     },
-    /// To every shard that has players of the room: a tick.
+    /// To every shard with players of the room: a tick.
     Tick {
         /// The room.
         room: RoomKey,
-        /// What changed.
+        /// The changes.
         update: Arc<TickUpdate>,
-        /// What is new about players of this shard. A player gets frames from the first tick on that names it.
+        /// Changes of this shard's players. A player receives frames from the first tick that names it.
         changes: Vec<SeatChange>,
         /// Inputs of this shard that left the room's inbox since the last tick.
         inputs_taken: u32,
     },
-    /// To every shard that has players of the room: their subscriptions are over.
+    /// To every shard with players of the room: their subscriptions end.
     Over {
         /// The room.
         room: RoomKey,
-        /// Why.
+        /// The code of the end.
         code: UnsubscribeCode,
-        /// The reason for clients; `None` for that of the code.
+        /// The reason for clients; `None` for the default reason of the code.
         reason: Option<Arc<str>>,
     },
-    /// To the shard of a session: its player is gone, or another session has it.
+    /// To the shard of a session: its player has left, or another session has taken it over.
     Unseated {
         /// The room.
         room: RoomKey,
         /// The session's seat.
         seat: SeatKey,
-        /// Why.
+        /// The code of the end.
         code: UnsubscribeCode,
-        /// The reason for the client; `None` for that of the code.
+        /// The reason for the client; `None` for the default reason of the code.
         reason: Option<Arc<str>>,
     },
-    /// To every shard, now and then: how busy the thread is.
+    /// To every shard, periodically: the load of the thread.
     Load {
-        /// Thousandths of the last second that it spent ticking; rooms that it has, if that is nothing.
+        /// Thousandths of the last second that the thread spent on ticks; the number of its rooms if that is 0.
         permille: u16,
-        /// Rooms that it has.
+        /// The number of the thread's rooms.
         rooms: u32,
     },
 }
 
-/// Why a player is not in a room.
+/// Why a join was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotJoined {
-    /// The game does not want it.
+    /// The game refused it.
     Refused(Refusal),
     /// All free places are reserved for other users.
     Reserved,
-    /// The room is gone; there may be another one soon.
+    /// The room has ended; another one may open soon.
     Gone,
 }
 
-/// For whom an event is.
+/// The recipients of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventAudience {
     /// The players' seats, in ascending order.
     pub seats: Arc<[SeatKey]>,
-    /// The distinct user ids of those that have one, in ascending order: who may recover the event, and read it in the
-    /// channel's history.
+    /// The distinct user ids of the players that have one, in ascending order. These users may recover the event, and
+    /// read it in the channel's history.
     pub users: Arc<[Arc<str>]>,
 }
 
@@ -482,17 +483,17 @@ impl EventAudience {
     }
 }
 
-/// What is new about a player, for the header of its frames.
+/// Changes of a player, for the header of its frames.
 #[derive(Clone, Debug)]
 pub struct SeatChange {
-    /// Whose.
+    /// The player's seat.
     pub seat: SeatKey,
-    /// The cell that it looks from.
+    /// The cell of its viewpoint.
     pub view: CellIndex,
-    /// The number of the last input that was applied.
+    /// The number of the last applied input.
     pub ack: u32,
     /// Its own object; 0 for none.
     pub avatar: u32,
-    /// All objects that it alone is sent, in its encoding, if they changed.
+    /// All objects that only this player receives, in its encoding, if they changed.
     pub own: Option<Bytes>,
 }

@@ -1,8 +1,8 @@
-//! The players of a shard's sessions: where they sit, the rooms that they sit in, and their frames.
+//! The players of a shard's sessions: their seats, their rooms, and their frames.
 //!
-//! A *seat* is one session's subscription to one room. It is there from the moment the session asks until the owner has
-//! answered and the subscription is over, so that a room's picture is kept while anybody may be in it. Nothing waits for a
-//! seat but the newest tick: whether it is *due* is all that a tick changes.
+//! A *seat* is one session's subscription to one room. It exists from the request until the owner has answered and the
+//! subscription has ended, so that a room's mirror is kept while the room may have players here. Frames are not queued
+//! for a seat: a tick only marks it as *due*.
 
 mod allowance;
 mod input_gate;
@@ -26,98 +26,98 @@ use allowance::Allowance;
 
 pub(crate) use input_gate::InputGate;
 
-/// A seat's place on its shard.
+/// A seat's index on its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SeatIndex(pub(crate) u32);
 
-/// A player's place.
+/// One session's subscription to a room.
 #[derive(Debug)]
 pub(crate) struct Seat {
     generation: u32,
     pub(crate) session: SessionKey,
     pub(crate) wire: Wire,
     pub(crate) channel: LocalChannelId,
-    /// Its room, and where its inputs go; `None` until the owner has answered.
+    /// Its room and the thread for its inputs; `None` until the owner has answered.
     pub(crate) room: Option<RoomRoad>,
-    /// How its session left before the owner has answered.
+    /// How its session left, if that was before the owner's answer.
     pub(crate) departure: Option<Departure>,
     /// The room whose ticks have named it.
     named: Option<RoomKey>,
-    /// Where it is among those who get frames; `None` while it gets none.
+    /// Its entry among the seats that receive frames; `None` while it receives none.
     at: Option<SeatedAt>,
     view: CellIndex,
     ack: u32,
     avatar: u32,
-    /// The objects that it alone is sent, and the tick that they came with.
+    /// The objects that only this player receives, and the tick that they arrived with.
     own: Option<(Bytes, u32)>,
-    /// The tick last written to the socket, or begun.
+    /// The tick last written to the socket, at least in part.
     base: Base,
     frame: SeatFrame,
-    /// What it may be sent; `None` if that was never limited.
+    /// Its bandwidth allowance; `None` if it was never limited.
     allowance: Option<Allowance>,
     pub(crate) inputs: InputGate,
 }
 
-/// The frame that was offered to a seat's socket last.
+/// The frame that was last offered to a seat's socket.
 #[derive(Debug, Default)]
 struct SeatFrame {
     head: RoomHead,
-    /// `None` if nothing is offered.
+    /// `None` if no frame is offered.
     body: Option<Rc<SnapshotBody>>,
     base_after: Base,
 }
 
-/// A place among [`LocalRoom::seated`].
+/// An index in [`LocalRoom::seated`].
 #[derive(Clone, Copy, Debug)]
 struct SeatedAt {
     room: u32,
     place: u32,
 }
 
-/// Where a room is.
+/// A room and the thread that runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RoomRoad {
     pub(crate) key: RoomKey,
     pub(crate) thread: RoomThreadIndex,
 }
 
-/// A room that sessions of this shard are in.
+/// A room with players of this shard.
 #[derive(Debug)]
 pub(crate) struct LocalRoom {
     key: RoomKey,
     pub(crate) channel: LocalChannelId,
     pub(crate) namespace: NamespaceIndex,
     mirror: Option<Mirror>,
-    /// Bytes of frames that each seat may be sent in a second.
+    /// Maximum bytes of frames per second and seat.
     pub(crate) frame_bytes_per_second: Option<NonZeroU32>,
-    /// Of the mirror's counters, what has been added up already.
+    /// The part of the mirror's counters that has been added to the shard's.
     counted: MirrorCounters,
     seated: Vec<Seated>,
-    /// Inputs on their way that the room has not taken.
+    /// Inputs in flight that the room has not taken.
     pub(crate) inbox_inputs: u32,
 }
 
-/// A seat that gets frames. All that a tick looks at, next to each other.
+/// A seat that receives frames. A tick accesses only these fields, so they are stored contiguously.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seated {
     seat: SeatIndex,
     /// Its session's index.
     pub(crate) session: u32,
-    /// Whether it is to be sent the newest tick.
+    /// Whether it has to be sent the newest tick.
     is_due: bool,
 }
 
-/// What is left when a seat is given back.
+/// What remains to be done when a seat is released.
 #[derive(Debug)]
 pub(crate) struct GivenBack {
     pub(crate) session: SessionKey,
     pub(crate) channel: LocalChannelId,
     pub(crate) was_due: bool,
-    /// Rooms that nobody here sits in any more, for their counters.
+    /// Rooms that have no more players here, for their counters.
     pub(crate) rooms: Vec<LocalRoom>,
 }
 
-/// What is known of a channel with rooms while somebody sits there, or waits to.
+/// The rooms of a channel, while it has seats here.
 #[derive(Debug, Default)]
 struct ChannelSeats {
     seats: u32,
@@ -135,7 +135,7 @@ pub(crate) struct Seats {
     rooms_by_key: HashMap<RoomKey, u32, foldhash::quality::FixedState>,
     channels: HashMap<LocalChannelId, ChannelSeats, foldhash::quality::FixedState>,
     seat_count: usize,
-    /// Lends its capacity to the writer of players' headers.
+    /// A buffer for players' headers, reused.
     scratch: Vec<u8>,
 }
 
@@ -143,15 +143,15 @@ pub(crate) struct Seats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameWritten {
     pub(crate) frame_bytes: usize,
-    /// Ticks since the one written before; `None` for the first.
+    /// Ticks since the frame written before; `None` for the first.
     pub(crate) base_age_ticks: Option<u32>,
     pub(crate) namespace: NamespaceIndex,
-    /// Whether far cells were due and are not in it.
+    /// Whether far cells were due and were left out.
     pub(crate) is_far_postponed: bool,
 }
 
 impl Seats {
-    /// A place for a session that asks to join the room of `channel`.
+    /// A seat for a session that asks to join the room of `channel`.
     pub(crate) fn take(
         &mut self,
         shard: ShardIndex,
@@ -172,7 +172,7 @@ impl Seats {
         (index, SeatKey { shard, index: index.0, generation: *generation })
     }
 
-    /// Gives a place back. With the last one of a channel, its rooms are forgotten.
+    /// Releases a seat. With the last one of a channel, its rooms are dropped.
     pub(crate) fn give_back(&mut self, index: SeatIndex) -> GivenBack {
         let was_due = self.remove_seated(index);
         let seat = self.seats[index.0 as usize].take().expect("a seat is given back once");
@@ -189,43 +189,43 @@ impl Seats {
         GivenBack { session, channel, was_due, rooms }
     }
 
-    /// The seat, which is taken.
+    /// The seat, which must exist.
     pub(crate) fn at(&self, index: SeatIndex) -> &Seat {
         self.seats[index.0 as usize].as_deref().expect("a seat is given back when nobody refers to it")
     }
 
-    /// The seat, which is taken.
+    /// The seat, which must exist.
     pub(crate) fn at_mut(&mut self, index: SeatIndex) -> &mut Seat {
         self.seats[index.0 as usize].as_deref_mut().expect("a seat is given back when nobody refers to it")
     }
 
-    /// The seat that `key` names, unless it has been given back.
+    /// The seat that `key` names, unless it has been released.
     pub(crate) fn find(&self, key: SeatKey) -> Option<SeatIndex> {
         let seat = self.seats.get(key.index as usize)?.as_ref()?;
         (seat.generation == key.generation).then_some(SeatIndex(key.index))
     }
 
-    /// The name of a seat, for others.
+    /// The node-wide key of a seat.
     pub(crate) fn key(&self, shard: ShardIndex, index: SeatIndex) -> SeatKey {
         SeatKey { shard, index: index.0, generation: self.at(index).generation }
     }
 
-    /// How many seats are taken, and how many rooms are known.
+    /// The number of seats and of rooms.
     pub(crate) fn holdings(&self) -> [usize; 2] {
         [self.seat_count, self.rooms_by_key.len()]
     }
 
-    /// The room's place here, if it is known.
+    /// The room's index here, if the shard has the room.
     pub(crate) fn room_place(&self, key: RoomKey) -> Option<u32> {
         self.rooms_by_key.get(&key).copied()
     }
 
-    /// The room, which is known.
+    /// The room, which must exist.
     pub(crate) fn room_mut(&mut self, place: u32) -> &mut LocalRoom {
         self.rooms[place as usize].as_mut().expect("a room's place is forgotten with the room")
     }
 
-    /// The room, known from now on; `None` if nobody of this shard has a seat in its channel.
+    /// Adds a room, unless it exists; `None` if no session of this shard has a seat in its channel.
     pub(crate) fn know_room(
         &mut self,
         key: RoomKey,
@@ -246,8 +246,8 @@ impl Seats {
         Some(place)
     }
 
-    /// Forgets a room; nobody in it gets frames any more. Returns it, for its counters, and calls `undo` for everyone who
-    /// was due.
+    /// Removes a room, whose seats receive no more frames. Returns it, for its counters, and calls `undo` for each seat
+    /// that was due.
     pub(crate) fn forget_room(&mut self, key: RoomKey, mut undo: impl FnMut(u32)) -> Option<LocalRoom> {
         let place = self.room_place(key)?;
         for seated in std::mem::take(&mut self.room_mut(place).seated) {
@@ -263,13 +263,13 @@ impl Seats {
         Some(room)
     }
 
-    /// The owner has let the seat's session in; from now on it is sent what the room shows it. Returns whether it is due.
+    /// The owner has accepted the seat's join, so the seat receives frames from now on. Returns whether it is due.
     pub(crate) fn join_room(&mut self, index: SeatIndex, road: RoomRoad) -> bool {
         self.at_mut(index).room = Some(road);
         self.begin_frames(index)
     }
 
-    /// Takes in what is new about a seat. Returns whether it gets frames from now on, and did not before.
+    /// Applies a player's changes. Returns the seat if it starts to receive frames.
     pub(crate) fn change(&mut self, room: RoomKey, tick: u32, change: SeatChange) -> Option<SeatIndex> {
         let index = self.find(change.seat)?;
         let seat = self.at_mut(index);
@@ -299,7 +299,7 @@ impl Seats {
         true
     }
 
-    /// Takes a seat out of its room's list; returns whether it was due.
+    /// Removes a seat from its room's list; returns whether it was due.
     fn remove_seated(&mut self, index: SeatIndex) -> bool {
         let Some(at) = self.at_mut(index).leave_frames() else { return false };
         let seated = &mut self.room_mut(at.room).seated;
@@ -321,7 +321,7 @@ impl Seats {
         Some(room)
     }
 
-    /// Calls `mark` for everyone in the room who was not due and is now. This is what a tick costs a player.
+    /// Calls `mark` for each seat in the room that becomes due. This is the cost of a tick per player.
     pub(crate) fn mark_all_due(&mut self, place: u32, mut mark: impl FnMut(u32)) {
         for seated in &mut self.room_mut(place).seated {
             if !std::mem::replace(&mut seated.is_due, true) {
@@ -330,14 +330,14 @@ impl Seats {
         }
     }
 
-    /// A seat that gets frames from now on is due at once; returns the index of its session, unless it was.
+    /// Marks a seat that starts to receive frames as due; returns the index of its session, unless it was due.
     pub(crate) fn mark_due(&mut self, index: SeatIndex) -> Option<u32> {
         let SeatedAt { room, place } = self.at(index).at?;
         let seated = &mut self.room_mut(room).seated[place as usize];
         (!std::mem::replace(&mut seated.is_due, true)).then_some(seated.session)
     }
 
-    /// Puts together what a seat is to be sent now, if it is due. Returns how many bytes that is.
+    /// Assembles the frame of a seat, if it is due. Returns its bytes.
     pub(crate) fn offer<'h>(
         &mut self,
         index: SeatIndex,
@@ -354,12 +354,12 @@ impl Seats {
         Some(seat.offer(mirror, room.frame_bytes_per_second, channel(seat.channel), scratch))
     }
 
-    /// The two slices of the frame that a seat was offered.
+    /// The two slices of a seat's offered frame.
     pub(crate) fn slices(&self, index: SeatIndex) -> [&[u8]; 2] {
         self.at(index).frame.slices()
     }
 
-    /// The first bytes of what a seat was offered are with the kernel: the rest will follow before anything else.
+    /// The kernel has accepted the first bytes of a seat's offered frame: the rest follows before anything else.
     pub(crate) fn begun(&mut self, index: SeatIndex) -> FrameWritten {
         let seat = self.at_mut(index);
         let frame_bytes = seat.frame.slices().iter().map(|slice| slice.len()).sum();
@@ -384,7 +384,7 @@ impl Seats {
         seat.base = seat.frame.base_after;
     }
 
-    /// What was offered: nothing is offered any more.
+    /// Takes the offered frame, so that none is offered any more.
     pub(crate) fn take_offer(&mut self, index: SeatIndex) -> Option<(&RoomHead, Rc<SnapshotBody>)> {
         let frame = &mut self.at_mut(index).frame;
         frame.body.take().map(|body| (&frame.head, body))
@@ -405,7 +405,7 @@ impl LocalRoom {
         }
     }
 
-    /// Takes in the whole world.
+    /// Replaces the whole world.
     pub(crate) fn show(&mut self, grid: Grid, ticks_per_second: u32, keyframe: Arc<TickUpdate>) {
         match &mut self.mirror {
             Some(mirror) => mirror.apply(keyframe),
@@ -413,14 +413,14 @@ impl LocalRoom {
         }
     }
 
-    /// Takes in a tick; returns whether the room is mirrored here.
+    /// Applies a tick; returns whether the room is mirrored here.
     pub(crate) fn advance(&mut self, update: Arc<TickUpdate>) -> bool {
         let Some(mirror) = &mut self.mirror else { return false };
         mirror.apply(update);
         true
     }
 
-    /// What the mirror has counted since the last time.
+    /// The mirror's counts since the last call.
     pub(crate) fn newly_counted(&mut self) -> MirrorCounters {
         let Some(mirror) = &self.mirror else { return MirrorCounters::default() };
         let (now, before) = (mirror.counters(), self.counted);
@@ -457,7 +457,7 @@ impl Seat {
         }
     }
 
-    /// It gets no frames any more; returns where it was when it did.
+    /// Stops its frames; returns its former entry in the room's list.
     fn leave_frames(&mut self) -> Option<SeatedAt> {
         (self.named, self.frame.body) = (None, None);
         self.at.take()
@@ -466,7 +466,7 @@ impl Seat {
     fn offer(&mut self, mirror: &mut Mirror, limit: Option<NonZeroU32>, channel: &str, scratch: &mut Vec<u8>) -> usize {
         let far = self.allowance.and_then(|allowance| allowance.far_cells(limit));
         let body = mirror.body_with_far(self.wire.encoding(), self.view, self.base, far);
-        // A client that is sent everything forgets its own objects as well.
+        // A client that receives a full state drops its own objects as well.
         let is_news = |came: u32| body.base_tick == 0 || came > self.base.tick;
         let own = self.own.as_ref().filter(|(_, came)| is_news(*came)).map(|(own, _)| &**own);
         scratch.clear();

@@ -19,14 +19,14 @@ pub(crate) use paused::{
 };
 pub(crate) use table::SessionTable;
 
-/// Where a session is in its life.
+/// The phase of a session's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Opened; nothing but `connect` is allowed.
+    /// Opened; only `connect` is allowed.
     Fresh,
-    /// Its `connect` was answered with an error; nothing is allowed any more.
+    /// Its `connect` was answered with an error; no command is allowed any more.
     Refused,
-    /// Authenticated; its server-side subscriptions are not all answered, and so its `connect` is not.
+    /// Authenticated; its `connect` is not answered yet, because server-side subscriptions are pending.
     Connecting,
     /// Its `connect` was answered.
     Live,
@@ -39,32 +39,32 @@ pub(crate) enum Phase {
 pub(crate) struct Session {
     pub(crate) key: SessionKey,
     pub(crate) wire: Wire,
-    /// The client's address, where it is known.
+    /// The client's address, if known.
     pub(crate) source: Option<SourceKey>,
     pub(crate) address: Option<IpAddr>,
     pub(crate) phase: Phase,
-    /// Who it is; set by `connect`.
+    /// The client's identity; set by `connect`.
     pub(crate) info: Option<Arc<ClientInfo>>,
     pub(crate) subscriptions: Vec<Subscription>,
     pub(crate) paused: Option<Box<Paused>>,
     pub(crate) deadlines: Deadlines,
     pub(crate) awaits_pong: bool,
-    /// Pongs that may come beside that one: to pings that a paused session was sent while earlier ones were unanswered.
+    /// Further pongs that may arrive: to pings sent to a paused session while earlier ones were unanswered.
     pub(crate) late_pongs: u8,
-    /// The bucket of its commands; see [`crate::pace::Pace`].
+    /// The token bucket of its commands; see [`crate::pace::Pace`].
     pub(crate) commands_full_at_ns: u64,
-    /// Commands that owners have yet to answer.
+    /// Commands that owners have not answered yet.
     pub(crate) requests_in_flight: u32,
     /// Whether one of them may have a large answer.
     pub(crate) awaits_large_reply: bool,
-    /// Closing: who has sent a close frame.
+    /// While closing: which ends have sent a close frame.
     pub(crate) close_handshake: CloseHandshake,
-    /// The bucket of its records; see [`crate::record::RecordOptions`].
+    /// The token bucket of its records; see [`crate::record::RecordOptions`].
     pub(crate) records_full_at_ns: u64,
     pub(crate) scheduled: Scheduled,
-    /// Its place among its user's sessions.
+    /// Its index among its user's sessions.
     pub(crate) user_place: u32,
-    /// The parts that few sessions have.
+    /// Fields that few sessions need.
     pub(crate) extra: Option<Box<SessionExtra>>,
 }
 
@@ -74,33 +74,33 @@ pub(crate) enum CloseHandshake {
     Neither,
     /// The peer.
     Received,
-    /// The session has, and the caller closes the socket.
+    /// The session has sent it, and the caller closes the socket.
     Sent,
     Both,
 }
 
-/// What emulated and unidirectional sessions have, and those about which backends are asked.
+/// Fields of emulated and unidirectional sessions, and of those authorized by a backend.
 #[derive(Debug, Default)]
 pub(crate) struct SessionExtra {
-    /// The id that the client alone knows; empty for none.
+    /// The id that only the client knows; empty for none.
     pub(crate) secret: Box<str>,
-    /// The meta of the session in requests to backends: JSON.
+    /// The session's meta in requests to backends: JSON.
     pub(crate) meta: Option<Payload>,
-    /// The question, unanswered so far, whether the session goes on.
+    /// The pending refresh request.
     pub(crate) refresh: Option<ProxyRequestId>,
 }
 
-/// When something is due for a session, on the monotonic clock; `u64::MAX` for never.
+/// A session's deadlines on the monotonic clock; `u64::MAX` for never.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadlines {
-    /// Not authenticated, or not hung up, by then: over.
+    /// When the session is ended unless it has authenticated or, while closing, hung up.
     pub(crate) end_us: u64,
     pub(crate) ping_us: u64,
-    /// The pong to the last ping.
+    /// When the pong to the last ping is overdue.
     pub(crate) pong_us: u64,
-    /// The connection's expiry, grace included.
+    /// The connection's expiry, including the grace period.
     pub(crate) expiry_us: u64,
-    /// The earliest expiry of a subscription, grace included.
+    /// The earliest expiry of a subscription, including the grace period.
     pub(crate) subscriptions_us: u64,
 }
 
@@ -108,17 +108,17 @@ pub(crate) struct Deadlines {
 #[derive(Clone, Debug)]
 pub(crate) struct Subscription {
     pub(crate) channel: LocalChannelId,
-    /// Its place in the hub's list; `None` until the owner has answered.
+    /// Its index in the hub's list; `None` until the owner has answered.
     pub(crate) place: Option<u32>,
     pub(crate) flags: SubscriptionFlags,
     pub(crate) filter: Option<FilterPlace>,
-    /// Expiry, grace included, on the monotonic clock; `u64::MAX` for never.
+    /// Expiry including the grace period, on the monotonic clock; `u64::MAX` for never.
     pub(crate) expiry_us: u64,
-    /// The parts that few subscriptions have.
+    /// Fields that few subscriptions need.
     pub(crate) extra: Option<Box<SubscriptionExtra>>,
 }
 
-/// What a subscription gets.
+/// Options of a subscription.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SubscriptionFlags {
     pub(crate) join_leave: bool,
@@ -126,11 +126,11 @@ pub(crate) struct SubscriptionFlags {
     pub(crate) recoverable: bool,
     /// Pushes carry the channel's number.
     pub(crate) compact: bool,
-    /// Data is sent as differences.
+    /// Data may be sent as patches.
     pub(crate) delta: bool,
     /// The server subscribed the session.
     pub(crate) server_side: bool,
-    /// The connection token did.
+    /// The connection token lists the subscription.
     pub(crate) from_token: bool,
     /// The session is in the channel's presence.
     pub(crate) presence: bool,
@@ -138,34 +138,34 @@ pub(crate) struct SubscriptionFlags {
     pub(crate) announced: bool,
 }
 
-/// What comes with a subscription token, waits for the owner's answer, or belongs to a room.
+/// Fields for subscription tokens, for pending answers of the owner, and for rooms.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SubscriptionExtra {
     /// The session's info with the channel info of the token.
     pub(crate) info: Option<Arc<ClientInfo>>,
-    /// Seconds to live, for the reply.
+    /// Seconds until the expiry, for the reply.
     pub(crate) ttl_s: Option<u32>,
     /// Application bytes for the reply.
     pub(crate) data: Option<dunlin_protocol::Payload>,
-    /// Set when the subscription was ended before the owner answered.
+    /// Set when the subscription ended before the owner answered.
     pub(crate) ending: Option<Ending>,
-    /// Its place in the channel's room.
+    /// Its seat in the channel's room.
     pub(crate) seat: Option<SeatIndex>,
-    /// The question, unanswered so far, whether the subscription goes on.
+    /// The pending refresh request.
     pub(crate) refresh: Option<ProxyRequestId>,
 }
 
-/// Who ended a subscription that its owner has not answered yet. It is dropped when the answer comes.
+/// Why a subscription ended before its owner answered. It is removed when the answer arrives.
 #[derive(Clone, Debug)]
 pub(crate) enum Ending {
-    /// The client, by the command that is answered then.
+    /// The client unsubscribed; the command is answered then.
     Asked { command_id: u32 },
     /// The server API, the room or its game; the client receives a push.
     Forced { code: UnsubscribeCode, reason: Box<str> },
 }
 
 impl Session {
-    /// A session that has just been opened and has until `end_us` to authenticate.
+    /// A session that has just been opened and must authenticate before `end_us`.
     pub(crate) fn new(
         key: SessionKey,
         wire: Wire,
@@ -195,12 +195,12 @@ impl Session {
         }
     }
 
-    /// What its messages are written in.
+    /// The encoding of its messages.
     pub(crate) const fn encoding(&self) -> Encoding {
         self.wire.encoding()
     }
 
-    /// Which frames the subscription shares with others.
+    /// The frame class of a subscription with these flags.
     pub(crate) const fn class(&self, flags: SubscriptionFlags) -> FrameClass {
         FrameClass { wire: self.wire, compact: flags.compact, delta: flags.delta }
     }
@@ -215,13 +215,13 @@ impl Session {
         self.subscriptions.iter_mut().find(|subscription| subscription.channel == channel)
     }
 
-    /// Takes its subscription to `channel` off the list.
+    /// Removes its subscription to `channel`.
     pub(crate) fn remove_subscription(&mut self, channel: LocalChannelId) -> Option<Subscription> {
         let place = self.subscriptions.iter().position(|subscription| subscription.channel == channel)?;
         Some(self.subscriptions.swap_remove(place))
     }
 
-    /// Takes note of a pong. Returns whether one was due.
+    /// Records a pong. Returns whether one was expected.
     pub(crate) fn take_pong(&mut self) -> bool {
         if std::mem::take(&mut self.awaits_pong) {
             return true;
@@ -231,12 +231,12 @@ impl Session {
         fewer.is_some()
     }
 
-    /// Whether it is paused until earlier commands are answered and their replies are written.
+    /// Whether the session is paused until earlier commands are answered and their replies are written.
     pub(crate) fn is_paused_for_pace(&self) -> bool {
         self.paused.as_ref().is_some_and(|paused| matches!(paused.paused_on, PausedOn::Pace(_)))
     }
 
-    /// Whether it has a user, so that it is in that user's list.
+    /// Whether it is authenticated, so that it is in its user's list.
     pub(crate) const fn is_authenticated(&self) -> bool {
         matches!(self.phase, Phase::Connecting | Phase::Live)
     }
@@ -248,38 +248,38 @@ impl Session {
 }
 
 impl Subscription {
-    /// Whether it was ended before the owner answered.
+    /// Whether the subscription ended before the owner answered.
     pub(crate) fn is_ending(&self) -> bool {
         self.extra.as_ref().is_some_and(|extra| extra.ending.is_some())
     }
 
-    /// Its place in the channel's room.
+    /// Its seat in the channel's room.
     pub(crate) fn seat(&self) -> Option<SeatIndex> {
         self.extra.as_ref().and_then(|extra| extra.seat)
     }
 
-    /// The session's info as this channel shows it.
+    /// The session's info in this channel.
     pub(crate) fn info<'a>(&'a self, of_session: &'a Arc<ClientInfo>) -> &'a Arc<ClientInfo> {
         self.extra.as_ref().and_then(|extra| extra.info.as_ref()).unwrap_or(of_session)
     }
 }
 
 impl SubscriptionExtra {
-    /// Whether any of it is of use once the owner has answered.
+    /// Whether any field is still needed after the owner's answer.
     pub(crate) const fn outlives_answer(&self) -> bool {
         self.info.is_some() || self.seat.is_some() || self.refresh.is_some()
     }
 }
 
 impl SubscriptionFlags {
-    /// Whether the owner has to know who it is.
+    /// Whether the owner needs the client's info.
     pub(crate) const fn needs_client_info(self) -> bool {
         self.presence || self.announced
     }
 }
 
 impl CloseHandshake {
-    /// The peer has sent a close frame. Returns whether it is the first one.
+    /// Records the peer's close frame. Returns whether it is the first one.
     pub(crate) fn set_received(&mut self) -> bool {
         let (first, next) = match self {
             Self::Neither => (true, Self::Received),
@@ -290,7 +290,7 @@ impl CloseHandshake {
         first
     }
 
-    /// The caller was asked to send a close frame. Returns whether it is the first time.
+    /// Records that the caller was asked to send a close frame. Returns whether it is the first time.
     pub(crate) fn set_sent(&mut self) -> bool {
         let (first, next) = match self {
             Self::Neither => (true, Self::Sent),
@@ -301,7 +301,7 @@ impl CloseHandshake {
         first
     }
 
-    /// Whether the peer has.
+    /// Whether the peer has sent a close frame.
     pub(crate) const fn is_received(self) -> bool {
         matches!(self, Self::Received | Self::Both)
     }

@@ -19,9 +19,9 @@ const OFFSETS_MAX: u64 = 30;
 
 #[derive(Clone, Debug)]
 enum Act {
-    /// With a tag that filters may ask for, and for those alone who are named, if anybody is.
+    /// Publishes, optionally with the tag that filters match, and optionally for some readers only.
     Publish {
-        /// Offsets before it that no publication has.
+        /// Unused offsets before it.
         gap: u64,
         tagged: bool,
         readers: Option<u8>,
@@ -46,18 +46,18 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act(), 0..14)
 }
 
-/// One publication: where it is, whether it has the tag, and who may read it.
+/// One publication: its offset, whether it has the tag, and who may read it.
 struct Published {
     offset: u64,
     tagged: bool,
     readers: Option<Vec<&'static str>>,
 }
 
-/// All that was ever published.
+/// Every publication, including forgotten ones.
 #[derive(Default)]
 struct Model {
     all: Vec<Published>,
-    /// How many are forgotten.
+    /// The number of forgotten publications.
     forgotten: usize,
 }
 
@@ -66,17 +66,17 @@ impl Model {
         self.all.last().map_or(0, |newest| newest.offset)
     }
 
-    /// Whether nothing behind `offset` is forgotten.
+    /// Whether every publication after `offset` is still there.
     fn has_all_behind(&self, offset: u64) -> bool {
         self.all[..self.forgotten].iter().all(|published| published.offset <= offset)
     }
 
-    /// Offsets of what is there, in order.
+    /// Offsets of the publications that are not forgotten, in order.
     fn kept(&self) -> Vec<u64> {
         self.all[self.forgotten..].iter().map(|published| published.offset).collect()
     }
 
-    /// Offsets that are there and that the user may read, in order.
+    /// Offsets of the publications that are not forgotten and that the user may read, in order.
     fn readable(&self, user: Option<&str>) -> impl DoubleEndedIterator<Item = u64> {
         let may = move |published: &Published| match (&published.readers, user) {
             (None, _) | (_, None) => true,
@@ -94,7 +94,7 @@ impl Model {
         !is_filtered || self.all.iter().any(|published| published.offset == offset && published.tagged)
     }
 
-    /// What a client that has come to `from` has missed; `None` if that cannot be said.
+    /// What a client at `from` has missed; `None` if that cannot be determined.
     fn missed(&self, from: u64, is_right_epoch: bool, user: &str, is_filtered: bool) -> Option<Vec<u64>> {
         let knows = is_right_epoch && from <= self.top() && self.has_all_behind(from);
         let missed: Vec<u64> =
@@ -102,7 +102,7 @@ impl Model {
         (knows && missed.len() <= PUBLICATIONS_MAX).then_some(missed)
     }
 
-    /// The same where only the newest counts.
+    /// The same in cache mode, where only the newest publication counts.
     fn newest(&self, from: u64, is_epoch: bool, user: &str, is_filtered: bool) -> Option<Vec<u64>> {
         let newest = self.readable(Some(user)).rfind(|offset| self.passes(is_filtered, *offset));
         let has_it = is_epoch && from > 0 && from <= self.top() && from >= newest.unwrap_or(self.top());
@@ -117,10 +117,10 @@ fn played(acts: &[Act]) -> (Stream, Model) {
             Act::Publish { gap, tagged, readers } => {
                 let offset = stream.next_offset() + gap;
                 let tags: Tags = if *tagged { vec![("k".into(), "v".into())] } else { Tags::new() };
-                // Long enough for a patch to be worth it.
+                // Long enough for a patch to be smaller.
                 let data = Payload::from_json(format!("\"{DATA}{offset}\"").into());
                 let publication = Publication { data, info: None, offset, tags, time_ms: 0, epoch: Box::default() };
-                // In ascending order: nobody, Ann, or Ann and Bob.
+                // In ascending order: no user, Ann, or Ann and Bob.
                 let readers = readers.map(|count| USERS[1..][..usize::from(count)].to_vec());
                 let of_stream = readers.as_ref().map(|readers| readers.iter().map(|user| Arc::from(*user)).collect());
                 stream.append(Arc::new(publication), of_stream);
@@ -199,7 +199,7 @@ proptest! {
         let mut kept: Vec<Arc<Publication>> =
             stream.publications.iter().map(|kept| Arc::clone(&kept.publication)).collect();
         prop_assert_eq!(offsets(&kept), model.kept());
-        // Of any part of them it is known whether something between the first and the last is left out.
+        // The stream detects a publication that is left out between the first and the last.
         kept.drain(..first.min(kept.len()));
         let place = left_out.filter(|place| *place < kept.len());
         let leaves_gap = place.is_some_and(|place| place > 0 && place + 1 < kept.len());
@@ -207,7 +207,7 @@ proptest! {
             kept.remove(place);
         }
         prop_assert_eq!(stream.is_whole(&kept), !leaves_gap && !kept.is_empty());
-        // A patch is one of what comes right before it in the stream, gap or not.
+        // A patch is based on the publication directly before it in the stream, even across a gap in the offsets.
         let of_stream = model.kept();
         let follows = |pair: &[u64]| of_stream.windows(2).any(|next_to| *next_to == *pair);
         let patches = stream.patches(&kept, &mut DeltaEncoder::default());
@@ -233,7 +233,7 @@ proptest! {
         let expected = match since {
             Some((0, _)) if reverse => Err(ErrorCode::BadRequest),
             Some((_, "other")) => Err(ErrorCode::UnrecoverablePosition),
-            // Nothing is right below an offset that there is not.
+            // An offset beyond the next one has no predecessor.
             Some((offset, _)) if reverse && offset > model.top() + 1 => Ok(Vec::new()),
             Some((offset, _)) if reverse => {
                 Ok(model.readable(user).rev().filter(|below| *below < offset).take(most).collect())

@@ -1,4 +1,4 @@
-//! Calls of a game to the backend: what leaves a room with a tick, and the answers that come in.
+//! A game's calls to the backend: the calls that leave a room with a tick, and their answers.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use dunlin_rooms::{CallError, CallId, CallsOfTick, GameCall, Refusal};
 use super::{CompletedTick, RoomHost, Runner, Step};
 use crate::backend::{ProxyError, ProxyResponse, ProxyResult};
 
-/// What became of the calls of a game.
+/// Counts of a game's calls by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCounts {
     /// The backend answered.
@@ -17,13 +17,13 @@ pub struct CallCounts {
     pub errors: u64,
     /// The backend could not be reached, did not answer within the timeout of its proxy, or its answer was invalid.
     pub failed: u64,
-    /// As many requests waited for the backend as its proxy allows.
+    /// The proxy's request queue was full.
     pub busy: u64,
     /// The answer was longer than the limit.
     pub too_long: u64,
-    /// The answer did not come within the ticks that the game gave it.
+    /// The answer did not arrive within the number of ticks that the game allowed.
     pub timed_out: u64,
-    /// Answers that came after that.
+    /// Answers that arrived after that.
     pub late: u64,
     /// Calls whose answers were lost by a restart.
     pub lost: u64,
@@ -32,7 +32,7 @@ pub struct CallCounts {
 }
 
 impl RoomHost {
-    /// Takes in the backend's result of a call; it counts at the next tick.
+    /// Queues the backend's result of a call for the next tick.
     pub fn take_answer(&mut self, call: CallId, result: ProxyResult) {
         let outcome = outcome_of(result, self.options.call_bytes_max).into();
         self.arrived.push_back(Step::Answer { call, outcome });
@@ -51,7 +51,7 @@ fn outcome_of(result: ProxyResult, bytes_max: usize) -> Result<Bytes, CallError>
             (Err(CallError::Refused(Refusal { code, message })), length)
         }
         Err(ProxyError::Busy) => (Err(CallError::Busy), 0),
-        // A room has no session that could be closed.
+        // A room has no session to close.
         Ok(_) | Err(ProxyError::Failed | ProxyError::Disconnect(_)) => (Err(CallError::Failed), 0),
     };
     if length > bytes_max { Err(CallError::TooLong) } else { outcome }
@@ -78,12 +78,12 @@ impl Runner {
 }
 
 impl CompletedTick {
-    /// Takes out the calls that leave the room.
+    /// Takes the calls to send to the backend.
     pub fn take_calls(&mut self) -> Vec<GameCall> {
         std::mem::take(&mut self.outcome.calls.sent)
     }
 
-    /// What became of calls.
+    /// Counts of calls by outcome.
     pub fn calls(&self) -> CallCounts {
         self.calls
     }

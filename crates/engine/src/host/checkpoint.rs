@@ -1,10 +1,12 @@
-//! The formats of what a room keeps on disk: checkpoints, and the log of what happened after them.
+//! The on-disk formats of a room: checkpoints, and the log of the ticks after them.
 //!
-//! A *checkpoint* is a room right after a tick: what it was made of, its state with the state hash, and who may come back as
-//! which player. A *log record* contains the steps that a tick began with, and from time to time the state hash before it.
+//! A *checkpoint* is a room's state directly after a tick: its origin, its saved state with the state hash, and the
+//! clients that may take over its players. A *log record* contains the steps of a tick and, periodically, the state
+//! hash before it.
 //!
-//! Both begin with a version byte. Numbers are varints with 7 bits per byte, the lowest first, the top bit set if more bytes
-//! follow. Texts and bytes follow their length; a state hash has 8 bytes and a seat token 16, the lowest first.
+//! Both begin with a version byte. Numbers are varints with 7 bits per byte, the lowest first; the top bit is set if
+//! more bytes follow. Strings and bytes are prefixed with their length. A state hash has 8 bytes and a seat token 16,
+//! little-endian.
 
 mod call_outcome;
 mod step_format;
@@ -18,11 +20,11 @@ use super::{
 use crate::room::{SeatKey, SeatToken};
 use step_format::{RecordReader, put_bytes, put_number, put_options, put_seat, put_step, put_token};
 
-/// The version of both formats that is written. Version 1 has no spectators, messages of the backend and calls, and knows of a
-/// client only its user. Up to version 2 a player has one seat token. Up to version 3 a client has no address.
+/// The version of both formats that is written. Version 1 has no spectators, backend messages or calls, and stores only
+/// the user of a client. Before version 3, a player has one seat token. Before version 4, a client has no address.
 pub const CHECKPOINT_VERSION: u8 = 4;
 
-/// What a room is made of. One that is made of something else does not go on from a checkpoint.
+/// The origin of a room. A room with another origin cannot continue from the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoomOrigin {
     /// The simulation's name.
@@ -33,7 +35,7 @@ pub struct RoomOrigin {
     pub options: RoomOptions,
 }
 
-/// A checkpoint that was read. Its room is not restored yet.
+/// A checkpoint that has been parsed. Its room is not restored yet.
 #[derive(Clone, Debug)]
 pub struct Checkpoint<'a> {
     origin: RoomOrigin,
@@ -44,17 +46,17 @@ pub struct Checkpoint<'a> {
     room: &'a [u8],
 }
 
-/// What a tick began with.
+/// The input of one tick.
 #[derive(Clone, Debug)]
 pub struct TickRecord {
-    /// The state hash before the tick, if it is noted.
+    /// The state hash before the tick, if recorded.
     pub state_hash: Option<u64>,
     /// In order.
     pub steps: Vec<Step>,
 }
 
 impl Runner {
-    /// Appends a checkpoint. Best right after a tick, as [`Room::save`].
+    /// Appends a checkpoint. Call it directly after a tick, for the reason given at [`Room::save`].
     pub fn save(&self, origin: &RoomOrigin, out: &mut Vec<u8>) {
         out.push(CHECKPOINT_VERSION);
         put_bytes(origin.simulation.as_bytes(), out);
@@ -75,16 +77,16 @@ impl Runner {
             put_bytes(seat.user.as_bytes(), out);
             out.extend_from_slice(&seat.token.0.to_le_bytes());
             put_token(seat.returned, out);
-            // 0: its client is here.
+            // 0 means that the client is connected.
             put_number(away.map_or(0, |LeavesAt(tick)| tick.saturating_add(1)), out);
         }
         self.room.save(out);
     }
 
-    /// Goes through a tick again. `tick_count` is the count of the tick that the record is of.
+    /// Runs a recorded tick again. `tick_count` is the count of the tick that the record belongs to.
     ///
     /// # Errors
-    /// [`NotRestored::MissingRecord`], [`NotRestored::OtherState`]; nothing has happened.
+    /// [`NotRestored::MissingRecord`], [`NotRestored::OtherState`]; the runner is unchanged.
     pub fn replay(&mut self, tick_count: u64, record: TickRecord) -> Result<(), NotRestored> {
         let expected = self.ticks_run + 1;
         if tick_count != expected {
@@ -106,7 +108,7 @@ impl Runner {
 }
 
 impl<'a> Checkpoint<'a> {
-    /// Reads what [`Runner::save`] wrote.
+    /// Parses what [`Runner::save`] wrote.
     ///
     /// # Errors
     /// [`NotRestored::NewerVersion`], [`NotRestored::NewerState`], [`NotRestored::Malformed`]
@@ -139,22 +141,23 @@ impl<'a> Checkpoint<'a> {
         }
     }
 
-    /// What the room was made of.
+    /// The room's origin.
     pub fn origin(&self) -> &RoomOrigin {
         &self.origin
     }
 
-    /// The parameters of the room's simulation, a JSON document: it may have been opened with others than its origin.
+    /// The parameters of the room's simulation, a JSON document. They differ from those of the origin if the room was
+    /// opened with overrides.
     pub fn params(&self) -> &str {
         Room::saved_params(self.room).unwrap_or(&self.origin.params)
     }
 
-    /// Ticks that the room had run.
+    /// The number of ticks that the room had run.
     pub fn ticks_run(&self) -> u64 {
         self.ticks_run
     }
 
-    /// Whether the room can go on as one that is made of `origin`. Its limits may be others.
+    /// Whether a room with this origin can continue from the checkpoint. The limits may differ.
     ///
     /// # Errors
     /// [`NotRestored::OtherSimulation`], [`NotRestored::OtherParams`], [`NotRestored::OtherTickRate`]
@@ -172,8 +175,8 @@ impl<'a> Checkpoint<'a> {
         Ok(())
     }
 
-    /// The room as it was, with limits that may be others. All players still have the clients that they had:
-    /// [`super::RoomHost::restored`] says that those are gone.
+    /// Restores the room; its limits may differ. All players still have their former clients:
+    /// [`super::RoomHost::restored`] marks them as away.
     ///
     /// # Errors
     /// [`NotRestored::Refused`], [`NotRestored::OtherState`]
@@ -191,7 +194,7 @@ impl<'a> Checkpoint<'a> {
 }
 
 impl TickRecord {
-    /// Appends the record of a tick that begins with these steps.
+    /// Appends the record of a tick with these steps.
     pub fn write(steps: &[Step], state_hash: Option<u64>, out: &mut Vec<u8>) {
         out.push(CHECKPOINT_VERSION);
         out.push(state_hash.is_some().into());
@@ -204,7 +207,7 @@ impl TickRecord {
         }
     }
 
-    /// Reads what [`TickRecord::write`] wrote.
+    /// Parses what [`TickRecord::write`] wrote.
     ///
     /// # Errors
     /// [`NotRestored::NewerVersion`], [`NotRestored::Malformed`]

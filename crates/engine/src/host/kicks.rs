@@ -12,12 +12,12 @@ use crate::{
     room::SeatKey,
 };
 
-/// The code of a kick that finds nobody.
+/// The refusal code of a kick without a matching player or spectator.
 const NOBODY_CODE: u16 = 404;
 
 impl RoomHost {
-    /// The seats of a user or a client, and of its joins that wait for the next tick: the books of a runner have only players
-    /// that may come back. In order, because a replay has to find the same ones.
+    /// The seats of a user or a client, including joins that wait for the next tick. A runner's seat book has only
+    /// players that may come back, so it cannot find them all. Sorted, because a replay must find the same seats.
     pub(super) fn seats_of(&self, target: &KickTarget) -> Vec<SeatKey> {
         let is_meant = |user: &str, client: &str| match target {
             KickTarget::User(meant) => !meant.is_empty() && **meant == *user,
@@ -36,7 +36,7 @@ impl RoomHost {
 }
 
 impl Runner {
-    /// Has players removed at the end of the tick, with those of a user that are away. Returns them, in order.
+    /// Marks players for removal at the end of the tick, including a user's away players. Returns them, in order.
     pub(super) fn kick(&mut self, order: &KickOrder, seats: &[SeatKey]) -> Vec<PlayerId> {
         let mut players: BTreeSet<PlayerId> = seats.iter().filter_map(|seat| self.seating.player(*seat)).collect();
         match &order.target {
@@ -49,10 +49,10 @@ impl Runner {
     }
 }
 
-/// How many players were removed.
+/// The number of removed players.
 ///
 /// # Errors
-/// The [`Refusal`] if there was none.
+/// The [`Refusal`] if no player was removed.
 pub(super) fn answer_to_kick(players: &[PlayerId]) -> Result<Bytes, Refusal> {
     if players.is_empty() {
         return Err(Refusal { code: NOBODY_CODE, message: "no such player or spectator is in the room".into() });

@@ -1,4 +1,4 @@
-//! Why a room does not go on from its checkpoint.
+//! The reasons why a room cannot continue from its checkpoint.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use dunlin_rooms::SAVED_ROOM_VERSION;
 
 use super::CHECKPOINT_VERSION;
 
-/// Why a room does not go on from what was kept of it.
+/// Why a room cannot continue from its checkpoint and log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotRestored {
-    /// A newer Dunlin has written it.
+    /// A newer version of Dunlin wrote it.
     NewerVersion(u8),
-    /// A newer Dunlin has saved the room's state in it.
+    /// A newer version of Dunlin saved the room's state in it.
     NewerState(u8),
-    /// The bytes mean nothing.
+    /// The bytes cannot be parsed.
     Malformed,
-    /// The room is of another simulation.
+    /// The checkpoint belongs to another simulation.
     OtherSimulation(String),
-    /// The simulation's parameters were others.
+    /// The simulation had other parameters.
     OtherParams(String),
     /// The room had another tick rate.
     OtherTickRate(u32),
-    /// The simulation, or the world with its limits, does not take the state.
+    /// The simulation, or the world with its limits, rejects the state.
     Refused,
     /// A record of the log is missing.
     MissingRecord {
@@ -30,13 +30,13 @@ pub enum NotRestored {
         /// The count of the tick whose record follows.
         found: u64,
     },
-    /// The room's state is not what it was.
+    /// The replayed state differs from the recorded one.
     OtherState {
-        /// The tick after which it is not.
+        /// The tick after which it differs.
         tick: u32,
-        /// The state hash that was noted.
+        /// The recorded state hash.
         expected: u64,
-        /// The state hash now.
+        /// The actual state hash.
         actual: u64,
     },
 }

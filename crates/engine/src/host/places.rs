@@ -1,5 +1,5 @@
-//! Places that are reserved for users. While all free places are reserved, joins of other users are refused before they become
-//! steps of the room, so logs, recordings and replays need no reservations.
+//! Places that are reserved for users. While all free places are reserved, joins of other users are refused before they
+//! become steps of the room, so logs, recordings and replays need no reservations.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -14,7 +14,7 @@ use crate::{
     room::{FromRoom, NotJoined},
 };
 
-/// How many reservations are kept after all their users have joined. The oldest are forgotten first.
+/// Maximum number of reservations kept after all their users have joined. The oldest are dropped first.
 const USED_MAX: usize = 1_024;
 
 /// The reservations of a room.
@@ -33,7 +33,7 @@ struct KeptPlaces {
 }
 
 impl ReservedPlaces {
-    /// Adds a reservation. It replaces the one with its number.
+    /// Adds a reservation. It replaces the one with the same number.
     fn put(&mut self, reservation: &PlaceReservation, ticks: u32) {
         self.kept.retain(|kept| kept.number != reservation.number);
         if !reservation.users.is_empty() {
@@ -42,7 +42,7 @@ impl ReservedPlaces {
         }
     }
 
-    /// How many places are reserved.
+    /// The number of reserved places.
     fn len(&self) -> usize {
         self.kept.iter().map(|kept| kept.users.len()).sum()
     }
@@ -61,7 +61,7 @@ impl ReservedPlaces {
         }
     }
 
-    /// Removes what has expired, and the oldest reservations beyond the places of the room. Called once per tick.
+    /// Removes expired reservations, and the oldest ones beyond the number of places. Called once per tick.
     fn expire(&mut self, places_max: usize) {
         for kept in &mut self.kept {
             kept.ticks_left = kept.ticks_left.saturating_sub(1);
@@ -94,7 +94,7 @@ impl ReservedPlaces {
 }
 
 impl RoomHost {
-    /// How many places are reserved for users who have not joined.
+    /// The number of places reserved for users who have not joined.
     pub fn reserved_places(&self) -> usize {
         self.places.len()
     }
@@ -107,14 +107,14 @@ impl RoomHost {
     pub(super) fn reserve(&mut self, reservations: &[PlaceReservation]) {
         for reservation in reservations {
             let ticks = u64::from(reservation.timeout_ms) * u64::from(self.options.ticks_per_second);
-            // The tick that begins next is not one of them.
+            // The next tick to begin also decrements the count, so it does not count against the timeout.
             let ticks = u32::try_from(ticks.div_ceil(1_000)).unwrap_or(u32::MAX).saturating_add(1);
             self.places.put(reservation, ticks);
         }
     }
 
-    /// Refuses joins that arrived since the last tick while all free places are reserved for other users. Call it right before
-    /// [`RoomHost::begin`]. The answers are appended to `outgoing`.
+    /// Refuses joins that arrived since the last tick while all free places are reserved for other users. Call it right
+    /// before [`RoomHost::begin`]. The answers are appended to `outgoing`.
     pub fn refuse_unreserved(&mut self, runner: &Runner, outgoing: &mut Vec<RoutedMessage>) {
         let Self { places, arrived, requests, key, .. } = self;
         let world = runner.room().world();
@@ -132,13 +132,13 @@ impl RoomHost {
                 true
             }
             Step::Join { info, is_spectator: false, claim, .. } => {
-                // Who comes back has a place.
+                // A user who comes back already has a place.
                 if runner.book.claimed_by(&info.user, *claim).is_some_and(|player| !leaving.contains(&player)) {
                     return true;
                 }
                 let is_holder = places.has(&info.user) && holders.insert(Arc::clone(&info.user));
                 reserved -= usize::from(is_holder);
-                // A full room has a reason of its own.
+                // In a full room, the join fails later, with its own reason.
                 let is_admitted = is_holder || free == 0 || free > reserved;
                 free = free.saturating_sub(usize::from(is_admitted));
                 is_admitted

@@ -26,75 +26,75 @@ use crate::{
 /// Something that happens to a room before its next tick.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Somebody wants to join.
+    /// A client asks to join.
     Join {
-        /// Where it will sit.
+        /// The seat of the join.
         seat: SeatKey,
-        /// Its user and its connection.
+        /// Its user and connection.
         info: Arc<ClientInfo>,
-        /// Its client's address, if the game learns it.
+        /// Its client's address, if the game receives it.
         address: Option<IpAddr>,
-        /// Whether it only watches.
+        /// Whether it joins as a spectator.
         is_spectator: bool,
-        /// What its frames are written in.
+        /// The encoding of its frames.
         encoding: Encoding,
-        /// For the game.
+        /// Bytes for the game.
         data: Bytes,
-        /// Which player it may take over, and how it can come back.
+        /// The player that it may take over, and its new seat token.
         claim: SeatClaim,
     },
-    /// Somebody is gone.
+    /// A client has left.
     Leave {
-        /// Who.
+        /// The seat that becomes free.
         seat: SeatKey,
     },
-    /// Somebody's input.
+    /// An input of a player.
     Input {
-        /// Whose.
+        /// The player's seat.
         seat: SeatKey,
-        /// The client's number for it.
+        /// The client's number of the input.
         number: u32,
-        /// For the game.
+        /// Bytes for the game.
         data: Bytes,
     },
     /// A message of the backend.
     Message {
-        /// The owner's number for it.
+        /// The owner's number of the message.
         id: u64,
-        /// For the game.
+        /// Bytes for the game.
         data: Bytes,
     },
     /// The backend's answer to a call of the game, or why there is none.
     Answer {
-        /// The room's number for it.
+        /// The room's number of the call.
         call: CallId,
-        /// Shared: the memory is not the room's.
+        /// Shared, because the memory does not belong to the room.
         outcome: Arc<Result<Bytes, CallError>>,
     },
     /// The backend changes how the room is listed.
     ChangeListing {
-        /// The owner's number for it.
+        /// The owner's number of the change.
         id: u64,
         /// The change.
         change: Arc<ListingChange>,
     },
     /// The backend removes players at the end of the tick.
     Kick {
-        /// The owner's number for it.
+        /// The owner's number of the kick.
         id: u64,
-        /// Whom.
+        /// The players to remove.
         order: Arc<KickOrder>,
         /// The seats of the user or the client.
         seats: Vec<SeatKey>,
     },
-    /// Somebody's client is gone, and its player stays until it comes back.
+    /// A player's client is gone, and the player stays until it comes back.
     Away {
-        /// Who.
+        /// The player's seat.
         seat: SeatKey,
-        /// For how long; `None` until the room goes on after a restart.
+        /// How long the player stays; `None` until the room continues after a restart.
         stay: Option<AwayTerms>,
     },
-    /// The room continues from a checkpoint without clients. Each player stays until its client returns or the grace ends.
+    /// The room continues from a checkpoint without clients. Players stay until their clients return or the grace ends.
     AllAway {
         /// How long a seat is kept, in ticks.
         grace_ticks: u32,
@@ -106,25 +106,25 @@ pub enum Step {
 pub struct AwayTerms {
     /// How long a seat is kept, in ticks.
     pub grace_ticks: u32,
-    /// The limit per user. It does not apply to users without an id, because they cannot be told apart.
+    /// The limit of away players per user. Users without an id have no limit, as they cannot be distinguished.
     pub per_user_max: u32,
 }
 
-/// The code of a change of the listing that is not accepted.
+/// The refusal code of an invalid listing change.
 const BAD_LISTING_CODE: u16 = 400;
 
-/// A room, with the game in it.
+/// A room, including the game.
 pub struct Runner {
     pub(super) room: Room,
     pub(super) seating: Seating,
-    /// Inputs that the game could make nothing of.
+    /// Inputs that the game could not decode.
     inputs_senseless: u64,
-    /// Ticks since the room was made. Unlike the world's number of the tick it never begins anew.
+    /// Ticks since the room was created. Unlike the world's tick number, it never restarts.
     pub(super) ticks_run: u64,
     pub(super) book: SeatBook,
 }
 
-/// What the steps of a batch led to.
+/// The results of a batch of steps.
 #[derive(Default)]
 pub(super) struct Applied {
     entered: Vec<(usize, SeatKey, Result<Entered, Refusal>)>,
@@ -140,46 +140,46 @@ pub(super) struct Applied {
 /// A join that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entered {
-    /// Who it is in the room.
+    /// The player in the room.
     pub player: PlayerId,
-    /// Whether the player was in the room before.
+    /// Whether the player was already in the room.
     pub is_back: bool,
-    /// The seat that the player had until now: its client had not left it.
+    /// The player's former seat, if its previous client had not left yet.
     pub left_seat: Option<SeatKey>,
 }
 
 /// A message's number, and the game's answer to it.
 pub(super) type MessageAnswer = (u64, Result<Bytes, Refusal>);
 
-/// What a tick led to.
+/// The results of a tick.
 #[derive(Debug)]
 pub struct CompletedTick {
-    /// Joins: place in the batch, seat, and whether the player is in.
+    /// Joins: index in the batch, seat, and outcome.
     pub(super) entered: Vec<(usize, SeatKey, Result<Entered, Refusal>)>,
-    /// Leaves: place in the batch, and seat.
+    /// Leaves: index in the batch, and seat.
     pub(super) left: Vec<(usize, SeatKey)>,
     pub(super) answered: Vec<MessageAnswer>,
-    /// Whom each kick of the backend removes.
+    /// The players that each kick of the backend removes.
     ordered_kicks: Vec<Vec<PlayerId>>,
-    /// The world before the tick, if a shard may need its keyframe, and the encodings that are in use since.
+    /// The world before the tick, if a shard may need its keyframe, with the encodings of the keyframe.
     pub(super) keyframe: Option<(Arc<TickUpdate>, EncodingSet)>,
     /// Seats whose players the game has removed, with the reasons.
     pub(super) kicked: Vec<(SeatKey, Box<str>)>,
     /// Players without a client.
     pub(super) away: usize,
-    /// Players that have left because they did not come back in time.
+    /// Players that left because they did not come back in time.
     pub(super) expired: usize,
-    /// Players that leave in the next tick, because their users have too many without a client.
+    /// Players that leave in the next tick because their users have too many away players.
     pub(super) displaced: usize,
     /// Seat tokens without effect.
     pub(super) tokens_refused: TokensRefused,
-    /// What became of the game's calls.
+    /// Counts of the game's calls by outcome.
     pub(super) calls: CallCounts,
     pub(super) outcome: TickOutcome,
 }
 
 impl Runner {
-    /// For a room that nobody is in.
+    /// A runner of a room without players.
     pub fn new(room: Room) -> Self {
         let (seating, book) = (Seating::default(), SeatBook::default());
         Self { room, seating, inputs_senseless: 0, ticks_run: 0, book }
@@ -190,17 +190,17 @@ impl Runner {
         &self.room
     }
 
-    /// The players that clients may take over after a restart, with their users.
+    /// The players that clients can take over after a restart, with their users.
     pub fn booked_users(&self) -> impl Iterator<Item = (PlayerId, &Arc<str>)> {
         self.book.iter().map(|(player, seat, _)| (player, &seat.user))
     }
 
-    /// Inputs that the game could make nothing of, so far.
+    /// The number of inputs so far that the game could not decode.
     pub fn inputs_senseless(&self) -> u64 {
         self.inputs_senseless
     }
 
-    /// Ticks since the room was made, also those before a restart.
+    /// Ticks since the room was created, including those before a restart.
     pub fn ticks_run(&self) -> u64 {
         self.ticks_run
     }
@@ -233,7 +233,7 @@ impl Runner {
         }
     }
 
-    /// The game has removed players. Returns the seats that they had, with the reasons.
+    /// Forgets players that the game has removed. Returns their seats, with the reasons.
     pub(super) fn on_removals(&mut self, removals: &Removals) -> Vec<(SeatKey, Box<str>)> {
         let mut seats = Vec::new();
         for (player, reason) in &removals.kicked {
@@ -245,12 +245,12 @@ impl Runner {
         seats
     }
 
-    /// The players that leave at the begin of the next tick because they did not come back in time, in order.
+    /// The players that leave at the start of the next tick because they did not come back in time, in order.
     pub fn expiring(&self) -> impl Iterator<Item = PlayerId> {
         self.book.expired(self.ticks_run + 1)
     }
 
-    /// Carries out what has come in before a tick. Whose time to come back is over leaves first.
+    /// Applies the steps before a tick. Players whose time to come back has expired leave first.
     pub(super) fn apply(&mut self, steps: Vec<Step>) -> Applied {
         let expiring: Vec<PlayerId> = self.expiring().collect();
         self.ticks_run += 1;
@@ -283,7 +283,7 @@ impl Runner {
                 }
             }
             Step::Input { seat, number, data } => {
-                // Of somebody who has left, nothing is made.
+                // Inputs of players that have left are dropped.
                 if let Some(player) = self.seating.player(seat) {
                     self.book.confirm(player);
                     self.inputs_senseless += u64::from(!self.room.input(player, number, &data));
@@ -311,7 +311,7 @@ impl Runner {
             }
             Step::AllAway { grace_ticks } => {
                 applied.calls.lost += self.room.lose_calls() as u64;
-                // Spectators do not come back.
+                // Spectators cannot come back.
                 let seated = self.seating.iter().map(|(_, player)| player);
                 let mut leaving: Vec<PlayerId> = seated.filter(|player| !self.book.has(*player)).collect();
                 leaving.sort_unstable();
@@ -324,7 +324,7 @@ impl Runner {
         }
     }
 
-    /// A player stays without its client, if it is known. Returns whether another one of its user leaves for it.
+    /// Keeps a player without its client, if the book has it. Returns whether another player of the user has to leave.
     fn go_away(&mut self, player: PlayerId, stay: Option<AwayTerms>) -> bool {
         let grace_ticks = stay.map_or(u64::MAX, |stay| stay.grace_ticks.into());
         if !self.book.set_away(player, LeavesAt(self.ticks_run.saturating_add(grace_ticks))) {
@@ -332,7 +332,7 @@ impl Runner {
             return false;
         }
         self.room.away(player);
-        // In the next tick, like all who do not come back: so that a recording has it.
+        // In the next tick, like all players that do not come back, so that it is in the recording.
         stay.is_some_and(|stay| self.book.displace(player, stay.per_user_max, LeavesAt(self.ticks_run + 1)))
     }
 
@@ -360,8 +360,8 @@ impl Runner {
         self.room.leave(player);
     }
 
-    /// The world as of the last tick, if somebody may come who is the first on a shard, or the first there with an encoding.
-    /// Taken before anything is applied: what an input makes and the tick takes away is in no update.
+    /// The world as of the last tick, if a join may be the first on its shard, or the first there with its encoding.
+    /// Computed before any step is applied: no update contains what an input creates and the tick removes.
     fn keyframe_for(&self, batch: &TickBatch) -> Option<Arc<TickUpdate>> {
         if !self.may_need_keyframe(batch) {
             return None;
@@ -373,12 +373,12 @@ impl Runner {
         Some(self.room.keyframe(encodings))
     }
 
-    /// Whether a join, if it is accepted, is to a shard that does not know the world in its encoding. Who comes and goes
-    /// among others does not cost a world.
+    /// Whether a join, if accepted, needs a keyframe: its shard does not have the world in its encoding. Joins and
+    /// leaves on a shard with other players need none.
     fn may_need_keyframe(&self, batch: &TickBatch) -> bool {
         let mut shards: Option<Vec<ShardBefore>> = None;
         batch.steps.iter().any(|step| match step {
-            // Its seat on another shard may be the last one there.
+            // The player's seat on another shard may be the last one there.
             Step::Join { info, claim, .. } if self.book.claimed_by(&info.user, *claim).is_some() => true,
             Step::Join { seat, encoding, .. } => {
                 let shards = shards.as_deref().unwrap_or(&batch.shards);
@@ -387,10 +387,11 @@ impl Runner {
             Step::Leave { seat } | Step::Away { seat, .. } if self.seating.player(*seat).is_some() => {
                 let shards = shards.get_or_insert_with(|| batch.shards.clone());
                 if let Some(shard) = shards.get_mut(usize::from(seat.shard.0)) {
-                    // Joins are not counted, since they may be refused: there are as many players at least.
+                    // Joins are not counted, because they may be refused: this is a lower bound on the number of
+                    // players.
                     shard.players = shard.players.saturating_sub(1);
                     if shard.players == 0 {
-                        // With its last player a shard forgets the world.
+                        // A shard drops the world with its last player.
                         shard.known = EncodingSet::default();
                     }
                 }
@@ -402,7 +403,7 @@ impl Runner {
 }
 
 impl CompletedTick {
-    /// A copy that shares only the updates with this. Code that counts the allocations of a room passes on the copy.
+    /// A copy that shares only the updates with this one. Code that counts a room's allocations passes the copy on.
     #[must_use]
     pub fn detached(&self) -> Self {
         let copied = |data: &Bytes| Bytes::copy_from_slice(data);
@@ -443,17 +444,17 @@ impl CompletedTick {
         }
     }
 
-    /// The joins, in order: the seat, and who is in.
+    /// The joins, in order: the seat, and the accepted player.
     pub fn joins(&self) -> impl Iterator<Item = (SeatKey, Option<Entered>)> + '_ {
         self.entered.iter().map(|(_, seat, joined)| (*seat, joined.as_ref().ok().copied()))
     }
 
-    /// Players that have left because they did not come back in time.
+    /// The number of players that left because they did not come back in time.
     pub fn expired(&self) -> usize {
         self.expired
     }
 
-    /// Players that leave in the next tick, because their users have too many without a client.
+    /// The number of players that leave in the next tick because their users have too many away players.
     pub fn displaced(&self) -> usize {
         self.displaced
     }
@@ -463,17 +464,17 @@ impl CompletedTick {
         self.tokens_refused
     }
 
-    /// Whom each kick of the backend removes, in the order of the steps.
+    /// The players that each kick of the backend removes, in the order of the steps.
     pub fn ordered_kicks(&self) -> impl Iterator<Item = &[PlayerId]> {
         self.ordered_kicks.iter().map(Vec::as_slice)
     }
 
-    /// Players and spectators that the game or the backend has removed.
+    /// The number of players and spectators that the game or the backend removed.
     pub fn kicked(&self) -> usize {
         self.outcome.removals.kicked.len()
     }
 
-    /// Players without a client.
+    /// The number of players without a client.
     pub fn away(&self) -> usize {
         self.away
     }
@@ -484,7 +485,7 @@ impl CompletedTick {
     }
 }
 
-/// What the game learns about a client.
+/// What the game receives about a client.
 pub fn visitor_of(info: &ClientInfo, address: Option<IpAddr>, is_spectator: bool) -> Visitor<'_> {
     let of_token = info.chan_info.as_ref().or(info.conn_info.as_ref());
     let info_bytes = of_token.map_or(&[][..], |info| info.bytes());

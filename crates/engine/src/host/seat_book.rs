@@ -1,4 +1,4 @@
-//! Which players a room keeps for clients that come back.
+//! The players that a room keeps for clients that come back.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,25 +15,26 @@ pub(super) struct SeatBook {
     booked: BTreeMap<PlayerId, BookedSeat>,
     /// Both tokens of each player.
     by_token: BTreeMap<u128, PlayerId>,
-    /// Without anonymous users.
+    /// Excludes anonymous users.
     by_user: BTreeSet<(Arc<str>, PlayerId)>,
     /// Players without a client.
     away: BTreeMap<PlayerId, LeavesAt>,
     expiries: BTreeSet<(LeavesAt, PlayerId)>,
-    /// The players of each user that are away, unless they are displaced. Without anonymous users.
+    /// The away players of each user, except displaced ones. Excludes anonymous users.
     away_of_users: BTreeMap<Arc<str>, BTreeSet<(LeavesAt, PlayerId)>>,
-    /// Players whose user had too many that were away. They leave in the next tick.
+    /// Players whose user had too many away players. They leave in the next tick.
     displaced: BTreeSet<PlayerId>,
 }
 
-/// What identifies the client of a player.
+/// Identifies the client of a player.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BookedSeat {
-    /// Empty for an anonymous one.
+    /// Empty for an anonymous user.
     pub(super) user: Arc<str>,
-    /// That of the last join.
+    /// The token that the last join issued.
     pub(super) token: SeatToken,
-    /// What the last join returned, until its client has shown that it has `token`: the answer may be lost on the way.
+    /// The token that the last join presented. It stays valid until the client proves that it received `token`, because
+    /// the answer may be lost.
     pub(super) returned: Option<SeatToken>,
 }
 
@@ -42,7 +43,7 @@ pub(super) struct BookedSeat {
 pub(super) struct LeavesAt(pub(super) u64);
 
 impl SeatBook {
-    /// A client has a player from now on.
+    /// Assigns a player to a client.
     pub(super) fn book(&mut self, player: PlayerId, seat: BookedSeat) {
         self.forget(player);
         for token in [Some(seat.token), seat.returned].into_iter().flatten() {
@@ -54,7 +55,7 @@ impl SeatBook {
         self.booked.insert(player, seat);
     }
 
-    /// A join has taken a player over, or made it.
+    /// Stores the tokens of a join that created a player or took one over.
     pub(super) fn book_join(&mut self, player: PlayerId, user: Arc<str>, claim: SeatClaim) {
         let Some(token) = claim.given else { return };
         let is_of_player = |returned: &SeatToken| self.by_token.get(&returned.0) == Some(&player);
@@ -62,7 +63,8 @@ impl SeatBook {
         self.book(player, BookedSeat { user, token, returned });
     }
 
-    /// A player's client does what it can do only after the answer to its join: what the join returned is void.
+    /// The client has acted on the answer to its join, so it has the new token: the token that it presented becomes
+    /// invalid.
     pub(super) fn confirm(&mut self, player: PlayerId) {
         let returned = self.booked.get_mut(&player).and_then(|seat| seat.returned.take());
         if let Some(returned) = returned {
@@ -70,7 +72,7 @@ impl SeatBook {
         }
     }
 
-    /// A player has left the room.
+    /// Removes a player that has left the room.
     pub(super) fn forget(&mut self, player: PlayerId) {
         self.end_absence(player);
         if let Some(seat) = self.booked.remove(&player) {
@@ -86,7 +88,7 @@ impl SeatBook {
         self.booked.contains_key(&player)
     }
 
-    /// A player's client is gone, and may come back. Returns whether the player is known.
+    /// A player's client is gone and may come back. Returns whether the book has the player.
     pub(super) fn set_away(&mut self, player: PlayerId, leaves_at: LeavesAt) -> bool {
         self.end_absence(player);
         let Some(seat) = self.booked.get(&player) else { return false };
@@ -98,8 +100,8 @@ impl SeatBook {
         true
     }
 
-    /// If the user of a player has more than `players_max` that are away, the one that leaves first leaves at `leaves_at`
-    /// instead. Returns whether there is one.
+    /// If the user of a player has more than `players_max` away players, the one that would leave first leaves at
+    /// `leaves_at` instead. Returns whether that happened.
     pub(super) fn displace(&mut self, player: PlayerId, players_max: u32, leaves_at: LeavesAt) -> bool {
         let Some(seat) = self.booked.get(&player) else { return false };
         let Some(of_user) = self.away_of_users.get(&seat.user) else { return false };
@@ -111,12 +113,12 @@ impl SeatBook {
         self.displaced.insert(first)
     }
 
-    /// Whether a player leaves because its user had too many that were away.
+    /// Whether a player leaves because its user had too many away players.
     pub(super) fn is_displaced(&self, player: PlayerId) -> bool {
         self.displaced.contains(&player)
     }
 
-    /// All clients are gone, and may come back.
+    /// All clients are gone and may come back.
     pub(super) fn set_all_away(&mut self, leaves_at: LeavesAt) {
         let players: Vec<PlayerId> = self.booked.keys().copied().collect();
         for player in players {
@@ -138,8 +140,8 @@ impl SeatBook {
         }
     }
 
-    /// The player that a join takes over: the one with its token. Otherwise the user's first player that is away or, if a user
-    /// has one seat, the user's player.
+    /// The player that a join takes over: the one with its token; otherwise the user's first away player; otherwise, if
+    /// a user has one seat, the user's player.
     pub(super) fn claimed_by(&self, user: &str, claim: SeatClaim) -> Option<PlayerId> {
         claim.given?;
         self.of_token(user, claim).ok().flatten().or_else(|| {
@@ -154,9 +156,10 @@ impl SeatBook {
         self.of_token(user, claim).err()
     }
 
-    /// The player of the token that a join returns; `None` without a token. The token of the last join takes the player over,
-    /// whether or not it has a client. What that join had returned counts only while the player is away: a join of an earlier
-    /// connection can arrive late, and must not take the player from the client that has come back meanwhile.
+    /// The player of the token that a join presents; `None` without a token. The token issued by the last join takes
+    /// over the player whether or not it has a client. The token presented by that join takes it over only while the
+    /// player is away: a join of an earlier connection can arrive late, and must not take the player from the client
+    /// that has come back in the meantime.
     fn of_token(&self, user: &str, claim: SeatClaim) -> Result<Option<PlayerId>, TokenRefusal> {
         let Some(returned) = claim.returned else { return Ok(None) };
         let player = self.by_token.get(&returned.0).copied().ok_or(TokenRefusal::Unknown)?;
@@ -168,7 +171,7 @@ impl SeatBook {
         if is_valid { Ok(Some(player)) } else { Err(TokenRefusal::Unknown) }
     }
 
-    /// The players of a user. An anonymous one has none.
+    /// The players of a user; none for the anonymous user.
     pub(super) fn of_user(&self, user: &str) -> impl Iterator<Item = PlayerId> {
         let user: Arc<str> = user.into();
         let first = (Arc::clone(&user), PlayerId(0));
@@ -176,17 +179,18 @@ impl SeatBook {
         of_user.map(|(_, player)| *player)
     }
 
-    /// The players whose time to come back is over in the tick with this count, in the order in which they leave.
+    /// The players that leave in the tick with this count because they did not come back, in the order in which they
+    /// leave.
     pub(super) fn expired(&self, ticks_run: u64) -> impl Iterator<Item = PlayerId> {
         self.expiries.iter().take_while(move |(leaves_at, _)| leaves_at.0 <= ticks_run).map(|(_, player)| *player)
     }
 
-    /// Players without a client.
+    /// The number of players without a client.
     pub(super) fn away_count(&self) -> usize {
         self.away.len()
     }
 
-    /// All players with what identifies their clients, and when they leave if they have none.
+    /// All players with their clients' identity, and when those without a client leave.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (PlayerId, &BookedSeat, Option<LeavesAt>)> {
         self.booked.iter().map(|(player, seat)| (*player, seat, self.away.get(player).copied()))
     }
@@ -214,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_finds_its_player_for_its_user_alone() {
+    fn a_token_finds_its_player_only_for_its_user() {
         let book = book();
         for (user, returned, expected) in [
             ("ann", Some(12), Some(2)),
@@ -249,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_player_has_the_token_that_was_returned_until_its_client_has_the_new_one() {
+    fn the_presented_token_stays_valid_until_the_client_has_the_new_one() {
         let rejoin = |book: &mut SeatBook, given, returned| {
             let claim = SeatClaim { given: Some(SeatToken(given)), ..claim(Some(returned), false) };
             let player = book.claimed_by("", claim);
@@ -262,28 +266,28 @@ mod tests {
             (10..30).filter(|token| book.by_token.get(token) == Some(&PlayerId(4))).collect()
         };
         let mut book = book();
-        // Two answers are lost, and the server notices.
+        // Two answers are lost, and the client presents its old token again.
         for given in [21, 22] {
             assert!(book.set_away(PlayerId(4), LeavesAt(5)));
             assert!(rejoin(&mut book, given, 14));
-            assert_eq!(finds(&book), [14, given], "two tokens at most");
+            assert_eq!(finds(&book), [14, given], "at most two tokens are valid");
         }
-        assert!(!rejoin(&mut book, 23, 14), "a join of an earlier connection comes late");
+        assert!(!rejoin(&mut book, 23, 14), "a late join of an earlier connection has no effect");
         assert_eq!(book.token_refusal("", claim(Some(14), false)), Some(TokenRefusal::Unknown));
-        // The new token is used.
+        // The client uses the new token.
         assert!(rejoin(&mut book, 23, 22) && !rejoin(&mut book, 24, 14));
         assert_eq!(finds(&book), [22, 23]);
         book.confirm(PlayerId(4));
         assert_eq!(finds(&book), [23]);
         assert!(!rejoin(&mut book, 24, 22) && rejoin(&mut book, 24, 23));
-        // As logs of before say.
+        // As in logs of earlier versions.
         book.book_join(PlayerId(4), "".into(), SeatClaim { keeps_returned: false, ..claim(Some(24), false) });
         assert_eq!(finds(&book), Vec::<u128>::new());
         assert_eq!(book.by_token.get(&9), Some(&PlayerId(4)));
         for player in 1..=4 {
             book.forget(PlayerId(player));
         }
-        assert_eq!(book, SeatBook::default(), "nothing is kept of who has left");
+        assert_eq!(book, SeatBook::default(), "no state remains of players that left");
     }
 
     #[test]
@@ -292,7 +296,7 @@ mod tests {
         assert!(book.set_away(PlayerId(2), LeavesAt(5)) && book.set_away(PlayerId(4), LeavesAt(5)));
         assert_eq!(book.claimed_by("ann", claim(None, false)), Some(PlayerId(2)));
         assert_eq!(book.claimed_by("ann", claim(Some(99), false)), Some(PlayerId(2)), "a stale token");
-        assert_eq!(book.claimed_by("", claim(None, false)), None, "nobody is an anonymous user");
+        assert_eq!(book.claimed_by("", claim(None, false)), None, "anonymous users have no players");
         assert_eq!(book.claimed_by("ann", claim(None, true)), Some(PlayerId(1)), "the user's first");
         assert_eq!(book.claimed_by("ben", claim(None, true)), Some(PlayerId(3)), "also one with a client");
     }
@@ -303,12 +307,12 @@ mod tests {
         for (player, user) in [(1, "ann"), (2, "ann"), (3, "ann"), (4, ""), (5, ""), (6, "ben")] {
             book.book(PlayerId(player), seat(user, player));
             assert!(book.set_away(PlayerId(player), LeavesAt(100 + u64::from(player))));
-            // At the limit nobody leaves; past it the one that leaves first does, of this user alone.
+            // At the limit, no player leaves. One past the limit, the user's player that would leave first does.
             assert_eq!(book.displace(PlayerId(player), 2, LeavesAt(7)), player == 3, "{player}");
         }
         assert_eq!(book.expired(7).collect::<Vec<_>>(), [PlayerId(1)]);
         assert!(book.is_displaced(PlayerId(1)) && book.away_count() == 6);
-        // It may still come back, and counts again when it goes.
+        // It may still come back, and counts again when it is away again.
         book.end_absence(PlayerId(1));
         assert!(!book.is_displaced(PlayerId(1)));
         assert!(book.set_away(PlayerId(1), LeavesAt(200)) && book.displace(PlayerId(1), 2, LeavesAt(8)));
@@ -316,7 +320,7 @@ mod tests {
         for player in 1..=6 {
             book.forget(PlayerId(player));
         }
-        assert_eq!(book, SeatBook::default(), "nothing is kept of who has left");
+        assert_eq!(book, SeatBook::default(), "no state remains of players that left");
     }
 
     #[test]

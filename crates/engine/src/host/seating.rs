@@ -1,4 +1,4 @@
-//! Which player sits where.
+//! The seats of a room's players.
 
 use dunlin_rooms::PlayerId;
 use hashbrown::HashMap;
@@ -13,7 +13,7 @@ pub(super) struct Seating {
 }
 
 impl Seating {
-    /// A player sits here from now on. Returns the seat that it had before.
+    /// Assigns a seat to a player. Returns its former seat.
     pub(super) fn put(&mut self, seat: SeatKey, player: PlayerId) -> Option<SeatKey> {
         let before = self.seats.insert(player, seat);
         if let Some(before) = before {

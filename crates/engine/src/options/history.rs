@@ -1,4 +1,4 @@
-//! What a namespace keeps of its channels, and for how long.
+//! What a namespace stores of its channels, and for how long.
 
 use dunlin_protocol::Tags;
 
@@ -9,7 +9,7 @@ use crate::{
 
 use super::{Lane, NamespaceOptions};
 
-/// How long a channel that other nodes publish to stays in memory without listeners, in milliseconds.
+/// How long a channel that other nodes publish to stays in memory without subscribers, in milliseconds.
 const REPLICA_IDLE_MS: u64 = 30_000;
 
 impl NamespaceOptions {
@@ -18,8 +18,8 @@ impl NamespaceOptions {
         self.history_size > 0 && self.history_ttl_ms > 0
     }
 
-    /// How long a channel stays in memory after its last publication, if nobody listens. One that other nodes publish to
-    /// is loaded again at little cost, and following it costs something.
+    /// How long a channel without subscribers stays in memory after its last publication. A channel that other nodes
+    /// publish to leaves memory early: following it has a cost, and loading it again is cheap.
     pub(crate) fn remembered_ms(&self) -> u64 {
         match self.log {
             PublicationLog::OrderedByLog => self.history_meta_ttl_ms.min(REPLICA_IDLE_MS),
@@ -37,12 +37,12 @@ impl NamespaceOptions {
         }
     }
 
-    /// Whether publications are kept: in a stream, or the newest of each key.
+    /// Whether publications are kept, in a stream or as the newest of each key.
     pub const fn keeps_publications(&self) -> bool {
         self.has_stream() || self.cache_keys_max > 0
     }
 
-    /// Whether a publication with these tags removes its key from the newest publications.
+    /// Whether a publication with these tags removes its key from the key cache.
     pub(crate) fn is_removal(&self, tags: &Tags) -> bool {
         self.removal_tag.as_deref().is_some_and(|removal| tags.iter().any(|(tag, _)| **tag == *removal))
     }

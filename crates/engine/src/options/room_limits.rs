@@ -2,34 +2,35 @@
 
 use std::num::NonZeroU32;
 
-/// What the shards need to know of the rooms of a namespace.
+/// The limits of a namespace's rooms that shards enforce.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoomLimits {
-    /// Inputs that a player may send in a second, and as many at once. One more is answered with error 111.
+    /// Rate limit on a player's inputs, per second, with a burst of the same number. One more is answered with error
+    /// 111.
     pub inputs_per_second: u32,
-    /// Bytes of one input's data. A longer one is answered with error 107.
+    /// Maximum bytes of one input's data. A longer one is answered with error 107.
     pub input_bytes_max: usize,
-    /// Inputs of one shard that may wait for a room. One more is answered with error 111.
+    /// Maximum number of inputs of one shard that wait for a room. One more is answered with error 111.
     pub inbox_inputs_max: u32,
-    /// Bytes of frames that a player is sent in a second; `None`: as many as there are.
+    /// Maximum bytes of frames sent to a player per second; `None` for no limit.
     pub frame_bytes_per_second: Option<NonZeroU32>,
-    /// Whether players get seat tokens, with which they come back after a reconnect or a restart.
+    /// Whether players receive seat tokens, with which they come back after a reconnect or a restart.
     pub gives_seat_tokens: bool,
     /// Whether a user has at most one player in a room: a join takes over the user's player.
     pub is_one_seat_per_user: bool,
-    /// Whether the game learns the addresses of clients.
+    /// Whether the game receives the addresses of clients.
     pub shows_address: bool,
-    /// Messages of the backend that may wait for a room. One more is answered with error 111.
+    /// Maximum number of messages of the backend that wait for a room. One more is answered with error 111.
     pub messages_max: usize,
-    /// Bytes of a message, and of the game's answer. A longer message is answered with error 107.
+    /// Maximum bytes of a message, and of the game's answer. A longer message is answered with error 107.
     pub message_bytes_max: usize,
-    /// Players of a room. `room_open` with more is answered with error 107.
+    /// Maximum number of players of a room. `room_open` with more is answered with error 107.
     pub players_max: usize,
-    /// Bytes of the metadata that the backend gives a room. Longer metadata is answered with error 107.
+    /// Maximum bytes of the metadata that the backend gives a room. Longer metadata is answered with error 107.
     pub metadata_bytes_max: usize,
-    /// Names of the parameters that a join may set for the room that it opens.
+    /// Names of the parameters that a join may set for a room that it opens.
     pub join_params: Vec<Box<str>>,
-    /// Bytes of the parameters with which a room is opened.
+    /// Maximum bytes of the parameters with which a room is opened.
     pub params_bytes_max: usize,
 }
 

@@ -7,22 +7,23 @@
 use super::{ChannelOptions, ClientOptions, NamespaceOptions, Options};
 use crate::log::PublicationLog;
 
-/// Namespaces that a running node may have, retired ones included. The engine numbers them with 16 bits; each costs a
-/// shard less than a kibibyte of counters.
+/// Maximum number of namespaces of a running node, including retired ones. The engine numbers them with 16 bits; each
+/// costs a shard less than a kibibyte of counters.
 pub const NAMESPACES_MAX: usize = 4_096;
 
 /// A namespace with a change that a running node does not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldNamespace {
-    /// Its name; empty for channels without one.
+    /// Its name; empty for channels outside all namespaces.
     pub name: String,
     /// Why a restart is needed.
     pub why: &'static str,
 }
 
 impl Options {
-    /// What a node that runs with these options goes on with where `wanted` is configured: everything that can change at
-    /// run time is as wanted, everything else is as it was. Also the namespaces that stay as they were although more is wanted.
+    /// The options of a running node after a reload with the configuration `wanted`: everything that can change at run
+    /// time is taken from `wanted`, everything else from `self`. Also returns the namespaces with changes that were not
+    /// applied.
     pub fn succeeded_by(&self, wanted: &Self) -> (Self, Vec<HeldNamespace>) {
         let mut next = Self {
             client: self.client.succeeded_by(&wanted.client),
@@ -39,7 +40,7 @@ impl Options {
         }
         for known in &mut next.namespaces {
             match wanted.namespaces.iter().find(|namespace| namespace.name == known.name) {
-                // Nothing of a retired namespace is left that could contradict other options.
+                // A retired namespace has no state that could conflict with other options.
                 Some(namespace) if known.is_retired && namespace.room.is_none() => *known = namespace.clone(),
                 Some(namespace) => match known.succeeded_by(namespace) {
                     Ok(options) => *known = options,
@@ -69,7 +70,7 @@ impl Options {
 }
 
 impl ClientOptions {
-    /// The connect reply contains the ping interval and whether to answer pings.
+    /// These two stay, because connect replies contain the ping interval and whether to answer pings.
     fn succeeded_by(&self, wanted: &Self) -> Self {
         Self {
             ping_interval_ms: self.ping_interval_ms,
@@ -81,7 +82,7 @@ impl ClientOptions {
 }
 
 impl ChannelOptions {
-    /// What decides the namespace of a name, and who may use it, stays: names of channels are remembered with it.
+    /// The options that map a name to its namespace and users stay, because channels in memory depend on them.
     fn succeeded_by(&self, wanted: &Self) -> Self {
         Self {
             namespace_boundary: self.namespace_boundary,
@@ -94,7 +95,7 @@ impl ChannelOptions {
 }
 
 impl NamespaceOptions {
-    /// The lane and its key stay: subscriptions were made for it.
+    /// The lane and its key stay, because existing subscriptions depend on them.
     fn succeeded_by(&self, wanted: &Self) -> Result<Self, &'static str> {
         if self.is_retired || self.room.is_some() != wanted.room.is_some() {
             return Err("channels become rooms, or rooms channels");
@@ -154,7 +155,7 @@ mod tests {
         assert!(next.namespaces[0].room.is_some() && next.namespaces[1].room.is_none());
         let (next, held) = running.succeeded_by(&options(&[]));
         assert_eq!((names(&next), held.len()), (vec![("arena", false), ("chat", true)], 1));
-        // Not even where a name comes back as something else.
+        // This also applies to a retired namespace that comes back as rooms.
         let (next, held) = next.succeeded_by(&options(&[room("arena"), room("chat")]));
         assert_eq!((names(&next), held.len()), (vec![("arena", false), ("chat", true)], 1));
     }

@@ -1,8 +1,8 @@
 //! The frames of a session's rooms.
 //!
 //! They are not queued. A tick only marks a session's seats *due*. When the session is written, each due seat assembles
-//! a frame of the newest tick, which is offered behind the two lanes. After its first byte is written the frame moves
-//! to the head of the reliable lane, so that it is completed before any other.
+//! a frame of the newest tick, which is offered after the two lanes. Once its first byte is written, the frame moves to
+//! the head of the reliable lane, so that it is completed before any other.
 
 use std::rc::Rc;
 
@@ -15,25 +15,25 @@ use crate::{
 
 use super::{Outbox, WRITE_BYTES_MAX, WRITE_SLICES_MAX};
 
-/// Slices of one frame.
+/// Slices of one room frame.
 const FRAME_SLICES: usize = 2;
 
-/// The seats of a session that is in rooms.
+/// The seats of a session.
 #[derive(Debug, Default)]
 pub(super) struct RoomFrames {
-    /// Those that were written last come last.
+    /// The least recently written first.
     seats: Vec<SeatIndex>,
-    /// Those whose frames were offered for the next write, in order.
+    /// The seats whose frames were offered for the next write, in order.
     offered: Vec<SeatIndex>,
 }
 
 impl Outbox {
-    /// The session has taken a seat.
+    /// Adds a seat to the session.
     pub(crate) fn add_seat(&mut self, seat: SeatIndex) {
         self.rooms.get_or_insert_default().seats.push(seat);
     }
 
-    /// The session has given a seat back, which may have been due.
+    /// Removes a seat from the session; it may have been due.
     pub(crate) fn remove_seat(&mut self, seat: SeatIndex, was_due: bool) {
         self.due_seats -= u32::from(was_due);
         let Some(rooms) = &mut self.rooms else { return };
@@ -44,7 +44,7 @@ impl Outbox {
         }
     }
 
-    /// One seat more is due.
+    /// One more seat is due.
     pub(crate) fn seat_is_due(&mut self, now_us: u64) {
         if self.due_seats == 0 {
             self.due_since_us = now_us;
@@ -57,8 +57,8 @@ impl Outbox {
         self.due_seats -= 1;
     }
 
-    /// Chooses whose frames the next write offers, behind what waits in the lanes. `offer` puts the frame of a seat
-    /// together, if it is due, and says how many bytes it has.
+    /// Chooses the room frames that the next write offers after the lanes. `offer` assembles the frame of a seat, if it
+    /// is due, and returns its bytes.
     pub(crate) fn offer_room_frames(&mut self, mut offer: impl FnMut(SeatIndex) -> Option<usize>) {
         let Some(rooms) = &mut self.rooms else { return };
         rooms.offered.clear();
@@ -85,8 +85,8 @@ impl Outbox {
         self.rooms.iter().flat_map(|rooms| rooms.offered.iter().copied())
     }
 
-    /// Takes off the first `bytes` bytes of the rooms' frames that were offered. `count` is called for each frame that was
-    /// begun. Returns how many bytes were not offered.
+    /// Removes the first `bytes` bytes of the offered room frames. Calls `count` for each frame whose first byte was
+    /// written. Returns how many bytes were not offered.
     pub(crate) fn wrote_room_frames(
         &mut self,
         mut bytes: usize,
@@ -116,8 +116,8 @@ impl Outbox {
         0
     }
 
-    /// Puts the rest of a frame at the head of the reliable lane, after `written` bytes of it were written. Its body stays
-    /// shared, so partial writes make no copies.
+    /// Puts the rest of a frame at the head of the reliable lane, after `written` bytes of it were written. Its body
+    /// stays shared, so a partial write copies nothing.
     fn queue_begun(&mut self, head: &RoomHead, body: Rc<SnapshotBody>, written: usize) {
         debug_assert!(self.queue.is_empty(), "rooms' frames go behind the lanes");
         let head = head.bytes();
@@ -135,12 +135,12 @@ impl Outbox {
 }
 
 impl RoomFrames {
-    /// The slices of the frames that were offered.
+    /// The slices of the offered frames.
     pub(super) fn slices<'a>(&'a self, seats: &'a Seats) -> RoomSlices<'a> {
         RoomSlices { seats, offered: self.offered.iter(), body: None }
     }
 
-    /// Lets the others go first the next time.
+    /// Moves a seat to the end, so that the others go first next time.
     fn put_last(&mut self, seat: SeatIndex) {
         if let Some(place) = self.seats.iter().position(|of_session| *of_session == seat) {
             self.seats[place..].rotate_left(1);
@@ -148,7 +148,7 @@ impl RoomFrames {
     }
 }
 
-/// The slices of rooms' frames: for each its head, then its body.
+/// The slices of room frames: the head of each, then its body.
 pub(super) struct RoomSlices<'a> {
     seats: &'a Seats,
     offered: std::slice::Iter<'a, SeatIndex>,

@@ -21,7 +21,7 @@ fn a_burst_is_limited_to_the_rate_of_a_second() {
     let now_us = 7_000_000;
     assert!((0..50).all(|_| taken(pace, &mut full_at_ns, now_us)));
     assert!(!taken(pace, &mut full_at_ns, now_us));
-    assert!(!taken(pace, &mut full_at_ns, now_us + 19_999), "the next comes after 20 ms");
+    assert!(!taken(pace, &mut full_at_ns, now_us + 19_999), "a token is refilled after 20 ms");
     assert!(taken(pace, &mut full_at_ns, now_us + 20_000));
     assert!(!taken(pace, &mut full_at_ns, now_us + 20_000));
 }
@@ -35,7 +35,7 @@ fn a_rate_of_0_is_unlimited_and_a_small_share_is_enforced() {
     assert!(taken(pace, &mut full_at_ns, 4_000_000));
 }
 
-/// The bucket as it is drawn: what is in it, filled up by time, taken from one by one.
+/// The textbook token bucket: a number of tokens, refilled by time.
 struct Drawn {
     holds_ns: u64,
     at_us: u64,

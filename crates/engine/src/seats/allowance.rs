@@ -1,11 +1,11 @@
-//! How many bytes of frames a seat is sent per second, in rooms whose namespace limits them.
+//! The bandwidth limit of a seat, in rooms whose namespace limits it.
 //!
-//! A seat may be sent what it has not used in the last second. When less than half of that is left, far cells are
-//! postponed; when nothing is left, ticks are skipped until there is. A frame is sent whole, so that one may be owed.
+//! The limit is a token bucket of one second. Below half of it, far cells are postponed; when it is empty, ticks are
+//! skipped. A frame is always sent whole, so the credit can become negative.
 //!
-//! A seat that has waited for longer than the history reaches is sent everything it sees. If that was sent as soon as
-//! anything is left, paying for it could outlast the history again, and all its frames would be full ones. So it waits for
-//! the whole second's bytes: behind a full frame that fits into them, there are some left for changes.
+//! A seat that has waited for longer than the history reaches needs the full state. If that were sent as soon as the
+//! credit is positive, paying for it could outlast the history again, and all its frames would be full ones. So the
+//! seat waits until the bucket is full: after a full frame that fits into it, some credit is left for changes.
 
 use std::num::NonZeroU32;
 
@@ -16,14 +16,14 @@ use super::Seats;
 /// The bytes that a seat may be sent now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
-    /// In millionths of a byte; negative: what was sent too much.
+    /// In millionths of a byte; negative if more was sent than allowed.
     credit_millionths: i64,
     refilled_us: u64,
-    /// The tick of the newest far cells that its client knows; `None` before the first frame.
+    /// The tick of the newest far cells sent to its client; `None` before the first frame.
     pub(super) far_tick: Option<u32>,
 }
 
-/// The most that is owed: a frame is never longer.
+/// Maximum debt: no frame is longer.
 const DEBT_BYTES_MAX: i64 = 1 << 40;
 const ONE: i64 = 1_000_000;
 
@@ -44,12 +44,12 @@ impl Allowance {
         self.credit_millionths > 0
     }
 
-    /// Whether all that can be saved up is.
+    /// Whether the bucket is full.
     fn is_whole(self, limit: NonZeroU32) -> bool {
         self.credit_millionths >= i64::from(limit.get()) * ONE
     }
 
-    /// A frame was begun to be sent.
+    /// Subtracts a frame whose first bytes were written.
     pub(super) fn take(&mut self, frame_bytes: usize) {
         let bytes = i64::try_from(frame_bytes).unwrap_or(DEBT_BYTES_MAX).min(DEBT_BYTES_MAX);
         self.credit_millionths = self.credit_millionths.saturating_sub(bytes * ONE).max(-DEBT_BYTES_MAX * ONE);
@@ -63,7 +63,7 @@ impl Allowance {
 }
 
 impl Seats {
-    /// As [`Seats::mark_all_due`], but for those who have used up what they may be sent. Returns how many these are.
+    /// As [`Seats::mark_all_due`], except for seats that have exhausted their allowance. Returns their number.
     pub(crate) fn mark_due_within(
         &mut self,
         place: u32,
@@ -113,7 +113,7 @@ mod tests {
         assert!(allowance.is_left());
         allowance.take(1 + 5_000);
         allowance.refill(500_105, LIMIT);
-        assert!(!allowance.is_left(), "what was owed is paid");
+        assert!(!allowance.is_left(), "the debt is paid");
         allowance.refill(500_205, LIMIT);
         assert!(allowance.is_left());
     }
@@ -136,14 +136,14 @@ mod tests {
     #[test]
     fn far_cells_are_postponed_when_less_than_half_is_left() {
         let mut allowance = Allowance::new(0, LIMIT);
-        assert_eq!(allowance.far_cells(Some(LIMIT)), None, "nothing was sent");
+        assert_eq!(allowance.far_cells(Some(LIMIT)), None, "no frame was sent");
         allowance.far_tick = Some(7);
         let postponed = |allowance: Allowance, limit| allowance.far_cells(limit).is_some_and(|far| far.is_postponed);
         allowance.take(5_000);
         assert!(!postponed(allowance, Some(LIMIT)), "half is left");
         allowance.take(1);
         assert!(postponed(allowance, Some(LIMIT)));
-        assert!(!postponed(allowance, None), "the limit was taken away");
+        assert!(!postponed(allowance, None), "the limit was removed");
         assert_eq!(allowance.far_cells(None).map(|far| far.known_tick), Some(7));
     }
 }

@@ -1,17 +1,17 @@
-//! Limits how fast a seat's inputs come.
+//! The rate limit on a seat's inputs.
 
-/// How fast a seat's inputs came, and which was the last.
+/// The rate limit on a seat's inputs, and the last input's number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InputGate {
-    /// The last number that was taken.
+    /// The number of the last accepted input.
     pub(crate) last_number: u32,
-    /// What may still come at once, in millionths of an input.
+    /// The burst still allowed, in millionths of an input.
     pub(super) credit_millionths: u64,
     pub(super) refilled_us: u64,
 }
 
 impl InputGate {
-    /// Takes one of `per_second` inputs a second, with as many at once; returns whether there was one to take.
+    /// Takes one of `per_second` tokens per second, with a burst of the same number; returns whether there was one.
     pub(crate) fn try_take(&mut self, now_us: u64, per_second: u32) -> bool {
         const ONE: u64 = 1_000_000;
         let most = u64::from(per_second) * ONE;

@@ -146,7 +146,7 @@ pub(super) fn put_options(options: &RoomOptions, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads what the functions above wrote.
+/// Reads the fields that the functions above wrote.
 pub(super) struct RecordReader<'a>(pub(super) &'a [u8]);
 
 impl<'a> RecordReader<'a> {
@@ -203,7 +203,7 @@ impl<'a> RecordReader<'a> {
         T::try_from(self.number()?).map_err(|_| NotRestored::Malformed)
     }
 
-    /// How many things follow, each of at least one byte.
+    /// The number of elements that follow, each of at least one byte.
     pub(super) fn count(&mut self) -> Result<usize, NotRestored> {
         self.number_of().ok().filter(|count| *count <= self.0.len()).ok_or(NotRestored::Malformed)
     }
@@ -226,7 +226,8 @@ impl<'a> RecordReader<'a> {
         Encoding::ALL.get(usize::from(self.byte()?)).copied().ok_or(NotRestored::Malformed)
     }
 
-    /// The info that the game learns; whose it was does not matter.
+    /// The client info that the game receives. It is read as the connection's info, whether it came from there or from
+    /// the subscription.
     fn client_info(&mut self) -> Result<Arc<ClientInfo>, NotRestored> {
         let (user, client) = (Arc::from(self.text()?), Arc::from(self.text()?));
         let info = self.bytes()?;
@@ -266,7 +267,7 @@ impl<'a> RecordReader<'a> {
 
     pub(super) fn step(&mut self) -> Result<Step, NotRestored> {
         Ok(match self.byte()? {
-            // Of version 1.
+            // Version 1.
             1 => Step::Join {
                 seat: self.seat()?,
                 info: Arc::new(ClientInfo::of_user(self.text()?)),
@@ -276,7 +277,7 @@ impl<'a> RecordReader<'a> {
                 data: Bytes::copy_from_slice(self.bytes()?),
                 claim: SeatClaim { given: self.token()?, returned: self.token()?, ..SeatClaim::default() },
             },
-            // Up to version 2 joins kept no token that was returned.
+            // Before version 3, joins did not keep the returned token.
             kind @ (6 | 9) => {
                 let (seat, info) = (self.seat()?, self.client_info()?);
                 let role = read_role(|count| self.take(count))?;
