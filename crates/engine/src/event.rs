@@ -139,7 +139,7 @@ pub enum Event<'a> {
         /// The session that made the request.
         session: SessionKey,
         request_id: ProxyRequestId,
-        /// The backend's response, or why there is none.
+        /// The backend's response, or the error.
         outcome: ProxyResult,
     },
     /// Answer to [`Effect::AuthorizeSubscription`].

@@ -366,7 +366,7 @@ pub(crate) struct RoomHead {
 }
 
 impl RoomHead {
-    /// Writes the head for a body with `body_bytes` bytes, `data_bytes` of which are the publication's data.
+    /// Writes the head for a body with `body_bytes` bytes, including `data_bytes` bytes of the publication's data.
     pub(crate) fn write(
         &mut self,
         encoding: Encoding,

@@ -313,7 +313,7 @@ impl CloseHandshake {
 }
 
 impl Deadlines {
-    /// Nothing is ever due.
+    /// No deadline.
     pub(crate) const NEVER: Self = Self {
         end_us: u64::MAX,
         ping_us: u64::MAX,
@@ -322,7 +322,7 @@ impl Deadlines {
         subscriptions_us: u64::MAX,
     };
 
-    /// The earliest.
+    /// The earliest deadline.
     pub(crate) fn next_us(&self) -> u64 {
         self.end_us.min(self.ping_us).min(self.pong_us).min(self.expiry_us).min(self.subscriptions_us)
     }

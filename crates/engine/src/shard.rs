@@ -33,7 +33,7 @@ use crate::{
     timers::TimerOwner,
 };
 
-/// Which shard of how many.
+/// A shard's index, and the number of shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardIdentity {
     /// This shard.
@@ -43,22 +43,22 @@ pub struct ShardIdentity {
 }
 
 impl ShardIdentity {
-    /// The bucket of this shard's share of what the node takes in a second.
+    /// A token bucket with this shard's share of a rate limit of the node.
     fn share(self, per_second: u32) -> Bucket {
         Bucket::full(Pace::share(per_second, self.count))
     }
 }
 
-/// Where chance comes from.
+/// The seeds of all randomness.
 #[derive(Clone, Copy, Debug)]
 pub struct Seed {
-    /// The same on all shards of a node: places channels and hashes names.
+    /// The same on all shards of a node: assigns channels to shards and hashes names.
     pub node: u64,
-    /// The shard's own: session ids, epochs, the first ping's moment. Unpredictable in production.
+    /// The shard's own: for session ids, epochs, and the time of the first ping. Must be unpredictable in production.
     pub shard: [u8; 32],
 }
 
-/// One I/O thread's share of the node: its sessions, and the channels it owns.
+/// The sessions of one I/O thread, and the channels that it owns.
 pub struct Shard {
     context: Context,
     owner: Owner,
@@ -72,7 +72,7 @@ impl Shard {
         Self { context: Context::new(identity, options, seed), owner, sessions }
     }
 
-    /// Takes in one event. What has to be done about it is appended to `effects`.
+    /// Handles one event. Appends the actions for the caller to `effects`.
     pub fn handle(&mut self, now: Now, event: Event<'_>, effects: &mut Effects) {
         self.context.now = now;
         let Self { context, owner, sessions } = self;
@@ -129,97 +129,101 @@ impl Shard {
         self.tidy_timers();
     }
 
-    /// What to write to the session's socket now, in order, up to a bound for one write. The caller says how much of it
-    /// went with [`Event::Wrote`], before any other event. Nothing, for a session that has gone since it was listed.
+    /// The bytes to write to the session's socket now, in order, up to the limit of one write. The caller reports how
+    /// many were written with [`Event::Wrote`], before any other event. Empty for a session that has ended since it was
+    /// listed.
     ///
-    /// Several sessions may be asked about before the first of these events. The slices of each stay where and as they are
-    /// meanwhile, though the borrow ends: shared frames are counted, a session's lanes and the frame of its seat are its own,
-    /// and neither tables nor lanes grow here. Batches of writes rely on it; `tests/outgoing_together.rs` looks after it.
+    /// The caller may call this for several sessions before the first of these events. The slices of each stay valid in
+    /// memory until then, although the borrow ends: shared frames are reference-counted, a session's lanes and the
+    /// frames of its seats belong to it alone, and no table or lane grows here. Batched writes rely on this;
+    /// `tests/outgoing_together.rs` checks it.
     pub fn outgoing(&mut self, session: SessionKey) -> Outgoing<'_> {
         self.sessions.outgoing(&mut self.context, session)
     }
 
-    /// Whether anything waits for the session's socket.
+    /// Whether there is anything to write to the session's socket.
     pub fn has_outgoing(&mut self, session: SessionKey) -> bool {
         self.sessions.has_outgoing(session)
     }
 
-    /// Bytes and frames that wait for the session's socket; `None` if there is no such session.
+    /// Bytes and frames queued for the session's socket; `None` if there is no such session.
     pub fn queued(&mut self, session: SessionKey) -> Option<(usize, usize)> {
         self.sessions.queued(session)
     }
 
-    /// The session with this secret id, if it is one of this shard's and still open.
+    /// The session with this secret id, if it belongs to this shard and is open.
     pub fn find_session(&self, secret: &str) -> Option<SessionKey> {
         self.sessions.find_session(&self.context, secret)
     }
 
-    /// When to send [`Event::Woke`] at the latest, on the clock of [`Now::mono_us`].
+    /// The deadline for [`Event::Woke`], on the clock of [`Now::mono_us`].
     pub fn next_deadline_us(&self) -> Option<u64> {
         self.context.timers.next_us()
     }
 
-    /// Whether more is to be taken in before the next [`Event::TurnEnded`]. Sessions are written to once a turn, so what a
-    /// turn gives them has to stay well below their bounds, lest one that reads as fast as it can is taken for slow.
+    /// Whether the shard accepts more events before the next [`Event::TurnEnded`]. Sessions are written once per turn,
+    /// so a turn must queue far less than their limits. Otherwise a session that reads at full speed would be closed as
+    /// slow.
     pub fn takes_more(&self) -> bool {
         self.sessions.takes_more(&self.context.options.client)
     }
 
-    /// What the shard has counted.
+    /// The shard's counters.
     pub fn counters(&self) -> &Counters {
         &self.context.counters
     }
 
-    /// Whether no session is left.
+    /// Whether the shard has no sessions.
     pub fn is_empty(&self) -> bool {
         self.sessions.holdings()[0] == 0
     }
 
-    /// What the shard still holds: sessions, channels with local subscriptions, channels owned, users. All are 0 when
-    /// everybody has left and every stream is forgotten.
+    /// The sizes of the shard's tables: sessions, channels with local subscriptions, owned channels, users. All are 0
+    /// when all sessions have ended and all streams have expired.
     pub fn holdings(&self) -> [usize; 4] {
         let [sessions, local, users] = self.sessions.holdings();
         [sessions, local, self.owner.channel_count(), users]
     }
 
-    /// What the shard's sessions hold of rooms: places in them, those included that wait for an answer, and pictures of
-    /// rooms. Both are 0 when everybody has left and every answer has come.
+    /// The seats of the shard's sessions, including pending ones, and its room mirrors. Both are 0 when all sessions
+    /// have ended and all answers have arrived.
     pub fn room_holdings(&self) -> [usize; 2] {
         self.sessions.room_holdings()
     }
 
-    /// Entries of the bounds on who may make how many channels, and channels that nobody listens to. Both are 0 when
-    /// everything is forgotten.
+    /// Entries of the counts of channels per creator, and channels without subscribers. Both are 0 when all channels
+    /// have been dropped.
     pub fn channel_holdings(&self) -> [usize; 2] {
         self.owner.channel_holdings()
     }
 
-    /// How many users this shard is the home of that have sessions, where those count. 0 when everybody has left.
+    /// The number of users with sessions whose home is this shard, if sessions are counted. 0 when all sessions have
+    /// ended.
     pub fn users_at_home(&self) -> usize {
         self.owner.users_at_home()
     }
 
-    /// Bytes of the publications that the shard keeps: as it has counted them, and as they are.
+    /// Bytes of the shard's histories: as counted, and as they are.
     pub fn history_bytes(&self) -> [usize; 2] {
         self.owner.history_bytes()
     }
 
-    /// Entries of the shard's timers: at most twice those that count, and a few.
+    /// Entries of the shard's timers: at most twice the number of active ones, plus a few.
     pub fn timer_entries(&self) -> usize {
         self.context.timers.len()
     }
 
-    /// Answers to recoveries that the shard keeps for those who come from the same position, and their bytes.
+    /// The number of cached answers to recoveries, and their bytes.
     pub fn answers_kept(&self) -> [usize; 2] {
         self.owner.answers_kept()
     }
 
-    /// What waits for logs: publications that were proposed, their bytes, and requests that wait for a page.
+    /// What waits for logs: proposed publications, their bytes, and requests that wait for a page.
     pub fn log_holdings(&self) -> [usize; 3] {
         self.owner.log_holdings()
     }
 
-    /// Bytes of the newest publications of keys that the shard keeps.
+    /// Bytes of the shard's newest publications of keys.
     pub fn cached_bytes(&self) -> usize {
         self.owner.cached_bytes()
     }
@@ -229,7 +233,7 @@ impl Shard {
         self.context.planted = planted;
     }
 
-    /// Handles the shard's messages to itself, and goes on with commands that had to wait.
+    /// Handles the shard's messages to itself, and resumes commands that had to wait.
     fn settle(&mut self, effects: &mut Effects) {
         loop {
             if let Some((key, unparsed)) = self.sessions.take_resumed() {
@@ -242,7 +246,7 @@ impl Shard {
         }
     }
 
-    /// Deals with every deadline that has passed.
+    /// Handles every deadline that has passed.
     fn handle_due(&mut self, effects: &mut Effects) {
         let Self { context, owner, sessions } = self;
         while let Some((due_us, timer)) = context.timers.pop(context.now.mono_us) {
@@ -256,7 +260,7 @@ impl Shard {
         }
     }
 
-    /// Drops the entries that no longer count, once they are the most.
+    /// Removes inactive timer entries once they are the majority.
     fn tidy_timers(&mut self) {
         let Self { context, owner, sessions } = self;
         context.timers.tidy(|due_us, timer| match timer {
@@ -265,10 +269,10 @@ impl Shard {
         });
     }
 
-    /// Goes on with new options, made by [`Options::succeeded_by`] of the ones before.
+    /// Applies new options, made by [`Options::succeeded_by`] from the current ones.
     ///
-    /// Sessions, channels and rooms stay. What their past rests on and the new options take away is ended where it stands:
-    /// subscriptions to a namespace that goes, and positions in streams that go.
+    /// Sessions, channels and rooms stay. What the new options no longer allow ends now: subscriptions to retired
+    /// namespaces, and positions in streams that are removed.
     fn reconfigure(&mut self, options: Arc<Options>, effects: &mut Effects) {
         let Self { context, owner, sessions } = self;
         let before = context.reconfigure(options);
@@ -289,7 +293,7 @@ impl Shard {
         sessions.end_subscriptions_of(context, &changes, effects);
     }
 
-    /// Requests of the server API about channels go to the owner, those about users to the sessions.
+    /// Sends requests of the server API about channels to the owner, and those about users to the sessions.
     fn serve_api(&mut self, ticket: Ticket, request: ApiRequest, effects: &mut Effects) {
         let Self { context, owner, sessions } = self;
         context.forget_reason();
@@ -329,13 +333,13 @@ const PRESENCE_OFF: &str = "presence is off in the namespace of the channel";
 /// Why history cannot be read.
 const HISTORY_OFF: &str = "history_size or history_ttl is 0 in the namespace of the channel";
 
-/// What new options mean for the channels of a namespace that are there.
+/// How new options affect the existing channels of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NamespaceChange {
     None,
-    /// Their history may have to be shorter.
+    /// Their history may have to be truncated.
     Trimmed,
-    /// They have no stream any more.
+    /// They no longer have a stream.
     StreamGone,
     /// They are unknown from now on.
     Retired,

@@ -1,7 +1,7 @@
 //! Shrinks tables after a burst.
 //!
-//! A table that is mostly empty after a removal shrinks to one and a half times its remaining entries. It is copied at
-//! most once per several times as many removals, and an attack that has ended costs no memory.
+//! A table that is mostly empty after a removal shrinks to about twice its remaining entries. The cost of copying is
+//! amortized over several times as many removals, and a burst that has ended occupies no memory.
 
 use std::{
     collections::{BinaryHeap, VecDeque},
@@ -10,36 +10,36 @@ use std::{
 
 use hashbrown::HashMap;
 
-/// Capacity in entries that is kept whatever is left.
+/// Minimum capacity in entries.
 const KEPT: usize = 1_024;
-/// A table shrinks when fewer than one in `SPARSE` places has an entry.
+/// A table shrinks when fewer than one in `SPARSE` slots has an entry.
 const SPARSE: usize = 8;
 
 const fn is_sparse(len: usize, capacity: usize) -> bool {
     capacity > KEPT && len < capacity / SPARSE
 }
 
-/// The capacity for `len` entries, with room for more without a reallocation.
+/// The capacity for `len` entries, with space for more without a reallocation.
 const fn roomy(len: usize) -> usize {
     if len < KEPT / 2 { KEPT } else { len * 2 }
 }
 
-/// To be called after entries were removed.
+/// Call it after entries were removed.
 pub(crate) fn shrink_map<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
-    // `capacity` leaves out the places that removed entries have used up.
+    // `capacity` excludes slots that removed entries have used up.
     if is_sparse(map.len(), map.allocation_size() / (size_of::<(K, V)>() + 1)) {
         map.shrink_to(roomy(map.len()));
     }
 }
 
-/// To be called after entries were removed.
+/// Call it after entries were removed.
 pub(crate) fn shrink_queue<T>(queue: &mut VecDeque<T>) {
     if is_sparse(queue.len(), queue.capacity()) {
         queue.shrink_to(roomy(queue.len()));
     }
 }
 
-/// To be called after entries were removed.
+/// Call it after entries were removed.
 pub(crate) fn shrink_heap<T: Ord>(heap: &mut BinaryHeap<T>) {
     if is_sparse(heap.len(), heap.capacity()) {
         heap.shrink_to(roomy(heap.len()));

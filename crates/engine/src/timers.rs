@@ -1,12 +1,12 @@
 //! Deadlines. Each session and channel has at most one valid entry, at or before its earliest deadline. When an entry
-//! expires, its owner checks what is due and schedules the next one, so postponing a deadline costs nothing. Invalid
+//! expires, its owner checks its deadlines and schedules the next one, so postponing a deadline costs nothing. Invalid
 //! entries stay until they expire, or until they outnumber the valid ones.
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
 use crate::{SessionKey, spare::shrink_heap};
 
-/// Whose deadline it is.
+/// The owner of a deadline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TimerOwner {
     Session(SessionKey),
@@ -17,16 +17,16 @@ pub(crate) enum TimerOwner {
 #[derive(Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(u64, TimerOwner)>>,
-    /// Entries that no longer count, at most.
+    /// Upper bound on the number of invalid entries.
     void: usize,
 }
 
-/// Entries that no longer count and are not worth the work to look for them.
+/// Number of invalid entries that are too few to search for.
 const VOID_ENTRIES_KEPT: usize = 64;
 
-/// When an owner's entry is due; kept by the owner, so that obsolete entries can be recognized.
+/// The time of an owner's entry. The owner stores it, to recognize invalid entries.
 ///
-/// Eight bytes, in each channel and session: a time later than all others stands for no entry.
+/// Eight bytes, in each channel and session: the maximum time means no entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scheduled(u64);
 
@@ -37,7 +37,7 @@ impl Default for Scheduled {
 }
 
 impl Timers {
-    /// Sees to it that `owner` comes up at `due_us` or before.
+    /// Ensures that `owner` has an entry at or before `due_us`.
     pub(crate) fn schedule(&mut self, scheduled: &mut Scheduled, due_us: u64, owner: impl FnOnce() -> TimerOwner) {
         if due_us < scheduled.0 {
             self.void += usize::from(scheduled.is_set());
@@ -46,7 +46,7 @@ impl Timers {
         }
     }
 
-    /// The next entry that is due, with its time; the owner checks it with [`Scheduled::take`].
+    /// The next entry whose time has come, with that time; the owner checks it with [`Scheduled::take`].
     pub(crate) fn pop(&mut self, now_us: u64) -> Option<(u64, TimerOwner)> {
         if self.next_us()? > now_us {
             return None;
@@ -56,18 +56,18 @@ impl Timers {
         entry
     }
 
-    /// The entry of an owner that has gone no longer counts.
+    /// Invalidates the entry of an owner that has ended.
     pub(crate) fn abandon(&mut self, scheduled: Scheduled) {
         self.void += usize::from(scheduled.is_set());
     }
 
-    /// An entry came up that did not count.
+    /// An invalid entry has expired.
     pub(crate) fn popped_void(&mut self) {
         self.void = self.void.saturating_sub(1);
     }
 
-    /// Drops the entries that do not count, once they are the most; an entry counts if `counts` says so of its time and
-    /// owner. An entry is looked at as often as one like it was added, on average.
+    /// Removes the invalid entries once they are the majority; `counts` tells by time and owner whether an entry is
+    /// valid. The amortized cost is one check per entry.
     pub(crate) fn tidy(&mut self, counts: impl Fn(u64, &TimerOwner) -> bool) {
         if self.void <= VOID_ENTRIES_KEPT || self.void * 2 <= self.heap.len() {
             return;
@@ -77,12 +77,12 @@ impl Timers {
         self.void = 0;
     }
 
-    /// When the next entry comes up.
+    /// When the next entry expires.
     pub(crate) fn next_us(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((due_us, _))| *due_us)
     }
 
-    /// How many entries there are, those included that no longer count.
+    /// The number of entries, including invalid ones.
     pub(crate) fn len(&self) -> usize {
         self.heap.len()
     }
@@ -95,12 +95,12 @@ impl Scheduled {
         self != Self::NEVER
     }
 
-    /// Whether the entry of `due_us` is the one that counts.
+    /// Whether the entry at `due_us` is the valid one.
     pub(crate) fn is_at(self, due_us: u64) -> bool {
         self.is_set() && self.0 == due_us
     }
 
-    /// Whether the entry of `due_us` is the one that counts; if so, it is used up.
+    /// Whether the entry at `due_us` is the valid one; if so, it is consumed.
     pub(crate) fn take(&mut self, due_us: u64) -> bool {
         let counts = self.is_set() && self.0 == due_us;
         if counts {
@@ -128,6 +128,6 @@ mod tests {
         assert_eq!(timers.pop(20), Some((20, TimerOwner::Session(key))));
         assert!(scheduled.take(20));
         assert_eq!(timers.pop(60), Some((50, TimerOwner::Session(key))));
-        assert!(!scheduled.take(50), "the entry was replaced by an earlier one");
+        assert!(!scheduled.take(50), "an earlier entry replaced this one");
     }
 }

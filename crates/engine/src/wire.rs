@@ -2,8 +2,7 @@
 
 use dunlin_protocol::Encoding;
 
-/// What a session speaks: its transport, its encoding, and whether only the server speaks. Given when it is opened, and the
-/// same for life.
+/// The transport and encoding of a session. Set when the session opens, and never changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Wire {
@@ -15,33 +14,33 @@ pub enum Wire {
     WebSocketDeflateJson,
     /// WebSocket with permessage-deflate, binary frames.
     WebSocketDeflateProtobuf,
-    /// The response of one HTTP request, a line for each message; commands come by `/emulation`.
+    /// HTTP response with one message per line; commands arrive by `/emulation`.
     HttpStreamJson,
-    /// The response of one HTTP request, messages with their lengths; commands come by `/emulation`.
+    /// HTTP response with length-prefixed messages; commands arrive by `/emulation`.
     HttpStreamProtobuf,
-    /// Server-sent events; commands come by `/emulation`.
+    /// Server-sent events; commands arrive by `/emulation`.
     Sse,
-    /// WebSocket on which only the server speaks, bare pushes.
+    /// Unidirectional WebSocket with bare pushes.
     UniWebSocket,
-    /// The same, with permessage-deflate.
+    /// Unidirectional WebSocket with permessage-deflate and bare pushes.
     UniWebSocketDeflate,
-    /// HTTP response on which only the server speaks, bare pushes.
+    /// Unidirectional HTTP response with bare pushes.
     UniHttpStream,
-    /// Server-sent events on which only the server speaks, bare pushes.
+    /// Unidirectional server-sent events with bare pushes.
     UniSse,
 }
 
-/// What stands around a message on the wire.
+/// The framing of a message on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// A WebSocket frame, compressed where that is worth it.
+    /// A WebSocket frame, compressed if that makes it shorter.
     WebSocket { deflate: bool },
-    /// A chunk of an HTTP/1.1 response (RFC 9112, section 7.1) with these bytes before and behind the message.
+    /// A chunk of an HTTP/1.1 response (RFC 9112, section 7.1), with these bytes before and after the message.
     Chunk { before: &'static str, behind: &'static str },
 }
 
 impl Wire {
-    /// Every one, in the order of [`Wire::index`].
+    /// Every variant, in the order of [`Wire::index`].
     pub const ALL: [Self; 11] = [
         Self::WebSocketJson,
         Self::WebSocketProtobuf,
@@ -56,12 +55,12 @@ impl Wire {
         Self::UniSse,
     ];
 
-    /// A dense number for arrays that hold one entry for each.
+    /// A dense index for arrays with one entry per variant.
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// What its messages are written in.
+    /// The encoding of its messages.
     pub const fn encoding(self) -> Encoding {
         match self {
             Self::WebSocketProtobuf | Self::WebSocketDeflateProtobuf | Self::HttpStreamProtobuf => Encoding::Protobuf,
@@ -69,17 +68,17 @@ impl Wire {
         }
     }
 
-    /// Whether the client can send nothing but its first request.
+    /// Whether the client can send only its first request.
     pub const fn is_unidirectional(self) -> bool {
         matches!(self, Self::UniWebSocket | Self::UniWebSocketDeflate | Self::UniHttpStream | Self::UniSse)
     }
 
-    /// Whether commands come by requests of their own, which name the session.
+    /// Whether commands arrive in separate requests, which name the session.
     pub const fn is_emulated(self) -> bool {
         matches!(self, Self::HttpStreamJson | Self::HttpStreamProtobuf | Self::Sse)
     }
 
-    /// Whether its sessions have a secret id that only the client receives.
+    /// Whether its sessions have a secret id, which only the client receives.
     pub const fn has_secret_id(self) -> bool {
         self.is_unidirectional() || self.is_emulated()
     }
@@ -127,24 +126,25 @@ impl From<Encoding> for Wire {
     }
 }
 
-/// Subscriptions that are sent the same bytes. A publication is encoded once for each class that somebody on the node is of.
+/// Subscriptions that receive identical bytes. A publication is encoded once for each class with subscribers on the
+/// node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrameClass {
-    /// What their sessions speak.
+    /// The wire of their sessions.
     pub wire: Wire,
     /// Whether pushes carry the channel's number instead of its name.
     pub compact: bool,
-    /// Whether data is sent as the difference to the publication before.
+    /// Whether data is sent as a patch against the previous publication.
     pub delta: bool,
 }
 
 impl FrameClass {
-    /// Of a session, before anything was agreed on for the subscription.
+    /// The class of a session's wire, without any negotiated option.
     pub const fn plain(wire: Wire) -> Self {
         Self { wire, compact: false, delta: false }
     }
 
-    /// What its frames are written in.
+    /// The encoding of its frames.
     pub const fn encoding(self) -> Encoding {
         self.wire.encoding()
     }

@@ -82,8 +82,8 @@ fn far_cells_wait_before_ticks_are_skipped() {
     assert!(scarce.far_postponed > 0 && scarce.limited_ticks > 0, "{scarce:?}");
 }
 
-/// A player who has nothing left jumps away. It is sent what it sees there, which takes longer to pay for than the history
-/// reaches; then the room is quiet.
+/// A player who has nothing left jumps away. It is sent what it sees there, which takes longer to pay for than the
+/// history reaches; then the room is quiet.
 #[test]
 fn frames_resume_after_a_burst_used_the_allowance() {
     let shape = GridShape { near_cells: 4, ..Meadow::default().shape };

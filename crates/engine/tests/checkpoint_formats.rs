@@ -21,8 +21,8 @@ use dunlin_rooms::{
     Room, RoomOptions, Simulation, Visibility, Visitor, World,
 };
 
-/// A name and bytes in hexadecimal on each line, as each version has written them. A version that is released gets a file of
-/// its own; none is changed.
+/// A name and bytes in hexadecimal on each line, as each version has written them. A version that is released gets a
+/// file of its own; none is changed.
 const VERSIONS: [&str; 4] = [
     include_str!("fixtures/checkpoint-1.txt"),
     include_str!("fixtures/checkpoint-2.txt"),

@@ -17,8 +17,8 @@ use crate::hall::join_message;
 
 const ROOM: RoomKey = RoomKey { owner: ShardIndex(0), number: 1 };
 
-/// What an input or a join does, the next tick undoes or leads on: one thing goes two cells to the right, the other one is
-/// there in between alone.
+/// What an input or a join does, the next tick undoes or leads on: one thing goes two cells to the right, the other one
+/// is there in between alone.
 #[derive(Default)]
 struct Blink {
     walker: Option<ObjectId>,

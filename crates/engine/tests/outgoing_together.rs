@@ -1,5 +1,5 @@
-//! What is offered for one session stays as it is while others are offered theirs: a shard that writes in batches lends the
-//! slices of many sessions to the kernel at once.
+//! What is offered for one session stays as it is while others are offered theirs: a shard that writes in batches lends
+//! the slices of many sessions to the kernel at once.
 
 use dunlin_engine::{
     SessionKey,
@@ -38,8 +38,8 @@ fn the_slices_of_many_sessions_stay_valid_until_the_first_wrote() {
         }
     }
     hall.tick();
-    // From here on no socket takes anything, and each lane fills: rooms' frames are due, the reliable lane has a queue, and
-    // the latest one has a publication that follows skipped ones and gets a tag when it is offered.
+    // From here on no socket takes anything, and each lane fills: rooms' frames are due, the reliable lane has a queue,
+    // and the latest one has a publication that follows skipped ones and gets a tag when it is offered.
     for name in &names {
         hall.node.client(name).room_bytes = 0;
     }

@@ -1,4 +1,5 @@
-//! Commands wait for the replies to earlier ones, so that a client that reads is never closed over what it has asked for.
+//! Commands wait for the replies to earlier ones, so that a client that reads is never closed over what it has asked
+//! for.
 
 use dunlin_engine::{
     Event, Options, Shard, Wire,

@@ -1,5 +1,5 @@
-//! Recoveries: who comes from the same position is sent the same bytes, encoded once, and everybody is sent what a stream
-//! without such sharing would have sent.
+//! Recoveries: who comes from the same position is sent the same bytes, encoded once, and everybody is sent what a
+//! stream without such sharing would have sent.
 
 use std::collections::{BTreeMap, VecDeque};
 

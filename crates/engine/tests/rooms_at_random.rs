@@ -1,6 +1,6 @@
-//! Rooms, and anything that may happen to them, in any order: sessions come, read slowly, ask twice, leave while they wait;
-//! rooms fail, are closed, are emptied; messages between shards are held back. What clients get always makes sense, what
-//! waits for them stays small, and when all is calm again everybody sees the world.
+//! Rooms, and anything that may happen to them, in any order: sessions come, read slowly, ask twice, leave while they
+//! wait; rooms fail, are closed, are emptied; messages between shards are held back. What clients get always makes
+//! sense, what waits for them stays small, and when all is calm again everybody sees the world.
 
 use dunlin_engine::room::FromRoom;
 use dunlin_protocol::{Encoding, UnsubscribeCode};

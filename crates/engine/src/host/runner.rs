@@ -64,7 +64,7 @@ pub enum Step {
         /// Bytes for the game.
         data: Bytes,
     },
-    /// The backend's answer to a call of the game, or why there is none.
+    /// The backend's answer to a call of the game, or the error.
     Answer {
         /// The room's number of the call.
         call: CallId,

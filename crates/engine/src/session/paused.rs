@@ -1,4 +1,4 @@
-//! What a paused session waits for.
+//! Why a session is paused.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use crate::{
     hub::LocalChannelId,
 };
 
-/// What a session waits for, and what it does after that. It is paused meanwhile.
+/// Why a session is paused, and the commands to run when it resumes.
 #[derive(Debug)]
 pub(crate) struct Paused {
     pub(crate) paused_on: PausedOn,
     pub(crate) unparsed: UnparsedCommands,
 }
 
-/// The commands of a frame that come after the one that waits.
+/// The commands of a frame after the one that waits.
 #[derive(Debug, Default)]
 pub(crate) struct UnparsedCommands {
     pub(crate) commands: Vec<u8>,
-    /// Bytes of them that have been carried out since they were put here.
+    /// Bytes of the commands that have been run since they were stored here.
     pub(crate) done_bytes: usize,
-    /// How many they may be.
+    /// Maximum number of remaining commands.
     pub(crate) commands_max: usize,
 }
 
@@ -33,9 +33,9 @@ pub(crate) struct UnparsedCommands {
 pub(crate) enum PausedOn {
     /// A connection token, presented by `connect`.
     Connect { command_id: u32, params: Box<ConnectParams> },
-    /// Whether the user may have one more session.
+    /// The decision whether the user may have one more session.
     Admission(Box<ConnectGrant>),
-    /// The owners' answers to the server-side subscriptions that `connect` is answered with.
+    /// The owners' answers to the server-side subscriptions in the answer to `connect`.
     Subscriptions(Box<PendingConnect>),
     /// A connection token, presented by `refresh`.
     Refresh { command_id: u32 },
@@ -43,25 +43,26 @@ pub(crate) enum PausedOn {
     Subscribe { command_id: u32, params: Box<SubscriptionParams> },
     /// A subscription token, presented by `sub_refresh`.
     SubRefresh { command_id: u32, channel: Box<str> },
-    /// The owner's answer to a subscription that is over already, before it may subscribe to the same channel again.
+    /// The owner's answer to a subscription that has already ended, before the session may subscribe to the same
+    /// channel again.
     Ending { channel: LocalChannelId },
-    /// A backend.
+    /// A backend's response.
     Backend(Box<ProxyCall>),
-    /// The session's socket, which has to take earlier replies first, or owners, which have yet to give them.
+    /// The session's socket, which must accept earlier replies first, or owners, which have not answered yet.
     Pace(Share),
 }
 
-/// How much of its bounds may wait for a session when it has a command carried out.
+/// The share of its queue limits that may be in use when a session runs a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// For a command whose reply may be large: what is left is for the reply.
+    /// For a command with a large reply: the rest is for the reply.
     Quarter,
-    /// For any other.
+    /// For any other command.
     ThreeQuarters,
 }
 
 impl Share {
-    /// So much of `max`.
+    /// This share of `max`.
     pub(crate) const fn of(self, max: usize) -> usize {
         match self {
             Self::Quarter => max / 4,
@@ -71,13 +72,13 @@ impl Share {
 }
 
 impl UnparsedCommands {
-    /// What is left to be carried out.
+    /// The bytes that have not been run.
     pub(crate) fn left(&self) -> &[u8] {
         &self.commands[self.done_bytes..]
     }
 }
 
-/// A command about which a backend is asked.
+/// A command that waits for a backend.
 #[derive(Debug)]
 pub(crate) struct ProxyCall {
     pub(crate) request_id: ProxyRequestId,
@@ -85,7 +86,7 @@ pub(crate) struct ProxyCall {
     pub(crate) about: ProxiedCommand,
 }
 
-/// Which command, and what of it is needed when the answer comes.
+/// The command, with the fields that are needed when the response arrives.
 #[derive(Debug)]
 pub(crate) enum ProxiedCommand {
     Connect(ConnectParams),
@@ -94,19 +95,20 @@ pub(crate) enum ProxiedCommand {
     Rpc,
 }
 
-/// An offset and the epoch in which it counts.
+/// An offset and its epoch.
 type Position = (u64, Box<str>);
 
-/// What of a connect command outlives its frame.
+/// The fields of a connect command that are needed after its frame.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectParams {
     /// The id in a request to a backend.
     pub(crate) client: Option<Arc<str>>,
-    /// The channels that the client wants to be subscribed to, each once, and where it wants to recover from.
+    /// The channels of the client's server-side subscriptions, without duplicates, with the positions to recover from.
     pub(crate) subs: Vec<(Box<str>, Option<Position>)>,
 }
 
-/// A session that is let in by its token, its backend or nobody, before anything has come of it.
+/// The grant of an authenticated session that is not admitted yet. Its source is a token, a backend, or the option for
+/// anonymous sessions.
 #[derive(Debug)]
 pub(crate) struct ConnectGrant {
     pub(crate) command_id: u32,
@@ -117,9 +119,9 @@ pub(crate) struct ConnectGrant {
     pub(crate) data: Option<Payload>,
     pub(crate) meta: Option<Payload>,
     pub(crate) expires_at_s: Option<u64>,
-    /// No two to the same channel.
+    /// At most one per channel.
     pub(crate) subscriptions: Vec<ServerSubscription>,
-    /// Where the client wants to recover channels from to which it is not subscribed yet.
+    /// The positions to recover from, for channels without a subscription so far.
     pub(crate) positions: Vec<(Box<str>, Position)>,
 }
 
@@ -127,15 +129,15 @@ pub(crate) struct ConnectGrant {
 #[derive(Debug)]
 pub(crate) struct PendingConnect {
     pub(crate) command_id: u32,
-    /// The answer, with what has come so far.
+    /// The answer so far.
     pub(crate) result: ConnectResult,
-    /// Answers that are still missing.
+    /// The number of answers still missing.
     pub(crate) missing: usize,
-    /// The first of the owners' refusals.
+    /// The first refusal of an owner.
     pub(crate) refused: Option<ErrorCode>,
-    /// Bytes of the recoveries that the answer has so far.
+    /// Bytes of the recoveries in the answer so far.
     pub(crate) recovered_bytes: usize,
-    /// [`ConnectGrant::positions`], for subscriptions that the API makes meanwhile.
+    /// [`ConnectGrant::positions`], for subscriptions that the API makes before the answer.
     pub(crate) positions: Vec<(Box<str>, Position)>,
 }
 
@@ -143,7 +145,7 @@ pub(crate) struct PendingConnect {
 #[derive(Debug)]
 pub(crate) enum RefusedConnect {
     Error(ErrorCode),
-    /// In a backend's words.
+    /// A backend's own error.
     Own {
         code: u16,
         message: Box<str>,
@@ -164,7 +166,7 @@ impl From<Disconnect> for RefusedConnect {
     }
 }
 
-/// What of a subscribe command outlives its frame.
+/// The fields of a subscribe command that are needed after its frame.
 #[derive(Clone, Debug)]
 pub(crate) struct SubscriptionParams {
     pub(crate) channel: Box<str>,
@@ -175,20 +177,21 @@ pub(crate) struct SubscriptionParams {
     pub(crate) recoverable: bool,
     pub(crate) join_leave: bool,
     pub(crate) reject_unrecoverable: bool,
-    /// Which publications it wants, if not all.
+    /// The client's filter on publications.
     pub(crate) filter: Option<Arc<TagsFilter>>,
     /// Pushes may carry the channel's number.
     pub(crate) compact: bool,
-    /// Data may be sent as differences.
+    /// Data may be sent as patches.
     pub(crate) delta: bool,
-    /// For the game, where the channel has a room.
+    /// Data for the game, if the channel has a room.
     pub(crate) data: Bytes,
-    /// The API has ended the subscription during a token check or a backend request; the client gets the push after the reply.
+    /// Set when the API ends the subscription during a token check or a backend request; the client receives the push
+    /// after the reply.
     pub(crate) ended: Option<UnsubscribeCode>,
 }
 
 impl Paused {
-    /// The subscription about which a token or a backend is being asked.
+    /// The subscription that waits for a token check or a backend.
     pub(crate) fn subscription_params(&mut self) -> Option<&mut SubscriptionParams> {
         match &mut self.paused_on {
             PausedOn::Subscribe { params, .. } => Some(params),

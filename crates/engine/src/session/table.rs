@@ -27,7 +27,7 @@ impl SessionTable {
         self.count += 1;
     }
 
-    /// Removes a session, and what waits for it.
+    /// Removes a session and its outbox.
     pub(crate) fn remove(&mut self, key: SessionKey) -> Option<Box<Session>> {
         self.get(key)?;
         self.outboxes[key.index as usize] = Outbox::default();
@@ -35,33 +35,33 @@ impl SessionTable {
         self.sessions[key.index as usize].take()
     }
 
-    /// The session, if it is still there.
+    /// The session, if it still exists.
     pub(crate) fn get(&self, key: SessionKey) -> Option<&Session> {
         self.sessions.get(key.index as usize)?.as_deref().filter(|session| session.key == key)
     }
 
-    /// The session, if it is still there.
+    /// The session, if it still exists.
     pub(crate) fn get_mut(&mut self, key: SessionKey) -> Option<&mut Session> {
         self.sessions.get_mut(key.index as usize)?.as_deref_mut().filter(|session| session.key == key)
     }
 
-    /// The session at `index`, which the hub or the user index holds and which therefore exists.
+    /// The session at `index`. It must exist, as it does if the hub or the user index contains it.
     pub(crate) fn at(&self, index: u32) -> &Session {
         self.sessions[index as usize].as_deref().expect("indices drop a session before it ends")
     }
 
-    /// The session at `index`, which the hub or the user index holds and which therefore exists.
+    /// The session at `index`. It must exist, as it does if the hub or the user index contains it.
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut Session {
         self.sessions[index as usize].as_deref_mut().expect("indices drop a session before it ends")
     }
 
-    /// What waits for the session, if it is still there.
+    /// The outbox of the session, if it still exists.
     pub(crate) fn outbox_of(&mut self, key: SessionKey) -> Option<&mut Outbox> {
         let outbox = self.outboxes.get_mut(key.index as usize)?;
         (outbox.in_use && outbox.generation == key.generation).then_some(outbox)
     }
 
-    /// What waits for the session at `index`.
+    /// The outbox of the session at `index`.
     pub(crate) fn outbox(&mut self, index: u32) -> &mut Outbox {
         &mut self.outboxes[index as usize]
     }
@@ -75,7 +75,7 @@ impl SessionTable {
         self.sessions.iter().flatten().map(|session| &**session)
     }
 
-    /// The first session at `index` or behind it.
+    /// The first session at or after `index`.
     pub(crate) fn next_from(&self, index: u32) -> Option<SessionKey> {
         let rest = self.sessions.get(index as usize..)?;
         rest.iter().find_map(|session| Some(session.as_ref()?.key))

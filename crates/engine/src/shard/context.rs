@@ -29,17 +29,17 @@ pub(super) struct Context {
     pub(super) identity: ShardIdentity,
     pub(super) options: Arc<Options>,
     pub(super) node_seed: u64,
-    /// The time of the event at hand.
+    /// The time of the current event.
     pub(super) now: Now,
     pub(super) names: Names,
     pub(super) random: ChaCha8Rng,
     pub(super) timers: Timers,
     pub(super) counters: Counters,
-    /// Lends its capacity to the encoders.
+    /// Buffers that the encoders reuse.
     pub(super) scratch: Scratch,
-    /// Messages of this shard to itself, handled before the event that led to them is done.
+    /// Messages of this shard to itself, handled before the current event ends.
     pub(super) local: VecDeque<ShardMessage>,
-    /// Why the command, request or session at hand is about to be refused.
+    /// The reason why the current command, request or session is about to be refused.
     reason: Cell<Option<&'static str>>,
     pub(super) planted: Planted,
 }
@@ -63,7 +63,7 @@ impl Context {
         }
     }
 
-    /// Goes on with new options, made by [`Options::succeeded_by`] of the ones before; returns those.
+    /// Applies new options, made by [`Options::succeeded_by`] from the current ones; returns the former ones.
     pub(super) fn reconfigure(&mut self, options: Arc<Options>) -> Arc<Options> {
         let before = std::mem::replace(&mut self.options, options);
         let options = &self.options;
@@ -77,7 +77,7 @@ impl Context {
         before
     }
 
-    /// The shard that owns `channel`, or is the home of a user of that name.
+    /// The shard that owns `channel`, or the home of a user with that name.
     pub(super) fn owner(&self, channel: &str) -> ShardIndex {
         owner_of(channel, self.identity.count, self.node_seed)
     }
@@ -90,12 +90,12 @@ impl Context {
         &mut self.counters.namespaces[usize::from(namespace.0)]
     }
 
-    /// Sends a request to an owner.
+    /// Sends a request to a channel's owner or a user's home.
     pub(super) fn request(&mut self, owner: ShardIndex, request: ShardRequest, effects: &mut Effects) {
         self.send(owner, ShardMessage::Request(request), effects);
     }
 
-    /// Sends a notice to a shard that listens, or that asked.
+    /// Sends a notice to a shard with subscribers, or to one that sent a request.
     pub(super) fn notify(&mut self, to: ShardIndex, notice: Notice, effects: &mut Effects) {
         self.send(to, ShardMessage::Notice(notice), effects);
     }
@@ -113,32 +113,32 @@ impl Context {
         effects.list.push(Effect::Answer { ticket, answer, why });
     }
 
-    /// Whether records of this level are made.
+    /// Whether records of this level are enabled.
     pub(super) fn records(&self, level: RecordLevel) -> bool {
         self.options.records.level >= level
     }
 
-    /// Notes, in fixed words, why something is about to be refused. Goes into the record of the refusal.
+    /// Sets the reason of an imminent refusal, a fixed text for the record of the refusal.
     pub(super) fn because(&self, why: &'static str) {
         self.reason.set(Some(why));
     }
 
-    /// Forgets what was noted about something else.
+    /// Clears the reason of an earlier refusal.
     pub(super) fn forget_reason(&self) {
         self.reason.set(None);
     }
 
-    /// Whether something was noted.
+    /// Whether a reason is set.
     pub(super) fn has_reason(&self) -> bool {
         self.reason.get().is_some()
     }
 
-    /// Takes what was noted.
+    /// Takes the reason.
     pub(super) fn take_reason(&self) -> Option<&'static str> {
         self.reason.take()
     }
 
-    /// The namespace of a channel that a request names; notes why, if there is none.
+    /// The namespace of the channel that a request names. On an error, sets the reason.
     pub(super) fn resolve(&self, channel: &str) -> Result<NamespaceIndex, ErrorCode> {
         self.names.resolve(channel).inspect_err(|code| {
             self.because(match code {
@@ -151,7 +151,7 @@ impl Context {
         })
     }
 
-    /// Whether it matters how many sessions the user has on the node.
+    /// Whether the user's sessions on the node are counted.
     pub(super) fn counts_sessions_of(&self, user: &str) -> bool {
         !user.is_empty() && self.has_homes()
     }

@@ -1,5 +1,5 @@
 //! Dispatches messages: a request to the channel's owner, a notice to the sessions, a message of a room thread to the
-//! half that it concerns. Also runs commands, and settles the shard between two of them.
+//! half that it concerns. Also runs commands, and handles the shard's messages to itself between two commands.
 
 use dunlin_protocol::{HistoryResult, PresenceResult, PresenceStatsResult, Reply};
 
@@ -62,7 +62,7 @@ impl Shard {
         }
     }
 
-    /// Carries out the commands of one frame, up to the first that has to wait.
+    /// Runs the commands of one frame, up to the first that has to wait.
     pub(super) fn receive(&mut self, key: SessionKey, frame: &[u8], effects: &mut Effects) {
         let Some(commands_max) = self.sessions.begin_frame(&mut self.context, key, frame, effects) else { return };
         if let Some(left) = self.carry_out_all(key, frame, commands_max, effects) {
@@ -72,8 +72,7 @@ impl Shard {
         }
     }
 
-    /// Goes on where the session was paused, now that what it waited for is there. If there is something else to wait for,
-    /// the rest waits for that.
+    /// Continues a session whose wait has ended. If another command has to wait, the rest waits with it.
     pub(super) fn resume(&mut self, key: SessionKey, unparsed: UnparsedCommands, effects: &mut Effects) {
         let Some(unparsed) = self.sessions.unparsed_to_carry_out(key, unparsed) else { return };
         if !unparsed.left().is_empty()
@@ -88,8 +87,8 @@ impl Shard {
         }
     }
 
-    /// Carries out commands until one has to wait. Returns what is left then. Between two of them the shard settles, so that
-    /// what it answers itself is answered in the order of the commands.
+    /// Runs commands until one has to wait. Returns the rest. Between two commands, the shard handles its messages to
+    /// itself, so that its own answers are in the order of the commands.
     fn carry_out_all(
         &mut self,
         key: SessionKey,
@@ -117,7 +116,7 @@ impl Shard {
 }
 
 impl Owner {
-    /// Carries out a request to a channel that this shard owns.
+    /// Handles a request about a channel that this shard owns.
     pub(super) fn serve(&mut self, context: &mut Context, request: ShardRequest, effects: &mut Effects) {
         match request {
             ShardRequest::Subscribe(request) => self.serve_subscribe(context, request, effects),
@@ -153,7 +152,7 @@ impl Owner {
 }
 
 impl Sessions {
-    /// Passes the owner's answer on to the session that asked.
+    /// Passes the owner's answer on to the session that sent the request.
     pub(super) fn take_notice(&mut self, context: &mut Context, notice: Notice, effects: &mut Effects) {
         let is_reply_large = matches!(notice, Notice::Presence { .. } | Notice::History { .. });
         let (command, channel, asker, reply) = match notice {

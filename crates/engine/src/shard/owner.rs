@@ -54,45 +54,45 @@ use room_openings::WaitingOpenings;
 
 use super::{Context, Seed, ShardIdentity, room::RoomThread};
 
-/// The channels that a shard owns, the users that it is the home of, and the rooms that it has opened.
+/// The channels that a shard owns, the users whose home it is, and the rooms that it has opened.
 pub(super) struct Owner {
-    /// Sessions on the whole node of the users that this shard is the home of, where their number counts.
+    /// Sessions on the whole node of the users whose home this shard is, if sessions are counted.
     homes: HashMap<Arc<str>, Vec<(ShardIndex, SessionKey)>, foldhash::quality::FixedState>,
-    /// How many sessions these users have on other nodes.
+    /// The number of these users' sessions on other nodes.
     elsewhere: HashMap<Arc<str>, u32, foldhash::quality::FixedState>,
-    /// What is known of the room threads, by their index.
+    /// The state of the room threads, by index.
     room_threads: Vec<RoomThread>,
-    /// Rooms that this shard has ever opened.
+    /// The number of rooms that this shard has ever opened.
     rooms_opened: u64,
-    /// Rooms whose world is not made yet.
+    /// The number of rooms whose world is not created yet.
     rooms_unmade: usize,
     room_openings: Bucket,
-    /// How many joins each room has yet to answer that was closed with joins on the way to it, by its number.
+    /// Rooms that were closed with joins in flight, by number: how many joins each has not answered yet.
     closed_rooms: HashMap<u64, u32, foldhash::quality::FixedState>,
     waiting_messages: WaitingMessages,
     waiting_openings: WaitingOpenings,
     channels: HashMap<Arc<str>, OwnedChannel, foldhash::quality::FixedState>,
-    /// Channels that nobody listens to, by the time since when; those with the earliest go first.
+    /// Channels without subscribers, by the time since when; the first are evicted first.
     idle_channels: BTreeSet<(u64, Arc<str>)>,
-    /// Whether a namespace has another log than memory.
+    /// Whether a namespace has a log other than memory.
     has_logs: bool,
     /// Whether nodes share the channels of a namespace.
     has_shared: bool,
     log_traffic: LogTraffic,
-    /// Subscriptions that wait until other nodes' messages come, by channel.
+    /// Subscriptions that wait until other nodes' messages arrive, by channel.
     #[allow(clippy::vec_box, reason = "they come boxed, and are passed on boxed")]
     awaiting_follow: BTreeMap<Arc<str>, Vec<Box<SubscriptionRequest>>>,
     peer_queries: PeerQueries,
     creators: MakerCounts,
     kept_bytes: KeptBytes,
     epochs: Epochs,
-    /// Channels that were given a number.
+    /// The number of channels that were given a number.
     channels_numbered: u64,
-    /// What recoveries are answered with.
+    /// Cache of answers to recoveries.
     answers: Answers,
     /// Bytes of the newest publications of keys, over the channels that this shard owns.
     cached_bytes: usize,
-    /// Makes patches of publications.
+    /// Computes patches of publications.
     deltas: DeltaEncoder,
 }
 
@@ -128,7 +128,7 @@ impl Owner {
         }
     }
 
-    /// Hands out what logs are asked to do.
+    /// Moves the pending requests to logs into the effects.
     pub(super) fn take_log_requests(&mut self, effects: &mut Effects) {
         let requests = &mut self.log_traffic.requests;
         // Most events have none, and this runs after each write to a session.
@@ -145,7 +145,7 @@ impl Owner {
         self.answers.kept()
     }
 
-    /// Publications that were proposed, their bytes, and requests that wait for a page or for other nodes.
+    /// Proposed publications, their bytes, and requests that wait for a page or for other nodes.
     pub(super) fn log_holdings(&self) -> [usize; 3] {
         let LogTraffic { proposals, proposal_bytes, parked, .. } = self.log_traffic;
         [proposals, proposal_bytes, parked + self.peer_queries_waiting()]
@@ -155,7 +155,7 @@ impl Owner {
         self.cached_bytes
     }
 
-    /// Shows a session otherwise in presence.
+    /// Updates a session's info in presence.
     pub(super) fn show_in_presence(&mut self, name: &str, info: &Arc<ClientInfo>) {
         if let Some(channel) = self.channels.get_mut(name) {
             channel.show_as(info);
@@ -178,7 +178,7 @@ impl Owner {
         self.answer_subscription(context, request, outcome, effects);
     }
 
-    /// Sends the result of a subscription to the session's shard, and then the join to all subscribers.
+    /// Sends the result of a subscription to the session's shard, followed by the join to all subscribers.
     pub(super) fn answer_subscription(
         &mut self,
         context: &mut Context,
@@ -189,7 +189,7 @@ impl Owner {
         let outcome = outcome.map(|mut subscribed| {
             if context.planted.is(Bug::RecoveryLosesFirst) && !subscribed.publications.is_empty() {
                 subscribed.publications.remove(0);
-                // What was encoded for all has it still.
+                // The shared encoding still contains it.
                 subscribed.encoded = None;
             }
             subscribed
@@ -203,7 +203,7 @@ impl Owner {
         }
     }
 
-    /// Adds a subscriber. What it has missed is in `page`, or otherwise in memory.
+    /// Adds a subscriber. Its missed publications are in `page`, or in memory without one.
     pub(super) fn accept_subscription(
         &mut self,
         context: &mut Context,
@@ -264,8 +264,8 @@ impl Owner {
         Ok(subscribed)
     }
 
-    /// The number of a channel that is there: its own on the node, above 0. It fits into the protocol's 63 bits, since a shard
-    /// would number channels for centuries.
+    /// The number of an existing channel: unique on the node, above 0. It fits into the protocol's 63 bits, because
+    /// reaching that limit would take a shard centuries.
     fn channel_number(&mut self, context: &Context, name: &str) -> u64 {
         let Self { channels, channels_numbered, .. } = self;
         let Context { identity, .. } = context;
@@ -296,7 +296,7 @@ impl Owner {
         }
     }
 
-    /// Sends a join or leave to those who get them.
+    /// Sends a join or leave to the subscribers that receive them.
     fn send_join_or_leave(
         &mut self,
         context: &mut Context,
@@ -309,7 +309,7 @@ impl Owner {
         self.send_out(context, delivery, Audience::JoinLeaves, effects);
     }
 
-    /// Encodes a delivery once for each class of frames in use, and sends it once to each shard that listens.
+    /// Encodes a delivery once for each frame class in use, and sends it once to each listening shard.
     pub(super) fn send_out(
         &mut self,
         context: &mut Context,
@@ -343,12 +343,12 @@ impl Owner {
         }
     }
 
-    /// Who is in a channel.
+    /// The sessions in a channel's presence.
     pub(super) fn presence(&self, name: &str) -> Vec<Arc<ClientInfo>> {
         self.channels.get(name).map_or_else(Vec::new, OwnedChannel::clients)
     }
 
-    /// The same for a session, unless it would be too much for its socket. A part of it would be taken for all.
+    /// As [`Owner::presence`], for a session, unless the reply exceeds its limit. A truncated list would look complete.
     pub(in crate::shard) fn presence_within(
         &mut self,
         context: &mut Context,
@@ -364,13 +364,13 @@ impl Owner {
         Err(ErrorCode::LimitExceeded)
     }
 
-    /// How many sessions and distinct users are in a channel.
+    /// The number of sessions and distinct users in a channel's presence.
     pub(in crate::shard) fn presence_stats(&self, name: &str) -> (u32, u32) {
         self.channels.get(name).map_or((0, 0), OwnedChannel::presence_stats)
     }
 
-    /// Part of a channel's history. A channel without a stream is answered as one without a publication; nothing is kept of
-    /// it.
+    /// A part of a channel's history. A channel without a stream is answered as an empty one, and no state is created
+    /// for it.
     pub(super) fn history(
         &mut self,
         context: &mut Context,

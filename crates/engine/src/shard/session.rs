@@ -51,19 +51,19 @@ use super::{Context, Seed, ShardIdentity, room::Openers};
 use close::DrainProgress;
 use recording::Recording;
 
-/// The sessions of a shard, and who of them listens to what.
+/// The sessions of a shard, and their subscriptions.
 pub(super) struct Sessions {
     table: SessionTable,
     /// Sessions by user id.
     users: HashMap<Arc<str>, Vec<SessionKey>, foldhash::quality::FixedState>,
-    /// Proxy requests sent so far; the number of the next one.
+    /// The number of proxy requests sent so far, which is the number of the next one.
     proxy_requests_sent: u64,
     hub: Hub,
     seats: Seats,
     openers: Openers,
     /// Deliveries of this turn: namespace and time of acceptance.
     delivered: Vec<(NamespaceIndex, u64)>,
-    /// Bytes and frames that one session may have been given in this turn, at the most.
+    /// Upper bounds on the bytes and frames queued for one session in this turn.
     turn_bytes: usize,
     turn_frames: usize,
     /// Results of a channel's filters for the publication that is being delivered; reused to keep its capacity.
@@ -71,14 +71,14 @@ pub(super) struct Sessions {
     /// The ping of each wire, by [`Wire::index`].
     pings: [FrameRef; Wire::ALL.len()],
     draining: bool,
-    /// This shard's share of what the node takes in a second.
+    /// This shard's share of the node's rate limits.
     connects: Bucket,
     recoveries: Bucket,
-    /// How far a staged drain has come.
+    /// The progress of a staged drain.
     drain_progress: DrainProgress,
-    /// What may be logged.
+    /// Rate limits on log records.
     recording: Recording,
-    /// A session whose commands go on as soon as the event or message at hand is dealt with.
+    /// A session whose commands are resumed after the current event or message.
     resumed: Option<(SessionKey, UnparsedCommands)>,
 }
 
@@ -132,7 +132,7 @@ impl Sessions {
         self.turn_bytes <= client.queue_bytes_max / 4 && self.turn_frames <= client.queue_frames_max / 4
     }
 
-    /// Sessions, channels with subscriptions of them, users.
+    /// The numbers of sessions, of channels with their subscriptions, and of users.
     pub(super) fn holdings(&self) -> [usize; 3] {
         [self.table.len(), self.hub.len(), self.users.len()]
     }
@@ -141,7 +141,7 @@ impl Sessions {
         self.seats.holdings()
     }
 
-    /// The session whose commands are to go on, if there is one.
+    /// Takes the session whose commands have to be resumed, if any.
     pub(super) fn take_resumed(&mut self) -> Option<(SessionKey, UnparsedCommands)> {
         // Most events resume nothing. Copying the empty value costs more than the test, and this runs after each write.
         self.resumed.as_ref()?;

@@ -1,5 +1,5 @@
-//! Options by name, as scripts write them: `client.channel_limit=2`, `channel.private_prefix=`, `namespace.presence=true`
-//! for channels without a namespace, `namespace:chat.presence=true` for those of `chat`.
+//! Options by name, as scripts write them: `client.channel_limit=2`, `channel.private_prefix=`,
+//! `namespace.presence=true` for channels without a namespace, `namespace:chat.presence=true` for those of `chat`.
 
 use dunlin_engine::{
     Options,

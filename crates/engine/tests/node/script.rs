@@ -24,7 +24,8 @@
 //! | `apart`, `pass`, `together` | messages between shards are held back; pass once; pass at once again |
 //! | `api {…}` | a request of the server API, to the owner or to all shards |
 //! | `count FIELD …` | shows counters, summed over the shards |
-//! | `reconfigure NAME=VALUE … -NAMESPACE` | the node goes on with these options, and without this namespace; with `shard=0` as the first word that shard alone |
+//! | `reconfigure NAME=VALUE … -NAMESPACE` | the node goes on with these options, and without this namespace; with
+//! `shard=0` as the first word that shard alone |
 //! | `holdings` | sessions, local channels, owned channels and users that the shards hold |
 //! | `drain` | the node shuts down |
 //! | `drain 3` | each shard closes three sessions |

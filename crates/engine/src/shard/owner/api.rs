@@ -16,7 +16,7 @@ use crate::{
 use super::{Context, Owner, room_messages::BackendMessage};
 
 impl Owner {
-    /// Carries out a request, and answers it when that is possible.
+    /// Handles a request, and answers it as soon as possible.
     pub(in crate::shard) fn serve_api(
         &mut self,
         context: &mut Context,
@@ -59,7 +59,7 @@ impl Owner {
         context.answer_api(ticket, answer, effects);
     }
 
-    /// Requests that are answered at once.
+    /// Handles requests that are answered at once.
     fn carry_out_api(&mut self, context: &mut Context, request: ApiRequest, effects: &mut Effects) -> ApiResult {
         match request {
             ApiRequest::Presence { channel } => {

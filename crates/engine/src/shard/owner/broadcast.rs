@@ -1,5 +1,5 @@
 //! The owner's side of broadcasts: sends other nodes what has no offset, delivers what they send, and follows channels
-//! that have no log.
+//! without a log.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl Owner {
         }
     }
 
-    /// Delivers what another node has broadcast.
+    /// Delivers a broadcast of another node.
     pub(in crate::shard) fn broadcast_received(
         &mut self,
         context: &mut Context,
@@ -70,14 +70,15 @@ impl Owner {
             BroadcastMessage::Leave(info) => {
                 self.send_join_or_leave(context, &name, DeliveryBody::Leave(info), effects);
             }
-            // Only a log gives offsets.
+            // Only a log assigns offsets.
             BroadcastMessage::Publication(publication) if publication.offset > 0 => {
                 context.counters.late_messages += 1;
             }
             BroadcastMessage::Publication(publication) => {
                 let (how, accepted_us) = (PublishHow::default(), context.now.mono_us);
                 let params = ProposalParams { how, audience: None, accepted_us, is_delivered: false };
-                // It cannot be kept for new subscribers if there are too many channels; this one is there.
+                // With too many channels, a publication cannot be kept for new subscribers; this channel exists
+                // already.
                 let delivered =
                     self.deliver_publication(context, &name, namespace, publication, &params, None, effects);
                 debug_assert!(delivered.is_ok(), "the channel is there");
@@ -86,10 +87,10 @@ impl Owner {
         }
     }
 
-    /// Whether what other nodes send to a channel without a log comes. If that is not known, it is asked for.
+    /// Whether the node is known to receive what other nodes send to a channel without a log. If not, requests it.
     ///
     /// # Errors
-    /// 106 if there is no place for the channel.
+    /// 106 if the shard has no space for the channel.
     pub(super) fn is_following_confirmed(
         &mut self,
         context: &mut Context,
@@ -111,7 +112,7 @@ impl Owner {
         Ok(false)
     }
 
-    /// Has a subscription wait until other nodes' messages to its channel come.
+    /// Parks a subscription until other nodes' messages to its channel arrive.
     pub(super) fn park_until_followed(&mut self, request: Box<SubscriptionRequest>) -> Result<(), ErrorCode> {
         let channel = self.channels.get_mut(&request.channel).ok_or(ErrorCode::Internal)?;
         if !matches!(channel.following, Following::Asked | Following::Awaited) {
@@ -123,7 +124,7 @@ impl Owner {
         Ok(())
     }
 
-    /// What other nodes send to a channel comes: the subscriptions that have waited for it are accepted.
+    /// Other nodes' messages to a channel arrive from now on: accepts the subscriptions that waited for them.
     pub(in crate::shard) fn channel_followed(&mut self, context: &mut Context, name: &Arc<str>, effects: &mut Effects) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         if !matches!(channel.following, Following::Asked | Following::Awaited) {
@@ -140,8 +141,8 @@ impl Owner {
 }
 
 impl OwnedChannel {
-    /// Follows the channel while somebody needs what other nodes send, where no log does: while it has subscribers, or
-    /// publications that new subscribers get. Returns the request, if there is one.
+    /// Follows the channel, unless a log does, while it has subscribers or publications for new subscribers. Returns
+    /// the effect, if the state changed.
     pub(super) fn review_following(&mut self, context: &Context) -> Option<Effect> {
         let is_needed = (self.subscribers() > 0 || self.key_cache.is_some())
             && context.is_shared(self.namespace)
@@ -157,7 +158,7 @@ impl OwnedChannel {
 }
 
 impl Context {
-    /// Whether other nodes are sent what is delivered in the channels without an offset.
+    /// Whether deliveries without an offset are broadcast to other nodes.
     pub(super) fn is_shared(&self, namespace: NamespaceIndex) -> bool {
         let options = self.namespace(namespace);
         options.is_clustered && options.room.is_none()

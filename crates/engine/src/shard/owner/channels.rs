@@ -16,12 +16,12 @@ use crate::{
 
 use super::{Context, Owner};
 
-/// Idle channels that are looked at for one that has not been used since it became idle.
+/// Maximum number of idle channels to check for one that has not been used since it became idle.
 const SECOND_CHANCES: usize = 16;
 
 impl Owner {
-    /// The channel's stream, made on first use; its position is remembered for the namespace's time from now on. Who calls
-    /// it looks after the channel with [`Owner::review`] when all is done.
+    /// The channel's stream, created on first use. Its position is kept for the namespace's time from now on. The
+    /// caller calls [`Owner::review`] at the end.
     pub(super) fn stream(
         &mut self,
         context: &mut Context,
@@ -43,7 +43,7 @@ impl Owner {
         Ok(self.owned(context, name, namespace)?.stream.as_deref_mut().expect("made above"))
     }
 
-    /// The channel, made on first use. Where as many are remembered as may be, one that nobody listens to gives way.
+    /// The channel, created on first use. At the limit of the node, a channel without subscribers is evicted.
     pub(super) fn owned(
         &mut self,
         context: &mut Context,
@@ -66,7 +66,7 @@ impl Owner {
         Ok(self.channels.get_mut(name).expect("made above"))
     }
 
-    /// Whether a session may publish what would be the first publication of a channel's stream.
+    /// Whether a session may publish the first publication of a channel's stream.
     pub(super) fn check_maker(
         &mut self,
         context: &mut Context,
@@ -85,8 +85,8 @@ impl Owner {
         }
     }
 
-    /// Notes who uses a channel that is there; a session that has published in it has it count as its own, as long as it is
-    /// the only one.
+    /// Records a use of an existing channel. A session that has published in the channel becomes its creator, as long
+    /// as no other session uses it.
     pub(super) fn record_use(&mut self, now: Now, name: &str, creator: Option<ChannelCreator>, publishes: bool) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         if let Some(idle) = &mut channel.idle {
@@ -105,14 +105,14 @@ impl Owner {
         }
     }
 
-    /// Looks after a channel that was changed: forgets it if nothing is left to remember, and otherwise knows whether it may
-    /// be evicted.
+    /// Updates the state of a channel after a change: drops a channel without state, and otherwise records whether it
+    /// may be evicted.
     pub(super) fn review(&mut self, context: &mut Context, name: &str) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         self.log_traffic.requests.extend(channel.review_following(context));
         let is_quiet = channel.log.as_ref().is_none_or(|log| log.is_quiet()) && !channel.following.has_parked();
         if channel.subscribers() == 0 && is_quiet {
-            // Its epoch follows from the channel's name, or its log knows it.
+            // The epoch can be computed from the channel's name, or the log has it.
             channel.stream.take_if(|stream| stream.is_new());
             if channel.stream.is_none() {
                 self.close_log(name);
@@ -120,7 +120,7 @@ impl Owner {
         }
         self.forget_keys_not_followed(context, name);
         let Some(channel) = self.channels.get_mut(name) else { return };
-        // A publication that comes again with its idempotency key is to be known.
+        // The results must stay known, to detect a publication that is repeated with its idempotency key.
         let is_idle = channel.subscribers() == 0 && channel.room.is_none() && channel.results.is_none() && is_quiet;
         if channel.is_forgettable() {
             return self.forget_channel(context, name);
@@ -141,8 +141,7 @@ impl Owner {
         }
     }
 
-    /// Forgets a channel that nobody listens to: of those the one that was used the longest time ago. Returns whether there
-    /// was one.
+    /// Evicts a channel without subscribers, approximately the least recently used one. Returns whether there was one.
     fn evict_idle_channel(&mut self, context: &mut Context) -> bool {
         for looked_at in 0..=SECOND_CHANCES {
             let Some((since_us, name)) = self.idle_channels.first().cloned() else { return false };
@@ -161,7 +160,6 @@ impl Owner {
         false
     }
 
-    /// Removes a channel.
     pub(super) fn forget_channel(&mut self, context: &mut Context, name: &str) {
         self.forget_keys(name);
         let is_logged = self.channels.get(name).is_some_and(|channel| channel.log.is_some());
@@ -184,7 +182,7 @@ impl Owner {
         context.counters.channels_kept = self.channels.len() as u64;
     }
 
-    /// A stream is over, and with it its epoch, unless a log has them.
+    /// Ends a stream and its epoch, unless a log has them.
     pub(super) fn forget_stream(
         &mut self,
         context: &mut Context,
@@ -192,7 +190,7 @@ impl Owner {
         mut stream: Stream,
         is_logged: bool,
     ) {
-        // The next stream's offsets mean something else than those of the publications that are kept by key.
+        // The next stream's offsets are not comparable with those in the key cache.
         self.forget_keys(name);
         self.kept_bytes.count(name, &mut stream.counted_bytes, 0, false);
         context.counters.history_bytes = self.kept_bytes.total() as u64;
@@ -204,8 +202,8 @@ impl Owner {
         }
     }
 
-    /// Entries of the bounds on who may make how many channels, and channels that nobody listens to. Both are 0 when
-    /// everything is forgotten.
+    /// Entries of the counts of channels per creator, and channels without subscribers. Both are 0 when all channels
+    /// have been dropped.
     pub(in crate::shard) fn channel_holdings(&self) -> [usize; 2] {
         [self.creators.len(), self.idle_channels.len()]
     }

@@ -1,5 +1,5 @@
-//! Commits a publication: adds it to the stream, delivers it and answers the publisher. For a log in memory this
-//! happens at once, otherwise when the log has committed the publication. No other code does any of this.
+//! Commits a publication: adds it to the stream, delivers it and answers the publisher. This happens at once for a log
+//! in memory, otherwise when the log has committed the publication. No other code does any of this.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ use super::{
     propose::{Position, is_kept},
 };
 
-/// The difference of a publication to the one before it.
+/// A patch against the previous publication.
 type Patch = Option<Arc<[u8]>>;
 
 impl Owner {
-    /// Commits a publication. It has an offset if a log gave it one.
+    /// Commits a publication. It has an offset if a log assigned one.
     pub(super) fn commit(
         &mut self,
         context: &mut Context,
@@ -65,7 +65,7 @@ impl Owner {
             let offset = publication.offset;
             let Some((publication, epoch, patch)) = self.append_committed(context, name, options, publication, params)
             else {
-                // A page had it, and so has everybody who listens.
+                // A page contained it, so all subscribers have received it.
                 let position = (offset, self.epoch_of(name));
                 self.remember_key(context, name, namespace, params, &position)?;
                 return Ok(position);
@@ -110,8 +110,8 @@ impl Owner {
         Ok((publication, position, patch))
     }
 
-    /// Appends a publication with the offset that its log gave it. Returns it with its epoch and patch, or nothing if the
-    /// stream has it.
+    /// Appends a publication with the offset that its log assigned. Returns it with its epoch and patch, or `None` if
+    /// the stream already has it.
     fn append_committed(
         &mut self,
         context: &mut Context,
@@ -127,9 +127,9 @@ impl Owner {
             return None;
         }
         let epoch = stream.epoch().into();
-        // A page that is on its way must reach up to what is in memory.
+        // A page that is loading must overlap with the publications in memory.
         let is_loading = channel.log.as_ref().is_some_and(|log| log.is_loading());
-        // What does not fit into memory is still in the log.
+        // Publications that do not fit into memory are still in the log.
         let fits = self.make_history_room(context, name, namespace, &publication).is_ok();
         let tail_max = if is_loading { usize::MAX } else { context.options.log.tail_publications_max };
         let size = options.history_size.min(tail_max);
@@ -153,7 +153,7 @@ impl Owner {
         let channel = channels.get_mut(name)?;
         let namespace = channel.namespace;
         let stream = channel.stream.as_mut()?;
-        // Seats are gone sooner than publications.
+        // Seats are released before publications expire, so the users are stored.
         let readers = params.audience.as_ref().map(|audience| Arc::clone(&audience.users));
         stream.append(Arc::clone(publication), readers);
         stream.set_version(params.how.version, &params.how.version_epoch);
@@ -169,7 +169,7 @@ impl Owner {
         patch
     }
 
-    /// Sends a publication to the shards that listen.
+    /// Sends a publication to the listening shards.
     #[allow(clippy::too_many_arguments, reason = "what a delivery is made of")]
     pub(super) fn deliver_publication(
         &mut self,

@@ -7,7 +7,7 @@ use crate::{names::namespace_options, timers::TimerOwner};
 use super::{Context, Owner};
 
 impl Owner {
-    /// Deals with a channel whose timer has come up, if the timer counts; returns whether it does.
+    /// Handles a channel's timer, if it is active; returns whether it is.
     pub(in crate::shard) fn take_due(&mut self, context: &mut Context, due_us: u64, name: &str) -> bool {
         let counts = self.channels.get_mut(name).is_some_and(|channel| channel.scheduled.take(due_us));
         if counts {
@@ -20,7 +20,7 @@ impl Owner {
         self.channels.get(name).is_some_and(|channel| channel.scheduled.is_at(due_us))
     }
 
-    /// Sees to it that the channel comes up when its stream, or part of it, is to be forgotten.
+    /// Schedules the next expiry of the channel's stream, or of a part of it.
     pub(super) fn schedule_channel(&mut self, context: &mut Context, name: &str) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         let of_stream = channel.stream.as_ref().map(|stream| stream.data_until_us.min(stream.meta_until_us));
@@ -51,7 +51,7 @@ impl Owner {
         }
         let Some(channel) = self.channels.get_mut(name) else { return };
         if let Some(stream) = channel.stream.as_mut().filter(|stream| stream.meta_until_us <= context.now.mono_us) {
-            // A position that somebody listens by is not forgotten.
+            // A position that subscribers depend on does not expire.
             if is_needed {
                 let remembered_ms = namespace_options(&context.options, channel.namespace).remembered_ms();
                 stream.meta_until_us = context.now.after_ms(remembered_ms.max(1));

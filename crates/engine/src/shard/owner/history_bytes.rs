@@ -14,10 +14,10 @@ use crate::{
 use super::{Context, Owner};
 
 impl Owner {
-    /// Makes room for a publication in a channel's history, in the way of its namespace.
+    /// Makes space for a publication in a channel's history, by the namespace's `history_overflow`.
     ///
     /// # Errors
-    /// 111 if there is no room for it.
+    /// 111 if there is no space for it.
     pub(super) fn make_history_room(
         &mut self,
         context: &mut Context,
@@ -33,7 +33,7 @@ impl Owner {
         let may_fit = bytes <= channel_max.min(node_max);
         loop {
             let stream = self.channels.get(name).and_then(|channel| channel.stream.as_ref());
-            // What goes because of its number makes room as well.
+            // Publications beyond the maximum number free their bytes as well.
             let (held, leaving) = stream.map_or((0, 0), |stream| (stream.bytes(), stream.bytes_beyond(size)));
             let is_full = held - leaving + bytes > channel_max;
             if !is_full && self.kept_bytes.total() - leaving + bytes <= node_max {
@@ -48,7 +48,7 @@ impl Owner {
         }
     }
 
-    /// Forgets the oldest publication of a channel, so that another one has room.
+    /// Evicts the oldest publication of a channel.
     fn evict_oldest(&mut self, context: &mut Context, name: &Arc<str>) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         let namespace = channel.namespace;
@@ -62,7 +62,7 @@ impl Owner {
         self.count_history(context, name);
     }
 
-    /// Counts anew what a channel's history holds.
+    /// Updates the shard's total with the bytes of a channel's history.
     pub(super) fn count_history(&mut self, context: &mut Context, name: &str) {
         let Self { channels, kept_bytes, .. } = self;
         let Context { options, counters, .. } = context;
@@ -73,14 +73,14 @@ impl Owner {
         counters.history_bytes = kept_bytes.total() as u64;
     }
 
-    /// Bytes of the publications that the shard keeps: as it has counted them, and as they are.
+    /// Bytes of the shard's histories: as counted, and as they are.
     pub(in crate::shard) fn history_bytes(&self) -> [usize; 2] {
         let streams = self.channels.values().filter_map(|channel| channel.stream.as_deref());
         [self.kept_bytes.total(), streams.map(Stream::recounted_bytes).sum()]
     }
 }
 
-/// A bound that may be none.
+/// A limit; 0 means no limit.
 const fn bound(bytes_max: usize) -> usize {
     if bytes_max == 0 { usize::MAX } else { bytes_max }
 }

@@ -12,7 +12,7 @@ use crate::{
 use super::{Context, Owner};
 
 impl Owner {
-    /// The home's side: one more session wants to come.
+    /// Decides whether a user may have one more session.
     pub(in crate::shard) fn serve_arrival(
         &mut self,
         context: &mut Context,
@@ -44,7 +44,7 @@ impl Owner {
             sessions.push((asker.shard, asker.session));
         }
         if sessions.is_empty() {
-            // Nobody was here and nobody may come.
+            // The user has no session, and the limit admits none.
             self.homes.remove(&user);
         }
         if admitted {
@@ -56,7 +56,7 @@ impl Owner {
         }
     }
 
-    /// The home's side: a session has gone.
+    /// Removes a session of a user.
     pub(in crate::shard) fn serve_departure(
         &mut self,
         context: &Context,
@@ -81,7 +81,7 @@ impl Owner {
         }
     }
 
-    /// How many sessions a user has on other nodes, of whom this shard may be the home.
+    /// Stores the number of a user's sessions on other nodes, if this shard is the user's home.
     pub(in crate::shard) fn count_elsewhere(&mut self, context: &Context, user: Arc<str>, sessions: u32) {
         if sessions > 0 && context.owner(&user) == context.identity.index {
             self.elsewhere.insert(user, sessions);
@@ -90,7 +90,8 @@ impl Owner {
         }
     }
 
-    /// How many users this shard is the home of that have sessions, where those count. 0 when everybody has left.
+    /// The number of users with sessions whose home is this shard, if sessions are counted. 0 when all sessions have
+    /// ended.
     pub(in crate::shard) fn users_at_home(&self) -> usize {
         self.homes.len()
     }

@@ -22,16 +22,16 @@ use crate::{
 use super::{Context, Owner};
 
 impl Owner {
-    /// The log of a channel that is open: its newest publications are in memory.
+    /// The log of a channel that is open, that is, whose newest publications are in memory.
     pub(super) fn open_log_of(&mut self, name: &str) -> Option<&mut ChannelLog> {
         let log = self.channels.get_mut(name)?.log.as_deref_mut()?;
         log.opening.is_none().then_some(log)
     }
 
-    /// Whether the channel's newest publications are in memory. If they are not, they are loaded.
+    /// Whether the channel's newest publications are in memory. If not, they are loaded.
     ///
     /// # Errors
-    /// 106 if there is no place for the channel.
+    /// 106 if the shard has no space for the channel.
     pub(super) fn is_log_ready(
         &mut self,
         context: &mut Context,
@@ -60,7 +60,7 @@ impl Owner {
         Ok(false)
     }
 
-    /// A log has committed a proposed publication, or has not.
+    /// A log has committed or refused a proposed publication.
     pub(in crate::shard) fn proposal_committed(
         &mut self,
         context: &mut Context,
@@ -103,7 +103,7 @@ impl Owner {
         }
     }
 
-    /// Another node has published in a channel that this one follows.
+    /// Another node has published to a channel that this node follows.
     pub(in crate::shard) fn publication_replicated(
         &mut self,
         context: &mut Context,
@@ -137,8 +137,9 @@ impl Owner {
         self.commit(context, name, namespace, proposal, effects);
     }
 
-    /// A page has come, or cannot be had. What was parked for it is computed now, together with what was committed
-    /// meanwhile, so that nothing falls between a recovery and what is delivered live.
+    /// A page has arrived, or the load failed. Requests that waited for it are computed from the page and the
+    /// publications committed since the load began, so that no publication is lost between a recovery and live
+    /// delivery.
     pub(in crate::shard) fn page_loaded(
         &mut self,
         context: &mut Context,
@@ -186,7 +187,7 @@ impl Owner {
         self.review(context, name);
     }
 
-    /// A channel's first page has come.
+    /// Opens a channel with its first page.
     fn open_channel(&mut self, context: &mut Context, name: &Arc<str>, namespace: NamespaceIndex, mut page: LogPage) {
         let options = Arc::clone(&context.options);
         let (seed, results_max) = (context.node_seed, options.channel.idempotent_results_max);
@@ -202,9 +203,9 @@ impl Owner {
             let results = channel.results.get_or_insert_with(|| Box::new(Results::new(seed)));
             results.restore(context.now, result, results_max);
         }
-        // What was removed meanwhile may be in the page.
+        // Publications removed during the load may be in the page.
         let is_removed = log.floor == u64::MAX;
-        // A full page ends where it does because of its size.
+        // A full page was cut by its size, not by the start of the log.
         let is_full = page.records.len() >= first_page_max(&limits, options);
         log.floor = if is_full || page.has_more_below { 0 } else { page.floor };
         let top = if loses_meanwhile { page.top } else { page.top.max(meanwhile.top()) };
@@ -221,17 +222,17 @@ impl Owner {
         self.schedule_channel(context, name);
     }
 
-    /// What a page and memory have together.
+    /// The page and the publications in memory, as one stream.
     fn page_with_tail(&mut self, context: &Context, name: &str, mut page: LogPage) -> Option<Stream> {
         let loses_meanwhile = context.planted.is(Bug::ParkedMissesMeanwhile);
         let channel = self.channels.get_mut(name)?;
         let namespace = channel.namespace;
         let (log, tail) = (channel.log.as_deref_mut()?, channel.stream.as_deref()?);
-        // What was removed meanwhile may be in the page.
+        // Publications removed during the load may be in the page.
         page.floor = page.floor.max(log.floor);
         page.through = page.through.max(page.floor);
         page.records.retain(|record| record.publication.offset > page.floor);
-        // Nothing was published up to where the log has looked. What it has passed on before is in the tail.
+        // The log has no publication up to `through`; those that it passed on earlier are in the tail.
         let is_behind_tail = page.records.is_empty() && page.floor >= tail.top();
         let is_ordered_by_log = context.namespace(namespace).log == PublicationLog::OrderedByLog;
         let top = if is_ordered_by_log && is_behind_tail { page.through } else { tail.top() };
@@ -243,7 +244,7 @@ impl Owner {
         })
     }
 
-    /// Lets go of a channel's log, which nothing waits for.
+    /// Drops a channel's log, which nothing waits for.
     pub(in crate::shard) fn close_log(&mut self, name: &str) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         if channel.log.take().is_some() {
@@ -251,7 +252,7 @@ impl Owner {
         }
     }
 
-    /// Another node, or this one, has removed the history of a channel.
+    /// This node or another one has removed the history of a channel.
     pub(in crate::shard) fn history_trimmed(&mut self, context: &mut Context, name: &Arc<str>, through: u64) {
         let Some(channel) = self.channels.get_mut(name) else {
             context.counters.late_messages += 1;
@@ -273,8 +274,8 @@ impl Owner {
         self.count_history(context, name);
     }
 
-    /// The log has stopped following a channel: its subscribers start anew, those without a position as well, because no
-    /// publication of another node would reach them. A channel that is being opened has nothing to lose.
+    /// The log has stopped following a channel: its subscribers resubscribe, even those without a position, because
+    /// publications of other nodes would not reach them. A channel that is still opening has no state to lose.
     pub(in crate::shard) fn log_interrupted(&mut self, context: &mut Context, name: &Arc<str>, effects: &mut Effects) {
         let Some(channel) = self.channels.get_mut(name) else {
             context.counters.late_messages += 1;
@@ -291,11 +292,11 @@ impl Owner {
         if let Some(stream) = stream {
             self.forget_stream(context, name, *stream, true);
         }
-        // What the shard has asked of the log meanwhile is answered by the log; until then, the log is not closed.
+        // The log still answers the shard's pending requests; the channel's log is not closed before that.
         self.review(context, name);
     }
 
-    /// Has the log forget the publications that a channel has now.
+    /// Deletes the present publications of a channel from the log.
     pub(in crate::shard) fn trim_log(&mut self, context: &Context, name: &Arc<str>) {
         let is_logged =
             self.has_logs && context.names.resolve(name).is_ok_and(|namespace| context.is_logged(namespace));
@@ -314,7 +315,7 @@ impl Owner {
         self.log_traffic.requests.push(Effect::Trim { channel: Arc::clone(name), through });
     }
 
-    /// A channel's publications have expired. A log that other nodes write to looks after that by itself.
+    /// A channel's publications have expired. A log that other nodes write to expires them by itself.
     pub(super) fn expire_log(&mut self, context: &Context, name: &Arc<str>) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         if context.namespace(channel.namespace).log != PublicationLog::OrderedByLog {
@@ -325,14 +326,14 @@ impl Owner {
     }
 }
 impl Context {
-    /// Whether the channel's publications go to a log.
+    /// Whether the channel's publications are stored in a log.
     pub(super) fn is_logged(&self, namespace: NamespaceIndex) -> bool {
         let options = self.namespace(namespace);
         options.log != PublicationLog::Memory && options.has_stream()
     }
 }
 
-/// Publications of the page with which a channel is opened.
+/// Maximum number of publications of the page that opens a channel.
 fn first_page_max(limits: &LogLimits, options: &NamespaceOptions) -> usize {
     limits.tail_publications_max.min(options.history_size).max(1)
 }

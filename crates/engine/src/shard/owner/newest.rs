@@ -17,17 +17,17 @@ use crate::{
 
 use super::{Context, Owner};
 
-/// Where the publications of an answer to a subscription come from.
+/// The source of the publications in an answer to a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AnswerSource {
-    /// The stream: what was missed.
+    /// The missed publications of the stream.
     Stream,
-    /// The newest of each key; its state, if nothing was filtered out.
+    /// The newest publication of each key; with the cache's state if no filter dropped any.
     Keys { state: Option<u64> },
 }
 
 impl AnswerSource {
-    /// What the answer is kept as for others, if it can be.
+    /// The cache key under which other sessions can reuse the answer, if they can.
     pub(super) fn span(
         self,
         stream: Option<&Stream>,
@@ -48,7 +48,7 @@ impl AnswerSource {
 }
 
 impl Owner {
-    /// Keeps a publication as the newest of its key, where the namespace wants that.
+    /// Stores a publication as the newest of its key, if the namespace has a key cache.
     pub(super) fn keep_newest(
         &mut self,
         context: &mut Context,
@@ -58,12 +58,12 @@ impl Owner {
         (key, publication): (Option<&str>, &Arc<Publication>),
     ) -> Result<(), ErrorCode> {
         if options.cache_keys_max == 0 {
-            // They may have been kept until the options changed.
+            // They may be from before a change of the options.
             self.forget_keys(name);
             return Ok(());
         }
         let client = &context.options.client;
-        // The answer has to fit into what may wait for a session, with room for the escapes of a patch's form.
+        // The answer must fit into a session's queue, with space for the escapes of patches.
         let answer_bytes_max = client.queue_bytes_max / 2;
         let share = context.options.channel.cache_bytes_max.div_ceil(usize::from(context.identity.count));
         let keys_max = options.cache_keys_max.min(client.queue_frames_max / 2);
@@ -93,8 +93,8 @@ impl Owner {
         Ok(())
     }
 
-    /// Adds the newest publication of each key to the answer to a subscription that recovers nothing. What is published
-    /// later comes behind the answer, so that nothing is missing between.
+    /// Adds the newest publication of each key to the answer to a subscription without recovery. Later publications are
+    /// queued after the answer, so none is missing.
     pub(super) fn add_newest(
         &self,
         context: &Context,
@@ -117,7 +117,7 @@ impl Owner {
         AnswerSource::Keys { state: request.filter.is_none().then(|| cache.state()) }
     }
 
-    /// Forgets the newest publications of keys that are too old.
+    /// Removes expired publications from a channel's key cache.
     pub(super) fn forget_old_keys(&mut self, now: Now, name: &str) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         let Some(cache) = &mut channel.key_cache else { return };
@@ -132,7 +132,8 @@ impl Owner {
         }
     }
 
-    /// Forgets the newest publications of all keys of a channel whose log is closed: other nodes' newer ones do not come.
+    /// Clears the key cache of a channel whose log is closed, because it does not receive other nodes' newer
+    /// publications.
     pub(super) fn forget_keys_not_followed(&mut self, context: &Context, name: &str) {
         let is_stale = self.channels.get(name).is_some_and(|channel| {
             let namespace = channel.namespace;
@@ -144,7 +145,7 @@ impl Owner {
         }
     }
 
-    /// Forgets the newest publications of all keys of a channel.
+    /// Clears a channel's key cache.
     pub(super) fn forget_keys(&mut self, name: &str) {
         let cache = self.channels.get_mut(name).and_then(|channel| channel.key_cache.take());
         if let Some(mut cache) = cache {

@@ -1,4 +1,4 @@
-//! Requests that are parked until a page of a log has arrived, or other nodes' messages do.
+//! Requests that are parked until a page of a log, or other nodes' messages, arrive.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
 use super::{Context, Owner};
 
 impl Owner {
-    /// Has a request wait until the channel is open.
+    /// Parks a request until the channel is open.
     pub(super) fn park_until_open(
         &mut self,
         context: &Context,
@@ -38,7 +38,7 @@ impl Owner {
         if fits { Ok(()) } else { Err(ErrorCode::TooManyRequests) }
     }
 
-    /// Has a request wait for a page.
+    /// Parks a request until a page arrives.
     fn park_for_page(
         &mut self,
         context: &Context,
@@ -64,7 +64,7 @@ impl Owner {
         Ok(())
     }
 
-    /// Accepts a subscription, or has it wait for the page of a log that it needs, or for other nodes' messages.
+    /// Accepts a subscription, or parks it until the page of a log or other nodes' messages arrive.
     pub(super) fn subscribe_when_ready(
         &mut self,
         context: &mut Context,
@@ -100,7 +100,7 @@ impl Owner {
             return Err((request, code));
         }
         let name = Arc::clone(&request.channel);
-        // Whether there is room was asked above.
+        // The limit was checked above.
         let parked = match wait {
             PageWait::UntilOpen => self.park_until_open(context, &name, ParkedRequest::Subscribe(request)),
             PageWait::ForPage(query) => self.park_for_page(context, &name, query, ParkedRequest::Subscribe(request)),
@@ -110,7 +110,7 @@ impl Owner {
         Ok(())
     }
 
-    /// What a subscription has to wait for, if it has to.
+    /// The page that a subscription has to wait for, if any.
     fn page_for_subscription(
         &mut self,
         context: &mut Context,
@@ -132,7 +132,7 @@ impl Owner {
         Ok(query.map(PageWait::ForPage))
     }
 
-    /// Reads a part of a channel's history and answers with it, when it has come if it has to be loaded.
+    /// Answers with a part of a channel's history, after loading it if necessary.
     pub(in crate::shard) fn serve_history(
         &mut self,
         context: &mut Context,

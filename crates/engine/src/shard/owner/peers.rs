@@ -1,6 +1,6 @@
-//! Presence of a channel on all nodes of a cluster. Commands for the same channel share questions to the other nodes: one is
-//! under way at a time, and commands that come meanwhile wait for the next one, because the answers to the first may be older
-//! than they are.
+//! Presence of a channel on all nodes of a cluster. Commands about the same channel share queries to the other nodes.
+//! Only one query is in flight at a time. Commands that arrive during it wait for the next one, because its answers may
+//! be older than the commands.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,21 +15,21 @@ use crate::{
 
 use super::{Context, Owner};
 
-/// A command that waits, with the size limit of its reply.
+/// A waiting command, with the size limit of its reply.
 type Waiting = (Asker, usize);
 
-/// Questions about one channel.
+/// The queries about one channel.
 #[derive(Debug)]
 struct ChannelQueries {
     channel: Arc<str>,
     kind: PresenceKind,
-    /// They get the answers that are under way.
+    /// Commands that the query in flight answers.
     asked: Vec<Waiting>,
-    /// They came later.
+    /// Commands that arrived later.
     next: Vec<Waiting>,
 }
 
-/// Questions to other nodes.
+/// Queries to other nodes.
 #[derive(Debug, Default)]
 pub(super) struct PeerQueries {
     by_number: BTreeMap<PeerQueryNumber, ChannelQueries>,
@@ -46,7 +46,7 @@ impl PeerQueries {
 }
 
 impl Owner {
-    /// Answers a command about presence, at once or when the other nodes have answered.
+    /// Answers a presence command, at once or when the other nodes have answered.
     pub(in crate::shard) fn serve_presence(
         &mut self,
         context: &mut Context,
@@ -120,7 +120,7 @@ impl Owner {
         }
     }
 
-    /// Commands that wait for other nodes.
+    /// The number of commands that wait for other nodes.
     pub(in crate::shard) const fn peer_queries_waiting(&self) -> usize {
         self.peer_queries.waiting
     }

@@ -24,17 +24,17 @@ use super::{Context, Owner};
 /// Offset and epoch of a publication: 0 and empty without a stream.
 pub(in crate::shard) type Position = (u64, Box<str>);
 
-/// What becomes of a publication that is not refused.
+/// The outcome of a publication that is not refused.
 enum ProposalOutcome {
-    /// It is answered, and otherwise left alone.
+    /// It is not published, only answered.
     Suppressed(Position),
-    /// It is answered when it is known what became of it, if it is not answered yet.
+    /// It is answered when its outcome is known, unless it has been answered already.
     Proposed,
 }
 
 impl Owner {
-    /// Takes a publication, or refuses it, and answers who published it. One that was published already, or is older than
-    /// what the channel has, is answered and otherwise left alone.
+    /// Accepts or refuses a publication, and answers the publisher. A duplicate, or a publication older than the
+    /// channel's version, is answered but not published.
     pub(in crate::shard) fn propose(
         &mut self,
         context: &mut Context,
@@ -58,7 +58,7 @@ impl Owner {
                     context.explain_refused_draft(code, name, bytes);
                 }
                 context.answer_publication(name, reply_to, Err(code), effects);
-                // A session's shard finds its own words.
+                // The session's shard determines the reason itself.
                 context.forget_reason();
             }
         }
@@ -74,7 +74,7 @@ impl Owner {
     ) -> Result<ProposalOutcome, ErrorCode> {
         let namespace = context.names.resolve(name)?;
         if draft.bytes() > context.options.client.queue_bytes_max {
-            // No session could be sent it.
+            // It would exceed every session's queue limit.
             return Err(ErrorCode::BadRequest);
         }
         let options = Arc::clone(&context.options);
@@ -110,7 +110,7 @@ impl Owner {
             info,
             offset: 0,
             tags: std::mem::take(&mut how.tags),
-            // Written only where it is known, and the memory broker of Centrifugo writes none either.
+            // Written only if known; Centrifugo's memory broker does not write it either.
             time_ms: 0,
             epoch: Box::default(),
         };
@@ -124,8 +124,8 @@ impl Owner {
         Ok(ProposalOutcome::Proposed)
     }
 
-    /// Has the log store a publication, which is committed when it has; or has it wait for the outcome of one that it may be
-    /// the same as.
+    /// Proposes a publication to the log, which commits it later. A possible duplicate of a proposal in flight waits
+    /// for its outcome.
     fn propose_to_log(
         &mut self,
         context: &mut Context,
@@ -188,7 +188,7 @@ impl Owner {
         Ok(())
     }
 
-    /// Whether one more publication may be proposed.
+    /// Checks the limits on proposals in flight.
     fn check_log_traffic(&self, context: &Context, publication: &Publication) -> Result<(), ErrorCode> {
         let (limits, traffic) = (&context.options.log, &self.log_traffic);
         let bytes = traffic.proposal_bytes + kept_bytes(publication);
@@ -196,7 +196,7 @@ impl Owner {
         if fits { Ok(()) } else { Err(ErrorCode::TooManyRequests) }
     }
 
-    /// The answer to a publication that is not to be published, and why not.
+    /// The answer to a publication that is suppressed, with the reason.
     fn suppressed(
         &mut self,
         context: &mut Context,
@@ -221,7 +221,7 @@ impl Owner {
     }
 }
 impl Context {
-    /// Tells who published what became of it.
+    /// Sends the publisher the outcome of its publication.
     pub(super) fn answer_publication(
         &mut self,
         name: &Arc<str>,
@@ -243,7 +243,7 @@ impl Context {
         }
     }
 
-    /// Notes why a publication was refused.
+    /// Sets the reason of a refused publication.
     fn explain_refused_draft(&self, code: ErrorCode, channel: &str, draft_bytes: usize) {
         if code != ErrorCode::BadRequest || self.has_reason() || self.resolve(channel).is_err() {
             return;
@@ -256,12 +256,12 @@ impl Context {
     }
 }
 
-/// Whether the publication gets an offset. In a channel with a room, one without would be taken for what a player sees.
+/// Whether the publication gets an offset. In a channel with a room, one without an offset would look like a snapshot.
 pub(super) fn is_kept(how: &PublishHow, options: &NamespaceOptions) -> bool {
     options.has_stream() && (!how.skip_history || options.room.is_some())
 }
 
-/// Whether `data` is what publications have to be.
+/// Whether `data` has the accepted format.
 fn fits(data: &Payload, format: DataFormat) -> bool {
     match format {
         DataFormat::Any => !data.bytes().is_empty(),

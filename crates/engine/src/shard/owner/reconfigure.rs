@@ -7,7 +7,7 @@ use crate::{options::HistoryOverflow, pace::Pace, shard::NamespaceChange};
 use super::{Context, Owner};
 
 impl Owner {
-    /// Takes over what does not concern channels.
+    /// Applies the options that do not concern channels.
     pub(in crate::shard) fn set_paces(&mut self, context: &Context) {
         let options = &context.options;
         self.has_logs = options.has_logs();
@@ -18,7 +18,7 @@ impl Owner {
         }
     }
 
-    /// Histories get shorter, or go.
+    /// Truncates or removes histories.
     pub(in crate::shard) fn shorten_streams(&mut self, context: &mut Context, changes: &[NamespaceChange]) {
         let change_of = |namespace: u16| changes.get(usize::from(namespace)).copied().unwrap_or(NamespaceChange::None);
         let affected: Vec<(Arc<str>, NamespaceChange)> = self
@@ -46,7 +46,7 @@ impl Owner {
         while evicts && stream.bytes() > options.history_bytes_max {
             stream.forget_oldest();
         }
-        // `u64::MAX` stands for a stream without publications.
+        // `u64::MAX` marks a stream without publications.
         if stream.data_until_us != u64::MAX {
             stream.data_until_us = stream.data_until_us.min(context.now.after_ms(options.history_ttl_ms));
         }
@@ -54,7 +54,7 @@ impl Owner {
         if stream.take_answers() {
             self.answers.forget(name);
         }
-        // Whether its publications may be evicted is decided anew.
+        // The new options decide whether its publications may be evicted.
         self.kept_bytes.count(&channel.name, &mut stream.counted_bytes, 0, false);
         self.review(context, name);
         self.schedule_channel(context, name);

@@ -14,9 +14,9 @@ use crate::{
 };
 
 impl Owner {
-    /// Encodes what a subscription has missed, or finds it encoded for another one. What passed a filter with gaps is its own,
-    /// and is left to the session's shard, as is what cannot be encoded. `page` is what it was computed from, if that is not
-    /// what is in memory.
+    /// Encodes a subscription's missed publications, or reuses a cached encoding. The session's shard encodes those
+    /// with gaps left by a filter, and those that cannot be encoded here. `page` is the stream they were computed from,
+    /// if it is not the one in memory.
     pub(super) fn encode_missed(
         &mut self,
         context: &mut Context,

@@ -29,18 +29,18 @@ pub(super) const METADATA_TOO_LONG: &str = "metadata is longer than room.metadat
 const KICK_TOO_LONG: &str = "user, client and reason are longer than room.message_size_limit";
 const ANSWER_TOO_LONG: &str = "the answer of the game is longer than room.message_size_limit";
 
-/// What the backend sends to a room.
+/// A message of the backend to a room.
 pub(super) enum BackendMessage {
-    /// For the game.
+    /// Bytes for the game.
     Data(Bytes),
     /// A change of the listing.
     Listing(Arc<ListingChange>),
-    /// Who is removed.
+    /// Players to remove.
     Kick(Arc<KickOrder>),
 }
 
 impl BackendMessage {
-    /// Why it is not sent: it is longer than a limit.
+    /// The reason of a refusal: the message is longer than a limit.
     fn why_too_long(&self, limits: &RoomLimits) -> Option<&'static str> {
         match self {
             Self::Data(data) => (data.len() > limits.message_bytes_max).then_some(TOO_LONG),
@@ -56,14 +56,14 @@ impl BackendMessage {
 /// The requests that wait for answers of rooms.
 #[derive(Debug, Default)]
 pub(super) struct WaitingMessages {
-    /// Messages that were ever sent.
+    /// The number of messages sent so far.
     sent: u64,
-    /// By the number of the room, and that of the message. A room for which none waits is not there.
+    /// By the numbers of the room and the message. Contains no room without waiting requests.
     rooms: BTreeMap<u64, BTreeMap<u64, Ticket>>,
 }
 
 impl WaitingMessages {
-    /// How many wait for a room of this shard.
+    /// The number of requests that wait for a room of this shard.
     pub(super) fn of(&self, room: RoomKey) -> usize {
         self.rooms.get(&room.number).map_or(0, BTreeMap::len)
     }
@@ -85,7 +85,7 @@ impl WaitingMessages {
 }
 
 impl Context {
-    /// Whether the channel is a room. Its history has the events of the game alone, in the order of its ticks.
+    /// Whether the channel is a room. Its history contains only the game's events, in the order of its ticks.
     pub(super) fn refuses_publication_into_room(&self, channel: &str) -> bool {
         let is_room = self.names.resolve(channel).is_ok_and(|namespace| self.namespace(namespace).room.is_some());
         if is_room {
@@ -96,8 +96,8 @@ impl Context {
 }
 
 impl Owner {
-    /// Sends a message to the room of a channel. The request is answered by [`Owner::room_has_answered`], or at the end of
-    /// the room.
+    /// Sends a message to the room of a channel. The request is answered by [`Owner::room_has_answered`], or when the
+    /// room ends.
     pub(super) fn send_message_to_room(
         &mut self,
         context: &mut Context,
@@ -169,7 +169,7 @@ impl Owner {
         Ok(ApiAnswer::Done { sessions: 0 })
     }
 
-    /// A room has answered a message. If the room has ended, the request was answered then.
+    /// A room has answered a message. If the room has ended, the request was answered at that point.
     pub(in crate::shard) fn room_has_answered(
         &mut self,
         context: &mut Context,
@@ -180,7 +180,8 @@ impl Owner {
         effects: &mut Effects,
     ) {
         let Some(ticket) = self.waiting_messages.take(key, id) else { return };
-        // Not by the name, whose rules may have changed since the room was opened. A room that answers has its channel.
+        // Not by the name, because the patterns of names may have changed since the room was opened. The channel of a
+        // room that answers exists.
         let Some(namespace) = self.channels.get(channel).map(|channel| channel.namespace) else {
             return context.answer_api(ticket, Err(ErrorCode::Internal), effects);
         };
@@ -197,7 +198,7 @@ impl Owner {
         context.answer_api(ticket, answer, effects);
     }
 
-    /// A room has ended: nobody waits for it any more.
+    /// A room has ended: answers the requests that wait for it.
     pub(super) fn answer_waiting_messages(
         &mut self,
         context: &mut Context,

@@ -1,4 +1,4 @@
-//! Opening rooms by the server API, whose requests wait until the world is made.
+//! Opens rooms for the server API, whose requests wait until the world is created.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,11 +23,11 @@ const TOO_MANY: &str = "room.messages_limit requests wait for the room";
 const NOT_MADE: &str =
     "the room was closed, or failed, before its world was made: if it failed, the log of the server has the reason";
 
-/// The requests that wait until the world of a room is made, by the number of the room.
+/// The requests that wait until the world of a room is created, by the number of the room.
 #[derive(Debug, Default)]
 pub(super) struct WaitingOpenings(BTreeMap<u64, Vec<Ticket>>);
 
-/// Why no room is opened with these overrides.
+/// Why a room cannot be opened with these overrides.
 fn why_unusable(limits: &RoomLimits, overrides: &RoomOverrides) -> Option<(RoomRefusal, &'static str)> {
     let listing = &overrides.listing;
     let metadata_bytes = listing.metadata.as_ref().map_or(0, |metadata| metadata.len());
@@ -44,7 +44,7 @@ fn why_unusable(limits: &RoomLimits, overrides: &RoomOverrides) -> Option<(RoomR
 }
 
 impl Owner {
-    /// Opens a room. The request is answered by [`Owner::answer_openings`] if its world is not made yet.
+    /// Opens a room. The request is answered by [`Owner::answer_openings`] if its world is not created yet.
     pub(super) fn open_room_by_api(
         &mut self,
         context: &mut Context,
@@ -58,7 +58,7 @@ impl Owner {
         }
     }
 
-    /// The answer, if it is known.
+    /// The answer, if known already.
     fn try_open_room(
         &mut self,
         context: &mut Context,
@@ -69,7 +69,7 @@ impl Owner {
     ) -> Result<Option<ApiAnswer>, ErrorCode> {
         let namespace = context.resolve(channel)?;
         let limits = context.namespace(namespace).room.as_ref();
-        // The next step refuses a namespace without rooms.
+        // A namespace without rooms is refused by the next step.
         let unusable = limits.and_then(|limits| why_unusable(limits, overrides));
         let waiting_max = limits.map_or(0, |limits| limits.messages_max);
         if let Some((refusal, why)) = unusable {
@@ -95,7 +95,7 @@ impl Owner {
         Ok(None)
     }
 
-    /// The world of a room is made, or will not be.
+    /// The world of a room is created, or will never be.
     pub(super) fn answer_openings(
         &mut self,
         context: &Context,
@@ -116,7 +116,7 @@ impl Owner {
         }
     }
 
-    /// What the room of a join is opened with, if the join opens it.
+    /// The overrides for a room that a join opens.
     ///
     /// # Errors
     /// The client may not open a room with these parameters.

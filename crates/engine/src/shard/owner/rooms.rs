@@ -22,14 +22,14 @@ use crate::{
 use super::{Context, Owner};
 use crate::shard::room::RoomThread;
 
-/// What joins are answered with that were on the way to a room when it was closed.
+/// The refusal code of joins that were in flight to a room when it was closed.
 const CLOSED_CODE: u16 = 400;
-/// What joins are answered with while all free places are reserved for other users.
+/// The refusal code of joins while all free places are reserved for other users.
 const RESERVED_CODE: u16 = 409;
 const RESERVED: &str = "all free places are reserved for other users";
 
 impl Owner {
-    /// Asks the channel's room to let a player in; it is opened if it is not. The answer comes by [`Owner::joined`].
+    /// Sends a join to the channel's room, which is opened if necessary. [`Owner::joined`] handles the answer.
     pub(super) fn serve_join(
         &mut self,
         context: &mut Context,
@@ -59,7 +59,7 @@ impl Owner {
         }
     }
 
-    /// The room of `channel`, and whether it was opened for this.
+    /// The room of `channel`, and whether this call opened it.
     pub(super) fn room_to_join(
         &mut self,
         context: &mut Context,
@@ -78,7 +78,7 @@ impl Owner {
                 context.count(namespace).rooms.refused[refusal as usize] += 1;
                 refusal.code()
             })?;
-            // Before the room, so that none is opened for a channel that there is no place for.
+            // First, so that no room is opened for a channel that the shard has no space for.
             self.owned(context, channel, namespace)?;
             let room = self.open_room(context, channel, namespace, overrides, effects);
             self.owned(context, channel, namespace)?.room = Some(Box::new(room));
@@ -87,8 +87,8 @@ impl Owner {
         Ok((self.owned(context, channel, namespace)?.room.as_deref_mut().expect("opened above"), !is_open))
     }
 
-    /// Whether one more room may be opened. Asked before the channel is remembered, so that a refusal leaves nothing. Each
-    /// shard has an equal part of the node's limits.
+    /// Whether one more room may be opened. Checked before the channel is created, so that a refusal leaves no state.
+    /// Each shard has an equal share of the node's limits.
     fn check_opening(&mut self, context: &Context, opening: Opening) -> Result<(), RoomRefusal> {
         if let Opening::Refused(refusal) = opening {
             return Err(refusal);
@@ -104,7 +104,7 @@ impl Owner {
         if self.room_openings.try_take(context.now.mono_us) { Ok(()) } else { Err(RoomRefusal::Rate) }
     }
 
-    /// Opens a room on the thread with the least to do.
+    /// Opens a room on the least loaded thread.
     fn open_room(
         &mut self,
         context: &mut Context,
@@ -129,7 +129,7 @@ impl Owner {
         OwnedRoom { key, thread, joins_on_way: 0, players: 0, is_made: false }
     }
 
-    /// A room's world is made.
+    /// A room's world is created.
     pub(in crate::shard) fn on_room_made(
         &mut self,
         context: &Context,
@@ -166,7 +166,7 @@ impl Owner {
             *room
         });
         let is_closed = room.is_none() && self.closed_room_answers(key);
-        // The rules for names may have changed since the join was sent to the room. It is answered all the same.
+        // The patterns of names may have changed since the join was sent to the room. It is answered anyway.
         let known = self.channels.get(&request.channel).map(|channel| channel.namespace);
         let namespace = known.or_else(|| context.names.resolve(&request.channel).ok());
         let mut uncounted = NamespaceRoomCounters::default();
@@ -180,8 +180,8 @@ impl Owner {
                 counters.joins_refused += 1;
                 Err(NotSubscribed::Refused(Refusal { code: RESERVED_CODE, message: RESERVED.into() }))
             }
-            // A join to a room that has ended is never confirmed. SDKs do not rejoin a room that was closed, like
-            // those of the players who were there; for one that failed they come again.
+            // A join to a room that has ended is never confirmed. SDKs do not rejoin a closed room, as for the players
+            // that were in it; they rejoin a room that failed.
             (Err(NotJoined::Gone), _) | (Ok(_), None) => {
                 counters.joins_gone += 1;
                 let closed = || Refusal { code: CLOSED_CODE, message: "room closed".into() };
@@ -203,7 +203,7 @@ impl Owner {
         self.answer_subscription(context, request, outcome, effects);
     }
 
-    /// Whether it is a closed room that answers a join.
+    /// Whether a closed room has answered a join.
     fn closed_room_answers(&mut self, key: RoomKey) -> bool {
         let Some(joins_on_way) = self.closed_rooms.get_mut(&key.number) else { return false };
         *joins_on_way -= 1;
@@ -213,7 +213,7 @@ impl Owner {
         true
     }
 
-    /// A player is in its room; it stays if its subscription stands.
+    /// A player has joined its room; it stays if its subscription is accepted.
     fn keep_player(&mut self, room: OwnedRoom, request: &SubscriptionRequest, stays: bool, effects: &mut Effects) {
         if stays {
             if let Some(room) = self.current_room(&request.channel, room.key) {
@@ -225,7 +225,7 @@ impl Owner {
         }
     }
 
-    /// A player's subscription has ended. A room that has ended gets no message.
+    /// A player's subscription has ended. A room that has ended receives no message.
     pub(in crate::shard) fn serve_leave(&mut self, channel: &str, left: LeftSeat, effects: &mut Effects) {
         let LeftSeat { room: key, seat, departure } = left;
         if let Some(room) = self.current_room(channel, key) {
@@ -235,7 +235,7 @@ impl Owner {
         }
     }
 
-    /// A room has been empty for long. It is closed, unless somebody is there or on the way.
+    /// A room has been empty for the maximum time. Closes it, unless it has a player or a join is in flight.
     pub(in crate::shard) fn room_is_idle(
         &mut self,
         context: &mut Context,
@@ -250,7 +250,7 @@ impl Owner {
         }
     }
 
-    /// Closes a room, if it is still open. `reason` is for its clients; `None` for that of the code.
+    /// Closes a room, if it is still open. `reason` is for its clients; `None` for the default reason of the code.
     pub(in crate::shard) fn close_room(
         &mut self,
         context: &mut Context,
@@ -270,7 +270,7 @@ impl Owner {
         }
     }
 
-    /// A room is no more.
+    /// A room has failed and no longer exists.
     pub(in crate::shard) fn room_has_failed(
         &mut self,
         context: &mut Context,
@@ -289,8 +289,8 @@ impl Owner {
         }
     }
 
-    /// Removes a room and notifies the shards of its players, after the answers to them. Messages of the room itself may
-    /// arrive earlier, at sessions that still wait.
+    /// Removes a room and notifies the shards of its players, after the answers to the players' joins. The room's own
+    /// messages may arrive earlier, at sessions that still wait for those answers.
     fn forget_owned_room(
         &mut self,
         context: &mut Context,
@@ -319,8 +319,8 @@ impl Owner {
         Some((room, namespace))
     }
 
-    /// An event of a room: a publication in its channel. One of a room that has been closed is dropped: the channel may
-    /// have a new room by now, on another thread, and its players must not receive this.
+    /// An event of a room: a publication in its channel. An event of a closed room is dropped: the channel may already
+    /// have a new room on another thread, whose players must not receive it.
     pub(in crate::shard) fn take_event(
         &mut self,
         context: &mut Context,
@@ -342,7 +342,7 @@ impl Owner {
         }
     }
 
-    /// A publication of a room in another channel.
+    /// A publication of a room to another channel.
     pub(in crate::shard) fn take_room_publication(
         &mut self,
         context: &mut Context,
@@ -354,7 +354,7 @@ impl Owner {
         self.propose(context, channel, draft, ReplyTo::Room, effects);
     }
 
-    /// How busy a room thread is.
+    /// The load report of a room thread.
     pub(in crate::shard) fn room_thread_load(&mut self, thread: RoomThreadIndex, permille: u16) {
         if let Some(thread) = self.room_threads.get_mut(usize::from(thread.0)) {
             (thread.load_permille, thread.opened_since) = (permille, 0);

@@ -12,14 +12,14 @@ use crate::{
     room::{Opening, RoomRefusal},
 };
 
-/// The sessions and addresses of a shard that opened rooms lately.
+/// The sessions and addresses of a shard that have opened rooms recently.
 #[derive(Debug)]
 pub(in crate::shard) struct Openers {
     session: Option<Pace>,
     source: Option<Pace>,
-    /// When the bucket of each is full again. What is not here is full.
+    /// When each token bucket is full again. A bucket that is not in the map is full.
     full_at_ns: HashMap<Opener, u64, foldhash::quality::FixedState>,
-    /// The number of buckets at which full ones are dropped.
+    /// The number of buckets at which full ones are removed.
     swept_at: usize,
 }
 
@@ -29,11 +29,12 @@ enum Opener {
     Source(SourceKey),
 }
 
-/// Buckets below which none is dropped.
+/// No buckets are removed below this number.
 const OPENERS_MIN: usize = 256;
 
 impl Openers {
-    /// Each of `shards` shards gives an address an equal part of its openings; a session is on one shard.
+    /// The limit per address is divided equally between `shards` shards. A session is on one shard, so its limit is
+    /// not.
     pub(in crate::shard) fn new(limits: RoomOpenings, shards: u16) -> Self {
         Self {
             session: Pace::new(limits.session_per_second),
@@ -43,7 +44,7 @@ impl Openers {
         }
     }
 
-    /// Other limits count from now on; what was used before stays used.
+    /// Applies other limits; tokens that were taken stay taken.
     pub(in crate::shard) fn set_limits(&mut self, limits: RoomOpenings, shards: u16) {
         self.session = Pace::new(limits.session_per_second);
         self.source = Pace::share(limits.source_per_second, shards);
@@ -76,7 +77,8 @@ impl Openers {
         };
         self.full_at_ns.insert(opener, full_at_ns);
         if self.full_at_ns.len() >= self.swept_at {
-            // Buckets fill up within a second or little more, so this table is as long as joins of that time were many.
+            // Buckets fill up within little more than a second, so the table stays proportional to the joins of that
+            // time.
             self.full_at_ns.retain(|_, full_at_ns| *full_at_ns / 1_000 > now_us);
             self.swept_at = OPENERS_MIN.max(self.full_at_ns.len() * 2);
             self.full_at_ns.shrink_to(self.swept_at);
@@ -104,7 +106,7 @@ mod tests {
         let mut openers =
             Openers::new(RoomOpenings { session_per_second: 1, source_per_second: 1, ..RoomOpenings::default() }, 1);
         for index in 1..=20_000_u32 {
-            // A thousand sessions a second, each from its own address.
+            // A thousand sessions per second, each from its own address.
             let session = SessionKey { index, generation: 1 };
             let source = NonZeroU64::new(index.into()).map(SourceKey);
             assert_eq!(openers.reserve(session, source, u64::from(index) * 1_000), Opening::Reserved);

@@ -12,11 +12,11 @@ use crate::{
 use super::{Context, Sessions, refresh::ttl_s};
 use crate::shard::hash_of;
 
-/// Upper bounds, but for the last, of the classes of [`Survey::behind_sessions`], in microseconds.
+/// Lower bounds of the classes of [`Survey::behind_sessions`], in microseconds.
 const BEHIND_BOUNDS_US: [u64; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
 
 impl Sessions {
-    /// Carries out a request, and returns the answer.
+    /// Handles a request, and returns the answer.
     pub(in crate::shard) fn serve_api(
         &mut self,
         context: &mut Context,
@@ -71,7 +71,7 @@ impl Sessions {
         }
     }
 
-    /// Authenticated sessions of `user` that `only` lets pass, but for the `spared` ones.
+    /// The authenticated sessions of `user` that match `only`, except the `spared` ones.
     fn sessions_of(&self, user: &str, only: &SessionFilter, spared: &[Box<str>]) -> Vec<SessionKey> {
         let Some(keys) = self.users.get(user) else { return Vec::new() };
         let passes = |key: &SessionKey| {

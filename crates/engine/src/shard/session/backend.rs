@@ -20,7 +20,7 @@ use crate::{
 use super::{Context, Sessions};
 
 impl Sessions {
-    /// Asks about a command, which waits until there is an answer.
+    /// Sends a request about a command, which waits for the response.
     pub(super) fn send_proxy_request(
         &mut self,
         key: SessionKey,
@@ -39,7 +39,7 @@ impl Sessions {
         self.push_proxy_request(key, client, proxy, kind, effects);
     }
 
-    /// Asks. `client` is the session's id to be, if it has none yet.
+    /// Sends a request. `client` is the session's future id, if it has none yet.
     pub(super) fn push_proxy_request(
         &mut self,
         key: SessionKey,
@@ -65,7 +65,7 @@ impl Sessions {
         id
     }
 
-    /// Bytes that the session sent, as what they are in its encoding; `None` for none.
+    /// The session's bytes as a payload of its encoding; `None` if empty.
     pub(super) fn payload(&self, key: SessionKey, data: &[u8]) -> Option<Payload> {
         let bytes = || bytes::Bytes::copy_from_slice(data);
         match self.table.get(key)?.encoding() {
@@ -75,7 +75,7 @@ impl Sessions {
         }
     }
 
-    /// A backend was asked and has answered, or has not.
+    /// A backend has responded, or failed.
     pub(in crate::shard) fn backend_answered(
         &mut self,
         context: &mut Context,
@@ -197,7 +197,7 @@ impl Sessions {
         Ok(None)
     }
 
-    /// Passes a call on to the backend that its method belongs to.
+    /// Sends a call to the backend of its method.
     pub(super) fn call(
         &mut self,
         context: &Context,
@@ -248,7 +248,7 @@ fn called(outcome: ProxyResult) -> Result<Reply, Disconnect> {
     }
 }
 
-/// What a command is answered with that a backend does not want.
+/// The answer to a command that a backend refused.
 fn refused(refusal: ProxyError) -> Result<Reply, Disconnect> {
     match refusal {
         ProxyError::Error { code, message, temporary } => Ok(Reply::Refused { code, message, temporary }),

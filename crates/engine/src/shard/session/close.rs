@@ -21,16 +21,16 @@ pub(super) enum QueuedFrames {
     Discard,
 }
 
-/// Where in the table a staged drain is.
+/// The position of a staged drain in the table.
 #[derive(Clone, Copy, Default)]
 pub(super) struct DrainProgress {
     next: u32,
-    /// The table has been walked once.
+    /// Whether the first pass over the table, which closes idle sessions, is complete.
     idle_are_gone: bool,
 }
 
 impl Sessions {
-    /// Ends a session: its subscriptions are over at once, what waits for it is sent, and a close frame behind it.
+    /// Ends a session: its subscriptions end at once, queued frames are sent, followed by a close frame.
     pub(super) fn close(
         &mut self,
         context: &mut Context,
@@ -53,7 +53,7 @@ impl Sessions {
         if is_open {
             self.record_disconnect(context, key, disconnect, effects);
         }
-        // Who is not to come back leaves its rooms at once.
+        // A session that must not reconnect leaves its rooms at once.
         let departure = if disconnect.reconnects() { Departure::Lost } else { Departure::Left };
         if !self.begin_close(context, key, departure, effects) {
             return;
@@ -88,7 +88,7 @@ impl Sessions {
         self.send_close_frame(context, key, close_frame, QueuedFrames::Discard, effects);
     }
 
-    /// The peer broke the WebSocket protocol.
+    /// The peer violated the WebSocket protocol.
     pub(in crate::shard) fn peer_violates(
         &mut self,
         context: &mut Context,
@@ -102,7 +102,7 @@ impl Sessions {
         self.close_with(context, key, &Disconnect { code, reason }, QueuedFrames::Send, effects);
     }
 
-    /// Takes the session out of everything but the table. Returns whether it was open until now.
+    /// Removes the session from all indices except the table. Returns whether it was open.
     fn begin_close(
         &mut self,
         context: &mut Context,
@@ -126,7 +126,7 @@ impl Sessions {
         let outbox = self.table.outbox(key.index);
         outbox.end_pace();
         if let Some(before_cork) = outbox.uncork() {
-            // What waits belongs behind an answer that does not come.
+            // The queued frames would have followed an answer that is not sent any more.
             outbox.discard_latest_and_behind(before_cork);
         }
         true
@@ -157,7 +157,7 @@ impl Sessions {
         outbox.list(key.index, effects);
     }
 
-    /// Ends all subscriptions and takes the session out of its user's list.
+    /// Ends all subscriptions and removes the session from its user's list.
     pub(super) fn leave_everything(
         &mut self,
         context: &mut Context,
@@ -176,7 +176,7 @@ impl Sessions {
         }
     }
 
-    /// The kernel took `bytes` bytes.
+    /// The kernel has accepted `bytes` bytes.
     pub(in crate::shard) fn wrote(
         &mut self,
         context: &mut Context,
@@ -193,7 +193,7 @@ impl Sessions {
         }
         counters.written_bytes += bytes as u64;
         if left > 0 {
-            // It is not known which bytes the peer has received, so nothing more can be sent to it.
+            // It is unknown which bytes the peer has received, so nothing more can be sent to it.
             counters.writes_beyond_offer += 1;
             effects.list.push(Effect::HangUp { session: key });
             return;
@@ -213,7 +213,7 @@ impl Sessions {
         }
     }
 
-    /// The kernel has taken all frames of a session that closes.
+    /// The kernel has accepted all frames of a closing session.
     fn on_close_frame_sent(&mut self, key: SessionKey, effects: &mut Effects) {
         let session = self.table.at_mut(key.index);
         if session.close_handshake.set_sent() {
@@ -225,7 +225,7 @@ impl Sessions {
         }
     }
 
-    /// The transport is gone.
+    /// The transport has ended.
     pub(in crate::shard) fn forget_session(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
         if self.table.get(key).is_none() {
             return;
@@ -249,9 +249,8 @@ impl Sessions {
         self.queue_frame(context, key, FrameRef::own(pong.into_boxed_slice(), context.now.mono_us), effects);
     }
 
-    /// Closes up to `sessions_max` sessions. First come, in the order of the table, those that are idle: nothing waits for
-    /// their sockets, and they wait for no answer. So no session has to remember when it was last used. When the table has
-    /// been walked once, the rest follow.
+    /// Closes up to `sessions_max` sessions. The first pass over the table closes idle sessions, which have nothing
+    /// queued and wait for no answer. So no session has to store when it was last used. A second pass closes the rest.
     pub(in crate::shard) fn drain_some(&mut self, context: &mut Context, sessions_max: usize, effects: &mut Effects) {
         let mut left = sessions_max;
         while left > 0 {

@@ -13,27 +13,28 @@ use crate::{
 
 use super::{Context, Sessions, recording::channel_of};
 
-/// What is left of a frame when a command has to wait.
+/// The rest of a frame when a command has to wait.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::shard) struct CommandsLeft {
     pub(in crate::shard) bytes: usize,
-    /// Commands that it may have.
+    /// Maximum number of commands in the rest.
     pub(in crate::shard) commands_max: usize,
 }
 
-/// What became of the next command of a frame.
+/// The result of running the next command of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::shard) enum CommandProgress {
-    /// There was none, or the session is closed.
+    /// There was no command, or the session is closed.
     Over,
-    /// It has to wait, and is still in what is left.
+    /// The command has to wait, and is still in the rest.
     Waits,
-    /// It was carried out, and this is left.
+    /// The command has run, and this is the rest.
     Done(CommandsLeft),
 }
 
 impl Sessions {
-    /// Whether a frame has commands: how many it may have. Where only the server speaks, it is a connect request.
+    /// Begins a frame. Returns the maximum number of its commands, or `None` if there are none to run. On a
+    /// unidirectional transport, the frame is a connect request.
     pub(in crate::shard) fn begin_frame(
         &mut self,
         context: &mut Context,
@@ -50,7 +51,7 @@ impl Sessions {
         Some(context.options.client.commands_per_frame_max)
     }
 
-    /// Carries out the first command of `unparsed`.
+    /// Runs the first command of `unparsed`.
     pub(in crate::shard) fn carry_out_next(
         &mut self,
         context: &mut Context,
@@ -85,21 +86,21 @@ impl Sessions {
         CommandProgress::Done(CommandsLeft { bytes: commands.rest().len(), commands_max: commands_left })
     }
 
-    /// Keeps the commands that come after the one that waits.
+    /// Stores the commands after the one that waits.
     pub(in crate::shard) fn keep_unparsed(&mut self, key: SessionKey, unparsed: UnparsedCommands) {
         if let Some(paused) = self.table.get_mut(key).and_then(|session| session.paused.as_mut()) {
             paused.unparsed = unparsed;
         }
     }
 
-    /// Has a session go on with its commands, now that what it waited for is there. The shard does so as soon as the event
-    /// or message at hand is dealt with, so this comes last in all that deals with one.
+    /// Resumes a session's commands when its wait has ended. The shard runs them after the current event or message, so
+    /// this call must be the last action of a handler.
     pub(super) fn resume(&mut self, key: SessionKey, unparsed: UnparsedCommands) {
         debug_assert!(self.resumed.is_none(), "one session waits for one thing");
         self.resumed = Some((key, unparsed));
     }
 
-    /// The commands that a session goes on with, unless it has gone or waits for something else.
+    /// The commands to resume, unless the session has ended or waits for something else.
     pub(in crate::shard) fn unparsed_to_carry_out(
         &mut self,
         key: SessionKey,
@@ -126,8 +127,9 @@ impl Sessions {
         self.table.get(key).is_none_or(|session| session.paused.is_some())
     }
 
-    /// A subscribe command waits until an earlier subscription to the channel, which is over, is answered by its owner:
-    /// so their answers, joins and leaves keep their order. All commands wait for the replies to earlier ones.
+    /// Whether a command has to wait. A subscribe command waits until the owner has answered an earlier, ended
+    /// subscription to the channel, so that answers, joins and leaves keep their order. All commands wait for the
+    /// replies to earlier ones.
     fn has_to_wait(&mut self, context: &Context, key: SessionKey, command: &Command<'_>) -> Option<PausedOn> {
         if command.id == 0 {
             return None;
@@ -191,8 +193,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Whether the session may have one more command carried out now. What begins it, what gives something back, and what
-    /// has no answer (inputs of rooms have a rate of their own) always may.
+    /// Takes a token for one more command. Not needed for commands that begin the session, free something, or have no
+    /// answer (inputs of rooms have their own rate limit).
     fn try_take_command(&mut self, context: &Context, key: SessionKey, request: &Request<'_>) -> bool {
         if matches!(request, Request::Connect(_) | Request::Unsubscribe { .. } | Request::Send { .. }) {
             return true;
@@ -204,7 +206,7 @@ impl Sessions {
         then_ns.is_some()
     }
 
-    /// Does what `request` asks. An answer that is there at once is returned, one that another shard gives comes later.
+    /// Runs `request`. Returns the answer if it is available at once; the answer of another shard arrives later.
     fn carry_out(
         &mut self,
         context: &mut Context,
@@ -249,7 +251,7 @@ impl Sessions {
         });
     }
 
-    /// Pauses the session until it has what it waits for.
+    /// Pauses the session.
     pub(super) fn pause(&mut self, key: SessionKey, paused_on: PausedOn, effects: &mut Effects) {
         if matches!(paused_on, PausedOn::Pace(_)) {
             self.table.outbox(key.index).pace();
@@ -259,8 +261,8 @@ impl Sessions {
         effects.list.push(Effect::Pause { session: key });
     }
 
-    /// Queues the reply to a command. It never closes a session as slow by itself: commands wait for the replies to
-    /// earlier ones, so that a client that reads can be sent all it has asked for.
+    /// Queues the reply to a command. A reply never closes a session as slow: commands wait for the replies to earlier
+    /// ones, so a client that reads receives everything that it requested.
     pub(in crate::shard) fn reply(
         &mut self,
         context: &mut Context,
@@ -303,7 +305,7 @@ impl Sessions {
         self.queue_encoded(context, key, frame.map(|bytes| FrameRef::own(bytes, context.now.mono_us)), effects);
     }
 
-    /// Queues a frame, or closes a session that cannot be sent what it would carry.
+    /// Queues a frame, or closes a session whose encoding cannot carry the payload.
     fn queue_encoded(
         &mut self,
         context: &mut Context,
@@ -317,7 +319,7 @@ impl Sessions {
         }
     }
 
-    /// Puts a frame into the reliable lane of a session that is not closing; one that is too far behind is closed.
+    /// Appends a frame to the reliable lane of a session that is not closing; closes a session that is too far behind.
     pub(super) fn queue_frame(
         &mut self,
         context: &mut Context,
@@ -337,7 +339,7 @@ impl Sessions {
         }
     }
 
-    /// Whether more waits for the session than may.
+    /// Whether the session exceeds its queue limits.
     pub(super) fn is_too_far_behind(&mut self, context: &Context, index: u32) -> bool {
         self.table.outbox(index).is_too_far_behind(&context.options.client)
     }

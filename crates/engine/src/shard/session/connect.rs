@@ -24,7 +24,7 @@ use crate::{
 
 use super::{Context, Sessions, refresh::ttl_s};
 
-/// Which disconnect an error becomes where only the server speaks, if nothing else is configured.
+/// The default disconnects that replace errors on unidirectional transports.
 const UNIDIRECTIONAL_DISCONNECTS: [(ErrorCode, Disconnect); 4] = [
     (ErrorCode::Expired, Disconnect::EXPIRED),
     (ErrorCode::TokenExpired, Disconnect::EXPIRED),
@@ -50,7 +50,7 @@ impl Sessions {
         }
     }
 
-    /// Takes the connect request of a session on whose wire only the server speaks. What else comes on it is nothing.
+    /// Handles the connect request on a unidirectional transport. Further data on it is ignored.
     pub(super) fn receive_connect(
         &mut self,
         context: &mut Context,
@@ -74,7 +74,7 @@ impl Sessions {
         }
     }
 
-    /// Carries out `connect`: by its token, else by the backend's word, else as the anonymous user.
+    /// Runs `connect`: authenticates by the token, else by the backend, else as the anonymous user.
     pub(super) fn connect(
         &mut self,
         context: &mut Context,
@@ -87,7 +87,7 @@ impl Sessions {
         if !is_fresh {
             return Err(Disconnect::BAD_REQUEST);
         }
-        // Before anybody is asked about a token: what a storm would overrun is behind here.
+        // Before any token check, so that a connect storm is stopped here.
         if !self.connects.try_take(context.now.mono_us) {
             context.counters.connects_refused += 1;
             context.because("more connects in a second than client.connect_rate_limit");
@@ -125,7 +125,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// A connection token was verified, for `connect` or for `refresh`.
+    /// A connection token of `connect` or `refresh` was verified.
     pub(in crate::shard) fn token_verified(
         &mut self,
         context: &mut Context,
@@ -156,7 +156,7 @@ impl Sessions {
         self.resume(key, unparsed);
     }
 
-    /// A token that `connect` presented was verified.
+    /// The token of a `connect` was verified.
     pub(super) fn connect_with_token(
         &mut self,
         context: &mut Context,
@@ -185,7 +185,7 @@ impl Sessions {
         self.refuse_connect(context, key, command_id, refused, effects);
     }
 
-    /// A backend that was asked who the session is has answered.
+    /// The backend has responded to a `connect`.
     pub(super) fn connect_by_backend(
         &mut self,
         context: &mut Context,
@@ -226,7 +226,7 @@ impl Sessions {
             subscriptions: Vec::with_capacity(subscriptions.len().min(context.options.client.channel_limit)),
             positions: Vec::new(),
         };
-        // Each is compared with all before it. One too many is enough to be refused.
+        // Each is compared with all previous ones. One past the limit is enough to refuse the session.
         for subscription in subscriptions {
             if grant.subscriptions.len() > context.options.client.channel_limit {
                 break;
@@ -254,12 +254,12 @@ impl Sessions {
         }
     }
 
-    /// Takes what the session will recover off this shard's share of recoveries.
+    /// Takes tokens for the session's recoveries from this shard's rate limit.
     fn take_recoveries(&mut self, context: &mut Context, grant: &ConnectGrant) -> Result<(), RefusedConnect> {
         grant.subscriptions.iter().try_for_each(|planned| self.take_recovery(context, planned))
     }
 
-    /// Takes what a server-side subscription will recover off this shard's share of recoveries.
+    /// Takes a token for the recovery of a server-side subscription from this shard's rate limit.
     pub(super) fn take_recovery(
         &mut self,
         context: &mut Context,
@@ -278,7 +278,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Makes the session one of its user, and orders its subscriptions. `connect` is answered when the owners have.
+    /// Adds the session to its user and requests its subscriptions. `connect` is answered when the owners have
+    /// answered.
     pub(super) fn let_in(
         &mut self,
         context: &mut Context,
@@ -369,13 +370,13 @@ impl Sessions {
         if context.planted.is(Bug::CorkedIsListedTwice) && outbox.is_corked() && outbox.is_writable() {
             effects.dirty.push(key);
         }
-        // Publications that came while the owners answered wait already, and belong behind this.
+        // Publications that arrived during the wait are queued already, and have to follow this frame.
         outbox.push_next(frame);
         outbox.uncork();
         outbox.list(key.index, effects);
     }
 
-    /// Answers `connect` with an error, after which the session is good for nothing, or closes the session.
+    /// Answers `connect` with an error, after which no command is accepted, or closes the session.
     pub(super) fn refuse_connect(
         &mut self,
         context: &mut Context,
@@ -401,13 +402,13 @@ impl Sessions {
     }
 }
 impl Context {
-    /// How deep and wide a client's message may be.
+    /// Limits on the nesting depth and the width of a client's message.
     pub(super) fn shape_limits(&self) -> ShapeLimits {
         let client = &self.options.client;
         ShapeLimits { json_depth_max: client.json_depth_max, object_keys_max: client.object_keys_max }
     }
 
-    /// What an error of `connect` becomes where there is no reply to put it in.
+    /// The disconnect that replaces an error of `connect` on transports without a reply.
     fn unidirectional_disconnect(&self, error: &Reply) -> Disconnect {
         let number = match error {
             Reply::Error(code) => code.code(),
@@ -422,8 +423,8 @@ impl Context {
         usual.map_or(Disconnect::INTERNAL, |(_, disconnect)| disconnect)
     }
 
-    /// The first ping comes at a random moment in the second half of the interval, so that sessions which came together
-    /// are not pinged together.
+    /// The first ping comes at a random time in the second half of the interval, so that sessions that connected at the
+    /// same time are not pinged at the same time.
     fn first_ping_us(&mut self) -> u64 {
         let half_us = self.options.client.ping_interval_ms.saturating_mul(1_000) / 2;
         if half_us == 0 {

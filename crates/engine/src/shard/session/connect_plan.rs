@@ -11,7 +11,7 @@ use crate::{
 use super::{Context, refresh::ttl_s};
 
 impl Context {
-    /// Adds the personal channel and what the client chose, and sees to it that all can be ordered.
+    /// Adds the personal channel and the channels that the client requested, and checks all subscriptions.
     pub(super) fn complete_plan(
         &self,
         grant: &mut ConnectGrant,
@@ -23,7 +23,7 @@ impl Context {
         }
         let channels_max = self.options.client.channel_limit;
         for (channel, position) in &params.subs {
-            // Each is compared with all before it, so it stops at the first too many.
+            // Each is compared with all previous ones, so the loop stops one past the limit.
             if grant.subscriptions.len() > channels_max {
                 return Err(Disconnect::CHANNEL_LIMIT.into());
             }
@@ -51,7 +51,7 @@ impl Context {
         Ok(())
     }
 
-    /// The name of the user's own channel; `None` for the anonymous user, or if there are no such channels.
+    /// The name of the user's personal channel; `None` for the anonymous user, or if there are no personal channels.
     fn personal_channel(&self, user: &str) -> Option<Box<str>> {
         let personal = self.options.client.personal_channel.as_ref().filter(|_| !user.is_empty())?;
         let channel = &self.options.channel;
@@ -63,8 +63,8 @@ impl Context {
         })
     }
 
-    /// Whether the server subscribes a session of `user` to `channel` because the client asks it to: it could do so
-    /// itself, without a token and without asking a backend.
+    /// Whether the server may subscribe a session of `user` to `channel` on the client's request: only if the client
+    /// could subscribe by itself, without a token or a backend.
     fn may_choose(&self, user: &str, channel: &str) -> Result<bool, RefusedConnect> {
         let namespace = match self.names.resolve(channel) {
             Ok(namespace) => namespace,
@@ -81,7 +81,7 @@ impl Context {
 }
 
 impl ConnectGrant {
-    /// Adds a subscription, unless there is one to the channel.
+    /// Adds a subscription, unless the channel has one already.
     pub(super) fn plan(&mut self, subscription: ServerSubscription) {
         let is_new = self.subscriptions.iter().all(|planned| planned.channel != subscription.channel);
         if is_new && !subscription.channel.is_empty() {

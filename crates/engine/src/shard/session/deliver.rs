@@ -15,28 +15,28 @@ use crate::{
 use super::{Context, Sessions};
 use crate::shard::hash_of;
 
-/// How a delivery reaches its sessions.
+/// The subscribers and the lane of a delivery.
 #[derive(Clone, Copy)]
 enum Route {
     /// Every subscriber, reliable lane.
     Reliable,
     /// Every subscriber, latest lane, the slot of this key.
     Latest { key_hash: u64 },
-    /// Those who get joins and leaves, reliable lane.
+    /// Subscribers that receive joins and leaves, reliable lane.
     JoinLeave,
 }
 
-/// What a publication is to the subscribers of a class.
+/// The frames of a publication for the subscribers of a class.
 struct Frames {
     whole: FrameRef,
-    /// For those who were sent the publication before.
+    /// For subscribers that were sent the previous publication.
     patch: Option<FrameRef>,
-    /// Whether the stream's next publication may come as a patch of it.
+    /// Whether the stream's next publication may be a patch against it.
     is_newest: bool,
 }
 
 impl Sessions {
-    /// Puts a delivery into the lanes of everyone on this shard who is to have it.
+    /// Queues a delivery for all its recipients on this shard.
     pub(in crate::shard) fn deliver(&mut self, context: &mut Context, delivery: &Arc<Delivery>, effects: &mut Effects) {
         let audience = delivery.audience();
         let audience = audience.filter(|_| !context.planted.is(Bug::EventReachesAll));
@@ -44,7 +44,7 @@ impl Sessions {
             return self.deliver_to_players(context, delivery, audience, effects);
         }
         let Some(id) = self.hub.find(&delivery.channel) else {
-            // The last subscriber left while this was on its way.
+            // The last subscriber left while the delivery was in flight.
             context.counters.late_messages += 1;
             return;
         };
@@ -88,7 +88,7 @@ impl Sessions {
         }
     }
 
-    /// Asks each filter of the channel about a publication, once.
+    /// Evaluates each filter of the channel once for a publication.
     fn judge(&mut self, id: LocalChannelId, delivery: &Delivery) {
         let filters = self.hub.filters(id);
         match filters.zip(delivery.publication()) {
@@ -97,8 +97,8 @@ impl Sessions {
         }
     }
 
-    /// Gives `frames` to the subscribers of their class. This is what a subscriber costs: no lock, no hash of a name, no
-    /// allocation, one non-atomic increment.
+    /// Queues `frames` for the subscribers of their class. The cost per subscriber is one non-atomic increment: no
+    /// lock, no hash of a name, no allocation.
     fn fan_out(
         &mut self,
         context: &mut Context,
@@ -117,12 +117,12 @@ impl Sessions {
         let namespace = &mut counters.namespaces[usize::from(channel.namespace.0)];
         let mut count = 0;
         for HubEntry { session, filter, join_leave, has_newest } in channel.subscribers_mut(class) {
-            // Joins and leaves have no verdicts.
+            // Joins and leaves are not filtered.
             if filter.is_some_and(|filter| verdicts.get(filter.index()) == Some(&false)) {
                 if filtered_keeps_patches {
                     continue;
                 }
-                // The next one cannot be a patch of what this subscriber does not have.
+                // The next publication cannot be a patch against one that this subscriber does not have.
                 *has_newest = false;
                 namespace.filtered += 1;
                 continue;
@@ -161,7 +161,7 @@ impl Sessions {
         subscribers.map(|entry| (self.table.at(entry.session).key, disconnect.clone()))
     }
 
-    /// Takes the time from acceptance to now for what was delivered in this turn.
+    /// Measures the latency, from acceptance to now, of this turn's deliveries.
     pub(in crate::shard) fn measure_turn(&mut self, context: &mut Context) {
         (self.turn_bytes, self.turn_frames) = (0, 0);
         let Self { delivered, .. } = self;

@@ -7,7 +7,7 @@ use crate::{Effect, Effects, SessionKey, hub::LocalChannelId, session::Phase, ti
 use super::{Context, Sessions};
 
 impl Sessions {
-    /// Deals with a session whose timer has come up, if the timer counts; returns whether it does.
+    /// Handles a session's timer, if it is active; returns whether it is.
     pub(in crate::shard) fn take_due(
         &mut self,
         context: &mut Context,
@@ -27,7 +27,7 @@ impl Sessions {
         self.table.get(key).is_some_and(|session| session.scheduled.is_at(due_us))
     }
 
-    /// Sees to it that the session comes up at its next deadline.
+    /// Schedules the session's next deadline.
     pub(super) fn schedule_session(&mut self, context: &mut Context, key: SessionKey) {
         let Some(session) = self.table.get_mut(key) else { return };
         let due_us = session.deadlines.next_us();
@@ -54,7 +54,7 @@ impl Sessions {
         if deadlines.pong_us <= context.now.mono_us {
             let is_paused = session.is_paused_for_pace();
             if session.awaits_pong && is_paused && self.table.outbox(key.index).take_progress() {
-                // The pong may have come, behind commands that wait for a socket which takes something now and then.
+                // The pong may have arrived, behind commands that wait for a slow but not stalled socket.
                 let pong_us = context.now.after_ms(context.options.client.pong_timeout_ms);
                 self.table.at_mut(key.index).deadlines.pong_us = pong_us;
                 return;
@@ -75,11 +75,11 @@ impl Sessions {
 
     fn ping(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
         let client = &context.options.client;
-        // What else was due may have closed it.
+        // Another deadline may have closed the session.
         let Some(session) = self.table.get_mut(key).filter(|session| session.phase == Phase::Live) else { return };
         session.deadlines.ping_us = context.now.after_ms(client.ping_interval_ms);
         session.late_pongs = session.late_pongs.saturating_add(u8::from(session.awaits_pong));
-        // A pong may come even where none is demanded, but not from those who cannot speak.
+        // A pong may arrive even if none is required, except on unidirectional transports.
         session.awaits_pong = !session.wire.is_unidirectional();
         if client.pong_timeout_ms > 0 && session.awaits_pong {
             session.deadlines.pong_us = context.now.after_ms(client.pong_timeout_ms);
@@ -92,7 +92,7 @@ impl Sessions {
     fn expire_subscriptions(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
         let session = self.table.at_mut(key.index);
         let is_over = |expiry_us: u64| expiry_us <= context.now.mono_us;
-        // One that its owner has not answered yet comes up again when it has.
+        // A subscription that its owner has not answered yet is checked again after the answer.
         let expired: Vec<LocalChannelId> = session
             .subscriptions
             .iter()

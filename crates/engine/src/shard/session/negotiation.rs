@@ -16,7 +16,7 @@ use crate::{
 use super::{Context, Sessions, permission::Permission, refresh::expiry_us};
 
 impl Sessions {
-    /// The filter that the client asks for, if it does: an error where it makes no sense or is too large.
+    /// The filter that the client requests, if any. An error for an invalid filter or one above the limits.
     pub(super) fn tags_filter(
         &self,
         context: &Context,
@@ -34,7 +34,8 @@ impl Sessions {
         }
     }
 
-    /// What a subscription gets: what its namespace or its overrides force, and of what the client wishes what it may have.
+    /// The options of a subscription: those that its namespace or its overrides force, and those that the client
+    /// requests and may have.
     pub(super) fn subscription_flags(
         &self,
         context: &Context,
@@ -44,7 +45,7 @@ impl Sessions {
         overrides: Overrides,
     ) -> SubscriptionFlags {
         let options = context.namespace(namespace);
-        // Like any subscriber, the session counts as subscribed here: everything else about it has been checked.
+        // The session counts as a subscriber here, because all other checks have passed.
         let session = self.table.at(key.index);
         let sees_history = || context.permits_subscriber(session, Permission::history(options));
         let sees_presence = || context.permits_subscriber(session, Permission::presence(options));
@@ -61,9 +62,9 @@ impl Sessions {
             join_leave,
             positioned: positioned && options.has_positions(),
             recoverable: recoverable && options.has_positions(),
-            // What a room shows is framed by the session itself, for plain classes.
+            // In a room, the session itself encodes the snapshots, for plain classes.
             compact: requests(|params| params.compact) && options.allow_channel_compaction && options.room.is_none(),
-            // The slots of the latest lane lose publications, so that a patch would have nothing to stand on.
+            // The latest lane skips publications, so a patch might have no base.
             delta: requests(|params| params.delta)
                 && options.allow_delta
                 && options.room.is_none()
@@ -77,15 +78,16 @@ impl Sessions {
 }
 
 impl Context {
-    /// When a subscription with so long to live is dealt with: where a backend is asked it is asked then, and otherwise
-    /// the client has some time to refresh.
+    /// The deadline of a subscription with this time to live. A backend is asked at the expiry; without one, the client
+    /// has a grace period to refresh.
     pub(super) fn subscription_expiry_us(&self, namespace: NamespaceIndex, ttl_s: Option<u32>) -> u64 {
         let asks = self.namespace(namespace).sub_refresh_proxy.is_some();
         expiry_us(self.now, ttl_s, if asks { 0 } else { self.options.client.expired_sub_close_delay_ms })
     }
 }
 
-/// The position to recover a subscription from. Cache recovery also applies without a request, if the namespace enables it.
+/// The position to recover a subscription from. Cache recovery also applies without a request, if the namespace enables
+/// it.
 pub(super) fn recover_from(
     params: &SubscriptionParams,
     flags: SubscriptionFlags,

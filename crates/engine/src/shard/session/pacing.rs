@@ -1,6 +1,6 @@
-//! Pauses a session between commands until its socket has taken most of the earlier replies, and until owners have sent
-//! those that may be large. A client that reads receives all replies, however many commands it sends at once, and the
-//! queued replies of a session stay within its limit.
+//! Pauses a session between commands until its socket has accepted most of the earlier replies, and until owners have
+//! sent those that may be large. A client that reads receives all replies, however many commands it sends at once, and
+//! the queued replies of a session stay within its limit.
 
 use dunlin_protocol::{Command, Request, SubscribeResult};
 
@@ -16,8 +16,8 @@ use crate::{
 use super::{Context, Sessions};
 
 impl Sessions {
-    /// What of its bounds may wait for the session when the command is carried out, if it has to wait for that, or for
-    /// replies that owners have yet to give.
+    /// If the command has to wait for the socket, or for the replies of owners, returns the share of the queue limits
+    /// that must not be exceeded before it can run.
     pub(super) fn waits_for_pace(
         &mut self,
         context: &Context,
@@ -32,7 +32,7 @@ impl Sessions {
         let (share, waits_for_owners) = match command.request.as_ref()? {
             // It has no reply.
             Request::Send { .. } => return None,
-            // Those that are ending give their places up when their owners have answered.
+            // An ending subscription stops counting when its owner has answered.
             Request::Subscribe(_) if session.subscriptions.len() >= channels_max => {
                 let is_ending = session.subscriptions.iter().any(Subscription::is_ending);
                 (Share::Quarter, session.awaits_large_reply || is_ending)
@@ -48,7 +48,7 @@ impl Sessions {
         (waits_for_owners || is_over).then_some(share)
     }
 
-    /// The socket of a session whose commands wait has taken something.
+    /// The socket of a session with waiting commands has accepted bytes.
     pub(super) fn pace_progresses(&mut self, context: &Context, key: SessionKey, effects: &mut Effects) {
         let paused = self.table.get(key).and_then(|session| session.paused.as_deref());
         let Some(Paused { paused_on: PausedOn::Pace(share), .. }) = paused else { return };
@@ -60,7 +60,7 @@ impl Sessions {
         }
     }
 
-    /// Registers a request to an owner, whose answer goes to the session. `is_reply_large`: the answer may be large.
+    /// Registers a request to an owner that answers the session. `is_reply_large`: the answer may be large.
     pub(super) fn register_request(
         &mut self,
         context: &Context,
@@ -85,7 +85,7 @@ impl Sessions {
         }
     }
 
-    /// Lets a session go on that waits to subscribe again to a channel which it has now left.
+    /// Resumes a session that waits to subscribe again to a channel, after its former subscription has ended.
     pub(super) fn recall_after_ending(&mut self, key: SessionKey, id: LocalChannelId, effects: &mut Effects) {
         let paused = self.table.get_mut(key).and_then(|session| session.paused.as_mut());
         let waits_for =
@@ -96,7 +96,7 @@ impl Sessions {
         }
     }
 
-    /// Goes on with the commands of a session that waited for replies.
+    /// Resumes the commands of a session that waited for replies.
     pub(in crate::shard) fn recalled(&mut self, key: SessionKey) {
         let Some(session) = self.table.get_mut(key).filter(|session| session.is_paused_for_pace()) else { return };
         let Some(paused) = session.paused.take() else { return };
@@ -105,8 +105,8 @@ impl Sessions {
     }
 }
 impl Context {
-    /// Leaves the publications out of a recovery that would not fit beside `other_bytes`. Returns how many bytes the
-    /// recovery has.
+    /// Removes the publications of a recovery that does not fit next to `other_bytes`. Returns the bytes of the
+    /// recovery.
     pub(super) fn cut_recovery(&mut self, result: &mut SubscribeResult, other_bytes: usize) -> usize {
         let bytes = match &result.encoded {
             Some(encoded) => encoded.bytes().len(),

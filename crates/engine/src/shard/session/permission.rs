@@ -4,7 +4,7 @@ use crate::{SessionKey, names::NamespaceIndex, options::NamespaceOptions, sessio
 
 use super::{Context, Sessions};
 
-/// The three flags that let a session do something in a namespace.
+/// The three flags of a permission in a namespace.
 #[derive(Clone, Copy)]
 pub(super) struct Permission {
     for_client: bool,
@@ -40,15 +40,15 @@ impl Permission {
         }
     }
 
-    /// Whether it holds for the session's kind of user.
+    /// Whether the permission applies to the session's kind of user.
     fn counts_for(self, session: &Session) -> bool {
         self.for_anonymous || !session.is_anonymous()
     }
 }
 
 impl Sessions {
-    /// Whether the session has the permission in `channel`, which is of `namespace`. The flag for clients does not open a
-    /// channel whose name keeps the session out: of such a channel only a subscription counts.
+    /// Whether the session has the permission in `channel`, which belongs to `namespace`. The flag for clients does not
+    /// apply if the channel's name excludes the session: then only a subscription counts.
     pub(super) fn permits(
         &self,
         context: &Context,
@@ -58,7 +58,7 @@ impl Sessions {
         permission: Permission,
     ) -> bool {
         let Some(session) = self.table.get(key) else { return false };
-        // A subscription that its owner has not answered yet counts: what the owner is asked next comes behind it.
+        // A pending subscription counts, because the owner handles it before later requests.
         let subscription = || self.hub.find(channel).and_then(|id| session.subscription(id));
         let subscribes = || subscription().is_some_and(|subscription| !subscription.is_ending());
         let for_client = || permission.for_client && !context.is_closed_by_name(session, channel, namespace);
@@ -67,13 +67,13 @@ impl Sessions {
     }
 }
 impl Context {
-    /// Whether the session has the permission once it is a subscriber.
+    /// Whether the session has the permission as a subscriber.
     pub(super) fn permits_subscriber(&self, session: &Session, permission: Permission) -> bool {
         let is_permitted = permission.for_client || permission.for_subscriber;
         permission.counts_for(session) && is_permitted || self.options.client.insecure
     }
 
-    /// Whether the name of `channel` keeps the session out: it asks for a subscription token, or lists other users.
+    /// Whether the name of `channel` excludes the session: it requires a subscription token, or lists other users.
     fn is_closed_by_name(&self, session: &Session, channel: &str, namespace: NamespaceIndex) -> bool {
         let user = session.info.as_ref().map_or("", |info| &*info.user);
         let mut listed_users = self.listed_users(channel, namespace);
@@ -82,12 +82,12 @@ impl Context {
         self.names.is_private(channel) || lists_others
     }
 
-    /// Whether the name of `channel` lists users, and that counts in its namespace.
+    /// Whether the name of `channel` lists users, in a namespace with user-limited channels.
     pub(super) fn is_user_limited(&self, channel: &str, namespace: NamespaceIndex) -> bool {
         self.listed_users(channel, namespace).is_some()
     }
 
-    /// The users that the name of `channel` lists, where that counts.
+    /// The users listed in the name of `channel`, in a namespace with user-limited channels.
     fn listed_users<'a>(
         &self,
         channel: &'a str,

@@ -14,7 +14,7 @@ impl Sessions {
         self.openers.set_limits(options.room_openings, count);
     }
 
-    /// Ends subscriptions whose channels are unknown from now on, or whose positions are of no use any more.
+    /// Ends subscriptions whose channels became unknown, or whose positions became invalid.
     pub(in crate::shard) fn end_subscriptions_of(
         &mut self,
         context: &mut Context,
@@ -27,7 +27,8 @@ impl Sessions {
                 let namespace = self.hub.channel(subscription.channel).namespace;
                 let code = match changes.get(usize::from(namespace.0)) {
                     Some(NamespaceChange::Retired) => UnsubscribeCode::SERVER,
-                    // A client cannot subscribe again where it did not subscribe: it goes on without a position.
+                    // A client cannot resubscribe where it did not subscribe itself: such a subscription continues
+                    // without a position.
                     Some(NamespaceChange::StreamGone)
                         if subscription.flags.positioned && !subscription.flags.server_side =>
                     {

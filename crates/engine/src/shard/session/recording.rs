@@ -11,11 +11,11 @@ use crate::{
 
 use super::{Context, Sessions};
 
-/// What records are made of that is not at hand where they are made, and how many may be made.
+/// The context of records, and their rate limits.
 pub(super) struct Recording {
-    /// The command that is about to be refused, and whose it is.
+    /// The command that is about to be refused, and its session.
     subject: Option<(SessionKey, CommandSubject)>,
-    /// This shard's share of records, by level.
+    /// This shard's share of the rate limit, by level.
     buckets: [Bucket; 3],
     of_session: Option<Pace>,
     suppressed: u64,
@@ -29,7 +29,7 @@ impl Recording {
 }
 
 impl Sessions {
-    /// Notes which command of the session is about to be refused. Goes into the record of the refusal.
+    /// Sets the session's command that is about to be refused, for the record of the refusal.
     pub(in crate::shard) fn concern(
         &mut self,
         context: &Context,
@@ -43,7 +43,7 @@ impl Sessions {
         }
     }
 
-    /// The same, if `answer` refuses it.
+    /// As [`Sessions::concern`], if `answer` refuses the command.
     pub(super) fn concern_if_refused(
         &mut self,
         context: &Context,
@@ -57,7 +57,7 @@ impl Sessions {
         }
     }
 
-    /// A command came; nothing that was noted before is about it.
+    /// Records a command, and clears the context of earlier ones.
     pub(super) fn record_command(
         &mut self,
         context: &mut Context,
@@ -75,7 +75,7 @@ impl Sessions {
         }
     }
 
-    /// A command is answered with an error.
+    /// Records that a command is answered with an error.
     pub(super) fn record_refusal(
         &mut self,
         context: &mut Context,
@@ -91,7 +91,7 @@ impl Sessions {
         }
     }
 
-    /// The server closes a session. To be called before anything that waits for it is dropped.
+    /// Records that the server closes a session. Call it before the session's queue is dropped.
     pub(super) fn record_disconnect(
         &mut self,
         context: &mut Context,
@@ -108,7 +108,7 @@ impl Sessions {
         }
     }
 
-    /// Something happened to a session.
+    /// Records an event of a session.
     pub(super) fn record(
         &mut self,
         context: &mut Context,

@@ -15,7 +15,7 @@ use crate::{
 
 use super::{Context, Sessions};
 
-/// How much longer something goes on, as in Centrifugo, when the backend could not be asked: a minute.
+/// How long a session or subscription is extended when the backend is unavailable: a minute, as in Centrifugo.
 pub(super) const UNANSWERED_GRACE_MS: u64 = 60_000;
 
 impl Sessions {
@@ -39,7 +39,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// A token that `refresh` presented was verified.
+    /// The token of a `refresh` was verified.
     pub(super) fn refresh_with_token(
         &mut self,
         context: &mut Context,
@@ -70,14 +70,14 @@ impl Sessions {
         }
         self.expire_after(context, key, ttl_s);
         if self.has_other_subscriptions(key, &claims.subscriptions) {
-            // The client reconnects and gets the subscriptions of the new token.
+            // The client reconnects and receives the subscriptions of the new token.
             return Err(Disconnect::INSUFFICIENT_STATE);
         }
-        // The session's id and the version are as in the reply to `connect`, and are not repeated.
+        // The session's id and the version are the same as in the reply to `connect`, and are not repeated.
         Ok(Reply::Refresh(RefreshResult { client: Arc::default(), version: "", ttl_s }))
     }
 
-    /// Publications, presence and leaves show the session with this connection info from now on.
+    /// Updates the session's connection info in publications, presence and leaves.
     pub(super) fn show_with(
         &mut self,
         context: &mut Context,
@@ -100,7 +100,7 @@ impl Sessions {
         }
     }
 
-    /// Sends the info that presence shows for the session to the owner. It arrives after the subscription.
+    /// Sends the session's info in presence to the owner. The message arrives after the subscription.
     pub(super) fn show_in_presence(
         &mut self,
         context: &mut Context,
@@ -120,8 +120,8 @@ impl Sessions {
         context.request(owner, ShardRequest::ShowAs { channel, info }, effects);
     }
 
-    /// Whether the session lacks one of the subscriptions of its new token, or has one of its old token's that the new
-    /// one has not.
+    /// Whether the session's subscriptions differ from its new token: one is missing, or one from its old token is not
+    /// in the new one.
     fn has_other_subscriptions(&self, key: SessionKey, claimed: &[ServerSubscription]) -> bool {
         let session = self.table.at(key.index);
         let claimed = || claimed.iter().filter(|claimed| !claimed.channel.is_empty());
@@ -134,25 +134,25 @@ impl Sessions {
         lacks || from_token.into_iter().any(|known| !is_claimed(&self.hub.channel(known.channel).name))
     }
 
-    /// The session expires in `ttl_s` seconds, or never.
+    /// Sets the session's expiry to `ttl_s` seconds from now, or never.
     pub(super) fn expire_after(&mut self, context: &mut Context, key: SessionKey, ttl_s: Option<u32>) {
         let expiry_us = context.session_expiry_us(ttl_s);
         self.table.at_mut(key.index).deadlines.expiry_us = expiry_us;
         self.schedule_session(context, key);
     }
 
-    /// The session has expired.
+    /// Handles the session's expiry.
     pub(super) fn session_expires(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
         let Some(proxy) = context.options.backend.refresh else {
             return self.close(context, key, &Disconnect::EXPIRED, effects);
         };
-        // Nothing is due until there is an answer, and there will be one.
+        // No expiry until the response, which is guaranteed.
         self.table.at_mut(key.index).deadlines.expiry_us = u64::MAX;
         let request_id = self.push_proxy_request(key, None, proxy, ProxyRequestKind::Refresh, effects);
         self.table.at_mut(key.index).extra.get_or_insert_default().refresh = Some(request_id);
     }
 
-    /// A backend was asked whether the session goes on, and has answered.
+    /// A backend has responded to the refresh of a session.
     pub(super) fn session_refreshed(
         &mut self,
         context: &mut Context,
@@ -182,8 +182,8 @@ impl Sessions {
     }
 }
 impl Context {
-    /// When a session with so long to live is dealt with: where a backend is asked it is asked then, and otherwise the
-    /// client has some time to refresh.
+    /// The deadline of a session with this time to live. A backend is asked at the expiry; without one, the client has
+    /// a grace period to refresh.
     pub(super) fn session_expiry_us(&self, ttl_s: Option<u32>) -> u64 {
         let grace_ms =
             if self.options.backend.refresh.is_some() { 0 } else { self.options.client.expired_close_delay_ms };
@@ -191,10 +191,10 @@ impl Context {
     }
 }
 
-/// The moment lies in the past.
+/// The expiry is in the past.
 pub(super) struct AlreadyExpired;
 
-/// The longest time to live that counts, as in Centrifugo: a year.
+/// Maximum time to live: a year, as in Centrifugo. Longer ones are truncated.
 const TTL_MAX_S: u64 = 365 * 24 * 60 * 60;
 
 /// Seconds until `expires_at_s`, at most [`TTL_MAX_S`].
@@ -204,7 +204,7 @@ pub(super) fn ttl_s(now: Now, expires_at_s: Option<u64>) -> Result<Option<u32>, 
     Ok(Some(ttl_s.min(TTL_MAX_S) as u32))
 }
 
-/// When something that lives for `ttl_s` is over, with a grace.
+/// The deadline of something that lives for `ttl_s`, with a grace period.
 pub(super) fn expiry_us(now: Now, ttl_s: Option<u32>, grace_ms: u64) -> u64 {
     match ttl_s {
         Some(ttl_s) => now.after_ms(grace_ms.saturating_add(u64::from(ttl_s) * 1_000)),

@@ -142,7 +142,7 @@ impl Sessions {
         Ok(None)
     }
 
-    /// Checks that the namespace of `channel` keeps what is to be read, and that the session may read it.
+    /// Checks that the namespace of `channel` stores the requested data, and that the session may read it.
     fn check_read(&self, context: &Context, key: SessionKey, channel: &str, kind: ReadKind) -> Result<(), ErrorCode> {
         let namespace = context.resolve(channel)?;
         let options = context.namespace(namespace);
@@ -161,7 +161,7 @@ impl Sessions {
         }
     }
 
-    /// The session's info as `channel` shows it.
+    /// The session's info in `channel`.
     pub(super) fn info_in_channel(&self, key: SessionKey, channel: &str) -> Option<Arc<ClientInfo>> {
         let session = self.table.get(key)?;
         let info = session.info.as_ref()?;
@@ -169,13 +169,13 @@ impl Sessions {
         Some(Arc::clone(subscription.map_or(info, |subscription| subscription.info(info))))
     }
 
-    /// The session's user; empty for an anonymous one.
+    /// The session's user; empty for the anonymous user.
     pub(super) fn user(&self, key: SessionKey) -> Arc<str> {
         let info = self.table.get(key).and_then(|session| session.info.as_ref());
         info.map_or_else(|| Arc::from(""), |info| Arc::clone(&info.user))
     }
 
-    /// The one copy of a channel's name, if this shard has one.
+    /// The shared copy of a channel's name, if this shard has one.
     pub(super) fn channel_name(&self, channel: &str) -> Arc<str> {
         match self.hub.find(channel) {
             Some(id) => Arc::clone(&self.hub.channel(id).name),

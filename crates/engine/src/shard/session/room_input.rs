@@ -11,7 +11,7 @@ use crate::{
 use super::{Context, Sessions};
 
 impl Sessions {
-    /// An input that came by `publish`, which names the room by its channel.
+    /// Handles an input sent by `publish`, which names the room by its channel.
     pub(super) fn publish_input(
         &mut self,
         context: &mut Context,
@@ -35,7 +35,7 @@ impl Sessions {
         }
     }
 
-    /// An input that came by `send`, which is not answered.
+    /// Handles an input sent by `send`, which is not answered.
     pub(super) fn send_input(
         &mut self,
         context: &mut Context,
@@ -80,7 +80,7 @@ impl Sessions {
         seats.next().filter(|_| seats.next().is_none())
     }
 
-    /// Sends an input to its room, if it may.
+    /// Checks an input and sends it to its room.
     fn pass_on(
         &mut self,
         context: &mut Context,

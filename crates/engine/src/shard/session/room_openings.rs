@@ -8,14 +8,14 @@ use crate::{
 use super::Sessions;
 
 impl Sessions {
-    /// Sets an opening aside for a join of this session.
+    /// Reserves an opening for a join of this session.
     pub(super) fn reserve_opening(&mut self, key: SessionKey, now_us: u64) -> Opening {
         let source = self.table.at(key.index).source;
         self.openers.reserve(key, source, now_us)
     }
 
-    /// Takes back an opening that a join of this session did not use. The openings of a session that has gone meanwhile come
-    /// back with time.
+    /// Releases an opening that a join of this session did not use. If the session has ended, its openings are only
+    /// refilled by time.
     pub(super) fn release_opening(&mut self, key: SessionKey, join: &JoinParams, now_us: u64) {
         if join.opening == Opening::Reserved
             && let Some(session) = self.table.get(key)

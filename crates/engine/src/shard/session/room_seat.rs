@@ -36,7 +36,7 @@ impl Sessions {
         }
     }
 
-    /// A room thread reports that a session's player is gone, or has another session.
+    /// A room thread reports that a session's player has left, or has been taken over by another session.
     pub(in crate::shard) fn unseat(
         &mut self,
         context: &mut Context,
@@ -44,14 +44,14 @@ impl Sessions {
         (code, reason): (UnsubscribeCode, Option<Arc<str>>),
         effects: &mut Effects,
     ) {
-        // The session may have left meanwhile.
+        // The session may have left in the meantime.
         let Some(index) = self.seats.find(seat) else { return context.counters.late_messages += 1 };
         let (session, channel) = (self.seats.at(index).session, self.seats.at(index).channel);
         let reason = reason.as_deref().unwrap_or(code.reason());
         self.end_subscription_because(context, session, channel, code, reason, effects);
     }
 
-    /// A seat for a session that wants to join, and what its room has to know.
+    /// Takes a seat for a session that joins. Returns it with the parameters for the room.
     pub(super) fn take_seat(
         &mut self,
         context: &mut Context,
@@ -73,7 +73,6 @@ impl Sessions {
         (index, Box::new(JoinParams { seat, info, address, is_spectator, data: params.data.clone(), opening, claim }))
     }
 
-    /// Gives a seat back.
     pub(super) fn free_seat(&mut self, context: &mut Context, index: SeatIndex) {
         let given_back = self.seats.give_back(index);
         if let Some(outbox) = self.table.outbox_of(given_back.session) {
@@ -85,13 +84,13 @@ impl Sessions {
         self.hub.release(given_back.channel);
     }
 
-    /// The room that a seat is in, and the seat's name there.
+    /// The room of a seat, and the seat's key there.
     pub(super) fn room_of(&self, context: &Context, seat: SeatIndex) -> Option<(RoomKey, SeatKey)> {
         let road = self.seats.at(seat).room?;
         Some((road.key, self.seats.key(context.identity.index, seat)))
     }
 
-    /// A session's subscription to a room stands.
+    /// A session's subscription to a room has been accepted.
     pub(super) fn join_room(&mut self, now: Now, seat: SeatIndex, road: RoomRoad, effects: &mut Effects) {
         let (session, channel) = (self.seats.at(seat).session, self.seats.at(seat).channel);
         let namespace = self.hub.channel(channel).namespace;
@@ -110,7 +109,7 @@ impl Sessions {
         }
     }
 
-    /// Takes in the whole world of a room.
+    /// Handles the keyframe of a room.
     pub(in crate::shard) fn see_room(
         &mut self,
         context: &mut Context,
@@ -124,13 +123,13 @@ impl Sessions {
         let place = id.and_then(|id| self.seats.know_room(key, id, self.hub.channel(id).namespace));
         match place {
             Some(place) => self.seats.room_mut(place).show(grid, ticks_per_second, keyframe),
-            // The last player has left meanwhile; the room will receive the leave.
+            // The last player left in the meantime; the room will receive the leave.
             None => context.counters.late_messages += 1,
         }
     }
 
-    /// Takes in a tick: what is new about some players, and that everybody has something to be written. What the latter
-    /// costs a player is a flag of its seat, and one of its session.
+    /// Handles a tick: applies the changes of players, and marks all seats as due. Marking costs a player one flag of
+    /// its seat and one of its session.
     pub(in crate::shard) fn take_tick(
         &mut self,
         context: &mut Context,
@@ -150,7 +149,7 @@ impl Sessions {
         let counted = room.newly_counted();
         let namespace = room.namespace;
         if !room.advance(update) {
-            // Meant for those who were here before: the whole world comes before the tick that names the next.
+            // The tick was for earlier players: a keyframe precedes the tick that names the next one.
             context.counters.late_messages += 1;
             return;
         }
@@ -192,8 +191,8 @@ impl Sessions {
         }
     }
 
-    /// Ends the subscriptions of this shard's players of a room. Sessions that wait for the owner's answer are notified after
-    /// it.
+    /// Ends the subscriptions of this shard's players in a room. Sessions that wait for the owner's answer are notified
+    /// after it.
     fn end_room(
         &mut self,
         context: &mut Context,
@@ -220,7 +219,7 @@ impl Sessions {
         }
     }
 
-    /// Puts an event into the lanes of the players of this shard that it is for. The other subscribers are not looked at.
+    /// Queues an event for its recipients on this shard. Other subscribers are not visited.
     pub(super) fn deliver_to_players(
         &mut self,
         context: &mut Context,

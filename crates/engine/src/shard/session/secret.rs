@@ -8,7 +8,7 @@ use crate::{SessionKey, ShardIndex};
 use super::{Context, Sessions};
 
 impl Sessions {
-    /// The session with this secret id, if it is one of this shard's and still open.
+    /// The session with this secret id, if it belongs to this shard and is open.
     pub(in crate::shard) fn find_session(&self, context: &Context, secret: &str) -> Option<SessionKey> {
         let (shard, key) = read_place(secret)?;
         let session = self.table.get(key).filter(|session| session.is_authenticated())?;
@@ -28,7 +28,7 @@ impl Context {
     }
 }
 
-/// The shard on which a session with this secret id would be; `None` for what cannot be one.
+/// The shard of the session with this secret id; `None` if it is not a valid id.
 pub fn shard_of_session(secret: &str) -> Option<ShardIndex> {
     read_place(secret).map(|(shard, _)| shard)
 }

@@ -18,7 +18,7 @@ use crate::{
 use super::{Context, Sessions, refresh::ttl_s, subscribe::NewSubscription};
 
 impl Sessions {
-    /// Sends a subscription, which [`Sessions::check_server_side`] has let pass, to its channel's owner.
+    /// Sends a subscription that [`Sessions::check_server_side`] accepted to its channel's owner.
     pub(super) fn request_server_side(
         &mut self,
         context: &mut Context,
@@ -38,7 +38,7 @@ impl Sessions {
             flags,
             info: subscription.grant.info,
             data: subscription.grant.data,
-            // The client has no part in its expiry.
+            // The client is not involved in its expiry.
             ttl_s: None,
             expiry_us: context.subscription_expiry_us(namespace, ttl_s),
             was_recovering,
@@ -79,7 +79,8 @@ impl Sessions {
         self.request_server_side(context, key, subscription, effects);
     }
 
-    /// A client has asked in its `connect`, which is not answered, for the recovery of a subscription that the API makes.
+    /// The client has requested, in a `connect` that is not answered yet, the recovery of a subscription that the API
+    /// makes now.
     fn take_late_recovery(&mut self, context: &mut Context, key: SessionKey, subscription: &ServerSubscription) {
         if self.take_recovery(context, subscription).is_err()
             && let Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) =
@@ -89,7 +90,7 @@ impl Sessions {
         }
     }
 
-    /// An owner has answered a subscription that the server made.
+    /// An owner has answered a server-side subscription.
     pub(super) fn server_side_answered(
         &mut self,
         context: &mut Context,
@@ -103,7 +104,7 @@ impl Sessions {
         let is_accepted = outcome.is_ok();
         let channel = is_accepted.then(|| Arc::clone(&self.hub.channel(id).name));
         if ending.is_some() && is_accepted {
-            // It ended before the client was informed.
+            // The subscription ended before the client was informed.
             self.drop_subscription(context, key, id, effects);
         }
         let session = self.table.at_mut(key.index);
@@ -126,8 +127,8 @@ impl Sessions {
                 }
             }
             if let Some((channel, result)) = again {
-                // The API has ended the subscription in the reply and made another one. The push that ends the first one is
-                // queued behind the reply, so this one has to come behind that push.
+                // The API has ended the subscription in the reply and made another one. The push that ends the first
+                // one is queued after the reply, so this push must follow it.
                 self.send_subscribed(context, key, &channel, &result, effects);
             }
             return self.enter_if_complete(context, key, effects);
@@ -148,8 +149,8 @@ impl Sessions {
         }
     }
 
-    /// Cuts what a subscription that the server makes recovers, if it does not fit beside what else `connect` is answered
-    /// with, or beside what waits already. Returns how many bytes are left of it.
+    /// Truncates the recovery of a server-side subscription if it does not fit next to the rest of the answer to
+    /// `connect`, or next to the queued bytes. Returns the remaining bytes of the recovery.
     fn fit_recovery(
         &mut self,
         context: &mut Context,
@@ -164,7 +165,7 @@ impl Sessions {
         context.cut_recovery(result, other_bytes)
     }
 
-    /// Answers `connect` if no owner's answer is missing any more.
+    /// Answers `connect` if all owners have answered.
     fn enter_if_complete(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
         let waits_for_all = !context.planted.is(Bug::ConnectAnsweredEarly);
         let is_complete = |paused: &Paused| matches!(&paused.paused_on, PausedOn::Subscriptions(pending) if pending.missing == 0 || !waits_for_all);
@@ -192,7 +193,7 @@ impl Sessions {
         }
     }
 
-    /// Ends the subscriptions to a channel that cannot go on as they are, so that their clients start anew.
+    /// Ends the subscriptions to a channel that cannot continue, so that their clients resubscribe.
     pub(in crate::shard) fn end_stale(
         &mut self,
         context: &mut Context,
@@ -219,8 +220,8 @@ impl Sessions {
     }
 }
 impl Context {
-    /// Whether a subscription can be made at all. A room is joined by the client alone, which has to say what it joins
-    /// with.
+    /// Whether a server-side subscription is possible. Rooms have none, because the client has to send the data of the
+    /// join.
     pub(super) fn check_server_side(&self, subscription: &ServerSubscription) -> Result<NamespaceIndex, ErrorCode> {
         let namespace = self.names.resolve(&subscription.channel)?;
         if self.namespace(namespace).room.is_some() {

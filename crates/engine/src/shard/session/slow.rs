@@ -7,7 +7,7 @@ use crate::{Effects, SessionKey, planted::Bug};
 use super::{Context, Sessions, close::QueuedFrames};
 
 impl Sessions {
-    /// Ends a session that is too far behind: what waits for it is dropped.
+    /// Ends a session that is too far behind, and drops its queue.
     pub(super) fn close_slow(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
         let outbox = self.table.outbox(key.index);
         if outbox.has_too_many_bytes(&context.options.client) {

@@ -81,7 +81,7 @@ impl Sessions {
         Ok(Reply::SubRefresh { ttl_s })
     }
 
-    /// Publications, presence and the leave show the session with this channel info from now on.
+    /// Updates the subscription's channel info in publications, presence and the leave.
     fn show_as(
         &mut self,
         context: &mut Context,
@@ -110,7 +110,7 @@ impl Sessions {
         }
     }
 
-    /// A subscription has expired. A backend may have it go on.
+    /// Handles the expiry of a subscription, which a backend may extend.
     pub(super) fn subscription_expires(
         &mut self,
         context: &mut Context,
@@ -120,7 +120,7 @@ impl Sessions {
     ) {
         let Some(session) = self.table.get(key) else { return };
         if session.subscription(id).is_none() {
-            // Dealing with another one has closed the session.
+            // The expiry of an earlier subscription has closed the session.
             return;
         }
         let channel = self.hub.channel(id);
@@ -131,7 +131,7 @@ impl Sessions {
         let request_id =
             self.push_proxy_request(key, None, proxy, ProxyRequestKind::SubRefresh { channel: name }, effects);
         if let Some(subscription) = self.table.at_mut(key.index).subscription_mut(id) {
-            // Nothing is due until there is an answer, and there will be one.
+            // No expiry until the response, which is guaranteed.
             subscription.expiry_us = u64::MAX;
             subscription.extra.get_or_insert_default().refresh = Some(request_id);
         }
@@ -146,7 +146,7 @@ impl Sessions {
         }
     }
 
-    /// A backend was asked whether a subscription goes on, and has answered.
+    /// A backend has responded to the refresh of a subscription.
     pub(super) fn subscription_refreshed(
         &mut self,
         context: &mut Context,

@@ -28,7 +28,7 @@ use super::{
     refresh::{AlreadyExpired, ttl_s},
 };
 
-/// What a subscription is to be.
+/// The parameters of a new subscription.
 pub(super) struct NewSubscription<'a> {
     pub(super) channel: &'a str,
     pub(super) namespace: NamespaceIndex,
@@ -40,9 +40,9 @@ pub(super) struct NewSubscription<'a> {
     pub(super) expiry_us: u64,
     pub(super) was_recovering: bool,
     pub(super) recover: Option<RecoverFrom>,
-    /// Which publications it gets, if not all; the hub takes it.
+    /// The filter on its publications; the hub stores it.
     pub(super) filter: Option<Arc<TagsFilter>>,
-    /// What the session joins the channel's room with, if it has one.
+    /// The parameters for joining the channel's room, if it has one.
     pub(super) joins: Option<&'a SubscriptionParams>,
 }
 
@@ -99,7 +99,7 @@ impl Sessions {
         Ok(None)
     }
 
-    /// Checks everything that does not depend on a token, in the order in which users of the protocol expect the errors.
+    /// Checks everything that does not depend on a token, in the order of errors that clients of the protocol expect.
     fn may_subscribe(
         &self,
         context: &Context,
@@ -136,7 +136,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// A subscription token was verified, for `subscribe` or for `sub_refresh`.
+    /// The token of a `subscribe` or `sub_refresh` was verified.
     pub(in crate::shard) fn subscription_token_verified(
         &mut self,
         context: &mut Context,
@@ -190,7 +190,7 @@ impl Sessions {
         Ok(self.request_subscription(context, key, command_id, params, claims.grant, effects).err().map(Reply::Error))
     }
 
-    /// Whether the token was made for this session and channel.
+    /// Whether the token was issued for this session and channel.
     pub(super) fn check_claims(
         &self,
         key: SessionKey,
@@ -204,7 +204,7 @@ impl Sessions {
         if is_ours && claims.channel == channel { Ok(()) } else { Err(Disconnect::INVALID_TOKEN) }
     }
 
-    /// Sends an allowed subscription of the client's to the channel's owner.
+    /// Sends a client's authorized subscription to the channel's owner.
     pub(super) fn request_subscription(
         &mut self,
         context: &mut Context,
@@ -217,11 +217,11 @@ impl Sessions {
         let namespace = context.resolve(&params.channel)?;
         let session = self.table.at(key.index);
         if context.namespace(namespace).room.is_some() && !session.wire.is_websocket() {
-            // What a room shows is framed for WebSockets, and would break the response.
+            // A room's snapshots have WebSocket framing, which would break an HTTP response.
             context.because("rooms are for WebSockets alone");
             return Err(ErrorCode::NotAvailable);
         }
-        // The API may have subscribed the session while a token or a backend was asked about.
+        // The API may have subscribed the session during the token check or the backend request.
         if self.hub.find(&params.channel).is_some_and(|id| session.subscription(id).is_some()) {
             return Err(ErrorCode::AlreadySubscribed);
         }
@@ -233,7 +233,7 @@ impl Sessions {
             Ok(ttl_s) => ttl_s,
         };
         let flags = self.subscription_flags(context, key, Some(params), namespace, grant.overrides);
-        // The client keeps its position, and asks again later.
+        // The client keeps its position, and retries later.
         if flags.recoverable && params.recover && !self.recoveries.try_take(context.now.mono_us) {
             context.counters.recoveries_refused += 1;
             context.because("more recoveries in a second than client.recovery_rate_limit");
@@ -251,7 +251,7 @@ impl Sessions {
             flags,
             info: grant.info,
             data: grant.data,
-            // Where a backend is asked, the client has no part in it.
+            // If a backend refreshes the subscription, the client does not need the time.
             ttl_s: ttl_s.filter(|_| options.sub_refresh_proxy.is_none()),
             expiry_us: context.subscription_expiry_us(namespace, ttl_s),
             was_recovering: params.recover || recover.is_some(),
@@ -305,7 +305,7 @@ impl Sessions {
         let positioned = flags.positioned;
         let answer_may_be_large = recover.is_some() || context.namespace(namespace).cache_keys_max > 0;
         let asker = match command_id {
-            // The server asks by itself.
+            // A request by the server itself.
             0 => context.asker(key, command_id),
             _ => self.register_request(context, key, command_id, answer_may_be_large),
         };
@@ -324,7 +324,7 @@ impl Sessions {
         context.request(context.owner(name), ShardRequest::Subscribe(Box::new(request)), effects);
     }
 
-    /// The owner has answered a subscription. From here on its publications come, behind this answer.
+    /// The owner has answered a subscription. Its publications follow this answer.
     pub(in crate::shard) fn subscribed(
         &mut self,
         context: &mut Context,
@@ -338,7 +338,7 @@ impl Sessions {
         }
         let is_there = self.table.get(key).is_some_and(Session::is_authenticated);
         if !is_there {
-            // The session closed while the owner answered, so the owner needs the unsubscribe now.
+            // The session closed before the owner answered, so the owner needs the unsubscribe now.
             context.counters.late_messages += 1;
             return self.leave_unanswered(context, request, outcome.ok(), effects);
         }
@@ -380,7 +380,7 @@ impl Sessions {
         self.recall_after_ending(key, id, effects);
     }
 
-    /// The session of an accepted or refused subscription is gone.
+    /// The session of an answered subscription has ended.
     fn leave_unanswered(
         &mut self,
         context: &mut Context,
@@ -394,7 +394,8 @@ impl Sessions {
         let seat = request.join.as_ref().and_then(|join| self.seats.find(join.seat));
         if let Some(subscribed) = accepted {
             let left = subscribed.room.zip(request.join.as_ref()).map(|((room, _), join)| {
-                // The client has no token of this join, so it comes back by its user, or by the token of the join before.
+                // The client does not have the token of this join. It can only come back by its user, or by its
+                // previous token.
                 let noted = seat.and_then(|seat| self.seats.at(seat).departure);
                 let is_known = subscribed.is_back || !join.info.user.is_empty();
                 let may_come_back = noted == Some(Departure::Lost) && is_known;
@@ -408,7 +409,7 @@ impl Sessions {
         }
     }
 
-    /// Makes an accepted subscription a live one.
+    /// Activates an accepted subscription.
     fn enter(
         &mut self,
         context: &mut Context,
@@ -462,7 +463,7 @@ impl Sessions {
         (result, ending)
     }
 
-    /// Takes back a subscription that the owner refused.
+    /// Removes a subscription that the owner refused.
     fn withdraw(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId) -> Option<Ending> {
         let subscription = self.table.at_mut(key.index).remove_subscription(id).expect("it waits for this answer");
         self.release(&subscription);
@@ -474,7 +475,8 @@ impl Sessions {
     }
 }
 impl Context {
-    /// Who is asked about subscriptions to `channel` that come without a token. Nobody, where its name lists its users.
+    /// The backend that authorizes subscriptions to `channel` without a token. `None` if the channel's name lists its
+    /// users.
     fn subscribe_proxy(&self, channel: &str) -> Option<ProxyIndex> {
         let namespace = self.names.resolve(channel).ok()?;
         self.namespace(namespace).subscribe_proxy.filter(|_| !self.is_user_limited(channel, namespace))

@@ -36,7 +36,7 @@ impl Sessions {
             return Ok(Some(Reply::Unsubscribe));
         }
         if subscription.place.is_none() {
-            // Answered after the subscribe command, which the owner still has.
+            // It is answered after the subscribe command, which the owner has not answered yet.
             subscription.extra.get_or_insert_default().ending = Some(Ending::Asked { command_id });
             return Ok(None);
         }
@@ -44,8 +44,8 @@ impl Sessions {
         Ok(Some(Reply::Unsubscribe))
     }
 
-    /// Ends a subscription and informs the client. Nothing happens if the session no longer has it: informing it about
-    /// another one may have been what closed it.
+    /// Ends a subscription and informs the client. Does nothing if the session no longer has it: the push about an
+    /// earlier one may have closed the session.
     pub(super) fn end_subscription(
         &mut self,
         context: &mut Context,
@@ -57,7 +57,7 @@ impl Sessions {
         self.end_subscription_because(context, key, id, code, code.reason(), effects);
     }
 
-    /// The same with a reason of its own.
+    /// As [`Sessions::end_subscription`], with another reason.
     pub(super) fn end_subscription_because(
         &mut self,
         context: &mut Context,
@@ -70,7 +70,7 @@ impl Sessions {
         let session = self.table.get_mut(key);
         let Some(subscription) = session.and_then(|session| session.subscription_mut(id)) else { return };
         if subscription.place.is_none() {
-            // The owner still has it. The client may have ended it already, which then counts.
+            // The owner has not answered yet. If the client has unsubscribed already, that takes precedence.
             subscription
                 .extra
                 .get_or_insert_default()
@@ -88,7 +88,7 @@ impl Sessions {
         self.push(context, key, &push, effects);
     }
 
-    /// Ends a subscription: out of the session's list, out of the index, and off the owner's books.
+    /// Ends a subscription: removes it from the session, from the hub and from its owner.
     pub(super) fn drop_subscription(
         &mut self,
         context: &mut Context,
@@ -102,8 +102,8 @@ impl Sessions {
         self.detach(context, key, &subscription, Departure::Left, effects);
     }
 
-    /// Takes a subscription that is off its session's list out of the index and off the owner's books. One that the owner
-    /// has not answered yet is dealt with when the answer comes.
+    /// Removes a subscription, which its session no longer lists, from the hub and from its owner. A pending one is
+    /// handled when the owner answers.
     pub(super) fn detach(
         &mut self,
         context: &mut Context,
@@ -137,7 +137,7 @@ impl Sessions {
         self.release(subscription);
     }
 
-    /// Lets go of what a subscription held in the index.
+    /// Releases a subscription's channel and filter in the hub.
     pub(super) fn release(&mut self, subscription: &Subscription) {
         if let Some(filter) = subscription.filter {
             self.hub.release_filter(subscription.channel, filter);

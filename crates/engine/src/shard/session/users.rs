@@ -1,7 +1,7 @@
 //! Sessions by user.
 //!
 //! A shard knows its own sessions of a user. If the number of a user's sessions on the node is limited, the user has a
-//! *home* shard, chosen by hash as a channel's owner is. The home decides whether a new session is admitted, and is
+//! *home* shard, chosen by hash like a channel's owner. The home decides whether a new session is admitted, and is
 //! notified when one ends. Nodes without such a limit have no homes.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::{
 use super::{Context, Sessions};
 
 impl Sessions {
-    /// Who the session is, for the bounds on channels.
+    /// The session's identity for the limits on channels.
     pub(super) fn creator(&self, context: &Context, key: SessionKey) -> ChannelCreator {
         let Some(session) = self.table.get(key) else { return ChannelCreator::default() };
         let hash = |what: &(u8, u64, u64)| hash_of(what, context.node_seed) | 1;
@@ -33,7 +33,7 @@ impl Sessions {
         }
     }
 
-    /// The one copy of a user's id on this shard.
+    /// The shared copy of a user's id on this shard.
     pub(super) fn intern_user(&self, user: String) -> Arc<str> {
         match self.users.get_key_value(user.as_str()) {
             Some((known, _)) => Arc::clone(known),
@@ -48,7 +48,7 @@ impl Sessions {
         (sessions.len() - 1) as u32
     }
 
-    /// Takes the session out of its user's list.
+    /// Removes the session from its user's list.
     pub(super) fn remove_from_user(
         &mut self,
         context: &mut Context,
@@ -70,7 +70,7 @@ impl Sessions {
         }
     }
 
-    /// Asks the user's home whether the session may come.
+    /// Asks the user's home to admit the session.
     pub(super) fn request_admission(
         &mut self,
         context: &mut Context,
@@ -85,7 +85,7 @@ impl Sessions {
         context.request(home, ShardRequest::Arrive { user, asker }, effects);
     }
 
-    /// The home has answered.
+    /// The home has decided about a session.
     pub(in crate::shard) fn arrived(
         &mut self,
         context: &mut Context,
@@ -110,7 +110,7 @@ impl Sessions {
         let refusal = match admission {
             Admission::Admitted => None,
             Admission::FullHere => Some(Disconnect::CONNECTION_LIMIT.into()),
-            // Of a node that has just ended, it is not known yet. The client comes back later.
+            // The end of another node may not be known yet. The client retries later.
             Admission::FullElsewhere => Some(ErrorCode::TooManyRequests.into()),
         };
         match refusal {
@@ -123,7 +123,7 @@ impl Sessions {
         self.resume(key, unparsed);
     }
 
-    /// A newer session of the user has come, and there is to be one.
+    /// A newer session of the user was admitted, and only one is allowed.
     pub(in crate::shard) fn superseded(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
         self.close(context, key, &Disconnect::CONNECTION_LIMIT, effects);
     }
