@@ -1,4 +1,4 @@
-//! What a publication allocates: the same for ten subscribers as for a thousand, and nothing for any of them.
+//! The allocations of a publication do not depend on the number of subscribers.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use dunlin_rooms::{CellIndex, EncodingSet, Grid, GridShape, ObjectId, ObjectView
 const CHANNEL: &str = "prices";
 const NODE_SEED: u64 = 7;
 
-/// Which sessions there are.
+/// The wires of the subscribed sessions.
 #[derive(Clone, Copy, Debug)]
 enum Crowd {
     Json,
@@ -40,7 +40,7 @@ impl Crowd {
     }
 }
 
-/// A shard, and what it is told to do kept for the next time.
+/// A shard, and its effects, whose memory is reused.
 struct Rig {
     shard: Shard,
     effects: Effects,
@@ -87,7 +87,7 @@ impl Rig {
         self.shard.handle(self.now, event, &mut self.effects);
     }
 
-    /// The end of a turn: writes to every dirty session.
+    /// Ends a turn: writes to every dirty session.
     fn write_all(&mut self) {
         let Self { shard, effects, now, deliveries } = self;
         let mut dirty = std::mem::take(&mut effects.dirty);
@@ -100,7 +100,7 @@ impl Rig {
         self.handle(Event::TurnEnded);
     }
 
-    /// Brings sessions into the room of a channel; returns their seats.
+    /// Makes sessions join the room of a channel; returns their seats.
     fn enter_room(&mut self, sessions: u32) -> (RoomKey, Vec<SeatKey>) {
         let mut room = None;
         let mut seats = Vec::new();
@@ -154,13 +154,13 @@ fn api_publish() -> Event<'static> {
     Event::Api { ticket: Ticket(1), request }
 }
 
-/// Allocations of a publication, once everything has grown to its size: the same each time.
+/// Allocations per publication in the steady state, where all buffers have grown: the same for each publication.
 fn steady(rig: &mut Rig, mut publication: impl FnMut(&mut Rig) -> usize) -> usize {
     for _ in 0..64 {
         publication(rig);
     }
     let counts: Vec<usize> = (0..64).map(|_| publication(rig)).collect();
-    assert!(counts.iter().all(|count| *count == counts[0]), "not the same each time: {counts:?}");
+    assert!(counts.iter().all(|count| *count == counts[0]), "allocations differ: {counts:?}");
     counts[0]
 }
 
@@ -192,7 +192,7 @@ fn a_publication_through_the_api_allocates_the_same_for_any_number_of_subscriber
     }
 }
 
-/// What a subscription may agree on beside its encoding, and whether the publication reaches it then.
+/// Features that a subscription may negotiate, and whether the publication reaches it then.
 const AGREEMENTS: [(&str, bool); 5] = [
     (r#""flag":1"#, true),
     (r#""delta":"fossil""#, true),
@@ -321,13 +321,13 @@ fn pings_allocate_nothing() {
             let is_json = Crowd::Mixed.encoding(session.index) == Encoding::Json;
             rig.handle(Event::Received { session, frame: if is_json { b"{}" } else { b"\x00" } });
         }
-        // From here on each session has been pinged, and its place among the timers has been found.
+        // From here on, each session has been pinged and has its timer entry.
         if second >= 50 {
             pings += rig.deliveries;
             total += of_pings + of_writes;
         }
     }
-    assert_eq!(rig.shard.holdings()[0], 1_000, "everyone is still there");
+    assert_eq!(rig.shard.holdings()[0], 1_000, "no session has ended");
     assert!(pings >= 5_000, "{pings} pings");
     assert_eq!(total, 0);
 }

@@ -1,4 +1,4 @@
-//! Limits of bytes per player and second.
+//! The bandwidth limit per player.
 
 use std::num::NonZeroU32;
 
@@ -12,7 +12,7 @@ const ARENA: &str = "arena:a";
 const TICK_US: u64 = 16_667;
 const SECONDS: u64 = 10;
 
-/// A node whose rooms are like `meadow`.
+/// A node whose rooms have the given meadow.
 fn hall(limit: Option<u32>, meadow: Meadow) -> Hall {
     let mut options = options();
     let room = options.namespaces.last_mut().and_then(|arena| arena.room.as_mut()).expect("rooms");
@@ -26,7 +26,7 @@ fn rooms(hall: &Hall) -> NamespaceRoomCounters {
     hall.node.shards[0].counters().namespaces[1].rooms
 }
 
-/// Ten seconds of two players; checks after each tick that no player was sent more than the limit allows.
+/// Runs ten seconds with two players; checks after each tick that no player was sent more than the limit allows.
 fn play(limit: Option<u32>, meadow: Meadow) -> NamespaceRoomCounters {
     let mut hall = hall(limit, meadow);
     hall.gather(&[("a", Encoding::Json, 0), ("b", Encoding::Protobuf, 0)], ARENA);
@@ -38,12 +38,13 @@ fn play(limit: Option<u32>, meadow: Meadow) -> NamespaceRoomCounters {
         largest = largest.max(sent - before);
         before = sent;
         if let Some(limit) = limit {
-            // For both: what was saved up, what has come since, and a frame that is owed, before and after a first one.
+            // For both players: the burst, the refill since then, and one frame of debt, before and after a first
+            // frame.
             let allowed = 2 * u64::from(limit) * (1_000_000 + tick * TICK_US) / 1_000_000;
             assert!(sent <= allowed + 2 * largest + 8_192, "{sent} bytes after {tick} ticks, {allowed} are allowed");
         }
     }
-    // After some silence they are sent the newest tick, and nothing is missing.
+    // After a pause they receive the newest tick, and nothing is missing.
     hall.node.step_to(hall.node.now.mono_us + 60_000_000);
     hall.tick();
     hall.check("a", ARENA);
@@ -76,14 +77,14 @@ fn far_cells_wait_before_ticks_are_skipped() {
 
     let less = play(Some(per_player_and_second / 10 * 7), meadow);
     assert!(less.far_postponed > 0, "{less:?}");
-    assert_eq!((less.limited_ticks, less.frames), (0, free.frames), "near cells come with each tick");
+    assert_eq!((less.limited_ticks, less.frames), (0, free.frames), "near cells are sent with each tick");
 
     let scarce = play(Some(per_player_and_second / 5), meadow);
     assert!(scarce.far_postponed > 0 && scarce.limited_ticks > 0, "{scarce:?}");
 }
 
-/// A player who has nothing left jumps away. It is sent what it sees there, which takes longer to pay for than the
-/// history reaches; then the room is quiet.
+/// A player who has exhausted its allowance jumps away. It is sent the full state of its new view, which takes longer
+/// to pay for than the history reaches; then the room is quiet.
 #[test]
 fn frames_resume_after_a_burst_used_the_allowance() {
     let shape = GridShape { near_cells: 4, ..Meadow::default().shape };
@@ -99,7 +100,7 @@ fn frames_resume_after_a_burst_used_the_allowance() {
     let mut number = 0;
     while rooms(&hall).limited_ticks == 0 {
         number += 1;
-        assert!(number < 10, "nothing is left after a few jumps");
+        assert!(number < 10, "the allowance is exhausted after a few jumps");
         hall.send("a", "", number, if number % 2 == 1 { &[240, 240] } else { &[0, 0] });
         ticks(&mut hall, 1);
     }

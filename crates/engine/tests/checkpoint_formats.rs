@@ -1,5 +1,5 @@
-//! The formats of what a room keeps on disk: this version writes what its fixture has, and reads the fixtures of all
-//! released versions.
+//! The on-disk formats of a room: this version writes exactly its fixture, and reads the fixtures of all released
+//! versions.
 
 use std::{
     collections::BTreeMap,
@@ -21,18 +21,18 @@ use dunlin_rooms::{
     Room, RoomOptions, Simulation, Visibility, Visitor, World,
 };
 
-/// A name and bytes in hexadecimal on each line, as each version has written them. A version that is released gets a
-/// file of its own; none is changed.
+/// One name with hexadecimal bytes per line, as each version wrote them. Each released version has its own file, which
+/// is never changed.
 const VERSIONS: [&str; 4] = [
     include_str!("fixtures/checkpoint-1.txt"),
     include_str!("fixtures/checkpoint-2.txt"),
     include_str!("fixtures/checkpoint-3.txt"),
     include_str!("fixtures/checkpoint-4.txt"),
 ];
-/// Where the fixture of this version is written with `DUNLIN_WRITE=1`, as long as it is not released.
+/// The fixture of this version is written here with `DUNLIN_WRITE=1`, until the version is released.
 const THIS_VERSION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/checkpoint-4.txt");
 
-/// What the steps of the fixture lead to.
+/// The state hash after the steps of the fixture.
 const STATE_HASH: u64 = 0x4ed6_86f3_72b4_90e0;
 
 /// Each player has an object, which inputs change and ticks move.
@@ -122,7 +122,7 @@ fn claim(given: u128, returned: Option<u128>) -> SeatClaim {
     SeatClaim { given: Some(SeatToken(given)), returned, is_one_per_user: given == 2, keeps_returned: true }
 }
 
-/// The ticks before the checkpoint, and after it. Every kind of step is there.
+/// The ticks before and after the checkpoint. They contain every kind of step.
 fn ticks() -> [(Option<u64>, Vec<Step>); 5] {
     let input = |index, number, data: &'static [u8]| Step::Input { seat: seat(index), number, data: data.into() };
     [
@@ -168,13 +168,13 @@ fn ticks() -> [(Option<u64>, Vec<Step>); 5] {
     ]
 }
 
-/// How many of the ticks are in the checkpoint.
+/// The number of ticks in the checkpoint.
 const TICKS_SAVED: usize = 2;
 
 fn run(runner: &mut Runner, ticks: &[(Option<u64>, Vec<Step>)]) {
     for (state_hash, steps) in ticks {
         let record = TickRecord { state_hash: *state_hash, steps: steps.clone() };
-        runner.replay(runner.ticks_run() + 1, record).expect("the state is as noted");
+        runner.replay(runner.ticks_run() + 1, record).expect("the state matches the record");
     }
 }
 
@@ -249,7 +249,7 @@ fn checkpoints_of_every_version_are_restored() {
 
 fn assert_continues_from(fixture: &BTreeMap<&'static str, Vec<u8>>) {
     let saved = Checkpoint::read(&fixture["checkpoint"]).expect("it is read");
-    // Version 1 has no limits on spectators, metadata and calls, because it has none of these.
+    // Version 1 has no limits on spectators, metadata and calls, because it does not support them.
     let options = RoomOptions {
         spectators_max: saved.origin().options.spectators_max,
         metadata_bytes_max: saved.origin().options.metadata_bytes_max,
@@ -269,7 +269,7 @@ fn assert_continues_from(fixture: &BTreeMap<&'static str, Vec<u8>>) {
         let record = TickRecord::read(&fixture[format!("record-{number}").as_str()]).expect("it is read");
         runner.replay(number as u64, record).expect("it follows");
     }
-    // The one who came back with the token has the player that was away, and the input went to its object.
+    // The client that came back with the token has its away player again, and the input changed that player's object.
     let world = runner.room().world();
     assert_eq!(world.players().collect::<Vec<_>>(), [PlayerId(1), PlayerId(2)]);
     let avatar = world.avatar_of(PlayerId(2)).and_then(|avatar| world.object(avatar)).expect("it has an object");
@@ -283,7 +283,7 @@ fn fixture_records_decode_to_their_values() {
         let bytes = &fixture[format!("record-{}", number + 1).as_str()];
         let read = TickRecord::read(bytes).expect("it is read");
         assert_eq!((read.state_hash, format!("{:?}", read.steps)), (tick.0, format!("{:?}", tick.1)));
-        // Tokens are never shown, so they are compared in their bytes.
+        // `Debug` hides tokens, so their bytes are compared.
         assert_eq!(&record(&(read.state_hash, read.steps)), bytes);
     }
 }
@@ -304,7 +304,7 @@ fn an_unknown_version_is_reported() {
     record[0] = newer;
     assert_eq!(TickRecord::read(&record).expect_err("it is newer"), NotRestored::NewerVersion(newer));
 
-    // The state of the room has a version of its own.
+    // The state of the room has its own version.
     let mut state = Vec::new();
     let room = Room::new(origin().options, 7, Box::<Stones>::default()).expect("a map");
     room.save(&mut state);

@@ -1,5 +1,5 @@
-//! The fuzz target's body over its committed seeds, so that what a fuzzer once found stays found; and over bytes of a
-//! small generator.
+//! Runs the body of the fuzz target on its committed seeds, so that earlier findings stay fixed, and on generated
+//! bytes.
 
 use dunlin_proof::{chance::Xorshift, corpus};
 
@@ -11,7 +11,7 @@ fn engine_session() {
 }
 
 #[test]
-fn bytes_of_a_generator() {
+fn the_session_target_accepts_generated_bytes() {
     let mut chance = Xorshift::new(1);
     for _ in 0..2_000 {
         let data: Vec<u8> = (0..128).flat_map(|_| chance.draw().to_le_bytes()).collect();

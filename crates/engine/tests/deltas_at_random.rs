@@ -1,4 +1,4 @@
-//! Clients with differences and filters, and everything that may come between: each has in the end what was published.
+//! Clients with deltas and filters, under all kinds of events: each ends up with the published data.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::node::{Node, options, wire};
 const SEEDS: u64 = 60;
 const STEPS: usize = 120;
 
-/// What one client makes of what it hears.
+/// The state that one client builds from its messages.
 struct Reader {
     encoding: Encoding,
-    /// The tag that it wants, if not all.
+    /// The tag that its filter requires, if any.
     wants: Option<&'static str>,
     has: Option<Vec<u8>>,
     offset: u64,
@@ -23,7 +23,7 @@ struct Reader {
     commands: u64,
 }
 
-/// Applies a patch, by the description of the format.
+/// Applies a patch, as the format's description states.
 fn apply(old: &[u8], patch: &[u8]) -> Vec<u8> {
     const DIGITS: &str = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~";
     let (mut new, mut number, mut bytes, mut at) = (Vec::new(), 0, 0, 0);
@@ -76,7 +76,7 @@ impl Reader {
             subscribe["recover"] = json!(true);
             subscribe["offset"] = json!(self.offset);
         }
-        // Filters reach a Protobuf session in another test.
+        // Another test covers filters of Protobuf sessions.
         if let Some(kind) = self.wants {
             subscribe["tf"] = json!({"key": "kind", "cmp": "eq", "val": kind});
         }
@@ -169,15 +169,15 @@ fn deltas_rebuild_the_publications() {
         patches += more_patches;
     }
     println!("{messages} publications heard, {patches} of them as patches");
-    assert!(patches > 1_000 && messages > patches, "{messages} heard, {patches} as patches");
+    assert!(patches > 1_000 && messages > patches, "{messages} received, {patches} as patches");
 }
 
-/// A subscriber whose filter left a publication out is sent a patch of it: clients notice.
+/// With the planted bug, a subscriber whose filter dropped a publication is sent a patch against it: clients notice.
 #[cfg(feature = "planted-bugs")]
 #[test]
-fn a_patch_of_what_a_filter_left_out_is_found() {
+fn a_patch_against_a_filtered_publication_is_detected() {
     use dunlin_engine::planted::Bug;
     let plant = |node: &mut Node| node.shards.iter_mut().for_each(|shard| shard.plant(Bug::FilteredGetsPatch));
     let found = (1..=SEEDS).any(|seed| std::panic::catch_unwind(|| play(seed, plant)).is_err());
-    assert!(found, "nobody noticed");
+    assert!(found, "no seed detected the bug");
 }

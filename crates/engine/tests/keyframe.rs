@@ -1,4 +1,4 @@
-//! The whole world, for a shard that is new to a room, and the update behind it lead to the world.
+//! A keyframe for a shard that is new to a room, followed by the tick's update, produces the world.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::hall::join_message;
 
 const ROOM: RoomKey = RoomKey { owner: ShardIndex(0), number: 1 };
 
-/// What an input or a join does, the next tick undoes or leads on: one thing goes two cells to the right, the other one
-/// is there in between alone.
+/// A tick reverts or extends what an input or a join did: the walker goes two cells to the right, and sparks exist only
+/// in between.
 #[derive(Default)]
 struct Blink {
     walker: Option<ObjectId>,
@@ -28,7 +28,7 @@ struct Blink {
 impl Blink {
     fn step(&mut self, world: &mut World) {
         let walker = self.walker.expect("made at the start");
-        let at = world.object(walker).expect("nobody removes it").position;
+        let at = world.object(walker).expect("it is never removed").position;
         world.move_to(walker, Position { x: at.x + 10, y: at.y });
     }
 
@@ -96,7 +96,7 @@ fn join(index: u32, shard: u16, encoding: Encoding) -> ToRoom {
     join_message(ROOM, params, encoding)
 }
 
-/// One who wants to be refused.
+/// A join that the game refuses.
 fn refused(index: u32, shard: u16) -> ToRoom {
     let ToRoom::Join { room, mut request } = join(index, shard, Encoding::Json) else { unreachable!("a join") };
     if let Some(params) = &mut request.join {
@@ -125,7 +125,7 @@ fn joins_and_leaves_beside_others_need_no_keyframe() {
     };
     let mut host = RoomHost::new(ROOM, Arc::from("arena:a"), room.grid().clone(), terms);
     let mut runner = Runner::new(room);
-    // What happens, whether the world is encoded, and the shards that are told of it.
+    // The joins and leaves, whether the world is encoded, and the shards that receive a keyframe.
     let ticks: [(&str, Vec<ToRoom>, bool, &[u16]); 11] = [
         ("refused where nobody is", vec![refused(9, 0)], true, &[]),
         ("the first", vec![join(0, 0, Json), join(1, 0, Json)], true, &[0]),

@@ -1,5 +1,5 @@
-//! What is offered for one session stays as it is while others are offered theirs: a shard that writes in batches lends
-//! the slices of many sessions to the kernel at once.
+//! The slices offered for one session do not change while others are offered theirs: a shard that writes in batches
+//! lends the slices of many sessions to the kernel at once.
 
 use dunlin_engine::{
     SessionKey,
@@ -12,7 +12,7 @@ use crate::hall::{self, Hall};
 
 const SESSIONS: usize = 60;
 
-/// A slice as a batch holds on to it, and the bytes that it had.
+/// A slice that a batch holds, and a copy of its bytes.
 struct Lent {
     start: *const u8,
     bytes: Vec<u8>,
@@ -38,7 +38,7 @@ fn the_slices_of_many_sessions_stay_valid_until_the_first_wrote() {
         }
     }
     hall.tick();
-    // From here on no socket takes anything, and each lane fills: rooms' frames are due, the reliable lane has a queue,
+    // From here on, no socket accepts bytes, and each lane fills: room frames are due, the reliable lane has a queue,
     // and the latest one has a publication that follows skipped ones and gets a tag when it is offered.
     for name in &names {
         hall.node.client(name).room_bytes = 0;
@@ -60,13 +60,13 @@ fn the_slices_of_many_sessions_stay_valid_until_the_first_wrote() {
     // Three of news, one of gold, and two of each room.
     assert!(lent.iter().all(|slices| slices.len() >= 8));
     let is_tagged = |lent: &&Lent| lent.bytes.windows(7).any(|word| word == b"skipped");
-    assert!(lent.iter().all(|slices| slices.iter().filter(is_tagged).count() == 1), "each has a tag of its own");
+    assert!(lent.iter().all(|slices| slices.iter().filter(is_tagged).count() == 1), "each session has its own tag");
     for Lent { start, bytes } in lent.iter().flatten() {
-        // SAFETY: that this may be read is what `Shard::outgoing` promises until the shard is told something.
+        // SAFETY: `Shard::outgoing` promises that this may be read until the shard handles the next event.
         let now = unsafe { std::slice::from_raw_parts(*start, bytes.len()) };
-        assert!(now == bytes, "changed by what was offered to others");
+        assert!(now == bytes, "a later offer changed the slice");
     }
-    // And it is what is written in the end.
+    // The same bytes are finally written.
     for (name, slices) in names.iter().zip(lent) {
         let client = hall.node.client(name);
         let place = client.place;

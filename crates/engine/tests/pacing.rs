@@ -1,5 +1,5 @@
-//! Commands wait for the replies to earlier ones, so that a client that reads is never closed over what it has asked
-//! for.
+//! Commands wait for the replies to earlier ones, so a client that reads is never closed because of the replies it
+//! requested.
 
 use dunlin_engine::{
     Event, Options, Shard, Wire,
@@ -29,7 +29,7 @@ fn publish(node: &mut Node, channel: &str, count: usize, bytes: usize) {
     (0..count).for_each(|_| node.ask_api(&request));
 }
 
-/// The messages in what the client was sent, and whether it was closed.
+/// The messages that the client received, and whether it was closed.
 fn received_data(node: &mut Node, name: &str) -> (Vec<Value>, bool) {
     let came = node::wire::take(Wire::WebSocketJson, &mut node.client(name).received);
     let is_closed = came.iter().any(|came| matches!(came, node::wire::Came::Close(_)));
@@ -89,7 +89,7 @@ fn queued_bytes_of_a_stalled_client_are_bounded() {
         let (bytes, _) = node.shards[usize::from(shard)].queued(session).expect("it is there");
         assert!((QUEUE_BYTES_MAX / 4..QUEUE_BYTES_MAX / 2).contains(&bytes), "{bytes}");
         assert!(node.client("a").is_paused);
-        // Little by little.
+        // The socket accepts a few bytes at a time.
         while node.client("a").is_paused {
             node.client("a").room_bytes = 10_000;
             node.write((shard, session));
@@ -182,7 +182,7 @@ fn a_pong_behind_paced_commands_counts_while_the_socket_drains() {
         node.write(place);
         let (messages, is_closed) = received_data(&mut node, "a");
         assert!(!is_closed && slow(&node) == 0);
-        // It may answer each ping that it was sent, however late.
+        // It may answer each ping, however late.
         let pings = messages.iter().filter(|message| message.as_object().is_some_and(serde_json::Map::is_empty));
         for _ in 0..pings.count() {
             node.receive("a", b"{}".to_vec());

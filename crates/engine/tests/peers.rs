@@ -1,4 +1,4 @@
-//! Presence on all nodes of a cluster: what waits for other nodes, and for how many.
+//! Presence on all nodes of a cluster: the commands that wait for other nodes, and their limits.
 
 use std::sync::Arc;
 
@@ -33,14 +33,14 @@ fn ask(node: &mut Node, name: &str, id: u32, method: &str) {
     node.receive(name, format!(r#"{{"id":{id},"{method}":{{"channel":"c"}}}}"#).into_bytes());
 }
 
-/// The replies that a client has received since the last look.
+/// The replies that a client has received since the last call.
 fn replies(node: &mut Node, name: &str) -> String {
     let bytes = std::mem::take(&mut node.client(name).received);
     let json: Vec<u8> = bytes.into_iter().filter(|byte| (b' '..=b'~').contains(byte)).collect();
     String::from_utf8(json).expect("it is text")
 }
 
-/// The only question under way.
+/// The only query in flight.
 fn question(node: &mut Node) -> (PeerQueryNumber, PresenceKind) {
     let questions = std::mem::take(&mut node.peer_queries);
     let [(0, query, channel, kind)] = &questions[..] else { panic!("{questions:?}") };
@@ -62,7 +62,7 @@ fn clients(ids: &[&str]) -> ClusterPresence {
 fn presence_covers_all_nodes() {
     let mut node = node(clustered(10), &["a"]);
     ask(&mut node, "a", 2, "presence");
-    assert_eq!(replies(&mut node, "a"), "", "it waits for the other nodes");
+    assert_eq!(replies(&mut node, "a"), "", "the reply waits for the other nodes");
     let (query, kind) = question(&mut node);
     assert_eq!(kind, PresenceKind::Clients);
     answer(&mut node, query, Ok(clients(&["x"])));
@@ -94,10 +94,10 @@ fn commands_share_a_survey_that_began_after_them() {
     let mut node = node(clustered(10), &["a", "b", "c"]);
     ask(&mut node, "a", 2, "presence");
     let (first, _) = question(&mut node);
-    // The answers that are under way may be older than these commands.
+    // The answers in flight may be older than these commands.
     ask(&mut node, "b", 2, "presence");
     ask(&mut node, "c", 2, "presence");
-    assert!(node.peer_queries.is_empty(), "one question about a channel is under way");
+    assert!(node.peer_queries.is_empty(), "one query per channel is in flight");
     answer(&mut node, first, Ok(clients(&["x"])));
     assert!(replies(&mut node, "a").contains(r#""x""#));
     assert_eq!((replies(&mut node, "b"), replies(&mut node, "c")), (String::new(), String::new()));
@@ -122,7 +122,7 @@ fn commands_waiting_for_a_survey_are_limited() {
     let (query, _) = question(&mut node);
     answer(&mut node, query, Ok(ClusterPresence::Stats { num_clients: 0, num_users: 0 }));
     ask(&mut node, "c", 3, "presence_stats");
-    assert_eq!(replies(&mut node, "c"), "", "there is room again");
+    assert_eq!(replies(&mut node, "c"), "", "the limit is free again");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Who may do what, for every combination of the flags: held against the rules of Centrifugo, told again as a table.
+//! Permissions, for every combination of the flags, compared with a table of Centrifugo's rules.
 
 use dunlin_engine::{
     Options,
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use crate::node::{Node, wire};
 
-/// All combinations of so many flags.
+/// All combinations of `N` flags.
 fn combinations<const N: usize>() -> impl Iterator<Item = [bool; N]> {
     (0..1_u32 << N).map(|bits| std::array::from_fn(|flag| bits >> flag & 1 == 1))
 }
 
-/// A client of `user` on a node of its own.
+/// A node with a connected client of `user`.
 fn connected(user: &str, insecure: bool, namespace: NamespaceOptions) -> Node {
     let client = ClientOptions { insecure, ..ClientOptions::default() };
     let mut node = Node::new(1, Options { client, without_namespace: namespace, ..Options::default() });
@@ -35,7 +35,7 @@ fn request(node: &mut Node, command: Value) -> Value {
     }
 }
 
-/// The error that answers, if one does.
+/// The code of the error reply, if the reply is one.
 fn error(reply: &Value) -> Option<u64> {
     assert!(reply.get("close").is_none(), "{reply}");
     reply["error"]["code"].as_u64()
@@ -115,7 +115,7 @@ fn clients_publish_and_read_as_the_options_permit() {
                 json!({"id": 3, "publish": {"channel": "c", "data": 1}}),
             ] {
                 let reply = request(&mut node, command.clone());
-                // A subscriber is sent its own publication, before or behind the answer.
+                // A subscriber receives its own publication, before or after the reply.
                 let reply = if reply["push"].is_null() { reply } else { json!({}) };
                 assert_eq!(error(&reply), (!may).then_some(103), "{command} {case:?}");
             }
@@ -123,7 +123,7 @@ fn clients_publish_and_read_as_the_options_permit() {
     }
 }
 
-/// `_for_client` does not open a channel whose name keeps a session out.
+/// `_for_client` does not open a channel whose name excludes a session.
 #[test]
 fn channels_closed_by_name_are_open_to_their_subscribers_alone() {
     for [for_client, for_subscriber, user_limited, insecure, subscribes] in combinations() {
@@ -167,7 +167,7 @@ fn channels_closed_by_name_are_open_to_their_subscribers_alone() {
                 json!({"id": 3, "publish": {"channel": channel, "data": 1}}),
             ] {
                 let reply = request(&mut node, command.clone());
-                // A subscriber is sent its own publication, before or behind the answer.
+                // A subscriber receives its own publication, before or after the reply.
                 let reply = if reply["push"].is_null() { reply } else { json!({}) };
                 assert_eq!(error(&reply), (!may).then_some(103), "{command} {case:?}");
             }

@@ -1,5 +1,5 @@
-//! Recoveries: who comes from the same position is sent the same bytes, encoded once, and everybody is sent what a
-//! stream without such sharing would have sent.
+//! Recoveries: clients at the same position are sent the same bytes, encoded once, and each client is sent what a
+//! stream without sharing would have sent.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -34,7 +34,7 @@ fn node_with(shard_count: u16, meta_ttl: &str) -> Node {
     Node::new(shard_count, settings)
 }
 
-/// The replies and pushes that have come to a client.
+/// The replies and pushes that a client has received.
 fn take(node: &mut Node, name: &str) -> Vec<Value> {
     let client = node.client(name);
     let came = wire::take(client.wire, &mut client.received).into_iter().map(|came| match came {
@@ -48,7 +48,7 @@ fn publish(node: &mut Node, channel: &str, data: &str) {
     node.ask_api(&json!({"publish": {"channel": channel, "data": data}}));
 }
 
-/// All shards' counts of the channels without a namespace.
+/// All shards' counts for channels outside all namespaces.
 fn counts(node: &Node) -> (u64, u64) {
     let namespaces = || node.shards.iter().map(|shard| &shard.counters().namespaces[0]);
     let total = |pick: fn(&NamespaceCounters) -> u64| namespaces().map(pick).sum::<u64>();
@@ -59,7 +59,7 @@ fn answers_kept(node: &Node) -> usize {
     node.shards.iter().map(|shard| shard.answers_kept()[0]).sum()
 }
 
-/// Lets a new client recover `news`; returns the reply's publications and their number.
+/// Makes a new client recover `news`; returns the reply's publications and their number.
 fn recover(node: &mut Node, name: &str, wire: Wire, offset: u64) -> (Value, usize) {
     node.open_on(name, wire, 0);
     let subscribe = json!({"id": 2, "subscribe": {"channel": "news", "recover": true, "offset": offset}});
@@ -83,11 +83,11 @@ fn equal_recoveries_share_one_encoding() {
             assert_eq!(recover(&mut node, &format!("r{number}"), wire, 3), first, "{wire:?}");
         }
         assert_eq!(counts(&node), (1, 99), "{wire:?}: encoded, shared");
-        // Another position is another answer.
+        // Another position has another answer.
         assert_eq!(recover(&mut node, "other", wire, 4).1, 6);
         assert_eq!(counts(&node), (2, 99));
         assert_eq!(recover(&mut node, "other too", wire, 4).1, 6);
-        // Nothing missed is nothing encoded.
+        // A recovery without missed publications encodes nothing.
         assert_eq!(recover(&mut node, "at the top", wire, 10).1, 0);
         assert_eq!(counts(&node), (2, 100));
         assert_eq!(answers_kept(&node), 2);
@@ -101,7 +101,7 @@ fn publications_and_removals_invalidate_cached_answers() {
     publish(&mut node, "other", "one");
     assert_eq!(recover(&mut node, "a", Wire::WebSocketJson, 0).1, 1);
     publish(&mut node, "other", "two");
-    assert_eq!(answers_kept(&node), 1, "of another channel");
+    assert_eq!(answers_kept(&node), 1, "a publication to another channel changes nothing");
     publish(&mut node, "news", "two");
     assert_eq!(answers_kept(&node), 0);
     assert_eq!(recover(&mut node, "b", Wire::WebSocketJson, 0).1, 2);
@@ -113,7 +113,7 @@ fn publications_and_removals_invalidate_cached_answers() {
     assert_eq!(recover(&mut node, "d", Wire::WebSocketJson, 2).1, 1);
     assert_eq!(answers_kept(&node), 1);
     node.wait(60_000);
-    assert_eq!(answers_kept(&node), 0, "the publications were forgotten");
+    assert_eq!(answers_kept(&node), 0, "the publications have expired");
     assert_eq!(counts(&node), (3, 0));
 }
 
@@ -128,7 +128,7 @@ fn an_expired_stream_leaves_no_cached_answer() {
     assert_eq!(answers_kept(&node), 0);
 }
 
-/// What a channel has, as a client would be told of it.
+/// The history of a channel, in the form that a client receives.
 #[derive(Default)]
 struct Channel {
     kept: VecDeque<Value>,
@@ -136,7 +136,7 @@ struct Channel {
 }
 
 impl Channel {
-    /// The publications that a recovery from `offset` brings, if it succeeds.
+    /// The publications that a recovery from `offset` returns, if it succeeds.
     fn after(&self, offset: u64, kind: Option<&str>) -> Option<Vec<Value>> {
         let missed = self.top.checked_sub(offset).filter(|missed| *missed <= self.kept.len() as u64)?;
         let passes = |publication: &&Value| kind.is_none_or(|kind| publication["tags"]["kind"] == kind);
@@ -144,7 +144,7 @@ impl Channel {
     }
 }
 
-/// All but one on which the test could not read what is compressed.
+/// All wires except one whose compressed messages the test cannot read.
 const WIRES: [Wire; 10] = [
     Wire::WebSocketJson,
     Wire::WebSocketProtobuf,
@@ -160,7 +160,7 @@ const WIRES: [Wire; 10] = [
 
 const CHANNELS: [&str; 2] = ["news", "sport"];
 
-/// What a client has yet to be told: by the command's id, for each channel the publications.
+/// The answers that a client still has to receive: by the command's id, the publications of each channel.
 type Expected = BTreeMap<u64, BTreeMap<String, Option<Vec<Value>>>>;
 
 struct Play {
@@ -169,7 +169,7 @@ struct Play {
     channels: BTreeMap<&'static str, Channel>,
     /// By the client's name.
     expected: BTreeMap<String, Expected>,
-    /// Recoveries that brought something.
+    /// Recoveries that returned publications.
     with_publications: u64,
 }
 
@@ -204,13 +204,13 @@ impl Play {
         channel.kept.drain(..channel.kept.len().saturating_sub(HISTORY_SIZE));
     }
 
-    /// A client comes, and recovers both channels with `connect`, or one by `subscribe`.
+    /// A client connects, and recovers both channels with `connect`, or one by `subscribe`.
     fn come(&mut self, step: u64) {
         let wire = WIRES[self.chance.below(WIRES.len() as u64) as usize];
         let name = format!("c{step}");
         let shard = self.chance.below(self.node.shards.len() as u64) as u16;
         self.node.open_on(&name, wire, shard);
-        // Its socket takes nothing until the end of the step.
+        // Its socket accepts nothing until the end of the step.
         self.node.client(&name).room_bytes = 0;
         let mut expected = Expected::new();
         if wire.is_unidirectional() || self.chance.below(3) == 0 {
@@ -229,7 +229,7 @@ impl Play {
             let offset = self.position(channel);
             let mut subscribe = json!({"channel": channel, "recover": true, "offset": offset});
             let kind = [None, Some("odd")][self.chance.below(2) as usize];
-            // Filters reach a Protobuf session in another test.
+            // Another test covers filters of Protobuf sessions.
             let kind = kind.filter(|_| wire.encoding() == Encoding::Json);
             if let Some(kind) = kind {
                 subscribe["tf"] = json!({"key": "kind", "cmp": "eq", "val": kind});
@@ -243,7 +243,7 @@ impl Play {
         self.expected.insert(name, expected);
     }
 
-    /// Where a client may have come to. Many have come to the same.
+    /// A plausible position of a client. Many clients share one.
     fn position(&mut self, channel: &str) -> u64 {
         let behind = [1, 1, 1, 3, 3, 8, 0, 14][self.chance.below(8) as usize];
         self.channels[channel].top.saturating_sub(behind)
@@ -287,12 +287,13 @@ impl Play {
     }
 }
 
-/// Data as a Protobuf message has it: bytes, here those of JSON.
+/// Data of a Protobuf message: bytes, here those of JSON.
 fn as_text(data: &Value) -> Value {
     Value::String(data.to_string())
 }
 
-/// On all wires, with sockets that take a little at a time. Returns how many answers were encoded and how many shared.
+/// Plays one seed on all wires, with sockets that accept a few bytes at a time. Returns how many answers were encoded,
+/// and how many shared.
 fn play(seed: u64) -> (u64, u64) {
     let mut play = Play {
         node: node(1 + (seed % 3) as u16),

@@ -22,7 +22,7 @@ use crate::{
 const ROOM: RoomKey = RoomKey { owner: ShardIndex(0), number: 1 };
 const TICKS_PER_SECOND: u32 = 10;
 
-/// A game that refuses who says "no".
+/// A game that refuses joins with the data `no`.
 struct Hut;
 
 impl Simulation for Hut {
@@ -52,15 +52,15 @@ impl Simulation for Hut {
     }
 }
 
-/// A room with a number of places.
+/// A room with a fixed number of places.
 struct Hosted {
     host: RoomHost,
     runner: Runner,
-    /// Steps of the last tick.
+    /// The number of steps in the last tick.
     steps: usize,
 }
 
-/// The end of a join.
+/// The outcome of a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     In,
@@ -72,7 +72,7 @@ fn seat(index: u32) -> SeatKey {
     SeatKey { shard: ShardIndex(0), index, generation: 1 }
 }
 
-/// How a user joins who is at this seat.
+/// A join of a user at a seat.
 struct Join {
     index: u32,
     user: &'static str,
@@ -127,7 +127,7 @@ impl Hosted {
         self.host.take(join_message(ROOM, params, Encoding::Json));
     }
 
-    /// Runs a tick. Returns what became of the joins, by the index of the seat.
+    /// Runs a tick. Returns the outcomes of the joins, by the index of the seat.
     fn tick(&mut self) -> Vec<(u32, End)> {
         let mut outgoing = Vec::new();
         self.host.refuse_unreserved(&self.runner, &mut outgoing);
@@ -152,7 +152,7 @@ impl Hosted {
         joined
     }
 
-    /// Joins in one tick.
+    /// Sends joins in one tick.
     fn join_all(&mut self, joins: impl IntoIterator<Item = Join>) -> Vec<End> {
         joins.into_iter().for_each(|join| self.join(join));
         self.tick().into_iter().map(|(_, end)| end).collect()
@@ -165,13 +165,13 @@ fn reserved_places_are_only_for_their_users() {
     let mut hut = Hosted::with_places(3);
     hut.reserve(1, &["ada", "bob"], 60_000);
     assert_eq!(hut.join_all([join(0, "eve"), join(1, "eve"), join(2, "")]), [In, Reserved, Reserved], "one is free");
-    assert_eq!(hut.steps, 1, "what is refused is no step of the room");
+    assert_eq!(hut.steps, 1, "a refused join is not a step of the room");
     assert_eq!(hut.join_all([join(3, "eve"), join(4, "ada"), join(5, "ada")]), [Reserved, In, Reserved]);
     assert_eq!(hut.host.reserved_places(), 1, "a user has one place");
-    assert_eq!(hut.join_all([Join { is_spectator: true, ..join(6, "fay") }]), [In], "who watches takes no place");
+    assert_eq!(hut.join_all([Join { is_spectator: true, ..join(6, "fay") }]), [In], "a spectator takes no place");
     assert_eq!(hut.join_all([Join { is_spectator: true, ..join(7, "bob") }]), [In]);
-    assert_eq!(hut.host.reserved_places(), 1, "and uses none");
-    assert_eq!(hut.join_all([join(8, "bob"), join(9, "eve")]), [In, Refused(400)], "a full room says so");
+    assert_eq!(hut.host.reserved_places(), 1, "a spectator uses no reserved place");
+    assert_eq!(hut.join_all([join(8, "bob"), join(9, "eve")]), [In, Refused(400)], "a full room refuses the join");
     assert_eq!(hut.host.reserved_places(), 0);
     hut.leave(0, Departure::Left);
     assert_eq!(hut.join_all([join(10, "eve")]), [In]);
@@ -197,7 +197,7 @@ fn a_leave_frees_its_place_in_the_same_tick() {
     hut.leave(1, Departure::Lost);
     assert_eq!(hut.join_all([join(2, "eve"), Join { returned: Some(9), ..join(3, "eve") }]), [End::Reserved; 2]);
     assert_eq!(hut.join_all([Join { returned: Some(1), ..join(4, "fay") }]), [End::In]);
-    // It has left when its time is over.
+    // Its place is free when its grace period has ended.
     hut.leave(4, Departure::Lost);
     for _ in 0..5 {
         assert_eq!(hut.join_all([join(5, "eve")]), [End::Reserved]);
@@ -215,11 +215,11 @@ fn a_reservation_expires() {
     for tick in 0..3 {
         assert_eq!(hut.join_all([join(tick, "eve")]), [End::Reserved], "tick {tick}");
     }
-    assert_eq!(hut.join_all([join(3, "eve"), join(4, "eve")]), [End::In, End::Reserved], "its time is over");
+    assert_eq!(hut.join_all([join(3, "eve"), join(4, "eve")]), [End::In, End::Reserved], "the reservation has expired");
     hut.reserve(3, &[], 0);
-    assert_eq!(hut.join_all([join(5, "eve")]), [End::Reserved], "another ticket is cancelled");
+    assert_eq!(hut.join_all([join(5, "eve")]), [End::Reserved], "another reservation was released");
     hut.reserve(2, &[], 0);
-    assert_eq!(hut.join_all([join(6, "eve")]), [End::In], "the ticket is cancelled");
+    assert_eq!(hut.join_all([join(6, "eve")]), [End::In], "the reservation was released");
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn used_reservations_are_bounded() {
         assert_eq!((used(&hut)[0], used(&hut).len() as u64), (1, number));
     }
     hut.tick();
-    assert_eq!((used(&hut)[0], used(&hut).len()), (2, 1_024), "one past the limit: the oldest is forgotten");
+    assert_eq!((used(&hut)[0], used(&hut).len()), (2, 1_024), "one past the limit: the oldest is dropped");
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn reservations_are_limited_to_the_free_places() {
     assert_eq!(hut.host.reserved_places(), 2, "the room has two places");
     hut.reserve(3, &["cat"], 60_000);
     hut.tick();
-    assert_eq!(hut.host.reserved_places(), 2, "one past it: the oldest ends");
+    assert_eq!(hut.host.reserved_places(), 2, "one past the limit: the oldest is dropped");
     assert_eq!(hut.join_all([join(0, "ada"), join(1, "bob"), join(2, "cat")]), [End::Reserved, End::In, End::In]);
 }
 

@@ -1,4 +1,4 @@
-//! Results of calls of a game, as the host of its room takes them in.
+//! How the host of a room handles the results of a game's calls.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use dunlin_rooms::{CallError, CallId, Grid, GridShape, Refusal};
 
 const BYTES_MAX: usize = 4;
 
-/// What the game learns of a result.
+/// The outcome that the game receives for a result.
 fn outcome_of(result: ProxyResult) -> Result<Bytes, CallError> {
     let shape = GridShape { columns: 1, rows: 1, cell_units: 64, near_cells: 0, far_cells: 0, far_interval_ticks: 1 };
     let options = HostOptions {

@@ -19,7 +19,7 @@ impl Hall {
         self.node.ask_api(&json!({"send_to_room": {"channel": channel, "data": data}}));
     }
 
-    /// Takes out the answers that have come since the last call.
+    /// Takes the answers received since the last call.
     fn api_answers(&mut self) -> Vec<Value> {
         std::mem::take(&mut self.node.answers).iter().map(api::answer).collect()
     }
@@ -49,7 +49,7 @@ fn a_message_is_answered_after_its_tick_by_the_game() {
 }
 
 #[test]
-fn metadata_is_bounded_before_the_room_sees_it() {
+fn metadata_past_the_limit_is_refused_by_the_owner() {
     let mut hall = Hall::new(1, options());
     hall.node.ask_api(&json!({"open_room": {"channel": ARENA}}));
     hall.tick();
@@ -63,15 +63,15 @@ fn metadata_is_bounded_before_the_room_sees_it() {
 }
 
 #[test]
-fn messages_are_bounded_in_length_and_number() {
+fn messages_are_limited_in_size_and_number() {
     let mut hall = Hall::new(1, options());
     hall.node.ask_api(&json!({"open_room": {"channel": ARENA}}));
     hall.tick();
     hall.api_answers();
-    // 16 bytes in a message and in an answer.
+    // A message and an answer have at most 16 bytes.
     hall.send_to_room(ARENA, "12345678");
     hall.send_to_room(ARENA, "123456789");
-    // 2 messages wait for the room.
+    // At most 2 messages wait for the room.
     hall.send_to_room(ARENA, "one more");
     hall.send_to_room(ARENA, &"x".repeat(17));
     assert_eq!(hall.api_answers(), [json!({"error": 111}), json!({"error": 107})]);
@@ -102,7 +102,7 @@ fn without_an_open_room_nothing_is_sent() {
 }
 
 #[test]
-fn a_room_that_ends_leaves_no_message_without_an_answer() {
+fn pending_messages_are_answered_when_their_room_ends() {
     for (is_failure, error) in [(false, 108), (true, 100)] {
         let mut hall = Hall::new(1, options());
         hall.node.ask_api(&json!({"open_room": {"channel": ARENA}}));
@@ -121,14 +121,14 @@ fn a_room_that_ends_leaves_no_message_without_an_answer() {
         let answers = hall.api_answers();
         assert_eq!(answers.iter().filter(|answer| **answer == json!({"error": error})).count(), 2, "{answers:?}");
         assert_eq!(hall.messages(MessageOutcome::RoomEnded), 2);
-        // What the room still says is of no account.
+        // A late answer of the room has no effect.
         hall.on_message(0, FromRoom::Answered { room, channel: ARENA.into(), id: sent[0], answer: Ok("1".into()) });
         assert_eq!(hall.api_answers(), Vec::<Value>::new());
     }
 }
 
 #[test]
-fn a_locked_room_admits_returning_players_alone() {
+fn a_locked_room_admits_only_returning_players() {
     let mut options = options();
     options.namespaces[0].room.as_mut().expect("rooms").gives_seat_tokens = true;
     let mut hall = Hall::new(1, options);
@@ -146,7 +146,7 @@ fn a_locked_room_admits_returning_players_alone() {
     hall.subscribe("b", ARENA);
     hall.tick();
     assert_eq!(hall.seen["b"].messages, [r#"{"id":2,"error":{"code":423,"message":"the room is locked"}}"#]);
-    // Metadata that is refused leaves the lock as it is.
+    // Invalid metadata leaves the lock unchanged.
     hall.node.ask_api(&json!({"change_listing": {"channel": ARENA, "is_locked": false, "metadata": "{"}}));
     hall.tick();
     assert_eq!(hall.api_answers()[0]["refused"], 400);

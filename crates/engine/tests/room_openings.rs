@@ -1,4 +1,4 @@
-//! How fast rooms are opened: at each limit, and one past it.
+//! Rate limits on opening rooms: at each limit, and one past it.
 
 use std::num::NonZeroU64;
 
@@ -29,7 +29,7 @@ fn open_from(hall: &mut Hall, name: &str, address: u64) {
     hall.open(name, Encoding::Json, 0);
 }
 
-/// Joins a room, and gives the code of the error if it is refused.
+/// Joins a room; returns the code of the error if the join is refused.
 fn join(hall: &mut Hall, name: &str, channel: &str) -> Result<(), u64> {
     hall.seen(name).messages.clear();
     hall.subscribe(name, channel);
@@ -59,7 +59,7 @@ fn rooms_opened_per_session_and_second_are_limited() {
     open_from(&mut hall, "b", 1);
     assert_eq!(join_many(&mut hall, "a", 0..4), [Ok(()), Ok(()), Ok(()), Err(111)]);
     assert_eq!((refused(&hall, RoomRefusal::SessionRate), hall.rooms.len()), (1, 3));
-    // Somebody else may open it, and then whoever has no opening left is let in.
+    // Another session may open the room, and then the first one can join it.
     assert_eq!(join(&mut hall, "b", "arena:3"), Ok(()));
     assert_eq!(join(&mut hall, "a", "arena:3"), Ok(()));
     pass_time(&mut hall, 1_000_000 / 3 + 1);
@@ -92,7 +92,7 @@ fn rooms_opened_per_address_and_second_are_limited() {
     assert_eq!(join_many(&mut hall, "b", 3..5), [Ok(()), Err(111)]);
     assert_eq!((refused(&hall, RoomRefusal::AddressRate), hall.rooms.len()), (1, 4));
     assert_eq!(join(&mut hall, "c", "arena:4"), Ok(()));
-    // A refusal for the address took none of the session's own.
+    // A refusal for the address uses no token of the session.
     pass_time(&mut hall, 500_000);
     assert_eq!(join_many(&mut hall, "b", 5..7), [Ok(()), Ok(())]);
 }
@@ -118,7 +118,7 @@ fn worlds_in_creation_are_limited() {
     open_from(&mut hall, "a", 1);
     assert_eq!(join_many(&mut hall, "a", 0..3), [Ok(()), Ok(()), Err(111)]);
     assert_eq!(refused(&hall, RoomRefusal::Queue), 1);
-    // A world that is made, a room that fails and one that is closed each leave a place.
+    // A created world, a failed room and a closed one each free a slot.
     let rooms: Vec<_> = hall.rooms.iter().map(|(room, (host, _))| (*room, host.channel().clone())).collect();
     for _ in 0..2 {
         hall.on_message(0, FromRoom::Made { room: rooms[0].0, channel: rooms[0].1.clone() });

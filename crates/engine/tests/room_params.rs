@@ -1,4 +1,4 @@
-//! Rooms that are opened with parameters: by joins, and by the server API, which waits until the world is made.
+//! Rooms that are opened with parameters: by joins, and by the server API, which waits until the world is created.
 
 use dunlin_engine::{
     Options,
@@ -27,12 +27,12 @@ impl Hall {
         self.node.ask_api(&json!({ "open_room": fields }));
     }
 
-    /// Takes out the answers that have come since the last call.
+    /// Takes the answers received since the last call.
     fn answers_of_api(&mut self) -> Vec<Value> {
         std::mem::take(&mut self.node.answers).iter().map(api::answer).collect()
     }
 
-    /// Takes out what the only room is opened with.
+    /// The overrides of the only room that was opened.
     fn overrides(&self) -> RoomOverrides {
         let opened = self.node.to_rooms.iter().filter_map(|(_, message)| match message {
             ToRoom::Open { overrides, .. } => Some(RoomOverrides::clone(overrides)),
@@ -81,7 +81,7 @@ fn the_first_join_sets_the_params_that_clients_may_set() {
     );
     hall.tick();
     hall.check("a", ARENA);
-    // The parameters of a join to an open room are not looked at.
+    // The parameters of a join to an open room are ignored.
     hall.open("b", Encoding::Json, 0);
     hall.join_with("b", &json!({"room_params": {"gold": 1}}));
     hall.tick();
@@ -98,7 +98,7 @@ fn the_api_sets_all_params_and_replies_once_the_world_exists() {
             hall.overrides(),
             RoomOverrides { params: r#"{"g":12345}"#.into(), seed: Some(7), ..RoomOverrides::default() }
         );
-        // Until the world is made, as many requests wait as messages may, which is 2.
+        // Until the world is created, at most 2 requests wait, as for messages.
         hall.ask_to_open(&json!({"channel": ARENA}));
         hall.ask_to_open(&json!({"channel": ARENA}));
         hall.ask_to_open(&json!({"channel": ARENA, "seed": 8}));
@@ -153,7 +153,7 @@ fn the_api_opens_a_room_with_its_listing() {
         assert_eq!(hall.overrides(), RoomOverrides { listing, ..RoomOverrides::default() });
         hall.pass();
         hall.ask_to_open(&json!({"channel": ARENA, "is_locked": false}));
-        assert_eq!(hall.answers_of_api(), [json!({"sessions": 0}), json!({"error": 107})], "it is open already");
+        assert_eq!(hall.answers_of_api(), [json!({"sessions": 0}), json!({"error": 107})], "the room is open already");
     }
     let mut hall = Hall::new(1, options);
     for fields in [json!({"players_max": 0}), json!({"players_max": 6}), json!({"metadata": "1234567890123"})] {

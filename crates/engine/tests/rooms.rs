@@ -1,4 +1,4 @@
-//! Rooms from a shard's side: who is in them, what is written of them and when, what players may send.
+//! Rooms on a shard: who is in them, what is written when, and what players may send.
 
 use dunlin_engine::{
     Wire,
@@ -15,7 +15,7 @@ use crate::{
 const ARENA: &str = "arena:a";
 
 #[test]
-fn a_seat_token_is_read_from_a_join_s_data_and_never_shown() {
+fn a_seat_token_is_parsed_from_join_data_and_hidden_in_debug_output() {
     let token = SeatToken(0xab);
     let answer = token.answer(false, None);
     assert_eq!(&answer.bytes()[..], br#"{"seat_token":"000000000000000000000000000000ab","seat_resumed":false}"#);
@@ -80,7 +80,7 @@ fn all_clients_see_the_newest_world_and_nothing_leaks() {
     hall.check("c", ARENA);
     let before = hall.seen["a"].snapshots;
     hall.tick();
-    assert_eq!(hall.seen["a"].snapshots, before, "nothing after the unsubscription");
+    assert_eq!(hall.seen["a"].snapshots, before, "no snapshot after the unsubscription");
     hall.leave("c");
     hall.leave("d");
     assert_eq!(hall.holdings(), [0, 0]);
@@ -94,7 +94,7 @@ fn a_refused_join_has_the_games_code_and_message() {
     for (encoding, shard) in [(Encoding::Json, 0), (Encoding::Json, 1), (Encoding::Protobuf, 0)] {
         let mut hall = hall(2);
         hall.open("a", encoding, shard);
-        // A JSON session's data is the document, the other's its text.
+        // A JSON session sends the document, a Protobuf session its text.
         let data = if encoding == Encoding::Json { "no" } else { "\"no\"" };
         hall.send_json("a", &json!({"id": 2, "subscribe": {"channel": ARENA, "data": data}}));
         assert_eq!(hall.holdings()[0], 1, "a seat waits for the answer");
@@ -141,7 +141,7 @@ fn a_session_that_ends_during_its_join_leaves_the_room() {
     }
 }
 
-/// Sets a client's frame at each of its bytes, and lets other things be said between its parts.
+/// Splits a client's frame at each of its bytes, and queues other frames between the two parts.
 #[test]
 fn a_partly_written_frame_is_finished_first() {
     for encoding in Encoding::ALL {
@@ -171,7 +171,7 @@ fn a_partly_written_frame_is_finished_first() {
     }
 }
 
-/// Where each slice of what is to be written to a client ends in memory.
+/// The end addresses of the slices to write to a client.
 fn slice_ends(hall: &mut Hall, name: &str) -> Vec<*const u8> {
     let (shard, session) = hall.node.client(name).place;
     let outgoing = hall.node.shards[usize::from(shard)].outgoing(session);
@@ -196,9 +196,9 @@ fn the_rest_of_a_partly_written_frame_is_shared() {
             let ends = ["a", "b"].map(|name| slice_ends(&mut hall, name));
             assert!(
                 !ends[0].is_empty() && ends[0].last() == ends[1].last(),
-                "{encoding:?}, {bytes}: one body for both"
+                "{encoding:?}, {bytes}: both share one body"
             );
-            assert_eq!(hall.queued("a").1, 1, "one frame waits");
+            assert_eq!(hall.queued("a").1, 1, "one frame is queued");
             for name in ["a", "b"] {
                 hall.take(name, usize::MAX);
                 hall.check(name, ARENA);
@@ -226,7 +226,7 @@ fn unsubscribing_does_not_cut_a_partly_written_frame() {
         }
         hall.tick();
         hall.take("a", usize::MAX);
-        assert_eq!(hall.seen["a"].snapshots, before + 1, "{how}: the one that was begun, and no other");
+        assert_eq!(hall.seen["a"].snapshots, before + 1, "{how}: only the partly written frame");
         assert!(hall.seen["a"].rest_is_empty(), "{how}");
     }
 }
@@ -253,8 +253,8 @@ fn a_stalled_session_keeps_one_frame_and_catches_up_with_the_next() {
         let Some(Ok(dunlin_engine::api::ApiAnswer::Survey(survey))) = hall.node.answers.pop() else {
             panic!("a survey")
         };
-        assert_eq!(survey.behind_sessions, [1; 5], "it has waited for ten seconds, and is known to");
-        // Together with what was begun this is more than may wait; but that does not count.
+        assert_eq!(survey.behind_sessions, [1; 5], "it has waited for ten seconds, and the survey counts it");
+        // Together with the partly written frame this exceeds the limit, but that frame does not count.
         let data = "x".repeat(512 - 40 - queued.0 / 2);
         hall.node.ask_api(&json!({"publish": {"channel": ARENA, "data": data}}));
         let before = hall.seen["a"].snapshots;
@@ -269,7 +269,7 @@ fn a_stalled_session_keeps_one_frame_and_catches_up_with_the_next() {
 }
 
 #[test]
-fn a_session_in_several_rooms_is_written_all_of_them_in_turn() {
+fn a_session_in_several_rooms_receives_them_in_turn() {
     let mut hall = hall(2);
     hall.open("a", Encoding::Json, 0);
     let rooms = ["arena:a", "arena:b", "arena:c"];
@@ -284,7 +284,7 @@ fn a_session_in_several_rooms_is_written_all_of_them_in_turn() {
             }
         }
     }
-    // One frame and a bit at a time: none of the rooms is forgotten.
+    // The socket accepts a little more than one frame at a time: every room gets its turn.
     for _ in 0..30 {
         hall.take("a", 150);
         hall.tick();
@@ -299,17 +299,17 @@ fn a_session_in_several_rooms_is_written_all_of_them_in_turn() {
     hall.send("a", "arena:b", 1, b"shout");
     hall.tick();
     let channels: Vec<&str> = hall.seen["a"].events.iter().map(|(channel, ..)| channel.as_str()).collect();
-    assert_eq!(channels, ["arena:b"], "without a room, it is not clear which is meant");
+    assert_eq!(channels, ["arena:b"], "an input without a room is ambiguous");
     assert_eq!(hall.node.shards[0].counters().inputs_refused, [0, 0, 0, 0, 0, 1]);
 }
 
 #[test]
-fn a_room_that_failed_is_opened_again_and_old_players_do_not_disturb_the_new_one() {
+fn a_failed_room_is_reopened_and_old_players_do_not_affect_it() {
     let mut hall = hall(2);
     hall.gather(&FOUR, ARENA);
     let old = *hall.rooms.keys().next().expect("a room");
     let (mut host, _) = hall.rooms.remove(&old).expect("a room");
-    // "c" is told by the room itself; for the others, the owner is faster.
+    // The room itself notifies "c"; for the others, the owner is faster.
     let mut posts = Vec::new();
     host.end(UnsubscribeCode::ROOM_FAILED, None, &mut posts);
     hall.open("e", Encoding::Json, 1);
@@ -343,19 +343,19 @@ fn a_room_that_failed_is_opened_again_and_old_players_do_not_disturb_the_new_one
 }
 
 #[test]
-fn a_join_on_its_way_keeps_a_room_from_being_closed() {
+fn a_room_is_not_closed_while_a_join_is_in_flight() {
     let mut hall = hall(1);
     hall.empty_ticks_max = 3;
     hall.gather(&[("a", Encoding::Json, 0)], ARENA);
     let room = *hall.rooms.keys().next().expect("a room");
     let idle = || FromRoom::Idle { room, channel: ARENA.into() };
     hall.on_message(0, idle());
-    assert!(hall.node.to_rooms.is_empty(), "somebody is there");
+    assert!(hall.node.to_rooms.is_empty(), "a player is in the room");
     hall.unsubscribe("a", ARENA);
     hall.tick();
     hall.subscribe("a", ARENA);
     hall.on_message(0, idle());
-    assert!(matches!(hall.node.to_rooms.back(), Some((0, ToRoom::Join { .. }))), "somebody is on the way");
+    assert!(matches!(hall.node.to_rooms.back(), Some((0, ToRoom::Join { .. }))), "a join is in flight");
     hall.tick();
     hall.check("a", ARENA);
     hall.unsubscribe("a", ARENA);
@@ -371,7 +371,7 @@ fn a_join_on_its_way_keeps_a_room_from_being_closed() {
 }
 
 #[test]
-fn a_join_to_a_room_that_is_gone_fails_for_now() {
+fn a_join_to_a_failed_room_gets_a_temporary_error() {
     let mut hall = hall(1);
     hall.open("a", Encoding::Json, 0);
     hall.subscribe("a", ARENA);
@@ -387,7 +387,7 @@ fn a_join_to_a_room_that_is_gone_fails_for_now() {
 }
 
 #[test]
-fn a_join_to_a_room_that_was_closed_fails_for_good() {
+fn a_join_to_a_closed_room_gets_a_permanent_error() {
     for has_let_in in [false, true] {
         let mut hall = hall(1);
         hall.open("a", Encoding::Json, 0);
@@ -395,7 +395,7 @@ fn a_join_to_a_room_that_was_closed_fails_for_good() {
         hall.subscribe("a", ARENA);
         hall.subscribe("b", ARENA);
         if has_let_in {
-            // The answers are on their way when the room is closed.
+            // The answers are in flight when the room is closed.
             let messages = std::mem::take(&mut hall.node.to_rooms);
             hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
             for (_, message) in messages {
@@ -426,7 +426,7 @@ fn the_api_opens_and_closes_rooms() {
     hall.pass();
     assert_eq!(hall.rooms.len(), 1);
     hall.gather(&FOUR, ARENA);
-    // One more asks when the room is closed already: it gets another one.
+    // A client that joins after the close gets a new room.
     hall.open("e", Encoding::Json, 0);
     hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
     hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
@@ -468,14 +468,14 @@ fn open_rooms_are_limited() {
     };
     assert_eq!(counted(&hall), (2, 3));
     assert_eq!((hall.rooms.len(), hall.holdings()), (2, [1, 1]));
-    // What was refused took no channel either, and rooms that are open let people in.
+    // A refusal creates no channel, and open rooms still accept joins.
     hall.seen("a").messages.clear();
     hall.subscribe("a", "news");
     hall.subscribe("a", "arena:b");
     hall.tick();
     assert!(hall.seen["a"].messages.iter().all(|message| !message.contains("error")));
     hall.check("a", "arena:b");
-    // The place of one that is closed is free.
+    // A closed room frees its slot.
     hall.unsubscribe("a", "news");
     hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
     hall.subscribe("a", "arena:c");
@@ -498,9 +498,9 @@ fn inputs_past_each_limit_are_refused() {
         last["error"]["code"].as_u64()
     };
     hall.publish("a", ARENA, 1, &[7; 16]);
-    assert_eq!(error(&mut hall, "a"), None, "as long as it may be");
+    assert_eq!(error(&mut hall, "a"), None, "at the size limit");
     hall.publish("a", ARENA, 2, &[7; 17]);
-    assert_eq!(error(&mut hall, "a"), Some(107), "one byte too long");
+    assert_eq!(error(&mut hall, "a"), Some(107), "one byte past the limit");
     hall.publish("a", ARENA, 1, b"xx");
     assert_eq!(error(&mut hall, "a"), Some(107), "not above the last number");
     hall.send_json("a", &json!({"id": 4, "publish": {"channel": ARENA, "data": {"number": "x"}}}));
@@ -509,25 +509,25 @@ fn inputs_past_each_limit_are_refused() {
     assert_eq!(error(&mut hall, "c"), Some(103), "not in the room");
     for number in 3..12 {
         hall.publish("a", ARENA, number, b"xx");
-        assert_eq!(error(&mut hall, "a"), None, "input {number} of ten at once");
+        assert_eq!(error(&mut hall, "a"), None, "input {number} of a burst of ten");
     }
     hall.publish("a", ARENA, 12, b"xx");
-    assert_eq!(error(&mut hall, "a"), Some(111), "the eleventh at once");
+    assert_eq!(error(&mut hall, "a"), Some(111), "the eleventh of a burst");
     hall.node.step_to(hall.node.now.mono_us + 99_999);
     hall.publish("a", ARENA, 12, b"xx");
-    assert_eq!(error(&mut hall, "a"), Some(111), "a microsecond before the next");
+    assert_eq!(error(&mut hall, "a"), Some(111), "a microsecond before the refill");
     hall.node.step_to(hall.node.now.mono_us + 1);
     hall.publish("a", ARENA, 12, b"xx");
     assert_eq!(error(&mut hall, "a"), None);
-    // Eleven are on their way, and twelve may be.
+    // Eleven inputs are in flight; the limit is twelve.
     hall.publish("b", ARENA, 1, b"xx");
     assert_eq!(error(&mut hall, "b"), None);
     hall.publish("b", ARENA, 2, b"xx");
-    assert_eq!(error(&mut hall, "b"), Some(111), "the room has not taken any yet");
+    assert_eq!(error(&mut hall, "b"), Some(111), "the room has not taken any input yet");
     hall.send("b", ARENA, 2, b"xx");
     hall.tick();
     hall.publish("b", ARENA, 2, b"xx");
-    assert_eq!(error(&mut hall, "b"), None, "it has now");
+    assert_eq!(error(&mut hall, "b"), None, "the room has taken inputs");
     assert_eq!(hall.node.shards[0].counters().inputs_refused, [1, 1, 1, 2, 2, 1]);
     assert_eq!(rooms_counters(&hall).inputs, 13);
     hall.send_json("b", &json!({"send": {"data": {"number": "x"}}}));
@@ -536,7 +536,7 @@ fn inputs_past_each_limit_are_refused() {
 }
 
 #[test]
-fn events_reach_and_are_recovered_by_their_audience_alone() {
+fn events_reach_and_are_recovered_by_their_audience_only() {
     let mut options = options();
     options.client.insecure = true;
     let mut hall = Hall::new(2, options);
@@ -573,7 +573,7 @@ fn events_reach_and_are_recovered_by_their_audience_alone() {
     };
     assert_eq!(history(&mut hall, "ann"), [1, 2]);
     assert_eq!(history(&mut hall, "bob"), [1]);
-    assert_eq!(history(&mut hall, "nobody"), [1], "an anonymous user is nobody in particular");
+    assert_eq!(history(&mut hall, "nobody"), [1], "anonymous users are no recipients");
     hall.node.ask_api(&json!({"history": {"channel": ARENA, "limit": -1}}));
     let answer = node::api::answer(&hall.node.answers.pop().expect("an answer"));
     assert_eq!(answer["publications"].as_array().map(Vec::len), Some(3), "the application may read everything");
@@ -621,11 +621,11 @@ fn history_stores_the_audience_of_events() {
     }
     hall.look();
     assert_eq!(hall.seen["a"].events.len(), 2);
-    assert_eq!(std::sync::Arc::strong_count(&seats), 1, "nobody knows any more where they sat");
-    assert_eq!(std::sync::Arc::strong_count(&users), 3, "each event knows who may read it");
+    assert_eq!(std::sync::Arc::strong_count(&seats), 1, "no event holds the seats any more");
+    assert_eq!(std::sync::Arc::strong_count(&users), 3, "each event holds its readers");
 }
 
-/// A session whose shard is not the owner of its room: the room's own messages overtake the owner's.
+/// A session on another shard than its room's owner: the room's own messages overtake the owner's.
 fn overtaken() -> (Hall, u16) {
     let owner = dunlin_engine::owner_of(ARENA, 2, node::NODE_SEED).0;
     let mut hall = hall(2);
@@ -634,8 +634,8 @@ fn overtaken() -> (Hall, u16) {
     hall.node.holds_rings = true;
     hall.tick();
     hall.tick();
-    assert_eq!(hall.holdings(), [1, 1], "its ticks have come");
-    assert_eq!((hall.seen["a"].messages.len(), hall.seen["a"].snapshots), (0, 0), "the answer has not");
+    assert_eq!(hall.holdings(), [1, 1], "its ticks have arrived");
+    assert_eq!((hall.seen["a"].messages.len(), hall.seen["a"].snapshots), (0, 0), "the answer has not arrived");
     (hall, owner)
 }
 
@@ -673,7 +673,7 @@ fn a_room_end_before_the_subscribe_reply_is_sent_after_it() {
             hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
             hall.pass();
         }
-        assert_eq!(hall.holdings(), [1, 0], "{how}: a seat that waits");
+        assert_eq!(hall.holdings(), [1, 0], "{how}: a pending seat");
         release_rings(&mut hall);
         let messages = &hall.seen["a"].messages;
         assert!(messages[0].starts_with(r#"{"id":2,"subscribe""#), "{how}: {messages:?}");
@@ -688,18 +688,18 @@ fn a_room_end_before_the_subscribe_reply_is_sent_after_it() {
 }
 
 #[test]
-fn the_mirror_ends_with_its_last_seat_and_begins_with_the_next() {
+fn a_mirror_is_dropped_with_its_last_seat_and_created_with_the_next() {
     let mut hall = hall(2);
     hall.gather(&[("a", Encoding::Json, 0), ("b", Encoding::Protobuf, 1)], ARENA);
     for round in 0..20 {
-        // In the same tick, and with a tick between.
+        // Both in the same tick, and with a tick in between.
         hall.unsubscribe("a", ARENA);
         if round % 2 == 0 {
             hall.tick();
         }
         hall.subscribe("a", ARENA);
         if round % 3 == 0 {
-            // A third comes while the second waits, and goes again while the first does.
+            // A third session joins while the second waits, and leaves while the first one joins.
             let name = format!("c{round}");
             hall.open(&name, Encoding::Json, 0);
             hall.subscribe(&name, ARENA);
@@ -715,7 +715,7 @@ fn the_mirror_ends_with_its_last_seat_and_begins_with_the_next() {
     assert!(hall.strays.is_empty());
 }
 
-/// What a room shows goes in WebSocket frames, which have no place in a response.
+/// Snapshots have WebSocket framing, which an HTTP response cannot contain.
 #[test]
 fn players_on_response_streams_are_refused() {
     let mut hall = hall(1);

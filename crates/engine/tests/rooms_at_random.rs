@@ -1,6 +1,6 @@
-//! Rooms, and anything that may happen to them, in any order: sessions come, read slowly, ask twice, leave while they
-//! wait; rooms fail, are closed, are emptied; messages between shards are held back. What clients get always makes
-//! sense, what waits for them stays small, and when all is calm again everybody sees the world.
+//! Rooms under random operations in any order: sessions join, read slowly, join twice, and leave while they wait; rooms
+//! fail, are closed, and become empty; messages between shards are held back. Clients always receive consistent
+//! messages, their queues stay small, and in the end every client has the world.
 
 use dunlin_engine::room::FromRoom;
 use dunlin_protocol::{Encoding, UnsubscribeCode};
@@ -28,7 +28,7 @@ impl Chance {
 struct Crowd {
     hall: Hall,
     chance: Chance,
-    /// By place.
+    /// By client number.
     names: [Option<String>; CLIENTS],
     opened: u32,
     inputs: u32,
@@ -101,7 +101,7 @@ impl Crowd {
         let mut posts = Vec::new();
         host.end(UnsubscribeCode::ROOM_FAILED, None, &mut posts);
         let failed = (room.owner, FromRoom::Failed { room, channel: host.channel().clone(), refusal: None });
-        // Behind what goes the same way, and anywhere among the rest.
+        // After the messages on the same path, and anywhere among the rest.
         let after = posts.iter().rposition(|(shard, _)| *shard == room.owner).map_or(0, |place| place + 1);
         let place = after + self.chance.below(posts.len() - after + 1);
         posts.insert(place, failed);
@@ -121,7 +121,7 @@ impl Crowd {
         }
     }
 
-    /// Lets everything come to an end, and everybody begin anew.
+    /// Completes all pending operations, and makes all clients rejoin.
     fn calm_down(&mut self) {
         self.hall.node.holds_rings = false;
         self.hall.node.settle();
@@ -139,7 +139,7 @@ impl Crowd {
             }
         }
         (0..8).for_each(|_| self.hall.tick());
-        assert_eq!(self.hall.holdings(), [0, 0], "everybody has left");
+        assert_eq!(self.hall.holdings(), [0, 0], "all sessions have left");
         assert!(self.hall.rooms.is_empty(), "empty rooms are closed");
         for name in &names {
             for room in ROOMS {

@@ -1,6 +1,6 @@
-//! Scripts: what sessions do to a node, and all that it says to that. Each file of `tests/scripts` holds cases, each
-//! case the lines that are played and, behind each, the lines (`<`) that have to come of it. `DUNLIN_BLESS=1` writes
-//! down what comes instead; read the difference before you believe it. `tests/node/script.rs` lists the lines.
+//! Scripts: sessions' commands to a node, and the node's complete output. Each file of `tests/scripts` holds cases.
+//! Each case holds the lines to play and, after each, the expected output lines (`<`). `DUNLIN_BLESS=1` writes the
+//! actual output instead; review the difference. `tests/node/script.rs` lists the commands.
 
 use std::{fs, path::PathBuf};
 

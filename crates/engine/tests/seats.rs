@@ -1,4 +1,4 @@
-//! Seats: a player outlives its client's connection, for a while.
+//! Seats: a player outlives its client's connection for a grace period.
 
 use dunlin_engine::host::{Step, TickRecord};
 use dunlin_protocol::Encoding;
@@ -67,7 +67,7 @@ fn a_lost_connections_player_stays_for_the_grace_period() {
         assert_eq!(first["seat_resumed"], false);
         let player = avatar(&hall, "a");
         hall.forget("a");
-        // The first tick learns of the loss; the last one of the grace takes the join in.
+        // The first tick handles the loss; the last one of the grace period handles the join.
         for _ in 0..GRACE_TICKS - 1 + late_ticks {
             hall.tick();
             assert_eq!((players(&hall), state_of(&hall, player).as_deref()), (1, Some(&b"away"[..])));
@@ -75,7 +75,7 @@ fn a_lost_connections_player_stays_for_the_grace_period() {
         open(&mut hall, "b", 1);
         let second = join(&mut hall, "b", &token(&first));
         assert_eq!(second["seat_resumed"], late_ticks == 0, "{late_ticks} late");
-        assert_ne!(second["seat_token"], first["seat_token"], "each join gets a token of its own");
+        assert_ne!(second["seat_token"], first["seat_token"], "each join gets its own token");
         assert_eq!(avatar(&hall, "b") == player, late_ticks == 0, "{late_ticks} late");
         let state = if late_ticks == 0 { &b"back"[..] } else { b"me" };
         assert_eq!((players(&hall), state_of(&hall, avatar(&hall, "b")).as_deref()), (1, Some(state)));
@@ -96,7 +96,7 @@ fn a_new_connection_replaces_a_stale_one_of_its_player() {
         let unsubscribed = r#"{"push":{"channel":"arena:a","unsubscribe":{"code":2011,"reason":"seat taken over"}}}"#;
         assert_eq!(hall.seen("a").messages, [unsubscribed]);
         assert_eq!((players(&hall), hall.only_room().0.player_count()), (1, 1));
-        // What the old connection does now concerns nobody.
+        // Messages of the old connection have no effect.
         hall.publish("a", ARENA, 1, b"shout");
         hall.forget("a");
         for _ in 0..2 * GRACE_TICKS {
@@ -104,7 +104,7 @@ fn a_new_connection_replaces_a_stale_one_of_its_player() {
             hall.check("b", ARENA);
         }
         assert_eq!(players(&hall), 1);
-        // A token is void once its client has shown that it has the next one.
+        // A token becomes invalid once its client proves that it has the next one.
         hall.publish("b", ARENA, 1, b"shout");
         open(&mut hall, "c", 0);
         assert_eq!(join(&mut hall, "c", &token(&first))["seat_resumed"], false);
@@ -128,7 +128,7 @@ fn unsubscribed_and_disconnected_players_leave_at_once() {
 }
 
 #[test]
-fn without_a_grace_players_leave_with_their_connections() {
+fn without_a_grace_period_players_leave_with_their_connections() {
     let mut hall = hall(|_| {});
     hall.seat_grace_ticks = 0;
     open(&mut hall, "a", 0);
@@ -151,14 +151,14 @@ fn a_kicked_players_client_gets_the_reason() {
     hall.forget("c");
     hall.publish("a", ARENA, 1, b"kick");
     hall.tick();
-    assert_eq!((players(&hall), hall.only_room().0.player_count()), (1, 1), "also one who is away");
+    assert_eq!((players(&hall), hall.only_room().0.player_count()), (1, 1), "an away player is kicked as well");
     let unsubscribed = r#"{"push":{"channel":"arena:a","unsubscribe":{"code":2012,"reason":"no sheep dogs"}}}"#;
     assert!(hall.seen("b").messages.iter().any(|message| message == unsubscribed), "{:?}", hall.seen("b").messages);
     for _ in 0..3 {
         hall.tick();
         hall.check("a", ARENA);
     }
-    // The seat of a kicked player is void. Whether its user may join again is the game's decision.
+    // The seat of a kicked player is invalid. The game decides whether its user may join again.
     open(&mut hall, "d", 1);
     assert_eq!(join(&mut hall, "d", &token(&lost))["seat_resumed"], false);
 }
@@ -181,12 +181,12 @@ fn the_backend_kicks_connected_and_away_players() {
         hall.tick();
         std::mem::take(&mut hall.node.answers).iter().map(api::answer).collect::<Vec<_>>()
     };
-    assert_eq!(kick(5, ""), [json!({"data": "1"})], "who is away");
-    // 16 bytes, and one more.
+    assert_eq!(kick(5, ""), [json!({"data": "1"})], "an away player");
+    // At the limit of 16 bytes, and one past it.
     assert_eq!(kick(2, "no sheep dogs 16"), [json!({"data": "1"})]);
     assert_eq!(kick(1, "no sheep dogs, 17"), [json!({"error": 107})]);
     let nobody = json!({"refused": 404, "message": "no such player or spectator is in the room"});
-    assert_eq!(kick(2, ""), std::slice::from_ref(&nobody), "it has left");
+    assert_eq!(kick(2, ""), std::slice::from_ref(&nobody), "the player has left");
     assert_eq!(kick(3, ""), [json!({"data": "1"})]);
     assert_eq!(kick(4, ""), [json!({"data": "1"})], "a spectator");
     assert_eq!((players(&hall), hall.only_room().0.player_count()), (1, 1));
@@ -231,7 +231,7 @@ fn a_spectator_sees_the_room_without_a_seat() {
     }
     join(&mut hall, "a", &json!({}));
     let data = join(&mut hall, "s", &json!({"seat": "spectator"}));
-    assert_eq!(data, Value::Null, "nothing to come back to");
+    assert_eq!(data, Value::Null, "a spectator gets no seat token");
     let world = hall.only_room().1.room().world();
     assert_eq!((world.player_count(), world.spectator_count()), (1, 1));
     // Its input is not applied.
@@ -246,7 +246,7 @@ fn a_spectator_sees_the_room_without_a_seat() {
 }
 
 #[test]
-fn spectators_are_gone_after_a_restart_and_players_are_not() {
+fn a_restart_keeps_players_and_drops_spectators() {
     let mut hall = hall(|_| {});
     for (name, data) in [("a", json!({})), ("s", json!({"seat": "spectator"}))] {
         open(&mut hall, name, 0);
@@ -280,7 +280,7 @@ fn a_user_reconnects_without_a_token() {
     open_as(&mut hall, "c", "ann", 1);
     assert_eq!(join(&mut hall, "c", &json!({}))["seat_resumed"], true);
     assert_eq!(avatar(&hall, "c"), player);
-    // A player that has a client is not taken over by the user alone.
+    // A player with a client is not taken over by its user without a token.
     open_as(&mut hall, "d", "ben", 1);
     assert_eq!(join(&mut hall, "d", &json!({}))["seat_resumed"], false);
     assert_eq!(players(&hall), 3);
@@ -297,7 +297,7 @@ fn one_seat_per_user_is_enforced_where_configured() {
     assert_eq!(second["seat_resumed"], true);
     assert_eq!((players(&hall), avatar(&hall, "b")), (1, player));
     assert!(hall.seen("a").messages.iter().any(|message| message.contains(r#""code":2011"#)));
-    // Another user's token has no effect, and anonymous users are as many as come.
+    // Another user's token has no effect, and anonymous users are not limited.
     open_as(&mut hall, "c", "ben", 0);
     assert_eq!(join(&mut hall, "c", &token(&second))["seat_resumed"], false);
     for name in ["d", "e"] {
@@ -309,7 +309,7 @@ fn one_seat_per_user_is_enforced_where_configured() {
 
 #[test]
 fn a_users_away_players_are_limited_in_a_room() {
-    // The hall allows two. Users without an id are not bounded.
+    // The hall's limit is two. Users without an id are not limited.
     for (user, stay) in [("ann", &[2, 3][..]), ("", &[1, 2, 3])] {
         let mut hall = hall(|_| {});
         hall.seat_grace_ticks = 100;
@@ -320,11 +320,11 @@ fn a_users_away_players_are_limited_in_a_room() {
         for name in ["a", "b", "c"] {
             hall.forget(name);
             hall.tick();
-            assert_eq!(players(&hall), 3, "at the limit all stay, and past it until the next tick");
+            assert_eq!(players(&hall), 3, "all stay at the limit, and past it until the next tick");
         }
         hall.tick();
         let here: Vec<u32> = hall.only_room().1.room().world().players().map(|player| player.0).collect();
-        assert_eq!(here, stay, "who has been away for longest leaves, user {user:?}");
+        assert_eq!(here, stay, "the player away for longest leaves, user {user:?}");
     }
 }
 
@@ -347,18 +347,18 @@ fn a_token_is_valid_until_its_client_has_the_next_one() {
         assert_eq!(answer["seat_resumed"], true);
     }
     assert_eq!((avatar(&hall, "d"), players(&hall)), (player, 1));
-    // An answer that was not the last is void. The use of the last one makes void what came before it.
+    // A token of an answer that was not the last is invalid. Use of the last token invalidates the earlier ones.
     open(&mut hall, "e", 1);
     assert_eq!(join(&mut hall, "e", &token(&lost[0]))["seat_resumed"], false);
     open(&mut hall, "f", 1);
     let sixth = join(&mut hall, "f", &token(&fourth));
     assert_eq!((&sixth["seat_resumed"], avatar(&hall, "f")), (&json!(true), player));
     open(&mut hall, "g", 0);
-    assert_eq!(join(&mut hall, "g", &token(&first))["seat_resumed"], false, "it may be stolen");
-    // An input shows as well that the client has the answer.
+    assert_eq!(join(&mut hall, "g", &token(&first))["seat_resumed"], false, "an invalid token has no effect");
+    // An input also proves that the client has the answer.
     hall.publish("f", ARENA, 1, b"shout");
     open(&mut hall, "h", 0);
-    assert_eq!(join(&mut hall, "h", &token(&fourth))["seat_resumed"], false, "it may be stolen");
+    assert_eq!(join(&mut hall, "h", &token(&fourth))["seat_resumed"], false, "an invalid token has no effect");
     open(&mut hall, "i", 0);
     assert_eq!(join(&mut hall, "i", &token(&sixth))["seat_resumed"], true);
     assert_eq!((avatar(&hall, "i"), players(&hall)), (player, 4));
@@ -384,7 +384,7 @@ fn a_token_without_effect_is_counted_with_its_reason() {
 }
 
 #[test]
-fn data_of_the_backend_and_a_seat_token_are_in_one_object() {
+fn backend_data_and_a_seat_token_are_merged_into_one_object() {
     let mut options = crate::hall::options();
     options.namespaces[0].room.as_mut().expect("rooms").gives_seat_tokens = true;
     let mut hall = Hall::new(2, options);
@@ -406,7 +406,7 @@ fn data_of_the_backend_and_a_seat_token_are_in_one_object() {
             assert_eq!(members.remove("seat_resumed"), Some((name == "b").into()));
             returned = json!({"seat_token": token});
         }
-        assert_eq!(answer, expected, "data that is no object is given as it is");
+        assert_eq!(answer, expected, "data that is not an object is sent unchanged");
         hall.forget(name);
     }
     assert_eq!(players(&hall), 1);

@@ -1,5 +1,5 @@
-//! Connections of players are cut at random moments: before and after a join is answered, with and without the server's
-//! knowledge, and by a restart from a checkpoint. A model says which player each join gets.
+//! Cuts connections of players at random times: before and after a join is answered, with and without the server's
+//! knowledge, and by a restart from a checkpoint. A model predicts which player each join gets.
 
 use dunlin_engine::{
     host::{Checkpoint, RoomOrigin, Step, TickRecord},
@@ -17,43 +17,43 @@ use crate::hall::{Hall, Meadow, Seen, options};
 
 const ARENA: &str = "arena:a";
 const GRACE_TICKS: u32 = 5;
-/// Of each seed and each setting. Together more than 10,000.
+/// Per seed and setting. More than 10,000 in total.
 const CUTS: u32 = 1_500;
-/// Users of the clients. Anonymous ones have a token or nothing.
+/// Users of the clients. Anonymous clients have a token or nothing.
 const USERS: [&str; 10] = ["", "", "", "", "ann", "ann", "ann", "ben", "ben", "cat"];
 
-/// A player, as it should be.
+/// A player in the model.
 #[derive(Debug)]
 struct ModelPlayer {
     player: PlayerId,
     user: &'static str,
-    /// The client whose token is valid for it.
+    /// The client whose token is valid for the player.
     client: Option<usize>,
-    /// The connection whose join was the last one to get it.
+    /// The connection whose join was the last to get the player.
     last_join: String,
-    /// The connection that it has.
+    /// The player's connection.
     connection: Option<String>,
-    /// The tick in which it leaves, if it does not come back.
+    /// The tick in which the player leaves unless it comes back.
     leaves_at: Option<u64>,
 }
 
 #[derive(Default)]
 struct Wanderer {
-    /// The connection that it uses.
+    /// The client's connection.
     connection: Option<String>,
-    /// The last one that it has read.
+    /// The last token that the client has read.
     token: Option<Value>,
     inputs: u32,
 }
 
-/// What becomes of a connection after its join.
+/// What happens to a connection after its join.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// The answer is read.
+    /// The client reads the answer.
     Answered,
     /// The connection is cut before the room has answered.
     CutBefore,
-    /// The connection is cut after the room has answered, and the client has not read that.
+    /// The connection is cut after the room has answered and before the client has read the answer.
     CutAfter,
 }
 
@@ -61,7 +61,7 @@ struct Join {
     client: usize,
     connection: String,
     fate: Fate,
-    /// What it should get, and whether that was in the room before.
+    /// The expected player, and whether it was in the room before.
     player: PlayerId,
     is_back: bool,
 }
@@ -72,9 +72,9 @@ struct Seats {
     made: u32,
     /// Joins that got a player with a connection.
     taken_over: u32,
-    /// Answers that nobody read.
+    /// Answers that no client read.
     lost: u32,
-    /// Players of users that another client of the user got, because it had no token.
+    /// Players that another client of the user got because it had no token.
     by_user: u32,
     expired: u32,
     restarts: u32,
@@ -85,7 +85,7 @@ struct Walk {
     chance: ChaCha8Rng,
     is_one_per_user: bool,
     wanderers: Vec<Wanderer>,
-    /// In the order of their ids, as the room has them.
+    /// In the order of their ids, as in the room.
     players: Vec<ModelPlayer>,
     last_player: PlayerId,
     /// Connections that are lost without the server's knowledge.
@@ -103,7 +103,7 @@ impl Walk {
         limits.is_one_seat_per_user = is_one_per_user;
         let mut hall = Hall::new(2, options);
         (hall.seat_grace_ticks, hall.away_per_user_max) = (GRACE_TICKS, 100);
-        // The room is opened by somebody who leaves.
+        // Another client opens the room and leaves.
         hall.gather(&[("opener", Encoding::Json, 0)], ARENA);
         hall.unsubscribe("opener", ARENA);
         hall.tick();
@@ -125,7 +125,7 @@ impl Walk {
         self.chance.next_u32() % bound
     }
 
-    /// The tick that everything done now counts in.
+    /// The tick that handles the current operations.
     fn next_tick(&self) -> u64 {
         self.hall.only_room().1.ticks_run() + 1
     }
@@ -143,14 +143,14 @@ impl Walk {
         }
     }
 
-    /// Whoever is not back in time is gone before anything else happens in a tick.
+    /// Players that are not back in time leave before anything else happens in a tick.
     fn expire(&mut self) {
         let (tick, before) = (self.next_tick(), self.players.len());
         self.players.retain(|player| player.leaves_at.is_none_or(|leaves_at| leaves_at > tick));
         self.seats.expired += (before - self.players.len()) as u32;
     }
 
-    /// What happens before a tick.
+    /// Performs the operations before a tick.
     fn act(&mut self) -> Vec<Join> {
         let mut joins = Vec::new();
         for client in 0..USERS.len() {
@@ -158,7 +158,7 @@ impl Walk {
             match self.wanderers[client].connection.take() {
                 Some(connection) if choice < 2 => {
                     self.cut(&connection);
-                    // At once, in the same tick.
+                    // Rejoin immediately, in the same tick.
                     if self.below(2) == 0 {
                         joins.push(self.join(client));
                     }
@@ -182,7 +182,7 @@ impl Walk {
         joins
     }
 
-    /// The server learns of the end of a connection.
+    /// The server detects the end of a connection.
     fn cut(&mut self, connection: &str) {
         self.cuts += 1;
         self.hall.forget(connection);
@@ -229,7 +229,7 @@ impl Walk {
         player
     }
 
-    /// Which player of those that there are a join gets.
+    /// The existing player that a join gets, if any.
     fn take_over(&mut self, client: usize, connection: &str) -> Option<PlayerId> {
         let is_one_per_user = self.is_one_per_user;
         let own = self.players.iter().position(|player| player.client == Some(client));
@@ -242,7 +242,7 @@ impl Walk {
         self.seats.resumed += 1;
         self.seats.taken_over += u32::from(player.connection.is_some());
         if own.is_none() {
-            // By the user alone: the token that somebody has for it is void.
+            // By the user only: the token that another client has for the player becomes invalid.
             self.seats.by_user += 1;
             player.client = None;
         }
@@ -251,13 +251,13 @@ impl Walk {
         Some(player.player)
     }
 
-    /// Joins are answered, and clients read what they got.
+    /// Joins are answered, and clients read their messages.
     fn settle(&mut self, joins: &[Join]) {
         for join in joins {
             match join.fate {
                 Fate::Answered => self.read_answer(join),
                 Fate::CutAfter => self.cut(&join.connection),
-                // The documented case: nothing tells who this was, so it leaves.
+                // The documented case: nothing identifies the client, so the player leaves.
                 Fate::CutBefore if !join.is_back && USERS[join.client].is_empty() => {
                     let tick = self.next_tick();
                     let of_player = self.players.iter_mut().find(|known| known.player == join.player);
@@ -329,7 +329,7 @@ impl Walk {
         }
     }
 
-    /// All connections are lost, and the room goes on from a checkpoint.
+    /// All connections are lost, and the room continues from a checkpoint.
     fn restart(&mut self) {
         self.expire();
         let held = self.wanderers.iter_mut().filter_map(|wanderer| wanderer.connection.take());

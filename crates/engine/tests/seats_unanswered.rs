@@ -1,4 +1,4 @@
-//! What happens to a player before its client has the answer to its join.
+//! Players whose client does not have the answer to its join yet.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn players(hall: &Hall) -> usize {
     hall.only_room().1.room().player_count()
 }
 
-/// A session that waits for the answer to its join, on a shard that is not the room's owner.
+/// A session that waits for the answer to its join, on another shard than the room's owner.
 fn join(hall: &mut Hall, user: &str, data: &Value) {
     let owner = owner_of(ARENA, 2, node::NODE_SEED).0;
     hall.node.open("a", Encoding::Json, 1 - owner);
@@ -62,7 +62,7 @@ fn a_client_lost_before_the_join_reply_leaves_unless_its_seat_is_kept() {
             hall.leave("a");
         }
         hall.tick();
-        assert_eq!(players(&hall), 1, "{how}: the room has let it in");
+        assert_eq!(players(&hall), 1, "{how}: the room has accepted the join");
         hall.tick();
         assert_eq!(players(&hall), usize::from(stays), "{user} {how}");
         assert_eq!(hall.holdings(), [0, 0], "{user} {how}");
@@ -85,7 +85,7 @@ fn a_client_lost_before_the_join_reply_returns_with_its_previous_token() {
         hall.forget("a");
         hall.tick();
         hall.tick();
-        assert_eq!((players(&hall), hall.tokens_refused.unknown), (1, 0), "it is away");
+        assert_eq!((players(&hall), hall.tokens_refused.unknown), (1, 0), "the player is away");
     }
     join(&mut hall, "", &token);
     hall.tick();
@@ -94,7 +94,7 @@ fn a_client_lost_before_the_join_reply_returns_with_its_previous_token() {
 }
 
 #[test]
-fn a_join_is_answered_after_the_rules_for_names_have_changed() {
+fn a_join_is_answered_after_the_channel_regex_has_changed() {
     let mut wanted = hall_options();
     wanted.namespaces[0].channel_regex = Some(regex::Regex::new("^b$").expect("a pattern"));
     let (next, held) = hall_options().succeeded_by(&wanted);
@@ -115,7 +115,7 @@ fn a_join_is_answered_after_the_rules_for_names_have_changed() {
         assert!(error.is_some(), "closed: {closes}: {messages:?}");
         if !closes {
             hall.tick();
-            assert_eq!(players(&hall), 0, "who is refused leaves");
+            assert_eq!(players(&hall), 0, "a refused player leaves");
         }
         assert_eq!(hall.holdings(), [0, 0]);
     }
@@ -126,7 +126,7 @@ fn a_player_kicked_in_the_tick_of_its_join_gets_the_reason() {
     for overtakes in [false, true] {
         let mut hall = hall();
         join(&mut hall, "ann", &json!("goat"));
-        // With held rings, the room's message is there before the owner's answer.
+        // With held rings, the room's message arrives before the owner's answer.
         hall.node.holds_rings = overtakes;
         hall.tick();
         assert_eq!(hall.seen("a").messages.is_empty(), overtakes);

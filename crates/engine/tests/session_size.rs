@@ -1,4 +1,4 @@
-//! What an idle session with one subscription costs in memory.
+//! The memory of an idle session with one subscription.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use dunlin_engine::{
 use dunlin_proof::allocations::in_use;
 use dunlin_protocol::Encoding;
 
-/// Not a power of two, nor close above one: half of what has grown by doubling is in use.
+/// Neither a power of two nor slightly above one, where half the capacity of a table that grows by doubling is unused.
 const SESSIONS: u32 = 12_000;
 
-/// What each session has of its own.
+/// The state that each session has of its own.
 #[derive(Clone, Copy, Debug)]
 enum Own {
     Nothing,
@@ -21,7 +21,7 @@ enum Own {
     UserAndChannel,
 }
 
-/// Bytes and blocks in use for each session, after it has been idle for long enough to be pinged.
+/// Bytes and blocks in use per session, after it has been idle for long enough to be pinged.
 fn cost(own: Own, with_everything: bool) -> (isize, isize) {
     let namespace = NamespaceOptions {
         allow_subscribe_for_client: true,
@@ -57,7 +57,7 @@ fn cost(own: Own, with_everything: bool) -> (isize, isize) {
         shard.handle(now, Event::Received { session, frame: subscribe.as_bytes() }, &mut effects);
         write_all(&mut shard, now, &mut effects);
     }
-    // Everyone is pinged, and nobody has to answer in this time.
+    // Each session is pinged, and the time is too short for a pong timeout.
     for _ in 0..25 {
         now.mono_us += 1_000_000;
         shard.handle(now, Event::Woke, &mut effects);
@@ -68,7 +68,7 @@ fn cost(own: Own, with_everything: bool) -> (isize, isize) {
     }
     effects = Effects::default();
     let after = in_use();
-    assert_eq!(shard.holdings()[0], SESSIONS as usize, "everyone is still there");
+    assert_eq!(shard.holdings()[0], SESSIONS as usize, "no session has ended");
     drop((shard, effects));
     let sessions = isize::try_from(SESSIONS).expect("a small number");
     ((after.bytes - before.bytes) / sessions, (after.blocks - before.blocks) / sessions)
@@ -117,7 +117,7 @@ fn an_outbox_returns_the_capacity_of_a_burst_after_the_write() {
     for _ in 0..16_000 {
         shard.handle(now, Event::Pinged { session, payload: b"" }, &mut effects);
     }
-    assert!(in_use().bytes - before.bytes > 16_000, "a burst waits");
+    assert!(in_use().bytes - before.bytes > 16_000, "a burst is queued");
     while shard.has_outgoing(session) {
         let bytes = shard.outgoing(session).map(<[u8]>::len).sum();
         shard.handle(now, Event::Wrote { session, bytes }, &mut effects);

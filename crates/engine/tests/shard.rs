@@ -1,4 +1,4 @@
-//! What scripts cannot say: exact moments, events that come late, and how much a shard keeps.
+//! Behavior that scripts cannot express: exact times, late events, and the amount of state that a shard keeps.
 
 use dunlin_engine::{Effect, Effects, Event, Options, SessionKey, ShardIndex, event::ConnectionClaims, owner_of};
 use dunlin_protocol::Encoding;
@@ -16,7 +16,7 @@ fn publish(node: &mut Node, channel: &str) {
     node.ask_api(&request);
 }
 
-/// When the session's next ping comes, in microseconds from now.
+/// The time until the session's next ping, in microseconds.
 fn time_to_ping(node: &mut Node, name: &str) -> u64 {
     let start_us = node.now.mono_us;
     node.client(name).received.clear();
@@ -29,7 +29,7 @@ fn time_to_ping(node: &mut Node, name: &str) -> u64 {
 }
 
 #[test]
-fn the_first_ping_comes_in_the_second_half_of_the_interval_and_the_next_after_a_whole_one() {
+fn the_first_ping_comes_in_the_second_half_of_the_interval_and_the_next_after_a_full_one() {
     let mut options = permissive();
     options.client.ping_interval_ms = 10_000;
     options.client.pong_timeout_ms = 3_000;
@@ -50,7 +50,7 @@ fn the_first_ping_comes_in_the_second_half_of_the_interval_and_the_next_after_a_
     }
     moments.sort_unstable();
     moments.dedup();
-    assert_eq!(moments.len(), 64, "each has its own moment");
+    assert_eq!(moments.len(), 64, "each session has its own time");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn queued_frames_are_written_while_owners_answer() {
     assert_eq!(std::mem::take(&mut effects.dirty), [session]);
     let offered: Vec<u8> = node.shards[0].outgoing(session).flatten().copied().collect();
     assert_eq!(offered, b"\x8a\x011");
-    // What comes meanwhile waits for the answer, and so nobody is told to write it.
+    // Frames queued in the meantime wait for the answer, so the caller is not notified.
     node.shards[0].handle(now, Event::Wrote { session, bytes: 3 }, &mut effects);
     node.shards[0].handle(now, Event::Pinged { session, payload: b"2" }, &mut effects);
     assert!(effects.dirty.is_empty() && !node.shards[0].has_outgoing(session));
@@ -216,7 +216,7 @@ fn a_session_is_dirty_once_until_all_is_written() {
     effects.dirty.clear();
     shard.handle(now, Event::Wrote { session, bytes: 8 }, &mut effects);
     shard.handle(now, Event::Pinged { session, payload: b"4" }, &mut effects);
-    assert!(effects.dirty.is_empty(), "its socket is full, and the caller knows");
+    assert!(effects.dirty.is_empty(), "its socket is full, and the caller has been notified");
     let offered: Vec<u8> = shard.outgoing(session).flatten().copied().collect();
     assert_eq!(offered, b"3\x8a\x014");
     shard.handle(now, Event::Wrote { session, bytes: 4 }, &mut effects);
@@ -287,12 +287,12 @@ fn stale_timer_entries_do_not_accumulate() {
     options.without_namespace.history_ttl_ms = 1_000;
     options.without_namespace.history_meta_ttl_ms = 30 * 24 * 3_600 * 1_000;
     let mut node = Node::new(1, options);
-    // Each of these forgets its publications before the next comes, and keeps its position for 30 days.
+    // Each publication expires before the next one, and the channel's position is kept for 30 days.
     for _ in 0..10_000 {
         publish(&mut node, "news");
         node.wait(1_001);
     }
-    // Sessions that come and go, long before any of their deadlines.
+    // Sessions that open and close long before any of their deadlines.
     for number in 0..10_000 {
         let name = number.to_string();
         node.open(&name, Encoding::Json, 0);
@@ -354,7 +354,7 @@ fn a_publication_larger_than_the_queue_is_refused() {
     options.client.queue_bytes_max = 1_000;
     let mut node = Node::new(1, options);
     for (bytes, is_taken) in [(1_000, true), (1_001, false)] {
-        // Two quotes belong to the payload.
+        // The payload includes two quotes.
         let data = "x".repeat(bytes - 2);
         node.ask_api(&serde_json::json!({"publish": {"channel": "news", "data": data}}));
         let answer = node.answers.pop().expect("an answer");
@@ -376,7 +376,7 @@ fn publications_per_turn_are_limited_to_a_quarter_of_the_queue() {
         publish(&mut node, "news");
         publications += 1;
     }
-    assert_eq!(publications, 11, "ten, and the one that shows that it is enough");
+    assert_eq!(publications, 11, "ten, and the one that exceeds the limit");
     node.handle(0, Event::TurnEnded);
     assert!(node.shards[0].takes_more());
 }
@@ -393,8 +393,8 @@ fn an_empty_stream_is_not_kept() {
         node.ask_api(&serde_json::json!({"history": {"channel": name}}));
     }
     let channels = |node: &Node| node.shards[0].holdings()[2];
-    assert_eq!(channels(&node), 1, "what was published into is remembered");
-    assert_eq!(node.shards[0].channel_holdings(), [0, 1], "nobody listens to it");
+    assert_eq!(channels(&node), 1, "a channel with publications is kept");
+    assert_eq!(node.shards[0].channel_holdings(), [0, 1], "it has no subscribers");
     node.wait(3_600_000);
     assert_eq!(channels(&node), 0);
     assert_eq!(node.shards[0].channel_holdings(), [0, 0]);

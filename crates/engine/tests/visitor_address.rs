@@ -1,4 +1,4 @@
-//! Games learn the addresses of clients where the namespace allows it, and nowhere else.
+//! Games receive the addresses of clients only where the namespace allows it.
 
 use dunlin_engine::room::ToRoom;
 use dunlin_protocol::Encoding;
@@ -26,7 +26,7 @@ fn a_join_has_the_address_only_where_allowed() {
         options.namespaces[0].room.as_mut().expect("rooms").shows_address = shows_address;
         let found = address_in_join(&mut Hall::new(2, options.clone()), "ada@7");
         assert_eq!(found, shows_address.then(|| "0.0.0.7".to_owned()));
-        // Its caller may not know the address of a client.
+        // The caller may not know the address of a client.
         assert_eq!(address_in_join(&mut Hall::new(2, options), "bob"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! A node with rooms: its room threads are played by the test, with real rooms, and every client keeps a replica.
+//! A node with rooms: the test acts as its room threads, with real rooms, and every client keeps a replica.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::node::{self, Node};
 
-/// Objects wander about, unless it is quiet; players go where they say, and may shout.
+/// Objects move at random, unless the meadow is quiet; players move by their inputs, and may shout.
 #[derive(Clone, Copy)]
 pub struct Meadow {
     pub shape: GridShape,
@@ -153,7 +153,7 @@ impl Simulation for Meadow {
     }
 }
 
-/// What a client has made of what it got.
+/// The state that a client builds from its messages.
 #[derive(Default)]
 pub struct Seen {
     /// By channel.
@@ -161,14 +161,14 @@ pub struct Seen {
     pub snapshots: usize,
     /// Channel, offset and data of publications with an offset.
     pub events: Vec<(String, u64, String)>,
-    /// All other messages, and closes; of JSON sessions alone.
+    /// All other messages, and closes; only for JSON sessions.
     pub messages: Vec<String>,
     rest: Vec<u8>,
 }
 
 pub struct Hall {
     pub node: Node,
-    /// What rooms that open are like.
+    /// The simulation of rooms that open.
     pub meadow: Meadow,
     pub rooms: BTreeMap<RoomKey, (RoomHost, Runner)>,
     pub seen: BTreeMap<String, Seen>,
@@ -177,9 +177,9 @@ pub struct Hall {
     pub away_per_user_max: u32,
     /// Seat tokens of joins without effect, so far.
     pub tokens_refused: TokensRefused,
-    /// Whether owners are told that a world is made.
+    /// Whether owners are notified when a world is created.
     pub reports_made: bool,
-    /// Messages that came for no room.
+    /// Messages that arrived for rooms that do not exist.
     pub strays: Vec<ToRoom>,
 }
 
@@ -250,7 +250,7 @@ impl Hall {
         }
     }
 
-    /// A session that is connected.
+    /// Opens and connects a session.
     pub fn open(&mut self, name: &str, encoding: Encoding, shard: u16) {
         self.node.open(name, encoding, shard);
         self.send_json(name, &json!({"id": 1, "connect": {}}));
@@ -268,12 +268,12 @@ impl Hall {
         self.send_json(name, &json!({"id": 2, "subscribe": {"channel": channel}}));
     }
 
-    /// Joins with this data.
+    /// Joins a room with this data.
     pub fn join(&mut self, name: &str, channel: &str, data: &Value) {
         self.send_json(name, &json!({"id": 2, "subscribe": {"channel": channel, "data": data}}));
     }
 
-    /// The client forgets everything, and its name can be used again.
+    /// Drops the client's state, so that its name can be used again.
     pub fn forget(&mut self, name: &str) {
         self.leave(name);
         self.seen.remove(name);
@@ -304,7 +304,7 @@ impl Hall {
         self.send_json(name, &json!({"send": {"data": json_input(number, room, data)}}));
     }
 
-    /// Sessions that are in the room of `channel` from the next ticks on.
+    /// Opens sessions that join the room of `channel`.
     pub fn gather(&mut self, names: &[(&str, Encoding, u16)], channel: &str) {
         for (name, encoding, shard) in names {
             self.open(name, *encoding, *shard);
@@ -317,7 +317,7 @@ impl Hall {
         self.node.handle(shard, Event::FromRoom { from: RoomThreadIndex(0), message });
     }
 
-    /// Carries what shards have said to their rooms.
+    /// Delivers the shards' messages to their rooms.
     pub fn pass(&mut self) {
         while let Some((_, message)) = self.node.to_rooms.pop_front() {
             let room = match &message {
@@ -358,7 +358,7 @@ impl Hall {
         }
     }
 
-    /// A tick of every room, and what comes of it.
+    /// Runs a tick of every room, and delivers its messages.
     pub fn tick(&mut self) {
         self.pass();
         let mut outgoing = Vec::new();
@@ -376,7 +376,7 @@ impl Hall {
         self.look();
     }
 
-    /// Clients read what came.
+    /// Makes clients read what they received.
     pub fn look(&mut self) {
         for (name, seen) in &mut self.seen {
             let client = self.node.clients.get_mut(name).expect("a client");
@@ -393,7 +393,7 @@ impl Hall {
         self.rooms.values().next().expect("a room")
     }
 
-    /// The client's replica is the world as of the last tick.
+    /// Checks that the client's replica equals the world as of the last tick.
     pub fn check(&self, name: &str, channel: &str) {
         let (_, runner) =
             self.rooms.values().find(|(host, _)| **host.channel() == *channel).expect("an open room of the channel");
@@ -416,7 +416,7 @@ impl Hall {
         self.node.shards[usize::from(shard)].queued(session).expect("a session")
     }
 
-    /// The client's socket takes this many bytes more.
+    /// Makes the client's socket accept this many bytes.
     pub fn take(&mut self, name: &str, bytes: usize) {
         self.node.client(name).room_bytes = bytes;
         let place = self.node.client(name).place;
@@ -436,7 +436,7 @@ impl Hall {
     }
 }
 
-/// A length-delimited field; its content is short.
+/// A length-delimited field with short content.
 fn long_field(number: u8, content: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, content.len() as u8], content].concat()
 }
@@ -448,7 +448,7 @@ fn json_input(number: u32, room: &str, data: &[u8]) -> Value {
 }
 
 impl Seen {
-    /// Whether no frame is half there.
+    /// Whether no partial frame is buffered.
     pub fn rest_is_empty(&self) -> bool {
         self.rest.is_empty()
     }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::backend;
 
-/// The channel whose owner is asked; none where every shard is.
+/// The channel whose owner receives the request; `None` for a request to every shard.
 pub fn channel(request: &ApiRequest) -> Option<&str> {
     match request {
         ApiRequest::Publish { channel, .. }

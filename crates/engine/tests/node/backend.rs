@@ -1,4 +1,4 @@
-//! Backends whose answers a script gives: what they are asked, and what they say, as JSON objects.
+//! Backends with scripted responses. Requests and responses are JSON objects.
 
 use bytes::Bytes;
 use dunlin_engine::{
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::tokens::expiry;
 
-/// What is asked, and about whom.
+/// The request as JSON, with its session.
 pub fn request(request: &ProxyRequest) -> Value {
     let shown = |data: &Option<Payload>| data.as_ref().map(text);
     let (name, mut fields) = match &request.kind {
@@ -43,7 +43,7 @@ pub fn request(request: &ProxyRequest) -> Value {
     json!({ name: fields })
 }
 
-/// What `answer` says.
+/// The outcome that `answer` describes.
 pub fn outcome(answer: &Value, now: Now) -> ProxyResult {
     if let Some(refusal) = answer.as_str() {
         return Err(match refusal {
@@ -94,7 +94,7 @@ fn subscriptions(subs: &Map<String, Value>, now: Now) -> Vec<ServerSubscription>
     subs.iter().map(|(channel, fields)| subscription(channel, fields, now)).collect()
 }
 
-/// A subscription of the server's, as answers and requests of the API write it.
+/// A server-side subscription, as responses and API requests describe it.
 pub fn subscription(channel: &str, fields: &Value, now: Now) -> ServerSubscription {
     let since = fields.get("since").map(|since| {
         let epoch = since["epoch"].as_str().unwrap_or_default();

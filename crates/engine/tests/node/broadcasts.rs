@@ -1,4 +1,4 @@
-//! What nodes of a cluster send each other at most once, as JSON objects.
+//! The nodes' messages with at-most-once delivery, as JSON objects.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{NODE_SEED, Node};
 
-/// What a shard sends to other nodes.
+/// A message of a shard to other nodes.
 pub fn shown(channel: &str, message: &BroadcastMessage) -> String {
     let client = |info: &ClientInfo| json!({"client": &*info.client, "user": &*info.user});
     let body = match message {
@@ -38,7 +38,7 @@ pub fn shown_following(effect: &Effect) -> String {
     }
 }
 
-/// What other nodes send to the channel comes.
+/// Other nodes' messages to the channel arrive from now on.
 pub fn followed(node: &mut Node, channel: &str) {
     let ShardIndex(owner) = owner_of(channel, node.shards.len() as u16, NODE_SEED);
     node.handle(owner, Event::Followed { channel: channel.into() });

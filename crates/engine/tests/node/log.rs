@@ -7,16 +7,16 @@ use dunlin_engine::{
     log::{LoadQuery, LogPage, LogRecord, LogTerms},
 };
 
-/// What the log has of each channel.
+/// The records of each channel.
 #[derive(Default)]
 pub struct Log {
     channels: BTreeMap<Arc<str>, Vec<LogRecord>>,
-    /// Loads and proposals of a channel agree how it is stored.
+    /// Checks that loads and proposals of a channel have the same terms.
     terms: BTreeMap<Arc<str>, LogTerms>,
 }
 
 impl Log {
-    /// What comes of an effect; nothing for one that is not answered.
+    /// The answer to an effect, if it has one.
     pub fn answer(&mut self, effect: Effect) -> Option<Event<'static>> {
         match effect {
             Effect::Propose { channel, proposal, record, terms } => {

@@ -1,4 +1,4 @@
-//! A node of shards without sockets and threads: effects are performed at once, in order, unless a test holds something
+//! A node of shards without sockets and threads: effects are performed at once, in order, unless a test holds some
 //! back.
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -31,30 +31,30 @@ use serde_json::Value;
 
 pub const NODE_SEED: u64 = 7;
 
-/// Where a session is: its shard, and its key there.
+/// The shard of a session, and its key there.
 pub type Place = (u16, SessionKey);
 
-/// A client's end of a session.
+/// The client side of a session.
 pub struct Client {
     pub place: Place,
     pub encoding: Encoding,
     pub wire: Wire,
-    /// Bytes that its socket still takes.
+    /// Bytes that its socket still accepts.
     pub room_bytes: usize,
     pub is_paused: bool,
-    /// Frames that wait while it is paused.
+    /// Frames that wait while the session is paused.
     pub unread: VecDeque<Vec<u8>>,
-    /// Bytes written and not looked at yet.
+    /// Bytes written to the client and not parsed yet.
     pub received: Vec<u8>,
     pub finished: bool,
     pub is_gone: bool,
-    /// A token that the test answers for.
+    /// A pending token check, which the test answers.
     pub open_question: Option<Question>,
-    /// Questions to backends that the test answers, in order.
+    /// Pending requests to backends, which the test answers, in order.
     pub proxy_requests: VecDeque<ProxyRequestId>,
 }
 
-/// Which kind of token was asked about.
+/// The kind of a pending token check.
 #[derive(Clone, Copy, Debug)]
 pub enum Question {
     Connection,
@@ -65,25 +65,25 @@ pub struct Node {
     pub shards: Vec<Shard>,
     pub now: Now,
     pub clients: BTreeMap<String, Client>,
-    /// Messages on their way, while they are held back.
+    /// Messages in flight, while they are held back.
     pub rings: BTreeMap<(u16, u16), VecDeque<ShardMessage>>,
     pub holds_rings: bool,
-    /// What happened besides bytes, by client.
+    /// Events other than bytes, by client.
     pub sent: Vec<String>,
     pub answers: Vec<ApiResult>,
-    /// Questions to all nodes, for the test to answer.
+    /// Pending queries to all nodes, which the test answers.
     pub peer_queries: Vec<(u16, PeerQueryNumber, Arc<str>, PresenceKind)>,
     log: log::Log,
-    /// Whether following is shown.
+    /// Whether `follow` and `unfollow` effects are shown.
     is_clustered: bool,
-    /// Whether the test itself answers what is to be followed.
+    /// Whether the test itself answers `follow` effects.
     pub holds_following: bool,
     /// Messages to room threads, for the test to answer.
     pub to_rooms: VecDeque<(u16, ToRoom)>,
-    /// The address that the next sessions come from.
+    /// The address of the next sessions.
     pub source: Option<SourceKey>,
     sessions_opened: u32,
-    /// Effects to be performed, and sessions to be written to, in order.
+    /// Effects to perform, and sessions to write to, in order.
     effects: VecDeque<(u16, Effect)>,
     dirty: VecDeque<Place>,
     is_busy: bool,
@@ -160,13 +160,13 @@ impl Node {
         self.handle(shard, Event::Received { session, frame: &frame });
     }
 
-    /// Hands an event to a shard, and performs all that comes of it.
+    /// Passes an event to a shard, and performs its effects.
     pub fn handle(&mut self, shard: u16, event: Event<'_>) {
         let mut effects = Effects::default();
         self.shards[usize::from(shard)].handle(self.now, event, &mut effects);
         for effect in effects.list {
             if let Effect::Pause { session } = effect {
-                // Counts at once: what has been received already has to wait too.
+                // Takes effect at once: frames that were already received have to wait too.
                 self.at((shard, session)).is_paused = true;
             }
             self.effects.push_back((shard, effect));
@@ -178,7 +178,7 @@ impl Node {
         self.settle();
     }
 
-    /// Performs effects, carries messages to their shards unless they are held back, and writes.
+    /// Performs effects, delivers messages between shards unless they are held back, and writes.
     pub fn settle(&mut self) {
         if std::mem::replace(&mut self.is_busy, true) {
             return;
@@ -269,7 +269,7 @@ impl Node {
         }
     }
 
-    /// The token that the test was to answer for says `token`.
+    /// Answers the pending token check with `token`.
     pub fn answer(&mut self, name: &str, token: &str) {
         let now = self.now;
         let client = self.client(name);
@@ -286,7 +286,7 @@ impl Node {
         }
     }
 
-    /// What the test has a backend answer to the client's oldest question.
+    /// Answers the client's oldest request to a backend.
     pub fn answer_backend(&mut self, name: &str, answer: &Value) {
         let outcome = backend::outcome(answer, self.now);
         let client = self.client(name);
@@ -297,7 +297,7 @@ impl Node {
         self.handle(shard, Event::ProxyResponded { session, request_id, outcome });
     }
 
-    /// Writes what waits for a session, as far as its socket takes it.
+    /// Writes a session's queued bytes, as far as its socket accepts them.
     pub fn write(&mut self, place: Place) {
         let (shard, session) = place;
         loop {
@@ -321,7 +321,7 @@ impl Node {
         }
     }
 
-    /// Lets time pass, and wakes shards when they asked to be woken.
+    /// Advances the time, and wakes shards at their deadlines.
     pub fn wait(&mut self, ms: u64) {
         let end_us = self.now.mono_us + ms * 1_000;
         loop {
@@ -337,7 +337,7 @@ impl Node {
         self.step_to(end_us);
     }
 
-    /// Lets time pass, and wakes the shards at the end of it.
+    /// Advances the time, and wakes the shards only at the end.
     pub fn jump(&mut self, ms: u64) {
         self.step_to(self.now.mono_us + ms * 1_000);
         for shard in 0..self.shards.len() as u16 {
@@ -345,7 +345,7 @@ impl Node {
         }
     }
 
-    /// Asks the channel's owner, or all shards.
+    /// Sends an API request to the channel's owner, or to all shards.
     pub fn ask_api(&mut self, request: &Value) {
         let request = api::request(request, self.now);
         let shard_count = self.shards.len() as u16;
@@ -358,7 +358,7 @@ impl Node {
         }
     }
 
-    /// Sets the clocks, but not back.
+    /// Sets the clocks, but never back.
     pub fn step_to(&mut self, mono_us: u64) {
         let mono_us = mono_us.max(self.now.mono_us);
         let since_start_us = mono_us - 1_000_000;

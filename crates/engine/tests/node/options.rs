@@ -1,5 +1,5 @@
 //! Options by name, as scripts write them: `client.channel_limit=2`, `channel.private_prefix=`,
-//! `namespace.presence=true` for channels without a namespace, `namespace:chat.presence=true` for those of `chat`.
+//! `namespace.presence=true` for channels outside all namespaces, `namespace:chat.presence=true` for those of `chat`.
 
 use dunlin_engine::{
     Options,
@@ -15,7 +15,7 @@ use dunlin_protocol::FilterLimits;
 
 use dunlin_protocol::Disconnect;
 
-/// The names of all options, read off the structures themselves.
+/// The names of all options, from the `Debug` output of the structures.
 pub fn names() -> Vec<String> {
     let groups = [
         ("client", format!("{:#?}", ClientOptions::default())),
@@ -27,16 +27,16 @@ pub fn names() -> Vec<String> {
     let mut names = Vec::new();
     for (group, fields) in groups {
         let fields = fields.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(": "));
-        // Of a structure in it, the structure alone.
+        // Of a nested structure, only its own name.
         let fields = fields.filter(|(field, _)| !field.starts_with([' ', '}']));
-        // Set by the engine itself, where a namespace goes while the node runs.
+        // The engine itself sets this option, when a namespace is removed while the node runs.
         let fields = fields.filter(|(field, _)| *field != "is_retired");
         names.extend(fields.map(|(field, _)| format!("{group}.{field}")));
     }
     names
 }
 
-/// The name without that of a namespace. Naming a namespace in a script is how its `name` is set.
+/// The option's name without a namespace. A script sets `name` by naming a namespace.
 pub fn plain(option: &str) -> String {
     match option.split_once(':') {
         Some((group, rest)) => format!("{group}.{}", rest.split_once('.').map_or("name", |(_, field)| field)),
@@ -44,7 +44,7 @@ pub fn plain(option: &str) -> String {
     }
 }
 
-/// All that a client may be allowed, in channels without a namespace.
+/// Allows clients everything in channels outside all namespaces.
 pub fn permissive(options: &mut Options) {
     options.client.allow_anonymous_connect_without_token = true;
     let namespace = &mut options.without_namespace;
@@ -59,7 +59,7 @@ pub fn permissive(options: &mut Options) {
     namespace.history_meta_ttl_ms = 600_000;
 }
 
-/// Sets what `NAME=VALUE` says.
+/// Applies `NAME=VALUE`.
 pub fn set(options: &mut Options, setting: &str) {
     let (name, value) = setting.split_once('=').unwrap_or_else(|| panic!("{setting} sets nothing"));
     let (group, field) = name.split_once(['.', ':']).unwrap_or_else(|| panic!("{name} has no group"));
@@ -90,10 +90,10 @@ pub fn set(options: &mut Options, setting: &str) {
 }
 
 fn read<T: std::str::FromStr>(value: &str) -> T {
-    value.parse().unwrap_or_else(|_| panic!("{value} is not what is wanted"))
+    value.parse().unwrap_or_else(|_| panic!("{value} has the wrong type"))
 }
 
-/// Inputs a second, bytes of an input, inputs in the inbox, and whether there are seat tokens: `30/64/100`,
+/// Inputs per second, bytes of an input, inputs in the inbox, and whether there are seat tokens: `30/64/100`,
 /// `30/64/100/tokens`.
 fn room(value: &str) -> RoomLimits {
     let (limits, gives_seat_tokens) = value.strip_suffix("/tokens").map_or((value, false), |limits| (limits, true));
@@ -108,7 +108,7 @@ fn room(value: &str) -> RoomLimits {
     }
 }
 
-/// The namespace, and whether there is to be one session: `mine`, `mine/single`, `/single`.
+/// The namespace, and whether users have a single session: `mine`, `mine/single`, `/single`.
 fn personal(value: &str) -> PersonalChannel {
     let (namespace, single) = value.split_once('/').unwrap_or((value, ""));
     PersonalChannel { namespace: namespace.to_owned(), single_connection: single == "single" }

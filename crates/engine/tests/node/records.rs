@@ -3,7 +3,7 @@
 use dunlin_engine::record::{CommandSubject, SessionIncident, SessionRecord};
 use serde_json::json;
 
-/// One line.
+/// A record as one line.
 pub fn shown(record: &SessionRecord) -> String {
     let of_subject =
         |subject: &CommandSubject| json!({"command": subject.command, "channel": subject.channel.as_deref()});

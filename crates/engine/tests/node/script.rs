@@ -24,8 +24,7 @@
 //! | `apart`, `pass`, `together` | messages between shards are held back; pass once; pass at once again |
 //! | `api {…}` | a request of the server API, to the owner or to all shards |
 //! | `count FIELD …` | shows counters, summed over the shards |
-//! | `reconfigure NAME=VALUE … -NAMESPACE` | the node goes on with these options, and without this namespace; with
-//! `shard=0` as the first word that shard alone |
+//! | `reconfigure NAME=VALUE … -NAMESPACE` | the node goes on with these options, and without this namespace; with `shard=0` as the first word that shard alone |
 //! | `holdings` | sessions, local channels, owned channels and users that the shards hold |
 //! | `drain` | the node shuts down |
 //! | `drain 3` | each shard closes three sessions |
@@ -43,7 +42,7 @@ use serde_json::Value;
 
 use super::{Node, api, broadcasts, options, wire};
 
-/// The cases of a file; what stands before the first belongs to it.
+/// The cases of a file; text before the first case belongs to it.
 pub fn cases(file: &str) -> Vec<&str> {
     let mut starts: Vec<usize> =
         file.match_indices("== ").map(|(at, _)| at).filter(|at| *at == 0 || file[..*at].ends_with('\n')).collect();
@@ -78,7 +77,7 @@ fn came_after<'a>(first: Option<&'a str>, rest: &mut std::str::Lines<'a>) -> Str
     format!("  | {}", lines.join("\n  | "))
 }
 
-/// Plays one case, and returns it with what came behind each line.
+/// Plays one case. Returns it with the output after each line.
 pub fn play(case: &str) -> String {
     let mut player = Player {
         options: Options { version: "0", ..Options::default() },
@@ -105,9 +104,9 @@ struct Player {
     options: Options,
     shards: u16,
     node: Option<Node>,
-    /// What the node went on with, if it was told to.
+    /// The options that the node continued with after `reconfigure`.
     running: Option<Options>,
-    /// What is written, and what is meant by it.
+    /// Placeholders and the values they stand for.
     names: Vec<(String, String)>,
 }
 
@@ -229,7 +228,7 @@ impl Player {
         came
     }
 
-    /// Sockets that were full may take something now.
+    /// Retries sockets that were full.
     fn look(&mut self) {
         let node = self.node.as_mut().expect("made before");
         let places: Vec<_> =
@@ -362,7 +361,7 @@ fn milliseconds(text: &str) -> u64 {
     }
 }
 
-/// Puts N letters for `$[N]`.
+/// Replaces `$[N]` by N letters.
 fn fill(text: &str) -> String {
     let mut filled = text.to_owned();
     while let Some(start) = filled.find("$[") {

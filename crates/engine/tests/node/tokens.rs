@@ -1,6 +1,6 @@
-//! Tokens that say in words what they are: `user=ann;ttl=60;info={"a":1}`, for subscriptions also `channel=…`,
-//! `client=…`, `data=…` and `override={…}`, for connections `meta=…` and `subs={"news":{}}`; `expired`, `invalid`; and
-//! `later`, which the test answers.
+//! Tokens in plain text: `user=ann;ttl=60;info={"a":1}`, for subscriptions also `channel=…`, `client=…`, `data=…` and
+//! `override={…}`, for connections `meta=…` and `subs={"news":{}}`; `expired`, `invalid`; and `later`, which the test
+//! answers.
 
 use bytes::Bytes;
 use dunlin_engine::{

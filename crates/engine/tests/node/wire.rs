@@ -1,4 +1,4 @@
-//! What a client makes of the bytes it gets, and of what it wants to say.
+//! Parses the bytes that a client receives, and encodes its commands.
 
 use dunlin_engine::Wire;
 use dunlin_protocol::Encoding;
@@ -23,14 +23,14 @@ pub fn commands(encoding: Encoding, commands: &[Value]) -> Vec<u8> {
     }
 }
 
-/// One thing that came.
+/// A parsed frame.
 pub enum Came {
     Message(Value),
     Close(String),
     Pong(String),
 }
 
-/// Takes the whole frames, or chunks of a response, off the front of `received`.
+/// Removes the complete frames, or chunks of a response, from the front of `received`.
 pub fn take(wire: Wire, received: &mut Vec<u8>) -> Vec<Came> {
     if wire.is_websocket() { take_frames(wire.encoding(), received) } else { take_chunks(wire, received) }
 }
@@ -77,7 +77,7 @@ fn take_frames(encoding: Encoding, received: &mut Vec<u8>) -> Vec<Came> {
                 let text = std::str::from_utf8(payload).expect("UTF-8");
                 came.extend(text.split('\n').map(|line| Came::Message(serde_json::from_str(line).expect("JSON"))));
             }
-            // Compressed: shown as what it is, for otherwise nobody would see it.
+            // Marked as compressed, because otherwise no test would notice the compression.
             (0xc1, Encoding::Json) => {
                 let mut inflater = Inflater::default();
                 let message =
@@ -105,7 +105,7 @@ fn take_frames(encoding: Encoding, received: &mut Vec<u8>) -> Vec<Came> {
     came
 }
 
-/// First byte, start and end of the payload of the first frame, if it is whole.
+/// First byte, start and end of the payload of the first frame, if it is complete.
 pub fn frame(bytes: &[u8]) -> Option<(u8, usize, usize)> {
     let (&opcode, &short) = (bytes.first()?, bytes.get(1)?);
     let (start, length) = match short {
