@@ -1,4 +1,4 @@
-//! Compares the NATS servers with what nodes need. Stores nothing and changes nothing.
+//! Compares the NATS servers with what nodes need. It neither stores nor changes anything.
 
 mod permissions;
 mod servers;
@@ -14,33 +14,33 @@ use serde::Serialize;
 
 use crate::{links::LinkOptions, thread::ClusterOptions};
 
-/// For the answer to one question.
+/// Timeout of one request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// Clocks that differ by more make publications expire early or late.
+/// A larger difference between clocks makes publications expire early or late.
 const CLOCK_OFFSET_WARNED_MS: u64 = 5_000;
-/// Streams keep messages for as much longer than positions are valid.
+/// Streams keep messages for this much longer than positions are valid.
 const CLOCK_OFFSET_MAX_MS: u64 = 60_000;
 
-/// What was found about one thing.
+/// One result of the check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClusterFinding {
-    /// What was looked at.
+    /// What was checked.
     pub subject: String,
-    /// How it is.
+    /// The result.
     pub state: FindingState,
-    /// What was found, and the remedy.
+    /// The details, and the remedy.
     pub text: String,
 }
 
-/// How a thing is.
+/// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FindingState {
     /// As nodes need it.
     Good,
-    /// Nodes work with it, at a disadvantage that the text names.
+    /// Nodes work, with a disadvantage that the text states.
     Warning,
-    /// It cannot be seen from here.
+    /// It cannot be determined from here.
     Unknown,
     /// Nodes do not start, or lose publications.
     Wrong,
@@ -57,8 +57,8 @@ impl fmt::Display for FindingState {
     }
 }
 
-/// Checks the servers, the permissions of the user, the streams and the clocks. With a user of the system account also
-/// what only such a user can see.
+/// Checks the servers, the permissions of the user, the streams and the clocks; with a user of the system account, also
+/// what only that user can see.
 pub async fn check_cluster(options: &ClusterOptions, system: Option<&LinkOptions>) -> Vec<ClusterFinding> {
     let mut findings = Findings::default();
     if let Some(mut server) = servers::check(options, &mut findings).await {
@@ -80,7 +80,7 @@ impl Findings {
     }
 }
 
-/// When a question was asked and answered, by the clock of this machine.
+/// When a request was sent and answered, on the clock of this machine.
 #[derive(Clone, Copy, Debug)]
 struct AskedAt {
     before_ms: u64,
@@ -88,7 +88,7 @@ struct AskedAt {
 }
 
 impl AskedAt {
-    /// How far the clock of the answering server is ahead, at least. Negative if it is behind.
+    /// Minimum offset of the answering server's clock; negative if it is behind.
     fn offset_ms(self, there_ms: u64) -> i64 {
         let difference = |later: u64, earlier: u64| i64::try_from(later.saturating_sub(earlier)).unwrap_or(i64::MAX);
         if there_ms > self.after_ms {

@@ -1,23 +1,26 @@
-//! The protocol of a cluster as a state machine: events in, effects out. It does no I/O, reads no clock, and is
+//! The cluster protocol as a state machine: events in, effects out. It does no I/O, reads no clock, and is
 //! deterministic.
 //!
-//! - *Attach* ([`sync`]): a channel's live subject is subscribed to; then a fence, a message of this node's own in the same
-//!   stream, is published on the same connection. When the fence comes back, the subscription is known to be in force, and
-//!   the newest message of each channel is read from a replica that has the fence. From there on the chain holds.
-//! - *Chain* ([`follow`]): each republished message names the one before it in its channel. Late and repeated ones are
-//!   dropped, a missing one is read from the stream before anything later is passed on.
-//! - *Audit* ([`sync`]): a lost message with nothing behind it breaks no chain. So the newest messages are compared after
+//! - *Attach* ([`sync`]): the node subscribes to a channel's live subject. Then it publishes a fence, a message of its
+//!   own in the same stream, on the same connection. When the fence comes back, the subscription is known to be active,
+//!   and the node reads the newest message of each channel from a replica that has the fence. From there on the chain
+//!   holds.
+//! - *Chain* ([`follow`]): each republished message names its predecessor in its channel. Late and duplicate messages
+//!   are dropped. A missing one is read from the stream before anything later is delivered.
+//! - *Audit* ([`sync`]): a lost message without a successor breaks no chain. So the newest messages are compared after
 //!   each change of the stream's leader, each reconnect, each overflow, and every 30 seconds.
-//! - *Epoch* ([`truncation`], [`epoch`]): a stream that has lost its end begins a new epoch, in which no older position is valid.
-//! - *Publish* ([`publish`]): each message has an id, by which the stream drops a copy. It is sent again until the stream
-//!   has acknowledged it, and committed when it comes back in the order of the stream.
-//! - *Broadcast* ([`broadcast`]): what has no offset goes over core NATS, at most once. A follow is answered when the
-//!   servers of all nodes know of it ([`interest`]).
-//! - *Load* ([`read`], [`ahead`]): pages of history, with the proof of what is complete: the stream keeps one message more
-//!   than the history of a channel, so N or fewer messages behind a position mean that none was trimmed.
-//!   What this node has just attached, another one may have in memory ([`peer_window`]).
-//! - *Nodes* ([`peers`]): heartbeats, and questions to the nodes that are live.
-//! - *Leases* ([`leases`]): which of the nodes are there, decided by a stream.
+//! - *Epoch* ([`truncation`], [`epoch`]): a stream that was truncated begins a new epoch, in which no older position is
+//!   valid.
+//! - *Publish* ([`publish`]): each message has an id, by which the stream drops duplicates. It is retried until the
+//!   stream has acknowledged it, and committed when it comes back in the order of the stream.
+//! - *Broadcast* ([`broadcast`]): publications without an offset are sent over core NATS, at most once. A follow is
+//!   answered when the servers of all nodes know the subscription ([`interest`]).
+//! - *Load* ([`read`], [`ahead`]): pages of history, with a proof of completeness. The stream keeps one message more
+//!   than the history of a channel, so if it has at most as many messages after a position as the history, none was
+//!   trimmed. Another node may have the messages of a channel that this node has just attached in memory
+//!   ([`peer_window`]).
+//! - *Nodes* ([`peers`]): heartbeats, and queries to the live nodes.
+//! - *Leases* ([`leases`]): which nodes are live, decided by a stream.
 
 mod ahead;
 mod broadcast;
@@ -81,7 +84,7 @@ pub struct Core {
     peers: Peers,
     leases: Leases,
     silence: Silence,
-    /// The connection subscribes to them again by itself.
+    /// The connection itself renews its subscriptions to them.
     has_own_subjects: bool,
     payload_bytes_max: usize,
     partitions: BTreeMap<PartitionId, Partition>,
@@ -90,17 +93,17 @@ pub struct Core {
     channels: BTreeMap<Arc<str>, FollowedChannel>,
     broadcasts: Broadcasts,
     interest: InterestChecks,
-    /// Loads behind positions that are not reached, by channel.
+    /// Loads after positions that this node has not reached, by channel.
     ahead: BTreeMap<Arc<str>, Vec<AheadLoad>>,
-    /// Questions for the windows of other nodes, by channel, and the loads that wait for them.
+    /// Queries for the windows of other nodes, by channel, and the loads that wait for them.
     window_questions: BTreeMap<Arc<str>, WindowQuestion>,
     window_loads: usize,
     requests: BTreeMap<RequestNumber, Requester>,
     publishing: BTreeMap<PublishingKey, Publishing>,
     publishing_by_id: BTreeMap<Box<str>, PublishingKey>,
-    /// Channels with messages that wait for a place in the window.
+    /// Channels with messages that wait for space in the publish window.
     waiting_channels: VecDeque<Arc<str>>,
-    /// Messages that are sent and not acknowledged.
+    /// Messages sent and not acknowledged.
     in_flight: usize,
     timers: BTreeSet<(u64, Timer)>,
     numbered: u64,
@@ -108,7 +111,7 @@ pub struct Core {
     planted: PlantedInCore,
 }
 
-/// What the methods of a core need besides it.
+/// The arguments that most methods of a core need.
 struct Turn<'a> {
     now: Now,
     effects: &'a mut Vec<CoreEffect>,
@@ -168,7 +171,7 @@ impl Core {
         self.peers.planted = planted;
     }
 
-    /// Handles one event. The caller carries out the effects in their order.
+    /// Handles one event. The caller performs the effects in order.
     pub fn handle(&mut self, now: Now, event: CoreEvent, effects: &mut Vec<CoreEffect>) {
         let turn = &mut Turn { now, effects };
         match event {
@@ -204,13 +207,13 @@ impl Core {
         self.review_leases(turn);
     }
 
-    /// When [`CoreEvent::Woke`] is due, on the clock of [`Now::mono_us`].
+    /// The time of the next [`CoreEvent::Woke`], on the clock of [`Now::mono_us`].
     pub fn next_deadline_us(&self) -> Option<u64> {
         let timer = self.timers.first().map(|(due_us, _)| *due_us);
         [timer, self.peers.next_deadline_us()].into_iter().flatten().min()
     }
 
-    /// What has been counted.
+    /// The counters.
     pub fn counters(&self) -> CoreCounters {
         let (followed, in_flight) = (self.channels.len() as u64, self.in_flight as u64);
         let (broadcast_channels, peers) = (self.broadcasts.channel_count() as u64, self.peers.counters());
@@ -224,12 +227,12 @@ impl Core {
         live && publish && read && self.partitions.values().all(|partition| partition.facts.is_some())
     }
 
-    /// All live nodes, this one included, by their ids. Empty before this node is a part of the cluster.
+    /// All live nodes, including this one, by id. Empty until this node is a member of the cluster.
     pub fn live_nodes(&self) -> Vec<LiveNode> {
         self.peers.live_nodes()
     }
 
-    /// Changes with [`Self::live_nodes`].
+    /// A version that changes with [`Self::live_nodes`].
     pub fn nodes_version(&self) -> u64 {
         self.peers.table_version()
     }

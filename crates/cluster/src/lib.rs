@@ -1,8 +1,8 @@
 //! Clusters on NATS `JetStream`: nodes share channels, and the streams of NATS order and store their publications.
 //!
-//! [`core`] is the protocol as a state machine, [`record`] and [`names`] are its format in NATS. [`link`] has the words
-//! between the protocol, which does no I/O, and the connections to NATS in [`links`]. [`streams`] makes and checks streams. [`thread`]
-//! runs all of it beside the shards.
+//! [`core`] is the protocol as a state machine; [`record`] and [`names`] define its format in NATS. [`link`] defines
+//! the interface between the protocol, which does no I/O, and the connections to NATS in [`links`]. [`streams`] creates
+//! and checks streams. [`thread`] runs all of this on a thread besides the shards.
 
 pub mod check;
 pub mod core;

@@ -1,18 +1,18 @@
-//! What the protocol of a cluster tells the connections to NATS ([`LinkEffect`]), and what they report ([`LinkEvent`]).
+//! The requests of the cluster protocol to its connections to NATS ([`LinkEffect`]), and their events ([`LinkEvent`]).
 //!
 //! Guarantees of the connections:
 //!
 //! - Each effect with a [`RequestNumber`] is answered once, with an event that repeats the number.
-//! - Effects for one connection are sent in the order in which they were given, a [`LinkEffect::Subscribe`] before the
-//!   [`LinkEffect::Publish`] on [`LinkName::Live`] that follows it.
-//! - Nothing is sent blind: what a connection cannot send at once, because it is down, is answered with
-//!   [`PublishFault::Disconnected`] or [`ReadFault::Disconnected`], and forgotten. After [`LinkEvent::Connected`] the
-//!   subscriptions of [`LinkName::Live`] are in force again, but messages between are lost.
-//! - Nothing is tried again: retries are decisions of the protocol.
+//! - Effects for one connection are sent in order, including a [`LinkEffect::Subscribe`] and a later
+//!   [`LinkEffect::Publish`] on [`LinkName::Live`].
+//! - Nothing is queued for a connection that is down: such a request is answered with [`PublishFault::Disconnected`] or
+//!   [`ReadFault::Disconnected`], and dropped. After [`LinkEvent::Connected`], the subscriptions of [`LinkName::Live`]
+//!   are active again, but messages from the time in between are lost.
+//! - The connections retry nothing: the protocol decides about retries.
 
 use bytes::Bytes;
 
-/// A request to NATS, numbered by who made it.
+/// The number of a request to NATS, assigned by the requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestNumber(pub u64);
 
@@ -23,15 +23,15 @@ pub enum LinkName {
     Live,
     /// Publications and their acknowledgements.
     Publish,
-    /// Direct gets, which delay what comes behind them.
+    /// Direct gets, which delay later requests on the same connection.
     Read,
 }
 
 impl LinkName {
-    /// All of them.
+    /// Every variant.
     pub const ALL: [Self; 3] = [Self::Live, Self::Publish, Self::Read];
 
-    /// Its name in logs and metrics.
+    /// The name in logs and metrics.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -41,7 +41,7 @@ impl LinkName {
     }
 }
 
-/// The headers of a message. Few, so a list.
+/// The headers of a message. There are few, so they are stored as a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MessageHeaders(Vec<(Box<str>, Box<str>)>);
 
@@ -56,7 +56,7 @@ impl MessageHeaders {
         self.0.push((name.into(), value.into()));
     }
 
-    /// The same with one more header.
+    /// Returns the headers with one more.
     #[must_use]
     pub fn with(mut self, name: impl Into<Box<str>>, value: impl Into<Box<str>>) -> Self {
         self.push(name, value);
@@ -68,22 +68,22 @@ impl MessageHeaders {
         self.iter().find(|(have, _)| *have == name).map(|(_, value)| value)
     }
 
-    /// A header with a number.
+    /// The value of a header with a number.
     pub fn number(&self, name: &str) -> Option<u64> {
         self.get(name)?.parse().ok()
     }
 
-    /// All headers in their order.
+    /// All headers, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// About what they take in a message.
+    /// Approximate bytes of the headers in a message.
     pub fn bytes(&self) -> usize {
         self.iter().map(|(name, value)| name.len() + value.len() + 4).sum()
     }
 
-    /// Whether there are none.
+    /// Whether there are no headers.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -96,97 +96,98 @@ pub struct StoredMessage {
     pub subject: Box<str>,
     /// Its position in the stream.
     pub sequence: u64,
-    /// The header `Nats-Last-Sequence`; 0 if there is none. In a republished message, the sequence of the message before
-    /// it with the same subject. In an answer to a read, the sequence of the message before it in the answer.
+    /// The header `Nats-Last-Sequence`; 0 if it is missing. In a republished message, it is the sequence of the
+    /// previous message with the same subject. In an answer to a read, it is the sequence of the previous message in
+    /// the answer.
     pub last_sequence: u64,
     /// Unix time at which the stream's leader stored it.
     pub time_ms: u64,
     /// The publisher's headers, without those of the server.
     pub headers: MessageHeaders,
-    /// Its body.
+    /// The body.
     pub payload: Bytes,
 }
 
-/// That a stream has stored a message.
+/// The acknowledgement that a stream has stored a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishAck {
-    /// The stream.
+    /// The name of the stream.
     pub stream: Box<str>,
-    /// The position of the message.
+    /// The sequence of the message.
     pub sequence: u64,
-    /// A message with the same `Nats-Msg-Id` was stored before, at this sequence.
+    /// Whether a message with the same `Nats-Msg-Id` had been stored before, at this sequence.
     pub is_duplicate: bool,
 }
 
-/// Why a message was not acknowledged. After any of these but [`PublishFault::Refused`] it may be stored nevertheless.
+/// Why a message was not acknowledged. Except after [`PublishFault::Refused`], the message may be stored anyway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PublishFault {
-    /// No stream listens to the subject, or its stream has no leader.
+    /// No stream has the subject, or its stream has no leader.
     NoResponders,
-    /// No answer in time.
+    /// Timeout.
     TimedOut,
-    /// The stream has refused it.
+    /// The stream has refused the message.
     Refused {
-        /// Like a status of HTTP.
+        /// A code like an HTTP status.
         code: u16,
-        /// NATS's own, more specific code; 0 if there is none.
+        /// The more specific code of NATS; 0 if it is missing.
         error_code: u64,
         /// NATS's text.
         description: Box<str>,
     },
-    /// The connection is down, or went down before the answer came.
+    /// The connection is down, or went down before the answer arrived.
     Disconnected,
 }
 
-/// `error_code` of an answer: the newest message of the subject is another one.
+/// The `error_code` of an answer: the newest message of the subject is not the expected one.
 const WRONG_LAST_SEQUENCE: u64 = 10_071;
 
 impl PublishFault {
-    /// Whether the newest message of the subject is another one than was expected.
+    /// Whether the newest message of the subject is not the expected one.
     pub const fn is_wrong_last_sequence(&self) -> bool {
         matches!(self, Self::Refused { error_code: WRONG_LAST_SEQUENCE, .. })
     }
 }
 
-/// Answer to a read. It has everything that was asked for and that the answering replica had.
+/// The answer to a read. It has everything that was requested and that the answering replica has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadAnswer {
-    /// By rising sequences.
+    /// In ascending order of sequence.
     pub messages: Vec<StoredMessage>,
-    /// The highest sequence of the replica that answered, where NATS says it (to [`LinkEffect::LastOf`]); otherwise 0.
+    /// The highest sequence of the answering replica, if NATS reports it (for [`LinkEffect::LastOf`]); otherwise 0.
     pub up_to_sequence: u64,
-    /// Messages that match and come behind the last of the answer, where NATS says it; otherwise 0.
+    /// The number of matching messages after the last one of the answer, if NATS reports it; otherwise 0.
     pub pending: u64,
-    /// It came in several parts, perhaps of several replicas.
+    /// Whether the answer consists of several parts, possibly of several replicas.
     pub is_in_parts: bool,
 }
 
-/// Why a read has no answer. That nothing was found is an answer without messages.
+/// Why a read has no answer. If nothing was found, the answer has no messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadFault {
-    /// Nobody answers for the stream: it does not exist, or has no leader.
+    /// There is no responder for the stream: it does not exist, or has no leader.
     NoResponders,
-    /// No complete answer in time.
+    /// Timeout before the answer was complete.
     TimedOut,
     /// The server has refused the request.
     Refused {
-        /// Like a status of HTTP.
+        /// A code like an HTTP status.
         code: u16,
-        /// NATS's own, more specific code; 0 if there is none.
+        /// The more specific code of NATS; 0 if it is missing.
         error_code: u64,
         /// NATS's text.
         description: Box<str>,
     },
-    /// The answer cannot be understood.
+    /// The answer cannot be parsed.
     Malformed {
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
-    /// The connection is down, or went down before the answer came.
+    /// The connection is down, or went down before the answer arrived.
     Disconnected,
 }
 
-/// What a stream keeps, as the server says.
+/// The limits of a stream, as reported by the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamShape {
     /// `max_msgs_per_subject`; `None` for no limit.
@@ -201,18 +202,18 @@ pub struct StreamShape {
     pub is_atomic_allowed: bool,
 }
 
-/// A stream at one moment.
+/// The state of a stream at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamState {
-    /// What it keeps.
+    /// Its limits.
     pub shape: StreamShape,
-    /// The sequence of the oldest message that it has.
+    /// The sequence of its oldest message.
     pub first_sequence: u64,
-    /// The highest sequence that it has given.
+    /// The highest sequence that it has assigned.
     pub last_sequence: u64,
-    /// Its metadata, of Dunlin and of the server.
+    /// Its metadata, from Dunlin and from the server.
     pub metadata: Vec<(Box<str>, Box<str>)>,
-    /// Whether it has a leader at the moment. A stream with one replica always has.
+    /// Whether it has a leader now. A stream with one replica always has one.
     pub has_leader: bool,
 }
 
@@ -223,99 +224,100 @@ impl StreamState {
     }
 }
 
-/// What the connections report.
+/// An event of the connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
     /// A connection is open, for the first time or again.
     Connected {
-        /// Which one.
+        /// The connection.
         link: LinkName,
-        /// The largest message that the server takes: headers and body.
+        /// The largest message that the server accepts: headers and body.
         max_payload: usize,
     },
-    /// A connection has gone down. It is being opened again.
+    /// A connection has gone down, and is being reopened.
     Disconnected {
-        /// Which one.
+        /// The connection.
         link: LinkName,
     },
-    /// Messages of [`LinkName::Live`] may be missing: a queue has overflown here or in the server.
+    /// Messages of [`LinkName::Live`] may be missing, because of a queue overflow here or in the server.
     SlowConsumer,
     /// A message on a subscription of [`LinkName::Live`].
     Delivered {
-        /// The subject of the message. Of a republished one, the stream's subject is in the header `Nats-Subject`.
+        /// The subject of the message. For a republished one, the header `Nats-Subject` has the stream's subject.
         subject: Box<str>,
-        /// The subject for answers, if the sender waits for one.
+        /// The subject for answers, if the sender expects one.
         reply: Option<Box<str>>,
-        /// All its headers, those of the server as well.
+        /// All headers, including those of the server.
         headers: MessageHeaders,
-        /// Its body.
+        /// The body.
         payload: Bytes,
-        /// It came by a subscription with a wildcard. A message that matches several subscriptions comes once by each.
+        /// Whether a wildcard subscription received it. A message that matches several subscriptions is received once
+        /// by each.
         is_by_wildcard: bool,
     },
     /// Answer to [`LinkEffect::Publish`] with a number.
     Acknowledged {
-        /// Whose answer it is.
+        /// The number of the request.
         request: RequestNumber,
-        /// Where it is stored, or why it may not be.
+        /// Where the message is stored, or why it may not be.
         outcome: Result<PublishAck, PublishFault>,
     },
     /// Answer to a read.
     Answered {
-        /// Whose answer it is.
+        /// The number of the request.
         request: RequestNumber,
-        /// What was found.
+        /// The messages found.
         outcome: Result<ReadAnswer, ReadFault>,
     },
     /// Answer to [`LinkEffect::Describe`].
     StreamInfo {
-        /// Whose answer it is.
+        /// The number of the request.
         request: RequestNumber,
         /// The stream; `Refused` with error code 10059 if it does not exist.
         outcome: Result<Box<StreamState>, ReadFault>,
     },
 }
 
-/// What the connections are to do.
+/// A request to the connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkEffect {
-    /// Have messages of the subject reported with [`LinkEvent::Delivered`]. Done by [`LinkName::Live`].
+    /// Subscribe to a subject. Messages are reported with [`LinkEvent::Delivered`]. Done by [`LinkName::Live`].
     Subscribe {
-        /// May have wildcards.
+        /// May contain wildcards.
         subject: Box<str>,
     },
-    /// Ends what [`LinkEffect::Subscribe`] began.
+    /// End a subscription of [`LinkEffect::Subscribe`].
     Unsubscribe {
-        /// The same text.
+        /// The same subject.
         subject: Box<str>,
     },
     /// Send a message.
     Publish {
-        /// By which connection.
+        /// The connection to use.
         link: LinkName,
-        /// If set, the acknowledgement of a stream is awaited, and reported with [`LinkEvent::Acknowledged`].
+        /// If set, a stream must acknowledge the message, which is reported with [`LinkEvent::Acknowledged`].
         request: Option<RequestNumber>,
-        /// Without wildcards.
+        /// The subject, without wildcards.
         subject: Box<str>,
-        /// Its headers.
+        /// The headers.
         headers: MessageHeaders,
-        /// Its body.
+        /// The body.
         payload: Bytes,
     },
     /// Read the newest message of each subject (`multi_last`).
     LastOf {
-        /// Given back with the answer.
+        /// Returned with the answer.
         request: RequestNumber,
         /// The stream.
         stream: Box<str>,
-        /// At most 1,024 that match.
+        /// The subjects; at most 1,024 may match.
         subjects: Vec<Box<str>>,
         /// Leave out messages with a lower sequence.
         floor: Option<u64>,
     },
-    /// Read messages from a sequence on. An answer has fewer than asked for only where the replica has no more.
+    /// Read messages from a sequence on. An answer has fewer than requested only if the replica has no more.
     Range {
-        /// Given back with the answer.
+        /// Returned with the answer.
         request: RequestNumber,
         /// The stream.
         stream: Box<str>,
@@ -323,12 +325,12 @@ pub enum LinkEffect {
         subject: Option<Box<str>>,
         /// The first sequence of interest.
         from: u64,
-        /// So many at most.
+        /// Maximum number of messages.
         messages_max: usize,
     },
-    /// Read messages with known sequences. Those that are gone are left out of the answer.
+    /// Read messages with known sequences. Missing messages are left out of the answer.
     Sequences {
-        /// Given back with the answer.
+        /// Returned with the answer.
         request: RequestNumber,
         /// The stream.
         stream: Box<str>,
@@ -337,21 +339,21 @@ pub enum LinkEffect {
     },
     /// Read the first message that was stored at or after a time.
     FirstSince {
-        /// Given back with the answer.
+        /// Returned with the answer.
         request: RequestNumber,
         /// The stream.
         stream: Box<str>,
         /// Unix time.
         time_ms: u64,
     },
-    /// Give the connection up and open another one, at the next server.
+    /// Close the connection and open another one, to the next server.
     Reconnect {
-        /// Which one.
+        /// The connection.
         link: LinkName,
     },
     /// Read the state of a stream from its leader.
     Describe {
-        /// Given back with the answer.
+        /// Returned with the answer.
         request: RequestNumber,
         /// The stream.
         stream: Box<str>,

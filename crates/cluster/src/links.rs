@@ -1,7 +1,7 @@
 //! The three connections to NATS: performs [`LinkEffect`]s and yields [`LinkEvent`]s.
 //!
-//! Each connection is a task of the caller's runtime with a bounded queue. What does not fit waits in [`Links`], in its order.
-//! The caller stops to take requests while [`Links::waiting`] is above its bound.
+//! Each connection is a task of the caller's runtime with a bounded queue. Effects that do not fit wait in [`Links`],
+//! in order. The caller stops accepting requests while [`Links::waiting`] is above its limit.
 
 mod awaited;
 pub(crate) mod connecting;
@@ -20,33 +20,34 @@ pub(crate) use connecting::ClientNotice;
 pub use connecting::{LinkCredentials, parsed_servers};
 pub(crate) use replies::stream_state_of;
 
-/// Effects that wait for a connection's task.
+/// Maximum number of effects queued for a connection's task.
 const QUEUED_EFFECTS_MAX: usize = 1_024;
-/// Events of all connections that wait for the caller.
+/// Maximum number of events of all connections queued for the caller.
 const QUEUED_EVENTS_MAX: usize = 4_096;
 
-/// How the servers are reached.
+/// How to connect to the servers.
 #[derive(Clone)]
 pub struct LinkOptions {
-    /// They are tried in turn.
+    /// The servers, tried in turn.
     pub servers: Vec<ServerAddr>,
-    /// What the servers need to know.
+    /// The credentials for the servers.
     pub credentials: LinkCredentials,
-    /// Connections are encrypted with it; without it, where the address or the server says so.
+    /// Encrypts all connections if set. Otherwise the address or the server decides about encryption.
     pub tls: Option<rustls::ClientConfig>,
-    /// The node, in the servers' lists of connections.
+    /// The node's name in the servers' lists of connections.
     pub name: Box<str>,
-    /// Answers come to subjects that begin with it. No other process may have the same.
+    /// The prefix of the subjects for answers. It must be unique among processes.
     pub inbox: Box<str>,
-    /// For opening a connection.
+    /// Timeout for opening a connection.
     pub dial_timeout: Duration,
-    /// For the acknowledgement of a publication.
+    /// Timeout for the acknowledgement of a publication.
     pub ack_timeout: Duration,
-    /// For the answer to a read.
+    /// Timeout for the answer to a read.
     pub read_timeout: Duration,
-    /// Messages of one subscription that wait; over it they are dropped, and [`LinkEvent::SlowConsumer`] is reported.
+    /// Maximum number of queued messages per subscription. Further ones are dropped, and [`LinkEvent::SlowConsumer`] is
+    /// reported.
     pub subscription_messages_max: usize,
-    /// Takes what is for the log.
+    /// Receives the reports for the log.
     pub report: Arc<dyn Fn(LinkReport) + Send + Sync>,
 }
 
@@ -57,45 +58,45 @@ impl fmt::Debug for LinkOptions {
     }
 }
 
-/// What happened to a connection, for the log.
+/// An event of a connection, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkReport {
     /// A connection was opened.
     Connected {
-        /// Which one.
+        /// The connection.
         link: LinkName,
         /// Host and port.
         server: String,
     },
     /// A connection went down.
     Lost {
-        /// Which one.
+        /// The connection.
         link: LinkName,
         /// Host and port.
         server: String,
     },
-    /// A server did not take a connection. Reported once for each server, until one takes it.
+    /// A server refused a connection. Reported once per server, until one accepts it.
     ConnectFailed {
-        /// Which one.
+        /// The connection.
         link: LinkName,
         /// Host and port.
         server: String,
-        /// Why, in the words of the system or the server.
+        /// The reason, as text of the system or the server.
         error: String,
     },
     /// A server has reported an error, for example a missing permission.
     ServerError {
-        /// On which connection.
+        /// The connection.
         link: LinkName,
-        /// In the server's words.
+        /// The server's text.
         text: String,
     },
 }
 
-/// Opens a connection for questions before the links are started.
+/// Opens a connection for requests before the links are started.
 ///
 /// # Errors
-/// If none of the servers takes a connection: what each of them has answered.
+/// If none of the servers accepts a connection; contains the reason of each.
 pub async fn open_once(options: &LinkOptions) -> Result<NatsClient, ConnectFaults> {
     let mut faults = ConnectFaults::default();
     for server in &options.servers {
@@ -111,12 +112,12 @@ pub async fn open_once(options: &LinkOptions) -> Result<NatsClient, ConnectFault
     Err(faults)
 }
 
-/// Why no server takes a connection.
+/// Why no server accepts a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectFaults {
-    /// Host and port of each server, and why.
+    /// Host and port of each server, and the reason.
     pub by_server: Vec<(String, String)>,
-    /// Whether one of them does not accept the credentials or the certificate, so that trying again changes nothing.
+    /// Whether one of them refuses the credentials or the certificate, so that a retry is pointless.
     pub is_refused: bool,
 }
 
@@ -146,7 +147,7 @@ struct EffectQueue {
 }
 
 impl Links {
-    /// Starts to open the connections. Must be called in a runtime of tokio.
+    /// Starts to open the connections. Must be called in a Tokio runtime.
     pub fn start(options: &LinkOptions) -> Self {
         let (event_sender, events) = mpsc::channel(QUEUED_EVENTS_MAX);
         let queues = LinkName::ALL.map(|link| {
@@ -157,7 +158,7 @@ impl Links {
         Self { queues, events }
     }
 
-    /// Performs an effect, or has it wait for its turn.
+    /// Performs an effect, or queues it.
     pub fn perform(&mut self, effect: LinkEffect) {
         let link = match &effect {
             LinkEffect::Subscribe { .. } | LinkEffect::Unsubscribe { .. } => LinkName::Live,
@@ -171,12 +172,12 @@ impl Links {
         self.queues[link as usize].push(effect);
     }
 
-    /// Effects that wait because a connection's queue is full.
+    /// The number of effects that wait because a connection's queue is full.
     pub fn waiting(&self) -> usize {
         self.queues.iter().map(|queue| queue.waiting.len()).sum()
     }
 
-    /// The next event. Passes waiting effects on meanwhile. Nothing is lost if the future is dropped.
+    /// The next event. Also forwards waiting effects. Cancel-safe: no event is lost if the future is dropped.
     pub async fn next(&mut self) -> Option<LinkEvent> {
         let [live, publish, read] = &mut self.queues;
         loop {
@@ -201,7 +202,7 @@ impl Links {
         while events.recv().await.is_some() {}
     }
 
-    /// An event that has come already.
+    /// The next event that has already arrived.
     pub fn try_next(&mut self) -> Option<LinkEvent> {
         self.events.try_recv().ok()
     }

@@ -1,18 +1,18 @@
-//! Names in NATS: streams, subjects, and how a channel's name becomes one token of a subject.
+//! Names in NATS: streams, subjects, and the encoding of a channel's name as one token of a subject.
 //!
-//! A token holds no dot, no wildcard and no white space. [`encode_token`] writes such bytes, and the percent sign, as
-//! `%XX`; all other characters, also those outside ASCII, stay as they are. Tokens that begin with `%_` are Dunlin's own:
-//! the encoder never writes them.
+//! A token contains no dot, wildcard or white space. [`encode_token`] writes such bytes, and the percent sign, as
+//! `%XX`; all other characters stay, including those outside ASCII. Tokens that begin with `%_` are reserved for
+//! Dunlin: the encoder never produces them.
 
 use std::{borrow::Cow, fmt::Write as _};
 
-/// Longest token that a channel's name may become, in bytes. A subject has to fit into a control line of 4,096 bytes.
+/// Maximum bytes of a channel's token. A subject must fit into a control line of 4,096 bytes.
 pub const TOKEN_BYTES_MAX: usize = 3 * 255;
 
-/// The token for channels without a namespace. The names of namespaces have at least two characters.
+/// The token for channels outside all namespaces. The names of namespaces have at least two characters.
 const NO_NAMESPACE: &str = "-";
 
-/// Begins the token of a fence.
+/// The prefix of a fence's token.
 const FENCE: &str = "%_f";
 
 /// The token of epoch records.
@@ -21,26 +21,26 @@ pub const EPOCH_TOKEN: &str = "%_e";
 /// A part of a namespace's channels that share one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PartitionId {
-    /// The number of the namespace: 0 for channels without one, then in the order of the options.
+    /// The number of the namespace: 0 for channels outside all namespaces, then in the order of the options.
     pub namespace: u16,
     /// The number of the partition, from 0.
     pub part: u16,
 }
 
-/// The partition of a channel, of `parts` in all. All nodes compute the same one, so the hash is part of the format.
+/// The partition of a channel, out of `parts`. All nodes must compute the same one, so the hash is part of the format.
 pub fn part_of(channel: &str, parts: u16) -> u16 {
     let hash = fnv1a(channel.bytes());
-    // FNV-1a leaves little in the low bits of short names.
+    // The low bits of FNV-1a are weak for short names.
     let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     u16::try_from(mixed % u64::from(parts.max(1))).unwrap_or(0)
 }
 
-/// FNV-1a of bytes: the same on all nodes, and in all versions.
+/// The FNV-1a hash of bytes, which is the same on all nodes and in all versions.
 pub(crate) fn fnv1a(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// Writes text as one token of a subject.
+/// Encodes text as one token of a subject.
 pub fn encode_token(text: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| !(byte <= b' ' || byte == 0x7f || b"%.*>".contains(&byte));
     if text.bytes().all(is_plain) {
@@ -56,7 +56,7 @@ pub fn encode_token(text: &str) -> Cow<'_, str> {
     Cow::Owned(token)
 }
 
-/// Reads a token that [`encode_token`] wrote; `None` for any other.
+/// Decodes a token of [`encode_token`]; `None` for any other.
 pub fn decode_token(token: &str) -> Option<Cow<'_, str>> {
     if !token.contains('%') {
         return (!token.is_empty()).then_some(Cow::Borrowed(token));
@@ -76,16 +76,17 @@ pub fn decode_token(token: &str) -> Option<Cow<'_, str>> {
 /// The names of one partition's stream and subjects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionNames {
-    /// The stream.
+    /// The name of the stream.
     pub stream: Box<str>,
-    /// Begins the subjects that publications are sent to; the channel's token follows.
+    /// The prefix of the subjects of publications; the channel's token follows.
     publish_prefix: Box<str>,
-    /// Begins the subjects under which the stream republishes.
+    /// The prefix of the subjects under which the stream republishes.
     live_prefix: Box<str>,
 }
 
 impl PartitionNames {
-    /// Of a partition. `prefix` is the setting `broker.prefix`; a namespace without a name has the empty name.
+    /// The names of a partition. `prefix` is the setting `broker.prefix`; `namespace` is empty for channels outside all
+    /// namespaces.
     pub fn new(prefix: &str, namespace: &str, part: u16) -> Self {
         let namespace = if namespace.is_empty() { Cow::Borrowed(NO_NAMESPACE) } else { encode_token(namespace) };
         let stream_prefix = encode_token(prefix);
@@ -96,32 +97,32 @@ impl PartitionNames {
         }
     }
 
-    /// Where publications to a channel go.
+    /// The subject of publications to a channel.
     pub fn publish_subject(&self, channel: &str) -> Box<str> {
         format!("{}{}", self.publish_prefix, encode_token(channel)).into()
     }
 
-    /// Where the channel's stored publications are republished.
+    /// The subject under which the channel's stored publications are republished.
     pub fn live_subject(&self, channel: &str) -> Box<str> {
         format!("{}{}", self.live_prefix, encode_token(channel)).into()
     }
 
-    /// Where a node's fences go.
+    /// The subject of a node's fences.
     pub fn fence_subject(&self, node: &str) -> Box<str> {
         format!("{}{FENCE}-{}", self.publish_prefix, encode_token(node)).into()
     }
 
-    /// Where a node's fences are republished.
+    /// The subject under which a node's fences are republished.
     pub fn live_fence_subject(&self, node: &str) -> Box<str> {
         format!("{}{FENCE}-{}", self.live_prefix, encode_token(node)).into()
     }
 
-    /// Where epoch records go.
+    /// The subject of epoch records.
     pub fn epoch_subject(&self) -> Box<str> {
         format!("{}{EPOCH_TOKEN}", self.publish_prefix).into()
     }
 
-    /// Where epoch records are republished.
+    /// The subject under which epoch records are republished.
     pub fn live_epoch_subject(&self) -> Box<str> {
         format!("{}{EPOCH_TOKEN}", self.live_prefix).into()
     }
@@ -136,12 +137,12 @@ impl PartitionNames {
         format!("{}>", self.live_prefix).into()
     }
 
-    /// Where the servers announce a new leader of the stream.
+    /// The subject on which the servers announce a new leader of the stream.
     pub fn leader_subject(&self) -> Box<str> {
         format!("$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.{}", self.stream).into()
     }
 
-    /// What live subjects have before the dot and the channel's token.
+    /// The part of live subjects before the dot and the channel's token.
     pub fn live_prefix(&self) -> &str {
         self.live_prefix.trim_end_matches('.')
     }
@@ -155,12 +156,13 @@ impl PartitionNames {
 /// The subjects of a namespace's broadcasts, which no stream stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BroadcastNames {
-    /// What the channel's token follows, with the dot.
+    /// The prefix before the channel's token, including the dot.
     start: Box<str>,
 }
 
 impl BroadcastNames {
-    /// Of a namespace. `prefix` is the setting `broker.prefix`; a namespace without a name has the empty name.
+    /// The names of a namespace. `prefix` is the setting `broker.prefix`; `namespace` is empty for channels outside all
+    /// namespaces.
     pub fn new(prefix: &str, namespace: &str) -> Self {
         let namespace = if namespace.is_empty() { Cow::Borrowed(NO_NAMESPACE) } else { encode_token(namespace) };
         Self { start: format!("{prefix}.e.{namespace}.").into() }
@@ -177,18 +179,18 @@ impl BroadcastNames {
         format!("{}*", self.start).into()
     }
 
-    /// What subjects have before the dot and the channel's token.
+    /// The part of subjects before the dot and the channel's token.
     pub fn subject_prefix(&self) -> &str {
         self.start.trim_end_matches('.')
     }
 }
 
-/// Whether a subject stands for several.
+/// Whether a subject contains a wildcard.
 pub fn has_wildcard(subject: &str) -> bool {
     subject.split('.').any(|token| token == "*" || token == ">")
 }
 
-/// Whether a token is that of a fence.
+/// Whether a token is a fence's.
 pub fn is_fence(token: &str) -> bool {
     token.starts_with(FENCE)
 }

@@ -9,45 +9,45 @@ use crate::core::Core;
 pub enum CoreBug {
     /// The newest messages are read without a fence.
     AttachWithoutFence,
-    /// A message is passed on though the one before it is missing.
+    /// A message is delivered although its predecessor is missing.
     GapNotNoticed,
-    /// An audit does not look at channels that are attached.
+    /// An audit skips attached channels.
     TailNotAudited,
-    /// A page counts as complete with one message more than proves it.
+    /// A page counts as complete with one message more than the proof allows.
     CountRuleOffByOne,
-    /// An answer without the fence is believed.
+    /// An answer without the fence is accepted.
     StaleReplicaBelieved,
-    /// A message that is known is passed on again.
+    /// A known message is delivered again.
     LateDuplicatePassedOn,
-    /// A node takes its own broadcast for another node's.
+    /// A node mistakes its own broadcast for another node's.
     OwnEchoPassedOn,
-    /// A follow is answered before other nodes' servers know of it.
+    /// A follow is answered before other nodes' servers know the subscription.
     FollowNotConfirmed,
-    /// A stream that has lost its end is taken for the same.
+    /// A truncated stream is not detected.
     TruncationNotNoticed,
-    /// A position that this node has not reached is taken for one that nobody has.
+    /// A position that this node has not reached is treated as one that no node has reached.
     PositionAheadRefused,
-    /// A connection that leads nowhere is kept.
+    /// A broken connection is kept.
     SilenceBorne,
-    /// A shared read counts as complete however many messages it has.
+    /// A shared read counts as complete regardless of its number of messages.
     SharedReadNotCounted,
     /// A survey waits for a node that does not answer.
     SilentNodeAwaited,
-    /// A survey does not name the nodes without an answer.
+    /// A survey does not report the nodes without an answer.
     MissingAnswerNotNamed,
-    /// A node that is silent counts as live.
+    /// A silent node counts as live.
     SilentNodeKept,
-    /// Sessions of users on a node that is gone are counted.
+    /// Sessions of users on a lost node are counted.
     UsersOfLostNodeKept,
-    /// A node answers with its window though it lacks a part of what is asked for.
+    /// A node answers with its window although a part of the request is missing.
     ShortWindowBelieved,
     /// A node takes a lease whose renewals the stream cannot store.
     LeaseTakenFromSilentStream,
-    /// A node believes that its lease was taken when the second copy of a renewal is refused.
+    /// A node concludes that its lease was taken when the second copy of a renewal is refused.
     RefusedRenewalNotRead,
 }
 
-/// The bug that a core has, if a test has planted one.
+/// The bug planted in a core, if any.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PlantedInCore {
     #[cfg(feature = "planted-bugs")]
@@ -69,7 +69,7 @@ impl PlantedInCore {
 
 #[cfg(feature = "planted-bugs")]
 impl Core {
-    /// Gives the core a bug.
+    /// Plants a bug in the core.
     pub fn plant(&mut self, bug: CoreBug) {
         self.set_planted(PlantedInCore { bug: Some(bug) });
     }

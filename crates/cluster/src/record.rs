@@ -20,30 +20,30 @@ use dunlin_protocol::{ClientInfo, Payload, Publication};
 
 use crate::link::{MessageHeaders, StoredMessage};
 
-/// Header by which a stream drops a message that it has stored already.
+/// The header by which a stream drops duplicates.
 pub const MESSAGE_ID: &str = "Nats-Msg-Id";
-/// Header with the sequence that the subject's newest message must have.
+/// The header with the expected sequence of the subject's newest message.
 pub const EXPECTED_LAST: &str = "Nats-Expected-Last-Subject-Sequence";
-/// Header that deletes all earlier messages, with the value `sub` those of the same subject.
+/// The header that deletes all earlier messages; with the value `sub`, only those of the same subject.
 pub const ROLLUP: &str = "Nats-Rollup";
-/// Header with the number of a node's fence.
+/// The header with the number of a node's fence.
 pub const FENCE: &str = "Dn-Fence";
-/// Header with the number of an epoch of a stream, from 1.
+/// The header with the number of a stream's epoch, from 1.
 pub const GENERATION: &str = "Dn-Generation";
-/// Header with the epoch itself.
+/// The header with the epoch.
 pub const EPOCH: &str = "Dn-Epoch";
-/// Header with the kind of a message that is not a publication.
+/// The header with the kind of a message that is not a publication.
 pub const OPERATION: &str = "Dn-Op";
-/// The kind of the message that ends a channel's history.
+/// The kind of a message that purges a channel's history.
 pub const PURGE: &str = "purge";
 
-/// The kinds of broadcasts that are no publications.
+/// The kinds of broadcasts that are not publications.
 const JOIN: &str = "join";
 const LEAVE: &str = "leave";
-/// Header with the node that sent a broadcast.
+/// The header with the node that sent a broadcast.
 pub const NODE: &str = "Dn-Node";
 
-/// The headers and the body for a publication that a stream is to store.
+/// The headers and the body of a publication that a stream stores.
 pub fn encode(record: &LogRecord) -> (MessageHeaders, Bytes) {
     let publication = &record.publication;
     let mut headers = headers_of(publication);
@@ -56,7 +56,7 @@ pub fn encode(record: &LogRecord) -> (MessageHeaders, Bytes) {
     (headers, publication.data.bytes().clone())
 }
 
-/// The headers and the body for a broadcast, without [`NODE`].
+/// The headers and the body of a broadcast, without [`NODE`].
 pub fn encode_broadcast(message: &BroadcastMessage) -> (MessageHeaders, Bytes) {
     let (kind, info) = match message {
         BroadcastMessage::Publication(publication) => {
@@ -70,7 +70,7 @@ pub fn encode_broadcast(message: &BroadcastMessage) -> (MessageHeaders, Bytes) {
     (headers, Bytes::new())
 }
 
-/// What a broadcast says; `None` if it is none of Dunlin's.
+/// Decodes a broadcast; `None` if Dunlin did not send it.
 pub fn decode_broadcast(headers: &MessageHeaders, payload: &Bytes) -> Option<BroadcastMessage> {
     Some(match headers.get(OPERATION) {
         None => BroadcastMessage::Publication(Arc::new(publication_of(headers, payload, 0))),
@@ -80,7 +80,7 @@ pub fn decode_broadcast(headers: &MessageHeaders, payload: &Bytes) -> Option<Bro
     })
 }
 
-/// The headers for what a publication has besides its data.
+/// The headers of a publication: everything except its data.
 fn headers_of(publication: &Publication) -> MessageHeaders {
     let mut headers = MessageHeaders::new();
     if publication.data.is_known_json() {
@@ -124,8 +124,8 @@ fn info_of(headers: &MessageHeaders) -> Option<Arc<ClientInfo>> {
     }))
 }
 
-/// The publication of a stored message, with its sequence as the offset. Headers that are not as [`encode`] writes them
-/// are left out: whoever may write to the stream may publish.
+/// The publication of a stored message, with its sequence as the offset. Invalid headers are ignored. That is safe,
+/// because any client that may write to the stream may publish.
 pub fn decode(message: &StoredMessage) -> LogRecord {
     let headers = &message.headers;
     LogRecord {
@@ -142,7 +142,7 @@ fn publication_of(headers: &MessageHeaders, payload: &Bytes, offset: u64) -> Pub
         Some((unescape_text(name)?.into(), unescape_text(value)?.into()))
     });
     Publication {
-        // The body is part of the buffer that it was received in, which would be kept with it.
+        // The body is a slice of the receive buffer, which would otherwise stay in memory.
         data: payload_of(Bytes::copy_from_slice(payload), headers.get("Dn-Json").is_some()),
         info: info_of(headers),
         offset,
@@ -152,13 +152,13 @@ fn publication_of(headers: &MessageHeaders, payload: &Bytes, offset: u64) -> Pub
     }
 }
 
-/// Whether a stored message ends the history before it. Its offset range ends at the sequence that it names.
+/// The sequence up to which a purge ends the history; `None` for any other message.
 pub fn purged_through(message: &StoredMessage) -> Option<u64> {
     let is_purge = message.headers.get(OPERATION) == Some(PURGE);
     is_purge.then(|| message.headers.number(EXPECTED_LAST).unwrap_or(message.sequence).min(message.sequence))
 }
 
-/// A message on a live subject as the stream has stored it; `None` if the headers of a stream are missing.
+/// Converts a message on a live subject to the stored message; `None` if the stream's headers are missing.
 pub fn republished(headers: MessageHeaders, payload: Bytes) -> Option<StoredMessage> {
     let message = StoredMessage {
         subject: headers.get("Nats-Subject")?.into(),
@@ -171,7 +171,7 @@ pub fn republished(headers: MessageHeaders, payload: Bytes) -> Option<StoredMess
     Some(message)
 }
 
-/// Milliseconds since 1970 of a time as NATS writes it: `2026-11-23T04:31:37.123456789Z`.
+/// Milliseconds since 1970 of a NATS timestamp: `2026-11-23T04:31:37.123456789Z`.
 pub fn unix_ms(time: &str) -> Option<u64> {
     let (date, rest) = time.strip_suffix('Z')?.split_once('T')?;
     let mut date = date.splitn(3, '-').map(|part| part.parse::<u64>().ok());
@@ -185,7 +185,7 @@ pub fn unix_ms(time: &str) -> Option<u64> {
     }
     let digits: String = fraction.chars().chain("000".chars()).take(3).collect();
     let ms: u64 = digits.parse().ok()?;
-    // Days of the civil calendar; years begin in March, so that leap days are at their end.
+    // Days of the civil calendar. Years begin in March, so that leap days are at their end.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let (era, year_of_era) = (year / 400, year % 400);
     let day_of_year = (153 * month + 2) / 5 + day - 1;
@@ -193,7 +193,8 @@ pub fn unix_ms(time: &str) -> Option<u64> {
     Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000 + ms)
 }
 
-/// The flag is only a hint: sessions are sent known JSON as it is, and others may write to the stream as well.
+/// The flag is only a hint that must be checked: sessions are sent known JSON as it is, and other clients may write to
+/// the stream as well.
 fn payload_of(bytes: Bytes, is_flagged_json: bool) -> Payload {
     if is_flagged_json && serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_ok() {
         Payload::from_json(bytes)
@@ -202,11 +203,11 @@ fn payload_of(bytes: Bytes, is_flagged_json: bool) -> Payload {
     }
 }
 
-/// Text for a header that stands for any bytes.
+/// Encodes any bytes as text for a header.
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for &byte in bytes {
-        // White space at the ends of a header is lost.
+        // White space at the ends of a header would be lost.
         if (b'!'..0x7f).contains(&byte) && byte != b'%' {
             text.push(char::from(byte));
         } else {

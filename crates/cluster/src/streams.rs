@@ -1,7 +1,7 @@
-//! The stream of a partition: as it must be, made if it is missing, and compared if it is there.
+//! The stream of a partition: its required configuration, which is applied if it is missing, and compared if it exists.
 //!
-//! An existing stream is never changed: what it has lost under other limits could not be told from what never was. Where it
-//! differs, [`StreamDifference`] names the field, both values and the remedy.
+//! An existing stream is never changed: messages lost under other limits could not be distinguished from messages that
+//! never existed. A [`StreamDifference`] names each differing field, both values and the remedy.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -13,13 +13,13 @@ use tokio::time::sleep;
 
 use crate::link::StreamState;
 
-/// The layout of subjects and headers. Nodes work together only with the same one.
+/// The layout of subjects and headers. Nodes only work together with the same layout.
 const LAYOUT: &str = "1";
 const ERROR_STREAM_NOT_FOUND: u64 = 10_059;
 const ERROR_STREAM_EXISTS: u64 = 10_058;
 const ERRORS_JETSTREAM_OFF: [u64; 2] = [10_039, 10_076];
 const ERROR_NO_META_LEADER: u64 = 10_008;
-/// Of a server without cluster, and of a cluster that lacks peers.
+/// The errors of a server without a cluster, and of a cluster that lacks peers.
 const ERRORS_TOO_FEW_SERVERS: [u64; 2] = [10_074, 10_005];
 const ERRORS_RESOURCES: [u64; 3] = [10_047, 10_028, 10_023];
 const ERROR_SUBJECTS_OVERLAP: u64 = 10_065;
@@ -27,7 +27,7 @@ const ERROR_SUBJECTS_OVERLAP: u64 = 10_065;
 /// Pause between attempts while servers elect a leader.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A stream as Dunlin needs it.
+/// The required configuration of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamTerms {
     /// Its name.
@@ -36,32 +36,32 @@ pub struct StreamTerms {
     pub source: Box<str>,
     /// The subjects to which it republishes what it has stored.
     pub destination: Box<str>,
-    /// Servers that keep a copy.
+    /// The number of replicas.
     pub replicas: u16,
-    /// Whether it is kept in the servers' memory alone, for tests.
+    /// Whether it is stored only in the servers' memory, for tests.
     pub is_in_memory: bool,
-    /// Newest messages that are kept for each subject.
+    /// Maximum number of messages that are kept per subject.
     pub messages_per_subject_max: u64,
     /// How long messages are kept.
     pub age_max_ms: u64,
-    /// How long the ids of messages are remembered.
+    /// How long duplicates are detected by their ids.
     pub duplicate_window_ms: u64,
-    /// Partitions of the namespace.
+    /// The number of partitions of the namespace.
     pub partitions: u16,
 }
 
-/// A field of an existing stream that is not as it must be, or not as configured.
+/// A field of an existing stream with another value than required or configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamDifference {
     /// The stream.
     pub stream: Box<str>,
-    /// Its field, as `nats stream info` names it.
+    /// The field, as `nats stream info` names it.
     pub field: &'static str,
-    /// The value there.
+    /// The actual value.
     pub there: String,
-    /// The value that is needed, or configured.
+    /// The required or configured value.
     pub wanted: String,
-    /// Whether Dunlin can work with the value there.
+    /// Whether Dunlin can work with the actual value.
     pub is_tolerable: bool,
 }
 
@@ -81,25 +81,25 @@ impl fmt::Display for StreamDifference {
     }
 }
 
-/// A stream that is there.
+/// A stream that exists.
 #[derive(Clone, Debug)]
 pub struct EnsuredStream {
     /// Its state.
     pub state: Box<StreamState>,
-    /// Whether this call has made it.
+    /// Whether this call created it.
     pub is_new: bool,
-    /// In what it differs, all tolerable.
+    /// The differences, which are all tolerable.
     pub differences: Vec<StreamDifference>,
 }
 
-/// Why there is no stream to work with.
+/// Why a stream cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamFault {
-    /// It differs in these fields.
+    /// These fields differ.
     Different(Vec<StreamDifference>),
     /// The account or the servers have no `JetStream`.
     JetStreamOff {
-        /// In the server's words.
+        /// The server's text.
         text: String,
     },
     /// There are fewer servers than replicas.
@@ -108,14 +108,14 @@ pub enum StreamFault {
         stream: Box<str>,
         /// Its replicas.
         replicas: u16,
-        /// In the server's words.
+        /// The server's text.
         text: String,
     },
-    /// The servers have no room for it.
+    /// The servers have no space for it.
     NoRoom {
         /// The stream.
         stream: Box<str>,
-        /// In the server's words.
+        /// The server's text.
         text: String,
     },
     /// Another stream stores the same subjects.
@@ -131,15 +131,15 @@ pub enum StreamFault {
         stream: Box<str>,
         /// NATS's code.
         error_code: u64,
-        /// In the server's words.
+        /// The server's text.
         text: String,
     },
-    /// No answer in time: there is no leader, or no permission to ask.
+    /// No answer in time: there is no leader, or the user lacks the permission.
     Silent {
         /// The stream.
         stream: Box<str>,
     },
-    /// The answer cannot be understood.
+    /// The answer cannot be parsed.
     Malformed {
         /// The stream.
         stream: Box<str>,
@@ -224,8 +224,8 @@ struct Republish<'a> {
     dest: &'a str,
 }
 
-/// Makes the stream if it is missing, with this epoch, and compares it otherwise. Asks again until `patience` is over where
-/// servers have no leader yet.
+/// Creates the stream if it is missing, with this epoch; otherwise compares it. While the servers have no leader,
+/// retries until `patience` has passed.
 ///
 /// # Errors
 /// See [`StreamFault`].
@@ -263,7 +263,7 @@ async fn ensure_once(client: &Client, terms: &StreamTerms, epoch: &str) -> Resul
             let state = state_of(terms, &info)?;
             Ok(EnsuredStream { state, is_new: true, differences: Vec::new() })
         }
-        // Another node was faster.
+        // Another node has created it first.
         Err(error) if error.err_code == ERROR_STREAM_EXISTS => {
             let info = info(client, &terms.name).await?;
             compared(terms, &info.ok_or_else(|| StreamFault::Silent { stream: terms.name.clone() })?)
@@ -272,7 +272,8 @@ async fn ensure_once(client: &Client, terms: &StreamTerms, epoch: &str) -> Resul
     }
 }
 
-/// Partitions of a namespace as its first stream says; `None` if it does not exist or does not say.
+/// The number of partitions of a namespace, from its first stream; `None` if the stream does not exist or does not
+/// state it.
 ///
 /// # Errors
 /// See [`StreamFault`].
@@ -356,7 +357,7 @@ fn config<'a>(terms: &'a StreamTerms, epoch: &str) -> StreamConfig<'a> {
             ("dunlin.epoch", epoch.to_owned()),
             ("dunlin.parts", terms.partitions.to_string()),
             ("dunlin.v", LAYOUT.to_owned()),
-            // Nodes prove completeness with these, also after somebody has raised the limits.
+            // Nodes prove completeness with these values, even after the limits have been raised.
             ("dunlin.kept", terms.messages_per_subject_max.to_string()),
             ("dunlin.age_ms", terms.age_max_ms.to_string()),
         ]),
@@ -378,7 +379,7 @@ fn state_of(terms: &StreamTerms, info: &Value) -> Result<Box<StreamState>, Strea
 }
 
 pub(crate) fn differences(terms: &StreamTerms, there: &Value) -> Vec<StreamDifference> {
-    // The epoch is whatever the stream says; only that it has one matters.
+    // Any epoch is accepted, but it must not be empty.
     let epoch = there["metadata"]["dunlin.epoch"].as_str().unwrap_or_default();
     let wanted =
         serde_json::to_value(config(terms, if epoch.is_empty() { "a text" } else { epoch })).unwrap_or_default();
@@ -447,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stream_that_dunlin_makes_has_no_difference() {
+    fn a_stream_created_by_dunlin_has_no_difference() {
         let there = serde_json::to_value(config(&terms(), "x7")).expect("it is JSON");
         assert_eq!(differences(&terms(), &there), []);
     }

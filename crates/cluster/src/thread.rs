@@ -1,8 +1,8 @@
-//! The thread of a cluster: the protocol and its connections on one runtime, beside the shards.
+//! The thread of a cluster: the protocol and its connections on one runtime, besides the shards.
 //!
-//! Shards queue requests without blocking. Publications and loads beyond the bound are refused; following and unfollowing is
-//! not, because a channel that is followed here and not there would be deaf. What the protocol answers is passed to
-//! [`ClusterAnswers`] on this thread.
+//! Shards queue requests without blocking. Publications and loads beyond the limit are refused. Follows and unfollows
+//! are never refused, because the shard and the protocol would otherwise disagree about a channel. The answers of the
+//! protocol are passed to [`ClusterAnswers`] on this thread.
 
 pub(crate) mod preparation;
 
@@ -38,17 +38,17 @@ use crate::{
 
 use preparation::{HEADER_BYTES, Prepared, prepare};
 
-/// Requests and events that are handled before effects are performed.
+/// Maximum number of requests and events handled before effects are performed.
 const EVENTS_PER_TURN: usize = 256;
-/// Effects that may wait for the connections before no more requests are taken.
+/// Number of effects waiting for the connections above which no more requests are accepted.
 const WAITING_EFFECTS_MAX: usize = 8_192;
-/// For the last messages of a node that stops.
+/// Timeout for the last messages of a node that stops.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A namespace whose channels the cluster orders.
+/// A namespace whose channels are ordered by the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterNamespace {
-    /// Its name; empty for channels without one.
+    /// Its name; empty for channels outside all namespaces.
     pub name: Box<str>,
     /// `history_size`.
     pub history_size: usize,
@@ -58,38 +58,38 @@ pub struct ClusterNamespace {
     pub meta_ttl_ms: u64,
 }
 
-/// How a node is part of a cluster.
+/// The cluster options of a node.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
     /// The connections.
     pub links: LinkOptions,
-    /// Begins all names in NATS.
+    /// The prefix of all names in NATS.
     pub prefix: Box<str>,
-    /// This run of this node; no two runs have the same one.
+    /// The id of this run of this node; no two runs have the same one.
     pub node: Box<str>,
-    /// By the number of the namespace: 0 for channels without one, then in the order of the options.
+    /// By the number of the namespace: 0 for channels outside all namespaces, then in the order of the options.
     pub namespaces: Vec<Option<ClusterNamespace>>,
-    /// By the same number; `None` for namespaces whose channels nodes do not share.
+    /// By the same number; `None` for namespaces whose channels are not shared.
     pub broadcasts: Vec<Option<BroadcastNamespace>>,
-    /// Of the streams that this node makes.
+    /// The number of replicas of streams that this node creates.
     pub replicas: u16,
-    /// Of the streams that this node makes: whether only the servers' memory keeps them.
+    /// Whether streams that this node creates are stored only in the servers' memory.
     pub is_in_memory: bool,
-    /// Of the namespaces whose streams this node makes.
+    /// The number of partitions of namespaces whose streams this node creates.
     pub partitions: u16,
-    /// Of the streams that this node makes.
+    /// The duplicate window of streams that this node creates.
     pub duplicate_window_ms: u64,
-    /// The largest publication that the node takes.
+    /// Maximum size of a publication.
     pub publication_bytes_max: usize,
-    /// Bounds and times of the protocol.
+    /// Limits and times of the protocol.
     pub limits: CoreLimits,
-    /// How long servers may be out of reach or without a leader at the start.
+    /// How long servers may be unreachable or without a leader at the start.
     pub start_timeout: Duration,
-    /// Publications and loads of all shards that wait for the thread.
+    /// Maximum number of publications and loads of all shards that wait for the thread.
     pub requests_max: usize,
 }
 
-/// Takes what the protocol tells the shards, on the cluster's thread.
+/// Receives the protocol's answers to the shards, on the cluster's thread.
 pub trait ClusterAnswers: Send + Sync {
     /// See [`dunlin_engine::Event::Committed`].
     fn committed(&self, to: ShardIndex, channel: Arc<str>, proposal: ProposalNumber, outcome: Result<u64, LogError>);
@@ -105,29 +105,29 @@ pub trait ClusterAnswers: Send + Sync {
     fn trimmed(&self, to: ShardIndex, channel: Arc<str>, through: u64);
     /// See [`dunlin_engine::Event::Interrupted`].
     fn interrupted(&self, to: ShardIndex, channel: Arc<str>);
-    /// About other nodes.
+    /// An effect about other nodes.
     fn peers(&self, effect: PeerEffect);
-    /// [`ClusterState::is_ready`] has changed. It is false at first.
+    /// [`ClusterState::is_ready`] has changed. It is false initially.
     fn readiness_changed(&self, is_ready: bool);
 }
 
-/// Why a node cannot be part of the cluster.
+/// Why a node cannot join the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterFault {
-    /// No server takes a connection.
+    /// No server accepts a connection.
     Connect(ConnectFaults),
-    /// A stream is not as it must be, or cannot be made.
+    /// A stream differs from its required configuration, or cannot be created.
     Stream(StreamFault),
-    /// The servers take smaller messages than the node's publications.
+    /// The servers' maximum message size is smaller than the node's publications.
     MaxPayload {
         /// `max_payload` of the server.
         there: usize,
-        /// What is needed.
+        /// The required size.
         wanted: usize,
     },
     /// The thread could not be started.
     Thread {
-        /// In the words of the operating system.
+        /// The text of the operating system.
         why: String,
     },
 }
@@ -149,20 +149,20 @@ impl fmt::Display for ClusterFault {
 
 impl std::error::Error for ClusterFault {}
 
-/// State of a cluster's thread, for metrics and `/health`.
+/// The state of a cluster's thread, for metrics and `/health`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterState {
-    /// What the protocol has counted.
+    /// The counters of the protocol.
     pub counters: CoreCounters,
     /// Whether all connections are up and all streams are known.
     pub is_ready: bool,
-    /// Requests that wait for the thread.
+    /// The number of requests that wait for the thread.
     pub requests_queued: usize,
     /// Publications and loads that were refused because the queue was full.
     pub requests_refused: usize,
-    /// Effects that wait for the connections.
+    /// The number of effects that wait for the connections.
     pub effects_waiting: usize,
-    /// The live nodes, this one included, by their ids. Empty before [`PeerEvent::Announce`].
+    /// The live nodes, including this one, by id. Empty before [`PeerEvent::Announce`].
     pub nodes: LiveNodes,
 }
 
@@ -172,7 +172,7 @@ pub struct ClusterThread {
     requests: mpsc::UnboundedSender<CoreEvent>,
     shared: Arc<SharedState>,
     requests_max: usize,
-    /// The largest message that the servers took at the start.
+    /// Maximum message size of the servers at the start.
     payload_bytes_max: usize,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
@@ -186,8 +186,8 @@ struct SharedState {
 }
 
 impl ClusterThread {
-    /// Connects, makes and checks the streams, and starts the thread. Returns when the streams are there, with the tolerable
-    /// differences.
+    /// Connects, creates and checks the streams, and starts the thread. Returns when the streams exist, with the
+    /// tolerable differences.
     ///
     /// # Errors
     /// See [`ClusterFault`].
@@ -213,7 +213,7 @@ impl ClusterThread {
     /// Queues a publication or a load.
     ///
     /// # Errors
-    /// If too many wait, or the thread has ended.
+    /// If the queue is full, or the thread has ended.
     pub fn request(&self, request: CoreEvent) -> Result<(), LogError> {
         if self.shared.queued.load(Ordering::Relaxed) >= self.requests_max {
             self.shared.refused.fetch_add(1, Ordering::Relaxed);
@@ -222,23 +222,23 @@ impl ClusterThread {
         self.send(request)
     }
 
-    /// Queues a broadcast. It is dropped and counted if half as many requests wait as may: what may be lost leaves the rest
-    /// to what may not.
+    /// Queues a broadcast. It is dropped and counted if the queue is half full: the other half is reserved for requests
+    /// that must not be lost.
     pub fn broadcast(&self, request: CoreEvent) {
         if takes_broadcast(self.shared.queued.load(Ordering::Relaxed), self.requests_max) {
-            // A thread that has ended sends nothing; the node is stopping.
+            // A thread that has ended sends nothing, because the node is stopping.
             let _ = self.send(request);
         } else {
             self.shared.broadcasts_refused.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// The largest broadcast that the servers take, without the headers of NATS.
+    /// Maximum size of a broadcast that the servers accept, without the headers of NATS.
     pub fn broadcast_bytes_max(&self) -> usize {
         self.payload_bytes_max.saturating_sub(2 * HEADER_BYTES)
     }
 
-    /// Queues what must not be refused.
+    /// Queues a request that must not be refused.
     ///
     /// # Errors
     /// If the thread has ended.
@@ -247,17 +247,17 @@ impl ClusterThread {
         self.requests.send(request).map_err(|_| LogError::Unavailable)
     }
 
-    /// Ends the thread: this node sends the others its last heartbeat. Waits for half a second at most for NATS.
+    /// Ends the thread, after this node has sent its last heartbeat. Waits at most half a second for NATS.
     pub fn stop(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             let _ = self.send(CoreEvent::Peers(PeerEvent::Depart));
-            // A panic there was reported there.
+            // A panic was reported by the thread itself.
             let _ = thread.join();
         }
     }
 
-    /// Its state.
+    /// The state of the thread.
     pub fn state(&self) -> ClusterState {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let broadcasts_refused = self.shared.broadcasts_refused.load(Ordering::Relaxed) as u64;
@@ -276,7 +276,7 @@ impl Drop for ClusterThread {
     }
 }
 
-/// Whether a broadcast may be queued behind so many requests.
+/// Whether a broadcast may be queued behind `queued` requests.
 const fn takes_broadcast(queued: usize, requests_max: usize) -> bool {
     queued < requests_max.div_ceil(2)
 }
@@ -316,7 +316,7 @@ struct Running<'a> {
     shared: &'a SharedState,
     answers: Arc<dyn ClusterAnswers>,
     started: Instant,
-    /// Of the published table of nodes.
+    /// The version of the published table of nodes.
     nodes_version: u64,
 }
 
@@ -363,7 +363,7 @@ impl Running<'_> {
         }
     }
 
-    /// An event that is there already. Those of the connections come first, so that their queues stay short.
+    /// An event that has already arrived. Those of the connections take precedence, so that their queues stay short.
     fn try_next(&mut self) -> Option<CoreEvent> {
         if let Some(event) = self.links.try_next() {
             return Some(CoreEvent::Link(event));

@@ -2,7 +2,7 @@
 
 const DAY_MS: u64 = 86_400_000;
 
-/// The text of a Unix time, as the server reads it.
+/// Formats a Unix time for the server.
 pub fn timestamp(unix_ms: u64) -> String {
     let (days, clock_ms) = (unix_ms / DAY_MS + 719_468, unix_ms % DAY_MS);
     let (era, day_of_era) = (days / 146_097, days % 146_097);

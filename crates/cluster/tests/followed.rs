@@ -146,6 +146,7 @@ fn a_followed_channel_takes_little_memory_and_few_requests() {
     assert!(bytes <= CHANNEL_BYTES_MAX, "{bytes} bytes for a followed channel");
     // A fence and one read for the first channel; a fence, a comparison, and a read for each 500 of the others.
     assert!(requests <= CHANNELS / 500 + 5, "{requests} requests");
-    // Those of the partition, one for all channels, and those of the first channels' broadcasts, which stay as they are.
+    // Those of the partition, one for all channels, and those of the first channels' broadcasts, which stay as they
+    // are.
     assert!(rig.subscriptions <= 9 + CoreLimits::default().wide_channels_min, "{} subscriptions", rig.subscriptions);
 }

@@ -319,8 +319,8 @@ fn a_failed_start_reports_its_reason() {
     assert!(start(options).to_string().contains("broker.nats.jetstream.replicas"));
 }
 
-/// Has a node broadcast until another one is told of it: without other nodes' answers, nothing says when its subscription is
-/// known.
+/// Has a node broadcast until another one is told of it: without other nodes' answers, nothing says when its
+/// subscription is known.
 fn broadcast_until_received(from: &ThreadOfNode, to: &ThreadOfNode, data: &'static str) -> BroadcastMessage {
     let payload = Payload::from_opaque(Bytes::from_static(data.as_bytes()));
     let publication = Publication {

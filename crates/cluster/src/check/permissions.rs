@@ -1,5 +1,5 @@
-//! What the nodes' user may publish and subscribe to. A server answers a forbidden subject with an error on the connection, and
-//! the probes are made so that an allowed one changes nothing.
+//! The permissions of the nodes' user to publish and subscribe. A server reports a forbidden subject as an error on the
+//! connection. The probes are chosen so that an allowed one has no effect.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use tokio::time::timeout;
 use super::{ANSWER_TIMEOUT, ClusterOptions, FindingState, Findings, servers::ReachedServer};
 use crate::{links::ClientNotice, names::PartitionNames};
 
-/// After the last answer, errors that came before it have been read.
+/// Time to wait for errors after the last answer.
 const NOTICES_TIMEOUT: Duration = Duration::from_millis(300);
-/// A token that is no channel's.
+/// A token that no channel has.
 const PROBE: &str = "%_check";
-/// A stream refuses a message that expects another one.
+/// The stream refuses a message with this header, because it expects another stream.
 const EXPECTED_STREAM: (&str, &str) = ("Nats-Expected-Stream", "-");
 
 /// A subject that a node uses.
@@ -28,7 +28,7 @@ pub(super) async fn check(server: &mut ReachedServer, options: &ClusterOptions, 
     let probes = probes(options);
     let mut subscribers = Vec::new();
     for probe in &probes {
-        // A lost connection shows in the streams' findings.
+        // A lost connection is reported with the streams.
         if probe.is_publish {
             let headers = HeaderMap::from_iter([(
                 EXPECTED_STREAM.0.parse().unwrap_or_else(|_| unreachable!("a constant")),
@@ -41,7 +41,7 @@ pub(super) async fn check(server: &mut ReachedServer, options: &ClusterOptions, 
             subscribers.push(subscriber);
         }
     }
-    // The server answers in order: what it refuses has come before this answer, or its absence.
+    // The server answers in order: its errors arrive before this answer or its timeout.
     let name = &first_names(options).next().map_or_else(|| "-".into(), |names| names.stream);
     let _ = timeout(ANSWER_TIMEOUT, server.client.request(format!("$JS.API.STREAM.INFO.{name}"), Bytes::new())).await;
     let mut refused = Vec::new();
@@ -113,12 +113,12 @@ fn probes(options: &ClusterOptions) -> Vec<Probe> {
     add(false, format!("{}.>", options.links.inbox));
     for names in first_names(options) {
         let stream = &names.stream;
-        // What publications and their republications have as subjects.
+        // The subjects of publications and of their republications.
         add(true, format!("{}{PROBE}", names.stored_subjects().trim_end_matches('>')));
         add(false, format!("{}{PROBE}.>", names.republished_subjects().trim_end_matches('>')));
         add(false, names.leader_subject().into());
         add(true, format!("$JS.API.STREAM.INFO.{stream}"));
-        // Without a body it is refused as no configuration of a stream.
+        // Without a body, the server refuses it as an invalid stream configuration.
         add(true, format!("$JS.API.STREAM.CREATE.{stream}"));
         add(true, format!("$JS.API.DIRECT.GET.{stream}"));
         add(true, format!("$JS.API.DIRECT.GET.{stream}.{}.{PROBE}", options.prefix));
@@ -126,7 +126,7 @@ fn probes(options: &ClusterOptions) -> Vec<Probe> {
     probes
 }
 
-/// The subject that a server has refused, in its words: `Permissions Violation for Publish to "dn.x"`.
+/// The subject in a server's error: `Permissions Violation for Publish to "dn.x"`.
 fn refused_probe(text: &str) -> Option<Probe> {
     let (_, what) = text.split_once("Permissions Violation for ")?;
     let (action, rest) = what.split_once(" to \"")?;
@@ -186,7 +186,7 @@ mod tests {
             (vec![], vec![FindingState::Good]),
             (vec![probe(false, "_DN.a.>")], vec![FindingState::Wrong]),
             (vec![probe(false, "_INBOX.q.*"), probe(true, "dn.%_check")], vec![FindingState::Wrong; 2]),
-            // Of something else on the same connection.
+            // A subject of another user of the same connection.
             (vec![probe(true, "elsewhere")], vec![FindingState::Good]),
         ] {
             let mut findings = Findings::default();

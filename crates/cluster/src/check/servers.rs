@@ -1,4 +1,5 @@
-//! The servers of `broker.nats.url`: each takes a connection, is new enough, and takes messages that are large enough.
+//! The servers of `broker.nats.url`: each accepts a connection, is new enough, and accepts messages that are large
+//! enough.
 
 use async_nats::ServerInfo;
 use tokio::sync::mpsc;
@@ -10,16 +11,16 @@ use crate::{
     thread::preparation::HEADER_BYTES,
 };
 
-/// Direct reads of several subjects came with it.
+/// The first version with direct reads of several subjects.
 const VERSION_MIN: (u32, u32) = (2, 11);
 
-/// A server that takes connections.
+/// A server that accepts connections.
 pub(super) struct ReachedServer {
     pub client: NatsClient,
     pub notices: mpsc::Receiver<ClientNotice>,
 }
 
-/// Connects to each server. Returns the first that takes the connection.
+/// Connects to each server. Returns the first that accepts the connection.
 pub(super) async fn check(options: &ClusterOptions, findings: &mut Findings) -> Option<ReachedServer> {
     let wanted_bytes = options.publication_bytes_max + HEADER_BYTES;
     let mut reached = None;
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_good_at_the_bound_and_wrong_below() {
+    fn a_server_at_the_limit_is_good_and_below_it_is_wrong() {
         let info = |max_payload: usize, version: &str| ServerInfo {
             max_payload,
             version: version.to_owned(),

@@ -1,4 +1,4 @@
-//! The streams: as configured, with a leader, all copies in step, and the clocks of the servers that lead them.
+//! The streams: their configuration, leaders and replicas, and the clocks of the leading servers.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ use crate::{
     },
 };
 
-/// Above it, idle streams cost the servers a tenth of a core.
+/// More idle streams cost the servers a tenth of a core.
 const STREAMS_MAX: usize = 64;
-/// Under load, a copy is always a few operations behind.
+/// Under load, a replica always lags by a few operations.
 const LAG_MAX: u64 = 1_000;
-/// A copy is not in step if its leader has received nothing from it for as long.
+/// A replica is out of sync if its leader has received nothing from it for this long.
 const SILENCE_MAX_NS: u64 = 10_000_000_000;
 
 pub(super) async fn check(client: &Client, options: &ClusterOptions, findings: &mut Findings) {
@@ -54,13 +54,13 @@ pub(super) async fn check(client: &Client, options: &ClusterOptions, findings: &
 struct Streams<'a> {
     client: &'a Client,
     options: &'a ClusterOptions,
-    /// By server: how far its clock is ahead.
+    /// The clock offset by server.
     clocks: BTreeMap<String, i64>,
     count: usize,
 }
 
 impl Streams<'_> {
-    /// Returns whether to go on: not if nobody answers.
+    /// Returns whether to continue: not if there is no answer.
     async fn check_namespace(&mut self, namespace: &ClusterNamespace, findings: &mut Findings) -> bool {
         let mut parts = self.options.partitions.max(1);
         let mut part = 0;
@@ -80,7 +80,7 @@ impl Streams<'_> {
         true
     }
 
-    /// The stream of the nodes' leases. Returns whether to go on.
+    /// Checks the stream of the nodes' leases. Returns whether to continue.
     async fn check_leases(&mut self, findings: &mut Findings) -> bool {
         let terms = lease_terms(self.options);
         let Ok(found) = self.read_info(&terms.name, findings).await else { return false };
@@ -91,7 +91,7 @@ impl Streams<'_> {
         true
     }
 
-    /// The state of a stream, if it exists. Without an answer, the rest of the check makes no sense.
+    /// The state of a stream, if it exists. Without an answer, the caller stops the check.
     async fn read_info(&self, name: &str, findings: &mut Findings) -> Result<Option<(Value, AskedAt)>, ()> {
         let before_ms = unix_ms();
         let answer = timeout(ANSWER_TIMEOUT, info(self.client, name)).await;
@@ -153,14 +153,14 @@ fn copies_finding(info: &Value, is_as_configured: bool) -> (FindingState, String
     (FindingState::Good, text)
 }
 
-/// A copy that is not in step.
+/// Describes a replica that is out of sync; `None` if it is in sync.
 fn behind(replica: &Value) -> Option<String> {
     let name = replica["name"].as_str().unwrap_or("a server");
     if replica["offline"].as_bool() == Some(true) {
         return Some(format!("{name} is offline"));
     }
     let lag = replica["lag"].as_u64().unwrap_or(0);
-    // A new leader reports 0 for a server that has sent it nothing yet.
+    // A new leader reports 0 for a server that it has not heard from yet.
     let is_silent = replica["active"].as_u64().is_none_or(|silence_ns| silence_ns == 0 || silence_ns > SILENCE_MAX_NS);
     let is_current = replica["current"].as_bool() == Some(true);
     (lag > LAG_MAX || is_silent && !is_current).then(|| format!("{name} is {lag} operations behind"))

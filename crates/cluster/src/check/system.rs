@@ -1,4 +1,4 @@
-//! What only a user of the system account can see: the settings and clocks of all servers.
+//! Checks that need a user of the system account: the settings and clocks of all servers.
 
 use async_nats::Client;
 use bytes::Bytes;
@@ -12,9 +12,9 @@ use crate::{
     record,
 };
 
-/// All servers answer.
+/// All servers answer this request.
 const QUESTION: &str = "$SYS.REQ.SERVER.PING.JSZ";
-/// Servers whose answers are read.
+/// Maximum number of answers.
 const SERVERS_MAX: usize = 256;
 
 pub(super) async fn check(options: Option<&LinkOptions>, findings: &mut Findings) {
@@ -40,7 +40,7 @@ pub(super) async fn check(options: Option<&LinkOptions>, findings: &mut Findings
     }
 }
 
-/// The answers of all servers, with the times at which they came.
+/// The answers of all servers, with their times of arrival.
 async fn answers(client: &Client) -> Vec<(u64, Value)> {
     let inbox = client.new_inbox();
     let mut answers = Vec::new();

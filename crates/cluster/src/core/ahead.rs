@@ -1,8 +1,10 @@
-//! Loads of clients that are ahead of this node: they come from another node, with a position that this one has not reached.
+//! Loads of clients that are ahead of this node: they come from another node, with a position that this one has not
+//! reached.
 //!
-//! Mostly the message is on its way. It may also be that the live connection has been silent for a while and is not known to be
-//! lost, or that the position is that of an attach on the other node, where nothing was published. So the channel's newest
-//! message is compared, as in an audit. Then either the position is reached, or nothing was published up to it.
+//! Usually the message is in flight. It is also possible that the live connection is broken and this is not detected
+//! yet, or that the position comes from an attach on the other node, where nothing was published. So the channel's
+//! newest message is compared, as in an audit. After that, either the position is reached, or nothing was published up
+//! to it.
 
 use std::sync::Arc;
 
@@ -12,19 +14,19 @@ use crate::{names::PartitionId, planted::CoreBug};
 
 use super::{Core, Timer, Turn, channel::WaitingLoad};
 
-/// A load behind a position that this node has not reached.
+/// A load after a position that this node has not reached.
 #[derive(Debug)]
 pub(super) struct AheadLoad {
     waiting: WaitingLoad,
     after: u64,
-    /// The comparison that covers it; 0 while it waits for one.
+    /// The number of the comparison that covers the load; 0 while it waits for one.
     sync: u64,
-    /// The sequence up to which the channel was compared since the load came; 0 if it was not.
+    /// The sequence up to which the channel has been compared since the load arrived; 0 for none.
     compared: u64,
 }
 
 impl Core {
-    /// Has a load wait until the channel has reached its position, or nothing was published up to it.
+    /// Makes a load wait until the channel has reached its position, or nothing was published up to it.
     pub(super) fn wait_for_position(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, waiting: WaitingLoad, after: u64) {
         let Some(id) = self.channels.get(name).map(|channel| channel.partition) else { return };
         let load = AheadLoad { waiting, after, sync: 0, compared: 0 };
@@ -37,7 +39,7 @@ impl Core {
         self.start_sync(turn, id);
     }
 
-    /// The channels that the comparison that begins is to include.
+    /// Takes the channels that the next comparison includes.
     pub(super) fn take_comparing(&mut self, id: PartitionId, sync: u64) -> Vec<Arc<str>> {
         let Some(partition) = self.partitions.get_mut(&id) else { return Vec::new() };
         let names: Vec<Arc<str>> = std::mem::take(&mut partition.comparing).into_iter().collect();
@@ -48,14 +50,14 @@ impl Core {
         names
     }
 
-    /// A channel was compared: no message up to `fence` is missing but what a gap shows.
+    /// A channel was compared: up to `fence`, only the messages of a known gap are missing.
     pub(super) fn compared(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, sync: u64, fence: u64) {
         let loads = self.ahead.get_mut(name).into_iter().flatten();
         loads.filter(|load| load.sync == sync).for_each(|load| load.compared = fence);
         self.serve_ahead(turn, name);
     }
 
-    /// Answers the loads whose position is reached, or cannot be.
+    /// Answers the loads whose position is reached, or never will be.
     pub(super) fn serve_ahead(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
         let Some(channel) = self.channels.get(name) else { return };
         let (position, has_gap) = (channel.position, channel.gap.is_some());
@@ -75,7 +77,8 @@ impl Core {
         }
     }
 
-    /// Nothing was published behind `after`, if it was compared as far. A position beyond that is none of this stream.
+    /// A page without publications after `after`, if the channel was compared up to there. A position beyond that is
+    /// not from this stream.
     fn page_ahead(&self, name: &Arc<str>, after: u64, compared: u64) -> LogPage {
         let mut page = self.empty_page(name);
         page.through = page.top.max(compared);
@@ -84,7 +87,7 @@ impl Core {
         page
     }
 
-    /// Refuses the loads of a channel that are overdue, or all of them.
+    /// Refuses the overdue loads of a channel.
     pub(super) fn refuse_ahead(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, until_us: u64, error: LogError) {
         let Some(loads) = self.ahead.get_mut(name) else { return };
         let is_overdue = |load: &mut AheadLoad| load.waiting.due_us <= until_us;

@@ -1,8 +1,8 @@
-//! Broadcasts: what has no offset goes over core NATS, from one node to all others that follow the channel. It is sent
-//! once, and lost if a connection is down.
+//! Broadcasts: messages without an offset are sent over core NATS, from one node to all others that follow the channel.
+//! A broadcast is sent once, and lost if a connection is down.
 //!
-//! A followed channel has a subscription of its own, or one with a wildcard serves all channels of its namespace. A channel
-//! keeps its kind of subscription as long as it is followed: in a change, messages would be missing or come twice.
+//! A followed channel has its own subscription, or shares a wildcard subscription with all channels of its namespace. A
+//! channel keeps its kind of subscription while it is followed, because a change could lose or duplicate messages.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,12 +18,12 @@ use crate::{
 
 use super::{Core, CoreEffect, CoreOptions, Timer, Turn, publish::HEADER_BYTES};
 
-/// A namespace whose channels nodes share.
+/// A namespace whose channels are shared between nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BroadcastNamespace {
-    /// Its name; empty for channels without a namespace.
+    /// Its name; empty for channels outside all namespaces.
     pub name: Box<str>,
-    /// Broadcasts are rare, so one subscription serves all its channels from the first on.
+    /// Broadcasts are rare, so one wildcard subscription serves all its channels from the start.
     pub is_wide: bool,
 }
 
@@ -32,19 +32,19 @@ pub struct BroadcastNamespace {
 pub enum BroadcastDrop {
     /// The connection was down.
     Disconnected,
-    /// It is larger than the servers take, or the channel's name is too long.
+    /// It is larger than the servers accept, or the channel's name is too long.
     TooLarge,
-    /// It came from NATS and is none of Dunlin's.
+    /// It arrived from NATS and was not sent by Dunlin.
     Malformed,
-    /// Too many requests waited for the thread.
+    /// The queue of the thread was full.
     QueueFull,
 }
 
 impl BroadcastDrop {
-    /// All of them.
+    /// Every variant.
     pub const ALL: [Self; 4] = [Self::Disconnected, Self::TooLarge, Self::Malformed, Self::QueueFull];
 
-    /// Its name in metrics.
+    /// The name used in metrics.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Disconnected => "disconnected",
@@ -55,7 +55,7 @@ impl BroadcastDrop {
     }
 }
 
-/// Which channels' broadcasts are received.
+/// The channels whose broadcasts are received.
 #[derive(Debug)]
 pub(super) struct Broadcasts {
     /// By the number of the namespace.
@@ -68,12 +68,12 @@ pub(super) struct Broadcasts {
 struct SharedNamespace {
     names: BroadcastNames,
     is_always_wide: bool,
-    /// Channels that the subscription with a wildcard serves. It is there as long as there are any.
+    /// The number of channels that use the wildcard subscription. It exists while this is above 0.
     wide_channels: usize,
-    /// The number that was next at the subscription with a wildcard.
+    /// The next request number when the wildcard subscription was made.
     wide_number: u64,
     is_wide_confirmed: bool,
-    /// Channels with a subscription of their own.
+    /// The number of channels with their own subscriptions.
     narrow_channels: usize,
 }
 
@@ -81,12 +81,12 @@ struct SharedNamespace {
 struct BroadcastChannel {
     shard: ShardIndex,
     namespace: u16,
-    /// The subscription with a wildcard serves it.
+    /// Whether the wildcard subscription serves the channel.
     is_wide: bool,
     is_followed: bool,
-    /// The number that was next when it was subscribed to.
+    /// The next request number when the channel was subscribed to.
     number: u64,
-    /// The servers of all nodes know of its subscription.
+    /// Whether the servers of all nodes know the subscription.
     is_confirmed: bool,
     lingers_until_us: u64,
 }
@@ -117,12 +117,12 @@ impl Broadcasts {
         self.channels.len()
     }
 
-    /// Whether the servers of other nodes may not know of a channel's subscription.
+    /// Whether a server of another node may not know a channel's subscription.
     pub(super) fn is_unconfirmed(&self, name: &str) -> bool {
         self.channels.get(name).is_some_and(|channel| !channel.is_confirmed)
     }
 
-    /// The servers of all nodes know of the subscriptions that were made before `number`.
+    /// The servers of all nodes know the subscriptions made before `number`.
     pub(super) fn confirm(&mut self, name: &str, number: u64) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         let (namespace, is_wide) = (channel.namespace, channel.is_wide);
@@ -138,8 +138,8 @@ impl Broadcasts {
 }
 
 impl SharedNamespace {
-    /// Has the messages of one more channel delivered. Returns whether the subscription with a wildcard does it; `None` if
-    /// its name is too long for a subject.
+    /// Subscribes to one more channel. Returns whether the wildcard subscription serves it; `None` if the channel's
+    /// name is too long for a subject.
     fn subscribe(&mut self, turn: &mut Turn<'_>, name: &str, wide_channels_min: usize, number: u64) -> Option<bool> {
         let subject = self.names.subject(name)?;
         let is_wide = self.is_always_wide || self.wide_channels > 0 || self.narrow_channels + 1 >= wide_channels_min;
@@ -235,7 +235,7 @@ impl Core {
         turn.link(LinkEffect::Publish { link: LinkName::Publish, request: None, subject, headers, payload });
     }
 
-    /// Passes on what another node has broadcast. Returns whether the subject is one of broadcasts.
+    /// Handles a broadcast of another node. Returns whether the subject is one of broadcasts.
     pub(super) fn broadcast_arrived(
         &mut self,
         turn: &mut Turn<'_>,
@@ -244,7 +244,7 @@ impl Core {
         payload: &Bytes,
         is_by_wildcard: bool,
     ) -> bool {
-        // A token has no dot.
+        // A token contains no dot.
         let Some((prefix, token)) = subject.rsplit_once('.') else { return false };
         if !self.broadcasts.by_subject_prefix.contains_key(prefix) {
             return false;
@@ -259,7 +259,7 @@ impl Core {
         }
         let (name, shard) = (Arc::clone(name), channel.shard);
         let sender = headers.get(record::NODE);
-        // The servers send a node what it has published itself.
+        // The servers send a node its own publications.
         if sender == Some(&*self.options.node) && !self.planted.is(CoreBug::OwnEchoPassedOn) {
             return true;
         }

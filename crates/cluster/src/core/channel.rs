@@ -1,4 +1,4 @@
-//! A followed channel: its place in the chain, and a window of its newest publications.
+//! A followed channel: its position in the chain, and a window of its newest publications.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -14,7 +14,7 @@ use crate::{link::StoredMessage, names::PartitionId, record};
 
 use super::{CoreEffect, publish::PublishingKey};
 
-/// A load that waits for the channel to be attached.
+/// A load that waits until the channel is attached.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitingLoad {
     /// When it is refused.
@@ -22,7 +22,7 @@ pub(super) struct WaitingLoad {
     pub(super) shard: ShardIndex,
     pub(super) load: LoadNumber,
     pub(super) query: LoadQuery,
-    /// Another node was asked for its window.
+    /// Whether another node was asked for its window.
     pub(super) has_asked: bool,
 }
 
@@ -32,7 +32,7 @@ impl WaitingLoad {
         self.answered(name, Ok(Box::new(page)))
     }
 
-    /// The answer without one.
+    /// The answer with an error.
     pub(super) fn refused(&self, name: &Arc<str>, error: LogError) -> CoreEffect {
         self.answered(name, Err(error))
     }
@@ -45,11 +45,11 @@ impl WaitingLoad {
 /// A gap in the chain.
 #[derive(Debug)]
 pub(super) struct Gap {
-    /// The highest sequence that has to be there before the gap is closed.
+    /// The highest sequence that must be present to close the gap.
     pub(super) through: u64,
-    /// What came meanwhile, by sequence.
+    /// Messages that arrived during the gap, by sequence.
     pub(super) buffered: BTreeMap<u64, StoredMessage>,
-    /// When it was found, or when the connections came back.
+    /// When the gap was found, or the connections came back.
     pub(super) since_us: u64,
     pub(super) is_reading: bool,
 }
@@ -67,7 +67,7 @@ impl WindowEntry {
     }
 }
 
-/// The newest publications of a channel: all that were stored behind `floor`.
+/// The newest publications of a channel: all that were stored after `floor`.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     pub(super) floor: u64,
@@ -79,7 +79,7 @@ impl Window {
         Self { floor, entries: VecDeque::new() }
     }
 
-    /// Appends the newest publication. No more than `entries_max` stay.
+    /// Appends the newest publication. At most `entries_max` stay.
     pub(super) fn push(&mut self, entry: WindowEntry, entries_max: u64) {
         debug_assert!(entry.sequence() > self.entries.back().map_or(self.floor, WindowEntry::sequence));
         self.entries.push_back(entry);
@@ -90,8 +90,8 @@ impl Window {
         }
     }
 
-    /// Puts messages below the oldest publication: all that were stored between `floor` and `through`, which has to reach the
-    /// window. What does not fit is left out, the oldest first.
+    /// Inserts messages before the oldest publication: all that were stored between `floor` and `through`, which must
+    /// reach the window. The oldest are left out if they do not fit.
     pub(super) fn extend_below(&mut self, messages: &[StoredMessage], floor: u64, through: u64, entries_max: u64) {
         let through = through.max(messages.last().map_or(0, |message| message.sequence));
         if floor >= self.floor || through < self.floor {
@@ -112,7 +112,7 @@ impl Window {
         }
     }
 
-    /// Forgets everything up to `through`.
+    /// Drops everything up to `through`.
     pub(super) fn clear(&mut self, through: u64) {
         self.floor = self.floor.max(through);
         self.entries.clear();
@@ -130,67 +130,67 @@ impl Window {
         self.entries.back()
     }
 
-    /// The publications behind `after`, the oldest first.
+    /// The publications after `after`, oldest first.
     pub(super) fn behind(&self, after: u64) -> impl Iterator<Item = &WindowEntry> {
         let from = self.entries.partition_point(|entry| entry.sequence() <= after);
         self.entries.range(from..)
     }
 }
 
-/// Where a channel stands with its stream.
+/// The state of a channel relative to its stream.
 #[derive(Debug)]
 pub(super) enum ChannelState {
-    /// The newest message is not known. What comes live is kept.
+    /// The newest message is not known yet. Live messages are buffered.
     Attaching { buffered: Vec<StoredMessage> },
     /// The chain holds.
     Attached,
 }
 
-/// A channel that somebody on this node listens to, or did lately.
+/// A channel that has subscribers on this node, or had some recently.
 #[derive(Debug)]
 pub(super) struct FollowedChannel {
     pub(super) shard: ShardIndex,
     pub(super) partition: PartitionId,
     pub(super) state: ChannelState,
-    /// The engine follows it. Otherwise, it lingers.
+    /// Whether the engine follows it. Otherwise it lingers.
     pub(super) is_followed: bool,
-    /// When it is let go.
+    /// When it is detached.
     pub(super) lingers_until_us: u64,
-    /// Everything up to this sequence is known: passed on, or in no need of it.
+    /// All messages up to this sequence are handled: delivered, or known not to need delivery.
     pub(super) position: u64,
-    /// The channel's newest known message; 0 for none.
+    /// The sequence of the channel's newest known message; 0 for none.
     pub(super) newest: u64,
-    /// Unix time at which it was stored; 0 if it is not known.
+    /// The Unix time at which it was stored; 0 if unknown.
     pub(super) newest_ms: u64,
-    /// When the newest message was last known to be the newest.
+    /// When the newest known message was last confirmed to be the newest.
     pub(super) confirmed_us: u64,
     pub(super) window: Window,
     pub(super) gap: Option<Box<Gap>>,
-    /// The next load opens the channel: the newest publication is enough.
+    /// The next load opens the channel: it needs only the newest publication.
     pub(super) opens: bool,
     pub(super) waiting_loads: Vec<WaitingLoad>,
-    /// The attach that the channel is part of.
+    /// The number of the attach that the channel is part of.
     pub(super) attach: u64,
     pub(super) outbox: Outbox,
-    /// It is in the queue of channels that wait for a place in the window.
+    /// Whether it is in the queue of channels that wait for space in the publish window.
     pub(super) is_waiting: bool,
-    /// Messages whose sequence is known and that have not come back, by sequence.
+    /// Messages whose sequence is known and that have not come back yet, by sequence.
     pub(super) acknowledged: BTreeMap<u64, PublishingKey>,
 }
 
-/// This node's messages to a channel, in the order in which they were proposed.
+/// This node's messages to a channel, in the order of proposal.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// All that are not committed.
+    /// Messages that are not committed.
     pub(super) unresolved: BTreeSet<PublishingKey>,
-    /// Those to be sent.
+    /// Messages to be sent.
     pub(super) unsent: BTreeSet<PublishingKey>,
-    /// Those that are to be sent again after a pause.
+    /// Messages to be sent again after a pause.
     pub(super) paused: BTreeSet<PublishingKey>,
-    /// One that depends on the newest message is sent alone, and so is one that probes.
+    /// A message that depends on the newest one is sent alone, and so is a probe.
     pub(super) alone: Option<PublishingKey>,
-    /// The stream has not taken a message. Until it takes one again, the next one is sent only then: if the first were
-    /// refused once more and another one taken, their order would change.
+    /// The stream has refused a message. Until it accepts one again, only one message is in flight: if the first were
+    /// refused again and another one accepted, their order would change.
     pub(super) probes: bool,
 }
 
@@ -207,7 +207,7 @@ impl Outbox {
         self.alone.take_if(|alone| *alone == key);
     }
 
-    /// The stream has a message. Those behind one that probed may be sent.
+    /// The stream has stored a message. After a probe, the messages behind it may be sent.
     pub(super) fn mark_stored(&mut self, key: PublishingKey, is_unconditional: bool) {
         self.unsent.remove(&key);
         self.paused.remove(&key);
@@ -217,14 +217,14 @@ impl Outbox {
         }
     }
 
-    /// The message to send next, if one may be sent: those behind a paused one wait.
+    /// The message to send next, if any. Messages behind a paused one wait.
     pub(super) fn next(&self) -> Option<PublishingKey> {
         let next = *self.unsent.first()?;
         let is_held = self.alone.is_some() || self.paused.first().is_some_and(|paused| *paused < next);
         (!is_held).then_some(next)
     }
 
-    /// Whether all that were proposed before are committed.
+    /// Whether all earlier proposals are committed.
     pub(super) fn is_first(&self, key: PublishingKey) -> bool {
         self.unresolved.first() == Some(&key)
     }
@@ -257,23 +257,23 @@ impl FollowedChannel {
         matches!(self.state, ChannelState::Attached)
     }
 
-    /// Whether the window has all that is stored behind a position.
+    /// Whether the window has all messages stored after a position.
     pub(super) fn has_in_window(&self, after: u64) -> bool {
         after >= self.window.floor && (self.window.len() > 0 || self.newest == 0)
     }
 
-    /// Whether a republished message follows the newest known one. If it does not, messages are missing.
+    /// Whether a republished message follows the newest known one. If not, messages are missing.
     pub(super) fn is_next(&self, message: &StoredMessage, now_us: u64, age_max_ms: Option<u64>) -> bool {
         if message.last_sequence == self.newest {
             return true;
         }
-        // The stream has forgotten the newest message because of its age. If that was long ago, so may it have forgotten
-        // others that this node has missed.
+        // The stream has expired the newest message by age. If that was long ago, it may also have expired others that
+        // this node has missed.
         let confirmed_lately = age_max_ms.is_none_or(|age| now_us < self.confirmed_us.saturating_add(age * 500));
         message.last_sequence < self.newest && confirmed_lately
     }
 
-    /// Takes a message that is next in the chain; returns the publication, if it is one.
+    /// Applies the next message of the chain; returns the publication, if it is one.
     pub(super) fn advance(&mut self, message: &StoredMessage, now_us: u64, entries_max: u64) -> Advanced {
         self.position = message.sequence;
         self.newest = message.sequence;
@@ -288,14 +288,14 @@ impl FollowedChannel {
         Advanced::Published(Box::new(record))
     }
 
-    /// Publications that this node has sent and that have come back by now.
+    /// Takes the publications of this node that have come back.
     pub(super) fn take_returned(&mut self) -> Vec<(u64, PublishingKey)> {
         let later = self.acknowledged.split_off(&(self.position + 1));
         std::mem::replace(&mut self.acknowledged, later).into_iter().collect()
     }
 }
 
-/// What the next message in a channel's chain is.
+/// The next message in a channel's chain.
 #[derive(Debug)]
 pub(super) enum Advanced {
     Published(Box<LogRecord>),

@@ -1,10 +1,10 @@
 //! The epoch of a stream. Positions are valid in one epoch only.
 //!
-//! A stream's metadata has its first epoch. When a node finds that the stream has lost its end, it publishes an *epoch record*
-//! in the stream, on a subject that no channel has: the next generation, with a new epoch. The record is stored on the condition
-//! that the one before it is still the newest, so of several nodes that find the same, one begins the epoch. All nodes
-//! receive it in the order of the stream, and read it with each attach and each audit, from a replica that has their fence.
-//! The record is published again before its age takes it.
+//! A stream's metadata contains its first epoch. When a node finds that the stream was truncated, it publishes an
+//! *epoch record* in the stream, on a subject that no channel has: the next generation, with a new epoch. The record is
+//! stored on the condition that its predecessor is still the newest, so only one of several nodes that find the same
+//! begins the epoch. All nodes receive it in the order of the stream, and read it with each attach and each audit, from
+//! a replica that has their fence. The record is published again before it expires by age.
 
 use bytes::Bytes;
 
@@ -16,7 +16,7 @@ use crate::{
 
 use super::{Core, Turn, channel::ChannelState, partition::Partition, truncation::Marks};
 
-/// The newest epoch record of a stream; of generation 0 if there is none.
+/// The newest epoch record of a stream; generation 0 without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EpochRecord {
     generation: u64,
@@ -25,25 +25,25 @@ pub(super) struct EpochRecord {
     time_ms: u64,
 }
 
-/// What a node knows of a stream's epoch.
+/// The state of a stream's epoch on a node.
 #[derive(Debug, Default)]
 pub(super) struct EpochState {
     /// `None` until the stream is read for the first time.
     known: Option<EpochRecord>,
-    /// The stream has lost its end, and no record says so yet.
+    /// Whether the stream was truncated and no new record is known yet.
     pub(super) is_renewing: bool,
 }
 
-/// What follows from an epoch record that was read.
+/// The consequence of an epoch record that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EpochReview {
-    /// The epoch is known, and goes on.
+    /// The epoch is known and still valid.
     Settled,
-    /// A new fence is on its way: what was read is void.
+    /// A new fence is in flight: the read is invalid.
     Restarted,
 }
 
-/// Where the record that was read leads.
+/// The decision about an epoch record that was read.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Goes,
@@ -59,8 +59,9 @@ impl EpochRecord {
         Some(Self { generation, epoch, sequence: message.sequence, time_ms: message.time_ms })
     }
 
-    /// Whether the record was stored after the stream lost `known`, or after `known`. A record is stored behind an older
-    /// generation alone. So of two records of one generation, the second one was stored when the first one was lost.
+    /// Whether the record was stored after `known`, or after the stream lost `known`. A record is stored only after one
+    /// of an older generation. So of two records of the same generation, the second was stored after the first was
+    /// lost.
     fn replaces(&self, known: &Self) -> bool {
         self.generation > known.generation || (self.generation == known.generation && self.epoch != known.epoch)
     }
@@ -71,11 +72,11 @@ impl EpochState {
         self.known.as_ref().map_or(0, |known| known.generation)
     }
 
-    /// Judges the newest record of a replica that has this node's fence.
+    /// Decides about the newest record on a replica that has this node's fence.
     fn judge(&self, found: &EpochRecord, fence: u64) -> Verdict {
         match &self.known {
             known if self.is_renewing => match known {
-                // The channels that it concerns have been interrupted.
+                // The affected channels have been interrupted.
                 Some(known) if found.replaces(known) => Verdict::Goes,
                 None if found.generation > 0 => Verdict::Goes,
                 None | Some(_) => Verdict::Renew,
@@ -87,8 +88,8 @@ impl EpochState {
         }
     }
 
-    /// Whether the known record was published again. Another record of the generation is one that the stream has lost, or
-    /// replaces the known one: a read decides.
+    /// Whether the known record was published again. Another record of the same generation is one that the stream has
+    /// lost, or replaces the known one: a read decides.
     fn is_preserved_by(&self, arrived: &EpochRecord) -> bool {
         let is_same = |known: &EpochRecord| arrived.generation == known.generation && arrived.epoch == known.epoch;
         !self.is_renewing
@@ -113,7 +114,7 @@ impl Partition {
 }
 
 impl Core {
-    /// Takes the newest epoch record of a replica that has this node's fence, if the answer has one.
+    /// Handles the newest epoch record of a replica that has this node's fence, if the answer contains one.
     pub(super) fn review_epoch(
         &mut self,
         turn: &mut Turn<'_>,
@@ -148,7 +149,8 @@ impl Core {
             Verdict::Renew => {
                 let generation = partition.epoch.generation().max(found.generation) + 1;
                 let stream = partition.names.stream.clone();
-                // The record of the try before this one may have been stored, read by another node, and lost: its epoch is void.
+                // The record of the previous attempt may have been stored, read by another node, and lost: its epoch is
+                // invalid.
                 let number = self.next_number();
                 let epoch = epoch_of(&self.options.node, &stream, number).into();
                 let record = EpochRecord { generation, epoch, sequence: newest, time_ms: 0 };
@@ -170,7 +172,7 @@ impl Core {
         }
     }
 
-    /// The positions of all channels are void. Whoever has one starts anew.
+    /// The positions of all channels become invalid, and subscribers with a position must resubscribe.
     pub(super) fn begin_epoch(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         partition.marks = Marks::default();
@@ -186,7 +188,7 @@ impl Core {
         self.start_sync(turn, id);
     }
 
-    /// Publishes the record again when half of its time is over.
+    /// Publishes the record again after half of its time to live.
     fn preserve_epoch(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let Some(partition) = self.partitions.get(&id) else { return };
         let age_max_ms = partition.facts.as_ref().and_then(|facts| facts.age_max_ms);
@@ -196,7 +198,7 @@ impl Core {
         }
     }
 
-    /// Publishes a record behind the one with its sequence. Before the next fence, so on the same connection.
+    /// Publishes a record after the one with its sequence. It uses the same connection as the next fence, before it.
     fn publish_epoch(&self, turn: &mut Turn<'_>, id: PartitionId, record: &EpochRecord) {
         let Some(partition) = self.partitions.get(&id) else { return };
         let headers = MessageHeaders::new()
@@ -208,7 +210,7 @@ impl Core {
     }
 }
 
-/// An epoch that no other run, stream or number has: a node's name is random for each run.
+/// An epoch that no other run, stream or number has, because a node's name is random for each run.
 pub(crate) fn epoch_of(node: &str, stream: &str, number: u64) -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let hash = fnv1a(node.bytes().chain([0]).chain(stream.bytes()).chain(number.to_le_bytes()));
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_loss_an_epoch_begins_once() {
+    fn after_a_truncation_one_new_epoch_begins() {
         let none = EpochRecord::default();
         let a = record(3, "a", 270);
         for (known, found, verdict) in [
@@ -242,11 +244,12 @@ mod tests {
             (None, &a, Verdict::Goes),
             (Some(&none), &a, Verdict::Goes),
             (Some(&none), &none, Verdict::Renew),
-            // The loss spared the record, so nobody has begun an epoch since.
+            // The known record is still there, so no node has begun an epoch since the truncation.
             (Some(&a), &a, Verdict::Renew),
             (Some(&a), &record(3, "a", 280), Verdict::Renew),
             (Some(&a), &record(2, "before", 223), Verdict::Renew),
-            // Another node has begun one: behind the known record, or behind the one before it, because the known one was lost.
+            // Another node has begun an epoch: after the known record, or after its predecessor, because the known one
+            // was lost.
             (Some(&a), &record(4, "c", 277), Verdict::Goes),
             (Some(&a), &record(3, "b", 277), Verdict::Goes),
             (Some(&a), &record(3, "b", 265), Verdict::Goes),
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_loss_the_newest_record_is_adopted() {
+    fn without_a_truncation_the_newest_record_is_adopted() {
         let none = EpochRecord::default();
         let a = record(3, "a", 270);
         for (known, found, fence, verdict) in [
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_record_of_dunlin_is_one() {
+    fn messages_with_invalid_headers_are_not_epoch_records() {
         let message = |headers| StoredMessage {
             subject: "s".into(),
             sequence: 9,

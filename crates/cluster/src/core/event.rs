@@ -1,4 +1,4 @@
-//! What happens to a core, and what is to be done for it.
+//! The inputs of a core ([`CoreEvent`]) and its outputs ([`CoreEffect`]).
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::link::{LinkEffect, LinkEvent};
 
 use super::peers::{PeerEffect, PeerEvent};
 
-/// What happens to a core.
+/// An input of a core.
 #[derive(Debug)]
 pub enum CoreEvent {
-    /// The connections report something.
+    /// An event of the connections.
     Link(LinkEvent),
     /// See [`dunlin_engine::Effect::Propose`].
     Propose {
@@ -25,7 +25,7 @@ pub enum CoreEvent {
         channel: Arc<str>,
         /// The number of its namespace.
         namespace: u16,
-        /// Given back with the answer.
+        /// Returned with the answer.
         proposal: ProposalNumber,
         /// The publication, without offset.
         record: Box<LogRecord>,
@@ -36,9 +36,9 @@ pub enum CoreEvent {
         shard: ShardIndex,
         /// The channel.
         channel: Arc<str>,
-        /// Given back with the answer.
+        /// Returned with the answer.
         load: LoadNumber,
-        /// What to read.
+        /// The part to read.
         query: LoadQuery,
     },
     /// See [`dunlin_engine::Effect::Trim`].
@@ -68,40 +68,40 @@ pub enum CoreEvent {
         channel: Arc<str>,
         /// The number of its namespace.
         namespace: u16,
-        /// What to send.
+        /// The message to send.
         message: BroadcastMessage,
     },
-    /// About other nodes.
+    /// An event about other nodes.
     Peers(PeerEvent),
     /// The deadline of [`Core::next_deadline_us`] has passed.
     Woke,
 }
 
-/// What is to be done for a core.
+/// An action for the caller of a core.
 #[derive(Debug)]
 pub enum CoreEffect {
-    /// The connections are to do something.
+    /// An action of the connections.
     Link(LinkEffect),
     /// See [`dunlin_engine::Event::Committed`].
     Committed {
-        /// Who proposed.
+        /// The shard of the proposal.
         shard: ShardIndex,
         /// The channel.
         channel: Arc<str>,
         /// The proposal.
         proposal: ProposalNumber,
-        /// The offset, or why there is none.
+        /// The offset, or the error.
         outcome: Result<u64, LogError>,
     },
     /// See [`dunlin_engine::Event::Loaded`].
     Loaded {
-        /// Who asked.
+        /// The shard of the load.
         shard: ShardIndex,
         /// The channel.
         channel: Arc<str>,
         /// The load.
         load: LoadNumber,
-        /// The page, or why there is none.
+        /// The page, or the error.
         outcome: Result<Box<LogPage>, LogError>,
     },
     /// See [`dunlin_engine::Event::Replicated`].
@@ -126,7 +126,7 @@ pub enum CoreEffect {
         shard: ShardIndex,
         /// The channel.
         channel: Arc<str>,
-        /// What another node has sent.
+        /// The message of another node.
         message: BroadcastMessage,
     },
     /// See [`dunlin_engine::Event::Trimmed`].
@@ -145,6 +145,6 @@ pub enum CoreEffect {
         /// The channel.
         channel: Arc<str>,
     },
-    /// About other nodes.
+    /// An event about other nodes.
     Peers(PeerEffect),
 }

@@ -1,4 +1,4 @@
-//! What comes live: the rule of the chain, gaps, and channels that begin or end to be followed.
+//! Live messages: the rule of the chain, gaps, and the begin and end of following a channel.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -63,7 +63,7 @@ impl Core {
         self.partitions.contains_key(&id).then_some(id)
     }
 
-    /// Lets go of a channel. What waits for it is answered with the error.
+    /// Detaches a channel. Its pending loads are answered with the error.
     pub(super) fn detach(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, error: LogError) {
         let Some(channel) = self.channels.remove(name) else { return };
         if let Some(partition) = self.partitions.get_mut(&channel.partition) {
@@ -85,18 +85,18 @@ impl Core {
         }
     }
 
-    /// A message on a subscription: a fence, news of a leader, or a message of a followed channel.
+    /// A message on a subscription: a fence, a change of leader, or a message of a followed channel.
     pub(super) fn delivered(&mut self, turn: &mut Turn<'_>, subject: &str, headers: MessageHeaders, payload: Bytes) {
         if let Some(id) = self.by_leader_subject.get(subject).copied() {
             self.needs_audit(id);
             self.describe(turn, id);
-            // The fence that is awaited may be one that the new leader does not have.
+            // The new leader may not have the fence in flight.
             self.restart_sync(turn, id);
             self.start_sync(turn, id);
             self.send_again(turn, id);
             return;
         }
-        // A token has no dot.
+        // A token contains no dot.
         let Some((prefix, token)) = subject.rsplit_once('.') else { return };
         let Some(id) = self.by_live_prefix.get(prefix).copied() else { return };
         let Some(message) = record::republished(headers, payload) else { return };
@@ -104,7 +104,7 @@ impl Core {
             partition.marks.push(&message, turn.now.mono_us);
         }
         if is_fence(token) {
-            // A wide subscription brings those of other nodes as well.
+            // A wildcard subscription receives those of other nodes as well.
             let own = self.partitions.get(&id).map(|partition| partition.names.live_fence_subject(&self.options.node));
             if own.is_some_and(|own| *own == *subject) {
                 self.fence_returned(turn, id, &message);
@@ -122,12 +122,12 @@ impl Core {
         self.message_arrived(turn, &name, message);
     }
 
-    /// The rule of the chain.
+    /// Applies the rule of the chain.
     pub(super) fn message_arrived(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, message: StoredMessage) {
         let buffered_max = self.options.limits.buffered_max;
         let Some(channel) = self.channels.get_mut(name) else { return };
         if let ChannelState::Attaching { buffered } = &mut channel.state {
-            // What does not fit is found missing by the chain.
+            // Messages that do not fit are later found missing by the chain.
             if buffered.len() < buffered_max {
                 buffered.push(message);
             }
@@ -160,7 +160,7 @@ impl Core {
         }
     }
 
-    /// Passes on the next message of a channel.
+    /// Delivers the next message of a channel.
     pub(super) fn pass_on(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, message: &StoredMessage) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         let facts = self.partitions.get(&channel.partition).and_then(|partition| partition.facts.as_ref());
@@ -172,7 +172,7 @@ impl Core {
         let own = own.filter(|key| self.publishing.get(key).is_some_and(|own| own.is_to(name)));
         match advanced {
             Advanced::Published(record) => {
-                // The engine has this node's own publication already; a copy of another's it has not.
+                // The engine already has this node's own publication, but not another node's duplicate of it.
                 let is_known = own.is_some_and(|key| self.publishing.get(&key).is_some_and(|own| own.has_own_id));
                 if is_followed && !is_known {
                     turn.effects.push(CoreEffect::Replicated { shard, channel: Arc::clone(name), record });
@@ -193,11 +193,11 @@ impl Core {
         if !self.ahead.is_empty() {
             self.serve_ahead(turn, name);
         }
-        // What waited for them can be sent.
+        // Messages that waited for them can be sent.
         self.send_of_channel(turn, name);
     }
 
-    /// Messages of a channel are missing, up to `through`. They are read before anything later is passed on.
+    /// Messages of a channel are missing, up to `through`. They are read before anything later is delivered.
     pub(super) fn open_gap(
         &mut self,
         turn: &mut Turn<'_>,
@@ -219,7 +219,8 @@ impl Core {
         self.fill(turn, name);
     }
 
-    /// The missing messages have been read: all that the stream has behind the newest known one, up to the gap's end.
+    /// The missing messages have been read: all that the stream has after the newest known one, up to the end of the
+    /// gap.
     pub(super) fn gap_filled(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, messages: &[StoredMessage]) {
         for message in messages {
             let is_behind = self.channels.get(name).is_some_and(|channel| message.sequence > channel.position);
@@ -244,7 +245,7 @@ impl Core {
         let Some(gap) = &mut channel.gap else { return };
         let due_us = gap.since_us + timeout_ms * 1_000;
         if !is_up || due_us > turn.now.mono_us {
-            // Without connections nothing can be read. The time counts from when they are back.
+            // Without connections, nothing can be read. The timeout starts when they are back.
             gap.since_us = if is_up { gap.since_us } else { turn.now.mono_us };
             let next_us = gap.since_us + timeout_ms * 1_000;
             self.set_timer(next_us.max(turn.now.mono_us + 1_000), Timer::Gap(Arc::clone(name)));
@@ -253,7 +254,7 @@ impl Core {
         self.interrupt(turn, name);
     }
 
-    /// What a channel's subscribers have missed cannot be found out. They start anew.
+    /// It cannot be determined what a channel's subscribers have missed, so they must resubscribe.
     pub(super) fn interrupt(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
         let Some(channel) = self.channels.get(name) else { return };
         let (shard, is_followed) = (channel.shard, channel.is_followed);

@@ -1,10 +1,10 @@
-//! Follows of channels without a stream are answered when the servers of all nodes know of the subscription.
+//! Follows of channels without a stream are answered when the servers of all nodes know the subscription.
 //!
-//! A server passes the subscriptions of its clients on to the other servers, in their order. So the node subscribes to a
-//! new subject, behind the subscriptions of the channels, and asks all live nodes, itself included, to publish to it on
-//! the connection on which they publish broadcasts. When a node's answer comes, its server knows of all the subscriptions.
-//! An answer that is sent too early is lost, so the question is repeated. One check is under way at a time; channels that
-//! are followed meanwhile share the next.
+//! A server forwards the subscriptions of its clients to the other servers, in order. So the node subscribes to a new
+//! subject, after the subscriptions of the channels, and asks all live nodes, including itself, to publish to it on
+//! their connection for broadcasts. When a node's answer arrives, its server knows all these subscriptions. An answer
+//! that is sent too early is lost, so the request is repeated. Only one check is in flight at a time; channels that are
+//! followed during a check share the next one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,13 +25,13 @@ use super::{Core, CoreEffect, Timer, Turn};
 
 /// The header with the number of a check.
 const CHECK: &str = "Dn-Check";
-/// The longest id of a node that is answered.
+/// Maximum length of a node id that is answered.
 const NODE_BYTES_MAX: usize = 256;
-/// Time in which follows gather for a check.
+/// Time during which follows are collected for a check.
 const GATHER_US: u64 = 1_000;
-/// The shortest time from the beginning of a check to that of the next.
+/// Minimum time between the starts of two checks.
 const CHECK_INTERVAL_US: u64 = 10_000;
-/// The first pause before a question is repeated; it doubles up to the longest.
+/// The first pause before a request is repeated; it doubles up to the maximum.
 const PAUSE_MIN_US: u64 = 4_000;
 const PAUSE_MAX_US: u64 = 250_000;
 
@@ -45,20 +45,20 @@ struct InterestCheck {
     ends_us: u64,
     ask_due_us: u64,
     pause_us: u64,
-    /// Of the table of nodes, when it was last compared.
+    /// The version of the table of nodes at the last comparison.
     nodes_version: u64,
 }
 
 /// Follows that are not answered yet.
 #[derive(Debug)]
 pub(super) struct InterestChecks {
-    /// Where questions go.
+    /// The subject of requests.
     questions: Box<str>,
-    /// What answers to this node have before the number of the check.
+    /// The subject prefix of answers to this node; the number of the check follows.
     own_answers: Box<str>,
-    /// For the next check.
+    /// The channels of the next check.
     waiting: BTreeSet<Arc<str>>,
-    /// Until when they are answered, by channel.
+    /// Follows to answer, by channel, with their deadlines.
     unanswered: BTreeMap<Arc<str>, UnansweredFollow>,
     current: Option<InterestCheck>,
     next_us: u64,
@@ -84,7 +84,7 @@ impl InterestChecks {
     }
 }
 
-/// Where nodes ask each other to confirm subscriptions.
+/// The subject on which nodes ask each other to confirm subscriptions.
 pub(super) fn interest_subject(prefix: &str) -> Box<str> {
     format!("{prefix}.i").into()
 }
@@ -121,7 +121,7 @@ impl Core {
         }
     }
 
-    /// Begins the check that is due, or goes on with the one that is under way.
+    /// Starts the check that is due, or continues the one in flight.
     pub(super) fn run_check(&mut self, turn: &mut Turn<'_>) {
         let now_us = turn.now.mono_us;
         self.review_check(turn);
@@ -177,7 +177,7 @@ impl Core {
         self.set_timer(due_us, Timer::InterestCheck);
     }
 
-    /// Takes a question of a node, or an answer. Returns whether it is one.
+    /// Handles a request or an answer of a node. Returns whether it is one.
     pub(super) fn interest_arrived(&mut self, turn: &mut Turn<'_>, subject: &str, headers: &MessageHeaders) -> bool {
         let node = headers.get(record::NODE).filter(|node| node.len() <= NODE_BYTES_MAX);
         if *subject == *self.interest.questions {
@@ -208,7 +208,7 @@ impl Core {
         turn.link(LinkEffect::Publish { link: LinkName::Publish, request: None, subject, headers, payload });
     }
 
-    /// Looks at the check again if the table of nodes has changed.
+    /// Re-evaluates the check if the table of nodes has changed.
     pub(super) fn review_check_of_nodes(&mut self, turn: &mut Turn<'_>) {
         let version = self.peers.table_version();
         if let Some(check) = &mut self.interest.current
@@ -234,7 +234,7 @@ impl Core {
         if is_confirmed {
             for name in check.channels {
                 self.broadcasts.confirm(&name, check.number);
-                // It was perhaps subscribed to again, behind the subscription of the check.
+                // The channel may have been subscribed to again, after the subscription of the check.
                 if !self.broadcasts.is_unconfirmed(&name)
                     && let Some(follow) = self.interest.unanswered.remove(&name)
                 {
@@ -253,7 +253,7 @@ impl Core {
         }
     }
 
-    /// A connection is down, or the node stops: nobody can confirm anything.
+    /// A connection is down, or the node stops, so no follow can be confirmed.
     pub(super) fn give_up_checks(&mut self, turn: &mut Turn<'_>) {
         if self.peers.is_connected_member() {
             return;

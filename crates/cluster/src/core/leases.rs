@@ -1,17 +1,18 @@
-//! The lease of each node: proof for all nodes that it is there, and a number that rises when it is not.
+//! The lease of each node: a proof for all nodes that the node is live, and a number that increases when it was not.
 //!
-//! A lease is the newest message on the node's subject, in a stream that keeps one message of each subject. Each message
-//! is stored on the condition that the one before it is still the newest (compare-and-set). So of a node that renews
-//! its lease and others that take it, one succeeds, whatever their clocks show.
+//! A lease is the newest message on the node's subject, in a stream that keeps one message per subject. Each message is
+//! stored on the condition that its predecessor is still the newest (compare-and-set). So if a node renews its lease
+//! while others take it, exactly one succeeds, whatever their clocks show.
 //!
-//! - The holder renews the lease with each heartbeat, one message in flight. While the stream has no leader, renewals fail, and
-//!   the lease stays held: nobody can take it either.
-//! - The stream republishes each renewal. A node that has seen none of another for `silence_timeout_ms` takes that
-//!   lease, but only if the stream has stored its own renewals for as long. Otherwise it may be the stream that is silent.
-//! - A refused condition may be that of a second copy whose first copy was stored: a stream with one replica compares
-//!   before it looks for copies. So the newest message is read, and its id decides.
-//! - A node whose lease was taken learns it from the stream, and begins a new term. The number of a term is the sequence of
-//!   its first message.
+//! - The holder renews the lease with each heartbeat, with one message in flight. While the stream has no leader,
+//!   renewals fail, and the lease stays held, because no other node can take it either.
+//! - The stream republishes each renewal. A node that has received none of another node for `silence_timeout_ms` takes
+//!   that lease, but only if the stream has stored its own renewals for as long. Otherwise the stream itself may be
+//!   silent.
+//! - A refused condition may belong to a duplicate of a message that was stored: a stream with one replica checks the
+//!   condition before it looks for duplicates. So the newest message is read, and its id decides.
+//! - A node whose lease was taken is informed by the stream, and begins a new term. The number of a term is the
+//!   sequence of its first message.
 
 mod others;
 mod own;
@@ -33,7 +34,7 @@ use record::LeaseRecord;
 
 pub use record::LeaseNames;
 
-/// A change of a lease that this node has a part in.
+/// A change of a lease that involves this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseChange {
     /// This node holds its lease.
@@ -53,22 +54,22 @@ pub enum LeaseChange {
     },
 }
 
-/// What is counted about leases.
+/// Counters of leases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseCounters {
     /// The number of the term in which this node holds its lease; 0 if it does not.
     pub term: u64,
-    /// Leases that other nodes hold.
+    /// Leases held by other nodes (gauge).
     pub others: u64,
     /// Leases of other nodes that this node has taken.
     pub taken: u64,
     /// How often another node has taken the lease of this node.
     pub lost: u64,
-    /// Messages that make no sense, or are of more nodes than are observed.
+    /// Messages that are invalid, or exceed the limit of observed nodes.
     pub dropped: u64,
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
     Renewal,
@@ -78,7 +79,7 @@ enum Asked {
     ReadOfAll,
 }
 
-/// The leases, as this node knows them.
+/// The leases, as known to this node.
 #[derive(Debug)]
 pub(super) struct Leases {
     names: LeaseNames,
@@ -87,10 +88,10 @@ pub(super) struct Leases {
     own: OwnLease,
     others: BTreeMap<Box<str>, ObservedLease>,
     requests: BTreeMap<RequestNumber, Asked>,
-    /// Since when the stream has stored the renewals of this node without a pause.
+    /// Since when the stream has stored this node's renewals without a pause.
     storing_since_us: Option<u64>,
     stored_us: u64,
-    /// When all leases are read again: a lease whose renewals were not republished is unknown.
+    /// When all leases are read again, to find those whose renewals were not republished.
     audit_due_us: Option<u64>,
     /// The earliest timer that is set.
     scheduled_us: Option<u64>,
@@ -133,17 +134,17 @@ impl Core {
         self.options.limits.peers.heartbeat_interval_ms * 1_000
     }
 
-    /// Without a stored renewal for longer than this, the stream may be what is silent.
+    /// Without a stored renewal for longer than this, the stream itself may be silent.
     const fn renewal_pause_us(&self) -> u64 {
         2 * self.renewal_interval_us()
     }
 
-    /// Pause before a message or a read is tried again: two renewals fit into the time after which a lease is taken.
+    /// Pause before a retry: two renewals fit into the time after which a lease is taken.
     const fn lease_retry_us(&self) -> u64 {
         self.renewal_interval_us() / 2
     }
 
-    /// Begins when this node is a part of the cluster.
+    /// Starts the leases when this node is a member of the cluster.
     pub(super) fn review_leases(&mut self, turn: &mut Turn<'_>) {
         if !self.leases.is_on || self.leases.is_started || !self.peers.is_connected_member() {
             return;
@@ -155,7 +156,7 @@ impl Core {
         self.run_leases(turn);
     }
 
-    /// This node leaves the cluster.
+    /// Releases the lease when this node leaves the cluster.
     pub(super) fn release_lease(&mut self, turn: &mut Turn<'_>) {
         self.leases.is_on = false;
         if let Some(expected) = self.leases.own.term.take().map(|_| self.leases.own.newest) {
@@ -172,11 +173,11 @@ impl Core {
         self.leases.storing_since_us = None;
     }
 
-    /// A timer is due: this node renews its lease, and takes those that are silent.
+    /// A timer is due: this node renews its lease, and takes silent ones.
     pub(super) fn lease_timer(&mut self, turn: &mut Turn<'_>) {
         let scheduled_us = self.leases.scheduled_us.take().unwrap_or(turn.now.mono_us);
         if turn.now.mono_us > scheduled_us + self.renewal_interval_us() && self.leases.storing_since_us.is_some() {
-            // This node itself was paused: it has not read yet what came meanwhile.
+            // This node itself was paused, and has not read the messages of that time yet.
             self.leases.storing_since_us = Some(turn.now.mono_us);
         }
         self.run_leases(turn);
@@ -212,7 +213,7 @@ impl Core {
         }
     }
 
-    /// A message on a subscription; takes it if it is about a lease.
+    /// Handles a message on a subscription, if it is about a lease.
     pub(super) fn lease_arrived(&mut self, turn: &mut Turn<'_>, subject: &str, headers: &MessageHeaders) -> bool {
         let Some(node) = self.leases.names.node_of_live(subject) else { return false };
         let record = LeaseRecord::of(headers).filter(|record| record.node == node);
@@ -225,7 +226,7 @@ impl Core {
         true
     }
 
-    /// The stream has answered a message, or nobody has.
+    /// The stream has answered a message, or there was no answer.
     pub(super) fn lease_acknowledged(
         &mut self,
         turn: &mut Turn<'_>,
@@ -234,7 +235,7 @@ impl Core {
     ) {
         match &outcome {
             Ok(_) | Err(PublishFault::Refused { .. }) => self.silence.end(LinkName::Publish),
-            // On a node that publishes nothing, only its renewals show that the connection leads nowhere.
+            // On a node that publishes nothing, only its renewals show that the connection is broken.
             Err(PublishFault::TimedOut) => self.on_silence(turn, LinkName::Publish),
             Err(PublishFault::NoResponders | PublishFault::Disconnected) => {}
         }
@@ -246,7 +247,7 @@ impl Core {
         self.schedule_leases(turn);
     }
 
-    /// A read is answered.
+    /// A read was answered.
     pub(super) fn lease_read(
         &mut self,
         turn: &mut Turn<'_>,
@@ -264,7 +265,8 @@ impl Core {
 
     fn all_leases_read(&mut self, turn: &mut Turn<'_>, outcome: &Result<ReadAnswer, ReadFault>) {
         let pause_us = match outcome {
-            // A server that refuses the read, for instance because of more records than it answers with, refuses the next as well.
+            // A server that refuses the read, for instance because it would return too many records, will refuse the
+            // next one as well.
             Ok(_) | Err(ReadFault::Refused { .. }) => self.options.limits.audit_interval_ms * 1_000,
             Err(_) => self.lease_retry_us(),
         };
@@ -287,7 +289,7 @@ impl Core {
         request
     }
 
-    /// Sends a record to be stored behind the message with the expected sequence.
+    /// Sends a record to be stored after the message with the expected sequence.
     fn send_lease_record(
         &mut self,
         turn: &mut Turn<'_>,

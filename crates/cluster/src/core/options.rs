@@ -1,66 +1,66 @@
-//! What a core is made with: namespaces, bounds and times.
+//! The options of a core: namespaces, limits and times.
 
 use super::{BroadcastNamespace, peers::PeerLimits};
 
 /// A namespace whose channels have a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamedNamespace {
-    /// Its name; empty for channels without a namespace.
+    /// Its name; empty for channels outside all namespaces.
     pub name: Box<str>,
-    /// Streams that its channels are divided over.
+    /// The number of streams that its channels are divided over.
     pub partitions: u16,
-    /// How long publications of a channel are kept after the newest.
+    /// How long the publications of a channel are kept after the newest one.
     pub history_ttl_ms: u64,
 }
 
-/// What a core is made with.
+/// The options of a core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreOptions {
-    /// Begins all names in NATS.
+    /// The prefix of all names in NATS.
     pub prefix: Box<str>,
-    /// This run of this node; no two nodes and no two runs have the same one.
+    /// The id of this run of this node; it is unique among nodes and runs.
     pub node: Box<str>,
-    /// By the number of the namespace: 0 for channels without one, then in the order of the options.
+    /// By the number of the namespace: 0 for channels outside all namespaces, then in the order of the options.
     pub namespaces: Vec<Option<StreamedNamespace>>,
-    /// By the same number; `None` for namespaces whose channels nodes do not share.
+    /// By the same number; `None` for namespaces whose channels are not shared.
     pub broadcasts: Vec<Option<BroadcastNamespace>>,
-    /// Whether the nodes have leases, and so the stream that keeps them.
+    /// Whether the nodes have leases, and the stream that stores them.
     pub has_leases: bool,
-    /// Bounds and times.
+    /// Limits and times.
     pub limits: CoreLimits,
 }
 
-/// Bounds and times of the protocol.
+/// Limits and times of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreLimits {
-    /// Messages that are sent and not acknowledged.
+    /// Maximum number of messages sent and not acknowledged.
     pub publish_window_max: usize,
-    /// How long a publication is tried.
+    /// How long a publication is retried.
     pub publish_timeout_ms: u64,
-    /// How long a page of history may take.
+    /// Timeout of a load of a page.
     pub load_timeout_ms: u64,
-    /// How long the follow of a channel without a stream waits until all nodes' servers know of it.
+    /// How long the follow of a channel without a stream waits until all nodes' servers know the subscription.
     pub follow_timeout_ms: u64,
     /// How long the window of another node is awaited.
     pub window_timeout_ms: u64,
-    /// Channels about which another node is asked at a time. Those of further ones are read.
+    /// Maximum number of channels for which another node is queried at a time. Further ones are read from the stream.
     pub windows_max: usize,
-    /// How long a channel stays followed without listeners.
+    /// How long a channel stays followed without subscribers.
     pub linger_ms: u64,
     /// Time between audits of a partition.
     pub audit_interval_ms: u64,
     /// How long a gap may stay open while the connections are up.
     pub gap_timeout_ms: u64,
-    /// Recoveries of a partition that wait from which on they share one read.
+    /// Number of waiting recoveries of a partition from which they share one read.
     pub shared_reads_min: usize,
-    /// How long a connection may bring nothing of what was asked for before another server is tried.
+    /// How long a connection may return no answers before another server is tried.
     pub silence_timeout_ms: u64,
-    /// Republished messages of a channel that wait for a gap or for the attach.
+    /// Maximum number of republished messages of a channel that wait for a gap or for the attach.
     pub buffered_max: usize,
-    /// Followed channels of a partition, or of a namespace without streams, from which on one subscription brings all its
-    /// messages. A subscription takes some kilobytes here, and some in the server.
+    /// Number of followed channels, of a partition or of a namespace without streams, from which one wildcard
+    /// subscription receives all messages. A subscription takes some kilobytes here and in the server.
     pub wide_channels_min: usize,
-    /// Of the node table and of surveys.
+    /// Limits of the node table and of surveys.
     pub peers: PeerLimits,
 }
 

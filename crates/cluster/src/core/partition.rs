@@ -1,4 +1,4 @@
-//! A partition: one stream, what is known of it, and the subjects that all its channels share.
+//! A partition: one stream, its known state, and the subjects that all its channels share.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -12,31 +12,32 @@ use super::{
     truncation::Marks,
 };
 
-/// The key of a stream's metadata that has its epoch.
+/// The key of the epoch in a stream's metadata.
 pub const EPOCH_KEY: &str = "dunlin.epoch";
-/// The keys that have the limits that the stream was made with: messages of a channel, and their age in milliseconds.
+/// The keys of the limits that the stream was created with: messages per channel, and their age in milliseconds.
 pub const KEPT_KEY: &str = "dunlin.kept";
 pub const AGE_KEY: &str = "dunlin.age_ms";
 
-/// How old an age floor may be when something is asked for, and when the answer is judged: it must not outlive its margin.
+/// Maximum age of an age floor when a request is sent, and when its answer is evaluated. The floor must not be older
+/// than its margin.
 const AGE_FLOOR_FRESH_US: u64 = 5_000_000;
 const AGE_FLOOR_USABLE_US: u64 = 7_500_000;
-/// What may be missing below the age floor because clocks differ, and because the floor is not fresh.
+/// Margin below the age floor, for differences between clocks and for the age of the floor.
 const AGE_MARGIN_MS: u64 = 10_000;
-/// Time until a stream that cannot be described is asked for again.
+/// Time until a failed description of a stream is retried.
 const DESCRIBE_RETRY_US: u64 = 500_000;
 
-/// What a stream keeps, as it says itself.
+/// What a stream keeps, by its own description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StreamFacts {
     pub(super) epoch: Box<str>,
-    /// Publications of a channel that its history has at most: one fewer than the stream keeps.
+    /// Maximum number of publications in a channel's history: one fewer than the stream keeps.
     pub(super) history_max: u64,
-    /// How long it keeps them; `None` for ever.
+    /// How long the stream keeps them; `None` for ever.
     pub(super) age_max_ms: Option<u64>,
 }
 
-/// The first sequence that age cannot have taken.
+/// The first sequence that cannot have expired by age.
 #[derive(Clone, Copy, Debug)]
 struct AgeFloor {
     sequence: u64,
@@ -51,23 +52,23 @@ pub(super) struct Partition {
     is_describing: bool,
     pub(super) history_ttl_ms: u64,
     pub(super) epoch: EpochState,
-    /// Messages that were seen.
+    /// Messages that this node has seen.
     pub(super) marks: Marks,
     age_floor: Option<AgeFloor>,
     is_reading_age_floor: bool,
-    /// Channels that are to be attached.
+    /// Channels to be attached.
     pub(super) attaching: Vec<Arc<str>>,
-    /// Attached channels that are to be compared.
+    /// Attached channels to be compared.
     pub(super) comparing: BTreeSet<Arc<str>>,
-    /// Channels that are attached.
+    /// Attached channels.
     pub(super) attached: BTreeSet<Arc<str>>,
-    /// One subscription brings the messages of all channels.
+    /// Whether one wildcard subscription receives the messages of all channels.
     pub(super) is_wide: bool,
     pub(super) sync: Option<HeadSync>,
     pub(super) needs_audit: bool,
-    /// When the next audit is due; timers for other times are of earlier plans.
+    /// When the next audit is due; timers for other times are obsolete.
     pub(super) audit_due_us: u64,
-    /// When an audit began last.
+    /// When the last audit began.
     pub(super) audited_us: u64,
     pub(super) reads: Reads,
 }
@@ -95,12 +96,12 @@ impl Partition {
         }
     }
 
-    /// The first sequence that age cannot have taken, if it was read lately.
+    /// The first sequence that cannot have expired by age, if it was read recently.
     pub(super) fn fresh_age_floor(&self, now_us: u64) -> Option<u64> {
         self.age_floor_within(now_us, AGE_FLOOR_FRESH_US)
     }
 
-    /// The same for the answer to what was asked for when it was fresh.
+    /// The same, for the answer to a request that was sent while the floor was fresh.
     pub(super) fn usable_age_floor(&self, now_us: u64) -> Option<u64> {
         self.age_floor_within(now_us, AGE_FLOOR_USABLE_US)
     }
@@ -120,7 +121,7 @@ impl Partition {
 }
 
 impl Partition {
-    /// Subscribes to the live subjects of channels; to one for all channels once there are many.
+    /// Subscribes to the live subjects of channels, or to a wildcard for all channels once there are many.
     pub(super) fn subscribe_to(&mut self, turn: &mut Turn<'_>, channels: &[Arc<str>], wide_channels_min: usize) {
         if self.is_wide {
             return;
@@ -132,7 +133,7 @@ impl Partition {
             return;
         }
         self.is_wide = true;
-        // What the subscriptions that end have not passed on is looked for.
+        // The audit finds messages that the ended subscriptions did not deliver.
         self.needs_audit = true;
         turn.link(LinkEffect::Subscribe { subject: self.names.republished_subjects() });
         for name in &self.attached {
@@ -142,7 +143,7 @@ impl Partition {
 }
 
 impl Core {
-    /// Has a stream described: its epoch and its limits.
+    /// Requests the description of a stream: its epoch and its limits.
     pub(super) fn describe(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let Some(partition) = self.partitions.get_mut(&id).filter(|partition| !partition.is_describing) else { return };
         partition.is_describing = true;
@@ -172,7 +173,7 @@ impl Core {
         let is_first = partition.facts.is_none();
         partition.facts = Some(facts);
         if is_other {
-            // The stream was removed, and made anew.
+            // The stream was removed and created again.
             partition.epoch = EpochState::default();
             self.begin_epoch(turn, id);
         }
@@ -183,7 +184,7 @@ impl Core {
         self.resume_reads(turn, id);
     }
 
-    /// Reads the age floor if it is not fresh. What waits for it goes on when it comes.
+    /// Reads the age floor if it is not fresh. Pending reads continue when it arrives.
     pub(super) fn read_age_floor(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let Some(partition) = self.partitions.get_mut(&id).filter(|partition| !partition.is_reading_age_floor) else {
             return;
@@ -210,12 +211,12 @@ impl Core {
                     messages.first().map(|first| AgeFloor { sequence: first.sequence, read_us: turn.now.mono_us });
                 self.resume_reads(turn, id);
             }
-            // This node's own fence is that new: a replica without it lags.
+            // This node's own fence is recent enough, so a replica without it lags.
             Ok(_) | Err(_) => self.retry_reads(turn, id),
         }
     }
 
-    /// The subjects that do not depend on channels: fences, epochs, and new leaders.
+    /// Subscribes to the subjects that do not depend on channels: fences, epochs, and new leaders.
     pub(super) fn subscribe_own_subjects(&mut self, turn: &mut Turn<'_>) {
         if std::mem::replace(&mut self.has_own_subjects, true) {
             return;
@@ -231,10 +232,10 @@ impl Core {
     }
 }
 
-/// What a description says; `None` if the stream is not one of Dunlin's.
+/// The facts in a description; `None` for a stream that Dunlin did not create.
 fn facts(state: &StreamState) -> Option<StreamFacts> {
     let epoch = state.metadata(EPOCH_KEY)?;
-    // A limit that was raised later proves nothing about what was dropped before.
+    // A limit that was raised later proves nothing about messages dropped before.
     let number = |key: &str| state.metadata(key).and_then(|text| text.parse::<u64>().ok());
     let kept = state.shape.messages_per_subject_max?;
     let kept = number(KEPT_KEY).map_or(kept, |made_with| made_with.min(kept));

@@ -1,10 +1,10 @@
-//! Recovery from the window of another node. A node that has just attached a channel has its newest message alone, and clients
-//! that come to it are behind that. A node that has followed the channel for longer has the rest in memory, and NATS
-//! does not have to read it.
+//! Recovery from the window of another node. A node that has just attached a channel has only its newest message, and
+//! clients that connect to it are behind that. A node that has followed the channel for longer has the rest in memory,
+//! so NATS does not have to read it.
 //!
-//! One node with a recent heartbeat is asked about one channel at a time. Its answer counts if it has the epoch of this node, and
-//! everything from the wanted position to the oldest publication that this node has, that one included. Without such an answer within a short
-//! time, the stream is read.
+//! One node with a recent heartbeat is queried about one channel at a time. Its answer is valid if it has the epoch of
+//! this node, and all publications from the requested position up to and including the oldest one that this node has.
+//! Without such an answer within a short time, the stream is read.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ use super::{
     channel::{WaitingLoad, WindowEntry},
 };
 
-/// Loads that wait for answers, for each channel that may be asked about. Further ones are read.
+/// Maximum number of waiting loads per channel that may be queried. Further ones are read from the stream.
 const LOADS_PER_WINDOW_MAX: usize = 16;
-/// What NATS adds to a message.
+/// The overhead that NATS adds to a message.
 const OVERHEAD_BYTES: usize = 1_024;
 
-/// A question that waits for its answer.
+/// A query that waits for its answer.
 #[derive(Debug)]
 pub(super) struct WindowQuestion {
     number: u64,
@@ -51,7 +51,7 @@ struct WindowAnswer {
     number: u64,
     channel: Box<str>,
     epoch: Box<str>,
-    /// All publications behind `after` up to `through`; `None` if the node does not have them all.
+    /// All publications after `after`, up to `through`; `None` if the node does not have them all.
     records: Option<Vec<StoredRecord>>,
 }
 
@@ -60,7 +60,7 @@ struct StoredRecord {
     sequence: u64,
     time_ms: u64,
     headers: Vec<(Box<str>, Box<str>)>,
-    /// Escaped.
+    /// The data, escaped.
     data: Box<str>,
 }
 
@@ -88,7 +88,7 @@ impl StoredRecord {
 }
 
 impl Core {
-    /// Has a load wait for the window of another node. Returns whether it does.
+    /// Makes a load wait for the window of another node. Returns whether it does.
     pub(super) fn ask_for_window(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, mut waiting: WaitingLoad) -> bool {
         let loads_max = LOADS_PER_WINDOW_MAX * self.options.limits.windows_max;
         let Some(after) = waiting.query.after.filter(|_| !waiting.has_asked && self.window_loads < loads_max) else {
@@ -124,7 +124,7 @@ impl Core {
         true
     }
 
-    /// Takes a message about windows, if it is one.
+    /// Handles a message about windows. Returns whether it is one.
     pub(super) fn take_window_message(&mut self, turn: &mut Turn<'_>, subject: &str, payload: &Bytes) -> bool {
         if !self.peers.is_about_windows(subject) {
             return false;
@@ -149,7 +149,7 @@ impl Core {
         true
     }
 
-    /// All publications of a channel behind `after` up to `through`, if this node has them.
+    /// All publications of a channel after `after`, up to `through`, if this node has them.
     fn records_between(&self, name: &str, epoch: &str, after: u64, through: u64) -> Option<Vec<StoredRecord>> {
         let channel = self.channels.get(name).filter(|channel| channel.is_attached())?;
         let has_all = channel.window.len() > 0 && channel.has_in_window(after) && channel.position >= through;
@@ -187,7 +187,7 @@ impl Core {
         self.end_window_question(turn, name);
     }
 
-    /// Nobody has answered in time.
+    /// There was no answer in time.
     pub(super) fn window_overdue(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
         if self.window_questions.get(name).is_some_and(|question| question.due_us <= turn.now.mono_us) {
             self.end_window_question(turn, name);
@@ -214,8 +214,8 @@ impl Core {
     }
 }
 
-/// Whether the sequences of messages rise from `after` to the sequence of a message, and the last one is this message. A
-/// stream that has lost its end gives sequences again, at other times.
+/// Whether the sequences of `messages` rise from `after`, and the last message has this sequence and time. A truncated
+/// stream assigns sequences again, at other times.
 fn is_rising(messages: &[StoredMessage], after: u64, last: (u64, u64)) -> bool {
     let ends_right = messages.last().is_some_and(|message| (message.sequence, message.time_ms) == last);
     let is_behind = messages.first().is_some_and(|message| message.sequence > after);

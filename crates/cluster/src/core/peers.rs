@@ -1,11 +1,11 @@
-//! The nodes of the cluster: which of them are live, and questions to them.
+//! The nodes of the cluster: which of them are live, and queries to them.
 //!
-//! Each node publishes a heartbeat on core NATS, which goes on while `JetStream` elects leaders. A node that has been silent
-//! for a while on the clock of the observer is not live; one that stops in order says so. Times of a heartbeat are of
-//! its sender, and serve to name nodes whose clock is off.
+//! Each node publishes heartbeats on core NATS, which works while `JetStream` elects leaders. A node that has been
+//! silent for a while, on the clock of the observer, is not live; a node that stops cleanly announces it. The time in a
+//! heartbeat is the sender's, and serves to report nodes whose clock is off.
 //!
-//! A *survey* ([`survey`]) is a question to all live nodes, or to one of them. Each answers once. What a question and an answer
-//! contain is not part of this protocol.
+//! A *survey* ([`survey`]) is a query to all live nodes, or to one of them. Each node answers once. The contents of
+//! queries and answers are not part of this protocol.
 
 mod heartbeat;
 mod limits;
@@ -41,10 +41,10 @@ pub use survey::{
 /// The header with the id of the sending node.
 const NODE: &str = "Dn-Node";
 
-/// What a node says about itself.
+/// The description that a node publishes about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeDescription {
-    /// A name for people.
+    /// A name for humans.
     pub name: Box<str>,
     /// The version of Dunlin.
     pub version: Box<str>,
@@ -57,7 +57,7 @@ pub struct NodeDescription {
 pub struct LiveNode {
     /// Its id, new at each start.
     pub node: Box<str>,
-    /// What it says about itself.
+    /// The description that it publishes.
     pub about: NodeDescription,
 }
 
@@ -66,18 +66,18 @@ pub struct LiveNode {
 pub enum PeerChange {
     /// It is live.
     Joined,
-    /// It has stopped in order.
+    /// It has stopped cleanly.
     Left,
-    /// It is silent.
+    /// It has become silent.
     Lost,
     /// It has another version than this node. Follows [`PeerChange::Joined`].
     OtherVersion,
-    /// Its clock and the one of this node differ.
+    /// Its clock and that of this node differ.
     ClockOff {
-        /// Its clock without that of this node.
+        /// Its clock minus that of this node.
         offset_ms: i64,
     },
-    /// Its clock and the one of this node agree again.
+    /// Its clock and that of this node agree again.
     ClockRight,
     /// It has the id of this node.
     SameId,
@@ -86,20 +86,20 @@ pub enum PeerChange {
 /// An input about other nodes.
 #[derive(Debug)]
 pub enum PeerEvent {
-    /// This node is ready to answer. It is no part of the cluster before.
+    /// This node is ready to answer. It becomes a member of the cluster.
     Announce {
-        /// What it says about itself.
+        /// The description of this node.
         about: NodeDescription,
     },
-    /// This node stops. It says so to the others.
+    /// This node stops, and announces that to the others.
     Depart,
-    /// Ask other nodes; answered with [`PeerEffect::Surveyed`].
+    /// Query other nodes; answered with [`PeerEffect::Surveyed`].
     Survey {
-        /// Given back with the answers.
+        /// Returned with the answers.
         number: SurveyNumber,
-        /// Who is asked.
+        /// The nodes to query.
         to: SurveyTarget,
-        /// The question.
+        /// The query.
         payload: Bytes,
     },
     /// See [`dunlin_engine::Effect::ShareUserSessions`].
@@ -111,7 +111,7 @@ pub enum PeerEvent {
     },
     /// Answer to [`PeerEffect::Queried`].
     QueryAnswered {
-        /// The question.
+        /// The number of the query.
         query: QueryNumber,
         /// The answer.
         payload: Bytes,
@@ -125,14 +125,14 @@ pub enum PeerEffect {
     Surveyed {
         /// The survey.
         number: SurveyNumber,
-        /// The answers, or why nobody was asked.
+        /// The answers, or the reason why no node was queried.
         outcome: Result<SurveyAnswers, SurveyFault>,
     },
-    /// Another node asks. Answered with [`PeerEvent::QueryAnswered`] before the time is over, or not at all.
+    /// Another node sends a query. Answered with [`PeerEvent::QueryAnswered`] within the timeout, or not at all.
     Queried {
-        /// Given back with the answer.
+        /// Returned with the answer.
         query: QueryNumber,
-        /// The question.
+        /// The query.
         payload: Bytes,
         /// How long the other node waits.
         timeout_ms: u64,
@@ -144,18 +144,18 @@ pub enum PeerEffect {
         /// Sessions on the other live nodes.
         sessions: u32,
     },
-    /// Something about another node has changed.
+    /// Another node has changed.
     Changed {
         /// The node.
         node: LiveNode,
-        /// What has changed.
+        /// The change.
         change: PeerChange,
     },
-    /// A lease has changed by or for this node.
+    /// A lease of this node, or one that this node has taken, has changed.
     LeaseChanged(LeaseChange),
 }
 
-/// Whether this node is a part of the cluster.
+/// Whether this node is a member of the cluster.
 #[derive(Debug)]
 enum Membership {
     NotYet,
@@ -163,7 +163,7 @@ enum Membership {
     Departed,
 }
 
-/// The other nodes, as this one knows them.
+/// The other nodes, as known to this one.
 #[derive(Debug)]
 pub(super) struct Peers {
     node: Box<str>,
@@ -172,10 +172,10 @@ pub(super) struct Peers {
     membership: Membership,
     links: LinksUp,
     payload_bytes_max: usize,
-    /// From then on, every other live node is in the table.
+    /// From this time on, every other live node is in the table.
     settled_us: u64,
     heartbeat_due_us: Option<u64>,
-    /// When something is due. Looked at with each event of the cluster, so it is kept.
+    /// The next deadline. Cached, because each event of the cluster compares it.
     due_us: Option<u64>,
     table: PeerTable,
     surveys: BTreeMap<SurveyNumber, RunningSurvey>,
@@ -191,15 +191,15 @@ pub(super) struct Peers {
 struct PeerSubjects {
     heartbeats: Box<str>,
     users: Box<str>,
-    /// Begins the subjects of questions to one node; its token follows.
+    /// The prefix of the subjects of queries to one node; its token follows.
     node_prefix: Box<str>,
     own: Box<str>,
     surveys: Box<str>,
     interest: Box<str>,
-    /// Begins the subjects of answers; the asking node's token and the number of the survey follow.
+    /// The prefix of the subjects of answers; the querying node's token and the number of the survey follow.
     answer_prefix: Box<str>,
     own_answers: Box<str>,
-    /// Begins the subjects of messages about windows; the receiving node's token follows.
+    /// The prefix of the subjects of messages about windows; the receiving node's token follows.
     window_prefix: Box<str>,
 }
 
@@ -254,7 +254,7 @@ impl Peers {
         self.set_due();
     }
 
-    /// The connections have changed.
+    /// Handles a change of the connections.
     pub(super) fn on_links(&mut self, turn: &mut Turn<'_>, links: LinksUp, payload_bytes_max: usize) {
         let was_connected = self.is_connected();
         (self.links, self.payload_bytes_max) = (links, payload_bytes_max);
@@ -264,7 +264,7 @@ impl Peers {
         self.set_due();
     }
 
-    /// Takes a message, if it is one of this protocol.
+    /// Handles a message of this protocol. Returns whether it is one.
     pub(super) fn take(
         &mut self,
         turn: &mut Turn<'_>,
@@ -287,7 +287,7 @@ impl Peers {
         true
     }
 
-    /// When [`Self::run_deadlines`] has something to do.
+    /// The next deadline of [`Self::run_deadlines`].
     pub(super) const fn next_deadline_us(&self) -> Option<u64> {
         self.due_us
     }
@@ -303,7 +303,7 @@ impl Peers {
         let now_us = turn.now.mono_us;
         let Some(due_us) = self.due_us.filter(|due_us| *due_us <= now_us) else { return };
         if now_us - due_us > self.limits.heartbeat_interval_ms * 1_000 {
-            // This node itself was paused: what the others have sent meanwhile has not been read yet.
+            // This node itself was paused, and has not read the others' messages of that time yet.
             self.table.mark_all_seen(now_us);
         }
         self.send_due_heartbeat(turn);
@@ -313,7 +313,7 @@ impl Peers {
         self.set_due();
     }
 
-    /// All live nodes, this one included, by their ids. Empty before this node is a part of the cluster.
+    /// All live nodes, including this one, by id. Empty until this node is a member of the cluster.
     pub(super) fn live_nodes(&self) -> Vec<LiveNode> {
         let Membership::Member(about) = &self.membership else { return Vec::new() };
         let own = LiveNode { node: self.node.clone(), about: about.clone() };
@@ -322,7 +322,7 @@ impl Peers {
         nodes
     }
 
-    /// Changes with [`Self::live_nodes`].
+    /// A version that changes with [`Self::live_nodes`].
     pub(super) fn table_version(&self) -> u64 {
         self.table.version
     }
@@ -354,7 +354,7 @@ impl Peers {
         if !matches!(self.membership, Membership::NotYet) {
             return;
         }
-        // As the others receive it, so that its own messages are recognized.
+        // In the form that the others receive, so that the node recognizes its own messages.
         let sent = self.heartbeat(&about, 0);
         let about = Heartbeat::decode(&sent.encode()).map_or(about, |heartbeat| heartbeat.about);
         self.table.own_version = about.version.clone();
@@ -371,7 +371,8 @@ impl Peers {
         }
     }
 
-    /// No heartbeats came while a connection was down. Other nodes count as live until they have had time to send one.
+    /// No heartbeats arrived while a connection was down. Other nodes count as live until they have had time to send
+    /// one.
     fn rejoin(&mut self, turn: &mut Turn<'_>) {
         if !self.is_member() {
             return;
@@ -443,13 +444,13 @@ impl Peers {
             self.report(turn, node.clone(), change);
         }
         if !is_known {
-            // The new node need not wait for the next heartbeat.
+            // The new node does not have to wait for the next heartbeat.
             self.send_heartbeat(turn);
             self.users.repeat_all();
         }
     }
 
-    /// A heartbeat with the id of this node is its own, unless it describes another one.
+    /// A heartbeat with the id of this node is its own, unless its description differs.
     fn check_own(&mut self, turn: &mut Turn<'_>, heartbeat: Heartbeat) {
         let is_own = matches!(&self.membership, Membership::Member(about) if *about == heartbeat.about);
         if is_own {
@@ -462,7 +463,7 @@ impl Peers {
     }
 
     fn silence_due_us(&self) -> Option<u64> {
-        // Without connections no heartbeats come.
+        // Without connections, no heartbeats arrive.
         let seen_us = self.table.earliest_seen_us().filter(|_| self.is_connected())?;
         Some(seen_us.saturating_add(self.limits.silence_timeout_ms * 1_000))
     }
@@ -494,5 +495,5 @@ impl Peers {
     }
 }
 
-/// The live nodes at one moment, for other threads.
+/// A snapshot of the live nodes, for other threads.
 pub type LiveNodes = Arc<[LiveNode]>;

@@ -1,7 +1,7 @@
-//! This node's messages: sent until the stream has acknowledged them, committed when they come back.
+//! This node's messages: sent until the stream has acknowledged them, and committed when they come back.
 //!
-//! Messages of a channel are sent in the order in which they were proposed. While one is being sent again, or depends on
-//! the channel's newest message, those behind it wait.
+//! Messages of a channel are sent in the order of proposal. While one is being retried, or depends on the channel's
+//! newest message, those behind it wait.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -19,53 +19,53 @@ use crate::{
 
 use super::{Core, CoreEffect, Requester, Timer, Turn};
 
-/// The first pause before a message is sent again; it doubles up to the longest.
+/// The first pause before a retry; it doubles up to the maximum.
 const RETRY_MIN_US: u64 = 50_000;
 const RETRY_MAX_US: u64 = 1_000_000;
-/// Pause where the stream is still at work on an earlier copy, or on another message of the subject.
+/// The pause if the stream is still processing an earlier copy, or another message of the subject.
 const BUSY_RETRY_US: u64 = 20_000;
-/// How long an acknowledged message may take to come back before it is looked for in the stream.
+/// How long an acknowledged message may take to come back before it is read from the stream.
 const RETURN_TIMEOUT_US: u64 = 250_000;
-/// What the headers of NATS may take of a message, beside those of Dunlin.
+/// Bytes that NATS headers may take in a message, besides those of Dunlin.
 pub const HEADER_BYTES: usize = 4_096;
 
-/// A copy with the same id is being stored.
+/// NATS error: a copy with the same id is being stored.
 const DUPLICATE_IN_PROCESS: u64 = 10_158;
-/// A message of the subject is being stored.
+/// NATS error: a message of the subject is being stored.
 const SUBJECT_IN_PROCESS: u64 = 10_164;
 
-/// A message of this node, by its number.
+/// The number of a message of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PublishingKey(pub(super) u64);
 
-/// Who waits for a message.
+/// The proposer that waits for a message.
 #[derive(Clone, Copy, Debug)]
 struct Proposer {
     shard: ShardIndex,
     proposal: ProposalNumber,
 }
 
-/// What a message expects of the channel's newest one.
+/// The condition of a message on the channel's newest one.
 #[derive(Clone, Debug)]
 enum Condition {
     None,
-    /// That its version is lower.
+    /// The newest one's version must be lower.
     Version {
         version: u64,
         epoch: Box<str>,
     },
-    /// That it is the newest: it ends what is before it.
+    /// The message must follow the newest one: it purges the history before it.
     Newest,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Has to be sent, for the first time or again.
+    /// Must be sent, for the first time or again.
     Unsent,
     Sent,
-    /// Pauses before it is sent again.
+    /// Waits for a pause before a retry.
     Pausing,
-    /// The stream has it at this sequence. It has not come back.
+    /// The stream has stored it at this sequence. It has not come back yet.
     Acknowledged(u64),
 }
 
@@ -76,15 +76,16 @@ pub(super) struct Publishing {
     partition: PartitionId,
     proposer: Option<Proposer>,
     id: Box<str>,
-    /// The id is this message's alone. One made from an idempotency key may be that of another node's message.
+    /// Whether the id is unique to this message. An id made from an idempotency key may also be that of another node's
+    /// message.
     pub(super) has_own_id: bool,
     condition: Condition,
     headers: MessageHeaders,
     payload: Bytes,
     stage: Stage,
-    /// The answer to the newest copy that was sent. Those to older copies may still come.
+    /// The request of the newest copy that was sent. Answers to older copies may still arrive.
     request: Option<RequestNumber>,
-    /// The highest sequence of the stream that was seen when it was sent.
+    /// The highest sequence of the stream that had been seen when the message was sent.
     sent_after: u64,
     pause_us: u64,
     due_us: u64,
@@ -117,7 +118,7 @@ impl Core {
         let is_too_large = headers.bytes() + payload.len() + HEADER_BYTES > self.payload_bytes_max;
         let refusal = match self.partition_of(name, namespace) {
             None => Some(LogError::Unavailable),
-            // Before the first connection nothing is known of the largest message.
+            // Before the first connection, the maximum message size is unknown.
             Some(_) if self.payload_bytes_max > 0 && is_too_large => Some(LogError::TooLarge),
             Some(_) => None,
         };
@@ -133,7 +134,7 @@ impl Core {
         let key_id = record
             .idempotency_key
             .as_ref()
-            // A token has no dot, so no two channels have one id.
+            // A token contains no dot, so the ids of two channels differ.
             .map(|key| format!("{}.{}", encode_token(name), record::escape(key.as_bytes())));
         let number = self.next_number();
         let has_own_id = key_id.is_none();
@@ -158,7 +159,7 @@ impl Core {
         self.begin_publishing(turn, PublishingKey(number), publishing);
     }
 
-    /// Ends a channel's history with a message that all nodes see at the same place of the chain.
+    /// Purges a channel's history with a message that all nodes see at the same position of the chain.
     pub(super) fn purge(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, namespace: u16) {
         let Some(partition) = self.partition_of(name, namespace) else { return };
         self.attach_for_a_while(turn, name, partition);
@@ -188,7 +189,7 @@ impl Core {
         let name = Arc::clone(&publishing.channel);
         let give_up_us = publishing.give_up_us;
         let Some(channel) = self.channels.get_mut(&name) else {
-            // The engine proposes only in channels that it follows; without the channel nothing would come back.
+            // The engine proposes only to channels that it follows; without the channel, no message would come back.
             if let Some(Proposer { shard, proposal }) = publishing.proposer {
                 let outcome = Err(LogError::Unavailable);
                 turn.effects.push(CoreEffect::Committed { shard, channel: name, proposal, outcome });
@@ -202,7 +203,7 @@ impl Core {
         self.send_of_channel(turn, &name);
     }
 
-    /// Sends what may be sent of a channel.
+    /// Sends the messages of a channel that may be sent.
     pub(super) fn send_of_channel(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
         while let Some(channel) = self.channels.get_mut(name).filter(|channel| channel.is_attached())
             && let Some(key) = channel.outbox.next()
@@ -224,7 +225,7 @@ impl Core {
         }
     }
 
-    /// Sends what waits, after a place in the window or a connection has become free.
+    /// Sends waiting messages, after space in the publish window or a connection has become available.
     pub(super) fn send_waiting(&mut self, turn: &mut Turn<'_>) {
         let mut tries = self.waiting_channels.len();
         while tries > 0
@@ -246,7 +247,7 @@ impl Core {
         let mut headers = publishing.headers.clone();
         match &publishing.condition {
             Condition::None => {}
-            // There is nothing to end.
+            // There is no history to purge.
             Condition::Newest if channel.newest == 0 => return self.end_publishing(turn, key, Ok(0)),
             Condition::Newest => headers.push(EXPECTED_LAST, channel.newest.to_string()),
             Condition::Version { version, epoch } => {
@@ -271,7 +272,7 @@ impl Core {
         turn.link(LinkEffect::Publish { link: LinkName::Publish, request: Some(request), subject, headers, payload });
     }
 
-    /// The stream has answered, or nobody has.
+    /// The stream has answered, or there was no answer.
     pub(super) fn acknowledged(
         &mut self,
         turn: &mut Turn<'_>,
@@ -286,14 +287,14 @@ impl Core {
             Err(PublishFault::Disconnected) => {}
         }
         let Some(publishing) = self.publishing.get_mut(&key) else {
-            // It has come back already.
+            // The message has come back already.
             self.send_waiting(turn);
             return;
         };
         let name = Arc::clone(&publishing.channel);
         let is_of_newest_copy = publishing.request == Some(request);
         match outcome {
-            // Another copy is on its way, or is stored.
+            // Another copy is in flight, or is stored.
             Err(_) if !is_of_newest_copy || matches!(publishing.stage, Stage::Acknowledged(_)) => {}
             Ok(ack) if is_of_newest_copy && ack.sequence <= publishing.sent_after && !ack.is_duplicate => {
                 let partition = publishing.partition;
@@ -307,7 +308,7 @@ impl Core {
             Err(PublishFault::Refused { error_code: DUPLICATE_IN_PROCESS | SUBJECT_IN_PROCESS, .. }) => {
                 self.pause(turn, key, BUSY_RETRY_US);
             }
-            // 429: too many requests. Anything else is refused for good.
+            // 429: too many requests. Any other refusal is permanent.
             Err(PublishFault::Refused { code, .. }) if code != 429 && code != 503 => {
                 self.end_publishing(turn, key, Err(LogError::Unavailable));
             }
@@ -330,7 +331,7 @@ impl Core {
             self.end_publishing(turn, key, Ok(sequence));
             return;
         }
-        // Two messages with one idempotency key have one sequence.
+        // Two messages with the same idempotency key have the same sequence.
         channel.acknowledged.entry(sequence).or_insert(key);
         let due_us = turn.now.mono_us + RETURN_TIMEOUT_US;
         if let Some(publishing) = self.publishing.get_mut(&key) {
@@ -339,8 +340,8 @@ impl Core {
         self.set_timer(due_us, Timer::Publish(key));
     }
 
-    /// The channel's newest message is not the one that a message expected. If it was this one's first copy, all is well;
-    /// otherwise the chain brings the other one, and the message is judged again.
+    /// A message's condition on the channel's newest message failed. If the newest message is the first copy of this
+    /// one, it was stored. Otherwise the chain delivers the other message, and the condition is evaluated again.
     fn newest_was_other(&mut self, turn: &mut Turn<'_>, key: PublishingKey) {
         self.pause(turn, key, BUSY_RETRY_US);
         if let Some(publishing) = self.publishing.get(&key) {
@@ -362,8 +363,8 @@ impl Core {
         self.set_timer(due_us, Timer::Publish(key));
     }
 
-    /// A stream has a new leader: it gets what was sent to the one before and is not acknowledged, in the same order:
-    /// of each channel the first one, and the others when that is acknowledged. The stream drops a copy that it has already, by its id.
+    /// A stream has a new leader: unacknowledged messages are sent again, in the same order. Of each channel, only the
+    /// first is sent, and the others when it is acknowledged. The stream drops duplicates by their ids.
     pub(super) fn send_again(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let mut names = BTreeSet::new();
         for (key, publishing) in &mut self.publishing {
@@ -385,13 +386,13 @@ impl Core {
         }
     }
 
-    /// A message's time has come: to be sent again, to be looked for, or to be given up.
+    /// A message's timer is due: it is retried, read from the stream, or given up.
     pub(super) fn review_publishing(&mut self, turn: &mut Turn<'_>, key: PublishingKey) {
         let now_us = turn.now.mono_us;
         let Some(publishing) = self.publishing.get_mut(&key) else { return };
         let name = Arc::clone(&publishing.channel);
         if publishing.give_up_us <= now_us {
-            // It may be stored nevertheless; then it arrives as another node's would.
+            // It may be stored anyway; then it arrives like another node's message.
             self.counters.abandoned += 1;
             self.end_publishing(turn, key, Err(LogError::Unavailable));
             self.send_of_channel(turn, &name);
@@ -426,7 +427,7 @@ impl Core {
         }
     }
 
-    /// Messages of the channel are known to be stored up to a sequence, and have not come: they are read.
+    /// Messages of the channel are known to be stored up to a sequence and have not arrived: they are read.
     fn look_behind(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, through: u64) {
         let is_missing =
             self.channels.get(name).is_some_and(|channel| channel.is_attached() && channel.position < through);
@@ -436,7 +437,7 @@ impl Core {
         }
     }
 
-    /// A message's outcome is known.
+    /// Ends a message whose outcome is known.
     pub(super) fn end_publishing(&mut self, turn: &mut Turn<'_>, key: PublishingKey, outcome: Result<u64, LogError>) {
         let Some(publishing) = self.publishing.remove(&key) else { return };
         if self.publishing_by_id.get(&publishing.id) == Some(&key) {
@@ -456,7 +457,7 @@ impl Core {
     }
 }
 
-/// Whether a publication has the version, or a higher one.
+/// Whether a publication has this version or a newer one.
 fn is_as_new(record: &LogRecord, version: u64, epoch: &str) -> bool {
     record.version >= version && (epoch.is_empty() || *record.version_epoch == *epoch)
 }

@@ -1,8 +1,8 @@
 //! Reads of a channel's messages: missing parts of the chain, and pages of history.
 //!
-//! NATS scans the stream between the messages of a subject, and keeps the stream from being written meanwhile. So a read
-//! asks for few messages, one read of a partition is under way at a time, and the window in memory comes first. What was read
-//! goes into the window. Many recoveries at once share one read ([`super::shared`]).
+//! NATS scans the stream between the messages of a subject, and blocks writes to the stream during that time. So a read
+//! requests few messages, only one read of a partition is in flight at a time, and the window in memory is used first.
+//! Messages that were read are added to the window. Many simultaneous recoveries share one read ([`super::shared`]).
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -20,15 +20,15 @@ use crate::{
 
 use super::{Core, Requester, Timer, Turn, channel::WaitingLoad, partition::Partition};
 
-/// Messages of one request.
+/// Maximum number of messages per request.
 const RANGE_MESSAGES_MAX: usize = 20;
-/// The first pause after an answer that lacks what is known to be stored; it doubles up to the longest.
+/// The first pause after an answer that lacks messages known to be stored; it doubles up to the maximum.
 const STALE_PAUSE_MIN_US: u64 = 2_000;
 const STALE_PAUSE_MAX_US: u64 = 256_000;
-/// Loads of a partition that wait.
+/// Maximum number of waiting loads of a partition.
 const WAITING_READS_MAX: usize = 16_384;
 
-/// What a read is for.
+/// The purpose of a read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
     Fill,
@@ -41,37 +41,37 @@ pub(super) struct Read {
     number: u64,
     pub(super) channel: Arc<str>,
     pub(super) purpose: Purpose,
-    /// Everything behind this sequence is read.
+    /// Messages after this sequence are read.
     pub(super) after: u64,
-    /// A message that is known to be stored: an answer without it, or a later one, is not complete.
+    /// A message that is known to be stored: an answer without it, or a later one, is incomplete.
     pub(super) through: u64,
     pub(super) messages: Vec<StoredMessage>,
-    /// Where the channel was when the read began. The messages are all that there is up to here, and perhaps more.
+    /// The channel's position when the read began. The messages are complete up to it, and possibly beyond.
     position: u64,
-    /// Behind this sequence, the messages are complete.
+    /// The messages are complete after this sequence.
     pub(super) floor: u64,
-    /// Whether the stream may have dropped messages because it had too many.
+    /// Whether the stream may have dropped messages because of its maximum number.
     pub(super) may_be_trimmed: bool,
-    /// It is part of the shared read that is under way.
+    /// Whether it is part of the shared read in flight.
     pub(super) is_shared: bool,
-    /// A shared read did not have it: it is read by itself.
+    /// Whether a shared read could not serve it, so that it is read alone.
     pub(super) is_alone: bool,
     is_awaiting_reply: bool,
-    /// A replica that lags is given time.
+    /// When the next request may be sent, so that a lagging replica can catch up.
     not_before_us: u64,
     pause_us: u64,
 }
 
-/// The reads of a partition: the first one is under way.
+/// The reads of a partition: the first one is in flight.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     pub(super) queue: VecDeque<Read>,
-    /// A shared read is under way.
+    /// Whether a shared read is in flight.
     pub(super) is_sharing: bool,
 }
 
 impl Core {
-    /// Answers a load from the window, or reads what it asks for.
+    /// Answers a load from the window, or reads what is missing.
     pub(super) fn load(
         &mut self,
         turn: &mut Turn<'_>,
@@ -121,7 +121,7 @@ impl Core {
             return;
         }
         let Some(channel) = self.channels.get(name) else { return };
-        // With nothing stored behind the window's floor, only the proof for what is below is missing.
+        // If nothing is stored after the window's floor, only the proof for the part below it is missing.
         let after = query.after.unwrap_or(0);
         let through = if channel.newest > after { channel.newest } else { 0 };
         self.queue_read(turn, name, Purpose::Load(waiting), after, through);
@@ -164,14 +164,14 @@ impl Core {
                 return;
             }
             Purpose::Load(_) => queue.push_back(read),
-            // What is delivered live comes before history, behind the read that is under way.
+            // Live delivery takes precedence over history, after the read in flight.
             Purpose::Fill => queue.insert(queue.len().min(1), read),
         }
         self.counters.reads += 1;
         self.resume_reads(turn, id);
     }
 
-    /// Asks for what the first read lacks, unless it is being asked for.
+    /// Requests what the first read lacks, unless a request is in flight.
     pub(super) fn resume_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         while let Some(partition) = self.partitions.get_mut(&id) {
             let age_floor = partition.fresh_age_floor(turn.now.mono_us);
@@ -195,7 +195,7 @@ impl Core {
                 && read.messages.is_empty()
                 && waiting.query.after.is_some_and(|after| channel.has_in_window(after))
             {
-                // What an earlier read has brought is enough.
+                // An earlier read has returned enough.
                 let name = Arc::clone(&read.channel);
                 partition.reads.queue.pop_front();
                 self.serve_load(turn, &name, waiting);
@@ -237,7 +237,7 @@ impl Core {
         let Some(read) = partition.reads.queue.front_mut().filter(|read| read.number == number) else { return };
         read.is_awaiting_reply = false;
         let Some(age_floor) = age_floor else {
-            // It took too long to be judged.
+            // The age floor is too old to evaluate the answer.
             self.resume_reads(turn, id);
             return;
         };
@@ -284,7 +284,7 @@ impl Core {
         }
     }
 
-    /// Tries the first read again after a pause.
+    /// Retries the first read after a pause.
     pub(super) fn retry_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let Some(read) = self.partitions.get_mut(&id).and_then(|partition| partition.reads.queue.front_mut()) else {
             return;
@@ -298,23 +298,23 @@ impl Core {
         self.set_timer(due_us, Timer::Read(id));
     }
 
-    /// A read is complete.
+    /// Completes a read.
     pub(super) fn finish_read(&mut self, turn: &mut Turn<'_>, id: PartitionId, read: &Read) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         let age_floor = partition.usable_age_floor(turn.now.mono_us).unwrap_or(u64::MAX);
         let mut floor = read.floor;
         if read.messages.is_empty() {
-            // Nothing is stored behind it, so nothing was dropped because there was too much.
+            // Nothing is stored after it, so nothing was dropped because of the maximum number.
             floor = proven_floor(read.after, None, true, age_floor);
         }
-        // A purge says up to where it has taken publications.
+        // A purge states the sequence up to which it has removed publications.
         let purged = read.messages.iter().filter_map(record::purged_through).max().unwrap_or(0);
         floor = floor.max(purged);
         let name = Arc::clone(&read.channel);
         match read.purpose {
             Purpose::Fill => {
                 let Some(channel) = self.channels.get_mut(&name) else { return };
-                // While the newest message was confirmed lately, age cannot have taken one behind it.
+                // While the newest message was confirmed recently, none after it can have expired by age.
                 let age_max_ms = self.partitions.get(&id).and_then(|partition| partition.facts.as_ref()?.age_max_ms);
                 let is_recent =
                     age_max_ms.is_none_or(|age| turn.now.mono_us < channel.confirmed_us.saturating_add(age * 500));
@@ -335,7 +335,7 @@ impl Core {
         }
     }
 
-    /// Puts what was read below a channel's window into it, as far as it has room.
+    /// Adds messages that were read below a channel's window to it, as far as they fit.
     fn extend_window(&mut self, read: &Read, floor: u64) {
         let Some(channel) = self.channels.get_mut(&read.channel) else { return };
         let facts = self.partitions.get(&channel.partition).and_then(|partition| partition.facts.as_ref());
@@ -345,7 +345,7 @@ impl Core {
         }
     }
 
-    /// Forgets the reads of a channel; loads are answered with the error.
+    /// Drops the reads of a channel; loads are answered with the error.
     pub(super) fn drop_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId, name: &Arc<str>, error: LogError) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         let is_first_dropped = partition.reads.queue.front().is_some_and(|read| read.channel == *name);
@@ -385,8 +385,8 @@ impl Core {
         page
     }
 
-    /// The page of a read. It reaches as far as the read does: what was passed on meanwhile need not be in it, and what has
-    /// not been passed on is not in it.
+    /// The page of a read. It reaches as far as the read: messages delivered in the meantime may be missing from it,
+    /// and messages that have not been delivered are not in it.
     fn page_of_read(&self, turn: &Turn<'_>, read: &Read, query: LoadQuery, floor: u64) -> LogPage {
         let name = &read.channel;
         let mut page = self.empty_page(name);
@@ -431,7 +431,7 @@ impl Core {
         }
     }
 
-    /// Whether a channel's history has expired: it ends as a whole, some time after its newest publication.
+    /// Whether a channel's history has expired: it expires as a whole, some time after its newest publication.
     fn is_expired(&self, turn: &Turn<'_>, name: &Arc<str>, newest_ms: Option<u64>) -> bool {
         let partition = self.channels.get(name).and_then(|channel| self.partitions.get(&channel.partition));
         let (Some(partition), Some(newest_ms)) = (partition, newest_ms) else { return false };
@@ -450,7 +450,7 @@ impl Read {
         }
     }
 
-    /// Whether it has more messages than are asked for, and ends before it has all.
+    /// Whether it has more messages than requested, and ended before it had all.
     fn ended_early(&self) -> bool {
         match self.purpose {
             Purpose::Load(WaitingLoad { query: LoadQuery { after: Some(_), publications_max }, .. }) => {
@@ -461,12 +461,12 @@ impl Read {
     }
 }
 
-/// From where on the messages behind `after` are complete, given the first one that a read has found.
+/// The sequence after which the messages after `after` are complete, given the first message that a read has found.
 ///
-/// - Age takes the oldest messages of a stream, and only those below `age_floor`. So what is behind the first message that
-///   is there is complete, and so is what is at or above the age floor.
-/// - The stream keeps one message more of a channel than its history has. If it had dropped one behind `after`, as many
-///   newer ones would be there; `is_untrimmed` says that there are fewer.
+/// - Age expires the oldest messages of a stream, and only those below `age_floor`. So the messages after the first
+///   existing one are complete, and so are those at or above the age floor.
+/// - The stream keeps one message more of a channel than its history has. If it had dropped one after `after`, it would
+///   have that many newer ones; `is_untrimmed` states that there are fewer.
 pub(super) fn proven_floor(after: u64, first: Option<&StoredMessage>, is_untrimmed: bool, age_floor: u64) -> u64 {
     let from_first = first.map_or(u64::MAX, |message| message.sequence - 1);
     let from_age = if is_untrimmed { age_floor.saturating_sub(1) } else { u64::MAX };

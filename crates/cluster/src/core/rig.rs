@@ -1,4 +1,4 @@
-//! For tests: a core, and servers that answer it.
+//! A core for tests, with servers that answer it.
 
 use dunlin_engine::{Now, ShardIndex};
 
@@ -13,20 +13,20 @@ use crate::{
 
 pub(super) const NOW: Now = Now { mono_us: 1_000_000, unix_ms: 1_700_000_000_000 };
 pub(super) const SHARD: ShardIndex = ShardIndex(0);
-/// Where the first fence is; the newest message of each channel is at a tenth of it.
+/// The sequence of the first fence; the newest message of each channel is at a tenth of it.
 pub(super) const FENCE: u64 = 100;
 
-/// A core whose servers answer at once, but for reads of messages and publications in channels, which it keeps.
+/// A core whose servers answer at once, except for reads of messages and publications to channels, which it stores.
 pub(super) struct Rig {
     pub(super) core: Core,
     now: Now,
     fence: Option<StoredMessage>,
     /// The newest message of each channel.
     pub(super) newest: u64,
-    /// What the core has asked for, but for effects of its connections.
+    /// The effects of the core, except those for its connections.
     pub(super) effects: Vec<CoreEffect>,
     pub(super) ranges: Vec<(RequestNumber, Option<Box<str>>)>,
-    /// The messages of this node, with the ids that the stream would drop copies by.
+    /// The messages of this node, with the ids by which the stream drops duplicates.
     pub(super) sent: Vec<(RequestNumber, Box<str>)>,
     /// Messages to other nodes, with their subjects.
     pub(super) unstored: Vec<(Box<str>, bytes::Bytes)>,
@@ -59,7 +59,7 @@ impl Rig {
         rig
     }
 
-    /// Handles what is due so long after the start.
+    /// Handles the timers that are due `after_us` after the start.
     pub(super) fn wait(&mut self, after_us: u64) {
         self.now = Now { mono_us: NOW.mono_us + after_us, ..NOW };
         self.handle(CoreEvent::Woke);

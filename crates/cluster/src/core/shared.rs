@@ -1,11 +1,11 @@
 //! One unfiltered read for many recoveries, or missing parts of the chain, of a partition.
 //!
-//! A filtered read costs NATS 0.1 µs for each message of the stream between the first and the last one returned, and about as
-//! much as a request besides; an unfiltered one 2.5 µs for each message. So from some recoveries on, reading everything behind
-//! the lowest position once costs less, and it holds up the stream's writes once.
+//! A filtered read costs NATS 0.1 µs per message of the stream between the first and the last one returned, plus the
+//! cost of a request; an unfiltered one 2.5 µs per message. So from some number of recoveries on, one read of
+//! everything after the lowest position is cheaper, and it blocks writes to the stream only once.
 //!
-//! Whether a channel lacks a message is counted, so all of them have to be counted in one state of one replica: the answer has
-//! to be one part, and the end of the stream has to be in it. Otherwise each recovery is read by itself.
+//! Whether a channel lacks a message is decided by counting, so all its messages must be counted in one state of one
+//! replica: the answer must be one part and include the end of the stream. Otherwise each recovery is read alone.
 
 use std::collections::BTreeMap;
 
@@ -22,17 +22,17 @@ use super::{
     read::{Purpose, Read, proven_floor},
 };
 
-/// Messages of one read: NATS keeps the stream from being written meanwhile, for 12 ms.
+/// Maximum number of messages per read, which blocks writes to the stream for 12 ms.
 const SHARED_MESSAGES_MAX: usize = 5_000;
 
 impl Core {
-    /// Begins a read for all that wait in a partition, if they are many and not far behind.
+    /// Starts a read for all waiting reads of a partition, if they are many and not far behind.
     pub(super) fn begin_shared_read(&mut self, turn: &mut Turn<'_>, id: PartitionId) -> bool {
         let shared_reads_min = self.options.limits.shared_reads_min;
         let Some(partition) = self.partitions.get_mut(&id) else { return false };
         let highest = partition.marks.highest();
         let mut positions: Vec<u64> = partition.reads.queue.iter().filter_map(Read::position_to_share).collect();
-        // Those that are too far behind are read by themselves.
+        // Reads that are too far behind are made alone.
         positions.retain(|after| after + SHARED_MESSAGES_MAX as u64 > highest);
         let Some(after) = positions.iter().min().copied().filter(|_| positions.len() >= shared_reads_min) else {
             return false;
@@ -49,7 +49,7 @@ impl Core {
         true
     }
 
-    /// The messages of all channels behind the lowest position have come.
+    /// The messages of all channels after the lowest position have arrived.
     pub(super) fn shared_read(&mut self, turn: &mut Turn<'_>, id: PartitionId, outcome: Result<ReadAnswer, ReadFault>) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         partition.reads.is_sharing = false;
@@ -70,7 +70,7 @@ impl Core {
         self.resume_reads(turn, id);
     }
 
-    /// Answers one recovery, or has it read by itself.
+    /// Answers one recovery, or queues its own read.
     fn serve_shared(
         &mut self,
         turn: &mut Turn<'_>,
@@ -81,7 +81,7 @@ impl Core {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         (read.is_shared, read.is_alone) = (false, true);
         let Some(channel) = self.channels.get(&read.channel) else {
-            // A part that could not be filled has ended it.
+            // A gap that could not be filled has detached the channel.
             if let Purpose::Load(waiting) = read.purpose {
                 turn.effects.push(waiting.refused(&read.channel, LogError::Unavailable));
             }
@@ -96,7 +96,7 @@ impl Core {
         let is_complete =
             |found: &&[StoredMessage]| found.last().map_or(read.after, |last| last.sequence) >= read.through;
         let Some(found) = found.filter(is_complete) else {
-            // A replica that lags.
+            // The replica lags.
             partition.reads.queue.push_back(read);
             return;
         };

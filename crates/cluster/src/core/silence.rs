@@ -1,5 +1,5 @@
-//! Connections that are open and lead nowhere: their server is parted from the others. It answers pings, so the connection
-//! does not notice. What was asked for and never came does: after a while, another server is tried.
+//! Connections that are open but broken: their server is cut off from the others by a network partition. It answers
+//! pings, so the client library does not notice. Missing answers reveal it: after a while, another server is tried.
 
 use crate::{
     link::{LinkEffect, LinkName},
@@ -8,21 +8,21 @@ use crate::{
 
 use super::{Core, Turn};
 
-/// Since when nothing of what was asked for has come, by connection.
+/// Since when requests have had no answers, by connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Silence {
     since_us: [Option<u64>; LinkName::ALL.len()],
 }
 
 impl Silence {
-    /// Something has come.
+    /// An answer has arrived.
     pub(super) const fn end(&mut self, link: LinkName) {
         self.since_us[link as usize] = None;
     }
 }
 
 impl Core {
-    /// What was asked for on a connection has not come.
+    /// A request on a connection has had no answer.
     pub(super) fn on_silence(&mut self, turn: &mut Turn<'_>, link: LinkName) {
         let since_us = *self.silence.since_us[link as usize].get_or_insert(turn.now.mono_us);
         let is_long = turn.now.mono_us >= since_us + self.options.limits.silence_timeout_ms * 1_000;

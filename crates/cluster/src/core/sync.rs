@@ -1,8 +1,8 @@
 //! Attach and audit: the newest message of each channel, read from a replica that has this node's fence.
 //!
 //! A fence is a message of this node's own in the stream. It is published on the connection that has the subscriptions,
-//! behind them. When it comes back, the servers know of the subscriptions, and everything that is stored later comes live.
-//! What was stored earlier is in the answer of any replica that has the fence. So between the two nothing is lost.
+//! after them. When it comes back, the servers know the subscriptions, and everything stored later is delivered live.
+//! Everything stored earlier is in the answer of any replica that has the fence. So nothing between the two is lost.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,19 +17,20 @@ use crate::{
 
 use super::{Core, Requester, Timer, Turn, epoch::EpochReview, partition::Partition};
 
-/// Channels whose newest messages are read with one request. NATS allows 1,024 subjects.
+/// Maximum number of channels whose newest messages are read with one request. NATS allows 1,024 subjects.
 const CHUNK_CHANNELS: usize = 500;
-/// Time from the beginning of an audit to that of one that a refused publication asks for.
+/// Minimum time between the starts of two audits, for audits that a refused publication requests.
 const AUDIT_PAUSE_US: u64 = 250_000;
 /// Time after which a fence that has not come back is published again.
 const FENCE_TIMEOUT_US: u64 = 2_000_000;
-/// The first pause after an answer without the fence; it doubles up to the longest.
+/// The first pause after an answer without the fence; it doubles up to the maximum.
 const STALE_PAUSE_MIN_US: u64 = 2_000;
 const STALE_PAUSE_MAX_US: u64 = 256_000;
-/// Answers without the fence after which another one is published: the stream may have lost it.
+/// Number of answers without the fence after which another fence is published, because the stream may have lost the
+/// first.
 const STALE_ANSWERS_MAX: usize = 20;
 
-/// Channels of which the newest messages are being read.
+/// Channels whose newest messages are being read.
 #[derive(Debug)]
 struct Chunk {
     channels: Vec<Arc<str>>,
@@ -37,55 +38,55 @@ struct Chunk {
     is_reading: bool,
 }
 
-/// An attach or an audit that is under way.
+/// An attach or an audit in flight.
 #[derive(Debug)]
 pub(super) struct HeadSync {
     /// Marks the channels that it attaches.
     attach: u64,
     /// Changes with each fence.
     number: u64,
-    /// The number of the fence that has to come back.
+    /// The number of the expected fence.
     fence: u64,
     fenced_us: u64,
-    /// The sequence of the fence, when it has come back.
+    /// The sequence of the fence, once it has come back.
     fence_sequence: Option<u64>,
-    /// The highest sequence that was seen when the fence was published.
+    /// The highest sequence seen when the fence was published.
     after: u64,
-    /// It includes all channels that were attached when it began.
+    /// Whether it includes all channels that were attached when it began.
     is_audit: bool,
     chunks: Vec<Chunk>,
-    /// Answers without the fence, one after the other.
+    /// The number of consecutive answers without the fence.
     stale_answers: usize,
     pause_us: u64,
 }
 
 impl Core {
-    /// Has a channel attached.
+    /// Queues a channel for an attach.
     pub(super) fn attach(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, id: PartitionId) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         partition.attaching.push(Arc::clone(name));
         self.start_sync(turn, id);
     }
 
-    /// Notes that messages of the partition may have been missed.
+    /// Records that messages of the partition may have been missed.
     pub(super) fn needs_audit(&mut self, id: PartitionId) {
         if let Some(partition) = self.partitions.get_mut(&id) {
             partition.needs_audit = true;
         }
     }
 
-    /// The connection was interrupted: a fence may have been lost as well.
+    /// Audits all partitions: the connection was interrupted, and a fence may have been lost as well.
     pub(super) fn audit_all(&mut self, turn: &mut Turn<'_>) {
         let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
         for id in ids {
             self.needs_audit(id);
-            // Its channels are subscribed to. Whether the subscription was in force at the old fence is not known.
+            // The connection renews its subscriptions. Whether a subscription was active at the old fence is unknown.
             self.restart_sync(turn, id);
             self.start_sync(turn, id);
         }
     }
 
-    /// Begins the attach or audit that is under way again, with a new fence.
+    /// Restarts the attach or audit in flight with a new fence.
     pub(super) fn restart_sync(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let Some(sync) = self.partitions.get_mut(&id).and_then(|partition| partition.sync.as_mut()) else { return };
         sync.fence_sequence = None;
@@ -94,8 +95,8 @@ impl Core {
         self.restart_fence(turn, id);
     }
 
-    /// Messages were dropped on their way. Unlike after a reconnect, the subscriptions are in force, and a fence that was
-    /// lost is sent again when it is overdue.
+    /// Messages were dropped on the connection. Unlike after a reconnect, the subscriptions are active, and a lost
+    /// fence is sent again when it is overdue.
     pub(super) fn audit_after_overflow(&mut self, turn: &mut Turn<'_>) {
         let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
         for id in ids {
@@ -104,7 +105,7 @@ impl Core {
         }
     }
 
-    /// Audits a partition now, or a while after the last audit began.
+    /// Audits a partition now, or some time after the last audit began.
     pub(super) fn audit_soon(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let now_us = turn.now.mono_us;
         let Some(partition) = self.partitions.get_mut(&id) else { return };
@@ -123,7 +124,7 @@ impl Core {
         }
     }
 
-    /// Begins an attach of the channels that wait, and an audit if one is needed, unless one is under way.
+    /// Starts an attach of the waiting channels, and an audit if one is needed, unless one is in flight.
     pub(super) fn start_sync(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         if !self.links.live {
             return;
@@ -154,7 +155,7 @@ impl Core {
         let chunk_of = |channels: &[Arc<str>]| Chunk { channels: channels.to_vec(), is_read: false, is_reading: false };
         let mut chunks: Vec<Chunk> = in_chunks.map(chunk_of).collect();
         if chunks.is_empty() {
-            // The epoch is read in any case.
+            // The epoch is always read.
             chunks.push(chunk_of(&[]));
         }
         let sync = HeadSync {
@@ -173,7 +174,7 @@ impl Core {
         self.restart_fence(turn, id);
     }
 
-    /// Publishes a new fence for the attach or audit that is under way.
+    /// Publishes a new fence for the attach or audit in flight.
     fn restart_fence(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let number = self.next_number();
         let node = &self.options.node;
@@ -221,7 +222,7 @@ impl Core {
         self.read_missing_heads(turn, id);
     }
 
-    /// Reads the newest messages of the chunks that are not read.
+    /// Reads the newest messages of the chunks that have not been read.
     pub(super) fn read_missing_heads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         let Some(sync) = partition.sync.as_mut().filter(|sync| sync.fence_sequence.is_some()) else { return };
@@ -267,7 +268,7 @@ impl Core {
                 || is_believed
         };
         let Some(answer) = outcome.ok().filter(has_fence) else {
-            // A replica that does not have the fence yet, or a server that is gone.
+            // A replica without the fence, or a server that is gone.
             self.counters.stale_answers += 1;
             sync.stale_answers += 1;
             let (stale_answers, chunks) = (sync.stale_answers, sync.chunks.len());
@@ -312,7 +313,8 @@ impl Core {
         self.end_sync_if_complete(turn, id);
     }
 
-    /// The newest message of a channel is known: all that the stream had when it stored the fence is at or below it.
+    /// The newest message of a channel is known: everything that the stream had when it stored the fence is at or below
+    /// it.
     fn head_known(
         &mut self,
         turn: &mut Turn<'_>,
@@ -323,7 +325,8 @@ impl Core {
     ) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         if !channel.is_attached() {
-            // One that was let go and is followed again has a new subscription, which this fence does not cover.
+            // A channel that was detached and is followed again has a new subscription, which this fence does not
+            // cover.
             if channel.attach == attach {
                 self.attached(turn, name, head, fence);
             }
@@ -331,15 +334,15 @@ impl Core {
         }
         let has_none = head.is_none();
         let ignores_tails = self.planted.is(CoreBug::TailNotAudited);
-        // A head behind the fence may still be on its way, and it hides whether one at or below the fence was lost. A client
-        // that is ahead cannot be answered before that is known.
+        // A head after the fence may still be in flight, and it hides whether a message at or below the fence was lost.
+        // That must be known before a client that is ahead can be answered.
         let is_hidden = channel.position < fence && head.is_some_and(|head| head.sequence > fence);
         let limit = if is_hidden && self.ahead.contains_key(name) { u64::MAX } else { fence };
         let is_missing = |head: &&StoredMessage| head.sequence > channel.position && head.sequence <= limit;
         let Some(head) = head.filter(is_missing).filter(|_| !ignores_tails) else {
             if channel.gap.is_none() && !is_hidden {
                 channel.confirmed_us = turn.now.mono_us;
-                // Age has taken it.
+                // It has expired by age.
                 if has_none && channel.newest < fence {
                     channel.newest = 0;
                 }
@@ -361,7 +364,7 @@ impl Core {
         let Some(sync) = partition.sync.take_if(is_complete) else { return };
         if sync.is_audit {
             self.counters.audits += 1;
-            // Nodes that were started together drift apart.
+            // Jitter, so that nodes that were started together do not audit together.
             let jitter_us = self.numbered.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (interval_us / 4).max(1);
             partition.audit_due_us = turn.now.mono_us + interval_us - jitter_us;
             let due_us = partition.audit_due_us;

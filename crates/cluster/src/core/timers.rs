@@ -1,4 +1,4 @@
-//! What is waited for: moments, and answers to requests.
+//! The timers of a core, and its pending requests.
 
 use std::sync::Arc;
 
@@ -6,39 +6,39 @@ use crate::{link::RequestNumber, names::PartitionId};
 
 use super::{Core, Turn, publish::PublishingKey};
 
-/// A moment at which something is looked at again. What has happened meanwhile makes it a no-op.
+/// The reason of a timer. A timer whose reason no longer applies has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
     /// A fence has not come back.
     Fence(PartitionId),
-    /// Newest messages are read again.
+    /// The newest messages are read again.
     Heads(PartitionId),
     /// The stream is described again.
     Describe(PartitionId),
     Audit(PartitionId),
-    /// The running read is tried again.
+    /// The read in flight is retried.
     Read(PartitionId),
-    /// A message is sent again, given up, or looked for in the stream.
+    /// A message is retried, given up, or read from the stream.
     Publish(PublishingKey),
-    /// A channel that nobody listens to is let go.
+    /// A channel without subscribers is detached.
     Linger(Arc<str>),
-    /// The same of its broadcasts.
+    /// The broadcast subscription of a channel without subscribers is removed.
     BroadcastLinger(Arc<str>),
-    /// A gap is open for too long.
+    /// A gap has been open for too long.
     Gap(Arc<str>),
     /// Loads that wait for an attach are refused.
     Loads(Arc<str>),
-    /// The window of another node was waited for.
+    /// A query for the window of another node timed out.
     PeerWindow(Arc<str>),
     /// A follow that was not confirmed is answered.
     Follow(Arc<str>),
-    /// The check of subscriptions begins, or goes on.
+    /// The check of subscriptions starts or continues.
     InterestCheck,
-    /// This node's lease is renewed, or another one has been silent for too long.
+    /// This node's lease must be renewed, or another one has been silent for too long.
     Leases,
 }
 
-/// Whose answer a request has.
+/// The receiver of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Requester {
     Describe(PartitionId),
@@ -51,7 +51,7 @@ pub(super) enum Requester {
     Lease,
 }
 
-/// Which connections are up.
+/// The connections that are up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LinksUp {
     pub(super) live: bool,
@@ -60,7 +60,7 @@ pub(super) struct LinksUp {
 }
 
 impl Core {
-    /// Notes whose answer a new request will have.
+    /// Registers the receiver of a new request's answer.
     pub(super) fn request(&mut self, requester: Requester) -> RequestNumber {
         let number = RequestNumber(self.next_number());
         self.requests.insert(number, requester);

@@ -1,15 +1,17 @@
-//! Streams that have lost their end: servers that lost power before they had written it to disk, or a restored backup.
+//! Truncated streams: servers that lost power before they had written the end of a stream to disk, or a restored
+//! backup.
 //!
-//! Such a stream gives sequences a second time, to other messages, so a position may lie behind messages that its owner has
-//! never seen. Four comparisons find it, in each audit:
+//! Such a stream assigns sequences a second time, to other messages, so a position may lie after messages that its
+//! client has never seen. Each audit detects this with four comparisons:
 //!
-//! - A fence is stored behind everything that this node saw before it was sent. One that comes back at a lower sequence proves
-//!   that the end is gone. So does the acknowledgement of a publication.
-//! - The newest message of a channel is never dropped but for its age. One that is gone, or another one at its sequence, proves it.
-//! - [`Marks`] are messages that this node saw: the last one before each silence, and one for each second. Another message at the
-//!   sequence of a mark proves it, also when the stream has grown beyond everything that was seen.
+//! - A fence is stored after everything that this node saw before it was sent. A fence that comes back at a lower
+//!   sequence proves a truncation. So does the acknowledgement of a publication.
+//! - The newest message of a channel is dropped only because of its age. If it is gone earlier, or another message has
+//!   its sequence, the stream was truncated.
+//! - [`Marks`] are messages that this node saw: the last one before each silence, and one per second. Another message
+//!   at the sequence of a mark proves a truncation, even if the stream has grown beyond everything that was seen.
 //!
-//! What follows is in [`super::epoch`].
+//! [`super::epoch`] describes the consequences.
 
 use std::collections::VecDeque;
 
@@ -21,22 +23,22 @@ use crate::{
 
 use super::{Core, Requester, Turn, channel::FollowedChannel, partition::Partition};
 
-/// Marks that wait to be compared. Beyond it, every second one is forgotten.
+/// Maximum number of marks to compare. Beyond it, every second one is dropped.
 const MARKS_MAX: usize = 64;
-/// Marks that are compared again: a replica that lags may have answered.
+/// Number of marks that are compared again, because a lagging replica may have answered.
 const MARKS_KEPT: usize = 8;
 /// A server that lost power is away for longer than this.
 const SILENCE_US: u64 = 100_000;
-/// Longest time between marks while messages arrive.
+/// Maximum time between marks while messages arrive.
 const MARK_INTERVAL_US: u64 = 1_000_000;
-/// What the clocks of node and servers may differ by.
+/// Maximum difference between the clocks of the node and the servers.
 const CLOCK_MARGIN_MS: u64 = 10_000;
 
 /// A message that this node saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     sequence: u64,
-    /// 0 if it is not known.
+    /// 0 if unknown.
     time_ms: u64,
     subject_hash: u64,
 }
@@ -65,12 +67,12 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// The highest sequence that was seen.
+    /// The highest sequence that this node has seen.
     pub(super) fn highest(&self) -> u64 {
         self.newest.map_or(0, |newest| newest.sequence)
     }
 
-    /// Takes a message that has arrived.
+    /// Records a message that has arrived.
     pub(super) fn push(&mut self, message: &StoredMessage, now_us: u64) {
         if self.highest() >= message.sequence {
             return;
@@ -95,7 +97,7 @@ impl Marks {
         }
     }
 
-    /// Forgets messages that were stored before this time.
+    /// Drops marks of messages that were stored before this time.
     pub(super) fn forget_before(&mut self, time_ms: u64) {
         let is_kept = |mark: &Mark| mark.time_ms == 0 || mark.time_ms >= time_ms;
         self.list.retain(is_kept);
@@ -110,7 +112,7 @@ impl Marks {
         self.list.iter().any(|mark| mark.is_contradicted_by(message))
     }
 
-    /// Forgets all but a few of the marks that were compared.
+    /// Drops all but a few of the marks that were compared.
     fn forget_compared(&mut self) {
         self.list.drain(..self.list.len().saturating_sub(MARKS_KEPT));
     }
@@ -130,7 +132,7 @@ impl Core {
     pub(super) fn marks_read(&mut self, turn: &mut Turn<'_>, id: PartitionId, outcome: Result<ReadAnswer, ReadFault>) {
         // The next audit reads them again.
         let (Some(partition), Ok(answer)) = (self.partitions.get_mut(&id), outcome) else { return };
-        // Those that are gone prove nothing: the stream keeps so many messages of a channel, for so long.
+        // Missing messages prove nothing: the stream keeps a limited number per channel, for a limited time.
         if answer.messages.iter().any(|message| partition.marks.is_contradicted_by(message)) {
             self.on_truncation(turn, id);
         } else {
@@ -138,7 +140,7 @@ impl Core {
         }
     }
 
-    /// A stream has lost its end. All positions in it are void, on all nodes.
+    /// A stream was truncated. All positions in it become invalid, on all nodes.
     pub(super) fn on_truncation(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         if self.planted.is(CoreBug::TruncationNotNoticed) {
             return;
@@ -152,8 +154,8 @@ impl Core {
 }
 
 impl Partition {
-    /// Whether a newest message as it was read shows that the stream has lost the channel's newest known one. The answer has
-    /// all messages up to `fence`.
+    /// Whether the newest message that was read shows that the stream has lost the channel's newest known one. The
+    /// answer contains all messages up to `fence`.
     pub(super) fn is_truncated_before(
         &self,
         channel: &FollowedChannel,
@@ -197,7 +199,7 @@ mod tests {
         assert_eq!((marks.sequences(), marks.highest()), (vec![3], 5));
         marks.mark_newest(105_000);
         marks.mark_newest(106_000);
-        // One that comes late is none.
+        // A late message is not marked.
         marks.push(&message(2, 7, "a"), 900_000);
         assert_eq!(marks.sequences(), [3, 5]);
     }
@@ -220,12 +222,12 @@ mod tests {
             (marks.sequences(), marks.highest())
         };
         assert_eq!(marked(10), (vec![1, 2], 3));
-        assert_eq!(marked(11), (vec![2], 3), "the time of the second one is not known");
+        assert_eq!(marked(11), (vec![2], 3), "the time of the second mark is unknown");
         assert_eq!(marked(21), (vec![2], 0));
     }
 
     #[test]
-    fn marks_are_bounded() {
+    fn marks_are_limited() {
         let mut marks = Marks::default();
         (1..=MARKS_MAX as u64 + 1).for_each(|number| marks.push(&message(number, 7, "a"), number * SILENCE_US));
         assert_eq!(marks.list.len(), MARKS_MAX);

@@ -1,4 +1,4 @@
-//! Requests that were sent and not answered.
+//! Requests that were sent and not answered yet.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -23,7 +23,7 @@ pub enum Awaited {
 }
 
 impl Awaited {
-    /// The event that ends it without an answer.
+    /// The event that ends the request without an answer.
     pub fn failed(&self, request: RequestNumber, why: Unanswered) -> LinkEvent {
         let (publish_fault, read_fault) = match why {
             Unanswered::TimedOut => (PublishFault::TimedOut, ReadFault::TimedOut),
@@ -44,14 +44,14 @@ pub enum Unanswered {
     Disconnected,
 }
 
-/// What an answer leads to.
+/// The result of an answer.
 #[derive(Debug)]
 pub enum Answered {
-    /// Nothing yet, or it belongs to no request.
+    /// No event yet, or the answer belongs to no request.
     Nothing,
-    /// The request is over.
+    /// The request has ended.
     Event(Box<LinkEvent>),
-    /// A read wants its next part.
+    /// A read needs its next part.
     Continue(RequestNumber),
 }
 
@@ -59,8 +59,8 @@ pub enum Answered {
 #[derive(Debug)]
 pub struct AwaitedRequests {
     by_number: HashMap<RequestNumber, Awaited>,
-    /// All requests of a connection wait for the same time, so that the first is the first to expire. Answered ones stay
-    /// until then.
+    /// All requests of a connection have the same timeout, so the first one expires first. Answered requests stay in
+    /// the queue until then.
     deadlines: VecDeque<(Instant, RequestNumber)>,
     timeout: Duration,
 }
@@ -82,7 +82,7 @@ impl AwaitedRequests {
         }
     }
 
-    /// Takes a message that came to the inbox of a request.
+    /// Handles a message that arrived in the inbox of a request.
     pub fn take(&mut self, request: RequestNumber, message: Message) -> Answered {
         let event = match self.by_number.get_mut(&request) {
             None => return Answered::Nothing,
@@ -109,14 +109,14 @@ impl AwaitedRequests {
         None
     }
 
-    /// Ends a request whose time is over.
+    /// Ends a request whose timeout has passed.
     pub fn expired(&mut self, now: Instant) -> Option<LinkEvent> {
         self.deadline().filter(|deadline| *deadline <= now)?;
         let (_, request) = self.deadlines.pop_front()?;
         Some(self.by_number.remove(&request)?.failed(request, Unanswered::TimedOut))
     }
 
-    /// Ends all requests: the connection is down.
+    /// Ends all requests, because the connection is down.
     pub fn disconnected(&mut self) -> Vec<LinkEvent> {
         self.deadlines.clear();
         let mut all: Vec<_> = self.by_number.drain().collect();

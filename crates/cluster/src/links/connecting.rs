@@ -1,7 +1,7 @@
 //! Opens a connection to one server.
 //!
-//! `async-nats` would open a lost connection again by itself, and then send what was queued meanwhile, however old it is.
-//! A client is therefore given up with its connection: it may authenticate once.
+//! `async-nats` would reopen a lost connection by itself, and then send everything that was queued in the meantime,
+//! however old it is. Therefore a client is dropped with its connection: it may authenticate only once.
 
 use std::{
     io,
@@ -18,27 +18,27 @@ use tokio::sync::mpsc;
 use super::LinkOptions;
 use crate::link::LinkName;
 
-/// A connection that says nothing for three times as long is lost.
+/// A connection is lost after three intervals without any data.
 const PING_INTERVAL: Duration = Duration::from_millis(1_500);
-/// Commands that wait for the connection to take them.
+/// Maximum number of commands queued for the connection.
 const QUEUED_COMMANDS_MAX: usize = 16_384;
-/// Events of a client that wait for its session.
+/// Maximum number of events of a client queued for its session.
 const NOTICES_MAX: usize = 128;
 
-/// How a node identifies itself to the servers.
+/// How a node authenticates to the servers.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum LinkCredentials {
-    /// By what the server's address contains, if anything.
+    /// Only the credentials in the server's address, if any.
     #[default]
     None,
-    /// By name and password.
+    /// User name and password.
     Password {
-        /// The name.
+        /// The user name.
         user: Box<str>,
         /// The password.
         password: Box<str>,
     },
-    /// By a token.
+    /// A token.
     Token(Box<str>),
 }
 
@@ -52,7 +52,7 @@ impl std::fmt::Debug for LinkCredentials {
     }
 }
 
-/// What a client has told about its connection.
+/// An event of a client about its connection.
 #[derive(Debug)]
 pub enum ClientNotice {
     Lost,
@@ -85,7 +85,7 @@ pub async fn connect(
         let notices = notices.clone();
         async move {
             if let Some(notice) = notice_of(&event) {
-                // If the receiver is gone, the session is over.
+                // If the receiver is gone, the session has ended.
                 let _ = notices.send(notice).await;
             }
         }
@@ -97,7 +97,7 @@ pub async fn connect(
     Ok((client, receiver))
 }
 
-/// The reason in the words of the system or the server.
+/// The reason, as text of the system or the server.
 pub fn described(error: &ConnectError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{}: {source}", error.kind()),
@@ -105,10 +105,10 @@ pub fn described(error: &ConnectError) -> String {
     }
 }
 
-/// Whether the server was reached and wants other credentials, or has a certificate that is not accepted.
+/// Whether the server was reached and refuses the credentials, or one side refuses the other's certificate.
 pub fn is_refused(error: &ConnectError) -> bool {
     let kind = error.kind();
-    // rustls writes "invalid peer certificate", and "CertificateRequired" where the server wants one.
+    // rustls writes "invalid peer certificate", and "CertificateRequired" if the server requires one.
     let names_certificate = |source: &dyn std::error::Error| source.to_string().to_lowercase().contains("certificate");
     let is_tls = std::error::Error::source(error).is_some_and(names_certificate);
     matches!(kind, ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication) || is_tls
@@ -143,7 +143,7 @@ fn auth_of(server: &ServerAddr, credentials: &LinkCredentials) -> Auth {
     auth
 }
 
-/// A part of an address as it was meant. What is no valid escape stays as it is.
+/// Decodes a part of an address. Invalid escapes are kept.
 fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -156,10 +156,10 @@ fn percent_decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
-/// Reads addresses as in Centrifugo's configuration: one, or several with commas between them.
+/// Parses addresses as in Centrifugo's configuration: one, or several separated by commas.
 ///
 /// # Errors
-/// If one of them is no address of a NATS server.
+/// If one of them is not the address of a NATS server.
 pub fn parsed_servers(text: &str) -> io::Result<Vec<ServerAddr>> {
     let servers: Vec<ServerAddr> =
         text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::parse).collect::<io::Result<_>>()?;

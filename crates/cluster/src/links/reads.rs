@@ -1,4 +1,4 @@
-//! Direct gets: the requests of a read, and what becomes of their answers.
+//! Direct gets: the requests of a read, and their answers.
 
 use async_nats::Message;
 use bytes::Bytes;
@@ -10,19 +10,19 @@ use crate::{
     timestamps::timestamp,
 };
 
-/// Bytes of one part of an answer. Without it, an answer may have as many as the server allows a connection to have unsent,
-/// and the server then ends the connection as a slow consumer.
+/// Maximum bytes of one part of an answer. A larger answer could exceed the server's limit of unsent bytes, and the
+/// server would then close the connection as a slow consumer.
 const PART_BYTES_MAX: usize = 2 << 20;
-/// Single gets that are under way, for the same reason.
+/// Maximum number of single gets in flight, for the same reason.
 const PIPELINED_MAX: usize = 64;
 
-/// A read that is under way.
+/// A read in flight.
 #[derive(Debug)]
 pub struct DirectRead {
     stream: Box<str>,
     query: ReadQuery,
     answer: ReadAnswer,
-    /// Sequence of the message before the next one of this answer, as the server counts it.
+    /// The sequence of the previous message in this answer, as the server counts it.
     last_of_part: u64,
 }
 
@@ -34,14 +34,14 @@ pub enum ReadQuery {
     FirstSince { time_ms: u64 },
 }
 
-/// What a message has brought a read to.
+/// The progress of a read after a message.
 #[derive(Debug)]
 pub enum ReadProgress {
-    /// More messages come.
+    /// More messages follow.
     Waiting,
-    /// The answer was as long as one may be. The next part is to be requested.
+    /// The answer reached its maximum size. Request the next part.
     Continue,
-    /// The read is over.
+    /// The read has ended.
     Done(Result<ReadAnswer, ReadFault>),
 }
 
@@ -102,7 +102,7 @@ impl DirectRead {
         vec![encoded(&body)]
     }
 
-    /// Whether there is nothing to ask for.
+    /// Whether there is nothing to request.
     pub fn is_empty(&self) -> bool {
         match &self.query {
             ReadQuery::LastOf { subjects, .. } => subjects.is_empty(),
@@ -112,7 +112,7 @@ impl DirectRead {
         }
     }
 
-    /// Takes one message of the answer.
+    /// Handles one message of the answer.
     pub fn take(&mut self, message: Message) -> ReadProgress {
         match read_part(message) {
             Err(fault) => ReadProgress::Done(Err(fault)),
@@ -179,7 +179,7 @@ impl DirectRead {
     }
 }
 
-/// What comes after so many answers to single gets; `None` at their end.
+/// The progress after `answered` answers to single gets; `None` after the last.
 fn single_get_progress(answered: usize, all: usize) -> Option<ReadProgress> {
     match answered {
         _ if answered >= all => None,
@@ -193,6 +193,6 @@ fn one_sequence(sequence: u64) -> Bytes {
 }
 
 fn encoded(body: &GetBody<'_>) -> Bytes {
-    // Numbers, texts and a list of texts are always JSON.
+    // Numbers, strings and a list of strings are always valid JSON.
     serde_json::to_vec(body).unwrap_or_default().into()
 }

@@ -1,4 +1,4 @@
-//! What the server answers, as types.
+//! Parses the answers of the server.
 
 use async_nats::{HeaderMap, Message};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ pub const STATUS_END: u16 = 204;
 const STATUS_NOT_FOUND: u16 = 404;
 const STATUS_NO_RESPONDERS: u16 = 503;
 
-/// What the server adds to a message that it hands out.
+/// Headers that the server adds to a stored message.
 const SERVER_HEADERS: [&str; 6] =
     ["Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence"];
 
@@ -22,9 +22,9 @@ const SERVER_HEADERS: [&str; 6] =
 pub enum ReadPart {
     /// A message.
     Stored(StoredMessage),
-    /// Nothing matches.
+    /// There is no matching message.
     Nothing,
-    /// All that matches has been sent, or as much as one answer holds.
+    /// All matching messages have been sent, or the maximum of one answer.
     End { pending: u64, last_sequence: u64, up_to_sequence: u64 },
 }
 
@@ -48,7 +48,7 @@ struct AckBody {
     is_duplicate: bool,
 }
 
-/// Reads the answer to a publication.
+/// Parses the answer to a publication.
 pub fn ack(message: &Message) -> Result<PublishAck, PublishFault> {
     if status(message) == Some(STATUS_NO_RESPONDERS) {
         return Err(PublishFault::NoResponders);
@@ -66,7 +66,7 @@ pub fn ack(message: &Message) -> Result<PublishAck, PublishFault> {
     }
 }
 
-/// Reads one message of the answer to a direct get.
+/// Parses one message of the answer to a direct get.
 pub fn read_part(message: Message) -> Result<ReadPart, ReadFault> {
     match status(&message) {
         None | Some(200) => stored(message).map(ReadPart::Stored),
@@ -110,7 +110,7 @@ fn publishers_headers(map: &HeaderMap) -> MessageHeaders {
     headers
 }
 
-/// All headers of a message.
+/// Converts all headers of a received message.
 pub fn headers_of(map: &HeaderMap) -> MessageHeaders {
     let mut headers = MessageHeaders::new();
     for (name, values) in map.iter() {
@@ -122,7 +122,7 @@ pub fn headers_of(map: &HeaderMap) -> MessageHeaders {
     headers
 }
 
-/// The same for a message that is sent.
+/// Converts the headers of a message to send.
 pub fn header_map(headers: &MessageHeaders) -> HeaderMap {
     let mut map = HeaderMap::new();
     for (name, value) in headers.iter() {
@@ -179,7 +179,7 @@ struct ClusterBody {
     leader: Box<str>,
 }
 
-/// Reads the answer to `STREAM.INFO`.
+/// Parses the answer to `STREAM.INFO`.
 pub fn stream_state(message: &Message) -> Result<Box<StreamState>, ReadFault> {
     if status(message) == Some(STATUS_NO_RESPONDERS) {
         return Err(ReadFault::NoResponders);
@@ -187,7 +187,7 @@ pub fn stream_state(message: &Message) -> Result<Box<StreamState>, ReadFault> {
     stream_state_of(&message.payload)
 }
 
-/// Reads its body.
+/// Parses the body of the answer to `STREAM.INFO`.
 pub fn stream_state_of(body: &Bytes) -> Result<Box<StreamState>, ReadFault> {
     let body: InfoBody =
         serde_json::from_slice(body).map_err(|_| ReadFault::Malformed { what: "not the state of a stream" })?;

@@ -1,4 +1,4 @@
-//! One of the three connections: opens it again and again, and performs effects while it is open.
+//! One of the three connections: keeps reopening it, and performs effects while it is open.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -30,10 +30,10 @@ use crate::{
     names::has_wildcard,
 };
 
-/// Pause after the first round of servers that were all out of reach; doubles up to [`PAUSE_MAX`].
+/// Pause after the first round in which no server was reachable; doubles up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// A client that takes no command for so long has a connection that takes no bytes.
+/// If a client accepts no command for this long, its connection is stuck.
 const STUCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Performs the effects of one link until their sender is dropped.
@@ -78,16 +78,16 @@ pub async fn run(
     }
 }
 
-/// The servers in the order in which they are tried.
+/// The servers, in the order of attempts.
 struct Servers {
     list: Vec<ServerAddr>,
     next: usize,
-    /// Connections that are lost at once are not opened in a tight loop.
+    /// Earliest time of the next attempt, so that connections that are lost at once are not reopened in a tight loop.
     not_before: Instant,
 }
 
 impl Servers {
-    /// Nodes and links begin at different servers.
+    /// Nodes and links start at different servers.
     fn new(link: LinkName, options: &LinkOptions) -> Self {
         let hash = |sum: usize, byte: u8| sum.wrapping_mul(31).wrapping_add(usize::from(byte));
         let start = options.name.bytes().fold(link as usize, hash);
@@ -102,7 +102,7 @@ impl Servers {
         self.next = (self.next + 1) % self.list.len().max(1);
     }
 
-    /// Tries the servers in turn until one takes the connection. Each one's first failure is reported.
+    /// Tries the servers in turn until one accepts the connection. The first failure of each is reported.
     async fn connect(&mut self, link: LinkName, options: &LinkOptions) -> (Client, mpsc::Receiver<ClientNotice>) {
         let mut pause = PAUSE_MIN;
         sleep_until(self.not_before).await;
@@ -128,14 +128,14 @@ impl Servers {
     }
 }
 
-/// What is to be subscribed whenever the connection is open.
+/// The subjects to subscribe to whenever the connection is open.
 #[derive(Debug, Default)]
 struct Wanted {
     subjects: BTreeSet<Box<str>>,
 }
 
 impl Wanted {
-    /// Takes an effect while the connection is down.
+    /// Handles an effect while the connection is down.
     async fn refuse(&mut self, effect: LinkEffect, events: &mpsc::Sender<LinkEvent>) {
         let event = match effect {
             LinkEffect::Subscribe { subject } => {
@@ -160,7 +160,7 @@ impl Wanted {
                 LinkEvent::Answered { request, outcome }
             }
         };
-        // Without a receiver the node is stopping.
+        // Without a receiver, the node is stopping.
         let _ = events.send(event).await;
     }
 }
@@ -170,7 +170,7 @@ enum SessionEnd {
     Stopped,
 }
 
-/// The connection cannot be used any more.
+/// The connection is no longer usable.
 struct Lost;
 
 struct Opened {
@@ -181,7 +181,7 @@ struct Opened {
     timeout: Duration,
 }
 
-/// Passes the messages of a subscription on, and ends when it is dropped: with its session, however that ends.
+/// Forwards the messages of a subscription. It ends when it is dropped, together with its session.
 struct ForwardTask(JoinHandle<()>);
 
 impl Drop for ForwardTask {
@@ -319,7 +319,7 @@ impl Session {
         let subscribing = timeout(STUCK_TIMEOUT, self.client.subscribe(String::from(subject.clone())));
         let subscriber = match subscribing.await {
             Ok(Ok(subscriber)) => subscriber,
-            // Nothing could ever be published there.
+            // No message could ever be published there.
             Ok(Err(error)) if error.kind() == SubscribeErrorKind::InvalidSubject => return Ok(()),
             Ok(Err(_)) | Err(_) => return Err(Lost),
         };
@@ -398,7 +398,7 @@ impl Session {
     }
 
     async fn report(&self, event: LinkEvent) {
-        // Without a receiver the node is stopping.
+        // Without a receiver, the node is stopping.
         let _ = self.events.send(event).await;
     }
 
@@ -411,12 +411,12 @@ impl Session {
     }
 }
 
-/// Waits for the client to take a command.
+/// Waits until the client accepts a command.
 async fn within<T, E>(sending: impl Future<Output = Result<T, E>>) -> Result<T, Lost> {
     timeout(STUCK_TIMEOUT, sending).await.map_err(|_| Lost)?.map_err(|_| Lost)
 }
 
-/// Passes the messages of a subscription on.
+/// Forwards the messages of a subscription.
 async fn forward(mut subscriber: Subscriber, events: mpsc::Sender<LinkEvent>, is_by_wildcard: bool) {
     while let Some(message) = subscriber.next().await {
         let event = LinkEvent::Delivered {

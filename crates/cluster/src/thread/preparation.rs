@@ -1,4 +1,4 @@
-//! What happens before the thread runs: the first connection, and the streams.
+//! The preparation before the thread runs: the first connection, and the streams.
 
 use std::time::{Duration, Instant};
 
@@ -11,26 +11,26 @@ use crate::{
 
 use super::{ClusterFault, ClusterNamespace, ClusterOptions};
 
-/// Headers of a publication, in addition to its body.
+/// Bytes reserved for the headers of a publication, besides its body.
 pub(crate) const HEADER_BYTES: usize = 4_096;
-/// Pause between attempts to connect at the start.
+/// Pause between connection attempts at the start.
 const PAUSE: Duration = Duration::from_millis(100);
-/// A lease that nobody renews or takes is forgotten.
+/// A lease that is neither renewed nor taken for this long expires.
 const LEASE_AGE_MAX_MS: u64 = 3_600_000;
 /// Copies of a renewal are sent for some seconds.
 const LEASE_DUPLICATE_WINDOW_MS: u64 = 60_000;
-/// Streams keep messages for longer than positions are valid, so that clocks may differ by as much.
+/// Streams keep messages for this much longer than positions are valid, which allows for differences between clocks.
 const AGE_MARGIN_MS: u64 = 60_000;
 
-/// What the start of a cluster's thread has led to.
+/// The result of the preparation.
 pub(super) struct Prepared {
     pub(super) core: Core,
     pub(super) differences: Vec<StreamDifference>,
-    /// The largest message that the servers take.
+    /// Maximum message size of the servers.
     pub(super) payload_bytes_max: usize,
 }
 
-/// Makes and checks the streams.
+/// Creates and checks the streams.
 pub(super) async fn prepare(options: &ClusterOptions) -> Result<Prepared, ClusterFault> {
     let give_up = Instant::now() + options.start_timeout;
     let client = open_patiently(options, give_up).await?;
@@ -81,7 +81,7 @@ async fn open_patiently(options: &ClusterOptions, give_up: Instant) -> Result<Na
     }
 }
 
-/// Makes and checks the streams of a namespace. Their number is what the first one says.
+/// Creates and checks the streams of a namespace. The first stream determines their number.
 async fn prepare_namespace(
     client: &NatsClient,
     options: &ClusterOptions,
@@ -109,7 +109,7 @@ async fn prepare_namespace(
     Ok((partitions, differences))
 }
 
-/// The stream of the nodes' leases.
+/// The configuration of the stream of leases.
 pub(crate) fn lease_terms(options: &ClusterOptions) -> StreamTerms {
     let names = LeaseNames::new(&options.prefix);
     StreamTerms {

@@ -15,7 +15,7 @@ const KNOWN: u64 = FENCE / 10;
 const AFTER: u64 = 50;
 
 impl Rig {
-    /// A client that has seen `AFTER` on another node comes to this one, while the stream has `newest`.
+    /// A client that has seen `AFTER` on another node connects to this one, while the stream has `newest`.
     fn load_ahead(&mut self, newest: u64) {
         let channel: Arc<str> = "chat:1".into();
         self.handle(CoreEvent::Follow { shard: SHARD, channel: Arc::clone(&channel), namespace: 1 });
@@ -35,10 +35,10 @@ impl Rig {
         })
     }
 
-    /// The messages that this node lacks are read.
+    /// Answers the read of the messages that this node lacks.
     fn answer_range(&mut self, sequences: &[u64]) {
-        let (request, subject) = self.ranges.pop().expect("the missing messages are asked for");
-        let subject = subject.expect("a channel is asked for");
+        let (request, subject) = self.ranges.pop().expect("the missing messages are read");
+        let subject = subject.expect("the read is for a channel");
         let messages = sequences.iter().map(|sequence| stored(&subject, *sequence)).collect();
         let outcome = Ok(ReadAnswer { messages, ..ReadAnswer::default() });
         self.handle(CoreEvent::Link(LinkEvent::Answered { request, outcome }));
@@ -57,10 +57,10 @@ fn a_client_ahead_waits_for_messages_at_or_below_the_fence() {
 #[test]
 fn a_client_ahead_waits_for_messages_before_the_newest() {
     let mut rig = Rig::new(CoreLimits::default());
-    // It was stored after the fence, and its live copy is on its way.
+    // It was stored after the fence, and its live copy is in flight.
     let newest = 10 * FENCE;
     rig.load_ahead(newest);
-    assert_eq!(rig.take_loaded(), None, "whether a message behind the client's position was lost is not known");
+    assert_eq!(rig.take_loaded(), None, "a message after the client's position may be lost");
     rig.answer_range(&[40, 60, newest]);
     assert_eq!(rig.take_loaded(), Some((vec![60], 60)));
 }

@@ -41,7 +41,7 @@ impl Rig {
         effects
     }
 
-    /// What is subscribed to (`+`) and no longer (`-`), of broadcasts.
+    /// The broadcast subjects that are subscribed (`+`) and unsubscribed (`-`).
     fn subscriptions(&mut self, event: CoreEvent) -> Vec<String> {
         let shown = |effect| match effect {
             CoreEffect::Link(LinkEffect::Subscribe { subject }) => Some(format!("+{subject}")),
@@ -74,7 +74,7 @@ impl Rig {
         }
     }
 
-    /// What comes of a message of NATS: the channel, and what was sent.
+    /// Delivers a message of NATS. Returns the channel and the message that are passed on.
     fn arrive(
         &mut self,
         subject: &str,
@@ -129,7 +129,7 @@ fn broadcasts_are_delivered_by_receivers_and_not_by_the_sender() {
             panic!("nothing is sent")
         };
         assert_eq!((&*subject, headers.get(record::NODE)), ("dn.e.chat.chat:1", Some("n1")));
-        assert_eq!(rig.arrive(&subject, headers.clone(), &payload, false), None, "an echo");
+        assert_eq!(rig.arrive(&subject, headers.clone(), &payload, false), None, "the node's own message");
         let others = headers.iter().filter(|(name, _)| *name != record::NODE);
         headers = others.fold(of_node("n2"), |headers, (name, value)| headers.with(name, value));
         assert_eq!(rig.arrive(&subject, headers, &payload, false), Some(("chat:1".to_owned(), message)));
@@ -146,7 +146,7 @@ fn a_subscription_lingers_after_the_unfollow() {
     assert_eq!(rig.follow(0, "typing"), [""; 0]);
     assert_eq!(rig.unfollow("typing"), [""; 0]);
     assert_eq!(rig.wait(LINGER_MS - 1), [""; 0]);
-    assert_eq!(rig.arrive("dn.e.-.typing", of_node("n2"), b"1", false), None, "nobody needs it");
+    assert_eq!(rig.arrive("dn.e.-.typing", of_node("n2"), b"1", false), None, "the channel is not followed");
     assert_eq!(rig.follow(0, "typing"), [""; 0]);
     assert_eq!(rig.wait(LINGER_MS), [""; 0]);
     assert!(rig.arrive("dn.e.-.typing", of_node("n2"), b"1", false).is_some());
@@ -163,7 +163,7 @@ fn past_the_channel_limit_one_wildcard_subscription_is_used() {
     assert_eq!(rig.follow(0, "b"), ["+dn.e.-.b"]);
     assert_eq!(rig.follow(0, "c"), ["+dn.e.-.*"]);
     assert_eq!(rig.follow(0, "d"), [""; 0]);
-    // Each comes by one kind of subscription, and the copy of the other one is left alone.
+    // Each channel uses one kind of subscription, and the copy from the other kind is ignored.
     for (subject, is_wide) in [("dn.e.-.a", false), ("dn.e.-.d", true)] {
         assert!(rig.arrive(subject, of_node("n2"), b"1", is_wide).is_some());
         assert!(rig.arrive(subject, of_node("n2"), b"1", !is_wide).is_none());
@@ -219,7 +219,7 @@ fn foreign_messages_are_dropped_and_counted() {
     assert_eq!(rig.arrive("dn.e.-.%zz", of_node("n2"), b"1", false), None);
     assert_eq!(rig.dropped(BroadcastDrop::Malformed), 5);
     assert_eq!(rig.arrive("dn.e.other.typing", of_node("n2"), b"1", false), None);
-    // Not JSON, though it says so: any bytes.
+    // Data that is marked as JSON but is not valid JSON is kept as plain bytes.
     let (_, message) = rig.arrive("dn.e.-.typing", of_node("n2").with("Dn-Json", "1"), b"{", false).unwrap();
     let BroadcastMessage::Publication(publication) = message else { panic!("{message:?}") };
     assert!(!publication.data.is_known_json());

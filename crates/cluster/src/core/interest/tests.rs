@@ -14,11 +14,12 @@ const SETTLED_MS: u64 = 500;
 const TIMEOUT_MS: u64 = 300;
 const SHARD: ShardIndex = ShardIndex(7);
 
-/// A node whose table is settled. Namespace 0 has no stream, 1 has one, 2 has a subscription with a wildcard, 3 is not shared.
+/// A node with a complete table of nodes. Namespace 0 has no stream, 1 has one, 2 has a wildcard subscription, 3 is not
+/// shared.
 struct Rig {
     core: Core,
     now: Now,
-    /// Of the newest question.
+    /// The number of the newest check.
     check: Option<u64>,
 }
 
@@ -53,7 +54,7 @@ impl Rig {
         self.handle(CoreEvent::Link(LinkEvent::Connected { link, max_payload: 1 << 20 }));
     }
 
-    /// What is done for an event, about this protocol: `followed`, `sub`, `unsub` and messages.
+    /// The effects of an event that belong to this protocol: `followed`, `sub`, `unsub` and messages.
     fn handle(&mut self, event: CoreEvent) -> Vec<String> {
         let mut effects = Vec::new();
         self.core.handle(self.now, event, &mut effects);
@@ -89,7 +90,7 @@ impl Rig {
         self.handle(CoreEvent::Link(event))
     }
 
-    /// A node answers the newest question.
+    /// A node answers the newest request.
     fn answer(&mut self, node: &str) -> Vec<String> {
         let subject = format!("dn.i.n1.{}", self.check.expect("a question"));
         self.arrive(&subject, MessageHeaders::new().with(record::NODE, node), b"")
@@ -100,7 +101,7 @@ impl Rig {
     }
 }
 
-/// Without the number of the check, which rises with other things as well.
+/// Without the number of the check, which other requests increase as well.
 fn unnumbered(shown: &[String]) -> Vec<&str> {
     shown.iter().map(|shown| shown.trim_end_matches(|char: char| char.is_ascii_digit())).collect()
 }
@@ -110,16 +111,16 @@ fn a_follow_is_confirmed_once_all_nodes_have_replied() {
     let mut rig = Rig::settled();
     rig.arrive("dn.n", MessageHeaders::new(), br#"{"v":1,"node":"n2"}"#);
     assert_eq!(rig.follow(0, "typing"), ["sub dn.e.-.typing"]);
-    // Behind the subscription of the channel, and both on one connection.
+    // After the subscription of the channel, and both on one connection.
     assert_eq!(unnumbered(&rig.wait_us(GATHER_US)), ["sub dn.i.n1.", "live dn.i"]);
     assert_eq!(rig.answer("n2"), [""; 0]);
-    assert_eq!(rig.answer("n3"), [""; 0], "it is not known");
+    assert_eq!(rig.answer("n3"), [""; 0], "the node is not known");
     assert_eq!(rig.arrive("dn.i.n1.0", MessageHeaders::new().with(record::NODE, "n1"), b""), [""; 0], "of no check");
     assert_eq!(rig.arrive("dn.i.n1.x", MessageHeaders::new(), b""), [""; 0]);
     assert_eq!(unnumbered(&rig.answer("n1")), ["unsub dn.i.n1.", "followed typing"]);
-    assert_eq!(rig.answer("n1"), [""; 0], "it is over");
+    assert_eq!(rig.answer("n1"), [""; 0], "the check has ended");
     assert_eq!(rig.unconfirmed(), 0);
-    // It lingers, and is still known.
+    // It lingers, and its subscription is still known.
     rig.handle(CoreEvent::Unfollow { channel: "typing".into() });
     assert_eq!(rig.follow(0, "typing"), ["followed typing"]);
 }
@@ -236,7 +237,7 @@ fn a_subscription_with_a_wildcard_is_confirmed_for_all_its_channels() {
         rig.handle(CoreEvent::Unfollow { channel: channel.into() });
     }
     assert_eq!(rig.wait_us(20_000), ["unsub dn.e.news.*"]);
-    assert_eq!(rig.follow(2, "news:4"), ["sub dn.e.news.*"], "the new subscription is not known");
+    assert_eq!(rig.follow(2, "news:4"), ["sub dn.e.news.*"], "the new subscription is not confirmed");
 }
 
 #[test]

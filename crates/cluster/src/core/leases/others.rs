@@ -12,15 +12,15 @@ use super::{
     record::{LeaseRecord, LeaseStatus},
 };
 
-/// A lease that another node holds.
+/// A lease held by another node.
 #[derive(Debug)]
 pub(super) struct ObservedLease {
-    /// The sequence of its newest message, as far as this node knows.
+    /// The sequence of its newest known message.
     newest: u64,
     seen_us: u64,
-    /// The id of the message that is to take it. Each copy has the same id.
+    /// The id of the message that takes it. Each copy has the same id.
     taking: Option<Box<str>>,
-    /// An answer is awaited.
+    /// Whether an answer is pending.
     is_awaiting_reply: bool,
     not_before_us: u64,
 }
@@ -32,7 +32,7 @@ impl ObservedLease {
 }
 
 impl Core {
-    /// A message of a lease was read, or republished.
+    /// Handles a message of a lease that was read or republished.
     pub(super) fn observe_lease(&mut self, turn: &mut Turn<'_>, record: &LeaseRecord, sequence: u64) {
         if *record.node == *self.options.node {
             self.own_lease_observed(turn, &record.status, sequence);
@@ -136,14 +136,14 @@ impl Core {
         turn.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(change)));
         if let Some(observed) = self.leases.others.get_mut(node) {
             observed.is_awaiting_reply = false;
-            // Otherwise its holder has begun a new term already.
+            // Otherwise its holder has already begun a new term.
             if observed.newest < sequence {
                 self.leases.others.remove(node);
             }
         }
     }
 
-    /// The newest message of another lease is not the expected one; this is it.
+    /// Handles the newest message of another lease, after the condition failed.
     pub(super) fn other_lease_read(&mut self, turn: &mut Turn<'_>, node: &str, outcome: Result<ReadAnswer, ReadFault>) {
         let Ok(answer) = outcome else { return self.retry_taking(turn, node) };
         let Some(observed) = self.leases.others.get_mut(node) else { return };

@@ -15,17 +15,17 @@ use super::{
 /// The lease of this node.
 #[derive(Debug, Default)]
 pub(super) struct OwnLease {
-    /// The sequence of its newest message, as far as this node knows.
+    /// The sequence of its newest known message.
     pub(super) newest: u64,
     /// The sequence of the first message of the term, while the lease is held.
     pub(super) term: Option<u64>,
-    /// The renewal that is not confirmed.
+    /// The renewal that is not confirmed yet.
     renewal: Option<Renewal>,
-    /// When to send; `None` while an answer is awaited.
+    /// When to send the next message; `None` while an answer is pending.
     pub(super) due_us: Option<u64>,
 }
 
-/// A renewal. Each copy of it has the same id and the same condition.
+/// A renewal. Each copy has the same id and the same condition.
 #[derive(Debug)]
 struct Renewal {
     id: Box<str>,
@@ -57,7 +57,7 @@ impl Core {
                 self.lose_lease(turn, self.leases.own.newest, "");
             }
             Err(fault) if fault.is_wrong_last_sequence() => self.read_leases(turn, Asked::ReadOfOwn),
-            // The lease stays held: nobody can take it while the stream stores nothing.
+            // The lease stays held, because no node can take it while the stream stores nothing.
             Err(_) => {
                 self.leases.storing_since_us = None;
                 self.leases.own.due_us = Some(turn.now.mono_us + self.lease_retry_us());
@@ -70,13 +70,13 @@ impl Core {
         let own = &mut self.leases.own;
         let begun_us = own.renewal.take().map_or(now_us, |renewal| renewal.begun_us);
         if sequence <= own.newest {
-            // It was stored, and taken before the answer came.
+            // It was stored, and taken before the answer arrived.
             own.due_us = Some(now_us);
             return;
         }
         own.newest = sequence;
         own.due_us = Some(now_us.max(begun_us + interval_us));
-        // A stream that has lost its end gives sequences again.
+        // A truncated stream assigns sequences again.
         if own.term.is_none_or(|term| sequence <= term) {
             own.term = Some(sequence);
             let change = LeaseChange::Began { term: sequence };
@@ -85,7 +85,7 @@ impl Core {
         self.leases.mark_stored(now_us, self.renewal_pause_us());
     }
 
-    /// The newest message of the own lease is not the expected one; this is it.
+    /// Handles the newest message of this node's lease, after the condition failed.
     pub(super) fn own_lease_read(&mut self, turn: &mut Turn<'_>, outcome: Result<ReadAnswer, ReadFault>) {
         let retry_us = turn.now.mono_us + self.lease_retry_us();
         let Ok(answer) = outcome else {
@@ -99,7 +99,7 @@ impl Core {
         {
             return self.renewal_stored(turn, message.sequence);
         }
-        // What a replica that lags says is refused again.
+        // A lagging replica returns an older message; the next attempt is then refused again.
         self.leases.own.renewal = None;
         self.leases.own.due_us = Some(retry_us);
         let sequence = newest.map_or(0, |message| message.sequence);

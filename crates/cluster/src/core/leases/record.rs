@@ -20,11 +20,11 @@ const BY: &str = "Dn-By";
 /// The names of the stream of leases and of its subjects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseNames {
-    /// The stream.
+    /// The name of the stream.
     pub stream: Box<str>,
-    /// Begins the subjects of leases; the node's token follows.
+    /// The prefix of the subjects of leases; the node's token follows.
     start: Box<str>,
-    /// Begins the subjects under which the stream republishes.
+    /// The prefix of the subjects under which the stream republishes.
     live_start: Box<str>,
 }
 
@@ -32,7 +32,7 @@ impl LeaseNames {
     /// `prefix` is the setting `broker.nats.prefix`.
     pub fn new(prefix: &str) -> Self {
         Self {
-            // The streams of namespaces end with a number.
+            // The names of the namespaces' streams end with a number.
             stream: format!("{}_LEASE", encode_token(prefix)).into(),
             start: format!("{prefix}.l.node.").into(),
             live_start: format!("{prefix}.lw.node.").into(),
@@ -66,7 +66,7 @@ impl LeaseNames {
     }
 }
 
-/// What a message says of a lease.
+/// The status of a lease in a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LeaseStatus {
     Held,
@@ -94,7 +94,7 @@ impl LeaseRecord {
         Self { node: node.into(), status: LeaseStatus::Taken { by: by.into() } }
     }
 
-    /// `None` for any other message.
+    /// Returns `None` for any other message.
     pub(super) fn of(headers: &MessageHeaders) -> Option<Self> {
         let status = match headers.get(LEASE)? {
             "held" => LeaseStatus::Held,

@@ -26,7 +26,7 @@ struct Stream {
     last: u64,
     stored: u64,
     has_leader: bool,
-    /// With one replica, conditions are compared before copies are looked for.
+    /// With one replica, conditions are checked before duplicates are detected.
     is_single: bool,
     acknowledges: bool,
     republishes: bool,
@@ -36,7 +36,7 @@ struct Stream {
 
 struct Rig {
     nodes: Vec<Core>,
-    /// Nodes that do nothing any more.
+    /// Nodes that have stopped.
     ended: BTreeSet<usize>,
     stream: Stream,
     now_us: u64,
@@ -309,7 +309,7 @@ fn a_node_whose_lease_was_taken_begins_a_higher_term() {
     let mut rig = Rig::new(2);
     rig.pass_ms(3_000);
     let before = rig.term(0);
-    // It is paused for long enough, and goes on.
+    // It is paused for long enough, and continues.
     rig.ended.insert(0);
     rig.pass_ms(3_000);
     rig.ended.remove(&0);
@@ -317,7 +317,7 @@ fn a_node_whose_lease_was_taken_begins_a_higher_term() {
     assert!(rig.changes.contains(&(0, LeaseChange::Lost { by: name(1) })), "{:?}", rig.changes);
     assert!(rig.term(0) > before, "{} after {before}", rig.term(0));
     assert_eq!((rig.status(0), rig.nodes[1].counters().leases.others), (LeaseStatus::Held, 1));
-    // What was paused does not take the leases of those who renewed theirs meanwhile.
+    // The paused node does not take leases that were renewed during the pause.
     assert_eq!(rig.nodes[0].counters().leases.taken, 0);
 }
 
@@ -402,5 +402,5 @@ fn a_refused_read_of_all_leases_waits_for_the_next_audit() {
     rig.pass_ms(1_000);
     (rig.stream.refuses_reads, rig.stream.reads_of_all) = (true, 0);
     rig.pass_ms(65_000);
-    assert_eq!(rig.stream.reads_of_all, 2, "one in 30 s");
+    assert_eq!(rig.stream.reads_of_all, 2, "one read in 30 s");
 }

@@ -17,7 +17,7 @@ const NEWEST: u64 = FENCE / 10;
 const AFTER: u64 = 5;
 
 impl Rig {
-    /// A node that follows a channel and knows another one.
+    /// A node that follows a channel and knows another node.
     fn with_peer(limits: CoreLimits) -> Self {
         let mut rig = Self::new(limits);
         rig.handle(CoreEvent::Peers(PeerEvent::Announce { about: NodeDescription::default() }));
@@ -43,7 +43,7 @@ impl Rig {
         self.handle(CoreEvent::Load { shard: SHARD, channel: channel.into(), load: LoadNumber(1), query });
     }
 
-    /// What was asked of the other node.
+    /// The query that was sent to the other node.
     fn take_question(&mut self) -> Option<Value> {
         let is_question = |message: &mut (Box<str>, Bytes)| *message.0 == *"dn.w.n2";
         let (_, payload) = self.unstored.extract_if(.., is_question).next()?;
@@ -61,14 +61,14 @@ impl Rig {
         self.effects.drain(..).find_map(|effect| match effect {
             CoreEffect::Loaded { outcome, .. } => {
                 let page = outcome.expect("the load is not refused");
-                assert_eq!(page.floor, AFTER, "what is missing is there");
+                assert_eq!(page.floor, AFTER, "the missing publications are in the page");
                 Some(page.records.iter().map(|record| record.publication.offset).collect())
             }
             _ => None,
         })
     }
 
-    /// What this node answers to a question of the other one.
+    /// This node's answer to a query of the other one.
     fn ask(&mut self, node: &str, epoch: &str, after: u64, through: u64) -> Option<Value> {
         let question = json!({ "number": 7, "node": node, "channel": "chat:1", "epoch": epoch, "after": after, "through": through });
         self.deliver("dn.w.n1", &json!({ "Question": question }).to_string());
@@ -91,16 +91,16 @@ const WINDOW_TIMEOUT_MS: u64 = 100;
 fn publications_of_a_peer_window_are_not_read_from_the_stream() {
     let mut rig = Rig::with_peer(CoreLimits::default());
     rig.load("chat:1", AFTER);
-    let question = rig.take_question().expect("the other node is asked");
+    let question = rig.take_question().expect("the other node is queried");
     assert_eq!((&question["after"], &question["through"]), (&json!(AFTER), &json!(NEWEST)));
     rig.load("chat:1", AFTER + 1);
-    assert_eq!(rig.take_question(), None, "one question is enough");
+    assert_eq!(rig.take_question(), None, "one query per channel");
     rig.answer_with(&question["number"], &question["epoch"], &json!([record(6), record(8), record(NEWEST)]));
     assert_eq!(rig.take_page(), Some(vec![6, 8, NEWEST]));
-    assert!(rig.ranges.is_empty(), "nothing is read");
+    assert!(rig.ranges.is_empty(), "the stream is not read");
     assert_eq!(rig.core.counters().peer_windows, 1);
     rig.load("chat:1", AFTER);
-    assert_eq!(rig.take_page(), Some(vec![6, 8, NEWEST]), "it is in the window now");
+    assert_eq!(rig.take_page(), Some(vec![6, 8, NEWEST]), "the publications are in the window now");
 }
 
 #[test]
@@ -121,12 +121,12 @@ fn an_incomplete_peer_reply_falls_back_to_the_stream() {
     ] {
         let mut rig = Rig::with_peer(CoreLimits::default());
         rig.load("chat:1", AFTER);
-        let question = rig.take_question().expect("the other node is asked");
+        let question = rig.take_question().expect("the other node is queried");
         let epoch = epoch.map_or_else(|| question["epoch"].clone(), |epoch| json!(epoch));
         rig.answer_with(&question["number"], &epoch, records);
         assert_eq!((rig.take_page(), rig.ranges.len()), (None, 1), "{epoch} {records}");
         assert_eq!(rig.core.counters().peer_windows, 0);
-        assert_eq!(rig.take_question(), None, "it is asked once");
+        assert_eq!(rig.take_question(), None, "the other node is queried once");
     }
 }
 
@@ -134,7 +134,7 @@ fn an_incomplete_peer_reply_falls_back_to_the_stream() {
 fn malformed_and_unmatched_peer_replies_are_ignored() {
     let mut rig = Rig::with_peer(CoreLimits::default());
     rig.load("chat:1", AFTER);
-    let question = rig.take_question().expect("the other node is asked");
+    let question = rig.take_question().expect("the other node is queried");
     for bytes in ["", "{}", "[]", r#"{"Answer":{}}"#, r#"{"Question":{"number":-1}}"#, "\u{0}"] {
         rig.deliver("dn.w.n1", bytes);
     }
@@ -225,12 +225,12 @@ fn an_answer_that_is_too_large_for_nats_is_not_sent() {
 fn a_node_replies_only_with_a_complete_window() {
     let mut rig = Rig::with_peer(CoreLimits::default());
     rig.load("chat:1", AFTER);
-    let epoch = rig.take_question().expect("the other node is asked")["epoch"].clone();
+    let epoch = rig.take_question().expect("the other node is queried")["epoch"].clone();
     let epoch = epoch.as_str().expect("a text");
     let has = |records: &Value| records.as_array().map(Vec::len);
     assert_eq!(rig.ask("n2", epoch, NEWEST - 1, NEWEST).as_ref().and_then(has), Some(1));
     assert_eq!(rig.ask("n2", epoch, NEWEST - 2, NEWEST), Some(Value::Null), "the window begins later");
-    assert_eq!(rig.ask("n2", epoch, NEWEST - 1, NEWEST + 1), Some(Value::Null), "that far it has not come");
+    assert_eq!(rig.ask("n2", epoch, NEWEST - 1, NEWEST + 1), Some(Value::Null), "it has not come that far");
     assert_eq!(rig.ask("n2", "another", NEWEST - 1, NEWEST), Some(Value::Null));
-    assert_eq!(rig.ask("n9", epoch, NEWEST - 1, NEWEST), None, "nobody knows that node");
+    assert_eq!(rig.ask("n9", epoch, NEWEST - 1, NEWEST), None, "the node is not known");
 }

@@ -1,4 +1,4 @@
-//! The message by which a node says that it is there.
+//! The message by which a node announces that it is live.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use super::NodeDescription;
 
 /// The version of the format.
 const VERSION: u32 = 1;
-/// Longest name or version of a node, in bytes.
+/// Maximum bytes of a node's name or version.
 const TEXT_BYTES_MAX: usize = 512;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) struct Heartbeat {
     pub(super) about: NodeDescription,
     /// The sender's Unix time.
     pub(super) time_ms: u64,
-    /// The node stops.
+    /// Whether the node is stopping.
     pub(super) is_leaving: bool,
 }
 
@@ -51,7 +51,7 @@ impl Heartbeat {
         serde_json::to_vec(&body).expect("texts and numbers are JSON").into()
     }
 
-    /// Reads what any version of Dunlin has sent; `None` for anything else.
+    /// Decodes a heartbeat of any version of Dunlin; `None` for any other message.
     pub(super) fn decode(payload: &[u8]) -> Option<Self> {
         let body: HeartbeatBody<'_> = serde_json::from_slice(payload).ok()?;
         let texts = [&body.node, &body.name, &body.version];

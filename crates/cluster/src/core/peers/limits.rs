@@ -1,23 +1,23 @@
-//! Bounds, and what is counted.
+//! Limits and counters of the node table and of surveys.
 
-/// Bounds and times of the node table and of surveys.
+/// Limits and times of the node table and of surveys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerLimits {
     /// Time between two heartbeats.
     pub heartbeat_interval_ms: u64,
-    /// A node that has been silent for so long is not live.
+    /// A node that has been silent for this long is not live.
     pub silence_timeout_ms: u64,
     /// How long a survey waits for answers.
     pub survey_timeout_ms: u64,
-    /// Other nodes that are known.
+    /// Maximum number of other nodes.
     pub nodes_max: usize,
-    /// Surveys of this node that wait for answers.
+    /// Maximum number of this node's surveys that wait for answers.
     pub surveys_max: usize,
-    /// Bytes of the answers to all of them.
+    /// Maximum bytes of the answers to all of them.
     pub survey_bytes_max: usize,
-    /// Questions of other nodes that this node is answering.
+    /// Maximum number of queries of other nodes that this node answers at a time.
     pub queries_max: usize,
-    /// Users with sessions on other nodes whose sessions are counted.
+    /// Maximum number of users whose sessions on other nodes are counted.
     pub users_max: usize,
 }
 
@@ -36,33 +36,33 @@ impl Default for PeerLimits {
     }
 }
 
-/// What is counted about other nodes.
+/// Counters about other nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerCounters {
-    /// Other nodes that are live.
+    /// Other live nodes (gauge).
     pub live: u64,
-    /// Of these, those with another version.
+    /// Of these, nodes with another version.
     pub other_version: u64,
-    /// Of these, those whose clock is off.
+    /// Of these, nodes whose clock is off.
     pub clock_off: u64,
     /// Whether another node has the id of this one.
     pub same_id: bool,
-    /// Nodes that became silent without stopping in order.
+    /// Nodes that became silent without a clean stop.
     pub lost: u64,
-    /// Surveys that were begun.
+    /// Surveys that were started.
     pub surveys: u64,
-    /// Of these, those that ended without the answer of a live node.
+    /// Of these, surveys that ended without the answer of a live node.
     pub incomplete: u64,
-    /// Surveys that were refused because of a bound.
+    /// Surveys refused because of a limit.
     pub surveys_refused: u64,
-    /// Questions of other nodes.
+    /// Queries of other nodes.
     pub queries: u64,
-    /// Of these, those that were refused because of a bound.
+    /// Of these, queries refused because of a limit.
     pub queries_refused: u64,
-    /// Users with sessions on other nodes whose sessions are counted.
+    /// Users whose sessions on other nodes are counted (gauge).
     pub users_elsewhere: u64,
-    /// Sessions on other nodes that were not counted because of a bound.
+    /// Sessions on other nodes that were not counted because of a limit.
     pub users_uncounted: u64,
-    /// Messages that make no sense, or are from more nodes than the table holds.
+    /// Messages that are invalid, or come from more nodes than the table holds.
     pub dropped: u64,
 }

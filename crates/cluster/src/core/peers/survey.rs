@@ -1,8 +1,8 @@
-//! Questions to other nodes, and theirs to this one.
+//! Queries to other nodes, and their queries to this one.
 //!
-//! A question names the asking node and the number of the survey; the answer goes to a subject that is made of both. A survey
-//! ends when all nodes that were live at its beginning have answered or stopped in order, or when its time is over. It begins
-//! with the nodes that are known; until the table is settled, it waits for others.
+//! A query names the querying node and the number of the survey; the answer is sent to a subject that consists of both.
+//! A survey ends when all nodes that were live at its start have answered or stopped cleanly, or at its timeout. It
+//! starts with the known nodes; until the table is complete, it also waits for others.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -19,24 +19,24 @@ use super::{LiveNode, NODE, PeerEffect, Peers};
 
 /// The header with the number of a survey.
 const SURVEY: &str = "Dn-Survey";
-/// The header with the milliseconds that the asking node waits.
+/// The header with the milliseconds that the querying node waits.
 const TIMEOUT: &str = "Dn-Timeout";
-/// The header of an answer without content: why there is none.
+/// The header of an answer without content: the reason.
 const REFUSED: &str = "Dn-Refused";
-/// Headers of a question or an answer, in addition to its body.
+/// Bytes reserved for the headers of a query or an answer.
 const HEADER_BYTES: usize = 1_024;
-/// The longest time that a question of another node is kept.
+/// Maximum time for which a query of another node is kept.
 const QUERY_TIMEOUT_MAX_MS: u64 = 60_000;
 
-/// A survey of this node, numbered by who made it.
+/// The number of a survey of this node, assigned by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SurveyNumber(pub u64);
 
-/// A question of another node.
+/// The number of a query of another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueryNumber(pub u64);
 
-/// Who is asked.
+/// The nodes to query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SurveyTarget {
     /// All other live nodes.
@@ -50,7 +50,7 @@ pub enum SurveyTarget {
 pub struct NodeAnswer {
     /// Its id.
     pub node: Box<str>,
-    /// What it answers.
+    /// The content of the answer.
     pub payload: Bytes,
 }
 
@@ -59,9 +59,9 @@ pub struct NodeAnswer {
 pub struct MissingAnswer {
     /// The node.
     pub node: Box<str>,
-    /// Its name; empty if it is not known.
+    /// Its name; empty if unknown.
     pub name: Box<str>,
-    /// Why there is no answer.
+    /// The reason.
     pub fault: QueryFault,
 }
 
@@ -72,14 +72,14 @@ pub enum QueryFault {
     Silent,
     /// It is not live, or has become silent.
     NotLive,
-    /// It is answering too many questions.
+    /// It is answering the maximum number of queries.
     Busy,
-    /// Its answer is too large for NATS, or for what this node keeps.
+    /// Its answer is too large for NATS, or for the limit of this node.
     TooLarge,
 }
 
 impl QueryFault {
-    /// In the header of an answer.
+    /// The value in the header of an answer.
     const fn label(self) -> &'static str {
         match self {
             Self::Silent => "silent",
@@ -106,14 +106,14 @@ impl fmt::Display for QueryFault {
     }
 }
 
-/// What a survey has found.
+/// The result of a survey.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SurveyAnswers {
     /// By the nodes' ids.
     pub answers: Vec<NodeAnswer>,
-    /// Live nodes that are missing.
+    /// Live nodes without an answer.
     pub missing: Vec<MissingAnswer>,
-    /// This node has no connection to NATS, or does not know all other nodes yet.
+    /// Whether this node has no connection to NATS, or does not know all other nodes yet.
     pub is_cut_off: bool,
 }
 
@@ -124,12 +124,12 @@ impl SurveyAnswers {
     }
 }
 
-/// Why nobody was asked.
+/// Why no node was queried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SurveyFault {
     /// Too many surveys wait for answers.
     Busy,
-    /// The question is too large for NATS.
+    /// The query is too large for NATS.
     TooLarge,
 }
 
@@ -144,18 +144,18 @@ pub(super) struct RunningSurvey {
 }
 
 impl RunningSurvey {
-    /// Whether an answer may still come that belongs to it.
+    /// Whether further answers are expected.
     fn is_open(&self, settled_us: u64, now_us: u64) -> bool {
         !self.waiting.is_empty() || (self.to == SurveyTarget::All && now_us < settled_us)
     }
 
-    /// When it has to be looked at.
+    /// The next deadline of the survey.
     pub(super) fn next_us(&self, settled_us: u64) -> u64 {
         if self.waiting.is_empty() { self.due_us.min(settled_us) } else { self.due_us }
     }
 }
 
-/// A question that this node is answering.
+/// A query that this node is answering.
 #[derive(Debug)]
 pub(super) struct AskedQuery {
     node: Box<str>,
@@ -199,7 +199,7 @@ impl Peers {
         }
     }
 
-    /// The nodes of a survey, with their names, and those that cannot be.
+    /// The nodes of a survey, with their names, and those that cannot be queried.
     fn survey_targets(&self, to: &SurveyTarget) -> (BTreeMap<Box<str>, Box<str>>, Vec<MissingAnswer>) {
         match to {
             SurveyTarget::All => (self.table.live().map(|live| (live.node, live.about.name)).collect(), Vec::new()),
@@ -214,7 +214,7 @@ impl Peers {
     }
 
     pub(super) fn on_answer(&mut self, turn: &mut Turn<'_>, number: &str, headers: &MessageHeaders, payload: Bytes) {
-        // NATS itself answers, without such a header, when nobody listens.
+        // If there is no subscriber, NATS itself answers, without such a header.
         let (Some(node), Ok(number)) = (headers.get(NODE), number.parse()) else {
             self.counters.dropped += 1;
             return;
@@ -227,7 +227,7 @@ impl Peers {
         }
         let fits = self.survey_bytes + payload.len() <= self.limits.survey_bytes_max;
         let fault = headers.get(REFUSED).map(QueryFault::parse).or((!fits).then_some(QueryFault::TooLarge));
-        // More nodes than the table holds do not answer.
+        // At most as many nodes as the table holds are accepted.
         if name.is_some() || survey.answers.len() + survey.missing.len() < self.limits.nodes_max {
             if let Some(fault) = fault {
                 survey.missing.push(MissingAnswer { node: node.into(), name: name.unwrap_or_default(), fault });
@@ -241,7 +241,7 @@ impl Peers {
         }
     }
 
-    /// Ends the surveys whose time is over, and those that wait for nobody.
+    /// Ends the surveys whose timeout has passed, and those that wait for no node.
     pub(super) fn end_due_surveys(&mut self, turn: &mut Turn<'_>) {
         let now_us = turn.now.mono_us;
         let is_over = |survey: &RunningSurvey| survey.due_us <= now_us || !survey.is_open(self.settled_us, now_us);
@@ -269,13 +269,13 @@ impl Peers {
         turn.effects.push(CoreEffect::Peers(PeerEffect::Surveyed { number, outcome: Ok(found) }));
     }
 
-    /// A node has stopped in order, and needs not be waited for.
+    /// A node has stopped cleanly, so no survey waits for it.
     pub(super) fn forget_in_surveys(&mut self, turn: &mut Turn<'_>, node: &str) {
         self.surveys.values_mut().for_each(|survey| drop(survey.waiting.remove(node)));
         self.end_due_surveys(turn);
     }
 
-    /// A node has become silent, and will not answer.
+    /// A node has become silent, so no survey waits for it.
     pub(super) fn lose_in_surveys(&mut self, turn: &mut Turn<'_>, lost: &LiveNode) {
         for survey in self.surveys.values_mut() {
             if let Some(name) = survey.waiting.remove(&lost.node) {
@@ -320,7 +320,7 @@ impl Peers {
     }
 
     pub(super) fn answer_query(&mut self, turn: &mut Turn<'_>, query: QueryNumber, payload: Bytes) {
-        // The other node does not wait any more.
+        // The other node no longer waits.
         let Some(AskedQuery { node, survey, .. }) = self.queries.remove(&query) else { return };
         if payload.len() + HEADER_BYTES > self.payload_bytes_max {
             self.send_answer(turn, &node, survey, Some(QueryFault::TooLarge), Bytes::new());

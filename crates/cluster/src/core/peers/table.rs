@@ -6,9 +6,10 @@ use dunlin_engine::Now;
 
 use super::{LiveNode, NodeDescription, PeerChange, PeerCounters, Peers, heartbeat::Heartbeat};
 
-/// Clocks that differ by more are named. Streams keep messages for a minute longer than positions are valid.
+/// A larger difference between clocks is reported. Streams keep messages for a minute longer than positions are valid.
 const CLOCK_OFFSET_MAX_MS: u64 = 60_000;
-/// Two heartbeats came as fast as they were sent, so their times say something about the sender's clock.
+/// If two heartbeats arrive at the interval at which they were sent, up to this difference, their times reflect the
+/// sender's clock.
 const STEADY_MS: u64 = 250;
 
 #[derive(Debug)]
@@ -26,7 +27,7 @@ struct KnownNode {
 pub(super) struct PeerTable {
     by_node: BTreeMap<Box<str>, KnownNode>,
     pub(super) own_version: Box<str>,
-    /// When the newest heartbeat of another node with the id of this one came.
+    /// When the newest heartbeat of another node with this node's id arrived.
     pub(super) same_id: Option<u64>,
     /// Changes with the set of nodes.
     pub(super) version: u64,
@@ -49,7 +50,7 @@ impl PeerTable {
         self.by_node.iter().map(|(node, known)| LiveNode { node: node.clone(), about: known.about.clone() })
     }
 
-    /// Takes a heartbeat of another node.
+    /// Handles a heartbeat of another node.
     pub(super) fn update(&mut self, heartbeat: Heartbeat, now: Now) -> Vec<PeerChange> {
         let Heartbeat { node, about, time_ms, .. } = heartbeat;
         if let Some(known) = self.by_node.get_mut(&node) {
@@ -64,7 +65,7 @@ impl PeerTable {
         std::iter::once(PeerChange::Joined).chain(has_other_version.then_some(PeerChange::OtherVersion)).collect()
     }
 
-    /// The nodes of this node's version with a heartbeat since then.
+    /// The nodes of the same version with a heartbeat since then.
     pub(super) fn alike_since(&self, since_us: u64) -> Vec<&str> {
         let is_alike = |known: &KnownNode| known.seen_us >= since_us && !known.has_other_version;
         self.by_node.iter().filter(|(_, known)| is_alike(known)).map(|(node, _)| &**node).collect()
@@ -76,7 +77,7 @@ impl PeerTable {
         Some(LiveNode { node, about: known.about })
     }
 
-    /// Removes the nodes whose newest heartbeat came at `seen_us` or before.
+    /// Removes the nodes whose newest heartbeat arrived at `seen_us` or earlier.
     pub(super) fn remove_silent(&mut self, seen_us: u64) -> Vec<LiveNode> {
         self.same_id.take_if(|same_us| *same_us <= seen_us);
         let silent: Vec<Box<str>> =
@@ -94,7 +95,7 @@ impl PeerTable {
         self.by_node.values().map(|known| known.seen_us).chain(self.same_id).min()
     }
 
-    /// Gives all nodes as much time as if their heartbeats had come now.
+    /// Treats all nodes as if their heartbeats had arrived now.
     pub(super) fn mark_all_seen(&mut self, now_us: u64) {
         self.by_node.values_mut().for_each(|known| known.seen_us = now_us);
         if let Some(seen_us) = &mut self.same_id {
@@ -110,12 +111,12 @@ impl PeerTable {
 }
 
 impl Peers {
-    /// Whether this node is a part of the cluster, and its connections are up.
+    /// Whether this node is a member of the cluster, and its connections are up.
     pub(in crate::core) fn is_connected_member(&self) -> bool {
         self.is_connected() && self.is_member()
     }
 
-    /// From then on, every other live node is in the table.
+    /// From this time on, every other live node is in the table.
     pub(in crate::core) const fn settled_us(&self) -> u64 {
         self.settled_us
     }
@@ -132,7 +133,7 @@ impl Peers {
 }
 
 impl KnownNode {
-    /// Compares the sender's clock with this node's, if the heartbeat was not held up on its way.
+    /// Compares the sender's clock with this node's, if the heartbeat was not delayed.
     fn review_clock(&mut self, time_ms: u64, now: Now) -> Option<PeerChange> {
         let received_after_ms = now.mono_us.saturating_sub(self.seen_us) / 1_000;
         let sent_after_ms = time_ms.checked_sub(self.sent_ms)?;

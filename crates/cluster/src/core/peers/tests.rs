@@ -17,7 +17,7 @@ const PAYLOAD_BYTES_MAX: usize = 8_192;
 struct Member {
     core: Core,
     subjects: BTreeSet<Box<str>>,
-    /// Whether it handles anything at all.
+    /// Whether it ignores all events.
     is_paused: bool,
     outcomes: Vec<PeerEffect>,
 }
@@ -70,7 +70,7 @@ impl Network {
         self.handle(place, CoreEvent::Peers(PeerEvent::Announce { about }));
     }
 
-    /// Handles an event, and delivers what is published.
+    /// Handles an event, and delivers the published messages.
     fn handle(&mut self, place: usize, event: CoreEvent) {
         let mut events = vec![(place, event)];
         while let Some((place, event)) = events.pop() {
@@ -108,7 +108,7 @@ impl Network {
         }
     }
 
-    /// Passes time in small steps; every core wakes when it asked to.
+    /// Advances the time in small steps; every core wakes at its deadlines.
     fn pass_ms(&mut self, ms: u64) {
         for _ in 0..ms.div_ceil(50) {
             self.now = Now { mono_us: self.now.mono_us + 50_000, unix_ms: self.now.unix_ms + 50 };
@@ -126,7 +126,7 @@ impl Network {
         self.handle(place, CoreEvent::Peers(PeerEvent::Survey { number, to, payload }));
     }
 
-    /// Answers the questions that a node was asked.
+    /// Answers the queries that a node has received.
     fn answer(&mut self, place: usize, answer: &[u8]) -> usize {
         let asked = self.queries(place);
         for query in &asked {
@@ -202,12 +202,12 @@ fn nodes_discover_each_other_and_drop_silent_ones() {
     assert_eq!(network.live(0), ["b".into(), "c".into()]);
     assert_eq!(network.changes(2), [("a".into(), PeerChange::Lost)]);
     assert_eq!((network.counters(0).live, network.counters(0).lost), (1, 1));
-    // It comes back, and finds the others, although no heartbeat has come for so long.
+    // It resumes and finds the others, although no heartbeat has arrived for a long time.
     network.members[1].is_paused = false;
     network.pass_ms(1_000);
     assert_eq!(network.live(0).len(), 3);
     assert_eq!(network.live(1).len(), 3);
-    assert_eq!(network.counters(1).lost, 0, "the paused node blames nobody");
+    assert_eq!(network.counters(1).lost, 0, "the paused node loses no other node");
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn a_clock_offset_is_reported() {
     };
     send(&mut network, 0);
     network.changes(0);
-    // Heartbeats that were held up for minutes come in a burst: the sender's clock was right.
+    // Heartbeats that were delayed for minutes arrive in a burst: the sender's clock was right.
     for late_ms in [-300_000, -299_500, -299_000] {
         send(&mut network, late_ms);
         assert_eq!(network.changes(0), []);
@@ -274,7 +274,7 @@ fn a_clock_offset_is_reported() {
     ] {
         network.pass_ms(500);
         send(&mut network, offset_ms);
-        // After a step of the clock, the next heartbeat counts.
+        // After a step of the clock, the second heartbeat is evaluated.
         network.pass_ms(500);
         send(&mut network, offset_ms);
         let changes: Vec<PeerChange> = network.changes(0).into_iter().map(|(_, change)| change).collect();
@@ -288,13 +288,13 @@ fn all_live_nodes_answer_a_survey() {
     network.pass_ms(1_000);
     network.survey(0, 7, SurveyTarget::All, b"?");
     assert_eq!(network.answer(2, b"C"), 1);
-    assert!(network.surveyed(0).is_none(), "it waits for the other node");
+    assert!(network.surveyed(0).is_none(), "the survey waits for the other node");
     assert_eq!(network.answer(1, b"B"), 1);
     let found = network.found(0);
     assert!(found.is_complete());
     let answers: Vec<(&str, &[u8])> = found.answers.iter().map(|answer| (&*answer.node, &*answer.payload)).collect();
     assert_eq!(answers, [("b", &b"B"[..]), ("c", b"C")]);
-    // Alone, there is nobody to ask.
+    // A single node has no other node to query.
     let mut alone = Network::new(&["a"]);
     alone.pass_ms(1_000);
     alone.survey(0, 1, SurveyTarget::All, b"?");
@@ -323,7 +323,7 @@ fn a_silent_node_is_missing_at_the_deadline() {
     let found = network.found(0);
     assert_eq!((nodes(&found), missing(&found)), (vec!["b"], vec![("c", QueryFault::Silent)]));
     assert_eq!(network.counters(0).incomplete, 1);
-    // An answer that comes too late changes nothing, and the other node has forgotten the question.
+    // A late answer changes nothing, and the other node has dropped the query.
     network.answer(2, b"C");
     assert!(network.surveyed(0).is_none());
 }
@@ -338,7 +338,7 @@ fn nodes_that_stop_or_become_silent_are_not_waited_for() {
     network.handle(1, CoreEvent::Peers(PeerEvent::Depart));
     assert!(network.surveyed(0).is_none());
     network.pass_ms(600);
-    assert_eq!(missing(&network.found(0)), [("c", QueryFault::NotLive)], "the one that has stopped has nothing to add");
+    assert_eq!(missing(&network.found(0)), [("c", QueryFault::NotLive)], "a node that has stopped is not missing");
 }
 
 #[test]
@@ -363,7 +363,7 @@ fn without_nats_an_answer_is_incomplete() {
         assert!(found.is_cut_off && !found.is_complete());
         network.connect(0);
     }
-    // Nobody is blamed for the time without connections.
+    // No node is lost during the time without connections.
     network.handle(0, CoreEvent::Link(LinkEvent::Disconnected { link: LinkName::Live }));
     network.pass_ms(60_000);
     assert_eq!(network.live(0).len(), 2);
@@ -373,7 +373,7 @@ fn without_nats_an_answer_is_incomplete() {
 }
 
 #[test]
-fn surveys_and_questions_are_bounded() {
+fn surveys_and_queries_are_limited() {
     let limits = PeerLimits { surveys_max: 2, queries_max: 3, ..PeerLimits::default() };
     let mut network = Network::with_limits(&["a", "b", "c"], &limits);
     network.pass_ms(1_000);
@@ -383,12 +383,12 @@ fn surveys_and_questions_are_bounded() {
     network.survey(0, 3, SurveyTarget::All, b"?");
     assert_eq!(network.surveyed(0), Some(Err(SurveyFault::Busy)));
     assert_eq!(network.counters(0).surveys_refused, 1);
-    // The third question is at the other nodes' limit, the fourth is beyond.
+    // The third query is at the other nodes' limit, the fourth one past it.
     network.survey(1, 1, SurveyTarget::Node("c".into()), b"?");
     network.survey(1, 2, SurveyTarget::Node("c".into()), b"?");
     assert_eq!(missing(&network.found(1)), [("c", QueryFault::Busy)]);
     assert_eq!((network.counters(2).queries, network.counters(2).queries_refused), (4, 1));
-    // Questions that are never answered make room at their deadline.
+    // Queries that are never answered are dropped at their deadline.
     network.queries(2);
     network.pass_ms(1_000);
     network.survey(1, 3, SurveyTarget::Node("c".into()), b"?");
@@ -396,7 +396,7 @@ fn surveys_and_questions_are_bounded() {
 }
 
 #[test]
-fn answers_are_bounded() {
+fn answers_are_limited() {
     let limits = PeerLimits { survey_bytes_max: 8, ..PeerLimits::default() };
     let mut network = Network::with_limits(&["a", "b", "c"], &limits);
     network.pass_ms(1_000);
@@ -419,7 +419,7 @@ fn answers_are_bounded() {
 }
 
 #[test]
-fn the_table_is_bounded() {
+fn the_table_is_limited() {
     let limits = PeerLimits { nodes_max: 2, ..PeerLimits::default() };
     let network = Network::with_limits(&["a", "b", "c", "d"], &limits);
     assert_eq!(network.live(0), ["a".into(), "b".into(), "c".into()]);
@@ -468,20 +468,20 @@ fn nodes_share_session_counts_of_users() {
     set(&mut network, 0, 2);
     set(&mut network, 1, 1);
     assert_eq!(elsewhere(&mut network, 2), None);
-    // The slack is a heartbeat.
+    // Counts are delayed by up to one heartbeat.
     network.pass_ms(500);
     assert_eq!(elsewhere(&mut network, 2), Some(("ann".to_owned(), 3)));
     assert_eq!(elsewhere(&mut network, 0), Some(("ann".to_owned(), 1)));
     assert_eq!(network.counters(2).users_elsewhere, 1);
     network.pass_ms(5_000);
     assert_eq!(elsewhere(&mut network, 2), None, "repetitions change nothing");
-    // The sessions of a node that is silent, or stops, have ended.
+    // The sessions of a node that is silent or stops have ended.
     network.members[0].is_paused = true;
     network.pass_ms(1_600);
     assert_eq!(elsewhere(&mut network, 2), Some(("ann".to_owned(), 1)));
     network.handle(1, CoreEvent::Peers(PeerEvent::Depart));
     assert_eq!(elsewhere(&mut network, 2), Some(("ann".to_owned(), 0)));
-    // The first node comes back, and its counts come with its next heartbeats.
+    // The first node resumes, and its counts arrive with its next heartbeats.
     network.members[0].is_paused = false;
     network.pass_ms(1_100);
     assert_eq!(elsewhere(&mut network, 2), Some(("ann".to_owned(), 2)));

@@ -1,8 +1,8 @@
-//! How many sessions users have on each node, where their number is limited.
+//! The number of sessions that users have on each node, if it is limited.
 //!
-//! With each heartbeat, a node publishes the counts that have changed, and a part of all its counts, in turn. One round of
-//! these is a *cycle*. Messages may be lost: what is missing comes with the next cycle, and a count that did not come for a
-//! whole cycle is of a user who has left.
+//! With each heartbeat, a node publishes the counts that have changed, and in turn a part of all its counts. One round
+//! of these is a *cycle*. Messages may be lost: missing counts arrive with the next cycle, and a count that did not
+//! arrive for a whole cycle belongs to a user without sessions.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,30 +17,30 @@ use crate::{core::CoreEffect, link::MessageHeaders, planted::CoreBug};
 
 use super::{NODE, PeerEffect, Peers, Turn};
 
-/// Changes in one message; further ones wait for the next.
+/// Maximum number of changes in one message; further ones wait for the next.
 const CHANGES_MAX: usize = 5_000;
-/// Counts that a message repeats.
+/// Maximum number of counts that a message repeats.
 const REPEATED_MAX: usize = 500;
-/// Users with longer ids are counted on each node by itself.
+/// Users with longer ids are counted by each node on its own.
 const USER_BYTES_MAX: usize = 512;
-/// Of one message.
+/// Maximum bytes of one message.
 const MESSAGE_BYTES_MAX: usize = 256 << 10;
-/// What NATS adds to a message, and its beginning.
+/// The overhead that NATS adds to a message, and the start of the body.
 const OVERHEAD_BYTES: usize = 1_024;
 
 #[derive(Debug, Default)]
 pub(super) struct SharedUsers {
     own: BTreeMap<Arc<str>, u32>,
     changed: BTreeSet<Arc<str>>,
-    /// The last one that was repeated in this cycle.
+    /// The last user that was repeated in this cycle.
     repeated: Option<Arc<str>>,
     cycle: u64,
-    /// Whether the limit is on, as the first count shows.
+    /// Whether the limit is enabled; the first count sets this.
     is_active: bool,
     by_node: BTreeMap<Box<str>, NodeUsers>,
     /// Sessions on all other nodes.
     totals: BTreeMap<Arc<str>, u32>,
-    /// Counts of all other nodes.
+    /// The number of counts of all other nodes.
     counted: usize,
     uncounted: u64,
 }
@@ -49,7 +49,7 @@ pub(super) struct SharedUsers {
 #[derive(Debug, Default)]
 struct NodeUsers {
     cycle: u64,
-    /// With the cycle in which they came last.
+    /// With the cycle in which each count last arrived.
     sessions: BTreeMap<Arc<str>, (u32, u64)>,
 }
 
@@ -74,7 +74,7 @@ impl SharedUsers {
         self.changed.insert(user);
     }
 
-    /// Another node has none of the counts, or may have missed some.
+    /// Repeats all counts, because another node has none of them, or may have missed some.
     pub(super) fn repeat_all(&mut self) {
         self.changed.extend(self.own.keys().cloned());
     }
@@ -87,7 +87,7 @@ impl SharedUsers {
         self.uncounted
     }
 
-    /// What is published with a heartbeat.
+    /// The message to publish with a heartbeat.
     fn next_message(&mut self, payload_bytes_max: usize) -> Option<Bytes> {
         if !self.is_active {
             return None;
@@ -119,7 +119,7 @@ impl SharedUsers {
         Some(serde_json::to_vec(&body).expect("texts and numbers are JSON").into())
     }
 
-    /// Takes the counts of another node. Returns the users whose sum has changed.
+    /// Handles the counts of another node. Returns the users whose sum has changed.
     fn take(&mut self, node: &str, body: UserSessionsBody, users_max: usize) -> BTreeSet<Arc<str>> {
         let mut changed = BTreeSet::new();
         let known =
@@ -147,7 +147,7 @@ impl SharedUsers {
         changed
     }
 
-    /// Sets a count of a node. Returns whether it was another one.
+    /// Sets a count of a node. Returns whether it has changed.
     fn set(&mut self, node: &str, user: &Arc<str>, sessions: u32, cycle: u64) -> bool {
         let Some(known) = self.by_node.get_mut(node) else { return false };
         let before = if sessions == 0 {
@@ -165,7 +165,7 @@ impl SharedUsers {
         before != sessions
     }
 
-    /// Forgets the counts of a node. Returns its users.
+    /// Removes the counts of a node. Returns its users.
     fn forget(&mut self, node: &str) -> Vec<Arc<str>> {
         let users: Vec<Arc<str>> =
             self.by_node.get(node).map(|known| known.sessions.keys().cloned().collect()).unwrap_or_default();
@@ -177,9 +177,9 @@ impl SharedUsers {
     }
 }
 
-/// Whether a user's count has room in a message, which it then takes.
+/// Whether a user's count fits into a message; reserves the space.
 fn takes(room: &mut usize, user: &str) -> bool {
-    // Its JSON, a number, and what is around them.
+    // Its JSON, a number, and the punctuation.
     let escaped = user.bytes().map(|byte| if byte < 0x20 || byte == b'"' || byte == b'\\' { 6 } else { 1 });
     let bytes = escaped.sum::<usize>() + 16;
     let is_enough = bytes <= *room;
@@ -200,7 +200,7 @@ impl Peers {
     pub(super) fn on_user_sessions(&mut self, turn: &mut Turn<'_>, headers: &MessageHeaders, payload: &Bytes) {
         let Some(node) = headers.get(NODE).filter(|node| **node != *self.node) else { return };
         if !self.table.is_known(node) {
-            // Nothing would say when it is gone. Its counts come again behind its heartbeat.
+            // Without a heartbeat, its end would not be detected. Its counts arrive again after its heartbeat.
             return;
         }
         let Ok(body) = serde_json::from_slice::<UserSessionsBody>(payload) else {

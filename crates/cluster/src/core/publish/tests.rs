@@ -64,22 +64,22 @@ fn unacknowledged_messages_are_resent_to_a_new_leader_in_order() {
     assert_eq!(ids.len(), 5);
     rig.acknowledge(requests[0], Ok(ack(FENCE + 10)));
     rig.acknowledge(requests[2], Err(PublishFault::NoResponders));
-    assert!(rig.sent.is_empty(), "the third one pauses");
+    assert!(rig.sent.is_empty(), "the third message waits for its pause");
     rig.elect_leader();
     let (copies, ids_again) = rig.take_sent();
-    assert_eq!(ids_again, ids[1..2], "the first one probes, with the same id");
-    // The answers to the first copies, which come late.
+    assert_eq!(ids_again, ids[1..2], "the first message probes, with the same id");
+    // Late answers to the first copies.
     rig.acknowledge(requests[1], Err(PublishFault::TimedOut));
     rig.acknowledge(requests[3], Ok(ack(FENCE + 20)));
     rig.acknowledge(requests[4], Err(PublishFault::TimedOut));
-    assert!(rig.sent.is_empty(), "the second one's other copy is on its way");
+    assert!(rig.sent.is_empty(), "the second message's other copy is in flight");
     rig.elect_leader();
     let (other_copies, ids_again) = rig.take_sent();
-    assert_eq!(ids_again, ids[1..2], "a leader after that one");
+    assert_eq!(ids_again, ids[1..2], "the same probe after another election");
     rig.acknowledge(copies[0], Err(PublishFault::NoResponders));
     rig.acknowledge(other_copies[0], Ok(ack(FENCE + 30)));
     let (_, ids_again) = rig.take_sent();
-    assert_eq!(ids_again, [ids[2].clone(), ids[4].clone()], "all that the stream is not known to have");
+    assert_eq!(ids_again, [ids[2].clone(), ids[4].clone()], "all messages that are not known to be stored");
 }
 
 #[test]

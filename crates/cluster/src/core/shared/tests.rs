@@ -14,7 +14,7 @@ use crate::{
 const SHARED_READS_MIN: usize = 3;
 
 impl Rig {
-    /// So many clients that have missed publications of a channel each. Their reads wait.
+    /// Makes clients recover missed publications, one channel each. Their reads wait.
     fn recover(&mut self, channels: usize) {
         for number in 0..channels {
             let channel: Arc<str> = format!("chat:{number}").into();
@@ -25,16 +25,16 @@ impl Rig {
     }
 }
 
-/// How many reads are shared after the first one has been answered, and the subject of the next one.
+/// How many reads are shared after the first one has been answered, and whether the next one has no subject.
 fn shared_behind_the_first(waiting: usize) -> (u64, bool) {
     let mut rig = Rig::new(CoreLimits { shared_reads_min: SHARED_READS_MIN, ..CoreLimits::default() });
     rig.recover(1 + waiting);
-    let (request, subject) = rig.ranges.pop().expect("the first one is read at once");
-    assert!(rig.ranges.is_empty(), "one read of a partition is under way at a time");
+    let (request, subject) = rig.ranges.pop().expect("the first read is sent at once");
+    assert!(rig.ranges.is_empty(), "one read of a partition is in flight at a time");
     let messages = vec![stored(&subject.expect("by itself"), FENCE / 10)];
     let outcome = Ok(ReadAnswer { messages, ..ReadAnswer::default() });
     rig.handle(CoreEvent::Link(LinkEvent::Answered { request, outcome }));
-    let (_, subject) = rig.ranges.pop().expect("the next one is read");
+    let (_, subject) = rig.ranges.pop().expect("the next read is sent");
     (rig.core.counters().shared_reads, subject.is_none())
 }
 

@@ -7,7 +7,7 @@ use crate::{
 };
 
 const NOW: Now = Now { mono_us: 1_000_000, unix_ms: 1_700_000_000_000 };
-/// A fence that has not come back is overdue after it, and published again.
+/// Timeout of a fence, after which it is published again.
 const FENCE_TIMEOUT_MS: u64 = 2_000;
 
 /// A core whose servers describe the stream, and never return a fence.
@@ -37,7 +37,7 @@ fn core(silence_timeout_ms: u64) -> Core {
     core
 }
 
-/// The overdue fence at which the node leaves the server.
+/// The number of the overdue fence at which the node disconnects from the server.
 fn overdue_fences_until_reconnect(silence_timeout_ms: u64) -> Option<u64> {
     let mut core = core(silence_timeout_ms);
     (1..10).find(|fence| {
@@ -50,7 +50,7 @@ fn overdue_fences_until_reconnect(silence_timeout_ms: u64) -> Option<u64> {
 
 #[test]
 fn a_silent_server_is_disconnected_after_the_timeout() {
-    // Silence begins with the first fence that is overdue.
+    // The silence begins with the first overdue fence.
     assert_eq!(overdue_fences_until_reconnect(FENCE_TIMEOUT_MS), Some(2));
     assert_eq!(overdue_fences_until_reconnect(FENCE_TIMEOUT_MS + 1), Some(3));
     assert_eq!(overdue_fences_until_reconnect(CoreLimits::default().silence_timeout_ms), Some(4));

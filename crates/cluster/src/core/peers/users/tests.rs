@@ -7,7 +7,7 @@ fn body(message: &Bytes) -> UserSessionsBody {
     serde_json::from_slice(message).expect("it is JSON")
 }
 
-/// What another node learns of a message that is not lost.
+/// Delivers the next message to another node.
 fn pass(from: &mut SharedUsers, to: &mut SharedUsers) {
     if let Some(message) = from.next_message(PAYLOAD_BYTES_MAX) {
         to.take("a", body(&message), USERS_MAX);
@@ -28,7 +28,7 @@ fn later_cycles_repair_lost_messages() {
     assert_eq!(body(&lost).users.len(), 4, "two changes, and the cycle");
     pass(&mut a, &mut b);
     assert_eq!(sessions(&b), [("ann", 1), ("bob", 2)]);
-    // That a user leaves is lost as well.
+    // The message that a user has left is lost as well.
     a.set_own("bob".into(), 0);
     a.next_message(PAYLOAD_BYTES_MAX);
     for _ in 0..2 {
@@ -62,7 +62,7 @@ fn many_users_span_several_messages_without_duplicates() {
         b.take("a", body(&message), usize::MAX);
     }
     assert_eq!((named, b.totals.len()), (users, users));
-    // A small message takes what has room in it, and the rest comes later.
+    // A small message contains as much as fits, and the rest follows later.
     let mut seen = BTreeSet::new();
     a.repeat_all();
     while !a.changed.is_empty() {
@@ -85,7 +85,7 @@ fn users_past_the_limit_are_not_counted() {
     assert_eq!((sessions(&b).len(), b.uncounted), (2, 0));
     b.take("a", message(&["cid", "bob"]), 2);
     assert_eq!((sessions(&b), b.uncounted), (vec![("ann", 1), ("bob", 1)], 1));
-    // Nor are ids that no node shares.
+    // Ids that no node shares are not counted either.
     let long = "x".repeat(USER_BYTES_MAX + 1);
     b.take("c", message(&[&long, ""]), 10);
     assert_eq!((sessions(&b).len(), b.uncounted), (2, 3));
