@@ -1,20 +1,20 @@
-//! The encoding of saved worlds and recordings: varints, and bytes after their length.
+//! The encoding of saved worlds and recordings: varints, and length-prefixed bytes.
 
 use crate::Position;
 
-/// What was to be read is not there, or not of the form.
+/// Why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// The bytes end before what they begin.
+    /// The input ends early.
     Short,
-    /// They mean nothing.
+    /// The input is not valid.
     Wrong,
 }
 
-/// Bytes of a 64-bit number at the most, at 7 bits each.
+/// Maximum bytes of a 64-bit number, at 7 bits each.
 const NUMBER_BYTES_MAX: u32 = 10;
 
-/// Appends a varint: 7 bits per byte, the lowest first; the top bit means that more bytes follow.
+/// Appends a varint: 7 bits per byte, the lowest first; the top bit is set if more bytes follow.
 pub(crate) fn put_number(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
@@ -23,34 +23,33 @@ pub(crate) fn put_number(mut number: u64, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// Appends bytes behind their length.
+/// Appends length-prefixed bytes.
 pub(crate) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     put_number(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
 }
 
-/// Appends a position.
 pub(crate) fn put_position(position: Position, out: &mut Vec<u8>) {
     put_number(u64::from(position.x), out);
     put_number(u64::from(position.y), out);
 }
 
-/// Reads what the functions above wrote. Allocates nothing: what it gives back lies in the bytes.
+/// Reads what the functions above wrote. Does not allocate: the results borrow from the input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// From the beginning of `bytes`.
+    /// Starts at the beginning of `bytes`.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// Bytes that are still to be read.
+    /// The number of unread bytes.
     pub(crate) fn left(&self) -> usize {
         self.0.len()
     }
 
-    /// All of them.
+    /// The unread bytes.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.0
     }
@@ -67,7 +66,7 @@ impl<'a> Reader<'a> {
         self.take(1).map(|bytes| bytes[0])
     }
 
-    /// Eight bytes, the lowest first.
+    /// Eight bytes, little-endian.
     pub(crate) fn word(&mut self) -> Result<u64, Unreadable> {
         let (bytes, rest) = self.0.split_first_chunk().ok_or(Unreadable::Short)?;
         self.0 = rest;
@@ -91,24 +90,25 @@ impl<'a> Reader<'a> {
         Err(Unreadable::Wrong)
     }
 
-    /// A number that fits `T`.
+    /// Reads a number that fits `T`.
     pub(crate) fn number_of<T: TryFrom<u64>>(&mut self) -> Result<T, Unreadable> {
         T::try_from(self.number()?).map_err(|_| Unreadable::Wrong)
     }
 
-    /// How many things follow, each of at least one byte: so what is made for them is bounded by the bytes that are there.
+    /// The number of elements that follow, each of at least one byte. So an allocation for them is bounded by the size
+    /// of the input.
     pub(crate) fn count(&mut self) -> Result<usize, Unreadable> {
         let count = self.number_of::<usize>()?;
         if count > self.left() { Err(Unreadable::Short) } else { Ok(count) }
     }
 
-    /// Bytes behind their length.
+    /// Reads length-prefixed bytes.
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Unreadable> {
         let count = self.count()?;
         self.take(count)
     }
 
-    /// Text behind its length.
+    /// Reads a length-prefixed string.
     pub(crate) fn text(&mut self) -> Result<&'a str, Unreadable> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Unreadable::Wrong)
     }

@@ -1,8 +1,8 @@
-//! Numbers and angles that are the same on every machine and in every build, for the rules of games.
+//! Numbers and angles for the rules of games, with the same results on every machine and in every build.
 //!
-//! Floating-point functions such as `sin` differ between machines and compilers, so that a recording of a game which uses
-//! them does not replay. These use integers only, allocate nothing and never panic: a result that is out of range is the
-//! nearest number that there is, in debug and release builds alike.
+//! Floating-point functions such as `sin` differ between machines and compilers, so a recording of a game that uses
+//! them may not replay. These types use only integers, never allocate and never panic: a result out of range saturates,
+//! in debug and release builds alike.
 
 mod octant;
 mod operators;
@@ -12,8 +12,8 @@ use std::fmt;
 use self::octant::{OCTANT, atan2, cos_of_octant, sin_of_octant};
 use crate::Position;
 
-/// A number with 32 bits before the binary point, the sign included, and 32 behind it: about ±2,147,483,648 in steps of
-/// 0.00000000023. More than any position on a map, and fine enough to move objects by parts of a unit.
+/// A fixed-point number with 32 bits before the binary point, including the sign, and 32 after it: about ±2,147,483,648
+/// in steps of 0.00000000023. This covers any position on a map, and is fine enough to move objects by parts of a unit.
 ///
 /// ```
 /// use dunlin_rooms::{Angle, Fixed};
@@ -25,8 +25,8 @@ use crate::Position;
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fixed(i64);
 
-/// A direction, or a part of a turn. 0 is to the right, a quarter of a turn is downwards, as `y` grows. Sums begin anew after
-/// a full turn, of which there are 2³² steps.
+/// A direction, or a part of a turn. 0 is to the right, a quarter of a turn is downwards, as `y` grows. A turn has 2³²
+/// steps, and sums wrap around.
 ///
 /// ```
 /// # use dunlin_rooms as dunlin_game;
@@ -83,7 +83,8 @@ impl Fixed {
     /// ```
     pub const MIN: Self = Self(i64::MIN);
 
-    /// `numerator` / `denominator`, rounded to the nearest step; of a half, away from 0. For constants, such as a speed.
+    /// `numerator` / `denominator`, rounded to the nearest step; halves are rounded away from 0. For constants, such as
+    /// a speed.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -97,7 +98,7 @@ impl Fixed {
         Self(divide(numerator as i128, denominator as i128))
     }
 
-    /// From the number of steps, as [`Fixed::to_bits`] gives: to save it.
+    /// A number from its number of steps, as returned by [`Fixed::to_bits`]. For saved states.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -123,7 +124,7 @@ impl Fixed {
         self.0
     }
 
-    /// The next whole number below, or itself.
+    /// The largest whole number that is not greater.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -135,7 +136,7 @@ impl Fixed {
         (self.0 >> FRACTION_BITS) as i32
     }
 
-    /// The next whole number above, or itself. Above the largest whole number, the largest.
+    /// The smallest whole number that is not less; it saturates at the largest whole number.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -148,7 +149,7 @@ impl Fixed {
         (self.0.saturating_add(ONE - 1) >> FRACTION_BITS) as i32
     }
 
-    /// The nearest whole number; of a half, the greater one.
+    /// The nearest whole number; halves are rounded up.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -160,7 +161,7 @@ impl Fixed {
         (self.0.saturating_add(ONE / 2) >> FRACTION_BITS) as i32
     }
 
-    /// Without its sign.
+    /// The absolute value.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -173,7 +174,7 @@ impl Fixed {
         Self(self.0.saturating_abs())
     }
 
-    /// The square root, rounded down; 0 of a negative number.
+    /// The square root, rounded down; 0 for a negative number.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -226,7 +227,7 @@ impl Angle {
     /// ```
     pub const QUARTER: Self = Self(1 << 30);
 
-    /// From the number of steps, as [`Angle::to_bits`] gives.
+    /// An angle from its number of steps, as returned by [`Angle::to_bits`].
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -240,7 +241,7 @@ impl Angle {
         Self(bits)
     }
 
-    /// The number of steps, of which a turn has 2³².
+    /// The number of steps. A turn has 2³².
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -254,7 +255,7 @@ impl Angle {
         self.0
     }
 
-    /// An angle in degrees, of which a turn has 360.
+    /// An angle in degrees. A turn has 360.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -266,7 +267,7 @@ impl Angle {
         Self((((degrees.rem_euclid(360) as u64) << 32) / 360) as u32)
     }
 
-    /// The direction of the vector (`x`, `y`); 0 for (0, 0). At most a step away from the exact one.
+    /// The direction of the vector (`x`, `y`); 0 for (0, 0). The error is at most one step.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -279,7 +280,7 @@ impl Angle {
         atan2(y.0, x.0)
     }
 
-    /// The direction from one place to another; 0 if they are the same.
+    /// The direction from one position to another; 0 if they are equal.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -292,7 +293,7 @@ impl Angle {
         atan2(to.y as i64 - from.y as i64, to.x as i64 - from.x as i64)
     }
 
-    /// The sine, at most a step of [`Fixed`] away from the exact one.
+    /// The sine. The error is at most one step of [`Fixed`].
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -302,13 +303,13 @@ impl Angle {
     /// ```
     pub const fn sin(self) -> Fixed {
         let turned = self.0 & (Self::HALF.0 - 1);
-        // The second quarter is the first one backwards.
+        // The second quarter mirrors the first one.
         let first = if turned > Self::QUARTER.0 { Self::HALF.0 - turned } else { turned };
         let sine = if first <= OCTANT { sin_of_octant(first) } else { cos_of_octant(Self::QUARTER.0 - first) };
         Fixed(if self.0 & Self::HALF.0 == 0 { sine } else { -sine })
     }
 
-    /// The cosine, as exact.
+    /// The cosine, with the same precision as the sine.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -320,8 +321,8 @@ impl Angle {
         Self(self.0.wrapping_add(Self::QUARTER.0)).sin()
     }
 
-    /// How far it is to turn from this direction to `other`, the shorter way: the number of steps, negative for a turn to
-    /// the left on a screen. At most half a turn.
+    /// The shortest turn from this direction to `other`: the number of steps, negative for a turn to the left on a
+    /// screen. At most half a turn.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -338,7 +339,8 @@ impl Angle {
         other.0.wrapping_sub(self.0).cast_signed()
     }
 
-    /// This direction, turned towards `other` the shorter way, by `at_most`. A turn by more than half a turn ends at `other`.
+    /// This direction, turned towards `other` the shorter way, by `at_most`. If `at_most` is more than half a turn, the
+    /// result is `other`.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -383,7 +385,7 @@ const fn divide(numerator: i128, denominator: i128) -> i64 {
     saturated(sign * ((scaled + size / 2) / size))
 }
 
-/// With six digits behind the point, rounded down.
+/// Six digits after the point, rounded down.
 impl fmt::Display for Fixed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = self.0.unsigned_abs();

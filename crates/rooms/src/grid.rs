@@ -20,8 +20,8 @@ pub struct Position {
 }
 
 impl Position {
-    /// The place that is this far to the right and down. Left of the map or above it, it is at its edge; [`Grid::clamp`] brings it
-    /// inside the other two edges, as [`World::move_to`](crate::World::move_to) does.
+    /// The position that is this far to the right and down. It saturates at the left and top edges of the map;
+    /// [`Grid::clamp`] limits it to the other two edges, as [`World::move_to`](crate::World::move_to) does.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -34,7 +34,7 @@ impl Position {
         Self { x: self.x.saturating_add_signed(right), y: self.y.saturating_add_signed(down) }
     }
 
-    /// The distance to another place, squared: dx² + dy² in square units.
+    /// The squared distance to another position: dx² + dy² in square units.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -49,12 +49,12 @@ impl Position {
     /// ```
     pub const fn distance_squared(self, other: Self) -> u64 {
         let (x, y) = (self.x.abs_diff(other.x) as u64, self.y.abs_diff(other.y) as u64);
-        // More than any radius squared.
+        // More than the square of any radius.
         (x * x).saturating_add(y * y)
     }
 }
 
-/// A cell's number: row by row, from the map's corner.
+/// A cell's index: row by row, from the map's corner.
 ///
 /// ```
 /// # use dunlin_rooms as dunlin_game;
@@ -85,9 +85,9 @@ pub struct GridShape {
     pub rows: u16,
     /// A cell's side in units, at most 65,536.
     pub cell_units: u32,
-    /// How many cells a player sees in each direction from the one that its viewpoint is in: 1 makes 3 × 3.
+    /// The number of cells that a player sees in each direction around the cell of its viewpoint: 1 means 3 × 3.
     pub near_cells: u16,
-    /// How many further cells around those it sees, updated only every `far_interval_ticks`.
+    /// The number of further cells around those, which are updated only every `far_interval_ticks`.
     pub far_cells: u16,
     /// Ticks between updates of far cells; at least 1.
     pub far_interval_ticks: u16,
@@ -130,7 +130,7 @@ pub enum Band {
     Far,
 }
 
-/// What is wrong with a shape.
+/// Why a shape is invalid.
 ///
 /// ```
 /// use dunlin_rooms::{Grid, GridError, GridShape};
@@ -144,14 +144,14 @@ pub enum GridError {
     Cells,
     /// A cell's side is 0 or more than 65,536 units.
     CellUnits,
-    /// `far_interval_ticks` is 0, or more than the updates that a mirror remembers.
+    /// `far_interval_ticks` is 0, or greater than the number of updates in a mirror's history.
     FarInterval,
 }
 
-/// Cells in one direction, at most: rows and columns fit 10 bits each.
+/// Maximum number of cells in one direction: rows and columns fit 10 bits each.
 const CELLS_MAX: u16 = 1_024;
 const CELL_UNITS_MAX: u32 = 65_536;
-/// Updates that a mirror remembers: the largest distance in ticks between a base and the newest tick.
+/// The number of updates in a mirror's history: the maximum distance in ticks between a base and the newest tick.
 pub(crate) const HISTORY_TICKS: u16 = 16;
 
 impl Grid {
@@ -181,7 +181,7 @@ impl Grid {
         Ok(Self { shape })
     }
 
-    /// As the simulation defined it; it never changes.
+    /// The shape, as the simulation defined it; it never changes.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -195,7 +195,7 @@ impl Grid {
         &self.shape
     }
 
-    /// How many cells there are.
+    /// The number of cells.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -238,7 +238,7 @@ impl Grid {
         (u32::from(columns) * cell_units, u32::from(rows) * cell_units)
     }
 
-    /// The nearest place inside the map.
+    /// The nearest position inside the map.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -253,7 +253,7 @@ impl Grid {
         Position { x: position.x.min(width - 1), y: position.y.min(height - 1) }
     }
 
-    /// The cell that a place of the map is in.
+    /// The cell of a position.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -298,7 +298,7 @@ impl Grid {
         Position { x: u32::from(column) * self.shape.cell_units, y: u32::from(row) * self.shape.cell_units }
     }
 
-    /// How often `cell` is updated for a player whose viewpoint is in `view`; `None` if it is not seen.
+    /// How often `cell` is updated for a player whose viewpoint is in `view`; `None` if the cell is not visible.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -320,7 +320,7 @@ impl Grid {
         }
     }
 
-    /// The cells that a player sees whose viewpoint is in `view`, in ascending order.
+    /// The cells that are visible from a viewpoint in `view`, in ascending order.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;

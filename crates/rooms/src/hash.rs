@@ -3,23 +3,23 @@
 /// An odd number without a pattern.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Takes in numbers and bytes, one after the other; their order counts.
+/// Hashes a sequence of numbers and bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hasher(u64);
 
 impl Hasher {
-    /// One for a `purpose`: the same content hashes differently for another.
+    /// A hasher for a `purpose`: the same content hashes differently for other purposes.
     pub(crate) fn new(purpose: u64) -> Self {
         Self(scramble(purpose.wrapping_add(STEP)))
     }
 
-    /// Takes in a number.
+    /// Adds a number.
     #[must_use]
     pub(crate) fn number(self, number: u64) -> Self {
         Self(scramble(self.0.rotate_left(29) ^ number.wrapping_add(STEP)))
     }
 
-    /// Takes in bytes, and how many they are.
+    /// Adds bytes and their length.
     #[must_use]
     pub(crate) fn bytes(self, bytes: &[u8]) -> Self {
         let mut hasher = self.number(bytes.len() as u64);
@@ -35,13 +35,13 @@ impl Hasher {
         hasher.number(u64::from_le_bytes(last))
     }
 
-    /// The hash of what was taken in.
+    /// The hash of everything that was added.
     pub(crate) fn finish(self) -> u64 {
         self.0
     }
 }
 
-/// Every bit of the answer depends on every bit of the question, and no two questions have the same answer.
+/// A bijection in which every bit of the result depends on every bit of the argument.
 fn scramble(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,4 +1,4 @@
-//! How a room is listed, and who may join it: changed by its game and by the backend.
+//! How a room is listed, and who may join it. The game and the backend can change it.
 
 use std::{fmt, sync::Arc};
 
@@ -31,24 +31,24 @@ const UNLISTED: u8 = 2;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListingState {
-    /// Maximum number of players, where it is below that of the options.
+    /// Maximum number of players, if it is below that of the options.
     pub players_max: Option<u32>,
     /// Whether new players and spectators are refused.
     pub is_locked: bool,
-    /// Whether lists for players and matchmaking leave the room out.
+    /// Whether the room is left out of lists for players and of matchmaking.
     pub is_unlisted: bool,
-    /// For lists of rooms: a JSON document; empty for none.
+    /// A JSON document for lists of rooms; empty for none.
     pub metadata: Arc<str>,
 }
 
-/// A change of a [`ListingState`]. What is `None` stays.
+/// A change of a [`ListingState`]. `None` keeps the current value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListingChange {
     /// Maximum number of players.
     pub players_max: Option<u32>,
     /// Whether new players and spectators are refused.
     pub is_locked: Option<bool>,
-    /// Whether lists for players and matchmaking leave the room out.
+    /// Whether the room is left out of lists for players and of matchmaking.
     pub is_unlisted: Option<bool>,
     /// A JSON document; empty for none.
     pub metadata: Option<Arc<str>>,
@@ -66,7 +66,7 @@ impl ListingState {
         Ok(())
     }
 
-    /// Appends what [`ListingState::restore`] reads.
+    /// Appends the form that [`ListingState::restore`] reads.
     pub(crate) fn save(&self, out: &mut Vec<u8>) {
         put_number(self.players_max.map_or(0, |max| u64::from(max) + 1), out);
         out.push(self.flags());
@@ -90,7 +90,7 @@ impl ListingState {
         (u8::from(self.is_locked) * LOCKED) | (u8::from(self.is_unlisted) * UNLISTED)
     }
 
-    /// Takes in everything that the future depends on. The hash is unchanged for the default listing.
+    /// Adds the listing to a state hash. The default listing leaves the hash unchanged.
     pub(crate) fn hash(&self, hasher: Hasher) -> Hasher {
         if *self == Self::default() {
             return hasher;
@@ -101,7 +101,7 @@ impl ListingState {
 }
 
 impl ListingChange {
-    /// Whether nothing changes.
+    /// Whether the change is empty.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -109,7 +109,7 @@ impl ListingChange {
     /// Appends the form that [`ListingChange::read`] reads.
     pub fn write(&self, out: &mut Vec<u8>) {
         put_number(self.players_max.map_or(0, |max| u64::from(max) + 1), out);
-        // Changes of earlier versions say nothing of listing, and are below 3.
+        // Earlier versions have no bit for the listing, so their values are below 3.
         out.push(put_choice(self.is_locked) + 3 * put_choice(self.is_unlisted));
         out.push(self.metadata.is_some().into());
         if let Some(metadata) = &self.metadata {
@@ -117,7 +117,7 @@ impl ListingChange {
         }
     }
 
-    /// Reads what [`ListingChange::write`] wrote; `None` if it is something else.
+    /// Reads what [`ListingChange::write`] wrote; `None` for anything else.
     pub fn read(written: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(written);
         let change = Self::read_from(&mut reader).ok()?;
@@ -155,7 +155,7 @@ const fn read_choice(written: u8) -> Option<bool> {
     }
 }
 
-/// For people: what becomes different.
+/// A description of the change for humans.
 impl fmt::Display for ListingChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";

@@ -17,16 +17,17 @@ use body_cache::{BodyCache, BodyKey};
 use history::History;
 use merge::Merges;
 
-/// Cells and bases are not chosen by clients: a fixed hash serves.
+/// Clients do not choose cells and bases, so an unseeded hash is safe.
 type HashState = foldhash::fast::FixedState;
 
-/// Far cells wait for less than so many ticks, so that their changes are still known when a slow client gets them.
+/// Far cells are postponed for fewer ticks than this, so that the history still has their changes when a slow client
+/// receives them.
 const FAR_WAIT_TICKS_MAX: u32 = HISTORY_TICKS as u32 - 3;
 
-/// A buffer that grew larger is given back instead of being kept for the next tick.
+/// A larger buffer is freed instead of being kept for the next tick.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// What a client has: the tick last written to its socket, and the view that it was written for.
+/// The state of a client: the tick last written to its socket, and the view that it was written for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Base {
     /// The tick; 0 for none.
@@ -35,48 +36,48 @@ pub struct Base {
     pub view: CellIndex,
 }
 
-/// The state of far cells at a client whose updates of far cells may be postponed.
+/// The state of far cells on a client whose updates of far cells may be postponed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FarCells {
-    /// [`SnapshotBody::far_tick`] of the last body that the client was sent.
+    /// [`SnapshotBody::far_tick`] of the last body sent to the client.
     pub known_tick: u32,
-    /// Whether they are left out of the next body, if the history reaches back to `known_tick` for some more ticks.
+    /// Whether the next body leaves them out, as long as the history reaches back to `known_tick` for some more ticks.
     pub is_postponed: bool,
 }
 
-/// The part of a frame that is the same for all players with the same view and base.
+/// The part of a frame that is shared by all players with the same view and base.
 #[derive(Debug, Default)]
 pub struct SnapshotBody {
-    /// As on the wire, behind the player's header: the rest of `data`, then the mirror's tail for the encoding.
+    /// The bytes on the wire after the player's header: the rest of `data`, then the mirror's tail for the encoding.
     pub bytes: Vec<u8>,
-    /// How many of `bytes` belong to `data`: all but the tail.
+    /// The number of `bytes` that belong to `data`: all except the tail.
     pub data_bytes: usize,
-    /// The tick after which the world is like this.
+    /// The tick of the world's state.
     pub tick: u32,
-    /// The tick that it builds on; 0 if everything that is seen is in it.
+    /// The tick of the base; 0 if the body has the full state of the view.
     pub base_tick: u32,
-    /// The client knows far cells as of this tick, or of a later one.
+    /// The client's far cells are as of this tick or a later one.
     pub far_tick: u32,
-    /// Whether far cells were due and are left out.
+    /// Whether far cells were due and were left out.
     pub is_far_postponed: bool,
 }
 
-/// What a mirror counts.
+/// Counters of a mirror.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MirrorCounters {
-    /// Bodies put together.
+    /// Assembled bodies.
     pub assemblies: u64,
-    /// Of these, those with everything that is seen.
+    /// Of these, bodies with the full state of the view.
     pub assemblies_full: u64,
-    /// Of these, those from a base before the last tick.
+    /// Of these, bodies with a base before the last tick.
     pub assemblies_catch_up: u64,
-    /// Bodies that were asked for.
+    /// Requested bodies.
     pub bodies: u64,
-    /// Bytes of the bodies put together.
+    /// Bytes of the assembled bodies.
     pub assembled_bytes: u64,
 }
 
-/// A shard's picture of a room.
+/// A shard's copy of a room's world.
 #[derive(Debug)]
 pub struct Mirror {
     grid: Grid,
@@ -89,8 +90,8 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Of the world in `keyframe`. `tails`, by [`Encoding::index`], are what stands behind `data` on the wire: each body
-    /// ends with them.
+    /// A mirror of the world in `keyframe`. `tails`, by [`Encoding::index`], are the bytes after `data` on the wire:
+    /// each body ends with the tail of its encoding.
     pub fn new(
         grid: Grid,
         ticks_per_second: u32,
@@ -108,14 +109,14 @@ impl Mirror {
         }
     }
 
-    /// Takes in the next update, or another keyframe: then nobody's base counts that lies before it.
+    /// Applies the next update, or another keyframe, which invalidates all bases before it.
     pub fn apply(&mut self, update: Arc<TickUpdate>) {
         self.history.apply(update);
         self.merges.clear();
         self.bodies.clear();
     }
 
-    /// The tick after which the world is like this.
+    /// The tick of the world's state.
     pub fn tick(&self) -> u32 {
         self.history.latest().tick()
     }
@@ -125,15 +126,15 @@ impl Mirror {
         self.history.latest().time_us()
     }
 
-    /// The body of the frame that brings a client with this base to the current tick, for this view. Put together once for
-    /// all who are alike. `base` has to be what an earlier body of this mirror's room was for, and `encoding` among those
-    /// of the keyframe and of all updates since.
+    /// The body that brings a client with this base to the current tick, for this view. Equal requests share one body.
+    /// `base` must be that of an earlier body of this room, and `encoding` must be one of the keyframe and of all
+    /// updates since.
     pub fn body(&mut self, encoding: Encoding, view: CellIndex, base: Base) -> Rc<SnapshotBody> {
         self.body_with_far(encoding, view, base, None)
     }
 
-    /// As [`Mirror::body`], for a client whose far cells may be postponed. Once it was sent such a body, all that follow
-    /// have to be asked for here.
+    /// As [`Mirror::body`], for a client whose far cells may be postponed. All later bodies of such a client must also
+    /// be requested here.
     pub fn body_with_far(
         &mut self,
         encoding: Encoding,
@@ -157,17 +158,17 @@ impl Mirror {
         shared
     }
 
-    /// Whether a body for this base is less than everything that is seen.
+    /// Whether a body for this base is smaller than the full state of the view.
     pub fn reaches(&self, base: Base) -> bool {
         self.usable(base).is_some()
     }
 
-    /// What it has counted.
+    /// The counters.
     pub fn counters(&self) -> MirrorCounters {
         self.counters
     }
 
-    /// Nothing for a base from which it is not known what changed.
+    /// `None` for a base whose changes are no longer in the history.
     fn usable(&self, base: Base) -> Option<Base> {
         let is_usable = base.tick != 0 && base.tick <= self.tick() && self.history.reaches(base.tick);
         is_usable.then_some(base)
@@ -219,7 +220,7 @@ impl Mirror {
         let (tick, interval) = (self.tick(), u32::from(self.grid.shape().far_interval_ticks));
         let known_tick = far.map_or(base.tick / interval * interval, |far| far.known_tick.min(base.tick));
         let is_due = tick / interval > known_tick / interval;
-        // Later the history would not reach back, and whole cells would be sent.
+        // After that, the history would not reach back, and whole cells would be sent.
         let may_wait = tick.saturating_sub(known_tick) < FAR_WAIT_TICKS_MAX;
         let is_postponed = is_due && may_wait && far.is_some_and(|far| far.is_postponed);
         let is_sent = is_due && !is_postponed;
@@ -253,17 +254,17 @@ impl Mirror {
     }
 }
 
-/// What a body does about far cells.
+/// How a body treats far cells.
 struct FarPlan {
     /// The client's state of a far cell is at least as new as this tick.
     known_tick: u32,
     is_sent: bool,
     is_postponed: bool,
-    /// As `known_tick`, after the body.
+    /// The value of `known_tick` after the body.
     tick_after: u32,
 }
 
-/// A cell's full segment, even if the cell is empty: for a client that may know something older of it.
+/// Writes a cell's full segment even if the cell is empty, for a client that may have an older state of it.
 fn write_full_cell(history: &History, encoding: Encoding, cell: CellIndex, out: &mut Vec<u8>) {
     match history.full(encoding, cell) {
         Some(segment) => out.extend_from_slice(segment),
@@ -273,14 +274,14 @@ fn write_full_cell(history: &History, encoding: Encoding, cell: CellIndex, out: 
     }
 }
 
-/// Goes through the update of the one tick that a client is behind, cell by cell in ascending order. Segments that follow
-/// each other are copied at once.
+/// Iterates over the update of a single tick, cell by cell in ascending order, for a client that is one tick behind.
+/// Adjacent segments are copied together.
 struct Steps<'a> {
     update: Option<&'a TickUpdate>,
     encoding: Encoding,
-    /// The first cell that is not passed yet.
+    /// The first cell that has not been passed yet.
     place: usize,
-    /// Not copied yet.
+    /// The segments that have not been copied yet.
     run: Range<usize>,
 }
 

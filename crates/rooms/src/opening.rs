@@ -1,4 +1,4 @@
-//! What a room is opened with: its channel, the parameters of its game, its seed, and how it is listed.
+//! The settings that a room is opened with: its channel, the parameters of its game, its seed, and its listing.
 
 use serde_json::{Map, Value, value::RawValue};
 
@@ -31,35 +31,35 @@ pub struct RoomInfo {
     pub seed: u64,
 }
 
-/// What a room is opened with instead of the settings of its namespace.
+/// Settings of a room that replace those of its namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoomOverrides {
-    /// A JSON object, whose members replace those of the configured parameters. Empty: none.
+    /// A JSON object whose members replace those of the configured parameters. Empty for none.
     pub params: Box<str>,
     /// The seed; `None` for that of the namespace.
     pub seed: Option<u64>,
-    /// How the room is listed, and who may join it, before its first tick. Only the backend says that.
+    /// How the room is listed, and who may join it, before its first tick. Only the backend sets it.
     pub listing: ListingChange,
 }
 
-/// Why parameters are not accepted, as a sentence for whoever opens the room.
+/// Why parameters are not accepted, as a sentence for the opener of the room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnusableParams(pub String);
 
-/// The code of a join whose parameters are not accepted.
+/// The refusal code of a join with invalid parameters.
 const BAD_PARAMS_CODE: u16 = 400;
 /// The member of a join's data with parameters for the room that it opens.
 const ROOM_PARAMS: &str = "room_params";
-/// Characters of a parameter's name in a refusal.
+/// Maximum number of characters of a parameter's name in a refusal.
 const NAME_CHARS_MAX: usize = 60;
 
 impl RoomOverrides {
-    /// Whether the room is opened as its namespace says.
+    /// Whether there are no overrides.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What a client that opens a room asks for in the data of its join, with parameters of these names alone.
+    /// The overrides that a client requests in the data of its join. Only parameters with `allowed` names are accepted.
     ///
     /// # Errors
     /// The [`Refusal`] of the join.
@@ -79,8 +79,8 @@ impl RoomOverrides {
         Ok(Self { params: if fields.is_empty() { Box::default() } else { params.into() }, ..Self::default() })
     }
 
-    /// The parameters of the room: the configured ones, with the members of [`RoomOverrides::params`] in place of those of the
-    /// same name.
+    /// The parameters of the room: the configured ones, with the members of [`RoomOverrides::params`] replacing those
+    /// of the same name.
     ///
     /// # Errors
     /// [`UnusableParams`]
@@ -104,7 +104,7 @@ impl RoomOverrides {
 
 /// A member of a JSON object.
 fn member<'a>(json: &'a [u8], name: &str) -> Option<&'a str> {
-    // Nearly all data has no such member, and is not parsed.
+    // Nearly all data lacks the member, and is not parsed.
     json.windows(name.len()).find(|window| *window == name.as_bytes())?;
     let fields: std::collections::BTreeMap<String, &RawValue> = serde_json::from_slice(json).ok()?;
     fields.get(name).map(|value| value.get())
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_sets_the_listed_params_alone() {
+    fn a_client_sets_only_the_listed_params() {
         for (data, params) in [
             ("", ""),
             ("null", ""),

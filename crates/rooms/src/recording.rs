@@ -5,9 +5,9 @@
 //! hashes; otherwise it reports the first tick that differs.
 //!
 //! Format: [`MAGIC`], a version byte, the header, and records up to the end. A record is a byte for its kind, followed
-//! by its fields. Numbers are varints with 7 bits per byte, the lowest first, the top bit set if more bytes follow.
-//! Texts and bytes follow their length; a hash has 8 bytes, the lowest first. A truncated recording is valid up to its
-//! last complete record.
+//! by its fields. Numbers are varints with 7 bits per byte, the lowest first; the top bit is set if more bytes follow.
+//! Strings and bytes are prefixed with their length; a hash has 8 bytes, little-endian. A truncated recording is valid
+//! up to its last complete record.
 
 mod call_outcome;
 mod comparison;
@@ -30,15 +30,15 @@ pub use replay::{Replay, ReplayError, ReplayedStep, replay};
 pub use role::{put_role, read_role};
 pub use step::RecordedStep;
 
-/// How every recording begins.
+/// The first bytes of every recording.
 pub const MAGIC: &[u8; 8] = b"DUNLINRR";
-/// The version of the format that is written. Version 1 has no spectators, no messages and no calls, and knows of a visitor only the
-/// user. Version 2 has no addresses.
+/// The version of the format that is written. Version 1 has no spectators, messages or calls, and stores only the user
+/// of a visitor. Version 2 has no addresses.
 const VERSION: u8 = 3;
-/// Ticks in a second at the most; as in [`RoomOptions::ticks_per_second`].
+/// Maximum ticks per second; as in [`RoomOptions::ticks_per_second`].
 const TICKS_PER_SECOND_MAX: u32 = 240;
 
-/// What a room has to be made of, to be what was recorded.
+/// The settings that a room must be created with to replay the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The simulation's name.
@@ -47,7 +47,7 @@ pub struct Header {
     pub params: String,
     /// The room's seed.
     pub seed: u64,
-    /// The room's channel; empty if it is not known.
+    /// The room's channel; empty if unknown.
     pub channel: String,
     /// The room's options.
     pub options: RoomOptions,
@@ -66,60 +66,61 @@ enum Record<'a> {
 }
 
 impl Recorder {
-    /// Begins a recording of a room at tick 0, before anything has been applied to it. It is appended to `out`.
+    /// Starts a recording of a room at tick 0, before any step has been applied to it. The recording is appended to
+    /// `out`.
     pub fn new(header: &Header, mut out: Vec<u8>) -> Self {
         header.write(&mut out);
         Self { out }
     }
 
-    /// [`Room::join`] is called, whatever comes of it.
+    /// Records a call of [`Room::join`], whatever its result.
     pub fn join(&mut self, visitor: &Visitor<'_>, encoding: Encoding, data: &[u8]) {
         self.step(RecordedStep::Join { visitor: *visitor, encoding, data });
     }
 
-    /// [`Room::leave`] is called.
+    /// Records a call of [`Room::leave`].
     pub fn leave(&mut self, player: PlayerId) {
         self.step(RecordedStep::Leave { player });
     }
 
-    /// [`Room::away`] is called.
+    /// Records a call of [`Room::away`].
     pub fn away(&mut self, player: PlayerId) {
         self.step(RecordedStep::Away { player });
     }
 
-    /// [`Room::back`] is called.
+    /// Records a call of [`Room::back`].
     pub fn back(&mut self, player: PlayerId, visitor: &Visitor<'_>, encoding: Encoding) {
         self.step(RecordedStep::Back { player, visitor: *visitor, encoding });
     }
 
-    /// [`Room::input`] is called.
+    /// Records a call of [`Room::input`].
     pub fn input(&mut self, player: PlayerId, number: u32, data: &[u8]) {
         self.step(RecordedStep::Input { player, number, data });
     }
 
-    /// [`Room::message`] is called, whatever comes of it.
+    /// Records a call of [`Room::message`], whatever its result.
     pub fn message(&mut self, data: &[u8]) {
         self.step(RecordedStep::Message { data });
     }
 
-    /// [`Room::change_listing`] is called, whatever comes of it.
+    /// Records a call of [`Room::change_listing`], whatever its result.
     pub fn change_listing(&mut self, change: &ListingChange) {
         let mut written = Vec::new();
         change.write(&mut written);
         self.step(RecordedStep::Listing { change: &written });
     }
 
-    /// [`Room::kick`] is called.
+    /// Records a call of [`Room::kick`].
     pub fn kick(&mut self, player: PlayerId, reason: &str) {
         self.step(RecordedStep::Kick { player, reason });
     }
 
-    /// [`Room::answer`] is called, whatever comes of it.
+    /// Records a call of [`Room::answer`], whatever its result.
     pub fn answer(&mut self, call: CallId, outcome: Result<&[u8], &CallError>) {
         self.step(RecordedStep::Answer { call, outcome: CallOutcomeRef::of(outcome) });
     }
 
-    /// [`Room::tick`] has been called.
+    /// Records a completed [`Room::tick`].
     pub fn tick(&mut self, room: &Room) {
         Record::Tick { state_hash: room.state_hash() }.write(&mut self.out);
     }
@@ -128,14 +129,14 @@ impl Recorder {
         Record::Step(step).write(&mut self.out);
     }
 
-    /// What has been written. The caller takes out what it has put away; how much there is before that is its to bound.
+    /// The bytes written so far. The caller removes what it has stored, and is responsible for limiting the size.
     pub fn written(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
 }
 
 impl Header {
-    /// Reads the beginning of a recording.
+    /// Reads the header of a recording.
     ///
     /// # Errors
     /// [`ReplayError::NoRecording`], [`ReplayError::UnknownVersion`], [`ReplayError::Malformed`],
@@ -168,7 +169,7 @@ impl Header {
         }
     }
 
-    /// What the room was opened with.
+    /// The settings that the room was opened with.
     pub fn info(&self) -> RoomInfo {
         let (channel, params) = (self.channel.as_str().into(), self.params.as_str().into());
         RoomInfo { channel, params, seed: self.seed }

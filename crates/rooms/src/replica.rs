@@ -13,11 +13,11 @@ use crate::{CellIndex, Grid, ObjectId, Position};
 use book::Book;
 use staged::{Staged, StagedObject};
 
-/// What a replica holds at the most.
+/// The limits of a replica.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     objects: usize,
-    /// Bytes of all objects' states together.
+    /// Total bytes of all objects' states.
     state_bytes: usize,
 }
 
@@ -30,30 +30,30 @@ impl Default for Limits {
 /// An object that a client sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenObject {
-    /// Relative to the corner of the map.
+    /// The position, in units from the corner of the map.
     pub position: Position,
-    /// What it is.
+    /// The game's number for the kind of the object.
     pub kind: u16,
-    /// The rest.
+    /// The game's other data.
     pub state: Vec<u8>,
-    /// Its cell; `None` for those that only this player is sent.
+    /// Its cell; `None` for an object that only this player receives.
     pub cell: Option<CellIndex>,
 }
 
-/// Why a snapshot is of no use.
+/// Why a snapshot cannot be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplicaError {
-    /// It is not of the format.
+    /// It cannot be decoded.
     Malformed,
-    /// It builds on a tick that this client does not have.
+    /// Its base is a tick that this client does not have.
     WrongBase,
-    /// It is about a cell outside the map or the view.
+    /// It contains a cell outside the map or the view.
     WrongCell,
-    /// It would make the replica larger than it may be.
+    /// It would exceed the replica's limits.
     TooLarge,
 }
 
-/// A client's picture of what it sees: at most 1,000,000 objects with 256 MiB of states.
+/// A client's copy of the visible part of a world: at most 1,000,000 objects with 256 MiB of states.
 #[derive(Debug, Default)]
 pub struct Replica {
     tick: u32,
@@ -65,12 +65,12 @@ pub struct Replica {
     ticks_per_second: u32,
     book: Book,
     limits: Limits,
-    /// Kept for its memory alone.
+    /// Kept only to reuse its memory.
     staged: Staged,
 }
 
 impl Replica {
-    /// Takes in the `data` of a publication with offset 0. After an error the replica is unchanged.
+    /// Applies the `data` of a publication with offset 0. After an error, the replica is unchanged.
     ///
     /// # Errors
     /// [`ReplicaError`]
@@ -82,7 +82,7 @@ impl Replica {
         outcome
     }
 
-    /// Checks all of a snapshot, and gives its map.
+    /// Validates a whole snapshot; returns its map.
     fn check(&self, staged: &Staged) -> Result<Grid, ReplicaError> {
         if staged.tick == 0 || staged.base > staged.tick {
             return Err(ReplicaError::Malformed);
@@ -107,7 +107,8 @@ impl Replica {
         Ok(grid)
     }
 
-    /// Counts only what comes, not what goes: first as if all that comes were new, and only if that is too much, exactly.
+    /// Whether the snapshot exceeds the limits. Departures are not subtracted. All upserted objects are counted as new
+    /// first; known ones are subtracted only if that exceeds a limit.
     fn would_be_too_large(&self, staged: &Staged) -> bool {
         let coming = || staged.own.iter().chain(&staged.upserts);
         let is_new = staged.base == 0;
@@ -125,7 +126,7 @@ impl Replica {
         is_too_large(objects, state_bytes)
     }
 
-    /// Nothing of it can fail.
+    /// Applies a validated snapshot, which cannot fail.
     fn take_in(&mut self, staged: &Staged, grid: Grid, states: &[u8]) {
         let view = CellIndex(staged.view);
         if staged.base == 0 {
@@ -158,17 +159,17 @@ impl Replica {
         self.grid = Some(grid);
     }
 
-    /// The tick that it shows; 0 before the first snapshot.
+    /// The tick of the replica; 0 before the first snapshot.
     pub fn tick(&self) -> u32 {
         self.tick
     }
 
-    /// The Unix time of that tick at the server.
+    /// The server's Unix time of that tick.
     pub fn time_us(&self) -> u64 {
         self.time_us
     }
 
-    /// The number of the last input that the room had applied.
+    /// The number of the last input that the room has applied.
     pub fn ack(&self) -> u32 {
         self.ack
     }
@@ -183,33 +184,34 @@ impl Replica {
         self.grid.as_ref()
     }
 
-    /// Ticks in a second; 0 before the first snapshot.
+    /// Ticks per second; 0 before the first snapshot.
     pub fn ticks_per_second(&self) -> u32 {
         self.ticks_per_second
     }
 
-    /// The cell that the player looks from.
+    /// The cell of the player's viewpoint.
     pub fn view(&self) -> CellIndex {
         self.view
     }
 
-    /// An object that it sees.
+    /// A visible object.
     pub fn object(&self, id: ObjectId) -> Option<&SeenObject> {
         self.book.get(id.0)
     }
 
-    /// All objects that it sees, in no particular order.
+    /// All visible objects, in no particular order.
     pub fn objects(&self) -> impl Iterator<Item = (ObjectId, &SeenObject)> {
         self.book.iter()
     }
 
-    /// The exclusive-or of [`crate::wire::object_hash`] over the objects in a cell, kept up with every change.
+    /// The exclusive-or of [`crate::wire::object_hash`] over the objects in a cell, updated with every change.
     pub fn cell_hash(&self, cell: CellIndex) -> u64 {
         self.book.cell_hash(cell)
     }
 }
 
-/// Cells ascend, are visible, and come twice only as first in full and then with what changed.
+/// Checks that cells are in ascending order and visible. A cell may occur twice only as a full segment followed by its
+/// changes.
 fn check_cells(staged: &Staged, grid: &Grid) -> Result<(), ReplicaError> {
     let view = CellIndex(staged.view);
     if staged
@@ -226,7 +228,7 @@ fn check_cells(staged: &Staged, grid: &Grid) -> Result<(), ReplicaError> {
     if staged.cells.array_windows().all(follows) { Ok(()) } else { Err(ReplicaError::Malformed) }
 }
 
-/// Checks that objects have an id and lie in their cell.
+/// Checks that objects have an id and are inside their cell.
 fn check_objects(staged: &Staged, grid: &Grid) -> Result<(), ReplicaError> {
     let within = |objects: &[StagedObject], width, height| {
         objects.iter().all(|object| object.id != 0 && object.x < width && object.y < height)

@@ -15,13 +15,13 @@ use crate::{
     world::{Role, Target},
 };
 
-/// The codes that a game may refuse with.
+/// The codes that a game may use in refusals.
 const REFUSAL_CODES: std::ops::RangeInclusive<u16> = 400..=1_999;
-/// The code of a full room, and of a refusal without a possible code.
+/// The code of a full room, and of a refusal with an invalid code.
 const DEFAULT_REFUSAL_CODE: u16 = 400;
 /// The code of a join to a locked room.
 const LOCKED_CODE: u16 = 423;
-/// The form of what [`Room::save`] writes; its first byte.
+/// The version of the format that [`Room::save`] writes; its first byte.
 pub const SAVED_ROOM_VERSION: u8 = 2;
 
 /// A world with its simulation, players and pending output. No I/O; the caller provides the time.
@@ -30,42 +30,43 @@ pub struct Room {
     world: World,
     simulation: Box<dyn Simulation>,
     writer: UpdateWriter,
-    /// The time of the last tick; nothing of the world's.
+    /// The time of the last tick; not part of the world.
     time_us: u64,
-    /// Where a player's own objects are encoded.
+    /// A buffer for encoding a player's own objects.
     own: Vec<u8>,
 }
 
-/// A player has joined.
+/// The result of a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// Its id until it leaves.
+    /// The player's id until it leaves.
     pub player: PlayerId,
 }
 
-/// What is new about a player in a tick, for the header of its frames.
+/// The changes of a player in a tick, for the header of its frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlayerChange {
     /// The receiver of these frames.
     pub player: PlayerId,
-    /// The cell that its viewpoint is in.
+    /// The cell of its viewpoint.
     pub view: CellIndex,
-    /// The number of the last input that was applied; 0 before the first.
+    /// The number of the last applied input; 0 before the first.
     pub ack: u32,
     /// Its own object; 0 for none.
     pub avatar: u32,
-    /// All objects that it alone is sent, encoded by [`crate::wire`] for the player's encoding, if they changed.
+    /// All objects that only this player receives, encoded by [`crate::wire`] in the player's encoding, if they
+    /// changed.
     pub own: Option<Bytes>,
 }
 
-/// Something that leaves a room reliably.
+/// A reliable message that leaves a room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scoped {
-    /// An event for some players: `None` for all, otherwise in ascending order.
+    /// An event for some players.
     Event {
-        /// `None`: all players.
+        /// The recipients in ascending order; `None` for all players.
         players: Option<Vec<PlayerId>>,
-        /// The JSON document that goes into the publication: tick and event.
+        /// The JSON document of the publication: tick and event.
         data: Bytes,
     },
     /// A publication in another channel.
@@ -77,7 +78,7 @@ pub enum Scoped {
     },
 }
 
-/// What a tick led to.
+/// The results of a tick.
 ///
 /// ```
 /// # use dunlin_rooms as dunlin_game;
@@ -90,19 +91,19 @@ pub enum Scoped {
 /// ```
 #[derive(Debug)]
 pub struct TickOutcome {
-    /// What changed in the world.
+    /// The changes of the world.
     pub update: Arc<TickUpdate>,
-    /// What changed about players; who has just joined is always in it.
+    /// The changes of players; a player that has just joined is always included.
     pub players: Vec<PlayerChange>,
     /// Events and publications, in the order in which the simulation sent them.
     pub scoped: Vec<Scoped>,
-    /// Who was removed by the game.
+    /// The players and spectators that the game removed.
     pub removals: Removals,
     /// Calls of the game to the backend.
     pub calls: CallsOfTick,
 }
 
-/// Whom a tick removed from a room by the game's decision.
+/// The players and spectators that a game removed in a tick, and whether it closed the room.
 ///
 /// ```
 /// # use dunlin_rooms as dunlin_game;
@@ -114,9 +115,9 @@ pub struct TickOutcome {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removals {
-    /// Players and spectators, each with the reason for its client. They are not in the room any more.
+    /// Removed players and spectators, each with the reason for its client.
     pub kicked: Vec<(PlayerId, Box<str>)>,
-    /// The room is to be closed, with this reason for all clients. Repeated at each tick until the room is closed.
+    /// The reason for all clients if the room has to be closed. Repeated at each tick until it is.
     pub closing: Option<Box<str>>,
 }
 
@@ -124,13 +125,13 @@ impl Room {
     /// A room at tick 0.
     ///
     /// # Errors
-    /// [`GridError`] if the simulation's map is not possible.
+    /// [`GridError`] if the simulation's map is invalid.
     pub fn new(options: RoomOptions, seed: u64, simulation: Box<dyn Simulation>) -> Result<Self, GridError> {
         Self::open(options, RoomInfo { seed, ..RoomInfo::default() }, simulation)
     }
 
-    /// A room at tick 0 whose game learns what the room was opened with ([`World::info`]). The simulation is made of
-    /// `info.params`.
+    /// A room at tick 0 whose game receives the settings that the room was opened with ([`World::info`]). The
+    /// simulation must have been created from `info.params`.
     ///
     /// # Errors
     /// As [`Room::new`].
@@ -144,7 +145,7 @@ impl Room {
         Ok(Self::of(options, world, simulation))
     }
 
-    /// A room that goes on from what [`Room::save`] wrote. To its players everything is new.
+    /// Restores a room that [`Room::save`] wrote. Its players start without a base.
     ///
     /// # Errors
     /// [`RestoreError`]
@@ -157,7 +158,7 @@ impl Room {
         let mut saved = Reader::new(saved);
         let (version, channel, params) = read_opening(&mut saved)?;
         let mut world = World::restore(grid, &options, version, &mut saved).map_err(|_| RestoreError)?;
-        // Version 1 keeps no ticks.
+        // Version 1 does not save past ticks.
         if version >= 2 {
             world.restore_past(&mut saved).map_err(|_| RestoreError)?;
         }
@@ -167,7 +168,7 @@ impl Room {
         Ok(Self::of(options, world, simulation))
     }
 
-    /// The parameters of the simulation that [`Room::save`] wrote, a JSON document; `None` if they are not in it.
+    /// The simulation's parameters in a saved room, a JSON document; `None` if it has none.
     pub fn saved_params(saved: &[u8]) -> Option<&str> {
         let (_, _, params) = read_opening(&mut Reader::new(saved)).ok()?;
         Some(params).filter(|params| !params.is_empty())
@@ -177,8 +178,8 @@ impl Room {
         Self { options, world, simulation, writer: UpdateWriter::default(), time_us: 0, own: Vec::new() }
     }
 
-    /// Appends everything that the room's future depends on. Best right after a tick: what has changed since is in the
-    /// world that is restored, but in none of its updates.
+    /// Appends everything that the room's future depends on. Call it directly after a tick: later changes are in the
+    /// restored world, but in none of its updates.
     pub fn save(&self, out: &mut Vec<u8>) {
         out.push(SAVED_ROOM_VERSION);
         put_bytes(self.world.info().channel.as_bytes(), out);
@@ -188,7 +189,7 @@ impl Room {
         self.simulation.save(out);
     }
 
-    /// What was decided about it.
+    /// The room's options.
     pub fn options(&self) -> &RoomOptions {
         &self.options
     }
@@ -203,10 +204,10 @@ impl Room {
         &self.world
     }
 
-    /// Lets a player or a spectator in whose frames are written in `encoding`.
+    /// Admits a player or a spectator whose frames have this encoding.
     ///
     /// # Errors
-    /// The game's [`Refusal`], or 400 for a full room. A code of the game's that is not its to give becomes 400.
+    /// The game's [`Refusal`], or 400 for a full room. An invalid code of the game becomes 400.
     pub fn join(&mut self, visitor: &Visitor<'_>, encoding: Encoding, data: &[u8]) -> Result<Joined, Refusal> {
         if self.world.listing().is_locked {
             return Err(Refusal { code: LOCKED_CODE, message: "the room is locked".into() });
@@ -235,15 +236,15 @@ impl Room {
         }
     }
 
-    /// Gives the game a message of the backend. Returns its answer.
+    /// Passes a message of the backend to the game. Returns its answer.
     ///
     /// # Errors
-    /// The game's [`Refusal`]. A code of the game's that is not its to give becomes 400.
+    /// The game's [`Refusal`]. An invalid code becomes 400.
     pub fn message(&mut self, data: &[u8]) -> Result<Vec<u8>, Refusal> {
         self.simulation.message(&mut self.world, data).map_err(with_possible_code)
     }
 
-    /// Changes how the room is listed, and who may join it, as the backend wants.
+    /// Changes how the room is listed, and who may join it, for the backend.
     ///
     /// # Errors
     /// [`WorldError`]; nothing has changed.
@@ -251,14 +252,14 @@ impl Room {
         self.world.change_listing(change)
     }
 
-    /// Removes a player or a spectator at the end of the tick, as [`World::kick`]. Returns whether it is here.
+    /// Removes a player or a spectator at the end of the tick, as [`World::kick`]. Returns whether it is in the room.
     pub fn kick(&mut self, player: PlayerId, reason: &str) -> bool {
         self.world.kick(player, reason);
         self.world.book().get(player).is_some()
     }
 
-    /// Gives the game the backend's answer to its call. Returns whether it waited for that: an answer after the timeout has no
-    /// effect.
+    /// Passes the backend's answer to a call to the game. Returns whether the call was pending: an answer after the
+    /// timeout has no effect.
     pub fn answer(&mut self, call: CallId, outcome: Result<&[u8], CallError>) -> bool {
         let is_waited_for = self.world.calls_mut().end(call);
         if is_waited_for {
@@ -267,7 +268,7 @@ impl Room {
         is_waited_for
     }
 
-    /// No answer will come to the calls that wait: the room goes on after a restart. Returns how many there are.
+    /// Ends all pending calls, whose answers are lost by a restart. Returns their number.
     pub fn lose_calls(&mut self) -> usize {
         let lost = self.world.calls_mut().lose_all();
         for call in &lost {
@@ -276,7 +277,7 @@ impl Room {
         lost.len()
     }
 
-    /// Lets a player or a spectator go. Nothing happens if it is not here.
+    /// Removes a player or a spectator. Does nothing if it is not in the room.
     pub fn leave(&mut self, player: PlayerId) {
         match self.world.remove_player(player) {
             Some(Role::Player) => self.simulation.leave(&mut self.world, player),
@@ -285,15 +286,15 @@ impl Room {
         }
     }
 
-    /// The client of a player is gone, and may come back. Nothing happens if the player is not here.
+    /// A player's client is gone, and may come back. Does nothing if the player is not in the room.
     pub fn away(&mut self, player: PlayerId) {
         if self.world.is_player(player) {
             self.simulation.away(&mut self.world, player);
         }
     }
 
-    /// The client of a player has come back: it reads frames in `encoding`, knows nothing of the world, and numbers its
-    /// inputs from 1 again. Returns whether the player is here.
+    /// A player's client has come back: its frames have this encoding, it has no base, and it numbers its inputs from 1
+    /// again. Returns whether the player is in the room.
     pub fn back(&mut self, player: PlayerId, visitor: &Visitor<'_>, encoding: Encoding) -> bool {
         let is_here = self.world.resume_player(player, encoding);
         if is_here {
@@ -302,8 +303,8 @@ impl Room {
         is_here
     }
 
-    /// Applies a player's input and acknowledges `number`. Returns whether the game could make sense of it; an input of
-    /// somebody who is not here is none, and a spectator's is ignored.
+    /// Applies a player's input and acknowledges `number`. Returns whether the game could decode it. An input of a
+    /// player that is not in the room counts as invalid, and a spectator's is ignored.
     pub fn input(&mut self, player: PlayerId, number: u32, data: &[u8]) -> bool {
         let Some(sender) = self.world.book_mut().get_mut(player).filter(|sender| sender.role == Role::Player) else {
             return false;
@@ -327,14 +328,14 @@ impl Room {
         outcome
     }
 
-    /// Runs a tick without encoding an update, as a replay does.
+    /// Runs a tick without encoding an update, for a replay.
     pub fn tick_without_update(&mut self) -> Removals {
         let removals = self.step();
         self.forget();
         removals
     }
 
-    /// The same; returns the events and publications, and the calls.
+    /// As [`Room::tick_without_update`]; returns the events and publications, and the calls.
     pub fn tick_with_events(&mut self) -> (Vec<Scoped>, Vec<GameCall>) {
         self.step();
         let (scoped, calls) = (self.scoped(), self.world.calls_mut().take_of_tick().sent);
@@ -349,7 +350,7 @@ impl Room {
         }
         self.simulation.tick(&mut self.world);
         let mut kicked = Vec::new();
-        // A game may kick more players while one leaves. There are as many kicks as players at most.
+        // A game may kick more players while one leaves. The number of kicks is bounded by the number of players.
         while let Some((player, reason)) = self.world.take_kick() {
             self.leave(player);
             kicked.push((player, reason));
@@ -413,7 +414,7 @@ impl Room {
         Arc::new(writer.finish(self.world.grid()))
     }
 
-    /// The encodings of the players who are here.
+    /// The encodings of the current players.
     pub fn encodings(&self) -> EncodingSet {
         let here = Encoding::ALL.into_iter().filter(|encoding| self.world.book().count_with(*encoding) > 0);
         here.fold(EncodingSet::default(), EncodingSet::with)
@@ -426,28 +427,28 @@ impl Room {
         Hasher::new(4).number(self.world.state_hash()).bytes(&saved).finish()
     }
 
-    /// How many players there are.
+    /// The number of players.
     pub fn player_count(&self) -> usize {
         self.world.player_count()
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub fn object_count(&self) -> usize {
         self.world.object_count()
     }
 
-    /// The last tick.
+    /// The number of the last tick.
     pub fn tick_number(&self) -> u32 {
         self.world.tick()
     }
 
-    /// About how many bytes the room's world takes.
+    /// Approximate memory of the room's world, in bytes.
     pub fn world_bytes(&self) -> usize {
         self.world.memory_bytes() + self.writer.memory_bytes() + self.own.capacity()
     }
 }
 
-/// The beginning of a saved room: its version, channel and parameters. Version 1 has neither of the last two.
+/// The first fields of a saved room: its version, channel and parameters. Version 1 has only the first.
 fn read_opening<'a>(saved: &mut Reader<'a>) -> Result<(u8, &'a str, &'a str), RestoreError> {
     let unreadable = |_| RestoreError;
     match saved.byte().map_err(unreadable)? {

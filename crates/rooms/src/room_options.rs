@@ -1,6 +1,6 @@
-//! What an operator decides about a room.
+//! The operator's options of a room.
 
-/// What an operator decides about a room. Bounds of the world are bounds of each room's memory.
+/// The operator's options of a room. The limits of the world bound each room's memory.
 ///
 /// ```
 /// # use dunlin_rooms as dunlin_game;
@@ -12,25 +12,25 @@
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoomOptions {
-    /// Ticks in a second, 1 to 240.
+    /// Ticks per second, 1 to 240.
     pub ticks_per_second: u32,
-    /// Objects in the world.
+    /// Maximum number of objects in the world.
     pub objects_max: usize,
-    /// Bytes of one object's state.
+    /// Maximum bytes of one object's state.
     pub state_bytes_max: usize,
-    /// Players in the room; one more is refused with code 400.
+    /// Maximum number of players; one more is refused with code 400.
     pub players_max: usize,
-    /// Spectators in the room; one more is refused with code 400.
+    /// Maximum number of spectators; one more is refused with code 400.
     pub spectators_max: usize,
-    /// Events and publications of one tick.
+    /// Maximum number of events and publications per tick.
     pub events_per_tick_max: usize,
-    /// Bytes of one event or publication.
+    /// Maximum bytes of one event or publication.
     pub event_bytes_max: usize,
-    /// Bytes of the metadata.
+    /// Maximum bytes of the metadata.
     pub metadata_bytes_max: usize,
-    /// Calls of the game that may wait for the backend's answer; 0 if there is no backend.
+    /// Maximum number of the game's calls that wait for answers; 0 without a backend.
     pub calls_max: usize,
-    /// Bytes of the method and the data of a call together, and of its answer.
+    /// Maximum bytes of the method and the data of a call together, and of its answer.
     pub call_bytes_max: usize,
 }
 

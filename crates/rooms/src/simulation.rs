@@ -5,12 +5,12 @@ use std::fmt;
 
 use crate::{CallError, CallId, GridShape, PlayerId, World};
 
-/// The code of a message to a game that takes none.
+/// The code of a message to a game that accepts none.
 const NO_MESSAGES_CODE: u16 = 400;
 
 /// A game: the rules of a world. Its methods are called one at a time, by one thread, in an order that a recording
-/// repeats; whatever they do has to follow from their arguments, the world and what they did before. So a simulation
-/// reads no clock, draws its chance from [`World::random`], and iterates over nothing whose order is not fixed.
+/// repeats. They must be deterministic functions of their arguments, the world, and the simulation's own state. So a
+/// simulation reads no clock, takes random numbers from [`World::random`], and never iterates in an unspecified order.
 ///
 /// ```
 /// # use dunlin_rooms as dunlin_game;
@@ -62,7 +62,7 @@ const NO_MESSAGES_CODE: u16 = 400;
 /// }
 /// ```
 pub trait Simulation: Send {
-    /// The map. Asked once, before anything else.
+    /// The map. Called once, before any other method.
     ///
     /// ```
     /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
@@ -76,8 +76,8 @@ pub trait Simulation: Send {
     /// ```
     fn grid(&self) -> GridShape;
 
-    /// For how many ticks [`World::rewind`] goes back. The world keeps what each of them has changed. Asked once,
-    /// when the room is made: one that is restored goes on with the number that it was made with.
+    /// The number of ticks that [`World::rewind`] can go back. The world stores the changes of each of them. Called
+    /// once, when the room is created: a restored room keeps the number of its creation.
     ///
     /// ```
     /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
@@ -106,7 +106,7 @@ pub trait Simulation: Send {
     /// ```
     fn start(&mut self, world: &mut World);
 
-    /// A player wants to join with `data`, which its client gave. When this returns `Ok`, it is in the room.
+    /// A player asks to join; `data` comes from its client. If this returns `Ok`, the player is in the room.
     ///
     /// # Errors
     /// [`Refusal`]: the client's subscription fails with it.
@@ -132,7 +132,8 @@ pub trait Simulation: Send {
     /// ```
     fn join(&mut self, world: &mut World, player: PlayerId, visitor: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal>;
 
-    /// A player has left, for whatever reason. Not called for spectators. [`World::avatar_of`] does not know it any more.
+    /// A player has left, for whatever reason. Not called for spectators. [`World::avatar_of`] no longer has the
+    /// player.
     ///
     /// ```
     /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
@@ -147,8 +148,8 @@ pub trait Simulation: Send {
     /// ```
     fn leave(&mut self, world: &mut World, player: PlayerId);
 
-    /// A player's connection was lost. The player stays in the room for the seat grace: until [`Simulation::back`], or
-    /// until [`Simulation::leave`].
+    /// A player's connection was lost. The player stays in the room for the grace period: until [`Simulation::back`] or
+    /// [`Simulation::leave`].
     ///
     /// ```
     /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
@@ -166,10 +167,10 @@ pub trait Simulation: Send {
         let _ = (world, player);
     }
 
-    /// A player has a connection again. Its client starts from the whole view, and numbers its inputs from 1.
+    /// A player has a connection again. Its client starts without state, and numbers its inputs from 1.
     ///
-    /// Also called without [`Simulation::away`] before it, if the client connected again before the server noticed that the
-    /// first connection was lost.
+    /// Also called without a previous [`Simulation::away`], if the client reconnected before the server detected the
+    /// loss of the first connection.
     ///
     /// ```
     /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
@@ -185,8 +186,8 @@ pub trait Simulation: Send {
         let _ = (world, player, visitor);
     }
 
-    /// A spectator wants to watch: it has a viewpoint ([`World::set_viewpoint`]) but no seat, and sends no inputs. By
-    /// default it may, and watches from the corner of the map.
+    /// A spectator asks to join: it has a viewpoint ([`World::set_viewpoint`]) but no seat, and sends no inputs. By
+    /// default it is admitted, with its viewpoint in the corner of the map.
     ///
     /// # Errors
     /// [`Refusal`]: the client's subscription fails with it.
@@ -230,7 +231,7 @@ pub trait Simulation: Send {
     /// A player's input.
     ///
     /// # Errors
-    /// [`InputError`]: counted; nothing else happens.
+    /// [`InputError`] only counts the input.
     ///
     /// ```
     /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
@@ -247,7 +248,7 @@ pub trait Simulation: Send {
     /// ```
     fn input(&mut self, world: &mut World, player: PlayerId, data: &[u8]) -> Result<(), InputError>;
 
-    /// A message of the application's backend (`room_send` of the server API). What is returned is its answer.
+    /// A message of the application's backend (`room_send` of the server API). The returned bytes are the answer.
     ///
     /// # Errors
     /// [`Refusal`]: the backend's request fails with it. By default every message is refused.
@@ -272,8 +273,8 @@ pub trait Simulation: Send {
         Err(Refusal { code: NO_MESSAGES_CODE, message: "this game takes no messages".into() })
     }
 
-    /// The backend's answer to a call ([`World::call`]), or why there is none. Comes once for each call, before a tick: the
-    /// timeout in the very tick that was named.
+    /// The backend's answer to a call ([`World::call`]), or the error. Called once per call, before a tick; for a
+    /// timeout, in exactly the tick of the timeout.
     ///
     /// ```
     /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
@@ -292,7 +293,7 @@ pub trait Simulation: Send {
         let _ = (world, call, outcome);
     }
 
-    /// One step of time.
+    /// One tick.
     ///
     /// ```
     /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
@@ -308,7 +309,7 @@ pub trait Simulation: Send {
     /// ```
     fn tick(&mut self, world: &mut World);
 
-    /// Appends everything that is not in the world, so that [`Simulation::restore`] can go on from it.
+    /// Appends all state outside of the world, from which [`Simulation::restore`] continues.
     ///
     /// ```
     /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
@@ -321,7 +322,8 @@ pub trait Simulation: Send {
     /// ```
     fn save(&self, out: &mut Vec<u8>);
 
-    /// Takes over what [`Simulation::save`] wrote. Called instead of [`Simulation::start`]; the world is as it was then.
+    /// Restores what [`Simulation::save`] wrote. Called instead of [`Simulation::start`]; the world is already
+    /// restored.
     ///
     /// # Errors
     /// [`RestoreError`]
@@ -339,7 +341,7 @@ pub trait Simulation: Send {
     fn restore(&mut self, saved: &[u8]) -> Result<(), RestoreError>;
 }
 
-/// Who wants to join, or has come back.
+/// A client that asks to join, or has come back.
 ///
 /// ```
 /// use dunlin_rooms::Visitor;
@@ -352,22 +354,22 @@ pub trait Simulation: Send {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Visitor<'a> {
-    /// The user's id; empty for an anonymous one.
+    /// The user's id; empty for the anonymous user.
     pub user: &'a str,
-    /// The id of the connection, as presence shows it. A client that comes back has another one.
+    /// The id of the connection, as in presence. A client that comes back has another one.
     pub client: &'a str,
-    /// The info of the subscription token or of the backend's answer, otherwise that of the connection: a JSON document, or
-    /// other bytes. Empty without one.
+    /// The info from the subscription token or the backend's response, otherwise that of the connection: a JSON
+    /// document, or other bytes. Empty if there is no info.
     pub info: &'a [u8],
-    /// Whether it only watches.
+    /// Whether it joins as a spectator.
     pub is_spectator: bool,
     /// The client's address: behind a trusted proxy, the one that the proxy names. `None` unless the namespace has
-    /// `room.visitor_address`, because recordings and logs contain what the game learns.
+    /// `room.visitor_address`, because recordings and logs contain everything that the game receives.
     pub address: Option<IpAddr>,
 }
 
 impl<'a> Visitor<'a> {
-    /// A player with this user id, of whom nothing else is known.
+    /// A player with this user id and no other data.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -381,7 +383,7 @@ impl<'a> Visitor<'a> {
     }
 }
 
-/// Why a player may not join, or a message is not carried out, in the game's own words and numbers.
+/// Why a game refuses a join or a message, with the game's own code and text.
 ///
 /// ```
 /// use dunlin_rooms::Refusal;
@@ -397,13 +399,13 @@ impl<'a> Visitor<'a> {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The code of the error reply: 400 to 1,999. Of a backend: 100 to 1,999.
+    /// The code of the error reply: 400 to 1,999. From a backend: 100 to 1,999.
     pub code: u16,
     /// Human-readable; the client or the backend receives it with the code.
     pub message: Box<str>,
 }
 
-/// An input that the game can't make sense of.
+/// The game cannot decode an input.
 ///
 /// ```
 /// use dunlin_rooms::InputError;
@@ -419,7 +421,7 @@ pub struct Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InputError;
 
-/// What was saved cannot be restored.
+/// The saved state cannot be restored.
 ///
 /// ```
 /// use dunlin_rooms::RestoreError;

@@ -13,29 +13,29 @@ use crate::{
 use still::StillCells;
 pub(crate) use still::StillObject;
 
-/// Some of the encodings.
+/// A set of encodings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EncodingSet([bool; Encoding::ALL.len()]);
 
 impl EncodingSet {
-    /// With `encoding`.
+    /// Adds `encoding`.
     #[must_use]
     pub fn with(mut self, encoding: Encoding) -> Self {
         self.0[encoding.index()] = true;
         self
     }
 
-    /// Whether `encoding` is one of them.
+    /// Whether the set contains `encoding`.
     pub fn contains(self, encoding: Encoding) -> bool {
         self.0[encoding.index()]
     }
 
-    /// Those that are among them.
+    /// The encodings in the set.
     pub fn iter(self) -> impl Iterator<Item = Encoding> {
         Encoding::ALL.into_iter().filter(move |encoding| self.contains(*encoding))
     }
 
-    /// Whether all of `other` are among them.
+    /// Whether the set contains all of `other`.
     pub fn covers(self, other: Self) -> bool {
         Encoding::ALL.into_iter().all(|encoding| self.contains(encoding) || !other.contains(encoding))
     }
@@ -44,22 +44,22 @@ impl EncodingSet {
 /// An object as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectView<'a> {
-    /// Its number.
+    /// The object's id.
     pub id: ObjectId,
-    /// What it is.
+    /// The game's number for the kind of the object.
     pub kind: u16,
-    /// Units from its cell's corner to the right.
+    /// Units to the right of its cell's corner.
     pub x: u32,
-    /// Units from its cell's corner downwards.
+    /// Units below its cell's corner.
     pub y: u32,
-    /// The rest.
+    /// The game's other data.
     pub state: &'a [u8],
 }
 
-/// What one tick changed: for each changed cell a delta segment against the tick before, and a full segment. Or a
-/// keyframe: full segments of all cells that are not empty.
+/// The changes of one tick: for each changed cell a delta segment against the previous tick, and a full segment. A
+/// keyframe has full segments of all cells that are not empty.
 ///
-/// It takes a handful of allocations, however many cells there are.
+/// The number of allocations is constant, regardless of the number of cells.
 #[derive(Debug)]
 pub struct TickUpdate {
     tick: u32,
@@ -67,35 +67,35 @@ pub struct TickUpdate {
     is_keyframe: bool,
     encodings: EncodingSet,
     cells: Vec<ChangedCell>,
-    /// Ids of the departed, cell after cell.
+    /// Ids of the departed objects, of all cells in order.
     departed: Vec<u32>,
-    /// Ids of the objects in delta segments, cell after cell.
+    /// Ids of the objects in delta segments, of all cells in order.
     upserted: Vec<u32>,
     forms: [Form; Encoding::ALL.len()],
 }
 
-/// A cell in an update. What is its own in a list begins where that of the cell before ends.
+/// A cell in an update. Its part of each list begins where that of the previous cell ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChangedCell {
     pub(crate) cell: CellIndex,
-    /// Whether nothing is left in it.
+    /// Whether the cell has no objects.
     pub(crate) is_empty: bool,
     departed_end: usize,
     upserted_end: usize,
 }
 
-/// An update in one encoding. Segments follow each other without a gap, so that those of neighbours are one slice.
+/// An update in one encoding. Segments are contiguous, so those of adjacent cells are one slice.
 #[derive(Clone, Debug, Default)]
 struct Form {
     deltas: Vec<u8>,
     delta_ends: Vec<usize>,
     fulls: Vec<u8>,
     full_ends: Vec<usize>,
-    /// Where in `deltas` each object is.
+    /// The range of each object in `deltas`.
     upserts: Vec<(usize, usize)>,
 }
 
-/// Makes a [`TickUpdate`]. Its scratch memory is kept between ticks.
+/// Builds a [`TickUpdate`]. Its buffers are reused between ticks.
 #[derive(Debug, Default)]
 pub struct UpdateWriter {
     tick: u32,
@@ -106,15 +106,15 @@ pub struct UpdateWriter {
     departed: Vec<u32>,
     upserted: Vec<u32>,
     forms: [Form; Encoding::ALL.len()],
-    /// Objects of the segment that is being written, in each encoding.
+    /// Objects of the current segment, in each encoding.
     objects: [Vec<u8>; Encoding::ALL.len()],
     still: StillCells,
-    /// Lends its capacity to a cell's still objects with the changed ones behind them.
+    /// A buffer for a cell's still objects, followed by the changed ones.
     all_objects: Vec<u8>,
 }
 
 impl TickUpdate {
-    /// The tick after which the world is like this.
+    /// The tick of the world's state.
     pub fn tick(&self) -> u32 {
         self.tick
     }
@@ -129,17 +129,17 @@ impl TickUpdate {
         self.is_keyframe
     }
 
-    /// In which encodings it is.
+    /// The encodings of the update.
     pub fn encodings(&self) -> EncodingSet {
         self.encodings
     }
 
-    /// How many cells it is about.
+    /// The number of cells.
     pub fn cell_count(&self) -> usize {
         self.cells.len()
     }
 
-    /// How many bytes it has allocated: not itself.
+    /// The bytes that it has allocated, excluding itself.
     pub fn memory_bytes(&self) -> usize {
         let form_bytes = |form: &Form| {
             form.deltas.capacity()
@@ -152,17 +152,17 @@ impl TickUpdate {
             + (self.departed.capacity() + self.upserted.capacity()) * size_of::<u32>()
     }
 
-    /// The cells that it is about, in ascending order. Their places here are what the other functions go by.
+    /// The cells of the update, in ascending order. Other functions take the indices in this list.
     pub(crate) fn cells(&self) -> &[ChangedCell] {
         &self.cells
     }
 
-    /// The place of `cell`.
+    /// The index of `cell`.
     pub(crate) fn find(&self, cell: CellIndex) -> Option<usize> {
         self.cells.binary_search_by_key(&cell, |changed| changed.cell).ok()
     }
 
-    /// Where in [`TickUpdate::deltas`] a cell's segment is.
+    /// The range of a cell's segment in [`TickUpdate::deltas`].
     pub(crate) fn delta(&self, encoding: Encoding, place: usize) -> Range<usize> {
         part(&self.forms[encoding.index()].delta_ends, place)
     }
@@ -184,27 +184,27 @@ impl TickUpdate {
         &self.departed[start..self.cells[place].departed_end]
     }
 
-    /// Ids of the objects in a cell's delta segment, and the place of the first among those of all cells.
+    /// Ids of the objects in a cell's delta segment, and the index of the first among those of all cells.
     pub(crate) fn upserted(&self, place: usize) -> (&[u32], usize) {
         let start = place.checked_sub(1).map_or(0, |before| self.cells[before].upserted_end);
         (&self.upserted[start..self.cells[place].upserted_end], start)
     }
 
-    /// An object of a delta segment by its place among those of all cells, as bytes of a segment.
+    /// The encoded object of a delta segment, by its index among those of all cells.
     pub(crate) fn upsert(&self, encoding: Encoding, place: usize) -> &[u8] {
         let form = &self.forms[encoding.index()];
         form.upserts.get(place).map_or(&[], |(start, end)| &form.deltas[*start..*end])
     }
 }
 
-/// From the end of the one before to its own.
+/// The range from the end of the previous part to the end of this one.
 fn part(ends: &[usize], place: usize) -> Range<usize> {
     let start = place.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
     start..ends.get(place).copied().unwrap_or(start)
 }
 
 impl UpdateWriter {
-    /// Begins an update.
+    /// Starts an update.
     pub fn begin(&mut self, tick: u32, time_us: u64, encodings: EncodingSet, is_keyframe: bool) {
         self.tick = tick;
         self.time_us = time_us;
@@ -216,9 +216,9 @@ impl UpdateWriter {
         self.forms.iter_mut().for_each(Form::clear);
     }
 
-    /// Adds a cell; to be called in ascending order. `changed` are the objects of `full` that are new or different in this
-    /// tick, those included that came from another cell; `departed` those that were here after the last tick and are not now.
-    /// A keyframe takes no notice of either.
+    /// Adds a cell; cells must be added in ascending order. `changed` are the objects of `full` that are new or
+    /// different in this tick, including those from other cells; `departed` are those that were in the cell after the
+    /// last tick and are not any more. A keyframe ignores both.
     pub fn cell<'a>(
         &mut self,
         cell: CellIndex,
@@ -244,8 +244,8 @@ impl UpdateWriter {
         self.end_cell(cell, is_empty);
     }
 
-    /// As [`UpdateWriter::cell`], with the objects that are not among `changed` instead of all. Those that were the same
-    /// in an earlier `round` are not encoded again.
+    /// As [`UpdateWriter::cell`], with the objects that are not in `changed` instead of all. Objects that have not
+    /// changed since an earlier `round` are not encoded again.
     pub(crate) fn changed_cell<'a>(
         &mut self,
         round: u64,
@@ -280,7 +280,7 @@ impl UpdateWriter {
         self.end_cell(cell, false);
     }
 
-    /// About how many bytes it keeps between updates for cells that do not change.
+    /// Approximate bytes that are kept between updates for cells that do not change.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.still.memory_bytes()
     }
@@ -319,7 +319,7 @@ impl UpdateWriter {
         }
     }
 
-    /// The finished update. Cells that are not on `grid` are left out.
+    /// Finishes the update. Cells that are not on `grid` are left out.
     pub fn finish(&mut self, grid: &Grid) -> TickUpdate {
         let on_grid = self.cells.partition_point(|changed| (changed.cell.0 as usize) < grid.len());
         self.cells.truncate(on_grid);

@@ -15,11 +15,11 @@ pub use hash::object_hash;
 pub(crate) use json::{Text, read_object};
 pub(crate) use protobuf::{number, snapshot};
 
-/// Bytes of a player's header at the most, without the objects that it alone is sent.
+/// Maximum bytes of a player's header, without the player's own objects.
 pub const HEADER_BYTES_MAX: usize = 48;
 
-/// Appends the header that stands in front of a [`crate::SnapshotBody`]: `own` is [`crate::PlayerChange::own`], if it is news to
-/// the client. The header's length depends on `own` alone.
+/// Appends the header before a [`crate::SnapshotBody`]. `own` is [`crate::PlayerChange::own`], if the client does not
+/// have it yet. The header's length depends only on `own`.
 pub fn write_player_header(encoding: Encoding, ack: u32, avatar: u32, own: Option<&[u8]>, out: &mut Vec<u8>) {
     match encoding {
         Encoding::Json => json::write_player_header(ack, avatar, own, out),
@@ -27,8 +27,8 @@ pub fn write_player_header(encoding: Encoding, ack: u32, avatar: u32, own: Optio
     }
 }
 
-/// Appends what [`crate::PlayerChange::own`] holds, from the objects that a player alone is sent; their `x` and `y` are
-/// from the map's corner.
+/// Appends the value of [`crate::PlayerChange::own`] for a player's own objects, whose `x` and `y` are relative to the
+/// map's corner.
 pub fn encode_own<'a>(encoding: Encoding, objects: impl Iterator<Item = ObjectView<'a>>, out: &mut Vec<u8>) {
     match encoding {
         Encoding::Json => json::write_own(objects, out),
@@ -36,22 +36,22 @@ pub fn encode_own<'a>(encoding: Encoding, objects: impl Iterator<Item = ObjectVi
     }
 }
 
-/// An input, as a client sends it: the `data` of `publish`, or of `send`.
+/// An input of a client: the `data` of `publish` or `send`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input<'a> {
     /// Counts the inputs of one subscription, from 1.
     pub number: u32,
-    /// For `send`, which names no channel: the room. Empty for the session's only one.
+    /// For `send`, which names no channel: the room. Empty for the session's only room.
     pub room: Cow<'a, str>,
-    /// For the game.
+    /// Bytes for the game.
     pub data: Cow<'a, [u8]>,
 }
 
-/// What came is no input.
+/// The bytes are not an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoInput;
 
-/// Reads an input. Unknown fields are skipped; everything else has to be of the format.
+/// Decodes an input. Unknown fields are skipped; everything else must have the defined format.
 ///
 /// # Errors
 /// [`NoInput`]
@@ -63,7 +63,7 @@ pub fn decode_input(encoding: Encoding, bytes: &[u8]) -> Result<Input<'_>, NoInp
     input.filter(|input| input.number != 0).ok_or(NoInput)
 }
 
-/// Appends an input as a client sends it.
+/// Appends an input in the form that clients send.
 pub fn encode_input(encoding: Encoding, input: &Input<'_>, out: &mut Vec<u8>) {
     match encoding {
         Encoding::Json => json::write_input(input, out),
@@ -71,18 +71,18 @@ pub fn encode_input(encoding: Encoding, input: &Input<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// What stands in a body in front of its cells.
+/// The part of a body before its cells.
 pub(crate) struct BodyHead<'a> {
     pub(crate) tick: u32,
     /// 0 for none.
     pub(crate) base: u32,
     pub(crate) time_us: u64,
-    /// The map, and the ticks in a second.
+    /// The map, and the ticks per second.
     pub(crate) grid: Option<(&'a GridShape, u32)>,
     pub(crate) view: CellIndex,
 }
 
-/// Begins a body.
+/// Starts a body.
 pub(crate) fn write_body_head(encoding: Encoding, head: &BodyHead<'_>, out: &mut Vec<u8>) {
     match encoding {
         Encoding::Json => json::write_body_head(head, out),
@@ -90,17 +90,16 @@ pub(crate) fn write_body_head(encoding: Encoding, head: &BodyHead<'_>, out: &mut
     }
 }
 
-/// Ends a body behind its segments.
+/// Ends a body after its segments.
 pub(crate) fn write_body_end(encoding: Encoding, out: &mut Vec<u8>) {
     if encoding == Encoding::Json {
         json::write_body_end(out);
     }
 }
 
-/// Appends an object of a cell to those of its segment, which are all of `out`. Its bytes are the last ones; in front of
-/// them may be what parts it from the object before.
+/// Appends an object to the objects of a segment, which are all of `out`. A separator may precede the object's bytes.
 ///
-/// Returns how many bytes are the object's own.
+/// Returns the number of bytes of the object itself.
 pub(crate) fn write_upsert(encoding: Encoding, object: &ObjectView<'_>, out: &mut Vec<u8>) -> usize {
     part_upserts(encoding, out);
     let start = out.len();
@@ -111,7 +110,7 @@ pub(crate) fn write_upsert(encoding: Encoding, object: &ObjectView<'_>, out: &mu
     out.len() - start
 }
 
-/// Appends what parts an object from those before it, which are all of `out`.
+/// Appends the separator between an object and the previous ones, which are all of `out`.
 pub(crate) fn part_upserts(encoding: Encoding, out: &mut Vec<u8>) {
     if encoding == Encoding::Json && !out.is_empty() {
         out.push(b',');

@@ -42,7 +42,7 @@ pub(crate) use {
     players::{Player, Players, Role},
 };
 
-/// An object's number in its world; never 0, and never given twice.
+/// An object's number in its world; never 0, and never reused.
 ///
 /// ```
 /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -55,7 +55,7 @@ pub(crate) use {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId(pub u32);
 
-/// A player's number in its room, given in the order of joining; never given twice.
+/// A player's number in its room, assigned in the order of joining and never reused.
 ///
 /// ```
 /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -67,7 +67,7 @@ pub struct ObjectId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PlayerId(pub u32);
 
-/// Who is sent an object.
+/// The players that receive an object.
 ///
 /// ```
 /// use dunlin_rooms::{NewObject, Position, Visibility};
@@ -81,9 +81,9 @@ pub struct PlayerId(pub u32);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
-    /// Every player who sees its cell.
+    /// Every player whose view contains its cell.
     Everyone,
-    /// One player, wherever it looks. If it is not here when a tick ends, the object is sent to nobody from then on.
+    /// One player, regardless of its view. If the player has left at the end of a tick, this becomes `Nobody`.
     Owner(PlayerId),
     /// No player receives the object.
     Nobody,
@@ -104,15 +104,15 @@ pub enum Visibility {
 pub struct Object {
     /// In units from the corner of the map.
     pub position: Position,
-    /// What it is, in the game's numbers.
+    /// The game's number for the kind of the object.
     pub kind: u16,
-    /// Who is sent it.
+    /// The players that receive it.
     pub visibility: Visibility,
-    /// Whatever else its clients are to know of it.
+    /// The game's other data for clients.
     pub state: Vec<u8>,
 }
 
-/// What [`World::spawn`] makes an object of.
+/// The parameters of [`World::spawn`].
 ///
 /// ```
 /// # use dunlin_rooms as dunlin_game;
@@ -126,17 +126,17 @@ pub struct Object {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct NewObject<'a> {
-    /// Where it is; brought inside the map.
+    /// Its position; limited to the map.
     pub position: Position,
-    /// What it is, in the game's numbers.
+    /// The game's number for the kind of the object.
     pub kind: u16,
-    /// Who is sent it.
+    /// The players that receive it.
     pub visibility: Visibility,
-    /// Whatever else its clients are to know of it.
+    /// The game's other data for clients.
     pub state: &'a [u8],
 }
 
-/// Who is sent an event.
+/// The players that receive an event.
 ///
 /// ```
 /// use dunlin_rooms::{Position, Scope};
@@ -158,7 +158,7 @@ pub enum Scope {
     Player(PlayerId),
 }
 
-/// Why the world is not changed.
+/// Why a change of the world is refused.
 ///
 /// ```
 /// use dunlin_rooms::{NewObject, Position, Visibility, WorldError};
@@ -172,19 +172,19 @@ pub enum Scope {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorldError {
-    /// It holds as many objects as it may, or all numbers have been given.
+    /// The maximum number of objects is reached, or all numbers have been used.
     TooManyObjects,
-    /// An object's state is longer than it may be.
+    /// An object's state is longer than the limit.
     StateTooLong,
     /// There is no such object.
     NoSuchObject,
-    /// There have been as many events in this tick as there may be.
+    /// The maximum number of events in this tick is reached.
     TooManyEvents,
-    /// An event is not JSON, or longer than it may be; or its channel has no name, or one that is longer than that.
+    /// An event is not JSON or longer than the limit, or its channel's name is empty or longer than the limit.
     BadEvent,
-    /// The metadata is not JSON, or longer than it may be.
+    /// The metadata is not JSON, or longer than the limit.
     BadMetadata,
-    /// As many calls wait for their answers as `room.calls_limit` allows, or all numbers have been given.
+    /// The maximum number of calls (`room.calls_limit`) waits for answers, or all numbers have been used.
     TooManyCalls,
     /// The method and the data of a call are longer than `room.call_size_limit`.
     CallTooLong,
@@ -192,7 +192,7 @@ pub enum WorldError {
     NoBackend,
 }
 
-/// A world: objects on a grid, players and their viewpoints, chance.
+/// A world: objects on a grid, players and their viewpoints, and random numbers.
 ///
 /// ```
 /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -220,17 +220,17 @@ pub struct World {
     listing: ListingState,
     listing_limits: ListingLimits,
     calls: Calls,
-    /// Counts the updates that were made. What is touched in a round is looked at when it is settled.
+    /// Counts the updates. Objects touched in a round are processed when the round is settled.
     round: u64,
-    /// Slots that were touched in this round; some may be free again.
+    /// Slots touched in this round; some may be free again.
     touched: Vec<u32>,
-    /// The exclusive-or of what the objects add to the state hash, as of the last settlement.
+    /// The exclusive-or of the objects' contributions to the state hash, as of the last settlement.
     settled_hash: u64,
     past: Past,
 }
 
 impl World {
-    /// An empty one at tick 0.
+    /// An empty world at tick 0.
     pub(crate) fn new(grid: Grid, options: &RoomOptions, seed: u64) -> Self {
         Self {
             cells: Cells::new(grid.len()),
@@ -255,7 +255,7 @@ impl World {
         }
     }
 
-    /// What the room was opened with: its channel, the parameters of the simulation and the seed.
+    /// The settings that the room was opened with: its channel, the parameters of the simulation and the seed.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -281,7 +281,7 @@ impl World {
         &self.grid
     }
 
-    /// The number of the tick that is going on, from 1; 0 before the first.
+    /// The number of the current tick, from 1; 0 before the first.
     ///
     /// ```
     /// # use dunlin_rooms::Scope;
@@ -298,7 +298,7 @@ impl World {
         self.tick
     }
 
-    /// Constant for the lifetime of the world.
+    /// The number of ticks per second, which is constant for the lifetime of the world.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -312,7 +312,7 @@ impl World {
         self.ticks_per_second
     }
 
-    /// A random number, all 64 bits of it.
+    /// A random 64-bit number.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -325,7 +325,7 @@ impl World {
         self.generator.next_u64()
     }
 
-    /// A random number below `bound`, which is not 0.
+    /// A random number below `bound`, which must not be 0.
     ///
     /// ```
     /// # use dunlin_rooms::Position;
@@ -342,8 +342,8 @@ impl World {
     }
 
     /// Removes a player or a spectator at the end of the tick: [`crate::Simulation::leave`] or
-    /// [`crate::Simulation::spectator_left`] is called, and its client is unsubscribed with the reason, which is cut at 120
-    /// bytes. Nothing happens if it is not here.
+    /// [`crate::Simulation::spectator_left`] is called, and its client is unsubscribed with the reason, which is
+    /// truncated at 120 bytes. Does nothing if it is not in the room.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -359,8 +359,8 @@ impl World {
         }
     }
 
-    /// Ends the room after this tick: all clients are unsubscribed with the reason, which is cut at 120 bytes. A few more
-    /// ticks may run before the room is gone.
+    /// Ends the room after this tick: all clients are unsubscribed with the reason, which is truncated at 120 bytes. A
+    /// few more ticks may run before the room ends.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -373,7 +373,7 @@ impl World {
         self.removals.close(reason);
     }
 
-    /// Sends an event, which is a JSON document, to the players in `scope`: reliably, in order, recoverable.
+    /// Sends an event, a JSON document, to the players in `scope`: reliably, in order, and recoverable.
     ///
     /// # Errors
     /// [`WorldError::TooManyEvents`], [`WorldError::BadEvent`]
@@ -391,7 +391,7 @@ impl World {
         self.events.add(Target::Players(scope), event)
     }
 
-    /// Publishes `data`, which is a JSON document, into another channel, whose subscribers need not be players.
+    /// Publishes `data`, a JSON document, to another channel, whose subscribers need not be players.
     ///
     /// # Errors
     /// [`WorldError::TooManyEvents`], [`WorldError::BadEvent`]
@@ -407,27 +407,27 @@ impl World {
         self.events.add(Target::Channel(channel.into()), data)
     }
 
-    /// Lets a player or a spectator in; `None` when all numbers have been given.
+    /// Adds a player or a spectator; `None` if all numbers have been used.
     pub(crate) fn add_player(&mut self, encoding: Encoding, is_spectator: bool) -> Option<PlayerId> {
         self.players.add(encoding, if is_spectator { Role::Spectator } else { Role::Player })
     }
 
-    /// Takes out a kick that is not carried out yet.
+    /// Takes the next pending kick.
     pub(crate) fn take_kick(&mut self) -> Option<(PlayerId, Box<str>)> {
         self.removals.take_kick()
     }
 
-    /// The reason for which the room is to be closed, if it is.
+    /// The reason for closing the room, if the game has closed it.
     pub(crate) fn closing(&self) -> Option<&str> {
         self.removals.closing()
     }
 
-    /// To the client of a player everything is new, in this encoding. Returns whether the player is here.
+    /// Resets a player for a new client, which uses this encoding. Returns whether the player is in the room.
     pub(crate) fn resume_player(&mut self, id: PlayerId, encoding: Encoding) -> bool {
         self.players.resume(id, encoding)
     }
 
-    /// Takes a player or a spectator out; returns which it was. What it alone was sent is nobody's when the tick ends.
+    /// Removes a player or a spectator; returns which it was. Its own objects lose their owner at the end of the tick.
     pub(crate) fn remove_player(&mut self, id: PlayerId) -> Option<Role> {
         let player = self.players.remove(id)?;
         self.removals.forget(id);
@@ -437,13 +437,13 @@ impl World {
         Some(player.role)
     }
 
-    /// Sets what the room was opened with, before anything happens. The seed is known already.
+    /// Sets the room's settings, before anything else happens. The seed is already set.
     pub(crate) fn set_info(&mut self, info: RoomInfo) {
         debug_assert_eq!(info.seed, self.info.seed, "the seed of the generator");
         self.info = info;
     }
 
-    /// The next tick begins.
+    /// Starts the next tick.
     pub(crate) fn advance(&mut self) {
         self.tick = self.tick.checked_add(1).unwrap_or(1);
     }
@@ -469,7 +469,7 @@ impl World {
         self.hash_past(self.calls.hash(self.listing.hash(hasher))).finish()
     }
 
-    /// About how many bytes it takes.
+    /// Approximate memory in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.slots.memory_bytes()
             + self.cells.memory_bytes()

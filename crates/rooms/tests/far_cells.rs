@@ -1,5 +1,5 @@
-//! What a client shows of an object that walks through a far cell, by the interpolation of `docs/rooms-protocol.md`, against
-//! its true way: with far cells in time, and postponed by a limit of bandwidth.
+//! What a client shows of an object that walks through a far cell, by the interpolation of `docs/rooms-protocol.md`,
+//! against its true way: with far cells in time, and postponed by a limit of bandwidth.
 
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{

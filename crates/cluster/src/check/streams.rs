@@ -160,7 +160,7 @@ fn behind(replica: &Value) -> Option<String> {
         return Some(format!("{name} is offline"));
     }
     let lag = replica["lag"].as_u64().unwrap_or(0);
-    // A new leader reports 0 for a server that it has not heard from yet.
+    // A new leader reports 0 for a server from which it has received nothing yet.
     let is_silent = replica["active"].as_u64().is_none_or(|silence_ns| silence_ns == 0 || silence_ns > SILENCE_MAX_NS);
     let is_current = replica["current"].as_bool() == Some(true);
     (lag > LAG_MAX || is_silent && !is_current).then(|| format!("{name} is {lag} operations behind"))

@@ -1,10 +1,10 @@
-//! Sines and directions, computed with integers within an eighth of a turn.
+//! Sines and directions within an eighth of a turn, computed with integers.
 
 use super::{Angle, FRACTION_BITS};
 
 /// An eighth of a turn.
 pub(super) const OCTANT: u32 = 1 << 29;
-/// Fractions in the computations below: numbers below 8.
+/// Bits of the fraction in the computations below, whose numbers are below 8.
 const FINE_BITS: u32 = 60;
 const FINE_ONE: i64 = 1 << FINE_BITS;
 /// π / 4, and 2⁶² / 2π.
@@ -26,7 +26,7 @@ const fn to_fixed(fine: i64) -> i64 {
     (fine + (1 << (dropped - 1))) >> dropped
 }
 
-/// Taylor's series, from the last factor to the first: what is left out is less than 2⁻⁵⁰.
+/// The Taylor series, from the last factor to the first: the error is less than 2⁻⁵⁰.
 pub(super) const fn sin_of_octant(steps: u32) -> i64 {
     let x = radians(steps);
     let square = multiply(x, x);
@@ -72,7 +72,7 @@ const fn atan_of_octant(tangent: i64) -> u32 {
         let turned = (((tangent - FINE_ONE) as i128) << FINE_BITS) / (tangent + FINE_ONE) as i128;
         (QUARTER_PI, turned as i64)
     };
-    // Taylor's series: the first term that is left out is less than 2⁻³⁷.
+    // The Taylor series: the first omitted term is less than 2⁻³⁷.
     let square = multiply(tangent, tangent);
     let mut sum = 0;
     let mut n = 27;

@@ -76,7 +76,7 @@ impl DivAssign for Fixed {
     }
 }
 
-/// Beyond a full turn it begins anew.
+/// Wraps around after a full turn.
 impl Add for Angle {
     type Output = Self;
 
@@ -85,7 +85,7 @@ impl Add for Angle {
     }
 }
 
-/// Beyond a full turn it begins anew.
+/// Wraps around after a full turn.
 impl Sub for Angle {
     type Output = Self;
 

@@ -1,4 +1,4 @@
-//! Compares with `f64`, whose functions are exact to 2⁻⁵² here, and pins the bits, which are the same everywhere.
+//! Compares with `f64`, whose functions are exact to 2⁻⁵² here, and pins the bits, which must be the same everywhere.
 
 use std::{
     f64::consts::{PI, TAU},
@@ -25,7 +25,7 @@ fn check_sine(angle: Angle) {
     assert!((cosine - radians_of(angle).cos()).abs() <= STEP, "cos {angle:?}: {cosine}");
 }
 
-/// How far an angle is from the one that `f64` finds, in steps.
+/// The difference between an angle and the one that `f64` computes, in steps.
 fn atan_error(x: f64, y: f64, angle: Angle) -> f64 {
     let error = (f64::from(angle.0) - y.atan2(x) / TAU / STEP).abs() % 4_294_967_296.0;
     error.min(4_294_967_296.0 - error)
@@ -33,7 +33,7 @@ fn atan_error(x: f64, y: f64, angle: Angle) -> f64 {
 
 #[test]
 fn sines_are_exact_to_a_step_over_the_whole_turn() {
-    // Two million angles at distances without a pattern, and each border of an octant with its neighbours.
+    // Two million irregularly spaced angles, and each border of an octant with its neighbours.
     for number in 0..2_000_000_u32 {
         check_sine(Angle(number.wrapping_mul(2_654_435_761)));
     }
@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn arithmetic_is_that_of_wider_integers(a in any::<i64>(), b in any::<i64>(), shift in 0..64_u32) {
+    fn arithmetic_equals_that_of_wider_integers(a in any::<i64>(), b in any::<i64>(), shift in 0..64_u32) {
         let (a, b) = (a >> (shift / 2), b.checked_shr(shift).unwrap_or(0));
         let bounded = |bits: i128| Fixed(i64::try_from(bits.clamp(i64::MIN.into(), i64::MAX.into())).expect("bounded"));
         let (wide, other) = (i128::from(a), i128::from(b));
@@ -130,7 +130,7 @@ fn undefined_results_saturate() {
 }
 
 #[test]
-fn numbers_are_rounded_and_shown() {
+fn numbers_are_rounded_and_displayed() {
     let of = |n, d| Fixed::ratio(n, d);
     assert_eq!([of(7, 2), of(-7, 2), of(1, 3)].map(Fixed::floor), [3, -4, 0]);
     assert_eq!([of(7, 2), of(-7, 2), of(10, 3), of(-10, 3)].map(Fixed::round), [4, -3, 3, -3]);
@@ -199,7 +199,7 @@ fn a_turn_takes_the_shorter_way_and_stops_at_its_target() {
 }
 
 #[test]
-fn assignments_are_the_operators() {
+fn assignment_operators_equal_the_operators() {
     let mut number = Fixed::ratio(5, 2);
     number *= Fixed::from(4);
     number /= Fixed::from(5);

@@ -58,13 +58,13 @@ fn positions_map_to_cells_and_back() {
 fn a_view_ends_at_the_edge_of_the_map() {
     let grid = grid(SHAPE);
     let seen = |view| grid.visible(CellIndex(view)).collect::<Vec<_>>();
-    // From the corner: two columns and rows nearby, four altogether.
+    // From the corner: two near columns and rows, four in total.
     let corner = seen(0);
     assert_eq!(corner.len(), 16);
     let near: Vec<u32> = corner.iter().filter(|(_, band)| *band == Band::Near).map(|(cell, _)| cell.0).collect();
     assert_eq!(near, [0, 1, 8, 9]);
     assert_eq!(seen(47).len(), 16);
-    // From the fourth column and row: all rows but none beyond, seven columns.
+    // From the fourth column and row: all rows, and seven columns.
     assert_eq!(seen(27).len(), 7 * 6);
     let everything = self::grid(GridShape { near_cells: u16::MAX, far_cells: u16::MAX, ..SHAPE });
     assert!(everything.visible(CellIndex(13)).all(|(_, band)| band == Band::Near));

@@ -8,20 +8,20 @@ use hashbrown::HashMap;
 use super::{Base, FarCells, HashState, KEPT_BYTES_MAX, SnapshotBody};
 use crate::CellIndex;
 
-/// Players with the same key share a body. Without a base, the body holds everything in view.
+/// Players with the same key share a body. Without a base, the body has the full state of the view.
 pub(super) type BodyKey = (Encoding, CellIndex, Option<Base>, Option<FarCells>);
 
 #[derive(Debug, Default)]
 pub(super) struct BodyCache {
     current: HashMap<BodyKey, Rc<SnapshotBody>, HashState>,
-    /// Of former ticks, still being written to somebody.
+    /// Bodies of earlier ticks that may still be referenced by outboxes.
     lent: Vec<Rc<SnapshotBody>>,
-    /// Nobody else has them.
+    /// Bodies without other references.
     free: Vec<Rc<SnapshotBody>>,
     needed: Peak,
 }
 
-/// The highest of the last numbers: of this window and the one before.
+/// The maximum of recent numbers: of this window and the previous one.
 #[derive(Debug, Default)]
 struct Peak {
     ticks: u32,
@@ -38,12 +38,12 @@ impl BodyCache {
         self.current.insert(key, Rc::clone(body));
     }
 
-    /// A body whose buffer nobody needs any more.
+    /// A body whose buffer can be reused.
     pub(super) fn take(&mut self) -> Rc<SnapshotBody> {
         self.free.pop().unwrap_or_default()
     }
 
-    /// Forgets the current bodies, since there is another tick. Kept are as many buffers as a tick lately needed.
+    /// Drops the current bodies at a new tick. Keeps as many buffers as a tick has needed recently.
     pub(super) fn clear(&mut self) {
         let kept = self.needed.with(self.current.len());
         self.lent.extend(self.current.drain().map(|(_, body)| body));
@@ -64,5 +64,5 @@ impl Peak {
     }
 }
 
-/// Longer than slow clients and far cells make the need go up and down.
+/// Longer than the fluctuations caused by slow clients and far cells.
 const PEAK_TICKS: u32 = 64;

@@ -10,30 +10,30 @@ use crate::{CellIndex, TickUpdate, grid::HISTORY_TICKS};
 
 #[derive(Debug)]
 pub(super) struct History {
-    /// Until nothing refers to it any more: somebody pays for its memory.
+    /// Dropped when no cell refers to it, to free its memory.
     keyframe: Option<Arc<TickUpdate>>,
-    /// Cells of the keyframe before this place do not refer to it any more.
+    /// Cells of the keyframe before this index no longer refer to it.
     keyframe_left: usize,
     /// In ascending order, all after the keyframe.
     updates: VecDeque<Arc<TickUpdate>>,
-    /// How many updates there were before the first of `updates`.
+    /// The number of updates before the first of `updates`.
     forgotten: u64,
-    /// The tick before the first of `updates`: what changed since an earlier one is not known any more.
+    /// The tick before the first of `updates`: changes since an earlier tick are no longer known.
     floor: u32,
     cells: HashMap<CellIndex, Full, HashState>,
 }
 
-/// Cells of a keyframe that a tick copies, so that no tick copies a world.
+/// Maximum number of keyframe cells that a tick copies, so that no tick copies a whole world.
 const KEYFRAME_CELLS_PER_TICK: usize = 64;
 
-/// Where a cell's full segment is.
+/// The location of a cell's full segment.
 #[derive(Debug)]
 enum Full {
-    /// At a place in the keyframe.
+    /// At an index in the keyframe.
     Keyframe(usize),
-    /// In the update of that number, counted since the mirror began.
+    /// In the update with this number, counted since the mirror was created.
     Update { number: u64, place: usize },
-    /// Here, since the update is no longer: a quiet cell must not keep everything that changed along with it.
+    /// A copy, made when the update was dropped: a quiet cell must not keep all other changes of its update in memory.
     Copied([Box<[u8]>; Encoding::ALL.len()]),
 }
 
@@ -94,7 +94,8 @@ impl History {
         self.leave_keyframe();
     }
 
-    /// Copies what is still like in the keyframe, some cells at a time, and lets go of it behind the last.
+    /// Copies the cells that have not changed since the keyframe, some at a time, and drops the keyframe after the
+    /// last.
     fn leave_keyframe(&mut self) {
         let Some(keyframe) = self.keyframe.take() else { return };
         let end = keyframe.cells().len().min(self.keyframe_left + KEYFRAME_CELLS_PER_TICK);
@@ -117,7 +118,7 @@ impl History {
         latest.expect("the keyframe is there until there are updates")
     }
 
-    /// Whether it is known what changed since `tick`.
+    /// Whether the changes since `tick` are known.
     pub(super) fn reaches(&self, tick: u32) -> bool {
         self.floor <= tick
     }

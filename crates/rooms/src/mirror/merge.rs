@@ -29,7 +29,7 @@ enum Merged {
         age: usize,
         place: usize,
     },
-    /// In `segments`.
+    /// A range of `segments`.
     Here(Range<usize>),
 }
 

@@ -14,7 +14,7 @@ fn grid() -> Grid {
     Grid::new(shape).expect("a good shape")
 }
 
-/// In each of `cells`: whether one object is there and has changed, or has departed.
+/// An update that contains `cells`. The flag states whether a cell's object has changed; otherwise it has departed.
 fn update(tick: u32, is_keyframe: bool, cells: &[(u32, bool)]) -> Arc<TickUpdate> {
     let mut writer = UpdateWriter::default();
     let encodings = EncodingSet::default().with(Encoding::Json).with(Encoding::Protobuf);
@@ -67,7 +67,7 @@ fn bases_before_a_keyframe_are_ignored() {
     mirror.apply(update(3, true, &[(0, true)]));
     assert!(body(&mut mirror, base(2)).get("base").is_none());
     assert_eq!(body(&mut mirror, base(3))["base"], 3);
-    assert!(body(&mut mirror, base(4)).get("base").is_none(), "nor does one that is yet to come");
+    assert!(body(&mut mirror, base(4)).get("base").is_none(), "a base in the future is ignored as well");
     assert!(body(&mut mirror, base(0)).get("base").is_none());
     mirror.apply(update(4, false, &[(0, true)]));
     assert_eq!(body(&mut mirror, base(3))["base"], 3);
@@ -81,7 +81,7 @@ fn an_emptied_cell_is_known_as_empty() {
     let everything = body(&mut mirror, Base::default());
     assert_eq!(everything["cells"].as_array().map(Vec::len), Some(1));
     let moved_in = body(&mut mirror, Base { tick: 2, view: CellIndex(15) });
-    assert_eq!(moved_in["cells"].as_array().map(Vec::len), Some(1), "cell 0 in full, of 5 nothing");
+    assert_eq!(moved_in["cells"].as_array().map(Vec::len), Some(1), "cell 0 in full, and nothing of cell 5");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn quiet_cells_outlive_the_update_that_they_came_with() {
     for tick in 3..=HISTORY + 10 {
         mirror.apply(update(tick, false, &[(1, true)]));
     }
-    assert_eq!(Arc::strong_count(&last_about_5), 1, "the update itself is let go");
+    assert_eq!(Arc::strong_count(&last_about_5), 1, "the update is dropped");
     let everything = body(&mut mirror, Base::default());
     let cells = everything["cells"].as_array().expect("cells");
     let x = |index: usize| cells[index]["upserts"][0]["x"].as_u64();
@@ -106,9 +106,9 @@ fn quiet_cells_outlive_the_keyframe() {
     for tick in 2..=HISTORY + 1 {
         mirror.apply(update(tick, false, &[(1, true)]));
     }
-    assert_eq!(Arc::strong_count(&keyframe), 2, "cells 0 and 5 are still in it");
+    assert_eq!(Arc::strong_count(&keyframe), 2, "cells 0 and 5 still refer to it");
     mirror.apply(update(HISTORY + 2, false, &[(1, true)]));
-    assert_eq!(Arc::strong_count(&keyframe), 1, "it is let go");
+    assert_eq!(Arc::strong_count(&keyframe), 1, "the keyframe is dropped");
     let everything = body(&mut mirror, Base::default());
     let x: Vec<Option<u64>> = (0..3).map(|cell: usize| everything["cells"][cell]["upserts"][0]["x"].as_u64()).collect();
     assert_eq!(x, [Some(1), Some(u64::from(HISTORY) + 2), Some(1)]);
@@ -149,19 +149,19 @@ fn equal_views_share_a_body_and_buffers_are_reused() {
     assert_eq!((mirror.counters().bodies, mirror.counters().assemblies), (2, 1));
     let too_old = mirror.body(Encoding::Protobuf, CellIndex(0), base(0));
     let none = mirror.body(Encoding::Protobuf, CellIndex(0), base(77));
-    assert!(Rc::ptr_eq(&too_old, &none), "all who are sent everything share it");
+    assert!(Rc::ptr_eq(&too_old, &none), "all clients with a full state share it");
     drop((other, too_old, none));
 
     let bytes_before = one.bytes.clone();
     mirror.apply(update(3, false, &[(0, true)]));
     let next = mirror.body(Encoding::Protobuf, CellIndex(0), base(2));
     assert!(!Rc::ptr_eq(&one, &next));
-    assert_eq!(one.bytes, bytes_before, "what is being written is left alone");
+    assert_eq!(one.bytes, bytes_before, "a body in use does not change");
     let address = Rc::as_ptr(&one);
     drop(one);
     mirror.apply(update(4, false, &[(0, true)]));
     let reused = [base(3), base(2), base(1)].map(|base| mirror.body(Encoding::Protobuf, CellIndex(0), base));
-    assert!(reused.iter().any(|body| Rc::as_ptr(body) == address), "its buffer serves again");
+    assert!(reused.iter().any(|body| Rc::as_ptr(body) == address), "its buffer is reused");
 }
 
 #[test]

@@ -7,25 +7,25 @@ use crate::{
     binary::{Reader, Unreadable, put_bytes, put_number, put_position},
 };
 
-/// Bytes of a block.
+/// Maximum bytes of a block.
 pub const PATH_BLOCK_BYTES_MAX: usize = 4_096;
 
-/// Bytes of a user's name in a block; the rest of a longer one is left out.
+/// Maximum bytes of a user's name in a block; a longer one is truncated.
 const USER_BYTES_MAX: usize = 1_024;
 
-/// Bytes of one point: a code, and three numbers of up to 33 bits.
+/// Maximum bytes of one point: a code, and three numbers of up to 33 bits.
 const POINT_BYTES_MAX: usize = 16;
 
 const VERSION: u8 = 1;
 
-/// The largest change of a velocity's component in a code of one byte, in both directions.
+/// Maximum change of a velocity's component that a one-byte code can express, in both directions.
 const CHANGE_MAX: i64 = 7;
-/// Changes of one component.
+/// The number of possible changes of one component.
 const CHANGES: i64 = 2 * CHANGE_MAX + 1;
-/// The code of a point that is written in full.
+/// The code of a point in the long form.
 const FULL: u8 = 255;
 
-/// Ticks per second that a room may have.
+/// Maximum ticks per second of a room.
 const TICKS_PER_SECOND_MAX: u32 = 240;
 
 /// A player's position in a tick.
@@ -42,30 +42,30 @@ pub struct PathPoint {
 pub struct BlockHeader<'a> {
     /// The player's number in its room.
     pub player: PlayerId,
-    /// The object that represents it.
+    /// The object that represents the player.
     pub avatar: Option<ObjectId>,
-    /// Its user; empty for an anonymous one.
+    /// The player's user; empty for the anonymous user.
     pub user: &'a str,
-    /// Of the room.
+    /// The room's ticks per second.
     pub ticks_per_second: u32,
     /// Ticks between two points of a moving player.
     pub interval_ticks: u32,
     /// The tick of the first point.
     pub first_tick: u32,
-    /// Its Unix time.
+    /// The Unix time of the first point.
     pub first_ms: u64,
 }
 
-/// A block as it was read.
+/// A decoded block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedBlock<'a> {
     /// The part that applies to all its points.
     pub header: BlockHeader<'a>,
-    /// At least one, in rising ticks.
+    /// At least one, in ascending order of ticks.
     pub points: Vec<PathPoint>,
 }
 
-/// Bytes that are no block, or one of a later version.
+/// The bytes are not a block, or a block of a later version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnreadableBlock;
 
@@ -88,7 +88,7 @@ impl BlockHeader<'_> {
 }
 
 impl BlockWriter {
-    /// Begins with the first point. The block is empty.
+    /// Starts a block with its first point. The block must be empty.
     pub(super) fn begin(&mut self, header: &BlockHeader<'_>, position: Position) {
         self.clear();
         self.interval_ticks = header.interval_ticks;
@@ -105,7 +105,7 @@ impl BlockWriter {
         self.points = 1;
     }
 
-    /// Appends a point of a later tick. Returns whether there was room.
+    /// Appends a point of a later tick. Returns whether it fits.
     pub(super) fn add(&mut self, point: PathPoint) -> bool {
         let Some(last) = self.last else { return false };
         if self.bytes.len() + POINT_BYTES_MAX > PATH_BLOCK_BYTES_MAX {
@@ -128,7 +128,7 @@ impl BlockWriter {
         true
     }
 
-    /// Empties it, and keeps its memory.
+    /// Empties the block, and keeps its memory.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         (self.last, self.velocity, self.points) = (None, (0, 0), 0);
@@ -147,7 +147,7 @@ impl BlockWriter {
     }
 }
 
-/// Reads a block.
+/// Decodes a block.
 ///
 /// # Errors
 /// [`UnreadableBlock`]
@@ -180,7 +180,7 @@ pub fn decode_block(bytes: &[u8]) -> Result<DecodedBlock<'_>, UnreadableBlock> {
     Ok(DecodedBlock { header, points })
 }
 
-/// Reads a block's header alone.
+/// Decodes only the header of a block.
 ///
 /// # Errors
 /// [`UnreadableBlock`]
@@ -214,7 +214,7 @@ fn header_of(bytes: &[u8]) -> Result<(BlockHeader<'_>, Position, Reader<'_>), Un
     Ok((header, position, reader))
 }
 
-/// The code of a change of velocity; `None` for a change that is too large for one.
+/// The code of a change of velocity; `None` if the change is too large.
 fn code_of(x: i64, y: i64) -> Option<u8> {
     let is_small = |change: i64| (-CHANGE_MAX..=CHANGE_MAX).contains(&change);
     let code = (x + CHANGE_MAX) * CHANGES + y + CHANGE_MAX;

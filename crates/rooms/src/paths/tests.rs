@@ -60,14 +60,14 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_are_no_panic(mut bytes: Vec<u8>) {
+    fn decoding_arbitrary_bytes_does_not_panic(mut bytes: Vec<u8>) {
         let _ = decode_block(&bytes);
         bytes.insert(0, 1);
         let _ = decode_block(&bytes);
     }
 }
 
-/// Version 1, as it was released: no later version may read it differently.
+/// Version 1, as released: no later version may decode it differently.
 #[test]
 fn the_format_is_fixed() {
     let mut block = BlockWriter::default();
@@ -104,7 +104,7 @@ fn the_size_of_a_block_is_limited() {
     assert_eq!(read_header(block.bytes()).expect("a header").user.len(), 1_024);
 }
 
-/// Players walk to the right while they are told to; one without an avatar looks there.
+/// Players walk to the right at the speed that their input sets; one without an avatar moves its viewpoint.
 struct Walking {
     speed: u32,
 }
@@ -207,7 +207,7 @@ fn players_are_recorded_while_they_move() {
     recorded.room.leave(ada);
     recorded.tick(1);
     assert_eq!(recorded.points(ada), [(1, 10), (3, 13), (4, 16), (105, 21)]);
-    assert_eq!(recorded.points(nobody), [], "who stays has an open block");
+    assert_eq!(recorded.points(nobody), [], "a present player's block is still open");
     recorded.end();
     assert_eq!(recorded.points(nobody), [(1, 0), (3, 3), (4, 6), (105, 11), (106, 16)]);
     let of = |player| recorded.blocks.iter().find(|block| block.player == player).expect("it has one");
@@ -231,7 +231,7 @@ fn blocks_end_by_time_and_when_they_are_full() {
         assert!(blocks.clone().all(|block| block.points <= 300));
         most = most.max(blocks.count());
     }
-    assert_eq!(most, 3, "a short first one, and two whole ones");
+    assert_eq!(most, 3, "a short first block, and two full ones");
 
     let mut recorded = Recorded::new(1, u32::MAX);
     let player = recorded.join("", b"");

@@ -7,31 +7,31 @@ use crate::{
     paths::block::{BlockHeader, BlockWriter, PathPoint},
 };
 
-/// How a room's paths are recorded.
+/// The settings of a room's path recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathTerms {
-    /// Players are looked at in each tick that this divides. At least 1.
+    /// Players are observed in each tick that is a multiple of this. At least 1.
     pub interval_ticks: u32,
     /// A block spans at most this many ticks. At least 1.
     pub block_ticks: u32,
 }
 
-/// A block that gets no more points.
+/// A block that is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishedBlock {
-    /// The player's user; empty for an anonymous one.
+    /// The player's user; empty for the anonymous user.
     pub user: Arc<str>,
     /// The player.
     pub player: PlayerId,
-    /// The Unix time of the first point; above that of the player's block before.
+    /// The Unix time of the first point; greater than that of the player's previous block.
     pub first_ms: u64,
-    /// How many points it has.
+    /// The number of points.
     pub points: u32,
     /// The block.
     pub bytes: Box<[u8]>,
 }
 
-/// The open blocks of a room's players. The memory is bounded: one block and a name for each player.
+/// The open blocks of a room's players. The memory is bounded: one block and a name per player.
 #[derive(Debug)]
 pub struct PathTracker {
     terms: PathTerms,
@@ -48,17 +48,17 @@ struct OpenPath {
     avatar: Option<ObjectId>,
     block: BlockWriter,
     first_ms: u64,
-    /// The tick in which the block is given away.
+    /// The tick in which the block ends.
     ends_tick: u32,
-    /// Where the player was last; `None` before its first point.
+    /// The player's last position; `None` before its first point.
     position: Option<Position>,
 }
 
-/// Spreads the ends of blocks of players that began together.
+/// Spreads the ends of blocks of players that started together.
 const PHASE_STEP: u32 = 0x9e37_79b1;
 
 impl PathTracker {
-    /// For a room that nobody is in yet.
+    /// A tracker for a room without players.
     pub fn new(terms: PathTerms) -> Self {
         let terms = PathTerms { interval_ticks: terms.interval_ticks.max(1), block_ticks: terms.block_ticks.max(1) };
         Self { terms, open: Vec::new(), last_tick: 0, nobody: Arc::from("") }
@@ -71,11 +71,11 @@ impl PathTracker {
         }
     }
 
-    /// Looks at the players after a tick, whose Unix time is `time_ms`.
+    /// Observes the players after a tick, whose Unix time is `time_ms`.
     pub fn observe(&mut self, room: &Room, time_ms: u64, finished: &mut impl FnMut(FinishedBlock)) {
         let tick = room.tick_number();
         if tick < self.last_tick {
-            // The number of ticks has begun again.
+            // The tick numbers have restarted.
             self.finish(finished);
         }
         self.last_tick = tick;
@@ -95,7 +95,7 @@ impl PathTracker {
         }
     }
 
-    /// Gives away the blocks of players who are not in the room any more. Both lists are in the order of the numbers.
+    /// Hands over the blocks of players that have left. Both lists are in the order of the numbers.
     fn forget_leavers(&mut self, room: &Room, finished: &mut impl FnMut(FinishedBlock)) {
         let mut here = room.world().players().peekable();
         self.open.retain_mut(|path| {
@@ -108,21 +108,21 @@ impl PathTracker {
         });
     }
 
-    /// Gives away all blocks, at the end of a room.
+    /// Hands over all blocks, at the end of a room.
     pub fn finish(&mut self, finished: &mut impl FnMut(FinishedBlock)) {
         for path in &mut self.open {
             path.finish(finished);
         }
     }
 
-    /// About how many bytes it takes.
+    /// Approximate memory in bytes.
     pub fn memory_bytes(&self) -> usize {
         let blocks: usize = self.open.iter().map(|path| path.block.memory_bytes() + path.user.len()).sum();
         self.open.capacity() * size_of::<OpenPath>() + blocks
     }
 }
 
-/// What is the same for all players in a tick.
+/// Values that are the same for all players in a tick.
 struct TickTerms {
     tick: u32,
     time_ms: u64,
@@ -160,7 +160,7 @@ impl OpenPath {
     }
 
     fn begin(&mut self, position: Position, terms: &TickTerms) {
-        // The key of a block is its time, so a clock that goes back must not lead to the same one.
+        // The key of a block is its time, so a clock that goes back must not produce the same key twice.
         self.first_ms = terms.time_ms.max(self.first_ms + 1);
         let phase = self.player.0.wrapping_mul(PHASE_STEP) % terms.terms.block_ticks;
         let past = (u64::from(terms.tick) + u64::from(phase)) % u64::from(terms.terms.block_ticks);

@@ -5,7 +5,7 @@ use crate::{
     binary::{Reader, Unreadable, put_bytes, put_number},
 };
 
-/// The backend's answer to a call, or why there is none.
+/// The backend's answer to a call, or the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallOutcomeRef<'a> {
     /// The answer.
@@ -14,7 +14,7 @@ pub enum CallOutcomeRef<'a> {
     Refused {
         /// Its code.
         code: u16,
-        /// For people.
+        /// A message for humans.
         message: &'a str,
     },
     /// [`CallError::Timeout`]
@@ -42,7 +42,7 @@ impl<'a> CallOutcomeRef<'a> {
         }
     }
 
-    /// The same as the game receives it.
+    /// The form that the game receives.
     ///
     /// # Errors
     /// [`CallError`]

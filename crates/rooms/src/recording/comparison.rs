@@ -5,38 +5,38 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Replay, ReplayError};
 use crate::{Object, ObjectId, PlayerId, World};
 
-/// What two recordings have in common.
+/// The result of a comparison of two recordings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// All states are equal; one may go on for longer.
+    /// All states are equal; one recording may be longer.
     Equal {
-        /// How many ticks each has.
+        /// The number of ticks of each recording.
         ticks: [u32; 2],
     },
     /// The rooms are different after a tick.
     Different(Box<Difference>),
 }
 
-/// How two rooms differ after the first tick after which they do; what is of the first room comes first.
+/// The first difference between two rooms. The values of the first room come first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The tick; 0 if the rooms were different from the beginning.
+    /// The first tick after which the rooms differ; 0 if they were different from the beginning.
     pub tick: u32,
     /// The state hashes.
     pub state_hashes: [u64; 2],
-    /// What happened before this tick in only one of the rooms, as [`Replay::steps`].
+    /// The steps before this tick in only one of the rooms, as [`Replay::steps`].
     pub steps: [Vec<String>; 2],
     /// Players who are in only one of the rooms.
     pub players: [Vec<PlayerId>; 2],
-    /// Objects that are different, or in only one of the rooms. If there are none, the difference is in what the simulation
-    /// keeps outside of the world, in players' viewpoints, or in the state of the random numbers.
+    /// Objects that are different, or in only one of the rooms. If there are none, the difference is in the
+    /// simulation's state outside of the world, in players' viewpoints, or in the state of the random numbers.
     pub objects: Vec<(ObjectId, [Option<Object>; 2])>,
 }
 
 /// Replays two recordings up to the first difference. Both replays must be at their beginning; steps are collected.
 ///
 /// # Errors
-/// What is wrong with a recording, and whether it is the second one. A recording that breaks off ends there.
+/// The error of a recording, and whether it is the second one. A truncated recording ends at its last complete record.
 pub fn compare(one: &mut Replay<'_>, other: &mut Replay<'_>) -> Result<Comparison, (bool, ReplayError)> {
     one.watch();
     other.watch();

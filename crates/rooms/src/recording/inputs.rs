@@ -17,7 +17,7 @@ pub struct RecordedInput {
 /// The inputs of a recording, in order.
 ///
 /// # Errors
-/// All of [`ReplayError`] but [`ReplayError::Grid`] and [`ReplayError::Divergence`].
+/// All of [`ReplayError`] except [`ReplayError::Grid`] and [`ReplayError::Divergence`].
 pub fn inputs(recording: &[u8]) -> Result<Vec<RecordedInput>, ReplayError> {
     let mut reader = Reader::new(recording);
     Header::read_from(&mut reader)?;

@@ -10,18 +10,18 @@ use crate::{
     binary::{Reader, Unreadable},
 };
 
-/// A room that goes through what was recorded of another.
+/// A room that replays a recording.
 pub struct Replay<'a> {
     header: Header,
     room: Room,
     records: Reader<'a>,
-    /// The last player that each user joined as.
+    /// The last player of each user.
     players: HashMap<&'a str, PlayerId, foldhash::quality::FixedState>,
     is_over: bool,
     watched: Option<Watched<'a>>,
 }
 
-/// What is collected of a tick.
+/// The steps, events and calls collected for a tick.
 #[derive(Default)]
 struct Watched<'a> {
     steps: Vec<ReplayedStep<'a>>,
@@ -34,38 +34,38 @@ struct Watched<'a> {
 pub struct ReplayedStep<'a> {
     /// The step.
     pub step: RecordedStep<'a>,
-    /// Of a join: who it is in the room, or why it is not.
+    /// For a join: the player in the room, or the refusal.
     pub joined: Option<Result<PlayerId, Refusal>>,
 }
 
-/// Why a recording is not replayed, or not to its end.
+/// Why a recording cannot be replayed, or not to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayError {
-    /// These bytes are no recording.
+    /// The bytes are not a recording.
     NoRecording,
-    /// The recording is in a version of the format that is not known here.
+    /// The recording has an unknown version of the format.
     UnknownVersion(u8),
-    /// There is something in it that means nothing.
+    /// A record cannot be decoded.
     Malformed,
     /// The recording ends within a record: it is truncated.
     BreaksOff,
-    /// The simulation's map is not possible.
+    /// The simulation's map is invalid.
     Grid(GridError),
-    /// The room is not what it was when it was recorded.
+    /// The replayed state differs from the recorded one.
     Divergence {
-        /// The tick after which it is not.
+        /// The tick after which it differs.
         tick: u32,
-        /// The state hash that was recorded.
+        /// The recorded state hash.
         expected: u64,
-        /// The state hash now.
+        /// The actual state hash.
         actual: u64,
     },
 }
 
-/// Begins to replay a recording with the simulation that `make` makes for its header.
+/// Starts to replay a recording with the simulation that `make` creates for its header.
 ///
 /// # Errors
-/// All of [`ReplayError`] but [`ReplayError::Divergence`].
+/// All of [`ReplayError`] except [`ReplayError::Divergence`].
 pub fn replay(recording: &[u8], make: impl FnOnce(&Header) -> Box<dyn Simulation>) -> Result<Replay<'_>, ReplayError> {
     let mut records = Reader::new(recording);
     let header = Header::read_from(&mut records)?;
@@ -74,13 +74,13 @@ pub fn replay(recording: &[u8], make: impl FnOnce(&Header) -> Box<dyn Simulation
 }
 
 impl<'a> Replay<'a> {
-    /// How the recording begins.
+    /// The header of the recording.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Goes on to the end of the next tick; returns its number. `None` at the end of the recording, and after anything but
-    /// a divergence.
+    /// Replays the next tick; returns its number. `None` at the end of the recording, and after any error except a
+    /// divergence.
     pub fn next_tick(&mut self) -> Option<Result<u32, ReplayError>> {
         if let Some(watched) = &mut self.watched {
             *watched = Watched::default();
@@ -101,10 +101,10 @@ impl<'a> Replay<'a> {
         None
     }
 
-    /// Goes on to the end; returns the number of the last tick.
+    /// Replays up to the end; returns the number of the last tick.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error.
     pub fn finish(&mut self) -> Result<u32, ReplayError> {
         while let Some(result) = self.next_tick() {
             result?;
@@ -112,22 +112,22 @@ impl<'a> Replay<'a> {
         Ok(self.room.tick_number())
     }
 
-    /// From now on [`Replay::steps`], [`Replay::events`] and [`Replay::calls`] are collected.
+    /// From now on, collects [`Replay::steps`], [`Replay::events`] and [`Replay::calls`].
     pub fn watch(&mut self) {
         self.watched = Some(Watched::default());
     }
 
-    /// What happened to the room before the last tick, in order.
+    /// The steps before the last tick, in order.
     pub fn steps(&self) -> &[ReplayedStep<'a>] {
         self.watched.as_ref().map_or(&[], |watched| &watched.steps)
     }
 
-    /// What the simulation sent in the last tick.
+    /// The events that the simulation sent in the last tick.
     pub fn events(&self) -> &[Scoped] {
         self.watched.as_ref().map_or(&[], |watched| &watched.events)
     }
 
-    /// The calls of the backend that the simulation made before and in the last tick.
+    /// The calls to the backend that the simulation made before and in the last tick.
     pub fn calls(&self) -> &[GameCall] {
         self.watched.as_ref().map_or(&[], |watched| &watched.calls)
     }
@@ -137,7 +137,7 @@ impl<'a> Replay<'a> {
         &self.room
     }
 
-    /// Who the user is, or was last, in the room.
+    /// The user's player in the room, or its last one.
     pub fn player_of(&self, user: &str) -> Option<PlayerId> {
         self.players.get(user).copied()
     }
@@ -168,11 +168,11 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Returns what a join led to.
+    /// Returns the result of a join.
     fn apply_step(&mut self, step: RecordedStep<'a>) -> Result<Option<Result<PlayerId, Refusal>>, ReplayError> {
         match step {
             RecordedStep::Join { visitor, encoding, data } => {
-                // A game that refused a join refuses it again; if not, the state hash differs.
+                // A game that refused a join refuses it again; otherwise, the state hash differs.
                 let joined = self.room.join(&visitor, encoding, data).map(|joined| joined.player);
                 if let Ok(player) = joined {
                     self.players.insert(visitor.user, player);
@@ -198,7 +198,7 @@ impl<'a> Replay<'a> {
                 self.room.kick(player, reason);
             }
             RecordedStep::Message { data } => {
-                // The answer is of no use, and a refusal is one again.
+                // The answer is not needed, and a refused message is refused again.
                 let _ = self.room.message(data);
             }
             RecordedStep::Answer { call, outcome } => {
@@ -209,7 +209,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// For people: what happened to the room.
+/// A description for humans.
 impl fmt::Display for ReplayedStep<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.step)?;

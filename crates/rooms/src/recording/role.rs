@@ -1,11 +1,11 @@
-//! A visitor's role and address, as recordings and the logs of rooms write them.
+//! A visitor's role and address, in recordings and in the logs of rooms.
 //!
-//! A byte: bit 0 for a spectator; the other bits are 0 without an address, 1 for IPv4, 2 for IPv6. The address follows,
-//! in network order. Without an address the byte is the same as in versions that had none.
+//! One byte: bit 0 is set for a spectator; the other bits are 0 without an address, 1 for IPv4, 2 for IPv6. The address
+//! follows, in network order. Without an address, the byte is the same as in versions without addresses.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Appends whether a visitor only watches, and its address.
+/// Appends the role of a visitor, and its address.
 pub fn put_role(is_spectator: bool, address: Option<IpAddr>, out: &mut Vec<u8>) {
     let kind = match address {
         None => 0,
@@ -20,10 +20,10 @@ pub fn put_role(is_spectator: bool, address: Option<IpAddr>, out: &mut Vec<u8>) 
     }
 }
 
-/// Reads what [`put_role`] wrote. `take` returns the next bytes. `None` if they mean nothing.
+/// Reads what [`put_role`] wrote. `take` returns the next bytes. Returns `None` for an invalid byte.
 ///
 /// # Errors
-/// That of `take`.
+/// The error of `take`.
 pub fn read_role<'a, E>(
     mut take: impl FnMut(usize) -> Result<&'a [u8], E>,
 ) -> Result<Option<(bool, Option<IpAddr>)>, E> {

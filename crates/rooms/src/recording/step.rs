@@ -1,4 +1,4 @@
-//! What happens to a room between two ticks.
+//! The steps of a room between two ticks.
 
 use std::fmt;
 
@@ -16,46 +16,46 @@ use crate::{
 /// A step of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordedStep<'a> {
-    /// Somebody wants to join.
+    /// A client asks to join.
     Join {
-        /// Who.
+        /// The client.
         visitor: Visitor<'a>,
-        /// What its frames are written in.
+        /// The encoding of its frames.
         encoding: Encoding,
-        /// For the game.
+        /// Bytes for the game.
         data: &'a [u8],
     },
     /// A player or a spectator leaves.
     Leave {
-        /// Who.
+        /// The player or spectator.
         player: PlayerId,
     },
-    /// The client of a player is gone.
+    /// A player has lost its connection.
     Away {
-        /// Whose.
+        /// The player.
         player: PlayerId,
     },
     /// A client comes back to its player.
     Back {
         /// The player.
         player: PlayerId,
-        /// Who comes.
+        /// The client.
         visitor: Visitor<'a>,
-        /// What its frames are written in.
+        /// The encoding of its frames.
         encoding: Encoding,
     },
     /// An input.
     Input {
-        /// Whose.
+        /// The player.
         player: PlayerId,
-        /// The client's number for it.
+        /// The client's number of the input.
         number: u32,
-        /// For the game.
+        /// Bytes for the game.
         data: &'a [u8],
     },
     /// A message of the backend.
     Message {
-        /// For the game.
+        /// Bytes for the game.
         data: &'a [u8],
     },
     /// The backend changes how the room is listed.
@@ -65,7 +65,7 @@ pub enum RecordedStep<'a> {
     },
     /// The backend removes a player.
     Kick {
-        /// Who.
+        /// The player.
         player: PlayerId,
         /// The reason for its client.
         reason: &'a str,
@@ -74,7 +74,7 @@ pub enum RecordedStep<'a> {
     Answer {
         /// The call.
         call: CallId,
-        /// The answer, or why there is none.
+        /// The answer, or the error.
         outcome: CallOutcomeRef<'a>,
     },
 }
@@ -172,7 +172,7 @@ fn read_encoding(reader: &mut Reader<'_>) -> Result<Encoding, Unreadable> {
     Encoding::ALL.get(usize::from(reader.byte()?)).copied().ok_or(Unreadable::Wrong)
 }
 
-/// For people: what happened to the room.
+/// A description for humans.
 impl fmt::Display for RecordedStep<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -5,25 +5,25 @@ use hashbrown::{HashMap, hash_map::Entry};
 use super::{SeenObject, staged::StagedObject};
 use crate::{CellIndex, ObjectId, Position, wire::object_hash};
 
-/// Ids come from the server that the client trusts with its picture: a fixed hash serves.
+/// Ids come from the server, which the client trusts, so an unseeded hash is safe.
 type HashState = foldhash::fast::FixedState;
 
 #[derive(Debug, Default)]
 pub(super) struct Book {
     objects: HashMap<u32, Kept, HashState>,
-    /// Those that the player alone is sent; some may have gone to a cell since.
+    /// Objects that only this player receives; some may have moved to a cell since.
     own: Vec<u32>,
     places: HashMap<CellIndex, Place, HashState>,
     cells: Vec<Shown>,
-    /// Places in `cells` that no cell has.
+    /// Free indices in `cells`.
     free: Vec<Place>,
     state_bytes: usize,
 }
 
-/// A place in `cells`.
+/// An index in `cells`.
 type Place = u32;
 
-/// The place of what is in no cell.
+/// The index of objects that are in no cell.
 const NOWHERE: Place = Place::MAX;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ struct Kept {
     seen: SeenObject,
     hash: u64,
     place: Place,
-    /// Its place in the cell's ids.
+    /// Its index in the cell's ids.
     index: u32,
 }
 
@@ -73,7 +73,7 @@ impl Book {
         self.state_bytes = 0;
     }
 
-    /// Replaces the objects that the player alone is sent.
+    /// Replaces the objects that only this player receives.
     pub(super) fn set_own(&mut self, objects: &[StagedObject], states: &[u8]) {
         for id in std::mem::take(&mut self.own) {
             if self.objects.get(&id).is_some_and(|kept| kept.place == NOWHERE) {
@@ -100,21 +100,21 @@ impl Book {
         });
     }
 
-    /// Forgets what is in a cell.
+    /// Removes all objects of a cell.
     pub(super) fn empty_cell(&mut self, cell: CellIndex) {
         if let Some(place) = self.places.get(&cell) {
             empty(&mut self.cells[*place as usize], &mut self.objects, &mut self.state_bytes);
         }
     }
 
-    /// Forgets an object if it is in `cell`.
+    /// Removes an object if it is in `cell`.
     pub(super) fn depart(&mut self, cell: CellIndex, id: u32) {
         if self.objects.get(&id).is_some_and(|kept| kept.seen.cell == Some(cell)) {
             self.forget(id);
         }
     }
 
-    /// Takes in objects of a cell with this corner.
+    /// Inserts or updates objects of a cell with this corner.
     pub(super) fn upsert_all(&mut self, cell: CellIndex, corner: Position, objects: &[StagedObject], states: &[u8]) {
         if objects.is_empty() {
             return;
@@ -183,7 +183,7 @@ impl Book {
         }
     }
 
-    /// Takes the id at `index` out of a cell; the last one takes its place.
+    /// Removes the id at `index` from a cell; the last one takes its index.
     fn leave(&mut self, place: Place, index: u32, hash: u64) {
         let Some(shown) = self.cells.get_mut(place as usize) else { return };
         shown.hash ^= hash;
@@ -194,7 +194,7 @@ impl Book {
     }
 }
 
-/// Puts an object into a cell; what is nowhere needs no place in a list. Returns its index.
+/// Adds an object to a cell, if it is in one. Returns its index.
 fn enter(shown: Option<&mut Shown>, id: u32, hash: u64) -> u32 {
     let Some(shown) = shown else { return 0 };
     shown.hash ^= hash;

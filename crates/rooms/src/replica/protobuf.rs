@@ -73,7 +73,7 @@ fn read_cell(data: &[u8], message: &[u8], staged: &mut Staged) -> Option<()> {
     Some(())
 }
 
-/// `message` is a part of `data`.
+/// Decodes an object; `message` must be a slice of `data`.
 fn read_object(data: &[u8], message: &[u8]) -> Option<StagedObject> {
     let mut object = StagedObject::default();
     let mut reader = Reader::new(message);
@@ -90,7 +90,7 @@ fn read_object(data: &[u8], message: &[u8]) -> Option<StagedObject> {
     Some(object)
 }
 
-/// Where `part`, which is a slice of `data`, is in it.
+/// The range of `part`, a slice of `data`, in `data`.
 fn range_in(data: &[u8], part: &[u8]) -> Option<Range<usize>> {
     let start = part.as_ptr().addr().checked_sub(data.as_ptr().addr())?;
     let range = start..start + part.len();

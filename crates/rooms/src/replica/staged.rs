@@ -7,7 +7,7 @@ use dunlin_protocol::Encoding;
 use super::{ReplicaError, json, protobuf};
 use crate::GridShape;
 
-/// Lists are flat and kept for the next snapshot.
+/// The lists are flat, and reused for the next snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Staged {
     pub(super) ack: u32,
@@ -17,15 +17,15 @@ pub(super) struct Staged {
     pub(super) time_us: u64,
     pub(super) view: u32,
     pub(super) grid: Option<StagedGrid>,
-    /// Whether the player's own objects came.
+    /// Whether the snapshot contains the player's own objects.
     pub(super) has_own: bool,
     pub(super) own: Vec<StagedObject>,
     pub(super) cells: Vec<StagedCell>,
-    /// Cell after cell.
+    /// Of all cells, in order.
     pub(super) departed: Vec<u32>,
-    /// Cell after cell.
+    /// Of all cells, in order.
     pub(super) upserts: Vec<StagedObject>,
-    /// States that are not in the snapshot as they are.
+    /// Decoded states that are not contained in the snapshot as plain bytes.
     pub(super) states: Vec<u8>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct StagedGrid {
     pub(super) ticks_per_second: u32,
 }
 
-/// What is its own in a list begins where that of the cell before ends.
+/// A cell's part of each list begins where that of the previous cell ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StagedCell {
     pub(super) cell: u32,
@@ -50,15 +50,15 @@ pub(super) struct StagedObject {
     pub(super) kind: u16,
     pub(super) x: u32,
     pub(super) y: u32,
-    /// Where its state is, in what [`Staged::read`] returned.
+    /// The range of its state, in the bytes that [`Staged::states`] returns.
     pub(super) state: Range<usize>,
 }
 
-/// Fields of a map as they came: columns, rows, cell units, near and far cells, far interval, ticks in a second.
+/// The fields of a map as received: columns, rows, cell units, near and far cells, far interval, ticks per second.
 pub(super) type GridNumbers = [u32; 7];
 
 impl Staged {
-    /// Reads a snapshot.
+    /// Decodes a snapshot.
     pub(super) fn read(&mut self, encoding: Encoding, data: &[u8]) -> Result<(), ReplicaError> {
         self.clear();
         let outcome = match encoding {
@@ -78,7 +78,7 @@ impl Staged {
         self.states.clear();
     }
 
-    /// Where objects' states are, if they were read from `data`.
+    /// The bytes that contain the objects' states, for a snapshot that was read from `data`.
     pub(super) fn states<'a>(&'a self, encoding: Encoding, data: &'a [u8]) -> &'a [u8] {
         match encoding {
             Encoding::Json => &self.states,
@@ -100,13 +100,13 @@ impl Staged {
         Some(())
     }
 
-    /// Ends a cell: what was added to the lists since the one before is its own.
+    /// Ends a cell: everything added to the lists since the previous one belongs to it.
     pub(super) fn push_cell(&mut self, cell: u32, is_full: bool) {
         let (departed_end, upserts_end) = (self.departed.len(), self.upserts.len());
         self.cells.push(StagedCell { cell, is_full, departed_end, upserts_end });
     }
 
-    /// Each cell with its departed and its objects.
+    /// Each cell with its departed and its upserted objects.
     pub(super) fn cells(&self) -> impl Iterator<Item = (&StagedCell, &[u32], &[StagedObject])> {
         let (mut departed_start, mut upserts_start) = (0, 0);
         self.cells.iter().map(move |cell| {

@@ -38,7 +38,7 @@ fn objects_of_a_replica_are_limited() {
         assert_eq!(replica.apply(encoding, &snapshot(encoding, 1, 0, &[], four)), Err(ReplicaError::TooLarge));
         assert_eq!((replica.tick(), replica.objects().count()), (0, 0));
         assert_eq!(replica.apply(encoding, &snapshot(encoding, 1, 0, &[], &four[..3])), Ok(()));
-        // What is known already takes no more room.
+        // Known objects do not count again.
         assert_eq!(replica.apply(encoding, &snapshot(encoding, 2, 1, &[], &four[..3])), Ok(()));
         assert_eq!(replica.apply(encoding, &snapshot(encoding, 3, 2, &[], &four[3..])), Err(ReplicaError::TooLarge));
         assert_eq!((replica.tick(), replica.objects().count()), (2, 3));

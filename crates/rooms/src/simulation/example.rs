@@ -1,4 +1,4 @@
-// `game!` completes the method of an example to a `Simulation`. Included in the documentation.
+// Completes the method of an example to a `Simulation` with `game!`. Included in the documentation.
 
 #[derive(Default)]
 pub struct ExampleGame {

@@ -1,7 +1,7 @@
 //! The encoded objects of cells that have not changed for a while.
 //!
-//! The full segment of a changed cell contains all its objects, but in most ticks only those that move are different. The
-//! rest is copied from here.
+//! The full segment of a changed cell contains all its objects, but in most ticks only the moving ones differ. The
+//! others are copied from this cache.
 
 use dunlin_protocol::Encoding;
 use hashbrown::HashMap;
@@ -9,33 +9,33 @@ use hashbrown::HashMap;
 use super::{EncodingSet, ObjectView};
 use crate::{CellIndex, ObjectId, wire};
 
-/// Bytes that all cells together may take. Cells beyond them are encoded in every tick.
+/// Maximum bytes of all cells together. Cells beyond them are encoded in every tick.
 const STILL_BYTES_MAX: usize = 4 << 20;
-/// Rounds after which a full memory is emptied, so that it belongs to the cells that change now.
+/// Number of rounds after which a full cache is cleared, so that it serves the cells that change now.
 const KEPT_ROUNDS: u64 = 1_024;
 
-/// An object that was not touched in this round.
+/// An object that has not changed in this round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StillObject<'a> {
-    /// The round in which it was touched last.
+    /// The round of its last change.
     pub(crate) touched: u64,
     pub(crate) view: ObjectView<'a>,
 }
 
-/// The memory of a writer of updates.
+/// A cache of the encoded objects of cells.
 #[derive(Debug, Default)]
 pub(super) struct StillCells {
     cells: HashMap<CellIndex, StillCell, foldhash::fast::FixedState>,
     bytes: usize,
-    /// Where a cell is encoded for which there is no room.
+    /// A buffer for cells that do not fit into the cache.
     other: StillCell,
     emptied_round: u64,
 }
 
-/// The objects of a cell that were not touched when it was encoded.
+/// The objects of a cell that had not changed when it was encoded.
 #[derive(Debug, Default)]
 pub(super) struct StillCell {
-    /// When it was encoded.
+    /// The round in which it was encoded.
     round: u64,
     encodings: EncodingSet,
     ids: Vec<ObjectId>,
@@ -44,7 +44,7 @@ pub(super) struct StillCell {
 }
 
 impl StillCells {
-    /// A cell's objects in `encodings`; `round` is the current one.
+    /// The encoded objects of a cell in `encodings`; `round` is the current one.
     pub(super) fn encode<'a>(
         &mut self,
         round: u64,
@@ -70,14 +70,14 @@ impl StillCells {
         kept
     }
 
-    /// About how many bytes it takes.
+    /// Approximate memory in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.bytes + self.cells.allocation_size() + self.other.memory_bytes()
     }
 }
 
 impl StillCell {
-    /// Whether these are the objects that were encoded, and none was touched since.
+    /// Whether these are the encoded objects, and none has changed since.
     fn is_current<'a>(&self, encodings: EncodingSet, mut objects: impl Iterator<Item = StillObject<'a>>) -> bool {
         let mut known = self.ids.iter();
         let is_known = |object: StillObject<'_>| known.next() == Some(&object.view.id) && object.touched < self.round;
@@ -104,7 +104,7 @@ impl StillCell {
         }
     }
 
-    /// The objects, encoded.
+    /// The encoded objects.
     pub(super) fn upserts(&self, encoding: Encoding) -> &[u8] {
         &self.upserts[encoding.index()]
     }
@@ -142,7 +142,7 @@ mod tests {
         cell.upserts
     }
 
-    /// Who is in a cell, where, and the encodings of a round.
+    /// A round: a cell, its objects with their positions, and whether JSON is the only encoding.
     type Round = (u32, BTreeMap<u32, u32>, bool);
 
     fn rounds() -> impl Strategy<Value = Vec<Round>> {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     proptest! {
-        /// An object that is somewhere else than in the last round was touched in it, as in a world.
+        /// An object whose position differs from that of the last round has been touched in this round, as in a world.
         #[test]
         fn kept_cells_equal_a_new_encoding(rounds in rounds()) {
             let mut cells = StillCells::default();
@@ -190,8 +190,8 @@ mod tests {
             assert_eq!(kept.upserts, encoded_from_scratch(&[(9, 0, 0)], &state, encodings));
             cells.cells.len()
         };
-        assert_eq!(one_more(&mut cells, 2), number as usize, "one past it is not kept");
+        assert_eq!(one_more(&mut cells, 2), number as usize, "one past the limit is not kept");
         assert_eq!(one_more(&mut cells, KEPT_ROUNDS - 1), number as usize);
-        assert_eq!(one_more(&mut cells, KEPT_ROUNDS), 1, "after a while it is the others' turn");
+        assert_eq!(one_more(&mut cells, KEPT_ROUNDS), 1, "the cache was cleared for other cells");
     }
 }

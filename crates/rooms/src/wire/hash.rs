@@ -33,7 +33,7 @@ fn take_in(hash: u64, word: u64) -> u64 {
     product ^ product >> 32
 }
 
-/// So that every bit of the words bears on every bit of an exclusive-or of many hashes.
+/// Makes every bit of the words affect every bit of an exclusive-or of many hashes.
 fn finalize(hash: u64) -> u64 {
     let hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

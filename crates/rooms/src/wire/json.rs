@@ -24,7 +24,7 @@ pub(super) fn write_player_header(ack: u32, avatar: u32, own: Option<&[u8]>, out
     out.push(b',');
 }
 
-/// A number and spaces, always of the same length.
+/// Writes a number padded with spaces to a constant length.
 fn write_wide(number: u32, out: &mut Vec<u8>) {
     let end = out.len() + DIGITS_MAX;
     write_number(number.into(), out);
@@ -127,7 +127,7 @@ pub(super) fn write_input(input: &Input<'_>, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// What a client may leave out is an option, so that `null` is the same.
+/// Fields that a client may omit are options, so that `null` is accepted as well.
 #[derive(Deserialize)]
 struct InputFields<'a> {
     number: Option<u32>,
@@ -137,7 +137,7 @@ struct InputFields<'a> {
     room: Option<Text<'a>>,
 }
 
-/// A string, borrowed where it has no escapes.
+/// A string, borrowed if it has no escapes.
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
@@ -154,7 +154,7 @@ pub(super) fn read_input(bytes: &[u8]) -> Option<Input<'_>> {
     })
 }
 
-/// Exactly one JSON object. (For a list, Serde would take the fields in their order.)
+/// Parses exactly one JSON object. (From a list, Serde would take the fields in order.)
 pub(crate) fn read_object<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
     let first = bytes.iter().find(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r'));
     if first != Some(&b'{') {
@@ -163,7 +163,7 @@ pub(crate) fn read_object<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> 
     serde_json::from_slice(bytes).ok()
 }
 
-/// The field `name`, with all that stands around a name, unless `number` is 0.
+/// Writes the field `name`, which includes quotes and separators, unless `number` is 0.
 fn write_field(name: &str, number: u64, out: &mut Vec<u8>) {
     if number != 0 {
         out.extend_from_slice(name.as_bytes());
@@ -179,13 +179,13 @@ fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     let start = out.len();
     out.resize(start + bytes.len().div_ceil(3) * 4, 0);
-    // What is written is as long as what was made room for.
+    // The encoded length equals the reserved length.
     let written = BASE64_STANDARD.encode_slice(bytes, &mut out[start..]).unwrap_or_default();
     out.truncate(start + written);
     out.push(b'"');
 }
 
-/// A string with the escapes that RFC 8259 demands. Rare: rooms are named by clients only.
+/// Writes a string with the escapes that RFC 8259 requires. Rare: only clients name rooms.
 fn write_text(text: &str, out: &mut Vec<u8>) {
     let quoted = serde_json::Value::from(text).to_string();
     out.extend_from_slice(quoted.as_bytes());

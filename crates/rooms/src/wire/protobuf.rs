@@ -50,7 +50,7 @@ pub(super) fn write_own<'a>(objects: impl Iterator<Item = ObjectView<'a>>, out: 
     }
 }
 
-/// Appends `object` as the field `field` of the message around it.
+/// Appends `object` as the field `field` of the enclosing message.
 pub(super) fn write_object(field: u32, object: &ObjectView<'_>, out: &mut Vec<u8>) {
     let ObjectView { id, kind, x, y, state } = *object;
     let numbers = number_bytes(id.0) + number_bytes(kind.into()) + number_bytes(x) + number_bytes(y);
@@ -129,17 +129,17 @@ pub(super) fn read_input(bytes: &[u8]) -> Option<Input<'_>> {
     Some(input)
 }
 
-/// A `uint32`; one that is too large is none.
+/// A `uint32`; `None` if it is too large.
 pub(crate) fn number(value: Value<'_>) -> Option<u32> {
     value.varint().ok().and_then(|number| u32::try_from(number).ok())
 }
 
-/// All field numbers here are below 16: a tag is one byte.
+/// All field numbers here are below 16, so a tag is one byte.
 fn write_tag(field: u32, wire_type: u32, out: &mut Vec<u8>) {
     out.push((field << 3 | wire_type) as u8);
 }
 
-/// Bytes of a field that holds `number`, tag included.
+/// Bytes of a field with `number`, including the tag.
 fn number_bytes(number: u32) -> usize {
     if number == 0 { 0 } else { 1 + varint_bytes(number.into()) }
 }

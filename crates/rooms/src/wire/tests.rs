@@ -29,7 +29,7 @@ fn snapshots_are_encoded_as_in_the_vectors() {
     assert!(snapshots > 60, "only {snapshots}");
 }
 
-/// Writes what the JSON form means.
+/// Encodes the snapshot that the JSON form describes.
 fn write(encoding: Encoding, meaning: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     let own = meaning.get("own").map(|own| {
@@ -115,7 +115,7 @@ fn header_length_follows_the_own_object() {
 
 #[test]
 fn the_hash_of_an_object_is_as_documented() {
-    // Worked out apart from this code, from the words that describe it.
+    // Computed independently of this code, from the documentation of the hash.
     let hash = |id, kind, x, y, state: &[u8]| object_hash(ObjectId(id), kind, Position { x, y }, state);
     assert_eq!(hash(1, 0, 0, 0, b""), 0x8676_e8d9_5112_9507);
     assert_eq!(hash(7, 3, 100, 200, b"a"), 0x3e1c_a9cd_007d_14cf);

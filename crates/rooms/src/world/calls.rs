@@ -11,7 +11,7 @@ use crate::{
     hash::Hasher,
 };
 
-/// A call's number in its room; never 0, and never given twice.
+/// A call's number in its room; never 0, and never reused.
 ///
 /// ```
 /// # use dunlin_rooms as dunlin_game;
@@ -44,11 +44,11 @@ pub struct CallId(pub u32);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GameCall {
-    /// The answer repeats it.
+    /// The number of the call, which the answer repeats.
     pub id: CallId,
-    /// For the backend.
+    /// The method, for the backend.
     pub method: Box<str>,
-    /// For the backend.
+    /// The data, for the backend.
     pub data: Bytes,
 }
 
@@ -66,23 +66,23 @@ pub struct GameCall {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallError {
-    /// The answer did not come in time. The backend may have carried out the call.
+    /// The answer did not arrive in time. The backend may have carried out the call.
     Timeout,
-    /// The backend could not be reached, did not answer within the timeout of its proxy, or its answer does not have the
-    /// documented form. It may have carried out the call.
+    /// The backend could not be reached, did not answer within the timeout of its proxy, or its answer was malformed.
+    /// It may have carried out the call.
     Failed,
-    /// As many requests wait for the backend as its proxy allows. It was not called.
+    /// The proxy's request queue was full. The backend was not called.
     Busy,
     /// The answer is longer than `room.call_size_limit`. The backend has carried out the call.
     TooLong,
-    /// The room has gone on after a restart, to which the answer does not come. The backend may have carried out the call.
+    /// The room has continued after a restart, and the answer was lost. The backend may have carried out the call.
     Lost,
     /// The backend's own error: a code from 100 to 1,999, and a message.
     Refused(Refusal),
 }
 
 impl CallError {
-    /// In one word, for logs.
+    /// A one-word name for logs.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -118,15 +118,15 @@ impl CallError {
 pub struct CallsOfTick {
     /// Calls that leave the room, in the order in which the game made them.
     pub sent: Vec<GameCall>,
-    /// Calls whose answers did not come in time.
+    /// Calls that timed out.
     pub timed_out: u32,
-    /// Calls that the game wanted to make beyond a limit.
+    /// Calls that were refused because of a limit.
     pub refused: u32,
 }
 
 impl World {
-    /// Calls the application's backend when the tick ends. The answer, or why there is none, comes by
-    /// [`crate::Simulation::answer`]: at the latest `timeout_ticks` (at least 1) ticks after that tick.
+    /// Calls the application's backend when the tick ends. [`crate::Simulation::answer`] receives the answer, or the
+    /// error, at most `timeout_ticks` (at least 1) ticks after that tick.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -144,7 +144,7 @@ impl World {
         self.calls.add(method, data, timeout_ticks)
     }
 
-    /// How many calls have no answer yet.
+    /// The number of calls without an answer.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -166,15 +166,15 @@ impl World {
     }
 }
 
-/// The calls of a room that are not answered yet.
+/// The pending calls of a room.
 #[derive(Debug)]
 pub(crate) struct Calls {
     calls_max: usize,
     bytes_max: usize,
     last_id: u32,
-    /// Calls that leave with the next tick, and the ticks that the answer may take.
+    /// Calls that leave at the end of the tick, with their timeouts in ticks.
     pending: Vec<(GameCall, u32)>,
-    /// How many more ticks the answer may take.
+    /// The remaining ticks of each call.
     waiting: BTreeMap<CallId, u32>,
     /// Not part of the world's state.
     of_tick: CallsOfTick,
@@ -187,7 +187,7 @@ impl Calls {
         Self { calls_max, bytes_max, last_id: 0, pending: Vec::new(), waiting: BTreeMap::new(), of_tick }
     }
 
-    /// Calls without an answer.
+    /// The number of calls without an answer.
     pub(super) fn len(&self) -> usize {
         self.pending.len() + self.waiting.len()
     }
@@ -213,7 +213,7 @@ impl Calls {
         self.last_id.checked_add(1).map(CallId).ok_or(WorldError::TooManyCalls)
     }
 
-    /// A tick begins. Returns the calls whose time is over, in the order in which they were made.
+    /// Starts a tick. Returns the calls that time out, in the order in which they were made.
     pub(crate) fn begin_tick(&mut self) -> Vec<CallId> {
         self.waiting.values_mut().for_each(|ticks_left| *ticks_left -= 1);
         let late: Vec<CallId> =
@@ -222,18 +222,19 @@ impl Calls {
         late
     }
 
-    /// A call is answered, or will not be. Returns whether it was waited for.
+    /// Ends a call. Returns whether it was pending.
     pub(crate) fn end(&mut self, id: CallId) -> bool {
         self.waiting.remove(&id).is_some()
     }
 
-    /// No answer will come, and pending calls do not leave. Returns them in the order in which they were made.
+    /// Ends all calls: their answers are lost, and pending ones are not sent. Returns them in the order in which they
+    /// were made.
     pub(crate) fn lose_all(&mut self) -> Vec<CallId> {
         let waiting = std::mem::take(&mut self.waiting).into_keys();
         waiting.chain(std::mem::take(&mut self.pending).into_iter().map(|(call, _)| call.id)).collect()
     }
 
-    /// A tick ends: pending calls leave, and their time begins.
+    /// Ends a tick: pending calls leave, and their timeouts start.
     pub(crate) fn end_tick(&mut self) {
         for (call, timeout_ticks) in self.pending.drain(..) {
             self.waiting.insert(call.id, timeout_ticks);
@@ -241,7 +242,7 @@ impl Calls {
         }
     }
 
-    /// What became of calls in this tick.
+    /// Takes the calls and counts of this tick.
     pub(crate) fn take_of_tick(&mut self) -> CallsOfTick {
         std::mem::take(&mut self.of_tick)
     }
@@ -262,7 +263,7 @@ impl Calls {
         }
     }
 
-    /// Takes in what [`Calls::save`] wrote. There may be more calls than the limit allows now.
+    /// Restores what [`Calls::save`] wrote. There may be more calls than the current limit.
     pub(super) fn restore(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
         self.last_id = saved.number_of()?;
         for _ in 0..saved.count()? {
@@ -282,7 +283,7 @@ impl Calls {
         if (1..=self.last_id).contains(&id) { Ok(CallId(id)) } else { Err(Unreadable::Wrong) }
     }
 
-    /// Takes in everything that the future depends on; nothing, if the game has never called.
+    /// Adds everything that the future depends on to a hash; nothing if the game has never made a call.
     pub(super) fn hash(&self, hasher: Hasher) -> Hasher {
         if self.last_id == 0 {
             return hasher;
@@ -297,7 +298,7 @@ impl Calls {
             .fold(hasher, |hasher, (id, ticks_left)| hasher.number(u64::from(id.0)).number(u64::from(*ticks_left)))
     }
 
-    /// About how many bytes they take.
+    /// Approximate memory in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let pending =
             self.pending.iter().map(|(call, _)| size_of::<(GameCall, u32)>() + call.method.len() + call.data.len());

@@ -4,9 +4,9 @@ use crate::{CellIndex, ObjectId, hash::Hasher};
 
 #[derive(Debug, Default)]
 struct Cell {
-    /// Slots of its objects. Their order is part of the world: a simulation goes through them in it.
+    /// The slots of its objects. The order is part of the world, because simulations iterate in it.
     slots: Vec<u32>,
-    /// The exclusive-or of the hashes of the objects that players are sent of it.
+    /// The exclusive-or of the hashes of the objects in it that players receive.
     hash: u64,
     is_dirty: bool,
 }
@@ -15,22 +15,22 @@ struct Cell {
 #[derive(Debug)]
 pub(super) struct Cells {
     cells: Vec<Cell>,
-    /// The exclusive-or of a hash for each object's place in its cell.
+    /// The exclusive-or of a hash of each object's index in its cell.
     order_hash: u64,
-    /// Cells that are different from what they were after the last tick.
+    /// Cells that have changed since the last tick.
     dirty: Vec<CellIndex>,
-    /// Objects that players were sent of a cell and now are not.
+    /// Objects that players received in a cell after the last tick, and no longer do.
     departed: Vec<(CellIndex, ObjectId)>,
 }
 
 impl Cells {
-    /// Empty ones.
+    /// Empty cells.
     pub(super) fn new(count: usize) -> Self {
         let cells = std::iter::repeat_with(Cell::default).take(count).collect();
         Self { cells, order_hash: 0, dirty: Vec::new(), departed: Vec::new() }
     }
 
-    /// Puts a slot last in a cell; returns its place.
+    /// Appends a slot to a cell; returns its index.
     pub(super) fn add(&mut self, cell: CellIndex, slot: u32) -> u32 {
         let slots = &mut self.cells[cell.0 as usize].slots;
         let place = slots.len() as u32;
@@ -39,7 +39,7 @@ impl Cells {
         place
     }
 
-    /// Takes the slot at `place` out of a cell. The last one takes its place; it is returned if it is another.
+    /// Removes the slot at `place` from a cell. Returns the slot that moved to `place`, if one did.
     pub(super) fn take(&mut self, cell: CellIndex, place: u32) -> Option<u32> {
         let slots = &mut self.cells[cell.0 as usize].slots;
         let removed = slots.swap_remove(place as usize);
@@ -52,12 +52,12 @@ impl Cells {
         moved
     }
 
-    /// The slots in a cell; none in one that is not of the map.
+    /// The slots in a cell; none for a cell outside the map.
     pub(super) fn slots(&self, cell: CellIndex) -> &[u32] {
         self.cells.get(cell.0 as usize).map_or(&[], |cell| &cell.slots)
     }
 
-    /// Counts an object's hash in or out.
+    /// Adds an object's hash to its cell's, or removes it.
     pub(super) fn toggle(&mut self, cell: CellIndex, object_hash: u64) {
         self.cells[cell.0 as usize].hash ^= object_hash;
     }
@@ -87,12 +87,12 @@ impl Cells {
         self.departed.sort_unstable();
     }
 
-    /// The cells that changed; in ascending order once sorted.
+    /// The cells that have changed; in ascending order once sorted.
     pub(super) fn dirty(&self) -> &[CellIndex] {
         &self.dirty
     }
 
-    /// What departed from a cell, in ascending order, once sorted.
+    /// The objects that departed from a cell, in ascending order once sorted.
     pub(super) fn departed(&self, cell: CellIndex) -> &[(CellIndex, ObjectId)] {
         let start = self.departed.partition_point(|&(other, _)| other < cell);
         let of_cell = &self.departed[start..];
@@ -112,7 +112,7 @@ impl Cells {
         self.order_hash
     }
 
-    /// The cells that objects are in, in ascending order.
+    /// The cells with objects, in ascending order.
     pub(super) fn occupied(&self) -> impl Iterator<Item = (CellIndex, &[u32])> {
         let numbered = self.cells.iter().enumerate();
         numbered
@@ -120,7 +120,7 @@ impl Cells {
             .map(|(index, cell)| (CellIndex(index as u32), &cell.slots[..]))
     }
 
-    /// About how many bytes they take.
+    /// Approximate memory in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let lists: usize = self.cells.iter().map(|cell| cell.slots.capacity() * size_of::<u32>()).sum();
         lists

@@ -5,11 +5,11 @@ use serde_json::value::RawValue;
 use super::{Scope, WorldError};
 use crate::hash::Hasher;
 
-/// Where something goes.
+/// The destination of an event or a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Players(Scope),
-    /// Into another channel.
+    /// Another channel.
     Channel(Box<str>),
 }
 
@@ -18,18 +18,17 @@ pub(crate) enum Target {
 pub(crate) struct Events {
     count_max: usize,
     bytes_max: usize,
-    /// Where each goes, and where in `text` it ends.
+    /// The target of each entry, and the end of its text in `text`.
     entries: Vec<(Target, usize)>,
     text: String,
 }
 
 impl Events {
-    /// None yet.
     pub(crate) fn new(count_max: usize, bytes_max: usize) -> Self {
         Self { count_max, bytes_max, entries: Vec::new(), text: String::new() }
     }
 
-    /// Checks the limits of the tick and that `json` is JSON.
+    /// Adds an event. Checks the limits of the tick, and that `json` is valid JSON.
     pub(crate) fn add(&mut self, target: Target, json: &str) -> Result<(), WorldError> {
         if self.entries.len() >= self.count_max {
             return Err(WorldError::TooManyEvents);
@@ -43,7 +42,7 @@ impl Events {
         Ok(())
     }
 
-    /// In the order in which they were added.
+    /// The entries, in the order in which they were added.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (&Target, &str)> {
         let mut start = 0;
         self.entries.iter().map(move |(target, end)| {
@@ -53,7 +52,7 @@ impl Events {
         })
     }
 
-    /// Takes them in.
+    /// Adds the entries to a hash.
     pub(crate) fn hash(&self, hasher: Hasher) -> Hasher {
         self.iter().fold(hasher.number(self.entries.len() as u64), |hasher, (target, json)| {
             let hasher = match target {
@@ -66,13 +65,13 @@ impl Events {
         })
     }
 
-    /// Forgets them; keeps the memory.
+    /// Removes all entries, and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.text.clear();
     }
 
-    /// About how many bytes they take.
+    /// Approximate memory in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.text.capacity() + self.entries.capacity() * size_of::<(Target, usize)>()
     }

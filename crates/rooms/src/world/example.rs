@@ -1,4 +1,4 @@
-// The world of the examples in the documentation: 8 × 8 cells of 256 units, and one player. Included there.
+// The world of the documentation's examples, which include this file: 8 × 8 cells of 256 units, and one player.
 
 use dunlin_rooms::{
     GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, RestoreError, Room, RoomOptions,

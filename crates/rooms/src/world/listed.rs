@@ -46,7 +46,7 @@ impl World {
         own.map_or(self.listing_limits.players_max, |own| own.min(self.listing_limits.players_max))
     }
 
-    /// Sets the maximum number of players. It does not exceed the configured one. Nobody is removed.
+    /// Sets the maximum number of players, which is limited to the configured one. No player is removed.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -60,8 +60,8 @@ impl World {
         self.listing.players_max = Some(players_max);
     }
 
-    /// Locks or unlocks the room. If it is locked, joins of new players and of spectators are refused with 423. Players who are
-    /// away may come back.
+    /// Locks or unlocks the room. While it is locked, joins of new players and of spectators are refused with code 423.
+    /// Away players may come back.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -76,8 +76,8 @@ impl World {
         self.listing.is_locked = is_locked;
     }
 
-    /// Takes the room out of lobbies and of matchmaking, and out of `room_list` of the server API unless that asks for such rooms.
-    /// A client that knows its channel can still join it.
+    /// Removes the room from lobbies and from matchmaking, and from `room_list` of the server API unless that requests
+    /// unlisted rooms. A client that knows its channel can still join it.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -92,7 +92,7 @@ impl World {
         self.listing.is_unlisted = is_unlisted;
     }
 
-    /// Sets the metadata, which lists of rooms show: a JSON document; empty for none.
+    /// Sets the metadata for lists of rooms: a JSON document; empty for none.
     ///
     /// # Errors
     /// [`WorldError::BadMetadata`]
@@ -112,7 +112,7 @@ impl World {
         self.listing.set_metadata(metadata, self.listing_limits.metadata_bytes_max)
     }
 
-    /// Changes all that is given, or nothing if the metadata is refused.
+    /// Applies all changes, or none if the metadata is refused.
     pub(crate) fn change_listing(&mut self, change: &ListingChange) -> Result<(), WorldError> {
         if let Some(metadata) = &change.metadata {
             self.set_metadata(metadata)?;

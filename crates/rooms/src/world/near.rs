@@ -3,7 +3,7 @@
 use super::{Object, World};
 use crate::{CellIndex, Grid, ObjectId, Position};
 
-/// An object within reach of a place.
+/// An object within the radius around a position.
 ///
 /// ```
 /// # use dunlin_rooms as dunlin_game;
@@ -17,7 +17,7 @@ use crate::{CellIndex, Grid, ObjectId, Position};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour<'a> {
-    /// Its number.
+    /// The object's id.
     pub id: ObjectId,
     /// dx² + dy² in square units.
     pub distance_squared: u64,
@@ -26,10 +26,11 @@ pub struct Neighbour<'a> {
 }
 
 impl World {
-    /// The objects within `radius` units of a place, in a circle: dx² + dy² ≤ radius². The nearest comes first; of
-    /// several at the same distance the oldest. Visibility does not matter.
+    /// The objects within `radius` units of a position, in a circle: dx² + dy² ≤ radius². The nearest comes first; at
+    /// equal distances, the oldest. Visibility does not matter.
     ///
-    /// Looks only at cells that the circle's square touches. Takes one allocation; none if nothing is near.
+    /// Visits only the cells that intersect the circle's bounding square. Makes one allocation, or none if there is no
+    /// such object.
     ///
     /// ```
     /// # use dunlin_rooms::{ObjectId, Position, World};
@@ -44,7 +45,7 @@ impl World {
         found.into_iter()
     }
 
-    /// The first of [`World::near`] that `is_meant` takes. Allocates nothing.
+    /// The first object of [`World::near`] for which `is_meant` returns true. Does not allocate.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -67,7 +68,7 @@ impl World {
         meant.min_by_key(Neighbour::rank)
     }
 
-    /// The same in the order of cells.
+    /// As [`World::near`], in the order of cells.
     pub(super) fn neighbours(&self, position: Position, radius: u32) -> impl Iterator<Item = Neighbour<'_>> {
         let reach = u64::from(radius).pow(2);
         let objects = square(&self.grid, position, radius).flat_map(|cell| self.objects_in(cell));
@@ -84,7 +85,7 @@ impl Neighbour<'_> {
     }
 }
 
-/// The cells that a square around a place touches, in ascending order.
+/// The cells that intersect a square around a position, in ascending order.
 fn square(grid: &Grid, center: Position, radius: u32) -> impl Iterator<Item = CellIndex> + use<> {
     let low = Position { x: center.x.saturating_sub(radius), y: center.y.saturating_sub(radius) };
     let high = Position { x: center.x.saturating_add(radius), y: center.y.saturating_add(radius) };
@@ -112,7 +113,7 @@ mod tests {
         world.spawn(object).expect("there is room")
     }
 
-    /// All objects, sorted.
+    /// All objects, sorted by distance.
     fn model(world: &World, at: Position, radius: u32) -> Vec<(u128, ObjectId)> {
         let square = |a: u32, b: u32| u128::from(a.abs_diff(b)).pow(2);
         let far = |object: &Object| square(object.position.x, at.x) + square(object.position.y, at.y);
@@ -168,7 +169,7 @@ mod tests {
         }
         let ids = |radius| world.near(Position::default(), radius).map(|near| near.id).collect::<Vec<_>>();
         assert_eq!(ids(u32::MAX), [corner, far]);
-        // On the circle is within reach, one unit past it is not.
+        // An object on the circle is within the radius; one unit past it is not.
         let (x, y) = (u64::from(1_024 * 65_536_u32 - 1), 7);
         let radius = (x * x + y * y).isqrt() as u32;
         assert_eq!((ids(radius), ids(radius + 1)), (vec![corner], vec![corner, far]));

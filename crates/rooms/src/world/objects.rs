@@ -37,7 +37,7 @@ impl World {
         Ok(id)
     }
 
-    /// Removes an object; returns whether there was one.
+    /// Removes an object; returns whether it existed.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -73,7 +73,7 @@ impl World {
         self.slots.find(id).map(|slot| &self.slots.at(slot).object)
     }
 
-    /// Moves an object; a place outside is brought inside the map. Nothing happens if there is no such object.
+    /// Moves an object; the position is limited to the map. Does nothing if the object does not exist.
     ///
     /// ```
     /// # use dunlin_rooms::Position;
@@ -104,7 +104,7 @@ impl World {
         self.touch(slot);
     }
 
-    /// Gives an object a new state.
+    /// Sets the state of an object.
     ///
     /// # Errors
     /// [`WorldError::StateTooLong`], [`WorldError::NoSuchObject`]
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    /// The objects in a cell, in an order that follows from what happened before.
+    /// The objects in a cell, in a deterministic order that depends on earlier changes.
     ///
     /// ```
     /// # use dunlin_rooms::Position;
@@ -170,7 +170,7 @@ impl World {
         })
     }
 
-    /// All objects, likewise.
+    /// All objects, in an order of the same kind.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -185,7 +185,7 @@ impl World {
         self.slots.live().map(|(_, slot)| (slot.id, &slot.object))
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -199,8 +199,8 @@ impl World {
         self.slots.len()
     }
 
-    /// The exclusive-or of [`crate::wire::object_hash`] over the objects of a cell that every player who sees it is sent, as
-    /// of the last tick. 0 for a cell that is not of the map.
+    /// The exclusive-or of [`crate::wire::object_hash`] over the objects of a cell that are visible to everyone, as of
+    /// the last tick. 0 for a cell outside the map.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }

@@ -1,8 +1,8 @@
-//! Where objects were after earlier ticks, for simulations that ask for it with [`crate::Simulation::rewind_ticks`].
+//! The positions of objects after earlier ticks, for simulations that set [`crate::Simulation::rewind_ticks`].
 //!
-//! For each of the last ticks the world keeps what that tick changed: the objects that moved, came or went, with their
-//! position before it. An object that stands still costs nothing. The position after an earlier tick is in the first entry of
-//! a later tick; without one it is still the current position.
+//! For each of the last ticks, the world stores the changes of that tick: the objects that moved, appeared or
+//! disappeared, with their position before it. An object that stands still costs nothing. The position after an earlier
+//! tick is in the first entry of a later tick; without an entry, it is the current position.
 
 use std::collections::VecDeque;
 
@@ -18,22 +18,22 @@ use crate::{
 /// The position of an object before a change; `None` if it did not exist.
 type Before = Option<Position>;
 
-/// What the last ticks changed.
+/// The changes of the last ticks.
 #[derive(Debug, Default)]
 pub(super) struct Past {
-    /// Ticks that are kept at most; with 0 nothing is.
+    /// Maximum number of stored ticks; with 0, nothing is stored.
     ticks_max: u8,
-    /// The last tick that is over.
+    /// The last completed tick.
     settled_tick: u32,
-    /// The newest is the last.
+    /// Oldest first.
     ticks: VecDeque<PastTick>,
-    /// What has changed since the last tick.
+    /// The changes since the last tick.
     now: HashMap<ObjectId, Before, foldhash::fast::FixedState>,
-    /// Entries of `ticks`, their capacity included.
+    /// The total capacity of the entries of `ticks`.
     entry_capacity: usize,
 }
 
-/// What one tick changed, in the order of the objects' numbers.
+/// The changes of one tick, in the order of the objects' numbers.
 #[derive(Debug, Default)]
 struct PastTick {
     tick: u32,
@@ -60,11 +60,11 @@ struct PastTick {
 pub struct Rewound<'a> {
     world: &'a World,
     tick: u32,
-    /// The place of the first kept tick after `tick`.
+    /// The index of the first stored tick after `tick`.
     first: usize,
 }
 
-/// An object that was within reach of a place.
+/// An object that was within the radius around a position.
 ///
 /// ```
 /// # use dunlin_rooms as dunlin_game;
@@ -77,18 +77,18 @@ pub struct Rewound<'a> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastNeighbour {
-    /// Its number. The object may be gone by now.
+    /// The object's id. The object may no longer exist.
     pub id: ObjectId,
-    /// dx² + dy² in square units, then.
+    /// dx² + dy² in square units, at that time.
     pub distance_squared: u64,
-    /// Its position then.
+    /// The position at that time.
     pub position: Position,
 }
 
 impl World {
-    /// The positions of all objects after `tick`: for a game that judges an input by what its player saw. The newest tick
-    /// that can be seen is the last one that is over; the oldest follows from [`crate::Simulation::rewind_ticks`] and from
-    /// the age of the room. A number beyond is brought inside this range, so it may come from a client.
+    /// The positions of all objects after `tick`, for a game that evaluates an input by what its player saw. The newest
+    /// possible tick is the last completed one; the oldest depends on [`crate::Simulation::rewind_ticks`] and on the
+    /// age of the room. `tick` is limited to this range, so it may come from a client.
     ///
     /// ```
     /// # use dunlin_rooms::{ObjectId, Position, World};
@@ -104,12 +104,12 @@ impl World {
         Rewound { world: self, tick, first: (tick - oldest) as usize }
     }
 
-    /// From now on so many ticks are kept.
+    /// From now on, stores up to `ticks_max` ticks.
     pub(crate) fn keep_past(&mut self, ticks_max: u8) {
         self.past.ticks_max = ticks_max;
     }
 
-    /// Appends what [`World::restore_past`] reads.
+    /// Appends the form that [`World::restore_past`] reads.
     pub(crate) fn save_past(&self, out: &mut Vec<u8>) {
         let Past { ticks_max, ticks, now, .. } = &self.past;
         out.push(*ticks_max);
@@ -124,8 +124,8 @@ impl World {
         save_entries(&in_order(now), out);
     }
 
-    /// Takes over what [`World::save_past`] wrote. A world keeps the number of ticks that it was made with, also if its
-    /// simulation asks for another one by now: the state hash depends on it.
+    /// Restores what [`World::save_past`] wrote. A world keeps its original number of ticks even if its simulation now
+    /// requests another one, because the state hash depends on it.
     pub(crate) fn restore_past(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
         let ticks_max = saved.byte()?;
         self.past = Past { ticks_max, settled_tick: self.tick, ..Past::default() };
@@ -171,7 +171,7 @@ impl World {
         entries.collect()
     }
 
-    /// Ends a tick: what has changed since the last one is its own.
+    /// Ends a tick: the changes since the last one belong to it.
     pub(super) fn settle_past(&mut self) {
         self.past.settled_tick = self.tick;
         if self.past.ticks_max == 0 {
@@ -186,7 +186,7 @@ impl World {
         past.entries.extend(moved);
         past.entries.sort_unstable_by_key(|(id, _)| *id);
         past.hash = hash_entries(past.tick, &past.entries);
-        // Before the first tick there is no past, and when numbers begin anew the old ones are forgotten.
+        // Before the first tick, there is no past. When tick numbers restart, the old ticks are dropped.
         if self.tick != self.past.ticks.back().map_or(self.tick, |last| last.tick.wrapping_add(1)) {
             self.past.forget();
         }
@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// Takes in what the future depends on, if there is any.
+    /// Adds everything that the future depends on to a hash, if there is any.
     pub(super) fn hash_past(&self, hasher: Hasher) -> Hasher {
         let Past { ticks_max, ticks, now, .. } = &self.past;
         if *ticks_max == 0 {
@@ -207,21 +207,21 @@ impl World {
 }
 
 impl Past {
-    /// An object is about to change; `before` is where it is, or that it does not exist yet.
+    /// Records that an object is about to change; `before` is its position, or `None` if it does not exist yet.
     pub(super) fn remember(&mut self, id: ObjectId, before: Before) {
         if self.ticks_max > 0 {
             self.now.entry(id).or_insert(before);
         }
     }
 
-    /// About how many bytes it takes.
+    /// Approximate memory in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.entry_capacity * size_of::<(ObjectId, Before)>()
             + self.ticks.capacity() * size_of::<PastTick>()
             + self.now.allocation_size()
     }
 
-    /// A buffer for a tick: that of the oldest one, if there are as many as are kept.
+    /// A buffer for a tick: that of the oldest one, if the maximum number is stored.
     fn take_spare(&mut self) -> PastTick {
         if self.ticks.len() < self.ticks_max.into() {
             return PastTick::default();
@@ -262,7 +262,7 @@ impl PastTick {
 }
 
 impl<'a> Rewound<'a> {
-    /// The tick after which the world was like this: the one that was asked for, or the nearest that is kept.
+    /// The tick of these positions: the requested one, or the nearest stored one.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -277,7 +277,7 @@ impl<'a> Rewound<'a> {
         self.tick
     }
 
-    /// Where an object was; `None` if it did not exist.
+    /// The position of an object; `None` if it did not exist.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -291,11 +291,12 @@ impl<'a> Rewound<'a> {
         self.changed(self.later().len(), id).unwrap_or_else(|| self.world.object(id).map(|object| object.position))
     }
 
-    /// The objects that were within `radius` units of a place, in a circle: the nearest first, of several at the same
-    /// distance the oldest. Objects that are gone by now are among them.
+    /// The objects that were within `radius` units of a position, in a circle: the nearest first; at equal distances,
+    /// the oldest. Includes objects that no longer exist.
     ///
-    /// Costs as much as [`World::near`], and a comparison of distances for each change since. For each object near now and
-    /// each change in reach, it also searches the ticks since, one after the other: a binary search in the changes of each.
+    /// Costs as much as [`World::near`], plus a comparison of distances for each later change. For each object that is
+    /// near now and each later change within the radius, it also searches the later ticks in sequence, with a binary
+    /// search in the changes of each.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -332,17 +333,17 @@ impl<'a> Rewound<'a> {
         found.into_iter()
     }
 
-    /// What the ticks after it changed, the oldest first.
+    /// The changes of the ticks after it, oldest first.
     fn later(&self) -> impl ExactSizeIterator<Item = &'a PastTick> {
         self.world.past.ticks.range(self.first..)
     }
 
-    /// Where the object was before the first of the first `ticks` changes; `None` if none of them changed it.
+    /// The position of the object before the first of the first `ticks` changes; `None` if none of them changed it.
     fn changed_in(&self, ticks: usize, id: ObjectId) -> Option<Before> {
         self.later().take(ticks).find_map(|past| past.find(id))
     }
 
-    /// The same with what has changed since the last tick.
+    /// As [`Rewound::changed_in`], including the changes since the last tick.
     fn changed(&self, ticks: usize, id: ObjectId) -> Option<Before> {
         self.changed_in(ticks, id).or_else(|| self.world.past.now.get(&id).copied())
     }

@@ -6,7 +6,7 @@ use dunlin_protocol::Encoding;
 
 use crate::{CellIndex, Grid, ObjectId, PlayerId, Position, hash::Hasher};
 
-/// What somebody in a room may do.
+/// The role of a player or a spectator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Player,
@@ -21,12 +21,12 @@ pub(crate) struct Player {
     pub(crate) encoding: Encoding,
     pub(crate) viewpoint: Position,
     pub(crate) view: CellIndex,
-    /// The number of its last input that was applied.
+    /// The number of its last applied input.
     pub(crate) ack: u32,
     pub(crate) avatar: Option<ObjectId>,
-    /// Slots of the objects that it alone is sent.
+    /// Slots of the objects that only this player receives.
     pub(crate) own: BTreeMap<ObjectId, u32>,
-    /// Whether this tick informs its client of it, and of `own`.
+    /// Whether this tick reports it to its client, and its `own` objects.
     pub(crate) is_news: bool,
     pub(crate) is_own_news: bool,
 }
@@ -35,16 +35,16 @@ pub(crate) struct Player {
 #[derive(Debug, Default)]
 pub(crate) struct Players {
     list: Vec<Player>,
-    /// The highest number that was given.
+    /// The highest number assigned so far.
     pub(super) last_id: u32,
-    /// Who looks from which cell.
+    /// The players, by the cell of their viewpoint.
     by_view: BTreeSet<(CellIndex, PlayerId)>,
     by_encoding: [usize; Encoding::ALL.len()],
     spectators: usize,
 }
 
 impl Player {
-    /// One who looks from the map's corner.
+    /// A player with its viewpoint in the map's corner.
     pub(super) fn new(id: PlayerId, encoding: Encoding, role: Role) -> Self {
         Self {
             id,
@@ -61,16 +61,16 @@ impl Player {
     }
 }
 
-/// The bit of [`Player::tag`] that a spectator has.
+/// The bit of [`Player::tag`] that is set for a spectator.
 const SPECTATOR_BIT: u8 = 0x80;
 
 impl Player {
-    /// Its encoding and role in one byte.
+    /// The encoding and role in one byte.
     pub(super) fn tag(&self) -> u8 {
         self.encoding.index() as u8 | if self.role == Role::Spectator { SPECTATOR_BIT } else { 0 }
     }
 
-    /// The encoding and role in a byte that [`Player::tag`] made.
+    /// The encoding and role in a byte of [`Player::tag`].
     pub(super) fn read_tag(tag: u8) -> Option<(Encoding, Role)> {
         let role = if tag & SPECTATOR_BIT == 0 { Role::Player } else { Role::Spectator };
         Some((*Encoding::ALL.get(usize::from(tag & !SPECTATOR_BIT))?, role))
@@ -78,7 +78,7 @@ impl Player {
 }
 
 impl Players {
-    /// Adds a player or a spectator; `None` when all numbers have been given.
+    /// Adds a player or a spectator; `None` if all numbers have been used.
     pub(super) fn add(&mut self, encoding: Encoding, role: Role) -> Option<PlayerId> {
         let id = PlayerId(self.last_id.checked_add(1)?);
         self.last_id = id.0;
@@ -86,7 +86,7 @@ impl Players {
         Some(id)
     }
 
-    /// Adds a player whose number is above all others'.
+    /// Adds a player whose number is greater than all others.
     pub(super) fn put_back(&mut self, player: Player) {
         self.by_view.insert((player.view, player.id));
         self.by_encoding[player.encoding.index()] += 1;
@@ -94,7 +94,6 @@ impl Players {
         self.list.push(player);
     }
 
-    /// Takes a player out.
     pub(super) fn remove(&mut self, id: PlayerId) -> Option<Player> {
         let place = self.place(id)?;
         let player = self.list.remove(place);
@@ -104,7 +103,7 @@ impl Players {
         Some(player)
     }
 
-    /// Another client is a player's from now on. Returns whether the player is here.
+    /// A player has another client from now on. Returns whether the player is in the room.
     pub(super) fn resume(&mut self, id: PlayerId, encoding: Encoding) -> bool {
         let Some(place) = self.place(id) else { return false };
         let player = &mut self.list[place];
@@ -119,7 +118,7 @@ impl Players {
         self.place(id).map(|place| &self.list[place])
     }
 
-    /// A player. The caller sets `is_news` if its client must be informed.
+    /// A player, mutable. The caller sets `is_news` if its client must be informed.
     pub(crate) fn get_mut(&mut self, id: PlayerId) -> Option<&mut Player> {
         self.place(id).map(|place| &mut self.list[place])
     }
@@ -128,32 +127,32 @@ impl Players {
         self.list.binary_search_by_key(&id, |player| player.id).ok()
     }
 
-    /// All, in the order of their numbers.
+    /// All players and spectators, in the order of their numbers.
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, Player> {
         self.list.iter()
     }
 
-    /// All, likewise.
+    /// All players and spectators, mutable, in the order of their numbers.
     pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Player> {
         self.list.iter_mut()
     }
 
-    /// How many there are, with spectators.
+    /// The number of players and spectators.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// How many of them only watch.
+    /// The number of spectators.
     pub(crate) fn spectator_count(&self) -> usize {
         self.spectators
     }
 
-    /// How many there are with an encoding.
+    /// The number of players and spectators with an encoding.
     pub(crate) fn count_with(&self, encoding: Encoding) -> usize {
         self.by_encoding[encoding.index()]
     }
 
-    /// Lets a player look from elsewhere.
+    /// Moves a player's viewpoint.
     pub(super) fn look(&mut self, id: PlayerId, viewpoint: Position, view: CellIndex) {
         let Some(place) = self.place(id) else { return };
         let player = &mut self.list[place];
@@ -166,7 +165,8 @@ impl Players {
         }
     }
 
-    /// The players who see a cell, in ascending order. Costs a search for each row of cells that it can be seen from.
+    /// The players who see a cell, in ascending order. Costs one search per row of cells from which the cell is
+    /// visible.
     pub(crate) fn viewers(&self, grid: &Grid, cell: CellIndex) -> Vec<PlayerId> {
         if cell.0 as usize >= grid.len() {
             return Vec::new();
@@ -185,7 +185,7 @@ impl Players {
         found
     }
 
-    /// Takes in everything that the future depends on.
+    /// Adds everything that the future depends on to a hash.
     pub(super) fn hash(&self, hasher: Hasher) -> Hasher {
         let hasher = hasher.number(u64::from(self.last_id)).number(self.list.len() as u64);
         self.list.iter().fold(hasher, |hasher, player| {
@@ -197,7 +197,7 @@ impl Players {
         })
     }
 
-    /// About how many bytes they take.
+    /// Approximate memory in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let own: usize = self.list.iter().map(|player| player.own.len()).sum();
         self.list.capacity() * size_of::<Player>()

@@ -1,4 +1,4 @@
-//! Players that the game removes, and the end of a room by its game.
+//! Players that the game removes, and rooms that the game closes.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use crate::{
     hash::Hasher,
 };
 
-/// Maximum length of a reason in bytes; longer ones are cut.
+/// Maximum length of a reason in bytes; longer ones are truncated.
 pub(crate) const REASON_BYTES_MAX: usize = 120;
 
-/// What the game has decided since the last tick.
+/// The game's decisions since the last tick.
 #[derive(Debug, Default)]
 pub(crate) struct PendingRemovals {
     kicks: BTreeMap<PlayerId, Box<str>>,
@@ -19,32 +19,32 @@ pub(crate) struct PendingRemovals {
 }
 
 impl PendingRemovals {
-    /// A player is removed at the end of the tick. The first reason counts.
+    /// Removes a player at the end of the tick. The first reason is kept.
     pub(super) fn kick(&mut self, player: PlayerId, reason: &str) {
         self.kicks.entry(player).or_insert_with(|| shortened(reason));
     }
 
-    /// The player has left.
+    /// Forgets a player that has left.
     pub(super) fn forget(&mut self, player: PlayerId) {
         self.kicks.remove(&player);
     }
 
-    /// The room is closed. The first reason counts.
+    /// Closes the room. The first reason is kept.
     pub(super) fn close(&mut self, reason: &str) {
         self.closing.get_or_insert_with(|| shortened(reason));
     }
 
-    /// The player with the lowest number that is to be removed.
+    /// Takes the player with the lowest number from the players to be removed.
     pub(super) fn take_kick(&mut self) -> Option<(PlayerId, Box<str>)> {
         self.kicks.pop_first()
     }
 
-    /// The reason for which the room is closed.
+    /// The reason for closing the room, if it is closed.
     pub(super) fn closing(&self) -> Option<&str> {
         self.closing.as_deref()
     }
 
-    /// Appends what [`PendingRemovals::restore`] reads.
+    /// Appends the form that [`PendingRemovals::restore`] reads.
     pub(super) fn save(&self, out: &mut Vec<u8>) {
         put_number(self.kicks.len() as u64, out);
         for (player, reason) in &self.kicks {
@@ -71,7 +71,7 @@ impl PendingRemovals {
         Ok(removals)
     }
 
-    /// Takes in everything that the future depends on; nothing, if nothing is pending.
+    /// Adds everything that the future depends on to a hash; nothing if nothing is pending.
     pub(super) fn hash(&self, hasher: Hasher) -> Hasher {
         let kicks = self.kicks.iter();
         let hasher =

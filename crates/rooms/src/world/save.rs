@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl World {
-    /// Appends what [`World::restore`] reads.
+    /// Appends the form that [`World::restore`] reads.
     pub(crate) fn save(&self, out: &mut Vec<u8>) {
         let word_position = self.generator.get_word_pos();
         for number in [u64::from(self.tick), self.info.seed, word_position as u64, (word_position >> 64) as u64] {
@@ -45,7 +45,8 @@ impl World {
         self.calls.save(out);
     }
 
-    /// A world as it was saved in a version of the format. Its players are news, and all that they alone are sent.
+    /// Restores a world that was saved in a version of the format. All players, and their own objects, are reported as
+    /// new.
     pub(crate) fn restore(
         grid: Grid,
         options: &RoomOptions,
@@ -73,7 +74,7 @@ impl World {
             world.listing = ListingState::restore(saved)?;
             world.calls.restore(saved)?;
         }
-        // The visibility of objects follows from the rest, so nothing is to be reported now.
+        // The visibility of objects follows from the rest of the state, so no change is reported now.
         world.settle();
         world.forget_changes();
         for player in world.players.iter_mut() {
@@ -105,7 +106,7 @@ impl World {
             }
             self.touch(index);
         }
-        // Every free slot is in the list of free ones once, and every other in the list of its cell.
+        // Each free slot must be in the free list exactly once, and each other slot in the list of its cell.
         let mut is_listed = vec![false; slot_count];
         for _ in 0..saved.count()? {
             let slot = list_once(saved, &mut is_listed)?;
@@ -151,7 +152,7 @@ impl World {
     }
 }
 
-/// Reads a slot that no list has named yet.
+/// Reads a slot that is not in a list yet.
 fn list_once(saved: &mut Reader<'_>, is_listed: &mut [bool]) -> Result<u32, Unreadable> {
     let slot: u32 = saved.number_of()?;
     let is_listed = is_listed.get_mut(slot as usize).ok_or(Unreadable::Wrong)?;

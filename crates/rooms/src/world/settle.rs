@@ -8,7 +8,7 @@ use super::{Events, Object, Player, Players, Visibility, World, slots::Shown};
 use crate::{CellIndex, ObjectId, ObjectView, PlayerId, UpdateWriter, update::StillObject, world::slots::Slot};
 
 impl World {
-    /// Remembers that an object is different.
+    /// Records that an object has changed.
     pub(super) fn touch(&mut self, slot: u32) {
         let round = self.round;
         let place = self.slots.at_mut(slot);
@@ -18,7 +18,7 @@ impl World {
         }
     }
 
-    /// Takes an object out of its cell's list.
+    /// Removes an object from its cell's list.
     pub(super) fn unlink(&mut self, slot: u32) {
         let &Slot { cell, place, .. } = self.slots.at(slot);
         if let Some(moved) = self.cells.take(cell, place) {
@@ -26,7 +26,7 @@ impl World {
         }
     }
 
-    /// Reports the departure of an object to everyone who saw it.
+    /// Reports the departure of an object to all players who saw it.
     pub(super) fn unshow(&mut self, slot: u32) {
         let &Slot { id, shown, object_hash, state_hash, .. } = self.slots.at(slot);
         self.settled_hash ^= state_hash;
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// Finds out what changed.
+    /// Determines the changes.
     pub(crate) fn settle(&mut self) {
         let touched = std::mem::take(&mut self.touched);
         for &slot in &touched {
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// Who sees an object from now on. An object whose owner is gone is seen by nobody.
+    /// Determines who sees an object from now on. If its owner has left, no player does.
     fn show_from_now(&mut self, index: u32) -> Shown {
         let slot = self.slots.at_mut(index);
         match slot.object.visibility {
@@ -133,13 +133,13 @@ impl World {
         }
     }
 
-    /// What players are sent of a cell.
+    /// The objects of a cell that players receive.
     fn shown_in(&self, cell: CellIndex) -> impl Iterator<Item = &Slot> + Clone {
         let slots = self.cells.slots(cell).iter().map(|&slot| self.slots.at(slot));
         slots.filter(|slot| slot.object.visibility == Visibility::Everyone)
     }
 
-    /// What of it is new or different.
+    /// The objects of a cell that are new or changed.
     pub(super) fn changed_in(&self, cell: CellIndex) -> impl Iterator<Item = &Slot> {
         self.shown_in(cell).filter(|slot| slot.round == self.round)
     }
@@ -150,7 +150,7 @@ impl World {
         ObjectView { id: slot.id, kind, x: position.x - corner.x, y: position.y - corner.y, state }
     }
 
-    /// What a player alone is sent, in the order of the objects' numbers.
+    /// A player's own objects, in the order of their numbers.
     pub(crate) fn own_of<'a>(&'a self, player: &'a Player) -> impl Iterator<Item = ObjectView<'a>> {
         player.own.values().map(|&slot| {
             let slot = self.slots.at(slot);
@@ -167,12 +167,12 @@ impl World {
         &mut self.players
     }
 
-    /// What was sent in this tick.
+    /// The events of this tick.
     pub(crate) fn events(&self) -> &Events {
         &self.events
     }
 
-    /// What was sent in this tick is on its way.
+    /// Clears the events after they were sent.
     pub(crate) fn forget_events(&mut self) {
         self.events.clear();
     }

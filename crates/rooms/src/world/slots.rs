@@ -5,30 +5,30 @@ use hashbrown::HashMap;
 use super::{NewObject, Object, Visibility};
 use crate::{CellIndex, ObjectId, PlayerId, Position, hash::Hasher};
 
-/// Who saw an object after the last tick.
+/// The players who saw an object after the last tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
-    /// Nobody.
+    /// No player.
     Nowhere,
-    /// Whoever sees the cell.
+    /// All players who see the cell.
     In(CellIndex),
     /// One player.
     To(PlayerId),
 }
 
-/// A place for an object. A free one keeps its memory for the next.
+/// Storage for an object. A free slot keeps its memory for the next object.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// Whose it is; 0 for nobody's.
+    /// The object's id; 0 for a free slot.
     pub(super) id: ObjectId,
     pub(super) object: Object,
-    /// The cell that it is in, and its place there.
+    /// The object's cell, and its index there.
     pub(super) cell: CellIndex,
     pub(super) place: u32,
     pub(super) shown: Shown,
     /// The round in which it was last touched.
     pub(super) round: u64,
-    /// As of the last settlement: [`crate::wire::object_hash`], and what it adds to the state hash.
+    /// As of the last settlement: [`crate::wire::object_hash`], and the object's contribution to the state hash.
     pub(super) object_hash: u64,
     pub(super) state_hash: u64,
 }
@@ -40,16 +40,15 @@ pub(super) struct Slots {
     /// Free slots; the last is used next.
     pub(super) free: Vec<u32>,
     places: HashMap<ObjectId, u32, foldhash::fast::FixedState>,
-    /// The highest number that was given.
+    /// The highest number assigned so far.
     pub(super) last_id: u32,
-    /// The exclusive-or of a hash for each free slot's place.
+    /// The exclusive-or of a hash for each free slot's position.
     free_hash: u64,
-    /// Bytes that the states have room for.
+    /// The total capacity of the states in bytes.
     state_capacity_bytes: usize,
 }
 
 impl Slots {
-    /// None.
     pub(super) fn new() -> Self {
         Self {
             slots: Vec::new(),
@@ -61,12 +60,12 @@ impl Slots {
         }
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Where an object is.
+    /// The slot of an object.
     pub(super) fn find(&self, id: ObjectId) -> Option<u32> {
         self.places.get(&id).copied()
     }
@@ -79,7 +78,7 @@ impl Slots {
         &mut self.slots[slot as usize]
     }
 
-    /// Makes an object, which is in no cell's list yet. `None` when all numbers have been given.
+    /// Creates an object, which is not in a cell's list yet. `None` if all numbers have been used.
     pub(super) fn make(&mut self, new: NewObject<'_>, cell: CellIndex) -> Option<u32> {
         let id = ObjectId(self.last_id.checked_add(1)?);
         self.last_id = id.0;
@@ -99,7 +98,7 @@ impl Slots {
         Some(slot)
     }
 
-    /// Takes over an object as it was saved, into a slot that is free but not in the list of free ones.
+    /// Restores a saved object into a slot that is free but not in the free list.
     pub(super) fn put_back(&mut self, slot: u32, id: ObjectId, new: NewObject<'_>, cell: CellIndex) -> bool {
         let place = &mut self.slots[slot as usize];
         place.id = id;
@@ -111,7 +110,7 @@ impl Slots {
         self.places.insert(id, slot).is_none()
     }
 
-    /// Puts a slot into the list of free ones.
+    /// Adds a slot to the free list.
     pub(super) fn release(&mut self, slot: u32) {
         let place = &mut self.slots[slot as usize];
         self.places.remove(&place.id);
@@ -142,7 +141,7 @@ impl Slots {
         self.free_hash
     }
 
-    /// About how many bytes they take.
+    /// Approximate memory in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()
             + self.free.capacity() * size_of::<u32>()
@@ -152,7 +151,7 @@ impl Slots {
 }
 
 impl Slot {
-    /// One that nobody has.
+    /// A free slot.
     pub(super) fn free() -> Self {
         let object =
             Object { position: Position::default(), kind: 0, visibility: Visibility::Nobody, state: Vec::new() };
@@ -168,7 +167,7 @@ impl Slot {
         }
     }
 
-    /// Whether an object is in it.
+    /// Whether the slot contains an object.
     pub(super) fn is_live(&self) -> bool {
         self.id.0 != 0
     }
@@ -179,7 +178,7 @@ impl Slot {
         crate::wire::object_hash(self.id, kind, position, state)
     }
 
-    /// What it adds to the state hash in slot `index`, given [`Slot::hash_object`].
+    /// The object's contribution to the state hash in slot `index`, given [`Slot::hash_object`].
     pub(super) fn hash_state(&self, index: u32, object_hash: u64) -> u64 {
         let visibility = match self.object.visibility {
             Visibility::Everyone => 0,

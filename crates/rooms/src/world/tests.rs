@@ -1,5 +1,4 @@
-//! Compares worlds with a model that keeps no incremental state: it compares complete states before and after each
-//! tick.
+//! Compares worlds with a model without incremental state, which compares complete states before and after each tick.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +37,7 @@ fn new_object(position: Position) -> NewObject<'static> {
     NewObject { position, kind: 1, visibility: Visibility::Everyone, state: b"s" }
 }
 
-/// Who is wanted to see an object: players by their place among those who ever joined.
+/// The visibility of an object; players are identified by their order of joining.
 #[derive(Clone, Copy, Debug)]
 enum Sight {
     Everyone,
@@ -80,7 +79,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Who sees an object.
+/// The players who see an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SeenBy {
     In(CellIndex),
@@ -91,7 +90,7 @@ enum SeenBy {
 struct Model {
     objects: BTreeMap<ObjectId, Object>,
     players: BTreeMap<PlayerId, Position>,
-    /// Objects that something made different since the last tick.
+    /// Objects that have changed since the last tick.
     touched: BTreeSet<ObjectId>,
     /// The objects that were visible after the last tick.
     visible: BTreeMap<ObjectId, SeenBy>,
@@ -112,7 +111,7 @@ impl Model {
         visible.collect()
     }
 
-    /// Applies an operation to both, and compares what is said at once.
+    /// Applies an operation to both, and compares the immediate results.
     fn apply(&mut self, op: &Op, world: &mut World) {
         let nth = |number: usize| self.objects.keys().nth(number).copied().unwrap_or(ObjectId(1_000));
         let player = |number: usize| PlayerId(number as u32 + 1);
@@ -233,7 +232,7 @@ impl Model {
         self.compare(world);
     }
 
-    /// What belongs to somebody who is not here is nobody's; returns how many there were.
+    /// Removes the owners that are not in the room from their objects; returns the number of these objects.
     fn disown(&mut self) -> usize {
         let players = &self.players;
         let is_gone = |object: &&mut Object| matches!(object.visibility, Visibility::Owner(player) if !players.contains_key(&player));
@@ -258,7 +257,7 @@ impl Model {
                 self.players.iter().filter(|(_, viewpoint)| grid().band(grid().cell_of(**viewpoint), cell).is_some());
             assert_eq!(world.book().viewers(&grid(), cell), viewers.map(|(&id, _)| id).collect::<Vec<_>>());
         }
-        // A world that is made anew from what was saved has made its hash anew, too.
+        // A restored world has also recomputed its hash.
         let mut saved = Vec::new();
         world.save(&mut saved);
         let mut reader = Reader::new(&saved);
@@ -344,7 +343,7 @@ fn an_object_spawned_and_despawned_in_one_tick_is_invisible() {
     assert!(!world.despawn(id));
     assert_eq!(tick(&mut world), []);
     let id = world.spawn(new_object(at(5, 5))).expect("there is room");
-    assert_eq!(id, ObjectId(2), "numbers are not given twice");
+    assert_eq!(id, ObjectId(2), "numbers are never reused");
 }
 
 #[test]
@@ -382,7 +381,7 @@ fn unchanged_objects_are_not_sent() {
 }
 
 #[test]
-fn events_have_bounds_and_are_json() {
+fn events_are_limited_and_must_be_json() {
     let cases = [
         ("{\"a\":[1,2]}", Ok(())),
         ("\"12345678901234\"", Ok(())),
@@ -411,7 +410,7 @@ fn events_have_bounds_and_are_json() {
 }
 
 #[test]
-fn random_numbers_are_bounded_and_follow_from_the_seed() {
+fn random_numbers_are_below_their_bound_and_depend_on_the_seed() {
     let numbers = |seed| {
         let mut world = World::new(grid(), &options(), seed);
         (0..50).map(|bound| world.random_below(bound + 1)).collect::<Vec<_>>()

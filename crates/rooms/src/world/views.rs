@@ -1,10 +1,10 @@
-//! The players of a world: who is here, where each of them looks, and the object that represents it.
+//! The players of a world, their viewpoints, and the objects that represent them.
 
 use super::{ObjectId, PlayerId, Role, World};
 use crate::{CellIndex, Position};
 
 impl World {
-    /// The players, in the order in which they joined. Without spectators, and with those who are away.
+    /// The players, in the order of joining. Excludes spectators, and includes away players.
     ///
     /// ```
     /// # use dunlin_rooms::Position;
@@ -22,7 +22,7 @@ impl World {
         self.players.iter().filter(|player| player.role == Role::Player).map(|player| player.id)
     }
 
-    /// How many players there are.
+    /// The number of players.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -48,7 +48,7 @@ impl World {
         self.players.get(player).is_some_and(|player| player.role == Role::Player)
     }
 
-    /// How many spectators there are.
+    /// The number of spectators.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
@@ -61,7 +61,7 @@ impl World {
         self.players.spectator_count()
     }
 
-    /// Where the players are, in the order in which they joined: the position of a player's avatar, or its viewpoint if it has
+    /// The positions of the players, in the order of joining: that of the player's avatar, or its viewpoint if it has
     /// none.
     ///
     /// ```
@@ -98,7 +98,7 @@ impl World {
         self.players.look(player, position, self.grid.cell_of(position));
     }
 
-    /// The cell that a player looks from.
+    /// The cell of a player's viewpoint.
     ///
     /// ```
     /// # use dunlin_rooms::Position;
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// The object that is a player's own.
+    /// The object that represents a player.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }

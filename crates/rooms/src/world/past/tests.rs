@@ -1,4 +1,4 @@
-//! Compares rewound worlds with a model that keeps all positions of all ticks.
+//! Compares rewound worlds with a model that stores all positions of all ticks.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ enum Op {
     Despawn(Index),
     Move(Index, u32, u32),
     SetState(Index, u8),
-    /// The second half of a tick follows.
+    /// Moves to the second half of the tick.
     Advance,
     Restore,
 }
@@ -90,7 +90,7 @@ proptest! {
         let mut world = world(ticks_max);
         let mut ids = vec![spawn(&mut world, 1, 1)];
         settle(&mut world);
-        // By tick, the state after it; the last one that is over is the last.
+        // The state after each tick; the last entry is that of the last completed tick.
         let mut history = vec![positions(&world)];
         let mut is_in_tick = false;
         for op in ops {
@@ -145,11 +145,11 @@ fn a_world_without_a_past_returns_the_present() {
     assert_eq!(world.past.memory_bytes(), 0);
     let mut saved = Vec::new();
     world.save_past(&mut saved);
-    assert_eq!(saved, [0], "nothing but that there is none");
+    assert_eq!(saved, [0], "only the number of ticks");
     assert_eq!(restored(&world).expect("readable").state_hash(), world.state_hash());
 }
 
-/// After five ticks in which an object moves.
+/// A world after five ticks in which an object moved.
 fn moved(ticks_max: u8) -> World {
     let mut world = world(ticks_max);
     let id = spawn(&mut world, 1, 1);
@@ -169,7 +169,7 @@ fn the_past_is_part_of_the_hash() {
     assert_eq!(world.state_hash(), other.state_hash());
     other.past.ticks[1].hash ^= 1;
     assert_ne!(world.state_hash(), other.state_hash());
-    // An unfinished tick counts as well, and has an order of its own.
+    // An unfinished tick is also part of the hash, and its order as well.
     let mut one = moved(3);
     one.move_to(ObjectId(1), Position { x: 9, y: 9 });
     one.move_to(ObjectId(1), Position { x: 6, y: 1 });
@@ -197,11 +197,11 @@ fn a_past_that_was_not_saved_is_refused() {
             let _ = read(&bad);
         }
     }
-    // Ticks that do not follow each other, and a last one that is not the world's.
+    // Ticks that are not consecutive, and a last one that is not the world's.
     assert_eq!(read(&[3, 2, 3, 0, 5, 0, 0]), Err(Unreadable::Wrong));
     assert_eq!(read(&[3, 1, 4, 0, 0]), Err(Unreadable::Wrong));
     assert_eq!(read(&[3, 1, 5, 0, 0]), Ok(()));
-    // Ticks at the number that is kept, and one more.
+    // The number of ticks at the limit, and one past it.
     assert_eq!(read(&[2, 2, 4, 0, 5, 0, 0]), Ok(()));
     assert_eq!(read(&[1, 2, 4, 0, 5, 0, 0]), Err(Unreadable::Wrong));
 }
