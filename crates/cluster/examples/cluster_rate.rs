@@ -1,7 +1,7 @@
 //! Compares a node's cluster thread with a bare client of NATS on the same servers, in one run:
 //! `cluster_rate NATS_URLS REPLICAS [FOLLOWED]`.
 //!
-//! The servers must be fresh: the program makes the stream `rate_chat_0`.
+//! The servers must be fresh: the program creates the stream `rate_chat_0`.
 
 use std::{
     collections::BTreeMap,
@@ -29,9 +29,9 @@ use tokio::runtime::{Builder, Runtime};
 
 const SHARD: ShardIndex = ShardIndex(0);
 const PAYLOAD: &[u8] = &[b'x'; 128];
-/// Publications one after the other, for each of the two.
+/// Publications sent one at a time, on each of the two sides.
 const LATENCIES: u64 = 3_000;
-/// Publications in flight together, and how many.
+/// The number of publications in flight.
 const WINDOW: u64 = 1_000;
 const THROUGHPUT: u64 = 30_000;
 const CHANNELS: u64 = 1_000;
@@ -53,7 +53,7 @@ impl Answers {
 
     fn wait_until(&self, is_so: impl Fn() -> bool) {
         let held = self.waiting.lock().expect("nobody panics");
-        // The state of the thread has no notification.
+        // No notification follows a change of the thread's state, so this loop polls.
         let mut held = held;
         while !is_so() {
             held = self.changed.wait_timeout(held, Duration::from_millis(1)).expect("nobody panics").0;
@@ -226,7 +226,7 @@ fn percentile(times: &mut [Duration], percent: usize) -> f64 {
 
 fn compare_throughput(runtime: &Runtime, bare: &NatsClient, node: &mut RateNode) {
     let (mut of_bare, mut of_node) = (Vec::new(), Vec::new());
-    // In turns, so that both have the same neighbours.
+    // Alternates, so that both sides see the same load from other processes.
     for _ in 0..3 {
         let began = Instant::now();
         runtime.block_on(publish_bare(bare, THROUGHPUT));
@@ -276,7 +276,7 @@ fn compare_following(runtime: &Runtime, urls: &str, node: &RateNode, followed: u
             let subject = format!("rate.r.chat.0.follow:{number}");
             subscriptions.push(client.subscribe(subject).await.expect("the connection is open"));
         }
-        // The answer comes when the server has read all of them.
+        // The answer arrives after the server has read all subscriptions.
         let inbox = client.new_inbox();
         let mut answers = client.subscribe(inbox.clone()).await.expect("the connection is open");
         client.publish(inbox, Bytes::new()).await.expect("the connection is open");
@@ -292,7 +292,7 @@ fn compare_following(runtime: &Runtime, urls: &str, node: &RateNode, followed: u
     }
     node.answers.wait_until(|| node.thread.state().counters.attached >= attached + followed);
     let node = followed as f64 / began.elapsed().as_secs_f64();
-    // The allocator may have had some of it before, so the first thousands cost nothing.
+    // The allocator may already own some of this memory, so the first thousands of channels may cost nothing.
     let bytes = resident_bytes().saturating_sub(resident);
     println!("resident memory for a followed channel: {} bytes", bytes / followed.max(1));
     println!("channels followed a second: bare subscriptions {bare:.0}, node {node:.0}, ratio {:.2}", node / bare);

@@ -1,4 +1,4 @@
-//! The check of real servers: good ones, and each kind of fault.
+//! `check_cluster` against real servers: a good cluster, and each kind of fault.
 
 use dunlin_cluster::{
     check::{ClusterFinding, FindingState, check_cluster},
@@ -13,7 +13,7 @@ use crate::{
     thread::cluster_options,
 };
 
-/// Accounts as docs/clustering.md has them. Each narrow user lacks one of the permissions.
+/// The accounts of docs/clustering.md. Each restricted user lacks one of the permissions.
 pub fn accounts() -> String {
     let publish =
         ["dn.>", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.CREATE.*", "$JS.API.DIRECT.GET.*", "$JS.API.DIRECT.GET.*.>"];
@@ -59,7 +59,7 @@ fn system_options(servers: &NatsServers) -> LinkOptions {
     LinkOptions { servers: parsed_servers(&url_of(servers, "sys")).expect("addresses"), ..options(&servers.urls()).0 }
 }
 
-/// The stream of a namespace, and that of leases.
+/// Creates the stream of a namespace and the stream of leases.
 async fn make_streams(servers: &NatsServers, replicas: u16) {
     let client = open_once(&options(&url_of(servers, "node")).0).await.expect("a server takes the connection");
     let terms = StreamTerms { age_max_ms: 3_660_000, ..terms(replicas) };
@@ -77,7 +77,7 @@ async fn make_streams(servers: &NatsServers, replicas: u16) {
     }
 }
 
-/// Stores a message in the stream of [`make_streams`]. It may have to elect a leader first.
+/// Stores a message in the stream of [`make_streams`]. Retries, because the stream may have to elect a leader first.
 async fn store_one(options: &ClusterOptions) {
     let client = open_once(&options.links).await.expect("a server takes the connection");
     let store = async {
@@ -127,7 +127,7 @@ async fn a_cluster_as_documented_is_good_and_its_system_account_shows_the_rest()
     }
     assert_eq!(states(&findings, FindingState::Unknown), [""; 0], "{findings:?}");
 
-    // A user of another account sees nothing of the servers.
+    // A user of another account sees no server.
     let findings = check_cluster(&options, Some(&options.links)).await;
     let unknown = states(&findings, FindingState::Unknown);
     assert!(matches!(&unknown[..], [text] if text.contains("no server answers")), "{unknown:?}");
@@ -192,7 +192,7 @@ async fn streams_that_are_missing_foreign_or_out_of_step_are_named() {
     servers.kill(2);
     let mut remaining = options.clone();
     remaining.links.servers.truncate(2);
-    // A copy of an idle stream has nothing to be behind.
+    // A copy of an idle stream cannot be behind, so the stream needs a message.
     store_one(&remaining).await;
     until(&remaining, |findings| {
         let warnings = states(findings, FindingState::Warning);
@@ -201,7 +201,7 @@ async fn streams_that_are_missing_foreign_or_out_of_step_are_named() {
     .await;
 }
 
-/// Checks until the servers have elected their leaders, or have noticed what is wrong.
+/// Repeats the check until its findings satisfy `is_so`: leader elections and failure detection take time.
 async fn until(options: &ClusterOptions, is_so: impl Fn(&[ClusterFinding]) -> bool) -> Vec<ClusterFinding> {
     let give_up = tokio::time::Instant::now() + PATIENCE;
     loop {

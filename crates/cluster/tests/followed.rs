@@ -1,4 +1,4 @@
-//! What a followed channel takes: memory in the protocol, and requests to NATS.
+//! The cost of a followed channel: memory in the protocol core, and requests to NATS.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use dunlin_proof::allocations::{Counting, in_use};
 static ALLOCATOR: Counting = Counting;
 
 const CHANNELS: usize = 100_000;
-/// The goal of the project, beyond what the engine needs.
+/// The limit that the project has set; the memory of the engine is not included.
 const CHANNEL_BYTES_MAX: usize = 1_024;
 
-/// A core whose streams answer at once, and are empty but for its fences.
+/// A core whose streams answer at once and contain only the core's own fences.
 struct Rig {
     core: Core,
     sequence: u64,
@@ -89,13 +89,13 @@ impl Rig {
             }
             LinkEffect::LastOf { request, subjects, .. } => {
                 self.requests += 1;
-                // Besides the fence and the epoch record.
+                // The other two subjects are those of the fence and the epoch record.
                 self.attached += subjects.len() - 2;
                 let messages = self.fence.clone().into_iter().collect();
                 let answer = ReadAnswer { messages, up_to_sequence: self.sequence, ..ReadAnswer::default() };
                 Some(LinkEvent::Answered { request, outcome: Ok(answer) })
             }
-            // The messages that an audit compares.
+            // The read of an audit, which compares sequences.
             LinkEffect::Sequences { request, .. } => {
                 self.requests += 1;
                 Some(LinkEvent::Answered { request, outcome: Ok(ReadAnswer::default()) })
@@ -124,7 +124,7 @@ fn a_followed_channel_takes_little_memory_and_few_requests() {
     let mut rig = Rig::new();
     let (before, requests_before) = (in_use(), rig.requests);
     let shard = ShardIndex(0);
-    // All of them arrive while the first one is attached, as after a start.
+    // All follows arrive while the core attaches the first channel, as after a restart.
     let mut effects = Vec::new();
     for channel in &names {
         rig.core.handle(NOW, CoreEvent::Follow { shard, channel: Arc::clone(channel), namespace: 1 }, &mut effects);
@@ -146,7 +146,7 @@ fn a_followed_channel_takes_little_memory_and_few_requests() {
     assert!(bytes <= CHANNEL_BYTES_MAX, "{bytes} bytes for a followed channel");
     // A fence and one read for the first channel; a fence, a comparison, and a read for each 500 of the others.
     assert!(requests <= CHANNELS / 500 + 5, "{requests} requests");
-    // Those of the partition, one for all channels, and those of the first channels' broadcasts, which stay as they
-    // are.
+    // The subscriptions of the partition, one wide subscription for all channels, and the broadcast subscriptions of
+    // the first channels, which the core keeps.
     assert!(rig.subscriptions <= 9 + CoreLimits::default().wide_channels_min, "{} subscriptions", rig.subscriptions);
 }

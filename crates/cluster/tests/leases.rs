@@ -9,10 +9,10 @@ use crate::{
     thread::{ThreadOfNode, cluster_options},
 };
 
-/// A short one, so that the test takes less time.
+/// Shorter than the default, so that the test takes less time.
 const SILENCE_TIMEOUT_MS: u64 = 2_000;
 
-/// Stores a record of a node's lease.
+/// Stores a lease record of a node.
 async fn store_lease(client: &Client, node: &str, status: &str) {
     let mut headers = HeaderMap::new();
     headers.insert("Dn-Lease", status);
@@ -24,7 +24,7 @@ async fn store_lease(client: &Client, node: &str, status: &str) {
     assert!(text.contains("\"seq\""), "{text}");
 }
 
-/// The newest record of a node's lease, as text; `None` if no server answers.
+/// Reads the newest lease record of a node as text; `None` if no server answers.
 async fn lease_of(client: &Client, node: &str) -> Option<String> {
     let subject = format!("$JS.API.DIRECT.GET.dn_LEASE.dn.l.node.{node}");
     let answer = client.request(subject, "".into()).await.ok()?;
@@ -52,7 +52,7 @@ async fn the_lease_of_a_lost_node_is_taken() {
         let (a, b) = (takes_leases(&servers.urls(), "a", replicas), takes_leases(&servers.urls(), "b", replicas));
         let begun = a.lease_change();
         assert!(matches!(begun, LeaseChange::Began { term } if term > 0), "{begun:?}");
-        // Of a node that does nothing afterwards.
+        // The lease of a node that never renews it.
         store_lease(&client, "ghost", "held").await;
         await_lease(&client, "ghost", |lease| lease.contains("taken")).await;
         while a.state().counters.leases.taken + b.state().counters.leases.taken == 0 {
@@ -85,7 +85,7 @@ async fn a_lease_survives_the_loss_of_each_server() {
         servers.restart(index);
         let client = open_once(&options(&servers.urls()).0).await.expect("a server takes the connection");
         let before = lease_of(&client, "a").await;
-        // It is renewed again by the servers that are there.
+        // The node renews its lease on the servers that are up.
         await_lease(&client, "a", |lease| Some(lease) != before.as_deref()).await;
         let leases = a.state().counters.leases;
         assert_eq!((leases.term, leases.lost), (term, 0));

@@ -1,4 +1,4 @@
-//! The connections to one and to three real servers.
+//! Tests of the connections against one and three real servers.
 
 use std::{
     collections::VecDeque,
@@ -51,7 +51,7 @@ pub fn terms(replicas: u16) -> StreamTerms {
     }
 }
 
-/// Links with the events that a test has not looked at.
+/// Links, and the events that the test has not read yet.
 struct Driven {
     links: Links,
     unseen: VecDeque<LinkEvent>,
@@ -70,13 +70,13 @@ impl Driven {
         driven
     }
 
-    /// Takes the first event of a kind, and leaves the others.
+    /// Takes the first event that matches, and keeps the others.
     async fn find(&mut self, is_wanted: impl Fn(&LinkEvent) -> bool) -> LinkEvent {
         if let Some(index) = self.unseen.iter().position(&is_wanted) {
             return self.unseen.remove(index).expect("it is there");
         }
         loop {
-            let event = timeout(PATIENCE, self.links.next()).await.expect("the event comes").expect("the links go on");
+            let event = timeout(PATIENCE, self.links.next()).await.expect("the event arrives").expect("the links run");
             if is_wanted(&event) {
                 return event;
             }
@@ -101,18 +101,18 @@ impl Driven {
     async fn acknowledged(&mut self, wanted: u64) -> Result<(u64, bool), PublishFault> {
         let event =
             self.find(|event| matches!(event, LinkEvent::Acknowledged { request, .. } if request.0 == wanted)).await;
-        let LinkEvent::Acknowledged { outcome, .. } = event else { unreachable!("find has looked") };
+        let LinkEvent::Acknowledged { outcome, .. } = event else { unreachable!("an unwanted event") };
         outcome.map(|ack| (ack.sequence, ack.is_duplicate))
     }
 
     async fn read(&mut self, effect: LinkEffect) -> Result<ReadAnswer, ReadFault> {
         self.links.perform(effect);
         let event = self.find(|event| matches!(event, LinkEvent::Answered { .. })).await;
-        let LinkEvent::Answered { outcome, .. } = event else { unreachable!("find has looked") };
+        let LinkEvent::Answered { outcome, .. } = event else { unreachable!("an unwanted event") };
         outcome
     }
 
-    /// Publishes behind the subscriptions, again and again until the stream has taken it.
+    /// Publishes on the connection of the subscriptions, and retries until the stream acknowledges.
     async fn publish_until_acknowledged(&mut self, first_request: u64, channel: &str) -> u64 {
         for request in first_request.. {
             self.publish_on(LinkName::Live, request, channel, "again");
@@ -139,11 +139,11 @@ async fn publications_are_delivered_and_acknowledged() {
     let servers = NatsServers::start(1, "");
     let mut driven = Driven::connected(&servers, 1).await;
     driven.links.perform(LinkEffect::Subscribe { subject: "dn.r.chat.0.a".into() });
-    // On the same connection, so that the subscription is known before the message.
+    // On the same connection, so the server processes the subscription before the message.
     driven.publish_on(LinkName::Live, 1, "a", "one");
     assert_eq!(driven.acknowledged(1).await, Ok((1, false)));
     let event = driven.find(|event| matches!(event, LinkEvent::Delivered { .. })).await;
-    let LinkEvent::Delivered { subject, headers, payload, .. } = event else { unreachable!("find has looked") };
+    let LinkEvent::Delivered { subject, headers, payload, .. } = event else { unreachable!("an unwanted event") };
     assert_eq!((&*subject, &payload[..]), ("dn.r.chat.0.a", &b"one"[..]));
     assert_eq!(headers.number("Nats-Sequence"), Some(1));
     assert_eq!((headers.number("Nats-Last-Sequence"), headers.get("Dn-Tag")), (Some(0), Some("é=1")));
@@ -161,7 +161,7 @@ async fn reads_return_stored_messages_and_report_missing_ones() {
         driven.acknowledged(request).await.expect("it is stored");
     }
     let request = RequestNumber(100);
-    // Eleven of each channel are kept: the first four odd and even ones are gone.
+    // The stream keeps eleven messages per channel. It has evicted the first four odd and the first four even ones.
     let heads = LinkEffect::LastOf {
         request,
         stream: stream.clone(),
@@ -208,8 +208,8 @@ async fn reads_return_stored_messages_and_report_missing_ones() {
 }
 
 #[tokio::test]
-async fn an_answer_that_the_server_cuts_is_read_to_its_end() {
-    // The server ends an answer when it has as many bytes.
+async fn an_answer_that_the_server_truncates_is_read_completely() {
+    // The server ends an answer at `max_payload` bytes.
     let servers = NatsServers::start(1, "max_payload: 100KB\n");
     let mut driven = Driven::connected(&servers, 1).await;
     let body = "x".repeat(90_000);
@@ -220,7 +220,7 @@ async fn an_answer_that_the_server_cuts_is_read_to_its_end() {
         driven.acknowledged(request).await.expect("it is stored");
     }
     let request = RequestNumber(1_000);
-    // 36 MB, and the server's `max_pending` is 16 MB.
+    // The messages take 36 MB; the server's `max_pending` is 16 MB.
     let all = LinkEffect::Range { request, stream: "dn_chat_0".into(), subject: None, from: 1, messages_max: 1_000 };
     let answer = driven.read(all).await.expect("it is answered");
     assert_eq!((answer.messages.len(), answer.pending), (400, 0));
@@ -249,7 +249,7 @@ async fn a_stream_is_described() {
             LinkEvent::StreamInfo { outcome, .. } => {
                 assert!(matches!(outcome, Err(ReadFault::Refused { error_code: 10_059, .. })), "{outcome:?}");
             }
-            _ => unreachable!("find has looked"),
+            _ => unreachable!("an unwanted event"),
         }
     }
 }
@@ -303,7 +303,7 @@ async fn subscriptions_are_restored_after_a_server_outage() {
     for link in LinkName::ALL {
         driven.find(|event| matches!(event, LinkEvent::Connected { link: at, .. } if *at == link)).await;
     }
-    // The acknowledged one is there, the other was forgotten.
+    // The stream has kept the acknowledged message. The unsent one was discarded.
     assert_eq!(driven.publish_until_acknowledged(10, "a").await, 2);
     let event = driven.find(
         |event| matches!(event, LinkEvent::Delivered { headers, .. } if headers.number("Nats-Sequence") == Some(2)),
@@ -335,5 +335,5 @@ async fn wrong_credentials_are_named() {
     let faults = open_once(&options).await.expect_err("there are no credentials");
     assert!(faults.to_string().contains("authorization violation"), "{faults}");
     options.credentials = LinkCredentials::Password { user: "ann".into(), password: "secret".into() };
-    open_once(&options).await.expect("these are right");
+    open_once(&options).await.expect("the credentials are valid");
 }

@@ -1,4 +1,4 @@
-//! What the start of a node on real servers ends with: each fault is named, with the setting and the remedy.
+//! The outcome of a node's start on real servers: each fault names the setting and the remedy.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::{
     thread::{ThreadOfNode, cluster_options, start_and_stop},
 };
 
-/// Options of a node that does not wait for what does not come.
+/// Options of a node whose start does not retry.
 fn impatient(urls: &str) -> ClusterOptions {
     ClusterOptions { start_timeout: Duration::ZERO, ..cluster_options(urls, "a", 1) }
 }
@@ -35,9 +35,9 @@ fn assert_names(fault: &str, parts: &[&str]) {
 fn wrong_credentials_are_reported_at_start() {
     let servers = NatsServers::start(1, "authorization { user: node, password: secret }");
     let with = |credentials: &str| servers.url(0).replace("nats://", &format!("nats://{credentials}@"));
-    start_and_stop(cluster_options(&with("node:secret"), "a", 1)).expect("the server knows them");
+    start_and_stop(cluster_options(&with("node:secret"), "a", 1)).expect("the credentials are valid");
     for credentials in ["node:other", "nobody:secret", "t0ken"] {
-        // It does not try again until the start timeout.
+        // The server refuses the credentials, so the start fails without a retry.
         let fault = start_and_stop(cluster_options(&with(credentials), "a", 1)).expect_err("the server refuses them");
         assert!(matches!(&fault, ClusterFault::Connect(faults) if faults.is_refused), "{fault}");
         assert_names(&fault.to_string(), &["authorization violation", "`broker.nats.url`"]);
@@ -46,7 +46,7 @@ fn wrong_credentials_are_reported_at_start() {
 
     let servers = NatsServers::start(1, "authorization { token: s3cret }");
     let with = |token: &str| servers.url(0).replace("nats://", &format!("nats://{token}@"));
-    start_and_stop(cluster_options(&with("s3cret"), "a", 1)).expect("the server knows it");
+    start_and_stop(cluster_options(&with("s3cret"), "a", 1)).expect("the token is valid");
     assert_names(&fault_of(cluster_options(&with("other"), "a", 1)), &["authorization violation"]);
 }
 
@@ -58,14 +58,14 @@ fn an_account_without_jetstream_is_named() {
 }
 
 #[test]
-fn servers_that_take_only_small_messages_are_named() {
+fn servers_with_a_small_max_payload_are_named() {
     let servers = NatsServers::start(1, "max_payload: 65536");
-    // Publications of 64 KiB, and their headers.
+    // The limit is less than a publication of 64 KiB with its headers.
     let fault = fault_of(impatient(&servers.urls()));
     assert_names(&fault, &["messages of 65536 bytes", "up to 69632", "raise `max_payload`", "`client.queue_max_size`"]);
     let mut fits = impatient(&servers.urls());
     fits.publication_bytes_max -= 4_096;
-    start_and_stop(fits).expect("they fit");
+    start_and_stop(fits).expect("the messages fit");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn the_documented_permissions_are_sufficient() {
     b.follow("chat:1");
     a.publish("chat:1", 1);
     let first = a.committed(1).expect("the stream stores it");
-    // A node may be a moment behind the acknowledgement that another one has.
+    // Another node may receive the publication shortly after the acknowledgement.
     let load = || b.load("chat:1", LoadQuery { after: Some(first - 1), publications_max: 10 }).records.len();
     let deadline = Instant::now() + PATIENCE;
     while load() != 1 {
@@ -92,7 +92,7 @@ fn the_documented_permissions_are_sufficient() {
 #[test]
 fn a_missing_permission_is_named() {
     let servers = NatsServers::start(1, &accounts());
-    // Without an answer from the servers: they only log it.
+    // The servers do not answer these requests; they only log the violation.
     std::thread::scope(|scope| {
         for user in ["no_info", "no_create"] {
             let options = impatient(&url_of(&servers, user));
@@ -105,7 +105,7 @@ fn a_missing_permission_is_named() {
             });
         }
     });
-    // What is needed later is named in the log, in the server's words.
+    // The node reports permissions that it needs later in its log, in the server's words.
     start_and_stop(cluster_options(&url_of(&servers, "node"), "a", 1)).expect("the stream is made");
     for (user, subject) in [("no_dn", "_DN."), ("no_advisory", "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.dn_chat_0")] {
         let mut options = cluster_options(&url_of(&servers, user), "a", 1);
@@ -126,7 +126,7 @@ fn a_missing_permission_is_named() {
     }
 }
 
-/// Changes a field of the stream, as an operator does.
+/// Changes a field of the stream, as an operator would.
 fn edit_stream(urls: &str, field: &str, value: serde_json::Value) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -147,7 +147,7 @@ fn a_modified_stream_is_reported_with_both_values() {
     let servers = NatsServers::start(1, "");
     let one_part = || ClusterOptions { partitions: 1, ..impatient(&servers.urls()) };
     start_and_stop(one_part()).expect("the stream is made");
-    // A limit counts as the stream has it.
+    // Nodes use the limit that the stream has.
     edit_stream(&servers.urls(), "max_msgs_per_subject", 21.into());
     let differences = start_and_stop(one_part()).expect("nodes use the stream's limits");
     let found: Vec<String> = differences.iter().map(ToString::to_string).collect();
@@ -161,13 +161,13 @@ fn a_modified_stream_is_reported_with_both_values() {
 fn two_clusters_on_one_prefix_are_named() {
     let servers = NatsServers::start(1, "");
     start_and_stop(ClusterOptions { partitions: 1, ..impatient(&servers.urls()) }).expect("the streams are made");
-    // Another cluster keeps its publications elsewhere.
+    // A second cluster with the same prefix and other storage.
     let other = ClusterOptions { is_in_memory: true, ..impatient(&servers.urls()) };
     assert_names(
         &fault_of(other),
         &["dn_chat_0 has storage = \"file\", not \"memory\"", "set another `broker.nats.prefix`"],
     );
-    // One with a prefix of its own is not concerned.
+    // A cluster with its own prefix starts.
     let apart = ClusterOptions { is_in_memory: true, prefix: "apart".into(), ..impatient(&servers.urls()) };
     start_and_stop(apart).expect("it has streams of its own");
 }

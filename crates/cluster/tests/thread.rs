@@ -1,4 +1,4 @@
-//! Two nodes' cluster threads on real servers, with shards that only write down what they are told.
+//! The cluster threads of two nodes on real servers. The shards only record the events that they receive.
 
 use std::{
     sync::{
@@ -47,7 +47,7 @@ struct Shards(Mutex<Sender<Told>>);
 
 impl Shards {
     fn tell(&self, told: Told) {
-        let _ = self.0.lock().expect("nobody panics").send(told);
+        let _ = self.0.lock().expect("the lock is not poisoned").send(told);
     }
 }
 
@@ -112,7 +112,7 @@ pub fn cluster_options(urls: &str, node: &str, replicas: u16) -> ClusterOptions 
         partitions: 2,
         duplicate_window_ms: 120_000,
         publication_bytes_max: 64 << 10,
-        // Other tests use the processors as well.
+        // Long timeouts, because other tests use the processors as well.
         limits: CoreLimits {
             peers: PeerLimits { silence_timeout_ms: 600_000, survey_timeout_ms: 60_000, ..PeerLimits::default() },
             follow_timeout_ms: 600_000,
@@ -123,7 +123,7 @@ pub fn cluster_options(urls: &str, node: &str, replicas: u16) -> ClusterOptions 
     }
 }
 
-/// Starts a node's thread, and ends it. Returns in what the streams differ.
+/// Starts the thread of a node and stops it. Returns the differences between the streams and the options.
 pub fn start_and_stop(options: ClusterOptions) -> Result<Vec<StreamDifference>, ClusterFault> {
     let answers = Arc::new(Shards(Mutex::new(channel().0)));
     ClusterThread::start(options, answers).map(|(_, differences)| differences)
@@ -183,17 +183,17 @@ impl ThreadOfNode {
         self.thread.request(propose).expect("the thread runs");
     }
 
-    /// What a shard is told next.
+    /// The next event for a shard.
     fn next(&self) -> Told {
         loop {
-            match self.told.recv_timeout(PATIENCE).expect("the shard is told something") {
+            match self.told.recv_timeout(PATIENCE).expect("the shard receives an event") {
                 Told::ReadinessChanged(_) | Told::Followed(_) | Told::Peers(PeerEffect::LeaseChanged(_)) => {}
                 told => return told,
             }
         }
     }
 
-    /// Waits for the next change of the readiness.
+    /// Waits for the next change of readiness.
     fn readiness(&self) -> bool {
         loop {
             if let Told::ReadinessChanged(is_ready) = self.told.recv_timeout(PATIENCE).expect("it changes") {
@@ -240,7 +240,7 @@ fn publications_reach_another_node_in_order_and_can_be_loaded() {
     let page = b.load("chat:1", LoadQuery { after: Some(offsets[44]), publications_max: 100 });
     assert_eq!(page.records.iter().map(|record| record.publication.offset).collect::<Vec<_>>(), offsets[45..]);
     assert!(page.floor <= offsets[44], "{page:?}");
-    // The channel keeps ten.
+    // The channel keeps ten publications.
     let page = b.load("chat:1", LoadQuery { after: Some(offsets[10]), publications_max: 100 });
     assert!(page.floor > offsets[10], "{page:?}");
     let state = b.thread.state();
@@ -278,14 +278,14 @@ fn a_killed_nats_server_loses_no_publication() {
                     std::str::from_utf8(&data).expect("it is text").parse::<u64>().expect("it is a number"),
                 ));
             }
-            // Longer than a second without a leader: subscribers recover, and so does this test.
+            // Arrives if the stream has no leader for longer than a second. Subscribers would then recover.
             Told::Interrupted => panic!("interrupted"),
             other => panic!("{other:?}"),
         }
     }
     assert!(seen.windows(2).all(|pair| pair[0].0 < pair[1].0), "the order of the stream");
     let missing: Vec<_> = acknowledged.iter().filter(|one| !seen.contains(one)).collect();
-    assert!(missing.is_empty(), "acknowledged and not seen: {missing:?}");
+    assert!(missing.is_empty(), "acknowledged and not delivered: {missing:?}");
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn a_node_that_loses_its_server_is_not_ready_until_it_returns() {
 #[test]
 fn a_failed_start_reports_its_reason() {
     let servers = NatsServers::start(1, "");
-    let start = |options| start_and_stop(options).expect_err("it cannot be");
+    let start = |options| start_and_stop(options).expect_err("the start fails");
     let mut options = cluster_options("nats://127.0.0.1:1", "a", 1);
     options.start_timeout = Duration::ZERO;
     assert!(matches!(start(options), ClusterFault::Connect(faults) if faults.by_server.len() == 1));
@@ -319,8 +319,8 @@ fn a_failed_start_reports_its_reason() {
     assert!(start(options).to_string().contains("broker.nats.jetstream.replicas"));
 }
 
-/// Has a node broadcast until another one is told of it: without other nodes' answers, nothing says when its
-/// subscription is known.
+/// Broadcasts from one node until the other one receives the message. Without other nodes' answers, nothing confirms
+/// that the server has processed the subscription.
 fn broadcast_until_received(from: &ThreadOfNode, to: &ThreadOfNode, data: &'static str) -> BroadcastMessage {
     let payload = Payload::from_opaque(Bytes::from_static(data.as_bytes()));
     let publication = Publication {
@@ -341,7 +341,7 @@ fn broadcast_until_received(from: &ThreadOfNode, to: &ThreadOfNode, data: &'stat
             return message;
         }
     }
-    panic!("nothing arrives")
+    panic!("no broadcast arrives")
 }
 
 #[test]
@@ -354,16 +354,16 @@ fn broadcasts_reach_other_nodes_and_not_the_sender() {
         node.thread.send(follow).expect("the thread runs");
     }
     for (from, to, data) in [(&a, &b, "of a"), (&b, &a, "of b")] {
-        // The first thing that the other node is told: what it has broadcast itself does not come back.
+        // The first event that the receiver gets: a node does not receive its own broadcasts.
         let BroadcastMessage::Publication(publication) = broadcast_until_received(from, to, data) else {
             panic!("not a publication")
         };
         assert_eq!((&publication.data.bytes()[..], publication.tags.len()), (data.as_bytes(), 1));
     }
-    // The state is published behind the answers.
+    // The thread publishes its state after its answers.
     let give_up = Instant::now() + PATIENCE;
     while a.thread.state().counters.broadcasts_received == 0 {
-        assert!(Instant::now() < give_up, "nothing is counted");
+        assert!(Instant::now() < give_up, "no received broadcast is counted");
         std::thread::yield_now();
     }
     let counters = a.thread.state().counters;
@@ -394,7 +394,7 @@ fn broadcasts_after_a_confirmed_follow_arrive_from_any_server() {
             other.thread.broadcast(CoreEvent::Broadcast { channel, namespace: 2, message });
         }
         for _ in others {
-            let Told::Broadcasted(from, _) = a.next() else { panic!("it is told something else") };
+            let Told::Broadcasted(from, _) = a.next() else { panic!("the event is not a broadcast") };
             assert_eq!(*from, *channel);
         }
     }
@@ -407,7 +407,7 @@ fn join_of(round: u32) -> BroadcastMessage {
 }
 
 impl ThreadOfNode {
-    /// Waits until a follow is answered.
+    /// Waits for the confirmation of a follow.
     fn followed(&self) -> String {
         loop {
             if let Told::Followed(channel) = self.told.recv_timeout(PATIENCE).expect("it is answered") {
@@ -421,7 +421,7 @@ impl ThreadOfNode {
         self.thread.send(CoreEvent::Peers(PeerEvent::Announce { about })).expect("the thread runs");
     }
 
-    /// Waits for the next change of a lease by or for this node.
+    /// Waits for the next change of a lease that this node holds or takes.
     pub fn lease_change(&self) -> LeaseChange {
         loop {
             let told = self.told.recv_timeout(PATIENCE).expect("a lease changes");
@@ -439,7 +439,7 @@ impl ThreadOfNode {
         self.thread.stop();
     }
 
-    /// Waits for a change of another node.
+    /// Waits until another node joins or leaves.
     pub fn changed(&self) -> (Box<str>, PeerChange) {
         loop {
             if let Told::Peers(PeerEffect::Changed { node, change }) = self.next() {
@@ -474,13 +474,13 @@ fn nodes_discover_query_and_drop_each_other() {
 }
 
 #[test]
-fn a_recovery_on_a_node_that_has_just_attached_uses_the_window_of_another() {
+fn a_recovery_right_after_an_attach_uses_the_window_of_another_node() {
     let servers = NatsServers::start(1, "");
     let (a, b) = (ThreadOfNode::start(&servers.urls(), "a", 1), ThreadOfNode::start(&servers.urls(), "b", 1));
     a.announce("one");
     b.announce("two");
     assert_eq!((a.changed(), b.changed()), (("b".into(), PeerChange::Joined), ("a".into(), PeerChange::Joined)));
-    // A node that gets no processor time does not answer in time, and the stream is read.
+    // A node without processor time does not answer in time. The channel is then recovered from the stream, so retry.
     for number in 0..200 {
         let channel = format!("chat:{number}");
         a.follow(&channel);
