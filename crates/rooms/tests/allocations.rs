@@ -12,13 +12,13 @@ const CELL_UNITS: u32 = 100;
 const COLUMNS: u16 = 32;
 const TICKS: usize = 100;
 
-/// In each of some cells an object circles; players only look on and send inputs.
+/// An object circles in each of the first `cells` cells. Players only watch and send inputs.
 struct Circling {
     cells: u32,
     objects: Vec<ObjectId>,
 }
 
-/// How far a circling object is from its cell's corner.
+/// The offset of a circling object from the corner of its cell.
 fn offset(tick: u32) -> Position {
     [(10, 10), (90, 10), (90, 90), (10, 90)].map(|(x, y)| Position { x, y })[tick as usize % 4]
 }
@@ -77,8 +77,8 @@ impl Simulation for Circling {
     }
 }
 
-/// The allocations of a tick in which every player's input was applied and an object moved in each of `cells` cells, on
-/// average over [`TICKS`].
+/// The average number of allocations in a tick, over [`TICKS`] ticks. In each tick the room applies an input of every
+/// player and moves an object in each of `cells` cells.
 fn allocations_per_tick(players: u32, cells: u32, encodings: &[Encoding]) -> usize {
     let simulation = Box::new(Circling { cells, objects: Vec::new() });
     let mut room = Room::new(RoomOptions::default(), 1, simulation).expect("a map");
@@ -104,7 +104,7 @@ fn allocations_per_tick(players: u32, cells: u32, encodings: &[Encoding]) -> usi
 }
 
 #[test]
-fn a_tick_allocates_for_each_encoding_and_for_no_player_or_cell() {
+fn the_allocations_of_a_tick_depend_only_on_the_encodings() {
     for encodings in [&[Encoding::Protobuf][..], &[Encoding::Json], &Encoding::ALL] {
         for cells in [0, 1, 40, 400] {
             let few = allocations_per_tick(10, cells, encodings);

@@ -11,7 +11,7 @@ use dunlin_rooms::{
 const SHAPE: GridShape =
     GridShape { columns: 16, rows: 16, cell_units: 1_000, near_cells: 2, far_cells: 1, far_interval_ticks: 4 };
 const OBJECTS_PER_CELL: u32 = 3;
-/// Enough for every buffer to have grown to what it needs.
+/// After these ticks every buffer has reached its final size.
 const WARM_UP_TICKS: u32 = 260;
 const TICKS: u32 = 64;
 
@@ -19,7 +19,7 @@ fn grid() -> Grid {
     Grid::new(SHAPE).expect("a good shape")
 }
 
-/// Every object of the first `cells` moves a little; ids, coordinates and states keep their lengths.
+/// Moves every object of the first `cells` cells a little. Ids, coordinates and states keep their lengths.
 fn update(writer: &mut UpdateWriter, tick: u32, cells: u32, is_keyframe: bool) -> TickUpdate {
     let encodings = EncodingSet::default().with(Encoding::Json).with(Encoding::Protobuf);
     writer.begin(tick, 1_700_000_000_000_000 + u64::from(tick), encodings, is_keyframe);
@@ -50,7 +50,7 @@ fn the_allocations_of_an_update_do_not_grow_with_its_cells() {
     assert!(for_one <= 13, "{for_one} allocations");
 }
 
-/// The number of allocations of a mirror in each tick to assemble the bodies for `players`.
+/// The number of allocations of a mirror in each tick to assemble the bodies for `players` players.
 fn allocations_of_bodies(players: u32) -> Vec<usize> {
     let mut writer = UpdateWriter::default();
     let keyframe = Arc::new(update(&mut writer, 1, 256, true));
@@ -62,7 +62,8 @@ fn allocations_of_bodies(players: u32) -> Vec<usize> {
         let (count, ()) = allocations_of(|| {
             mirror.apply(update);
             for (player, base) in (0..).zip(&mut bases) {
-                // A third is up to date, a third three ticks behind now and then, a third changes its view.
+                // One third of the players gets a body in each tick, one third in every fourth tick, and one third
+                // changes its view.
                 if player % 3 == 1 && tick % 4 != 0 {
                     continue;
                 }
@@ -75,7 +76,7 @@ fn allocations_of_bodies(players: u32) -> Vec<usize> {
         });
         counts.push(count);
     }
-    assert!(mirror.counters().assemblies_catch_up > 0, "some are behind");
+    assert!(mirror.counters().assemblies_catch_up > 0, "some players are behind");
     counts.split_off(WARM_UP_TICKS as usize)
 }
 

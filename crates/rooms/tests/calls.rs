@@ -1,4 +1,4 @@
-//! Calls of a game to the backend: limits, timeouts to the tick, recordings, and rooms that go on after a restart.
+//! Calls from a game to the backend: limits, timeouts, recordings, and rooms that are restored after a restart.
 
 use dunlin_rooms::{
     CallError, CallId, GridShape, InputError, PlayerId, Refusal, RestoreError, Room, RoomOptions, Scope, Scoped,
@@ -6,7 +6,7 @@ use dunlin_rooms::{
     recording::{Header, Recorder, replay},
 };
 
-/// A message is a call: its first byte is the timeout, the rest the data. What comes of it becomes an event.
+/// Each message makes a call: its first byte is the timeout, the rest is the data. The outcome becomes an event.
 #[derive(Default)]
 struct Caller {
     answers: u8,
@@ -99,11 +99,11 @@ fn events(outcome: TickOutcome) -> Vec<String> {
 fn a_call_is_sent_with_its_tick_and_answered_once() {
     let mut room = room();
     assert_eq!(call(&mut room, 9, b"abc"), Ok(1));
-    assert!(!room.answer(CallId(1), Ok(b"early")), "it has not left yet");
+    assert!(!room.answer(CallId(1), Ok(b"early")), "the call is not sent yet");
     let outcome = room.tick(0);
     let [first] = &outcome.calls.sent[..] else { panic!("{:?}", outcome.calls) };
     assert_eq!((first.id, &*first.method, &first.data[..]), (CallId(1), METHOD, &b"abc"[..]));
-    assert_eq!(sent(&room.tick(0)), [] as [u32; 0], "once");
+    assert_eq!(sent(&room.tick(0)), [] as [u32; 0], "the call is sent only once");
     assert!(room.answer(CallId(1), Ok(b"yes")));
     assert!(!room.answer(CallId(1), Ok(b"again")) && !room.answer(CallId(7), Ok(b"unknown")));
     assert_eq!(events(room.tick(0)), ["1 yes 2"]);
@@ -120,7 +120,7 @@ fn a_call_times_out_in_its_tick() {
         for _ in 1..expected {
             assert_eq!(events(room.tick(0)), [] as [&str; 0]);
         }
-        // Before the tick it is in time.
+        // An answer before the tick of the timeout is accepted.
         assert!(room.answer(CallId(1), Ok(b"yes")));
         let outcome = room.tick(0);
         assert_eq!(outcome.calls.timed_out, 1);
@@ -132,14 +132,14 @@ fn a_call_times_out_in_its_tick() {
 }
 
 #[test]
-fn calls_are_bounded_in_number_and_length() {
+fn calls_are_limited_in_number_and_length() {
     let mut room = room();
-    assert_eq!(call(&mut room, 9, b"1234"), Err(402), "with the method it has 5 bytes");
+    assert_eq!(call(&mut room, 9, b"1234"), Err(402), "the data and the method have 5 bytes");
     assert_eq!((call(&mut room, 9, b"123"), call(&mut room, 9, b"")), (Ok(1), Ok(2)));
     assert_eq!(call(&mut room, 9, b""), Err(403));
     let outcome = room.tick(0);
     assert_eq!((sent(&outcome), outcome.calls.refused), (vec![1, 2], 2));
-    assert_eq!(call(&mut room, 9, b""), Err(403), "they wait for their answers");
+    assert_eq!(call(&mut room, 9, b""), Err(403), "both calls still wait for their answers");
     assert!(room.answer(CallId(2), Err(CallError::Busy)));
     assert_eq!((call(&mut room, 9, b""), call(&mut room, 9, b"")), (Ok(3), Err(403)));
 
@@ -185,7 +185,7 @@ fn a_replay_repeats_answers_and_timeouts() {
         room.tick(0);
         recorder.tick(&room);
     }
-    // It is late, and recorded all the same.
+    // The answer is late. The recorder records it nevertheless.
     recorder.answer(CallId(8), Ok(b"late"));
     assert!(!room.answer(CallId(8), Ok(b"late")));
     room.tick(0);
@@ -195,14 +195,14 @@ fn a_replay_repeats_answers_and_timeouts() {
 }
 
 #[test]
-fn a_restored_room_waits_as_before_or_loses_its_calls() {
+fn a_restored_room_keeps_its_calls_or_loses_them_after_a_restart() {
     let mut room = room();
     call(&mut room, 2, b"x").expect("a call");
     room.tick(0);
     call(&mut room, 2, b"y").expect("a call");
     let mut saved = Vec::new();
     room.save(&mut saved);
-    let restored = || Room::restore(options(), &saved, Box::<Caller>::default()).expect("it is restored");
+    let restored = || Room::restore(options(), &saved, Box::<Caller>::default()).expect("the state is valid");
     let mut other = restored();
     assert_eq!(other.state_hash(), room.state_hash());
     for _ in 0..4 {
@@ -212,17 +212,17 @@ fn a_restored_room_waits_as_before_or_loses_its_calls() {
         assert_eq!(other.state_hash(), room.state_hash());
     }
 
-    // After a restart the first has left already, and the second must not leave twice.
+    // After a restart, the first call has already been sent, and the second one must not be sent twice.
     let mut other = restored();
     assert_eq!(other.lose_calls(), 2);
     let outcome = other.tick(0);
     assert_eq!(sent(&outcome), [] as [u32; 0]);
     assert_eq!(events(outcome), ["1 lost 1", "2 lost 1"]);
     assert!(!other.answer(CallId(1), Ok(b"late")) && other.world().call_count() == 0);
-    // Numbers are not given again.
+    // Call numbers are not reused.
     assert_eq!(call(&mut other, 1, b""), Ok(3));
 
-    // A saved state of which a part is missing is refused, and nothing panics.
+    // A truncated state is refused without a panic.
     for length in 0..saved.len() {
         assert!(Room::restore(options(), &saved[..length], Box::<Caller>::default()).is_err(), "{length}");
     }

@@ -1,5 +1,6 @@
-//! What a client shows of an object that walks through a far cell, by the interpolation of `docs/rooms-protocol.md`,
-//! against its true way: with far cells in time, and postponed by a limit of bandwidth.
+//! Compares the position that a client shows for an object in a far cell, by the interpolation of
+//! `docs/rooms-protocol.md`, with its true position. Covers far cells that are on time and far cells that a bandwidth
+//! limit postpones.
 
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
@@ -11,33 +12,33 @@ const FAR: CellIndex = CellIndex(2);
 const ID: ObjectId = ObjectId(1);
 const INTERVAL_TICKS: u32 = 6;
 const CELL_UNITS: u32 = 1_000;
-/// Units that the object walks in a tick.
+/// Units that the object moves in a tick.
 const SPEED: u32 = 5;
 const TICKS: u32 = 1_200;
-/// From one snapshot to the arrival of the next, and the margin of 2 ms.
+/// The time from one snapshot to the arrival of the next, plus a margin of 2 ms.
 const DELAY_TICKS: f64 = 1.12;
-/// Shown pictures per tick.
+/// Rendered frames per tick.
 const PICTURES: u32 = 4;
 
-/// Where a client thinks that the object has stood still until now, when it moves after a while.
+/// The rule by which a client decides until when an object stood still before it moved.
 #[derive(Clone, Copy)]
 enum StoodUntil {
-    /// At the last multiple of the interval that is not above the base, as without a limit.
+    /// Until the last multiple of the interval that is not above the base, which is right without a bandwidth limit.
     Multiple,
-    /// At the last snapshot with a far cell, if far cells have come late and can have waited since then.
+    /// Until the last snapshot with a far cell, if far cells have been late and may have waited since then.
     LastSeen,
 }
 
-/// What a client has shown, in ticks of the object's walk.
+/// The errors of the shown positions, in ticks of the object's movement.
 #[derive(Debug)]
 struct Shown {
     error_mean: f64,
     error_max: f64,
-    /// The largest step from one picture to the next; the object walks 1 / `PICTURES` in this time.
+    /// The largest step from one rendered frame to the next. The object itself moves by 1 / `PICTURES`.
     step_max: f64,
 }
 
-/// Back and forth within the cell.
+/// The object moves back and forth within the cell.
 fn x_at(tick: u32) -> u32 {
     50 + (tick * SPEED % 1_800).abs_diff(900)
 }
@@ -61,14 +62,14 @@ fn update(grid: &Grid, tick: u32, is_keyframe: bool) -> std::sync::Arc<dunlin_ro
     std::sync::Arc::new(writer.finish(grid))
 }
 
-/// The positions of the object that a client knows, and the tick of each.
+/// The known positions of the object, and the tick of each.
 struct Track {
     rule: StoodUntil,
-    /// Whether the object is shown as much later as its positions come later than snapshots.
+    /// Whether the client delays the object by the time that its positions arrive later than snapshots.
     is_delayed: bool,
     samples: Vec<(f64, f64)>,
     seen_tick: u32,
-    /// Whether far cells have come when they were not due.
+    /// Whether a far cell has arrived when it was not due.
     is_late: bool,
     lag_ticks: f64,
 }
@@ -135,7 +136,7 @@ fn show(rule: StoodUntil, is_delayed: bool, is_postponed: bool) -> Shown {
         for picture in 0..PICTURES {
             let at = f64::from(tick) + f64::from(picture) / f64::from(PICTURES) - DELAY_TICKS;
             let x = track.x(at);
-            // The first second is for the delay to settle.
+            // The delay settles in the first second.
             if tick > 60 {
                 errors.push((x - true_x(at)).abs() / f64::from(SPEED));
                 step_max = shown.map_or(step_max, |before: f64| step_max.max((x - before).abs() / f64::from(SPEED)));
@@ -159,12 +160,12 @@ fn a_far_object_moves_evenly_with_delayed_interpolation() {
         println!(
             "postponed: {is_postponed}\nin time {before:.2?}\nlater {old_rule:.2?}\nlater, as of the last update {after:.2?}"
         );
-        // Without the delay it waits for most of the time from one update to the next, and then leaps.
+        // Without the delay, the object stands still for most of the time between two updates, and then jumps.
         assert!(before.step_max > gap_ticks * 0.75 && before.error_max > gap_ticks - 2.0, "{before:?}");
-        // With it, it is behind by the time that far cells are, and walks as it does.
+        // With the delay, the object lags by the delay of far cells and moves at its true speed.
         assert!((after.step_max - walk).abs() < 0.01, "{after:?}");
         assert!(after.error_max < gap_ticks - 1.0 + 0.01 && after.error_mean <= after.error_max, "{after:?}");
-        // The delay alone is enough only while the server postpones nothing.
+        // The delay alone is sufficient only if the server postpones no far cell.
         assert_eq!(old_rule.step_max > 10.0 * walk, is_postponed, "{old_rule:?}");
     }
 }

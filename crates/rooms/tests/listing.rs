@@ -1,4 +1,4 @@
-//! How a room is listed, and who may join it: changed by the game and by the backend, saved, recorded and replayed.
+//! The listing of a room and its lock: changes by the game and by the backend, saved, recorded and replayed.
 
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
@@ -7,7 +7,7 @@ use dunlin_rooms::{
     recording::{Header, Recorder, replay},
 };
 
-/// An input locks the room, and its bytes become the metadata.
+/// Each input locks the room, and sets the metadata to the bytes of the input.
 struct Lock;
 
 impl Simulation for Lock {
@@ -54,22 +54,22 @@ fn join(room: &mut Room) -> Result<PlayerId, u16> {
 #[test]
 fn a_locked_room_refuses_new_players() {
     let mut room = room();
-    let ann = join(&mut room).expect("it is open");
+    let ann = join(&mut room).expect("the room is open");
     assert!(room.input(ann, 1, b"[1]"));
     assert_eq!((room.world().listing().is_locked, &*room.world().listing().metadata), (true, "[1]"));
     assert_eq!(join(&mut room), Err(423));
     let spectator = Visitor { is_spectator: true, ..Visitor::of_user("eve") };
-    let refusal = room.join(&spectator, Encoding::Json, b"").expect_err("it is locked");
+    let refusal = room.join(&spectator, Encoding::Json, b"").expect_err("the room is locked");
     assert_eq!((refusal.code, &*refusal.message), (423, "the room is locked"));
     room.away(ann);
-    assert!(room.back(ann, &Visitor::of_user("ann"), Encoding::Json), "who comes back is not new");
+    assert!(room.back(ann, &Visitor::of_user("ann"), Encoding::Json), "a returning player is not a new player");
     assert_eq!(room.change_listing(&ListingChange { is_locked: Some(false), ..ListingChange::default() }), Ok(()));
     assert!(join(&mut room).is_ok());
-    assert_eq!(&*room.world().listing().metadata, "[1]", "what is not given stays");
+    assert_eq!(&*room.world().listing().metadata, "[1]", "a field that is not given keeps its value");
 }
 
 #[test]
-fn the_player_limit_is_lowered_and_raised_up_to_the_configured_one() {
+fn the_player_limit_can_be_changed_up_to_the_configured_limit() {
     let mut room = room();
     let set = |room: &mut Room, players_max| {
         let players_max = Some(players_max);
@@ -80,12 +80,12 @@ fn the_player_limit_is_lowered_and_raised_up_to_the_configured_one() {
     assert_eq!((join(&mut room).is_ok(), join(&mut room)), (true, Err(400)));
     assert_eq!(set(&mut room, 4), 3);
     assert_eq!((join(&mut room).is_ok(), join(&mut room).is_ok(), join(&mut room)), (true, true, Err(400)));
-    assert_eq!(set(&mut room, 0), 0, "nobody is removed");
+    assert_eq!(set(&mut room, 0), 0, "a lower limit removes no player");
     assert_eq!(room.player_count(), 3);
 }
 
 #[test]
-fn metadata_is_json_of_a_bounded_length() {
+fn metadata_is_json_of_limited_length() {
     let mut room = room();
     let set = |room: &mut Room, metadata: &str| {
         room.change_listing(&ListingChange {
@@ -96,7 +96,7 @@ fn metadata_is_json_of_a_bounded_length() {
     };
     for bad in ["{", "1234567 8", "123456789"] {
         assert_eq!(set(&mut room, bad), Err(WorldError::BadMetadata), "{bad}");
-        assert!(!room.world().listing().is_locked, "nothing has changed");
+        assert!(!room.world().listing().is_locked, "a refused change changes nothing");
     }
     assert_eq!(set(&mut room, "12345678"), Ok(()));
     assert_eq!(set(&mut room, ""), Ok(()));
@@ -129,7 +129,7 @@ fn the_listing_is_saved_and_recorded() {
         let _ = room.change_listing(&listing);
         hashes.push(room.state_hash());
     }
-    assert_eq!(hashes[3], hashes[4], "a change that is refused changes nothing");
+    assert_eq!(hashes[3], hashes[4], "a refused change changes nothing");
     hashes.dedup();
     assert_eq!(hashes.len(), 6, "each change is in the state hash");
     room.tick_without_update();
@@ -139,7 +139,7 @@ fn the_listing_is_saved_and_recorded() {
 
     let mut saved = Vec::new();
     room.save(&mut saved);
-    let restored = Room::restore(options(), &saved, Box::new(Lock)).expect("it is whole");
+    let restored = Room::restore(options(), &saved, Box::new(Lock)).expect("the state is valid");
     assert_eq!(restored.world().listing(), room.world().listing());
     assert_eq!(restored.state_hash(), room.state_hash());
 }
@@ -165,7 +165,7 @@ fn a_kick_of_the_backend_is_recorded_and_replayed() {
     let removals = room.tick_without_update();
     recorder.tick(&room);
     assert_eq!(removals.kicked, [(PlayerId(1), "enough".into())]);
-    assert!(!room.kick(PlayerId(1), "enough"), "it is gone");
+    assert!(!room.kick(PlayerId(1), "enough"), "the player has already left");
     let recording = std::mem::take(recorder.written());
     let mut replay = replay(&recording, |_| Box::new(Lock)).expect("a recording");
     replay.watch();
@@ -184,7 +184,7 @@ fn each_kind_of_listing_change_round_trips() {
         change.write(&mut written);
         assert_eq!(ListingChange::read(&written).as_ref(), Some(&change));
     }
-    // As earlier versions wrote it: a limit of 1 player, locked, no metadata.
+    // The format of earlier versions: a limit of 1 player, locked, no metadata.
     let earlier = ListingChange { players_max: Some(1), is_locked: Some(true), ..ListingChange::default() };
     assert_eq!(ListingChange::read(&[2, 2, 0]), Some(earlier));
     assert!(ListingChange::read(&[0, 8, 0]).is_some());
@@ -197,7 +197,7 @@ fn a_room_is_saved_as_unlisted() {
     let restored = |room: &Room| {
         let mut saved = Vec::new();
         room.save(&mut saved);
-        let restored = Room::restore(options(), &saved, Box::new(Lock)).expect("it is whole");
+        let restored = Room::restore(options(), &saved, Box::new(Lock)).expect("the state is valid");
         (restored.world().listing().is_locked, restored.world().listing().is_unlisted)
     };
     for (is_locked, is_unlisted) in [(true, false), (true, true), (false, true), (false, false)] {

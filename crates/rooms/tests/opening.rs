@@ -1,4 +1,4 @@
-//! A game that uses what its room was opened with: also after it was saved and restored, and in a replay.
+//! A game that reads the parameters of its room: when it opens, after a restore, and in a replay.
 
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
@@ -7,7 +7,7 @@ use dunlin_rooms::{
     recording::{Header, Recorder, replay},
 };
 
-/// The first object has the channel, the parameters and the seed as its state. An input adds one that has them.
+/// The state of the first object consists of the channel, the parameters and the seed. Each input adds such an object.
 struct Label;
 
 fn spawn_label(world: &mut World) {
@@ -69,7 +69,7 @@ fn a_game_gets_and_keeps_its_opening_parameters() {
     let mut room = Room::open(header.options.clone(), header.info(), Box::new(Label)).expect("a map");
     let visitor = Visitor::of_user("ann");
     recorder.join(&visitor, Encoding::Json, b"");
-    let player = room.join(&visitor, Encoding::Json, b"").expect("let in").player;
+    let player = room.join(&visitor, Encoding::Json, b"").expect("there is room").player;
     recorder.input(player, 1, b"");
     assert!(room.input(player, 1, b""));
     room.tick_without_update();
@@ -79,7 +79,7 @@ fn a_game_gets_and_keeps_its_opening_parameters() {
     let mut saved = Vec::new();
     room.save(&mut saved);
     assert_eq!(Room::saved_params(&saved), Some(r#"{"map":"ice"}"#));
-    let mut restored = Room::restore(RoomOptions::default(), &saved, Box::new(Label)).expect("it is whole");
+    let mut restored = Room::restore(RoomOptions::default(), &saved, Box::new(Label)).expect("the state is valid");
     assert_eq!((restored.world().info(), restored.state_hash()), (room.world().info(), room.state_hash()));
     assert!(restored.input(player, 2, b""));
     assert_eq!(labels(&restored), [r#"arena:7 {"map":"ice"} 300"#; 3]);

@@ -1,4 +1,4 @@
-//! Recordings of released versions are replayed.
+//! Replays recordings that released versions have written.
 
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
@@ -7,9 +7,9 @@ use dunlin_rooms::{
     recording::{Header, RecordedStep, Recorder, Replay, replay},
 };
 
-/// A recording in hexadecimal, as the last commit that wrote version 1 recorded what [`act`] does.
+/// A recording of [`act`] in hexadecimal, written by the last commit that recorded version 1.
 const VERSION_1: &str = include_str!("fixtures/recording-1.txt");
-/// The same of version 2, of what [`act_with_seats`] does.
+/// A recording of [`act_with_seats`], written by the last commit that recorded version 2.
 const VERSION_2: &str = include_str!("fixtures/recording-2.txt");
 
 /// Each player has an object at a random place, whose state is its last input.
@@ -80,7 +80,7 @@ fn header() -> Header {
     }
 }
 
-/// A player with all that version 2 knows of it goes away and comes back; a spectator watches.
+/// A player with every field of version 2 disconnects and returns; a spectator watches.
 fn act_with_seats(room: &mut Room, recorder: &mut Recorder) {
     let visitor = Visitor { user: "ada", client: "c-1", info: b"[1]", ..Visitor::default() };
     let spectator = Visitor { is_spectator: true, ..Visitor::of_user("eve") };
@@ -99,7 +99,7 @@ fn act_with_seats(room: &mut Room, recorder: &mut Recorder) {
     tick(room, recorder);
 }
 
-/// Two players join, and one that is refused; one leaves.
+/// Two players join, a third one is refused, and the first one leaves.
 fn act(room: &mut Room, recorder: &mut Recorder) {
     let join = |room: &mut Room, recorder: &mut Recorder, user, encoding, data| {
         let visitor = Visitor::of_user(user);
@@ -172,7 +172,7 @@ fn header_with_seats() -> Header {
 fn a_recording_of_version_2_is_replayed() {
     let (old, new) = (unhex(VERSION_2), recorded_of(&header_with_seats(), act_with_seats));
     assert_eq!((old[8], new[8]), (2, 3), "the versions");
-    assert_eq!(old[9..], new[9..], "without addresses the rest is the same");
+    assert_eq!(old[9..], new[9..], "without addresses, the versions differ only in their number");
     let (old, new) = (finished(&old), finished(&new));
     assert_eq!((old.header(), old.room().state_hash()), (&header_with_seats(), new.room().state_hash()));
 }
@@ -203,7 +203,7 @@ fn addresses_are_recorded() {
         assert_eq!((joined, back), (visitor, visitor));
         for end in 0..recording.len() {
             let cut = &recording[..end];
-            // Neither panics nor is taken for something else.
+            // A truncated recording must not cause a panic.
             if let Ok(mut replayed) = replay(cut, |_| Box::new(Pebbles)) {
                 let _ = replayed.finish();
             }

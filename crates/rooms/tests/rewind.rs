@@ -1,4 +1,4 @@
-//! A game that judges shots by what their players saw: also after it was saved and restored.
+//! A game that judges shots by the tick that its players saw, also after a restore.
 
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
@@ -10,7 +10,7 @@ const KEPT_TICKS: u8 = 4;
 const STEP: u32 = 10;
 const TARGET: ObjectId = ObjectId(1);
 
-/// A target runs to the right. An input is the tick that its player saw, and the place where it shot.
+/// A target moves to the right. An input contains the tick that its player saw and the place of the shot.
 struct Range {
     rewind_ticks: u8,
 }
@@ -57,7 +57,7 @@ impl Simulation for Range {
     }
 }
 
-/// The answers to shots at where the target was after the tick that is claimed.
+/// Shoots, for each claimed tick, at the position that the target had after that tick. Returns the outcomes.
 fn shots(room: &mut Room) -> Vec<String> {
     for seen_tick in 0..=20_u8 {
         assert!(room.input(PlayerId(1), u32::from(seen_tick) + 1, &[seen_tick, seen_tick * STEP as u8]));
@@ -76,11 +76,11 @@ fn a_shot_hits_where_the_player_saw_its_target() {
     (0..10).for_each(|_| drop(room.tick(0)));
     let mut saved = Vec::new();
     room.save(&mut saved);
-    let mut restored = Room::restore(RoomOptions::default(), &saved, Box::new(RANGE)).expect("what was saved");
+    let mut restored = Room::restore(RoomOptions::default(), &saved, Box::new(RANGE)).expect("the state is valid");
     assert_eq!(restored.state_hash(), room.state_hash());
 
     let answers = shots(&mut room);
-    // Ticks 6 to 10 are known: four were kept, and the last one is over. One that is claimed beyond is not believed.
+    // The room knows ticks 6 to 10: the four that it keeps, and the last complete one. It clamps other claims to them.
     let expected = (0..=20).map(|seen_tick: u32| {
         let judged = seen_tick.clamp(6, 10);
         format!(r#"{{"tick":11,"event":[{judged},{}]}}"#, judged == seen_tick)
@@ -100,7 +100,7 @@ fn a_restored_room_keeps_its_number_of_past_ticks() {
         let mut saved = Vec::new();
         room.save(&mut saved);
         let other = Range { rewind_ticks: restored_with };
-        let mut restored = Room::restore(RoomOptions::default(), &saved, Box::new(other)).expect("what was saved");
+        let mut restored = Room::restore(RoomOptions::default(), &saved, Box::new(other)).expect("the state is valid");
         assert_eq!(restored.state_hash(), room.state_hash(), "{made_with} ticks, then {restored_with}");
         assert_eq!(shots(&mut restored), shots(&mut room), "{made_with} ticks, then {restored_with}");
     }

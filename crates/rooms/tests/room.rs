@@ -1,5 +1,5 @@
-//! The public interface of rooms: ticks and their outcomes, joins and refusals, saving and restoring, recording and
-//! replaying.
+//! The public interface of rooms: ticks and their outcomes, joins and refusals, save and restore, recordings and
+//! replays.
 
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
@@ -21,7 +21,7 @@ fn room(seed: u64) -> Room {
     Room::new(options(), seed, drift(OBJECTS)).expect("a map")
 }
 
-/// What is done to a room between ticks, players by their number.
+/// An action on a room between ticks. Players are identified by their numbers.
 #[derive(Clone, Debug)]
 enum Act {
     Join { user: String, encoding: Encoding, data: &'static [u8] },
@@ -43,7 +43,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Does it, and tells the recorder; returns what a tick led to.
+/// Performs an action and records it. Returns the outcome of a tick.
 fn act_on(room: &mut Room, recorder: &mut Recorder, act: &Act) -> Option<TickOutcome> {
     match act {
         Act::Join { user, encoding, data } => {
@@ -82,12 +82,12 @@ fn header(seed: u64) -> Header {
     }
 }
 
-/// An input: how far to the right and downwards.
+/// The data of an input: the steps to the right and downwards.
 fn push(tick: u32, player: u32) -> [u8; 2] {
     [(tick * player % 31) as u8, (tick + player) as u8].map(|step| step.wrapping_sub(15))
 }
 
-/// A game of some length in which much happens, recorded.
+/// A recorded game of `ticks` ticks with joins, leaves and inputs.
 fn game(ticks: u32) -> (Room, Vec<u8>) {
     let (mut room, mut recorder) = (room(11), Recorder::new(&header(11), Vec::new()));
     for tick in 0..ticks {
@@ -145,7 +145,7 @@ fn a_message_is_answered_or_refused_by_the_game() {
     assert!(room.message(b"rain").is_ok_and(|answer| answer.iter().all(u8::is_ascii_digit)));
     let refusal = |code, message: &str| Err(Refusal { code, message: message.into() });
     assert_eq!(room.message(&[9]), refusal(459, "no"));
-    assert_eq!(room.message(&[]), refusal(400, "say something"), "2000 is not a game's code");
+    assert_eq!(room.message(&[]), refusal(400, "say something"), "2000 is outside the codes of a game");
     let mut deaf = Room::new(options(), 1, Box::new(Script(drift(1).grid(), |_| {}))).expect("a map");
     assert_eq!(deaf.message(b"rain"), refusal(400, "this game takes no messages"));
 }
@@ -153,7 +153,7 @@ fn a_message_is_answered_or_refused_by_the_game() {
 #[test]
 fn a_changed_input_is_found_at_its_tick() {
     let (_, mut recording) = game(120);
-    // Player 2's input of tick 59 is this; nothing else in the recording is.
+    // These bytes are player 2's input of tick 59. They occur only once in the recording.
     let [right, down] = push(59, 2);
     let input = [3, 2, 59, 2, right, down];
     let places: Vec<usize> = (0..recording.len()).filter(|&place| recording[place..].starts_with(&input)).collect();
@@ -169,7 +169,7 @@ fn a_changed_input_is_found_at_its_tick() {
     }
     assert!(
         matches!(replayed.next_tick(), Some(Err(ReplayError::Divergence { tick: 61, .. }))),
-        "it can be gone on with"
+        "the replay can continue"
     );
 }
 
@@ -185,14 +185,14 @@ fn recordings_are_compared_up_to_the_first_difference() {
     assert_eq!(compared(&short, &long), Ok(Comparison::Equal { ticks: [30, 40] }));
     assert_eq!(compared(&long, &short[..short.len() - 1]), Ok(Comparison::Equal { ticks: [40, 29] }));
 
-    // The same game, but for one more input and a player who has left.
+    // The same game with one more input, and a player who leaves.
     let (mut changed, mut recorder) = (room(11), Recorder::new(&header(11), Vec::new()));
     let join = Act::Join { user: "bot-0".to_owned(), encoding: Encoding::Json, data: b"" };
     let input = Act::Input { player: 1, number: 1, data: push(1, 1).to_vec() };
     for act in [join, Act::Tick, input, Act::Leave(1), Act::Tick] {
         act_on(&mut changed, &mut recorder, &act);
     }
-    let Ok(Comparison::Different(difference)) = compared(&short, recorder.written()) else { panic!("it differs") };
+    let Ok(Comparison::Different(difference)) = compared(&short, recorder.written()) else { panic!("no difference") };
     assert_eq!((difference.tick, difference.players), (2, [vec![PlayerId(1)], vec![]]));
     assert_eq!(
         difference.steps,
@@ -202,9 +202,9 @@ fn recordings_are_compared_up_to_the_first_difference() {
     assert!(difference.objects.iter().any(|(_, [one, other])| one.is_some() && other.is_none()));
 
     let other = std::mem::take(Recorder::new(&header(12), Vec::new()).written());
-    let Ok(Comparison::Different(difference)) = compared(&short, &other) else { panic!("it differs") };
+    let Ok(Comparison::Different(difference)) = compared(&short, &other) else { panic!("no difference") };
     assert_eq!(difference.tick, 0);
-    // A recording that does not replay is named.
+    // The error names the recording that does not replay.
     let same_seed = std::mem::take(Recorder::new(&header(11), Vec::new()).written());
     let fault = [&same_seed[..], &[0; 9]].concat();
     assert!(matches!(compared(&short, &fault), Err((true, ReplayError::Divergence { tick: 1, .. }))));
@@ -266,7 +266,7 @@ proptest! {
         }
         let mut saved = Vec::new();
         original.save(&mut saved);
-        let mut restored = Room::restore(options(), &saved, drift(OBJECTS)).expect("what was saved");
+        let mut restored = Room::restore(options(), &saved, drift(OBJECTS)).expect("the state is valid");
         prop_assert_eq!(restored.state_hash(), original.state_hash());
         prop_assert_eq!(restored.encodings(), original.encodings());
         for act in after.iter().chain([&Act::Tick]) {
@@ -312,7 +312,7 @@ fn players_of_a_restored_room_get_full_changes() {
     let (room, _) = game(30);
     let mut saved = Vec::new();
     room.save(&mut saved);
-    let mut restored = Room::restore(options(), &saved, drift(OBJECTS)).expect("what was saved");
+    let mut restored = Room::restore(options(), &saved, drift(OBJECTS)).expect("the state is valid");
     let news = restored.tick(0).players;
     assert_eq!(news.iter().map(|change| change.player).collect::<Vec<_>>(), room.world().players().collect::<Vec<_>>());
     assert!(news.len() == 3 && news.iter().all(|change| change.own.is_some()));
@@ -360,14 +360,14 @@ fn a_player_change_is_reported_on_joins_and_changes() {
     let avatar = room.world().avatar_of(player).expect("it has one");
     assert_eq!((joined.player, joined.ack, joined.avatar), (player, 0, avatar.0));
     assert_eq!(Some(joined.view), room.world().view_of(player));
-    assert!(joined.own.is_some_and(|own| !own.is_empty()), "its purse");
+    assert!(joined.own.is_some_and(|own| !own.is_empty()), "its purse object");
     assert_eq!(change(room.tick(2)), None);
     assert!(room.input(player, 7, &[1, 1]));
     let acknowledged = change(room.tick(3)).expect("an input was applied");
     assert_eq!((acknowledged.ack, acknowledged.own), (7, None));
     assert!(!room.input(player, 8, b"nonsense"));
-    assert_eq!(change(room.tick(4)).expect("applied as well").ack, 8);
-    assert!(!room.input(PlayerId(99), 1, &[1, 1]), "nobody");
+    assert_eq!(change(room.tick(4)).expect("a refused input is acknowledged").ack, 8);
+    assert!(!room.input(PlayerId(99), 1, &[1, 1]), "no such player");
     while !(player.0 + room.tick_number() + 1).is_multiple_of(20) {
         assert_eq!(change(room.tick(5)), None);
     }
@@ -388,7 +388,7 @@ fn players_are_limited_and_refusals_have_the_games_code() {
     }
     assert_eq!((room.player_count(), room.encodings()), (0, EncodingSet::default()));
     let players: Vec<PlayerId> = (0..20).map(|_| code(&mut room, b"").expect("there is room").player).collect();
-    assert_eq!(players, (6..26).map(PlayerId).collect::<Vec<_>>(), "no number is given twice");
+    assert_eq!(players, (6..26).map(PlayerId).collect::<Vec<_>>(), "no number is reused");
     assert_eq!(code(&mut room, b""), Err(400));
     assert_eq!(room.encodings(), EncodingSet::default().with(Encoding::Json));
     room.leave(PlayerId(6));
@@ -461,7 +461,8 @@ fn events_reach_their_scope_in_order() {
         data: format!("{{\"tick\":1,\"event\":{number}}}").into(),
     };
     let news = Scoped::Publication { channel: "news".into(), data: "[1]".into() };
-    // Two cells in each direction are seen: from (4, 4) cell (2, 2) but not (7, 7), which nobody sees, nor (0, 7).
+    // Players see two cells in each direction. From (4, 4) that includes cell (2, 2), but neither (7, 7), which is in
+    // no player's view, nor (0, 7).
     let expected = [event(None, 0), event(Some(&[1, 2]), 1), event(Some(&[2]), 5), news];
     assert_eq!(room.tick(0).scoped, expected);
     let tick_2 = room.tick(0).scoped;

@@ -21,6 +21,6 @@ mod rewind;
 mod room;
 mod vectors;
 
-/// It counts for each thread, so a test sees its own allocations alone.
+/// Counts per thread, so a test counts only its own allocations.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

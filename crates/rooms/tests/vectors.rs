@@ -1,4 +1,4 @@
-//! The vectors of `schema/vectors/room`: messages from and to clients.
+//! Tests the vectors of `schema/vectors/room`: messages from and to clients.
 
 use std::borrow::Cow;
 
@@ -110,7 +110,7 @@ fn input<'a>(meaning: &'a Value, data: &'a [u8]) -> Input<'a> {
     Input { number, room: Cow::Borrowed(text(&meaning["room"])), data: Cow::Borrowed(data) }
 }
 
-/// All that a replica shows, as the vectors write it.
+/// The content of a replica, in the format of the vectors.
 fn picture(replica: &Replica) -> Value {
     let shape = replica.grid().expect("a map").shape();
     let mut objects: Vec<_> = replica.objects().collect();

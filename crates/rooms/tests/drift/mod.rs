@@ -10,12 +10,12 @@ use dunlin_rooms::{
 const SHAPE: GridShape =
     GridShape { columns: 16, rows: 16, cell_units: 64, near_cells: 2, far_cells: 1, far_interval_ticks: 4 };
 
-/// A damaged recording may say that there is room for no event at all.
+/// Accepts `TooManyEvents`, because a damaged recording may set the limit of events to zero.
 fn expect_emitted(outcome: Result<(), WorldError>) {
     assert!(matches!(outcome, Ok(()) | Err(WorldError::TooManyEvents)), "{outcome:?}");
 }
 
-/// The game. What is random in it is in the world; what it keeps itself is the players' things and a count.
+/// The game. All randomness comes from the world; the game itself keeps only the objects of players and a counter.
 #[derive(Debug)]
 struct Drift {
     objects: u32,

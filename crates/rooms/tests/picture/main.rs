@@ -1,5 +1,5 @@
-//! Random worlds through encoder, mirror and replica: for any base and any sequence of frames, a client sees what a
-//! naive model predicts.
+//! Random worlds through encoder, mirror and replica. For any base and any sequence of frames, a client sees the state
+//! that a naive model predicts.
 
 mod model;
 
@@ -10,26 +10,26 @@ use dunlin_protocol::Encoding;
 use dunlin_rooms::{Band, Base, CellIndex, FarCells, Grid, GridShape, Mirror, ObjectId, Position, Replica, wire};
 use proptest::prelude::*;
 
-/// Far cells wait for less than so many ticks.
+/// Far cells wait for fewer ticks than this.
 const FAR_WAIT_TICKS_MAX: u32 = 13;
 
 const TAILS: [&[u8]; 2] = [b"}}}", b""];
 
-/// A client, and what it should know.
+/// A client, and the state that it should have.
 struct Client {
     encoding: Encoding,
     view: CellIndex,
     base: Base,
-    /// What it knows of far cells, for a client whose far cells may be postponed.
+    /// The far cells that the client knows, for a client whose far cells may be postponed.
     far: Option<FarCells>,
     is_limited: bool,
     replica: Replica,
-    /// Of each visible cell the tick that its picture is of.
+    /// For each visible cell, the tick of the content that the client shows.
     cell_ticks: BTreeMap<CellIndex, u32>,
     own: BTreeMap<u32, Thing>,
     is_own_news: bool,
     ack: u32,
-    /// Frames that it will not be sent, as if its socket were full.
+    /// The number of frames that the client still misses, as if its socket were full.
     absent_ticks: u32,
 }
 
@@ -132,19 +132,19 @@ impl Client {
             }
         }
         assert_eq!(own, self.own);
-        assert!(shown.keys().all(|cell| self.cell_ticks.contains_key(cell)), "nothing outside the view");
+        assert!(shown.keys().all(|cell| self.cell_ticks.contains_key(cell)), "no object is outside the view");
         for (cell, tick) in &self.cell_ticks {
             let shown = shown.remove(cell).unwrap_or_default();
             let then = world.cell_at(*tick, *cell);
             if *tick == world.tick {
-                assert_eq!(shown, then, "{cell:?}, which is shown as of now");
+                assert_eq!(shown, then, "{cell:?}, which shows the current tick");
             } else {
-                assert_eq!(grid.band(self.view, *cell), Some(Band::Far), "near cells are shown as of now");
+                assert_eq!(grid.band(self.view, *cell), Some(Band::Far), "near cells show the current tick");
                 assert!(shown.iter().all(|(id, thing)| then.get(id) == Some(thing)), "{cell:?} as of {tick}");
                 let stayed = |id: &u32| (*tick..=world.tick).all(|tick| world.cell_at(tick, *cell).contains_key(id));
                 assert!(
                     then.keys().filter(|id| stayed(id)).all(|id| shown.contains_key(id)),
-                    "{cell:?} misses something"
+                    "{cell:?} lacks an object"
                 );
             }
             let hash = shown.iter().fold(0, |hash, (id, thing)| hash ^ thing.hash(*id));
@@ -185,7 +185,7 @@ fn play(shape: GridShape, seed: u64, ticks: u32, clients: usize) {
         alike.dedup();
         let after = mirror.counters();
         assert_eq!(after.bodies - before.bodies, asked);
-        assert!(after.assemblies - before.assemblies <= alike.len() as u64, "alike clients share a body");
+        assert!(after.assemblies - before.assemblies <= alike.len() as u64, "clients in the same state share a body");
     }
 }
 

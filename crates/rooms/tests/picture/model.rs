@@ -110,7 +110,7 @@ impl World {
         cells
     }
 
-    /// One tick of chance.
+    /// Advances the world by one tick of random changes.
     pub fn step(&mut self, chance: &mut Chance) -> Arc<TickUpdate> {
         for id in self.things.keys().copied().collect::<Vec<_>>() {
             let new = Thing::any(chance, &self.grid);
