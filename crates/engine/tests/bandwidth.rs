@@ -83,8 +83,8 @@ fn far_cells_wait_before_ticks_are_skipped() {
     assert!(scarce.far_postponed > 0 && scarce.limited_ticks > 0, "{scarce:?}");
 }
 
-/// A player who has exhausted its allowance jumps away. It is sent the full state of its new view, which takes longer
-/// to pay for than the history reaches; then the room is quiet.
+/// A player who has exhausted its allowance jumps away and gets the full state of its new view. The allowance refills
+/// for longer than the history of ticks reaches back, and the room does not change in that time.
 #[test]
 fn frames_resume_after_a_burst_used_the_allowance() {
     let shape = GridShape { near_cells: 4, ..Meadow::default().shape };

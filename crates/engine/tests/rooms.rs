@@ -1,4 +1,4 @@
-//! Rooms on a shard: who is in them, what is written when, and what players may send.
+//! Rooms on a shard: membership, the schedule of writes, and the input of players.
 
 use dunlin_engine::{
     Wire,

@@ -309,7 +309,7 @@ fn one_seat_per_user_is_enforced_where_configured() {
 
 #[test]
 fn a_users_away_players_are_limited_in_a_room() {
-    // The hall's limit is two. Users without an id are not limited.
+    // The configured limit is two. Users without an id have no limit.
     for (user, stay) in [("ann", &[2, 3][..]), ("", &[1, 2, 3])] {
         let mut hall = hall(|_| {});
         hall.seat_grace_ticks = 100;

@@ -87,7 +87,7 @@ pub enum Step {
         /// The seats of the user or the client.
         seats: Vec<SeatKey>,
     },
-    /// A player's client is gone, and the player stays until it comes back.
+    /// A player's client has disconnected. The player stays until the client returns.
     Away {
         /// The player's seat.
         seat: SeatKey,
@@ -324,7 +324,7 @@ impl Runner {
         }
     }
 
-    /// Keeps a player without its client, if the book has it. Returns whether another player of the user has to leave.
+    /// Keeps a player without its client, if it has a seat. Returns whether another player of the user has to leave.
     fn go_away(&mut self, player: PlayerId, stay: Option<AwayTerms>) -> bool {
         let grace_ticks = stay.map_or(u64::MAX, |stay| stay.grace_ticks.into());
         if !self.book.set_away(player, LeavesAt(self.ticks_run.saturating_add(grace_ticks))) {

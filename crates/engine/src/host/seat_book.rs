@@ -88,7 +88,7 @@ impl SeatBook {
         self.booked.contains_key(&player)
     }
 
-    /// A player's client is gone and may come back. Returns whether the book has the player.
+    /// Marks a player as away: its client has disconnected and may return. Returns whether the player has a seat.
     pub(super) fn set_away(&mut self, player: PlayerId, leaves_at: LeavesAt) -> bool {
         self.end_absence(player);
         let Some(seat) = self.booked.get(&player) else { return false };
@@ -100,7 +100,7 @@ impl SeatBook {
         true
     }
 
-    /// If the user of a player has more than `players_max` away players, the one that would leave first leaves at
+    /// If the user of a player has more than `players_max` away players, the player with the first deadline leaves at
     /// `leaves_at` instead. Returns whether that happened.
     pub(super) fn displace(&mut self, player: PlayerId, players_max: u32, leaves_at: LeavesAt) -> bool {
         let Some(seat) = self.booked.get(&player) else { return false };
@@ -118,7 +118,7 @@ impl SeatBook {
         self.displaced.contains(&player)
     }
 
-    /// All clients are gone and may come back.
+    /// Marks all players as away: their clients have disconnected and may return.
     pub(super) fn set_all_away(&mut self, leaves_at: LeavesAt) {
         let players: Vec<PlayerId> = self.booked.keys().copied().collect();
         for player in players {

@@ -1,36 +1,36 @@
 //! Plays scripts. A case begins with `== WHAT IT SHOWS`; its lines are
 //!
-//! | line | what it does |
+//! | line | effect |
 //! |---|---|
-//! | `shards 2` | the node has two shards; one, if nothing is said |
+//! | `shards 2` | the node has two shards; the default is one |
 //! | `permissive` | anonymous sessions may do everything in channels without a namespace |
 //! | `options NAME=VALUE …` | sets options, see `options.rs` |
 //! | `open NAME json`, `open NAME protobuf 1` | opens a session, on shard 1 |
-//! | `open NAME@7 json` | the same from address 7 |
-//! | `open NAME Sse 1` | the same on another wire, by the name of the engine's |
+//! | `open NAME@7 json` | opens a session from address 7 |
+//! | `open NAME Sse 1` | opens a session on another wire; the name is a variant of [`Wire`] |
 //! | `NAME {…} && {…}` | the session sends one frame with these commands |
 //! | `NAME raw TEXT` | the session sends these bytes; `\n` and `\xNN` are escapes |
 //! | `NAME ping TEXT`, `NAME bye 1000`, `NAME breaks 1002 WHY` | WebSocket ping, close frame, violation |
-//! | `NAME gone` | its transport is gone |
-//! | `NAME takes 10`, `NAME takes all` | its socket takes 10 more bytes and is full then; takes everything again |
-//! | `NAME token TOKEN` | the answer for a token `later` |
-//! | `NAME backend {…}` | what the backend answers to its oldest question |
-//! | `lost CHANNEL` | the channel's stream has gone under its subscribers |
-//! | `node CHANNEL {…}` | another node of the cluster has broadcast a publication, a join or a leave |
+//! | `NAME gone` | the transport of the session is closed |
+//! | `NAME takes 10`, `NAME takes all` | the socket of the session accepts 10 more bytes; accepts everything again |
+//! | `NAME token TOKEN` | answers the pending validation of a token |
+//! | `NAME backend {…}` | the backend's answer to the oldest request of the session |
+//! | `lost CHANNEL` | the channel loses its stream while it has subscribers |
+//! | `node CHANNEL {…}` | another node of the cluster broadcasts a publication, a join or a leave |
 //! | `elsewhere USER 2` | the user has two sessions on other nodes of the cluster |
-//! | `find ID` | the shard that finds a session by its secret id |
-//! | `wait 10s`, `wait 5ms` | time passes, and shards wake when they asked to |
-//! | `jump 10s` | time passes while the shards oversleep |
-//! | `apart`, `pass`, `together` | messages between shards are held back; pass once; pass at once again |
+//! | `find ID` | shows which shard finds a session by its secret id |
+//! | `wait 10s`, `wait 5ms` | time passes, and shards run at their deadlines |
+//! | `jump 10s` | time passes, and shards run only at the end |
+//! | `apart`, `pass`, `together` | messages between shards are held back; are delivered once; are delivered immediately again |
 //! | `api {…}` | a request of the server API, to the owner or to all shards |
 //! | `count FIELD …` | shows counters, summed over the shards |
-//! | `reconfigure NAME=VALUE … -NAMESPACE` | the node goes on with these options, and without this namespace; with `shard=0` as the first word that shard alone |
-//! | `holdings` | sessions, local channels, owned channels and users that the shards hold |
+//! | `reconfigure NAME=VALUE … -NAMESPACE` | changes these options and removes this namespace; on one shard only if the first word is `shard=0` |
+//! | `holdings` | shows the numbers of sessions, local channels, owned channels and users of the shards |
 //! | `drain` | the node shuts down |
 //! | `drain 3` | each shard closes three sessions |
-//! | `times 3 LINE` | the line three times, `$i` being 1, 2, 3 and `$[N]` a text of N letters |
+//! | `times 3 LINE` | repeats the line three times; `$i` is 1, 2, 3 and `$[N]` is a text of N letters |
 //!
-//! A client's id reads `<NAME>` and an epoch `<E1>`, in what comes as in what is sent.
+//! In input and output, `<NAME>` stands for the client id of a session, and `<E1>` for an epoch.
 
 use std::fmt::Write;
 

@@ -66,7 +66,7 @@ impl World {
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
     /// # example::in_world(|world, ada| {
-    /// // Nobody joins the last round.
+    /// // No player can join the last round.
     /// world.set_locked(true);
     /// assert!(world.listing().is_locked);
     /// # Ok(())

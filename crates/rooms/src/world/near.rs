@@ -34,7 +34,7 @@ impl World {
     ///
     /// ```
     /// # use dunlin_rooms::{ObjectId, Position, World};
-    /// /// Whom a blast of 100 units hits, the nearest first.
+    /// /// The objects that a blast of 100 units hits, nearest first.
     /// fn hit(world: &World, blast: Position) -> Vec<ObjectId> {
     ///     world.near(blast, 100).map(|neighbour| neighbour.id).collect()
     /// }

@@ -47,7 +47,7 @@ struct PastTick {
 /// # use dunlin_rooms as dunlin_game;
 /// use dunlin_game::{Position, Rewound, World};
 ///
-/// /// Whether somebody stood at a place when a player looked at it.
+/// /// Whether an object was at a place in the tick that a player saw.
 /// fn is_taken(then: Rewound<'_>, place: Position) -> bool {
 ///     then.near(place, 30).next().is_some()
 /// }
@@ -92,7 +92,7 @@ impl World {
     ///
     /// ```
     /// # use dunlin_rooms::{ObjectId, Position, World};
-    /// /// Whom a shot hits at the place where its player saw the target.
+    /// /// The object that a shot hits at the place where its player saw the target.
     /// fn hit(world: &World, seen_tick: u32, shot: Position) -> Option<ObjectId> {
     ///     world.rewind(seen_tick).near(shot, 16).next().map(|target| target.id)
     /// }
@@ -302,7 +302,7 @@ impl<'a> Rewound<'a> {
     /// # use dunlin_rooms as dunlin_game;
     /// use dunlin_game::{ObjectId, Position, World};
     ///
-    /// /// Whom a shot hits where its player saw the others.
+    /// /// The objects that a shot hits at the places where its player saw them.
     /// fn hits(world: &World, seen_tick: u32, shot: Position) -> Vec<ObjectId> {
     ///     world.rewind(seen_tick).near(shot, 16).map(|target| target.id).collect()
     /// }
