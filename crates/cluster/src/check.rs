@@ -40,7 +40,7 @@ pub enum FindingState {
     Good,
     /// Nodes work, with a disadvantage that the text states.
     Warning,
-    /// It cannot be determined from here.
+    /// The check cannot determine the result from this host.
     Unknown,
     /// Nodes do not start, or lose publications.
     Wrong,

@@ -94,7 +94,7 @@ impl MessageHeaders {
 pub struct StoredMessage {
     /// The subject that it was published to.
     pub subject: Box<str>,
-    /// Its position in the stream.
+    /// The message's position in the stream.
     pub sequence: u64,
     /// The header `Nats-Last-Sequence`; 0 if it is missing. In a republished message, it is the sequence of the
     /// previous message with the same subject. In an answer to a read, it is the sequence of the previous message in
@@ -205,13 +205,13 @@ pub struct StreamShape {
 /// The state of a stream at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamState {
-    /// Its limits.
+    /// The stream's limits.
     pub shape: StreamShape,
     /// The sequence of its oldest message.
     pub first_sequence: u64,
     /// The highest sequence that it has assigned.
     pub last_sequence: u64,
-    /// Its metadata, from Dunlin and from the server.
+    /// The stream's metadata, from Dunlin and from the server.
     pub metadata: Vec<(Box<str>, Box<str>)>,
     /// Whether it has a leader now. A stream with one replica always has one.
     pub has_leader: bool,
@@ -288,7 +288,7 @@ pub enum LinkEffect {
     },
     /// End a subscription of [`LinkEffect::Subscribe`].
     Unsubscribe {
-        /// The same subject.
+        /// The subject of [`LinkEffect::Subscribe`].
         subject: Box<str>,
     },
     /// Send a message.

@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The required configuration of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamTerms {
-    /// Its name.
+    /// The stream's name.
     pub name: Box<str>,
     /// The subjects that it stores.
     pub source: Box<str>,
@@ -84,7 +84,7 @@ impl fmt::Display for StreamDifference {
 /// A stream that exists.
 #[derive(Clone, Debug)]
 pub struct EnsuredStream {
-    /// Its state.
+    /// The stream's state.
     pub state: Box<StreamState>,
     /// Whether this call created it.
     pub is_new: bool,
@@ -106,7 +106,7 @@ pub enum StreamFault {
     TooFewServers {
         /// The stream.
         stream: Box<str>,
-        /// Its replicas.
+        /// The required number of replicas.
         replicas: u16,
         /// The server's text.
         text: String,

@@ -48,7 +48,7 @@ const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 /// A namespace whose channels are ordered by the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterNamespace {
-    /// Its name; empty for channels outside all namespaces.
+    /// The namespace's name; empty for channels outside all namespaces.
     pub name: Box<str>,
     /// `history_size`.
     pub history_size: usize,

@@ -44,7 +44,7 @@ pub struct ProxyRequest {
 pub struct ProxySession {
     /// The session's id; for a call of a room, the room's channel.
     pub client: Arc<str>,
-    /// Its transport and encoding.
+    /// Transport and encoding of the session.
     pub wire: Wire,
     /// The user; `None` before the session has one.
     pub user: Option<Arc<str>>,
@@ -131,7 +131,7 @@ pub struct ConnectResponse {
 /// The next expiry of a session or subscription.
 #[derive(Clone, Debug, Default)]
 pub struct RefreshResponse {
-    /// It has expired.
+    /// Whether the session or subscription has expired.
     pub expired: bool,
     /// Unix time of the next expiry in seconds; `None` for never.
     pub expires_at_s: Option<u64>,

@@ -86,7 +86,7 @@ pub(crate) struct OwnedRoom {
     pub(crate) joins_on_way: u32,
     /// Players whose leave has not been sent to the room yet.
     pub(crate) players: u32,
-    /// Its world is made.
+    /// Whether the room's world has been created.
     pub(crate) is_made: bool,
 }
 

@@ -156,7 +156,7 @@ pub struct NamespaceRoomCounters {
     pub frames: u64,
     /// Bytes of these frames.
     pub frame_bytes: u64,
-    /// Of these frames, those with a base: an earlier frame to the same player.
+    /// Room frames with a base: an earlier frame to the same player.
     pub frames_from_base: u64,
     /// Sum of the ticks between these frames and their bases: 1 each for players that keep up.
     pub base_age_ticks: u64,
@@ -170,9 +170,9 @@ pub struct NamespaceRoomCounters {
     pub bodies: u64,
     /// Assembled frame bodies.
     pub assemblies: u64,
-    /// Of these, bodies with the full state of the view.
+    /// Assembled bodies with the full state of the view.
     pub assemblies_full: u64,
-    /// Of these, bodies with a base before the last tick.
+    /// Assembled bodies with a base before the last tick.
     pub assemblies_catch_up: u64,
     /// Bytes of the assembled bodies.
     pub assembled_bytes: u64,
@@ -232,11 +232,11 @@ impl MessageOutcome {
 /// Why an input is not forwarded to its room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputRefusal {
-    /// It cannot be decoded.
+    /// The input cannot be decoded.
     Malformed,
-    /// It is larger than the namespace allows.
+    /// The input is larger than the namespace allows.
     TooLong,
-    /// Its number is not above the last accepted one.
+    /// The input's number is not above the last accepted one.
     OldNumber,
     /// The player sends more inputs per second than the namespace allows.
     Rate,

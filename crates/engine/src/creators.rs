@@ -10,9 +10,9 @@ use crate::options::ChannelOptions;
 pub struct ChannelCreator {
     /// The session.
     pub session: u64,
-    /// Its user, unless that is the anonymous one.
+    /// The session's user; 0 for the anonymous user.
     pub user: u64,
-    /// Its address, if known.
+    /// The session's address; 0 if it is unknown.
     pub source: u64,
 }
 

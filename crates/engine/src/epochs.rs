@@ -17,7 +17,7 @@ pub(crate) struct Epochs {
     secret: u64,
     /// By the hash of the channel's name.
     ended: HashMap<u64, u32, foldhash::quality::FixedState>,
-    /// The same hashes, in insertion order.
+    /// The hashes of `ended`, in insertion order.
     order: VecDeque<u64>,
     places: Box<[u32]>,
     ended_max: usize,

@@ -95,7 +95,7 @@ pub enum Event<'a> {
     /// A transport was opened.
     Opened {
         session: SessionKey,
-        /// Its transport and encoding.
+        /// Transport and encoding of the session.
         wire: Wire,
         /// The client's address, if the caller knows it.
         source: Option<SourceKey>,
@@ -355,11 +355,11 @@ pub struct SubscriptionGrant {
 /// Why a token was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenError {
-    /// It has expired or is not valid yet. A new token may be accepted.
+    /// The token has expired or is not valid yet. A new token may be accepted.
     Expired,
-    /// It cannot be verified, or its claims are wrong.
+    /// The token cannot be verified, or its claims are wrong.
     Invalid,
-    /// It cannot be verified now: its key is not available, or too many tokens wait. A retry with the same token may
-    /// succeed.
+    /// The token cannot be verified now: its key is not available, or too many tokens wait. A retry with the same token
+    /// may succeed.
     Unavailable,
 }

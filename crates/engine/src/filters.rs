@@ -26,7 +26,7 @@ struct Used {
 }
 
 impl FilterPlace {
-    /// Its index in the verdicts of [`Filters::judge`].
+    /// The index of this filter in the verdicts of [`Filters::judge`].
     pub(crate) fn index(self) -> usize {
         usize::from(self.0.get()) - 1
     }

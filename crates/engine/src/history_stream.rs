@@ -165,7 +165,7 @@ impl Stream {
         self.top == 0
     }
 
-    /// Its epoch and top offset.
+    /// The epoch and the top offset of the stream.
     pub(crate) fn position(&self) -> (u64, Box<str>) {
         (self.top, self.epoch.clone())
     }

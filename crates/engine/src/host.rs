@@ -173,7 +173,7 @@ impl RoomHost {
         self.key
     }
 
-    /// Its channel.
+    /// The room's channel.
     pub fn channel(&self) -> &Arc<str> {
         &self.channel
     }

@@ -125,13 +125,14 @@ pub struct LogResult {
 /// Why a log refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogError {
-    /// Its queue is full.
+    /// The log's queue is full.
     Busy,
-    /// It cannot be reached, or did not answer in time.
+    /// The log cannot be reached, or did not answer in time.
     Unavailable,
     /// The publication is larger than the log accepts.
     TooLarge,
-    /// It has failed permanently. The channels of the namespace accept no more publications, and nothing is retried.
+    /// The log has failed permanently. The channels of the namespace accept no more publications, and nothing is
+    /// retried.
     Broken,
 }
 
@@ -163,7 +164,7 @@ impl LogError {
 pub struct LogLimits {
     /// Publications proposed and not answered yet.
     pub proposals_max: usize,
-    /// Their bytes.
+    /// Bytes of the publications proposed and not answered yet.
     pub proposal_bytes_max: usize,
     /// Publications that wait for the outcome of a proposal with the same key or version, per proposal.
     pub duplicates_max: usize,

@@ -215,7 +215,7 @@ impl ChannelLog {
         Some(LoadQuery { after, publications_max })
     }
 
-    /// The same for a part of the history.
+    /// The load that a history query needs: publications that are not in memory but may be in the log.
     pub(crate) fn missing_in_history(
         &self,
         stream: &Stream,

@@ -124,7 +124,7 @@ pub struct SubscriptionRequest {
 /// The part of a subscription that its owner stores.
 #[derive(Clone, Debug)]
 pub struct Subscriber {
-    /// Its frame class.
+    /// Frame class of the subscription.
     pub class: FrameClass,
     /// Whether the session receives joins and leaves.
     pub join_leave: bool,

@@ -53,9 +53,9 @@ pub struct Options {
 pub struct RoomOpenings {
     /// Maximum number of rooms that the node opens per second.
     pub per_second: u32,
-    /// The same for joins of one session.
+    /// Maximum number of rooms that the joins of one session open per second.
     pub session_per_second: u32,
-    /// The same for joins from one address.
+    /// Maximum number of rooms that the joins from one address open per second.
     pub source_per_second: u32,
     /// Maximum number of the node's rooms whose world is not created yet.
     pub unmade_max: usize,
@@ -210,9 +210,9 @@ pub struct ChannelOptions {
     /// Maximum number of channels that count against one session: those with publications that only it has used. 0 for
     /// no limit.
     pub session_channels_max: usize,
-    /// The same for one user.
+    /// Maximum number of channels that count against one user. 0 for no limit.
     pub user_channels_max: usize,
-    /// The same for one address.
+    /// Maximum number of channels that count against one address. 0 for no limit.
     pub source_channels_max: usize,
     /// Maximum bytes of the node's histories, divided between shards; 0 for no limit.
     pub history_bytes_max: usize,

@@ -93,16 +93,16 @@ pub struct SeatClaim {
 pub enum TokenRefusal {
     /// No player of the room has it: it is stale or invented.
     Unknown,
-    /// Its player belongs to another user.
+    /// The player of the token belongs to another user.
     OtherUser,
 }
 
 /// How a session leaves a room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
-    /// It unsubscribed.
+    /// The session unsubscribed.
     Left,
-    /// Its connection ended. It may come back.
+    /// The connection ended. The client may return.
     Lost,
 }
 
@@ -190,7 +190,7 @@ pub enum RoomRefusal {
     AddressRate,
     /// The client may not set these parameters, or they are too long.
     Params,
-    /// Its metadata is too long, or its maximum number of players is out of range.
+    /// The room's metadata is too long, or its maximum number of players is out of range.
     Listing,
 }
 
@@ -229,7 +229,7 @@ pub enum ToRoom {
     Open {
         /// The room.
         room: RoomKey,
-        /// Its channel.
+        /// The room's channel.
         channel: Arc<str>,
         /// The namespace's index in [`crate::Options::namespaces`], from 1; 0 for channels outside all namespaces.
         namespace: u16,
@@ -333,7 +333,7 @@ pub enum FromRoom {
     Made {
         /// The room.
         room: RoomKey,
-        /// Its channel.
+        /// The room's channel.
         channel: Arc<str>,
     },
     /// The answer to a join.
@@ -349,7 +349,7 @@ pub enum FromRoom {
     Answered {
         /// The room.
         room: RoomKey,
-        /// Its channel.
+        /// The room's channel.
         channel: Arc<str>,
         /// The owner's number of the message.
         id: u64,
@@ -378,14 +378,14 @@ pub enum FromRoom {
     Idle {
         /// The room.
         room: RoomKey,
-        /// Its channel.
+        /// The room's channel.
         channel: Arc<str>,
     },
     /// The game ends the room. Repeated until [`ToRoom::Close`] arrives.
     Closing {
         /// The room.
         room: RoomKey,
-        /// Its channel.
+        /// The room's channel.
         channel: Arc<str>,
         /// The reason, for clients.
         reason: Arc<str>,
@@ -394,7 +394,7 @@ pub enum FromRoom {
     Failed {
         /// The room.
         room: RoomKey,
-        /// Its channel.
+        /// The room's channel.
         channel: Arc<str>,
         /// The reason for the client that opened it, if there is a useful one.
         refusal: Option<Refusal>,
@@ -404,9 +404,9 @@ pub enum FromRoom {
     Keyframe {
         /// The room.
         room: RoomKey,
-        /// Its channel.
+        /// The room's channel.
         channel: Arc<str>,
-        /// Its map.
+        /// The room's map.
         grid: Grid,
         /// Ticks per second.
         ticks_per_second: u32,
@@ -492,7 +492,7 @@ pub struct SeatChange {
     pub view: CellIndex,
     /// The number of the last applied input.
     pub ack: u32,
-    /// Its own object; 0 for none.
+    /// The player's own object; 0 for none.
     pub avatar: u32,
     /// All objects that only this player receives, in its encoding, if they changed.
     pub own: Option<Bytes>,

@@ -37,13 +37,13 @@ pub(crate) struct Seat {
     pub(crate) session: SessionKey,
     pub(crate) wire: Wire,
     pub(crate) channel: LocalChannelId,
-    /// Its room and the thread for its inputs; `None` until the owner has answered.
+    /// The room and the thread for its inputs; `None` until the owner has answered.
     pub(crate) room: Option<RoomRoad>,
     /// How its session left, if that was before the owner's answer.
     pub(crate) departure: Option<Departure>,
     /// The room whose ticks have named it.
     named: Option<RoomKey>,
-    /// Its entry among the seats that receive frames; `None` while it receives none.
+    /// The seat's entry among the seats that receive frames; `None` while it receives none.
     at: Option<SeatedAt>,
     view: CellIndex,
     ack: u32,
@@ -53,7 +53,7 @@ pub(crate) struct Seat {
     /// The tick last written to the socket, at least in part.
     base: Base,
     frame: SeatFrame,
-    /// Its bandwidth allowance; `None` if it was never limited.
+    /// The seat's bandwidth allowance; `None` if it was never limited.
     allowance: Option<Allowance>,
     pub(crate) inputs: InputGate,
 }
@@ -101,7 +101,7 @@ pub(crate) struct LocalRoom {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seated {
     seat: SeatIndex,
-    /// Its session's index.
+    /// The index of the seat's session.
     pub(crate) session: u32,
     /// Whether it has to be sent the newest tick.
     is_due: bool,

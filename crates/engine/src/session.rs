@@ -24,13 +24,13 @@ pub(crate) use table::SessionTable;
 pub(crate) enum Phase {
     /// Opened; only `connect` is allowed.
     Fresh,
-    /// Its `connect` was answered with an error; no command is allowed any more.
+    /// `connect` was answered with an error; no command is allowed any more.
     Refused,
     /// Authenticated; its `connect` is not answered yet, because server-side subscriptions are pending.
     Connecting,
-    /// Its `connect` was answered.
+    /// `connect` was answered.
     Live,
-    /// Its last frame is queued.
+    /// The last frame is queued.
     Closing,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Session {
     /// The token bucket of its records; see [`crate::record::RecordOptions`].
     pub(crate) records_full_at_ns: u64,
     pub(crate) scheduled: Scheduled,
-    /// Its index among its user's sessions.
+    /// The session's index among the sessions of its user.
     pub(crate) user_place: u32,
     /// Fields that few sessions need.
     pub(crate) extra: Option<Box<SessionExtra>>,
@@ -108,7 +108,7 @@ pub(crate) struct Deadlines {
 #[derive(Clone, Debug)]
 pub(crate) struct Subscription {
     pub(crate) channel: LocalChannelId,
-    /// Its index in the hub's list; `None` until the owner has answered.
+    /// The subscription's index in the hub's list; `None` until the owner has answered.
     pub(crate) place: Option<u32>,
     pub(crate) flags: SubscriptionFlags,
     pub(crate) filter: Option<FilterPlace>,
@@ -149,7 +149,7 @@ pub(crate) struct SubscriptionExtra {
     pub(crate) data: Option<dunlin_protocol::Payload>,
     /// Set when the subscription ended before the owner answered.
     pub(crate) ending: Option<Ending>,
-    /// Its seat in the channel's room.
+    /// The session's seat in the channel's room.
     pub(crate) seat: Option<SeatIndex>,
     /// The pending refresh request.
     pub(crate) refresh: Option<ProxyRequestId>,
@@ -205,12 +205,12 @@ impl Session {
         FrameClass { wire: self.wire, compact: flags.compact, delta: flags.delta }
     }
 
-    /// Its subscription to `channel`.
+    /// The session's subscription to `channel`.
     pub(crate) fn subscription(&self, channel: LocalChannelId) -> Option<&Subscription> {
         self.subscriptions.iter().find(|subscription| subscription.channel == channel)
     }
 
-    /// Its subscription to `channel`.
+    /// The session's subscription to `channel`.
     pub(crate) fn subscription_mut(&mut self, channel: LocalChannelId) -> Option<&mut Subscription> {
         self.subscriptions.iter_mut().find(|subscription| subscription.channel == channel)
     }
@@ -253,7 +253,7 @@ impl Subscription {
         self.extra.as_ref().is_some_and(|extra| extra.ending.is_some())
     }
 
-    /// Its seat in the channel's room.
+    /// The session's seat in the channel's room.
     pub(crate) fn seat(&self) -> Option<SeatIndex> {
         self.extra.as_ref().and_then(|extra| extra.seat)
     }

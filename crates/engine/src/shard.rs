@@ -52,7 +52,7 @@ impl ShardIdentity {
 /// The seeds of all randomness.
 #[derive(Clone, Copy, Debug)]
 pub struct Seed {
-    /// The same on all shards of a node: assigns channels to shards and hashes names.
+    /// Assigns channels to shards and hashes names. Must be the same on all shards of a node.
     pub node: u64,
     /// The shard's own: for session ids, epochs, and the time of the first ping. Must be unpredictable in production.
     pub shard: [u8; 32],
@@ -337,11 +337,11 @@ const HISTORY_OFF: &str = "history_size or history_ttl is 0 in the namespace of 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NamespaceChange {
     None,
-    /// Their history may have to be truncated.
+    /// The history of the channels may have to be truncated.
     Trimmed,
-    /// They no longer have a stream.
+    /// The channels no longer have a stream.
     StreamGone,
-    /// They are unknown from now on.
+    /// The channels no longer belong to a known namespace.
     Retired,
 }
 

@@ -66,7 +66,7 @@ fn the_slices_of_many_sessions_stay_valid_until_the_first_wrote() {
         let now = unsafe { std::slice::from_raw_parts(*start, bytes.len()) };
         assert!(now == bytes, "a later offer changed the slice");
     }
-    // The same bytes are finally written.
+    // The first write must send these same bytes.
     for (name, slices) in names.iter().zip(lent) {
         let client = hall.node.client(name);
         let place = client.place;

@@ -182,7 +182,7 @@ fn a_pong_behind_paced_commands_counts_while_the_socket_drains() {
         node.write(place);
         let (messages, is_closed) = received_data(&mut node, "a");
         assert!(!is_closed && slow(&node) == 0);
-        // It may answer each ping, however late.
+        // The session may answer each ping, however late.
         let pings = messages.iter().filter(|message| message.as_object().is_some_and(serde_json::Map::is_empty));
         for _ in 0..pings.count() {
             node.receive("a", b"{}".to_vec());

@@ -210,7 +210,7 @@ impl Play {
         let name = format!("c{step}");
         let shard = self.chance.below(self.node.shards.len() as u64) as u16;
         self.node.open_on(&name, wire, shard);
-        // Its socket accepts nothing until the end of the step.
+        // The client's socket accepts nothing until the end of the step.
         self.node.client(&name).room_bytes = 0;
         let mut expected = Expected::new();
         if wire.is_unidirectional() || self.chance.below(3) == 0 {

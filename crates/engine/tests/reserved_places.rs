@@ -197,7 +197,7 @@ fn a_leave_frees_its_place_in_the_same_tick() {
     hut.leave(1, Departure::Lost);
     assert_eq!(hut.join_all([join(2, "eve"), Join { returned: Some(9), ..join(3, "eve") }]), [End::Reserved; 2]);
     assert_eq!(hut.join_all([Join { returned: Some(1), ..join(4, "fay") }]), [End::In]);
-    // Its place is free when its grace period has ended.
+    // The player's place is free when its grace period has ended.
     hut.leave(4, Departure::Lost);
     for _ in 0..5 {
         assert_eq!(hut.join_all([join(5, "eve")]), [End::Reserved]);

@@ -234,7 +234,7 @@ fn a_spectator_sees_the_room_without_a_seat() {
     assert_eq!(data, Value::Null, "a spectator gets no seat token");
     let world = hall.only_room().1.room().world();
     assert_eq!((world.player_count(), world.spectator_count()), (1, 1));
-    // Its input is not applied.
+    // The spectator's input is not applied.
     hall.publish("s", ARENA, 1, b"shout");
     hall.tick();
     hall.tick();

@@ -34,6 +34,6 @@ mod session_size;
 mod shard;
 mod visitor_address;
 
-/// It counts per thread, so a test measures only its own allocations.
+/// Counts per thread, so a test measures only its own allocations.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

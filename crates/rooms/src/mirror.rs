@@ -67,9 +67,9 @@ pub struct SnapshotBody {
 pub struct MirrorCounters {
     /// Assembled bodies.
     pub assemblies: u64,
-    /// Of these, bodies with the full state of the view.
+    /// Assembled bodies with the full state of the view.
     pub assemblies_full: u64,
-    /// Of these, bodies with a base before the last tick.
+    /// Assembled bodies with a base before the last tick.
     pub assemblies_catch_up: u64,
     /// Requested bodies.
     pub bodies: u64,

@@ -43,7 +43,7 @@ const TICKS_PER_SECOND_MAX: u32 = 240;
 pub struct Header {
     /// The simulation's name.
     pub simulation: String,
-    /// Its parameters, a JSON document.
+    /// The room's parameters, a JSON document.
     pub params: String,
     /// The room's seed.
     pub seed: u64,

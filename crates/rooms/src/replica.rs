@@ -36,20 +36,20 @@ pub struct SeenObject {
     pub kind: u16,
     /// The game's other data.
     pub state: Vec<u8>,
-    /// Its cell; `None` for an object that only this player receives.
+    /// The object's cell; `None` for an object that only this player receives.
     pub cell: Option<CellIndex>,
 }
 
 /// Why a snapshot cannot be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplicaError {
-    /// It cannot be decoded.
+    /// The snapshot cannot be decoded.
     Malformed,
-    /// Its base is a tick that this client does not have.
+    /// The base of the snapshot is a tick that this client does not have.
     WrongBase,
-    /// It contains a cell outside the map or the view.
+    /// The snapshot contains a cell outside the map or the view.
     WrongCell,
-    /// It would exceed the replica's limits.
+    /// The snapshot would exceed the replica's limits.
     TooLarge,
 }
 

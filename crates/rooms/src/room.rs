@@ -52,7 +52,7 @@ pub struct PlayerChange {
     pub view: CellIndex,
     /// The number of the last applied input; 0 before the first.
     pub ack: u32,
-    /// Its own object; 0 for none.
+    /// The player's own object; 0 for none.
     pub avatar: u32,
     /// All objects that only this player receives, encoded by [`crate::wire`] in the player's encoding, if they
     /// changed.

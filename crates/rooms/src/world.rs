@@ -126,7 +126,7 @@ pub struct Object {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct NewObject<'a> {
-    /// Its position; limited to the map.
+    /// The object's position; limited to the map.
     pub position: Position,
     /// The game's number for the kind of the object.
     pub kind: u16,

@@ -21,7 +21,7 @@ use super::{Core, CoreEffect, CoreOptions, Timer, Turn, publish::HEADER_BYTES};
 /// A namespace whose channels are shared between nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BroadcastNamespace {
-    /// Its name; empty for channels outside all namespaces.
+    /// The namespace's name; empty for channels outside all namespaces.
     pub name: Box<str>,
     /// Broadcasts are rare, so one wildcard subscription serves all its channels from the start.
     pub is_wide: bool,
@@ -32,9 +32,9 @@ pub struct BroadcastNamespace {
 pub enum BroadcastDrop {
     /// The connection was down.
     Disconnected,
-    /// It is larger than the servers accept, or the channel's name is too long.
+    /// The broadcast is larger than the servers accept, or the channel's name is too long.
     TooLarge,
-    /// It arrived from NATS and was not sent by Dunlin.
+    /// The broadcast arrived from NATS and was not sent by Dunlin.
     Malformed,
     /// The queue of the thread was full.
     QueueFull,

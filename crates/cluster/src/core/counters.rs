@@ -13,7 +13,7 @@ pub struct CoreCounters {
     pub attached: u64,
     /// Republished messages.
     pub delivered: u64,
-    /// Of these, messages that were known already.
+    /// Republished messages that were known already.
     pub late: u64,
     /// Gaps in the chain of a channel.
     pub gaps: u64,

@@ -5,7 +5,7 @@ use super::{BroadcastNamespace, peers::PeerLimits};
 /// A namespace whose channels have a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamedNamespace {
-    /// Its name; empty for channels outside all namespaces.
+    /// The namespace's name; empty for channels outside all namespaces.
     pub name: Box<str>,
     /// The number of streams that its channels are divided over.
     pub partitions: u16,

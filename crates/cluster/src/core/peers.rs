@@ -55,7 +55,7 @@ pub struct NodeDescription {
 /// A node of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveNode {
-    /// Its id, new at each start.
+    /// The node's id, new at each start.
     pub node: Box<str>,
     /// The description that it publishes.
     pub about: NodeDescription,
@@ -64,22 +64,22 @@ pub struct LiveNode {
 /// A change of another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerChange {
-    /// It is live.
+    /// The other node is live.
     Joined,
-    /// It has stopped cleanly.
+    /// The other node has stopped cleanly.
     Left,
-    /// It has become silent.
+    /// The other node has become silent.
     Lost,
-    /// It has another version than this node. Follows [`PeerChange::Joined`].
+    /// The other node has another version than this node. Follows [`PeerChange::Joined`].
     OtherVersion,
-    /// Its clock and that of this node differ.
+    /// The clocks of the other node and this node differ.
     ClockOff {
-        /// Its clock minus that of this node.
+        /// The other node's clock minus that of this node.
         offset_ms: i64,
     },
-    /// Its clock and that of this node agree again.
+    /// The clocks of the other node and this node agree again.
     ClockRight,
-    /// It has the id of this node.
+    /// The other node has the id of this node.
     SameId,
 }
 

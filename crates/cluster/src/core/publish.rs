@@ -392,7 +392,7 @@ impl Core {
         let Some(publishing) = self.publishing.get_mut(&key) else { return };
         let name = Arc::clone(&publishing.channel);
         if publishing.give_up_us <= now_us {
-            // It may be stored anyway; then it arrives like another node's message.
+            // The message may be stored anyway; then it arrives like another node's message.
             self.counters.abandoned += 1;
             self.end_publishing(turn, key, Err(LogError::Unavailable));
             self.send_of_channel(turn, &name);

@@ -342,7 +342,7 @@ impl Core {
         let Some(head) = head.filter(is_missing).filter(|_| !ignores_tails) else {
             if channel.gap.is_none() && !is_hidden {
                 channel.confirmed_us = turn.now.mono_us;
-                // It has expired by age.
+                // The message has expired by age.
                 if has_none && channel.newest < fence {
                     channel.newest = 0;
                 }

@@ -102,7 +102,7 @@ impl Model {
         (knows && missed.len() <= PUBLICATIONS_MAX).then_some(missed)
     }
 
-    /// The same in cache mode, where only the newest publication counts.
+    /// What a client at `from` has missed in cache mode, where only the newest publication counts.
     fn newest(&self, from: u64, is_epoch: bool, user: &str, is_filtered: bool) -> Option<Vec<u64>> {
         let newest = self.readable(Some(user)).rfind(|offset| self.passes(is_filtered, *offset));
         let has_it = is_epoch && from > 0 && from <= self.top() && from >= newest.unwrap_or(self.top());

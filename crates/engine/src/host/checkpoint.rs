@@ -29,7 +29,7 @@ pub const CHECKPOINT_VERSION: u8 = 4;
 pub struct RoomOrigin {
     /// The simulation's name.
     pub simulation: String,
-    /// Its parameters, a JSON document.
+    /// The room's parameters, a JSON document.
     pub params: String,
     /// The room's options.
     pub options: RoomOptions,

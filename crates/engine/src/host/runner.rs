@@ -30,9 +30,9 @@ pub enum Step {
     Join {
         /// The seat of the join.
         seat: SeatKey,
-        /// Its user and connection.
+        /// User and connection of the client.
         info: Arc<ClientInfo>,
-        /// Its client's address, if the game receives it.
+        /// Address of the client, if the game receives it.
         address: Option<IpAddr>,
         /// Whether it joins as a spectator.
         is_spectator: bool,

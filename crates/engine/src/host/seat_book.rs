@@ -312,7 +312,7 @@ mod tests {
         }
         assert_eq!(book.expired(7).collect::<Vec<_>>(), [PlayerId(1)]);
         assert!(book.is_displaced(PlayerId(1)) && book.away_count() == 6);
-        // It may still come back, and counts again when it is away again.
+        // The displaced player may still return, and counts again when it is away again.
         book.end_absence(PlayerId(1));
         assert!(!book.is_displaced(PlayerId(1)));
         assert!(book.set_away(PlayerId(1), LeavesAt(200)) && book.displace(PlayerId(1), 2, LeavesAt(8)));

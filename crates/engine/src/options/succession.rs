@@ -14,7 +14,7 @@ pub const NAMESPACES_MAX: usize = 4_096;
 /// A namespace with a change that a running node does not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldNamespace {
-    /// Its name; empty for channels outside all namespaces.
+    /// The namespace's name; empty for channels outside all namespaces.
     pub name: String,
     /// Why a restart is needed.
     pub why: &'static str,

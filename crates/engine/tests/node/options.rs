@@ -27,7 +27,7 @@ pub fn names() -> Vec<String> {
     let mut names = Vec::new();
     for (group, fields) in groups {
         let fields = fields.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(": "));
-        // Of a nested structure, only its own name.
+        // A nested structure counts only by its own name.
         let fields = fields.filter(|(field, _)| !field.starts_with([' ', '}']));
         // The engine itself sets this option, when a namespace is removed while the node runs.
         let fields = fields.filter(|(field, _)| *field != "is_retired");

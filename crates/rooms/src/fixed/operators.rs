@@ -94,7 +94,7 @@ impl Sub for Angle {
     }
 }
 
-/// The same turn in the other direction.
+/// The same angle in the other direction.
 impl Neg for Angle {
     type Output = Self;
 

@@ -12,7 +12,7 @@ pub enum CallOutcomeRef<'a> {
     Data(&'a [u8]),
     /// The backend's own error.
     Refused {
-        /// Its code.
+        /// The code of the error.
         code: u16,
         /// A message for humans.
         message: &'a str,

@@ -31,7 +31,7 @@ struct Kept {
     seen: SeenObject,
     hash: u64,
     place: Place,
-    /// Its index in the cell's ids.
+    /// The object's index in the ids of its cell.
     index: u32,
 }
 

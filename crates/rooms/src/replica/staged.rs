@@ -21,9 +21,9 @@ pub(super) struct Staged {
     pub(super) has_own: bool,
     pub(super) own: Vec<StagedObject>,
     pub(super) cells: Vec<StagedCell>,
-    /// Of all cells, in order.
+    /// Departed objects of all cells, in order.
     pub(super) departed: Vec<u32>,
-    /// Of all cells, in order.
+    /// Updated objects of all cells, in order.
     pub(super) upserts: Vec<StagedObject>,
     /// Decoded states that are not contained in the snapshot as plain bytes.
     pub(super) states: Vec<u8>,

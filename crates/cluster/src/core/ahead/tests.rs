@@ -57,7 +57,7 @@ fn a_client_ahead_waits_for_messages_at_or_below_the_fence() {
 #[test]
 fn a_client_ahead_waits_for_messages_before_the_newest() {
     let mut rig = Rig::new(CoreLimits::default());
-    // It was stored after the fence, and its live copy is in flight.
+    // The message was stored after the fence, and its live copy is in flight.
     let newest = 10 * FENCE;
     rig.load_ahead(newest);
     assert_eq!(rig.take_loaded(), None, "a message after the client's position may be lost");

@@ -120,7 +120,7 @@ fn a_follow_is_confirmed_once_all_nodes_have_replied() {
     assert_eq!(unnumbered(&rig.answer("n1")), ["unsub dn.i.n1.", "followed typing"]);
     assert_eq!(rig.answer("n1"), [""; 0], "the check has ended");
     assert_eq!(rig.unconfirmed(), 0);
-    // It lingers, and its subscription is still known.
+    // The channel lingers, and its subscription is still known.
     rig.handle(CoreEvent::Unfollow { channel: "typing".into() });
     assert_eq!(rig.follow(0, "typing"), ["followed typing"]);
 }

@@ -70,7 +70,7 @@ impl Core {
         let own = &mut self.leases.own;
         let begun_us = own.renewal.take().map_or(now_us, |renewal| renewal.begun_us);
         if sequence <= own.newest {
-            // It was stored, and taken before the answer arrived.
+            // The record was stored, and the lease was taken before the answer arrived.
             own.due_us = Some(now_us);
             return;
         }

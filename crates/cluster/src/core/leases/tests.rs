@@ -309,7 +309,7 @@ fn a_node_whose_lease_was_taken_begins_a_higher_term() {
     let mut rig = Rig::new(2);
     rig.pass_ms(3_000);
     let before = rig.term(0);
-    // It is paused for long enough, and continues.
+    // The node is paused for long enough, and continues.
     rig.ended.insert(0);
     rig.pass_ms(3_000);
     rig.ended.remove(&0);

@@ -41,9 +41,9 @@ impl Default for PeerLimits {
 pub struct PeerCounters {
     /// Other live nodes (gauge).
     pub live: u64,
-    /// Of these, nodes with another version.
+    /// Other live nodes with another version.
     pub other_version: u64,
-    /// Of these, nodes whose clock is off.
+    /// Other live nodes whose clock is off.
     pub clock_off: u64,
     /// Whether another node has the id of this one.
     pub same_id: bool,
@@ -51,13 +51,13 @@ pub struct PeerCounters {
     pub lost: u64,
     /// Surveys that were started.
     pub surveys: u64,
-    /// Of these, surveys that ended without the answer of a live node.
+    /// Surveys that ended without the answer of a live node.
     pub incomplete: u64,
     /// Surveys refused because of a limit.
     pub surveys_refused: u64,
     /// Queries of other nodes.
     pub queries: u64,
-    /// Of these, queries refused because of a limit.
+    /// Queries refused because of a limit.
     pub queries_refused: u64,
     /// Users whose sessions on other nodes are counted (gauge).
     pub users_elsewhere: u64,

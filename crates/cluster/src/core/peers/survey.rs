@@ -48,7 +48,7 @@ pub enum SurveyTarget {
 /// The answer of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAnswer {
-    /// Its id.
+    /// The node's id.
     pub node: Box<str>,
     /// The content of the answer.
     pub payload: Bytes,
@@ -59,7 +59,7 @@ pub struct NodeAnswer {
 pub struct MissingAnswer {
     /// The node.
     pub node: Box<str>,
-    /// Its name; empty if unknown.
+    /// The node's name; empty if unknown.
     pub name: Box<str>,
     /// The reason.
     pub fault: QueryFault,
@@ -70,11 +70,11 @@ pub struct MissingAnswer {
 pub enum QueryFault {
     /// No answer in time.
     Silent,
-    /// It is not live, or has become silent.
+    /// The node is not live, or has become silent.
     NotLive,
-    /// It is answering the maximum number of queries.
+    /// The node is answering the maximum number of queries.
     Busy,
-    /// Its answer is too large for NATS, or for the limit of this node.
+    /// The node's answer is too large for NATS, or for the limit of this node.
     TooLarge,
 }
 
@@ -227,7 +227,7 @@ impl Peers {
         }
         let fits = self.survey_bytes + payload.len() <= self.limits.survey_bytes_max;
         let fault = headers.get(REFUSED).map(QueryFault::parse).or((!fits).then_some(QueryFault::TooLarge));
-        // At most as many nodes as the table holds are accepted.
+        // Nodes beyond the capacity of the table are ignored.
         if name.is_some() || survey.answers.len() + survey.missing.len() < self.limits.nodes_max {
             if let Some(fault) = fault {
                 survey.missing.push(MissingAnswer { node: node.into(), name: name.unwrap_or_default(), fault });

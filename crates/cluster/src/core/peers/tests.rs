@@ -202,7 +202,7 @@ fn nodes_discover_each_other_and_drop_silent_ones() {
     assert_eq!(network.live(0), ["b".into(), "c".into()]);
     assert_eq!(network.changes(2), [("a".into(), PeerChange::Lost)]);
     assert_eq!((network.counters(0).live, network.counters(0).lost), (1, 1));
-    // It resumes and finds the others, although no heartbeat has arrived for a long time.
+    // The paused node resumes and finds the others, although no heartbeat has arrived for a long time.
     network.members[1].is_paused = false;
     network.pass_ms(1_000);
     assert_eq!(network.live(0).len(), 3);

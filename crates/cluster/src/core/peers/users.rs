@@ -179,7 +179,7 @@ impl SharedUsers {
 
 /// Whether a user's count fits into a message; reserves the space.
 fn takes(room: &mut usize, user: &str) -> bool {
-    // Its JSON, a number, and the punctuation.
+    // The user's JSON, a number, and the punctuation.
     let escaped = user.bytes().map(|byte| if byte < 0x20 || byte == b'"' || byte == b'\\' { 6 } else { 1 });
     let bytes = escaped.sum::<usize>() + 16;
     let is_enough = bytes <= *room;

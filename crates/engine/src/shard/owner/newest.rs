@@ -58,7 +58,7 @@ impl Owner {
         (key, publication): (Option<&str>, &Arc<Publication>),
     ) -> Result<(), ErrorCode> {
         if options.cache_keys_max == 0 {
-            // They may be from before a change of the options.
+            // Keys may remain from before a change of the options.
             self.forget_keys(name);
             return Ok(());
         }

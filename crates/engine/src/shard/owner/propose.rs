@@ -26,9 +26,9 @@ pub(in crate::shard) type Position = (u64, Box<str>);
 
 /// The outcome of a publication that is not refused.
 enum ProposalOutcome {
-    /// It is not published, only answered.
+    /// The publication is not published, only answered.
     Suppressed(Position),
-    /// It is answered when its outcome is known, unless it has been answered already.
+    /// The publication is answered when its outcome is known, unless it has been answered already.
     Proposed,
 }
 
@@ -74,7 +74,7 @@ impl Owner {
     ) -> Result<ProposalOutcome, ErrorCode> {
         let namespace = context.names.resolve(name)?;
         if draft.bytes() > context.options.client.queue_bytes_max {
-            // It would exceed every session's queue limit.
+            // The publication would exceed every session's queue limit.
             return Err(ErrorCode::BadRequest);
         }
         let options = Arc::clone(&context.options);

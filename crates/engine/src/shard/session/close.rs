@@ -117,7 +117,7 @@ impl Sessions {
         session.deadlines =
             Deadlines { end_us: context.now.after_ms(context.options.client.close_timeout_ms), ..Deadlines::NEVER };
         if session.paused.take().is_some() {
-            // So that the peer's close frame is read.
+            // The session must read on to receive the peer's close frame.
             effects.list.push(Effect::Resume { session: key });
         }
         self.leave_everything(context, key, departure, effects);

@@ -30,7 +30,7 @@ impl Sessions {
         let session = self.table.get(key).filter(|session| session.phase == Phase::Live)?;
         let channels_max = context.options.client.channel_limit;
         let (share, waits_for_owners) = match command.request.as_ref()? {
-            // It has no reply.
+            // `send` has no reply.
             Request::Send { .. } => return None,
             // An ending subscription stops counting when its owner has answered.
             Request::Subscribe(_) if session.subscriptions.len() >= channels_max => {

@@ -36,7 +36,7 @@ impl Sessions {
             return Ok(Some(Reply::Unsubscribe));
         }
         if subscription.place.is_none() {
-            // It is answered after the subscribe command, which the owner has not answered yet.
+            // The unsubscribe command is answered after the subscribe command, which the owner has not answered yet.
             subscription.extra.get_or_insert_default().ending = Some(Ending::Asked { command_id });
             return Ok(None);
         }
