@@ -74,13 +74,11 @@ impl EpochState {
 
     /// Decides about the newest record on a replica that has this node's fence.
     fn judge(&self, found: &EpochRecord, fence: u64) -> Verdict {
+        let is_replaced = self.known.as_ref().map_or(found.generation > 0, |known| found.replaces(known));
         match &self.known {
-            known if self.is_renewing => match known {
-                // The affected channels have been interrupted.
-                Some(known) if found.replaces(known) => Verdict::Goes,
-                None if found.generation > 0 => Verdict::Goes,
-                None | Some(_) => Verdict::Renew,
-            },
+            // The affected channels have been interrupted.
+            _ if self.is_renewing && is_replaced => Verdict::Goes,
+            _ if self.is_renewing => Verdict::Renew,
             Some(known) if known.sequence > fence => Verdict::Goes,
             Some(known) if found.generation > known.generation => Verdict::Begins,
             Some(known) if found.generation < known.generation || found.epoch != known.epoch => Verdict::Truncated,
