@@ -59,37 +59,28 @@ impl ReservedPlaces {
                 break;
             }
         }
+        let used = self.kept.iter().filter(|kept| kept.users.is_empty()).count();
+        if used > USED_MAX
+            && let Some(oldest) = self.kept.iter().position(|kept| kept.users.is_empty())
+        {
+            self.kept.remove(oldest);
+        }
     }
 
     /// Removes expired reservations, and the oldest ones beyond the number of places. Called once per tick.
     fn expire(&mut self, places_max: usize) {
-        for kept in &mut self.kept {
+        self.kept.retain_mut(|kept| {
             kept.ticks_left = kept.ticks_left.saturating_sub(1);
-        }
-        self.kept.retain(|kept| kept.ticks_left > 0);
-        self.remove_oldest(
-            |kept| !kept.users.is_empty(),
-            self.len().saturating_sub(places_max),
-            |kept| kept.users.len(),
-        );
-        let used = self.kept.iter().filter(|kept| kept.users.is_empty()).count();
-        self.remove_oldest(|kept| kept.users.is_empty(), used.saturating_sub(USED_MAX), |_| 1);
-    }
-
-    /// Removes the oldest of some reservations until the sum of their sizes is at least `excess`.
-    fn remove_oldest(
-        &mut self,
-        is_one: impl Fn(&KeptPlaces) -> bool,
-        mut excess: usize,
-        size: impl Fn(&KeptPlaces) -> usize,
-    ) {
-        self.kept.retain(|kept| {
-            let is_removed = excess > 0 && is_one(kept);
-            if is_removed {
-                excess = excess.saturating_sub(size(kept));
-            }
-            !is_removed
+            kept.ticks_left > 0
         });
+        let mut excess = self.len().saturating_sub(places_max);
+        if excess > 0 {
+            self.kept.retain(|kept| {
+                let is_kept = excess == 0 || kept.users.is_empty();
+                excess = if is_kept { excess } else { excess.saturating_sub(kept.users.len()) };
+                is_kept
+            });
+        }
     }
 }
 
