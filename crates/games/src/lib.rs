@@ -9,6 +9,8 @@
 #![forbid(unsafe_code)]
 
 mod crowd;
+#[cfg(test)]
+mod dice;
 mod looks;
 mod params;
 mod saved;

@@ -154,8 +154,9 @@ impl Script {
     /// let ada = script.join(r#"{"name": "Ada"}"#);
     /// assert!(script.world().is_player(ada));
     /// ```
+    #[track_caller]
     pub fn join(&mut self, data: &str) -> PlayerId {
-        self.try_join(data).expect("let in")
+        self.try_join(data).expect("the game refused the player")
     }
 
     /// A spectator with this data that is not refused.
@@ -168,9 +169,10 @@ impl Script {
     /// script.spectate("");
     /// assert_eq!((script.world().player_count(), script.world().spectator_count()), (0, 1));
     /// ```
+    #[track_caller]
     pub fn spectate(&mut self, data: &str) -> PlayerId {
         let visitor = Visitor { is_spectator: true, ..Visitor::default() };
-        self.room.join(&visitor, Encoding::Protobuf, data.as_bytes()).expect("let in").player
+        self.room.join(&visitor, Encoding::Protobuf, data.as_bytes()).expect("the game refused the spectator").player
     }
 
     /// The player's connection is lost and comes back.
@@ -185,6 +187,7 @@ impl Script {
     /// script.reconnect(ada);
     /// assert_eq!(script.avatar(ada), avatar, "the seat is the same");
     /// ```
+    #[track_caller]
     pub fn reconnect(&mut self, player: PlayerId) {
         self.away(player);
         self.back(player);
@@ -221,8 +224,26 @@ impl Script {
     /// script.back(ada);
     /// assert!(script.input(ada, &[0, 127, 0]));
     /// ```
+    #[track_caller]
     pub fn back(&mut self, player: PlayerId) {
-        assert!(self.room.back(player, &Visitor::of_user(""), Encoding::Protobuf), "the player is not here");
+        self.back_as(player, &Visitor::of_user(""));
+    }
+
+    /// The connection of a player who is away comes back, with this user and this token's info.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::{Visitor, testing::Script};
+    ///
+    /// let mut script = Script::new(game());
+    /// let ada = script.join("");
+    /// script.away(ada);
+    /// script.back_as(ada, &Visitor { info: br#"{"name": "Ada"}"#, ..Visitor::of_user("7") });
+    /// assert!(script.input(ada, &[0, 127, 0]));
+    /// ```
+    #[track_caller]
+    pub fn back_as(&mut self, player: PlayerId, visitor: &Visitor<'_>) {
+        assert!(self.room.back(player, visitor, Encoding::Protobuf), "the player is not in the room");
     }
 
     /// A message of the backend, as by `room_send`.
@@ -376,8 +397,9 @@ impl Script {
     /// let avatar = script.avatar(ada);
     /// assert!(script.world().object(avatar).is_some());
     /// ```
+    #[track_caller]
     pub fn avatar(&self, player: PlayerId) -> ObjectId {
-        self.room.world().avatar_of(player).expect("an avatar")
+        self.room.world().avatar_of(player).expect("the player has no avatar")
     }
 
     /// An object that must exist.
@@ -391,8 +413,9 @@ impl Script {
     /// let runner = script.object(script.avatar(ada));
     /// assert_eq!((runner.kind, runner.state.len()), (1, 4));
     /// ```
+    #[track_caller]
     pub fn object(&self, id: ObjectId) -> &Object {
-        self.room.world().object(id).expect("there")
+        self.room.world().object(id).expect("there is no such object")
     }
 
     /// Where a player's object is.
@@ -405,6 +428,7 @@ impl Script {
     /// let ada = script.join("");
     /// assert!(script.place(ada).x < 4_096, "inside the map");
     /// ```
+    #[track_caller]
     pub fn place(&self, player: PlayerId) -> Position {
         self.object(self.avatar(player)).position
     }
@@ -466,20 +490,4 @@ pub fn publications(outcome: TickOutcome) -> Vec<(Box<str>, Value)> {
         Scoped::Event { .. } => None,
     };
     outcome.scoped.into_iter().filter_map(read).collect()
-}
-
-/// A deterministic random number generator.
-#[cfg(test)]
-pub(crate) struct Dice(pub(crate) u64);
-
-#[cfg(test)]
-impl Dice {
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (self.0 >> 33) % bound
-    }
-
-    pub(crate) fn byte(&mut self) -> u8 {
-        self.below(256) as u8
-    }
 }

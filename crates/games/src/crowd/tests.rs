@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::script::{Dice, Script};
+use crate::{dice::Dice, script::Script};
 
 fn crowd(params: &Value) -> Script {
     Script::new(Box::new(Crowd::new(params).expect("good parameters")))

@@ -3,7 +3,10 @@ use dunlin_rooms::{Angle, Object, Position, RoomInfo, RoomOptions};
 use serde_json::json;
 
 use super::*;
-use crate::script::{Dice, ScopedEvent, Script, events};
+use crate::{
+    dice::Dice,
+    script::{ScopedEvent, Script, events},
+};
 
 fn game(params: &Value) -> Script {
     Script::new(Box::new(TagGame::new(params).expect("good parameters")))

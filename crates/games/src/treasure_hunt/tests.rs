@@ -3,7 +3,10 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::script::{Dice, ScopedEvent, Script, events, publications};
+use crate::{
+    dice::Dice,
+    script::{ScopedEvent, Script, events, publications},
+};
 
 const DIG: &[u8] = &[1];
 
