@@ -77,9 +77,10 @@ impl Simulation for Stars {
     fn restore(&mut self, saved: &[u8]) -> Result<(), RestoreError> {
         let (numbers, []) = saved.as_chunks::<4>() else { return Err(RestoreError) };
         let numbers: Vec<u32> = numbers.iter().map(|number| u32::from_le_bytes(*number)).collect();
-        let Some((star, runners)) = numbers.split_first() else { return Err(RestoreError) };
+        let [star, runners @ ..] = numbers.as_slice() else { return Err(RestoreError) };
+        let (runners, []) = runners.as_chunks::<2>() else { return Err(RestoreError) };
         self.star = (*star != 0).then_some(ObjectId(*star));
-        self.runners = runners.chunks_exact(2).map(|pair| (PlayerId(pair[0]), ObjectId(pair[1]))).collect();
+        self.runners = runners.iter().map(|[player, runner]| (PlayerId(*player), ObjectId(*runner))).collect();
         Ok(())
     }
 }
