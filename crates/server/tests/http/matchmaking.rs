@@ -363,15 +363,20 @@ fn an_address_has_no_more_waiting_users_than_its_limit() {
     assert_eq!(at("fay", "192.0.2.1").rpc("dunlin.match", &arena), 111);
 }
 
-#[test]
-fn a_reserved_place_is_kept_for_the_user_of_the_ticket() {
+/// A server that places two users in each room, which has this number of places.
+fn with_reserved_pairs(places: u32) -> Server {
     let mut settings = settings(&json!({
         "enabled": true, "min_players": 2, "max_players": 2, "fill_wait": "0s", "allow_for_client": true,
         "reserve_timeout": "1m",
     }));
     let room = &mut settings["channel"]["namespaces"][0]["room"];
-    (room["max_players"], room["empty_timeout"]) = (json!(2), json!("1m"));
-    let server = Server::start(&settings);
+    (room["max_players"], room["empty_timeout"]) = (json!(places), json!("1m"));
+    Server::start(&settings)
+}
+
+#[test]
+fn a_reserved_place_is_kept_for_the_user_of_the_ticket() {
+    let server = with_reserved_pairs(2);
     let [mut ada, mut bob, mut eve] = ["ada", "bob", "eve"].map(|user| Player::with_token(&server, &token(user)));
     let arena = json!({ "namespace": "arena" });
     let place = |first: &mut Player, second: &mut Player| {
@@ -409,13 +414,7 @@ fn a_reserved_place_is_kept_for_the_user_of_the_ticket() {
 
 #[test]
 fn a_player_without_a_ticket_uses_no_reserved_place() {
-    let mut settings = settings(&json!({
-        "enabled": true, "min_players": 2, "max_players": 2, "fill_wait": "0s", "allow_for_client": true,
-        "reserve_timeout": "1m",
-    }));
-    let room = &mut settings["channel"]["namespaces"][0]["room"];
-    (room["max_players"], room["empty_timeout"]) = (json!(3), json!("1m"));
-    let server = Server::start(&settings);
+    let server = with_reserved_pairs(3);
     let [mut ada, mut bob, mut eve] = ["ada", "bob", "eve"].map(|user| Player::with_token(&server, &token(user)));
     let arena = json!({ "namespace": "arena" });
     let [of_ada, of_bob] = [&mut ada, &mut bob].map(|player| player.rpc("dunlin.match", &arena)["ticket"].clone());
