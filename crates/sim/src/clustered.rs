@@ -1,6 +1,6 @@
-//! Nodes of a cluster: each has an engine and the protocol of `dunlin-cluster`, and they share streams of a simulated
-//! `JetStream`, which does what was measured of the real one. Clients move between the nodes. In some seeds nodes
-//! send each other heartbeats and ask each other who is where.
+//! A cluster of nodes. Each node runs an engine and the protocol core of `dunlin-cluster`. The nodes share the streams of
+//! a simulated `JetStream`, which behaves as measured on real servers. Clients move between the nodes. In some seeds,
+//! nodes send each other heartbeats and surveys.
 
 mod broadcasts;
 mod jetstream;

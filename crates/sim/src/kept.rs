@@ -1,7 +1,6 @@
-//! A node with a room that is kept on disk: the disk is simulated as an actor with delays, and the node crashes or is
-//! stopped and started again. Connections are cut, also
-//! before the answer to a join, and players come back with their seat tokens, or expire to the tick. What they see is compared with what the room was
-//! like at each tick.
+//! A node with a room that is stored on disk. The simulated disk has delays, and the node crashes, or stops and starts
+//! again. Connections are lost, also before the reply to a join. Players resume with their seat tokens, or expire at the
+//! exact tick. Each snapshot that a client receives is compared with the recorded room at that tick.
 
 mod client;
 mod disk;
@@ -12,19 +11,19 @@ mod world;
 
 pub use world::KeptWorld;
 
-/// A mistake of the room's thread, which tests make to check that it is found.
+/// A bug that tests plant in the room thread to verify that the checks find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptFlaw {
-    /// What a tick led to is shown before the log has what it began with.
+    /// The messages of a tick are sent before the log has its input record.
     ShowsUnlogged,
-    /// Players whose clients are gone because the node stops leave the room.
+    /// Players leave the room when the node closes their connections to stop.
     StopsWithoutDrain,
-    /// The room goes on from its checkpoint without the log behind it.
+    /// The room is restored from its checkpoint without the log records after it.
     ForgetsLog,
-    /// Players whose connections are lost leave at once.
+    /// Players leave at once when their connection is lost.
     LosesSeats,
-    /// They stay for one tick too long.
+    /// Players leave one tick late.
     GraceIsLonger,
-    /// The room goes on after a restart as if all clients were still there.
+    /// After a restart, the room treats all clients as still connected.
     RestoresClients,
 }

@@ -2,12 +2,12 @@
 //!
 //! A run is a function of its seed. The seed determines the number of shards, the limits, the clients and their
 //! actions, the delay of each message between threads, when rooms tick and which of them fail, how many bytes each
-//! socket takes and when they are read, and what operators do and when. Clients read the real bytes with a decoder of
-//! their own and check them against a model that shares no code with the engine. They apply snapshots of rooms with the
-//! replica of `dunlin-rooms` and compare it with the game's own record of its world.
+//! socket takes and when they are read, and the actions of operators. Clients decode the bytes from the server with their
+//! own decoder and check them against a model that shares no code with the engine. They apply snapshots of rooms with
+//! the replica of `dunlin-rooms` and compare it with what the game recorded about its world.
 
 #![forbid(unsafe_code)]
-#![allow(missing_docs, reason = "a field whose name says all has no comment")]
+#![allow(missing_docs, reason = "fields with self-explanatory names have no comment")]
 
 mod chance;
 mod checks;
@@ -36,22 +36,22 @@ use dunlin_engine::Shard;
 pub use kept::KeptFlaw;
 pub use world::SeatFlaw;
 
-/// How a run went.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOutcome {
     pub seed: u64,
-    /// Steps until the end, or until what should not have been.
+    /// Number of steps until the end or the failure.
     pub steps: u64,
-    /// A hash of everything that happened.
+    /// A hash of the trace.
     pub trace_hash: u64,
-    /// What should not have been.
+    /// The check that failed.
     pub failure: Option<String>,
-    /// How often the shards counted what: commands, errors, closes, recoveries and the like.
+    /// How often each labelled case occurred: commands, errors, closes, recoveries and others.
     pub reached: BTreeMap<String, u64>,
 }
 
-/// Runs the world of `seed`. `prints` writes every step to the standard output; `prepare` is applied to each shard before
-/// anything happens.
+/// Runs the world of `seed`. If `prints` is set, the trace is written to standard output. `prepare` is applied to each
+/// shard before the first step.
 pub fn run(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> RunOutcome {
     let mut world = world::NodeWorld::new(seed, prints, prepare);
     let failure = failure_of(|| world.run());
@@ -59,7 +59,7 @@ pub fn run(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> RunOutcome 
     RunOutcome { seed, steps, trace_hash, failure, reached: world.reached() }
 }
 
-/// The same for a node whose room threads have a mistake.
+/// Like [`run`], with a bug in the room threads.
 pub fn run_seated(seed: u64, flaw: SeatFlaw) -> RunOutcome {
     let mut world = world::NodeWorld::new(seed, false, &|_| {});
     world.plant(flaw);
@@ -68,7 +68,7 @@ pub fn run_seated(seed: u64, flaw: SeatFlaw) -> RunOutcome {
     RunOutcome { seed, steps, trace_hash, failure, reached: world.reached() }
 }
 
-/// The same for a world whose channels have a log that delays, fails and survives crashes of the node.
+/// Like [`run`], for a node whose channels have a log. The log has delays, fails, and survives crashes of the node.
 pub fn run_logged(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> RunOutcome {
     let mut world = logged::LoggedWorld::new(seed, prints, prepare);
     let failure = failure_of(|| world.run());
@@ -76,8 +76,8 @@ pub fn run_logged(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> RunO
     RunOutcome { seed, steps, trace_hash, failure, reached: world.reached() }
 }
 
-/// The same for a node with a room that is kept on disk, and goes on after crashes and stops of the node. `flaw` is a mistake
-/// of the room's thread.
+/// Like [`run`], for a node with a room that is stored on disk and continues after the node crashes or stops. `flaw` is a
+/// bug in the room thread.
 pub fn run_kept(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard), flaw: Option<KeptFlaw>) -> RunOutcome {
     let mut world = kept::KeptWorld::new(seed, prints, prepare, flaw);
     let failure = failure_of(|| world.run());
@@ -85,7 +85,7 @@ pub fn run_kept(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard), flaw: Opt
     RunOutcome { seed, steps, trace_hash, failure, reached: world.reached() }
 }
 
-/// The same for a cluster, whose nodes and servers fail. `prepare_core` is applied to the protocol of each node.
+/// Like [`run`], for a cluster whose nodes and servers fail. `prepare_core` is applied to the core of each node.
 pub fn run_clustered(
     seed: u64,
     prints: bool,
@@ -104,7 +104,7 @@ fn failure_of(run: impl FnOnce() -> Result<(), String>) -> Option<String> {
         Ok(outcome) => outcome.err(),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-            Some(format!("panic: {}", text.unwrap_or("without words")))
+            Some(format!("panic: {}", text.unwrap_or("without a message")))
         }
     }
 }

@@ -1,6 +1,5 @@
-//! Nodes whose channels have a log: a disk or a broker, simulated as an actor with delays, failures and crashes. Only
-//! the simulator configures such namespaces this way. Clients and publishers are checked against what the log has
-//! committed.
+//! A node whose channels have a log. The log, a disk or a broker, is simulated with delays, failures and crashes. Only
+//! the simulator configures namespaces this way. Clients and publishers are checked against what the log committed.
 
 mod actor;
 mod client;
@@ -11,30 +10,30 @@ pub use world::LoggedWorld;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a log has committed in one channel, by offset. Nothing ever leaves it.
+/// The publications that the log committed in one channel, by offset. Expired ones are never removed.
 #[derive(Debug, Default)]
 pub struct ChannelTruth {
     pub data: BTreeMap<u64, Vec<u8>>,
-    /// Publications by idempotency key, the oldest first.
+    /// Publications by idempotency key, oldest first.
     pub keys: BTreeMap<String, Vec<KeyUse>>,
-    /// What was committed, and what a stream has lost with its end.
+    /// Committed publications that were lost when the stream was truncated.
     pub lost: Vec<(u64, Vec<u8>)>,
-    /// Epochs of which something was lost. Their positions must not be continued.
-    pub void_epochs: BTreeSet<String>,
+    /// Epochs in which publications were lost. Their positions are invalid.
+    pub invalid_epochs: BTreeSet<String>,
 }
 
 /// A publication with an idempotency key.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyUse {
     pub offset: u64,
-    /// Until then, nothing else is published with the key.
+    /// Until then, no other publication with the key may be committed.
     pub until_us: u64,
-    /// How often the node had crashed before.
+    /// The number of crashes of the node before it.
     pub crashes: u32,
 }
 
 impl ChannelTruth {
-    /// Publications with an idempotency key.
+    /// All publications with an idempotency key.
     pub fn uses_of(&self, key: &str) -> &[KeyUse] {
         self.keys.get(key).map_or(&[], Vec::as_slice)
     }
@@ -44,18 +43,18 @@ impl ChannelTruth {
         self.data.last_key_value().map_or(0, |(offset, _)| *offset)
     }
 
-    /// The first offset behind `offset`.
+    /// The first committed offset after `offset`.
     pub fn next(&self, offset: u64) -> Option<u64> {
         self.data.range(offset + 1..).next().map(|(next, _)| *next)
     }
 
-    /// Loses everything behind an offset, and with it an epoch.
-    pub fn lose_behind(&mut self, offset: u64, epoch: &str) {
+    /// Removes everything after an offset, and invalidates an epoch.
+    pub fn truncate_after(&mut self, offset: u64, epoch: &str) {
         self.lost.extend(self.data.split_off(&(offset + 1)));
-        self.void_epochs.insert(epoch.to_owned());
+        self.invalid_epochs.insert(epoch.to_owned());
     }
 
-    /// Whether a publication is what was committed at its offset.
+    /// Checks that a publication was committed at its offset.
     ///
     /// # Errors
     /// If it is not.
@@ -63,12 +62,11 @@ impl ChannelTruth {
         match self.data.get(&offset) {
             Some(known) if *known == data => Ok(()),
             known => Err(format!(
-                "{channel}: {offset} is seen, and {} committed there",
-                known.map_or("nothing is", |_| "something else is")
+                "{channel}: {offset} is received, but {} committed there",
+                known.map_or("nothing is", |_| "another publication is")
             )),
         }
     }
 }
 
-/// All channels.
 pub type Truth = BTreeMap<String, ChannelTruth>;

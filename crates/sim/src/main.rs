@@ -1,4 +1,4 @@
-//! `dunlin-sim`: runs simulated worlds and prints the seeds of those that failed.
+//! `dunlin-sim`: runs simulated worlds and prints the seeds that failed.
 
 use std::{
     collections::BTreeMap,
@@ -9,45 +9,44 @@ use std::{
 use clap::{Parser, ValueEnum};
 use dunlin_sim::RunOutcome;
 
-/// Failing seeds that are printed before the program gives up.
+/// Failures after which the program stops.
 const FAILURES_MAX: usize = 10;
-/// Seeds between two lines of progress.
+/// Seeds between two progress lines.
 const PROGRESS_SEEDS: u64 = 500;
 
-/// Runs whole nodes of shards and clients under seeds, and checks what clients are told.
+/// Simulates nodes and clients from seeds, and checks what clients receive.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
-    /// How many seeds to run.
+    /// Number of seeds to run.
     #[arg(long, default_value_t = 1_000)]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     start: u64,
-    /// Start at a seed that the clock picks.
+    /// Start at a seed from the current time.
     #[arg(long, conflicts_with = "start")]
     fresh: bool,
-    /// Run this seed alone.
+    /// Run only this seed.
     #[arg(long)]
     seed: Option<u64>,
-    /// Which world; by default the whole node for a single seed, and otherwise all worlds of each seed.
+    /// The world to run. Defaults to `whole` for a single seed, and to all worlds otherwise.
     #[arg(long)]
     world: Option<SimWorld>,
-    /// Print everything that happens; for a single seed.
+    /// Print the trace of a single seed.
     #[arg(long, requires = "seed")]
     trace: bool,
 }
 
-/// A kind of world.
 #[derive(Clone, Copy, ValueEnum)]
 enum SimWorld {
     /// A node without a log
     Whole,
     /// Channels with a log
     Logged,
-    /// A room that is kept
+    /// A room that is stored on disk
     Kept,
-    /// Nodes of a cluster
+    /// A cluster of nodes
     Clustered,
 }
 
@@ -131,7 +130,7 @@ fn report(outcome: &RunOutcome, world: SimWorld) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// A seed that no earlier run had.
+/// A seed from the current time, which no earlier run used.
 fn clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

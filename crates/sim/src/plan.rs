@@ -1,4 +1,4 @@
-//! The configuration that a seed stands for: the node, its limits, its channels and its clients.
+//! The plan of a run, which the seed determines: the node, its limits, its channels and its clients.
 
 use std::sync::Arc;
 
@@ -12,92 +12,90 @@ use dunlin_rooms::{GridShape, RoomOptions};
 
 use crate::{chance::Chance, rooms::GameOptions};
 
-/// Longest time that a shard sleeps past its deadline.
+/// The longest time that a shard wakes after its deadline.
 pub const LATE_WAKE_US: u64 = 30_000;
 
-/// The tag that keys the latest lane in the namespace `tick`.
+/// The tag with the conflation key in the namespace `tick`.
 pub const KEY_TAG: &str = "sym";
 
 /// A tag with one of [`KINDS`].
 pub const KIND_TAG: &str = "kind";
 
-/// What [`KIND_TAG`] may be.
+/// The values of [`KIND_TAG`].
 pub const KINDS: [&str; 4] = ["a", "b", "ab", "ba"];
 
 /// A tag with one of [`NUMBERS`].
 pub const NUMBER_TAG: &str = "n";
 
-/// What [`NUMBER_TAG`] may be, or be compared with.
+/// The values of [`NUMBER_TAG`], and the operands of filters on it.
 pub const NUMBERS: [&str; 6] = ["0", "1", "1.0", "-2.5", "12", "many"];
 
-/// A channel in which nothing is allowed without a token.
+/// A channel that requires a token for everything.
 pub const RESTRICTED: &str = "alone";
 
-/// The error by which the backend says no.
+/// The error code that the backend returns.
 pub const BACKEND_ERROR: u16 = 777;
 
-/// Bytes of an input's data.
+/// Maximum bytes of an input's data.
 pub const INPUT_BYTES_MAX: usize = 48;
 
-/// Everything that is decided before the first step.
+/// The parameters of a run.
 pub struct Plan {
-    /// Shards of the node.
     pub shards: u16,
     pub options: Arc<Options>,
     /// Channels that clients and operators use.
     pub channels: Vec<String>,
-    /// Those of them that are seldom used, so that their streams are forgotten now and then.
-    pub quiet: Vec<String>,
-    /// The rooms, if there are any.
+    /// Channels that are rarely used, so that their streams expire sometimes.
+    pub rarely_used: Vec<String>,
     pub rooms: Option<RoomPlan>,
     pub clients: Vec<Profile>,
-    /// Steps before the end.
+    /// Number of steps before the end.
     pub steps: u32,
-    /// Whether the node is drained at the end; otherwise the clients leave.
+    /// Whether the node is drained at the end. Otherwise, the clients leave.
     pub drains: bool,
-    /// Whether payloads that are not JSON are published.
+    /// Whether some published payloads are not JSON.
     pub opaque_payloads: bool,
-    /// Whether much time passes in which nothing happens, now and then.
-    pub has_nights: bool,
+    /// Whether there are sometimes long pauses without any action.
+    pub has_long_pauses: bool,
 }
 
-/// What is decided about rooms.
+/// The parameters of the rooms of a run.
 pub struct RoomPlan {
     pub channels: Vec<String>,
-    /// Room threads of the node.
+    /// Number of room threads.
     pub threads: u16,
     /// Time between ticks.
     pub tick_us: u64,
-    /// Ticks without a player after which a room is idle.
+    /// Ticks without a player after which a room is closed.
     pub empty_ticks_max: u32,
-    /// Ticks for which players stay without their clients; 0: they leave with their connections.
+    /// Ticks for which players stay after they lose their connection. With 0, they leave at once.
     pub seat_grace_ticks: u32,
-    /// What shards hold players to.
+    /// The limits that shards enforce.
     pub limits: RoomLimits,
-    /// What rooms are held to.
+    /// The options of the rooms.
     pub options: RoomOptions,
     pub play: GameOptions,
 }
 
-/// Why a backend is asked. Each has its own.
+/// The kinds of proxy requests. Each kind has its own backend.
 #[derive(Clone, Copy, Debug)]
-pub enum Asks {
-    /// A session without a token comes.
+pub enum ProxyKind {
+    /// A session connects without a token.
     Connect,
     /// A session expires.
     Refresh,
-    /// Somebody subscribes without a token.
+    /// A client subscribes without a token.
     Subscribe,
-    /// Somebody publishes.
+    /// A client publishes.
     Publish,
     /// A subscription expires.
     SubRefresh,
-    /// Somebody calls.
+    /// A client sends an RPC.
     Rpc,
 }
 
-impl Asks {
-    /// Who is asked.
+impl ProxyKind {
+    /// The backend for this kind.
     pub const fn proxy(self) -> ProxyIndex {
         ProxyIndex(self as u16)
     }
@@ -108,33 +106,31 @@ impl Asks {
 pub enum ReadSpeed {
     /// At once.
     Prompt,
-    /// After a while.
+    /// With delays.
     Usual,
-    /// A few bytes now and then, and long pauses.
+    /// A few bytes at a time, with long pauses.
     Slow,
 }
 
-/// Who a client is.
+/// The properties of a client.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// What it speaks.
+    /// The transport and encoding.
     pub wire: Wire,
-    /// What its messages are written in.
+    /// The encoding of its messages.
     pub encoding: Encoding,
-    /// Its user; empty for one without a token.
+    /// Its user, or empty for a client without a token.
     pub user: String,
-    /// How it reads.
-    pub pace: ReadSpeed,
-    /// Whether it answers pings.
+    pub read_speed: ReadSpeed,
     pub answers_pings: bool,
-    /// How many of 100 things it does are against the rules.
-    pub naughtiness: u32,
-    /// What the kernel holds for it.
+    /// Percentage of actions that violate the protocol.
+    pub violations_percent: u32,
+    /// The size of its kernel buffer.
     pub kernel_bytes: usize,
 }
 
 impl Plan {
-    /// A plan.
+    /// Draws a plan.
     pub fn new(seed: u64, chance: &mut Chance) -> Self {
         let shards = chance.between(1, 4) as u16;
         let all = [
@@ -145,14 +141,14 @@ impl Plan {
         for _ in 0..chance.between(4, 10) {
             channels.remove(chance.below(channels.len()));
         }
-        let quiet = channels.iter().filter(|_| chance.percent(30)).cloned().collect();
+        let rarely_used = channels.iter().filter(|_| chance.percent(30)).cloned().collect();
         let clients = (0..chance.between(3, 12)).map(|_| Profile::new(chance)).collect();
         let mut options = options(chance, shards);
-        // Where channels are few a room's own may have to go without.
+        // With few channels, the node might have to reject the channel of a room.
         let may_have_rooms = options.channel.channels_max > 1_000;
         let rooms = (may_have_rooms && chance.percent(35)).then(|| RoomPlan::new(chance).with_seats(seed));
         if chance.percent(30) {
-            ask_backends(chance, &mut options);
+            configure_backends(chance, &mut options);
         }
         if let Some(rooms) = &rooms {
             options.room_threads = rooms.threads;
@@ -162,13 +158,13 @@ impl Plan {
             shards,
             options: Arc::new(options),
             channels,
-            quiet,
+            rarely_used,
             rooms,
             clients,
             steps: chance.between(300, 1_200) as u32,
             drains: chance.percent(25),
             opaque_payloads: chance.percent(10),
-            has_nights: chance.percent(10),
+            has_long_pauses: chance.percent(10),
         }
     }
 
@@ -177,7 +173,7 @@ impl Plan {
         self.channels.iter().chain(self.rooms.iter().flat_map(|rooms| &rooms.channels)).cloned()
     }
 
-    /// Channels that the server subscribes a session to: mostly none.
+    /// The channels to which the server subscribes a session. Mostly there are none.
     pub fn server_side(&self, chance: &mut Chance) -> Vec<String> {
         let most = self.options.client.channel_limit.min(4);
         let mut channels = self.channels.clone();
@@ -185,11 +181,11 @@ impl Plan {
         (0..count).map(|_| channels.remove(chance.below(channels.len()))).collect()
     }
 
-    /// A channel to use: seldom a quiet one.
+    /// Picks a channel to use. Rarely used channels are seldom picked.
     pub fn channel(&self, chance: &mut Chance) -> &String {
         loop {
             let channel = chance.pick(&self.channels);
-            if !self.quiet.contains(channel) || chance.percent(5) {
+            if !self.rarely_used.contains(channel) || chance.percent(5) {
                 return channel;
             }
         }
@@ -239,7 +235,7 @@ impl RoomPlan {
         }
     }
 
-    /// In most plans players have seats that they can come back to. One tick of grace at the least; often shorter than the way
+    /// Adds seats with a grace period in most plans. The grace period is at least one tick, and often shorter than the delay
     /// of a message.
     fn with_seats(mut self, seed: u64) -> Self {
         let mut chance = Chance::new(seed ^ 0x7365_6174);
@@ -272,8 +268,8 @@ impl RoomPlan {
 
 impl Profile {
     fn new(chance: &mut Chance) -> Self {
-        let pace = *chance.pick(&[ReadSpeed::Prompt, ReadSpeed::Usual, ReadSpeed::Usual, ReadSpeed::Slow]);
-        let kernel_bytes = match pace {
+        let read_speed = *chance.pick(&[ReadSpeed::Prompt, ReadSpeed::Usual, ReadSpeed::Usual, ReadSpeed::Slow]);
+        let kernel_bytes = match read_speed {
             ReadSpeed::Prompt => 64 * 1024,
             ReadSpeed::Usual => chance.between(1_000, 16_000),
             ReadSpeed::Slow => chance.between(200, 2_000),
@@ -283,15 +279,15 @@ impl Profile {
             wire: wire(chance, encoding),
             encoding,
             user: (*chance.pick(&["", "ann", "ben", "cat"])).to_owned(),
-            pace,
+            read_speed,
             answers_pings: chance.percent(85),
-            naughtiness: *chance.pick(&[0, 0, 0, 2, 10]),
+            violations_percent: *chance.pick(&[0, 0, 0, 2, 10]),
             kernel_bytes: kernel_bytes as usize,
         }
     }
 }
 
-/// What a client with this encoding speaks: mostly the plain `WebSocket`, otherwise any.
+/// Picks a transport with this encoding: mostly plain `WebSocket`, otherwise any.
 fn wire(chance: &mut Chance, encoding: Encoding) -> Wire {
     let is_meant = |wire: &Wire| wire.encoding() == encoding;
     let others: Vec<Wire> = Wire::ALL.into_iter().filter(is_meant).collect();
@@ -327,28 +323,28 @@ fn options(chance: &mut Chance, shards: u16) -> Options {
             ..ChannelOptions::default()
         },
         without_namespace: NamespaceOptions::default(),
-        namespaces: namespaces(chance).into_iter().map(|namespace| offering(chance, namespace)).collect(),
+        namespaces: namespaces(chance).into_iter().map(|namespace| with_optional_features(chance, namespace)).collect(),
         ..Options::default()
     }
 }
 
-/// Has backends asked about calls, about what happens in some namespaces, and, in some plans, about sessions.
-fn ask_backends(chance: &mut Chance, options: &mut Options) {
-    options.backend.rpc_without_namespace = Some(Asks::Rpc.proxy());
-    options.backend.connect = chance.percent(60).then(|| Asks::Connect.proxy());
-    options.backend.refresh = chance.percent(50).then(|| Asks::Refresh.proxy());
+/// Configures backends for RPCs, for some namespaces, and, in some plans, for sessions.
+fn configure_backends(chance: &mut Chance, options: &mut Options) {
+    options.backend.rpc_without_namespace = Some(ProxyKind::Rpc.proxy());
+    options.backend.connect = chance.percent(60).then(|| ProxyKind::Connect.proxy());
+    options.backend.refresh = chance.percent(50).then(|| ProxyKind::Refresh.proxy());
     for namespace in &mut options.namespaces {
         let is_one_of = |names: &[&str]| names.contains(&&*namespace.name);
         let (subscribes, publishes) = (is_one_of(&["plain", "now"]), is_one_of(&["plain", "rec", "cache"]));
         let refreshes = is_one_of(&["plain", "lock"]) && chance.percent(60);
-        namespace.subscribe_proxy = subscribes.then(|| Asks::Subscribe.proxy());
-        namespace.publish_proxy = publishes.then(|| Asks::Publish.proxy());
-        namespace.sub_refresh_proxy = refreshes.then(|| Asks::SubRefresh.proxy());
+        namespace.subscribe_proxy = subscribes.then(|| ProxyKind::Subscribe.proxy());
+        namespace.publish_proxy = publishes.then(|| ProxyKind::Publish.proxy());
+        namespace.sub_refresh_proxy = refreshes.then(|| ProxyKind::SubRefresh.proxy());
     }
 }
 
-/// The same, where clients may ask for what not all clients ask for.
-fn offering(chance: &mut Chance, namespace: NamespaceOptions) -> NamespaceOptions {
+/// Adds optional features to a namespace: filters, deltas and channel compaction.
+fn with_optional_features(chance: &mut Chance, namespace: NamespaceOptions) -> NamespaceOptions {
     NamespaceOptions {
         allow_tags_filter: chance.percent(60),
         allow_delta: chance.percent(60),

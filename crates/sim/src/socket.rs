@@ -4,54 +4,52 @@ use std::collections::VecDeque;
 
 use dunlin_engine::SessionKey;
 
-use crate::client::Upward;
+use crate::client::ToServer;
 
-/// One connection. It is numbered once and never used again.
+/// One connection. Its number is never reused.
 pub struct SimConnection {
-    /// The client's number.
+    /// The index of the client.
     pub client: usize,
-    /// The shard's number.
+    /// The index of the shard.
     pub shard: usize,
-    /// Its session there.
+    /// The session on the shard.
     pub session: SessionKey,
-    /// Written by the server and not read yet.
+    /// Bytes that the server wrote and the client has not read yet.
     pub kernel: VecDeque<u8>,
-    /// How much of that there may be.
+    /// The size of the kernel buffer.
     pub kernel_bytes_max: usize,
-    /// Sent by the client and not taken by the server yet.
-    pub upward: VecDeque<Upward>,
-    /// The shard wants no commands.
+    /// Frames that the client sent and the server has not read yet.
+    pub to_server: VecDeque<ToServer>,
+    /// Whether the shard paused reading.
     pub paused: bool,
-    /// The shard has listed the session as one with something to write.
+    /// Whether the shard listed the session for writing.
     pub is_dirty: bool,
-    /// The kernel has not taken all that it was offered, and has not said since that it takes more.
+    /// Whether the kernel did not take all offered bytes, and has not become writable since.
     pub is_full: bool,
-    /// Where the server is.
+    /// The state of the server's side.
     pub server: ServerSide,
-    /// Whether the client is there.
+    /// Whether the client's side is open.
     pub client_is_there: bool,
-    /// The client neither reads nor is served before this time.
+    /// No bytes are transferred before this time.
     pub idle_until_us: u64,
     /// When pongs reached the shard.
     pub pongs_us: Vec<u64>,
-    /// When it was opened.
     pub opened_us: u64,
-    /// It was closed as slow, or might have been when another one was.
+    /// Whether it was closed as slow, or may have been when another session was.
     pub may_be_slow: bool,
-    /// Bytes and frames that waited after the last event.
-    pub waiting: (usize, usize),
+    /// Queued bytes and frames after the last event.
+    pub queued: (usize, usize),
 }
 
-/// The server's side of a connection.
+/// The state of the server's side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerSide {
-    /// Open.
     Open,
-    /// It has ended its sending side.
+    /// The server shut down its sending side.
     Finished,
-    /// The socket is closed; the shard is still to be told.
+    /// The socket is closed, but the shard has not been notified.
     HungUp,
-    /// The shard has been told.
+    /// The shard has been notified.
     Gone,
 }
 
@@ -66,17 +64,17 @@ impl SimConnection {
         matches!(self.server, ServerSide::Open | ServerSide::Finished)
     }
 
-    /// How many bytes the kernel takes now. Without a client they go nowhere, and it takes them all.
+    /// The number of bytes that the kernel takes. If the client is gone, it takes and discards all bytes.
     pub fn room(&self) -> usize {
         if self.client_is_there { self.kernel_bytes_max.saturating_sub(self.kernel.len()) } else { usize::MAX }
     }
 
-    /// Whether the client has read all that it will ever get.
+    /// Whether the client has read everything that the server sent before it closed its side.
     pub fn is_at_end(&self) -> bool {
         self.kernel.is_empty() && self.server != ServerSide::Open
     }
 
-    /// Whether nothing will come of it any more.
+    /// Whether both sides are closed.
     pub fn is_over(&self) -> bool {
         !self.is_known() && !self.client_is_there
     }

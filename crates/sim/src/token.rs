@@ -1,65 +1,63 @@
-//! Tokens without cryptography: a text that names an entry of a list, and the verifier that looks it up.
+//! Tokens without cryptography. A token is a string with an index into a list, in which the verifier looks it up.
 
 use bytes::Bytes;
 use dunlin_engine::event::{ConnectionClaims, ServerSubscription, SubscriptionClaims, SubscriptionGrant, TokenError};
 use dunlin_protocol::Payload;
 
-/// What is the matter with a token.
+/// What is wrong with a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flaw {
-    /// Nothing.
     #[default]
     None,
-    /// Its signature does not hold.
+    /// Its signature is invalid.
     Forged,
-    /// It ran out.
+    /// It has expired.
     Expired,
-    /// It was made for another user.
+    /// It was issued for another user.
     Foreign,
 }
 
-/// One token.
+/// A token.
 #[derive(Clone, Debug, Default)]
 pub struct Token {
-    /// Whether and how it is wrong.
     pub flaw: Flaw,
     pub user: String,
-    /// For which channel; empty for a connection.
+    /// The channel, or empty for a connection token.
     pub channel: String,
     /// When it expires, in Unix seconds.
     pub expires_at_s: Option<u64>,
-    /// Of a connection: the channels that the server subscribes it to.
+    /// For a connection token: the channels to which the server subscribes the session.
     pub subs: Vec<String>,
-    /// Whether somebody was told once that it could not be judged.
+    /// Whether its verification was ever reported as unavailable.
     pub was_unavailable: bool,
 }
 
-/// All tokens that were ever made.
+/// All issued tokens.
 #[derive(Default)]
 pub struct Tokens(Vec<Token>);
 
 impl Tokens {
-    /// Makes a token; returns its text.
+    /// Issues a token and returns its string.
     pub fn issue(&mut self, token: Token) -> String {
         self.0.push(token);
         format!("t{}", self.0.len() - 1)
     }
 
-    /// The token with this text.
+    /// Looks up a token by its string.
     pub fn find(&self, text: &str) -> Option<&Token> {
         self.0.get(text.strip_prefix('t')?.parse::<usize>().ok()?)
     }
 
-    /// Notes that a token cannot be judged now.
-    pub fn put_off(&mut self, text: &str) -> TokenError {
-        let place = text.strip_prefix('t').and_then(|number| number.parse::<usize>().ok());
-        if let Some(token) = place.and_then(|place| self.0.get_mut(place)) {
+    /// Records that the verification of a token is reported as unavailable.
+    pub fn mark_unavailable(&mut self, text: &str) -> TokenError {
+        let index = text.strip_prefix('t').and_then(|number| number.parse::<usize>().ok());
+        if let Some(token) = index.and_then(|index| self.0.get_mut(index)) {
             token.was_unavailable = true;
         }
         TokenError::Unavailable
     }
 
-    /// What a verifier says of a connection token at `unix_ms`.
+    /// Verifies a connection token at `unix_ms`.
     ///
     /// # Errors
     /// If it does not count.
@@ -74,7 +72,7 @@ impl Tokens {
         })
     }
 
-    /// What a verifier says of a subscription token at `unix_ms`.
+    /// Verifies a subscription token at `unix_ms`.
     ///
     /// # Errors
     /// If it does not count.

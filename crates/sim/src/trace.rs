@@ -1,24 +1,24 @@
-//! The events of a run: as a hash, which two runs of one seed must share, and as lines for people.
+//! The trace of a run: a hash, which is the same for two runs of a seed, and lines for people to read.
 
-/// The record of a run.
+/// The trace of a run.
 pub struct Trace {
     hash: u64,
     prints: bool,
 }
 
 impl Trace {
-    /// An empty record; `prints` says whether lines go to the standard output.
+    /// Creates an empty trace. If `prints` is set, lines are written to standard output.
     pub fn new(prints: bool) -> Self {
         Self { hash: 0x6475_6e6c_696e, prints }
     }
 
-    /// Takes in a number.
+    /// Adds a number to the hash.
     pub fn number(&mut self, number: u64) {
-        // A multiplication by an odd constant and a rotation: every bit reaches all others within a few numbers.
+        // A rotation and a multiplication by an odd constant. Each bit affects all others after a few numbers.
         self.hash = (self.hash.rotate_left(23) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
-    /// Takes in bytes.
+    /// Adds bytes to the hash.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
         for chunk in bytes.chunks(8) {
@@ -28,14 +28,13 @@ impl Trace {
         }
     }
 
-    /// Prints a line, if lines are wanted.
+    /// Prints a line if printing is enabled.
     pub fn line(&self, now_us: u64, line: impl FnOnce() -> String) {
         if self.prints {
             println!("{:>12.6}  {}", now_us as f64 / 1e6, line());
         }
     }
 
-    /// The hash so far.
     pub fn hash(&self) -> u64 {
         self.hash
     }

@@ -1,4 +1,4 @@
-//! Clusters under seeds: always the same ones pass, and planted mistakes in the protocol are found.
+//! Runs clusters with fixed seeds, and checks that planted bugs in the protocol are found.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use dunlin_engine::{Shard, planted::Bug};
 use dunlin_sim::{RunOutcome, run_clustered};
 
 const FIXED_SEEDS: u64 = 600;
-/// Seeds within which each mistake must be found. All of them pass without one.
+/// Number of seeds within which each bug must be found. All of them pass without a bug.
 const SEEDS_MAX: u64 = 300;
-/// So often has each of [`REACHED`] to happen, for the checks about it to mean something.
+/// The fixed seeds must reach each case of [`REACHED`] at least this often.
 const REACHED_MIN: u64 = 50;
 
 const REACHED: [&str; 44] = [
@@ -23,7 +23,7 @@ const REACHED: [&str; 44] = [
     "cluster: connection cut",
     "cluster: crash",
     "cluster: disconnected on all nodes",
-    "cluster: end lost",
+    "cluster: stream truncated",
     "cluster: followed",
     "cluster: gap",
     "cluster: history",
@@ -41,11 +41,11 @@ const REACHED: [&str; 44] = [
     "cluster: node lost",
     "cluster: not committed",
     "cluster: not recovered",
-    "cluster: parted",
+    "cluster: partitioned",
     "cluster: peer window",
     "cluster: published once",
     "cluster: recovered",
-    "cluster: request refused",
+    "cluster: request rejected",
     "cluster: retry",
     "cluster: shared read",
     "cluster: silence",
@@ -53,24 +53,24 @@ const REACHED: [&str; 44] = [
     "cluster: stale replica",
     "cluster: survey complete",
     "cluster: survey partial",
-    "cluster: truncation",
+    "cluster: truncation detected",
     "cluster: user at rest",
-    "cluster: user refused",
+    "cluster: user rejected",
     "cluster: versioned",
 ];
 
-/// Seeds that failed once.
+/// Seeds that failed in earlier versions.
 const FOUND_SEEDS: [u64; 5] = [20_718, 5_001_908, 5_002_409, 1_795_662_667_962, 1_795_698_203_509];
 
 #[test]
-fn seeds_that_failed_once_pass() {
+fn seeds_that_failed_before_pass() {
     for seed in FOUND_SEEDS {
         assert_eq!(run_clustered(seed, false, &|_| {}, &|_| {}).failure, None, "seed {seed}");
     }
 }
 
 #[test]
-fn the_fixed_seeds_pass_and_reach_what_they_are_for() {
+fn fixed_seeds_pass_and_reach_all_cases() {
     let outcomes: Vec<RunOutcome> = (0..FIXED_SEEDS).map(|seed| run_clustered(seed, false, &|_| {}, &|_| {})).collect();
     let failures: Vec<(u64, &String)> =
         outcomes.iter().filter_map(|outcome| Some((outcome.seed, outcome.failure.as_ref()?))).collect();
@@ -84,22 +84,22 @@ fn the_fixed_seeds_pass_and_reach_what_they_are_for() {
     }
     let rare: Vec<_> =
         REACHED.iter().filter(|what| reached.get(**what).is_none_or(|times| *times < REACHED_MIN)).collect();
-    assert!(rare.is_empty(), "{rare:?} are too rare in {reached:#?}");
+    assert!(rare.is_empty(), "{rare:?} are reached too rarely in {reached:#?}");
 }
 
 #[test]
-fn a_cluster_follows_from_its_seed() {
+fn a_seed_determines_the_run() {
     for seed in 0..5 {
         assert_eq!(run_clustered(seed, false, &|_| {}, &|_| {}), run_clustered(seed, false, &|_| {}, &|_| {}));
     }
 }
 
-/// What the first seed that finds `bug` says.
+/// The failure of the first seed that finds `bug`.
 fn find(bug: CoreBug) -> String {
     find_planted(&format!("{bug:?}"), "", &|_| {}, &|core| core.plant(bug))
 }
 
-/// The same of a mistake that is found in several ways, in the way that contains `text`.
+/// Checks that a seed finds `bug` with a failure that contains `text`, for bugs with several kinds of failures.
 fn find_as(bug: CoreBug, text: &str) {
     find_planted(&format!("{bug:?}"), text, &|_| {}, &|core| core.plant(bug));
 }
@@ -116,17 +116,17 @@ fn find_planted(bug: &str, text: &str, prepare: &dyn Fn(&mut Shard), prepare_cor
 }
 
 #[test]
-fn an_attach_without_a_fence_is_found() {
+fn attaching_without_a_fence_is_found() {
     find(CoreBug::AttachWithoutFence);
 }
 
 #[test]
-fn a_gap_that_is_not_noticed_is_found() {
+fn an_undetected_gap_is_found() {
     find(CoreBug::GapNotNoticed);
 }
 
 #[test]
-fn a_tail_that_is_not_audited_is_found() {
+fn a_missing_audit_of_the_tail_is_found() {
     let failure = find(CoreBug::TailNotAudited);
     assert!(failure.contains("at rest"), "{failure}");
 }
@@ -137,51 +137,51 @@ fn a_count_rule_off_by_one_is_found() {
 }
 
 #[test]
-fn a_stale_replica_that_is_believed_is_found() {
+fn trusting_a_stale_replica_is_found() {
     find(CoreBug::StaleReplicaBelieved);
 }
 
 #[test]
-fn a_late_duplicate_that_is_passed_on_is_found() {
+fn delivering_a_late_duplicate_is_found() {
     find(CoreBug::LateDuplicatePassedOn);
 }
 
 #[test]
-fn a_node_that_takes_its_own_broadcast_for_another_nodes_is_found() {
+fn delivering_the_echo_of_an_own_broadcast_is_found() {
     let failure = find(CoreBug::OwnEchoPassedOn);
     assert!(failure.contains("again"), "{failure}");
 }
 
 #[test]
-fn a_broadcast_that_is_sent_on_by_its_receiver_is_found() {
+fn forwarding_a_received_broadcast_is_found() {
     let failure = find_planted("BroadcastRepeated", "", &|shard| shard.plant(Bug::BroadcastRepeated), &|_| {});
     assert!(failure.contains("again"), "{failure}");
 }
 
 #[test]
-fn a_subscription_that_is_answered_before_other_nodes_know_of_it_is_found() {
+fn a_subscribe_reply_before_other_nodes_forward_broadcasts_is_found() {
     let failure = find(CoreBug::FollowNotConfirmed);
-    assert!(failure.contains("has not seen"), "{failure}");
+    assert!(failure.contains("did not receive broadcast"), "{failure}");
 }
 
 #[test]
-fn a_stream_that_lost_its_end_and_is_taken_for_the_same_is_found() {
+fn an_undetected_truncation_is_found() {
     let failure = find(CoreBug::TruncationNotNoticed);
     assert!(failure.contains("lost position"), "{failure}");
 }
 
 #[test]
-fn a_position_that_this_node_has_not_reached_and_that_is_refused_is_found() {
+fn rejecting_a_position_ahead_of_this_node_is_found() {
     find(CoreBug::PositionAheadRefused);
 }
 
 #[test]
-fn a_connection_that_leads_nowhere_and_is_kept_is_found() {
+fn keeping_a_partitioned_connection_is_found() {
     find(CoreBug::SilenceBorne);
 }
 
 #[test]
-fn a_shared_read_that_is_not_counted_is_found() {
+fn not_counting_a_shared_read_is_found() {
     find(CoreBug::SharedReadNotCounted);
 }
 
@@ -192,35 +192,35 @@ fn a_survey_that_waits_for_a_silent_node_is_found() {
 }
 
 #[test]
-fn a_partial_answer_that_is_not_marked_is_found() {
+fn an_unmarked_partial_survey_is_found() {
     find(CoreBug::MissingAnswerNotNamed);
 }
 
 #[test]
-fn a_window_of_another_node_that_lacks_a_part_is_found() {
+fn trusting_an_incomplete_window_of_another_node_is_found() {
     find(CoreBug::ShortWindowBelieved);
 }
 
 #[test]
-fn a_silent_node_that_counts_as_live_is_found() {
-    // Subscriptions wait for its answer as well.
+fn counting_a_silent_node_as_live_is_found() {
+    // Another kind of failure is that subscriptions wait for its reply.
     find_as(CoreBug::SilentNodeKept, "are live for it");
 }
 
 #[test]
-fn sessions_of_a_lost_node_that_are_counted_are_found() {
+fn counting_sessions_of_a_lost_node_is_found() {
     let failure = find(CoreBug::UsersOfLostNodeKept);
-    assert!(failure.contains("is refused at rest"), "{failure}");
+    assert!(failure.contains("is rejected at rest"), "{failure}");
 }
 
 #[test]
-fn a_lease_that_is_taken_while_the_stream_stores_nothing_is_found() {
+fn taking_a_lease_while_the_stream_stores_nothing_is_found() {
     let failure = find(CoreBug::LeaseTakenFromSilentStream);
-    assert!(failure.contains("its renewals get through"), "{failure}");
+    assert!(failure.contains("its renewals are delivered"), "{failure}");
 }
 
 #[test]
-fn a_refused_renewal_that_is_not_read_is_found() {
+fn ignoring_a_rejected_renewal_is_found() {
     let failure = find(CoreBug::RefusedRenewalNotRead);
-    assert!(failure.contains("its renewals get through"), "{failure}");
+    assert!(failure.contains("its renewals are delivered"), "{failure}");
 }

@@ -1,13 +1,12 @@
-//! Mistakes that are planted in the engine are found: the checkers can fail. That the same seeds pass without them is what
-//! `tests/seeds.rs` shows.
+//! Checks that the simulator finds bugs that are planted in the engine, and that the same seeds pass without them.
 
 use dunlin_engine::planted::Bug;
 use dunlin_sim::{KeptFlaw, SeatFlaw, run, run_kept, run_logged, run_seated};
 
-/// Seeds within which each mistake must be found. All of them pass without one.
+/// Number of seeds within which each bug must be found. All of them pass without a bug.
 const SEEDS_MAX: u64 = 200;
 
-/// The first seed that finds `bug`, and what it says.
+/// The first seed that finds `bug`, and its failure.
 fn find(bug: Bug) -> (u64, String) {
     let found = (0..SEEDS_MAX).find_map(|seed| {
         let failure = run(seed, false, &|shard| shard.plant(bug)).failure?;
@@ -20,29 +19,29 @@ fn find(bug: Bug) -> (u64, String) {
 }
 
 #[test]
-fn a_recovery_that_loses_its_first_publication_is_found() {
+fn losing_the_first_recovered_publication_is_found() {
     let (_, failure) = find(Bug::RecoveryLosesFirst);
     let words = ["recovered from", "recovered [", "the subscriber at", ", without "];
     assert!(words.iter().any(|word| failure.contains(word)), "{failure}");
 }
 
 #[test]
-fn a_subscription_left_behind_at_the_owner_is_found() {
+fn a_leaked_subscription_at_the_owner_is_found() {
     let (_, failure) = find(Bug::LateAnswerLeaks);
     let places = ["channels {", "present {", "encodes and deliveries", "still holds", "players", "seats are"];
     assert!(places.iter().any(|place| failure.contains(place)), "{failure}");
 }
 
 #[test]
-fn a_latest_lane_that_keeps_the_older_publication_is_found() {
+fn keeping_the_older_publication_in_the_latest_lane_is_found() {
     let (_, failure) = find(Bug::LatestKeepsOlder);
     assert!(failure.contains("skipped before") || failure.contains("the newest is"), "{failure}");
 }
 
 #[test]
-fn a_subscription_without_the_newest_of_a_key_is_found() {
+fn a_missing_newest_publication_of_a_key_is_found() {
     let (_, failure) = find(Bug::KeyMissing);
-    assert!(failure.contains("and the answer lacks it"), "{failure}");
+    assert!(failure.contains("but the reply lacks it"), "{failure}");
 }
 
 #[test]
@@ -51,66 +50,66 @@ fn a_frame_cut_off_by_the_close_frame_is_found() {
 }
 
 #[test]
-fn a_snapshot_that_builds_on_one_that_was_never_written_is_found() {
+fn a_snapshot_with_an_unwritten_base_is_found() {
     let (_, failure) = find(Bug::BaseSetWhenOffered);
     assert!(failure.contains("builds on a tick that is not here") || failure.contains("is seen as"), "{failure}");
 }
 
 #[test]
-fn an_event_for_others_is_found() {
+fn delivering_an_event_to_other_players_is_found() {
     let (_, failure) = find(Bug::EventReachesAll);
     assert!(failure.contains("receives"), "{failure}");
 }
 
 #[test]
-fn a_connect_that_is_answered_before_all_owners_are_is_found() {
+fn a_connect_reply_before_all_owners_replied_is_found() {
     let (_, failure) = find(Bug::ConnectAnsweredEarly);
-    assert!(failure.contains("connect is answered without") || failure.contains("error 106"), "{failure}");
+    assert!(failure.contains("the connect reply lacks") || failure.contains("error 106"), "{failure}");
 }
 
-/// Whether a patch did not fit what its client had.
+/// Whether a delta did not apply to the data of its client.
 fn is_about_a_patch(failure: &str) -> bool {
-    failure.contains("a patch makes") || failure.contains("a copy of what is not there")
+    failure.contains("a patch yields") || failure.contains("a copy beyond the end of the source")
 }
 
 #[test]
-fn a_patch_of_what_a_filter_left_out_is_found() {
+fn a_delta_on_a_filtered_publication_is_found() {
     let (_, failure) = find(Bug::FilteredGetsPatch);
     assert!(is_about_a_patch(&failure), "{failure}");
 }
 
 #[test]
-fn a_patch_of_what_came_before_the_last_publication_is_found() {
+fn a_delta_on_a_publication_before_the_last_is_found() {
     let (_, failure) = find(Bug::PatchOverUnkept);
     assert!(is_about_a_patch(&failure), "{failure}");
 }
 
 #[test]
-fn an_idempotency_key_forgotten_early_is_found() {
+fn dropping_an_idempotency_key_early_is_found() {
     let (_, failure) = find(Bug::OneKeyRemembered);
-    assert!(failure.contains("before: Some"), "{failure}");
+    assert!(failure.contains("published before: Some"), "{failure}");
 }
 
 #[test]
-fn a_session_that_is_listed_twice_while_it_connects_is_found() {
+fn listing_a_connecting_session_twice_is_found() {
     let (_, failure) = find(Bug::CorkedIsListedTwice);
     assert!(failure.contains("is listed twice"), "{failure}");
 }
 
 #[test]
-fn a_recovery_that_is_not_paced_is_found() {
+fn a_recovery_without_pacing_is_found() {
     let (_, failure) = find(Bug::RepliesAreNotPaced);
-    let words = ["were closed as slow, of which", "was closed with Some(3008)"];
+    let words = ["were closed as slow, but only", "was closed with Some(3008)"];
     assert!(words.iter().any(|word| failure.contains(word)), "{failure}");
 }
 
 #[test]
-fn a_recovery_answered_as_another_is_found() {
+fn sharing_a_recovery_reply_with_another_position_is_found() {
     let (_, failure) = find(Bug::AnswerOfAnother);
     assert!(failure.contains("recovered from") || failure.contains("recovered ["), "{failure}");
 }
 
-/// The first seed of a world with a log that finds `bug`, and what it says.
+/// The failure of the first seed of a world with a log that finds `bug`.
 fn find_logged(bug: Bug) -> String {
     let found = (0..SEEDS_MAX).find_map(|seed| {
         let failure = run_logged(seed, false, &|shard| shard.plant(bug)).failure?;
@@ -123,36 +122,36 @@ fn find_logged(bug: Bug) -> String {
 }
 
 #[test]
-fn a_publication_acknowledged_before_it_is_committed_is_found() {
+fn acknowledging_before_the_commit_is_found() {
     let failure = find_logged(Bug::AcknowledgedBeforeCommit);
     assert!(failure.contains("acknowledged"), "{failure}");
 }
 
 #[test]
-fn a_publication_delivered_before_it_is_committed_is_found() {
+fn delivering_before_the_commit_is_found() {
     let failure = find_logged(Bug::DeliveredBeforeCommit);
-    assert!(failure.contains("is seen, and"), "{failure}");
+    assert!(failure.contains("is received, but"), "{failure}");
 }
 
 #[test]
-fn a_second_publication_with_a_key_that_is_on_its_way_is_found() {
+fn a_second_publication_with_a_pending_key_is_found() {
     let failure = find_logged(Bug::PendingKeyPasses);
     assert!(failure.contains("publications with the key"), "{failure}");
 }
 
 #[test]
-fn a_key_that_is_used_again_after_a_crash_is_found() {
+fn reusing_a_key_after_a_crash_is_found() {
     let failure = find_logged(Bug::KeysNotRestored);
     assert!(failure.contains("publications with the key") && !failure.contains(" 0 crashes later"), "{failure}");
 }
 
 #[test]
-fn a_parked_subscription_that_misses_what_came_meanwhile_is_found() {
+fn a_parked_subscription_that_misses_publications_is_found() {
     let failure = find_logged(Bug::ParkedMissesMeanwhile);
     assert!(failure.contains("is committed") || failure.contains("without"), "{failure}");
 }
 
-/// The first seed of a world with a kept room that finds `flaw`, and what it says.
+/// The failure of the first seed of a world with a stored room that finds `flaw`.
 fn find_kept(flaw: KeptFlaw) -> String {
     let found = (0..SEEDS_MAX).find_map(|seed| {
         let failure = run_kept(seed, false, &|_| {}, Some(flaw)).failure?;
@@ -165,25 +164,25 @@ fn find_kept(flaw: KeptFlaw) -> String {
 }
 
 #[test]
-fn a_tick_that_is_shown_before_it_is_logged_is_found() {
+fn sending_a_tick_before_it_is_logged_is_found() {
     let failure = find_kept(KeptFlaw::ShowsUnlogged);
-    assert!(failure.contains("was seen, and"), "{failure}");
+    assert!(failure.contains("was received, but"), "{failure}");
 }
 
 #[test]
-fn players_who_leave_because_the_node_stops_are_found() {
+fn losing_players_when_the_node_stops_is_found() {
     let failure = find_kept(KeptFlaw::StopsWithoutDrain);
-    assert!(failure.contains("comes back to") || failure.contains("left while the node stopped"), "{failure}");
+    assert!(failure.contains("resumes with") || failure.contains("left while the node stopped"), "{failure}");
 }
 
 #[test]
-fn a_room_that_goes_on_without_its_log_is_found() {
+fn restoring_a_room_without_its_log_is_found() {
     let failure = find_kept(KeptFlaw::ForgetsLog);
-    assert!(failure.contains("goes on behind tick"), "{failure}");
+    assert!(failure.contains("continues after tick"), "{failure}");
 }
 
 #[test]
-fn players_who_leave_with_their_connections_are_found() {
+fn losing_players_with_their_connections_in_a_stored_room_is_found() {
     let failure = find_kept(KeptFlaw::LosesSeats);
     assert!(failure.contains("leaves with its connection"), "{failure}");
 }
@@ -195,13 +194,13 @@ fn a_seat_that_expires_one_tick_late_is_found() {
 }
 
 #[test]
-fn players_who_never_expire_after_a_restart_are_found() {
+fn players_that_never_expire_after_a_restart_are_found() {
     let failure = find_kept(KeptFlaw::RestoresClients);
     let words = ["the room has", "the players are", "gets PlayerId"];
     assert!(words.iter().any(|word| failure.contains(word)), "{failure}");
 }
 
-/// The first seed of a node with rooms that finds `flaw`, and what it says.
+/// The failure of the first seed of a node with rooms that finds `flaw`.
 fn find_seated(flaw: SeatFlaw) -> String {
     let found = (0..SEEDS_MAX).find_map(|seed| Some((seed, run_seated(seed, flaw).failure?)));
     let (seed, failure) = found.unwrap_or_else(|| panic!("{flaw:?} is not found within {SEEDS_MAX} seeds"));
@@ -211,19 +210,19 @@ fn find_seated(flaw: SeatFlaw) -> String {
 }
 
 #[test]
-fn a_player_that_leaves_with_its_connection_is_found() {
+fn losing_players_with_their_connections_is_found() {
     let failure = find_seated(SeatFlaw::LeavesAtOnce);
     assert!(failure.contains("leaves with its connection"), "{failure}");
 }
 
 #[test]
-fn a_grace_that_is_one_tick_too_long_is_found() {
+fn a_grace_period_that_is_one_tick_too_long_is_found() {
     let failure = find_seated(SeatFlaw::StaysLonger);
     assert!(failure.contains("the players are"), "{failure}");
 }
 
 #[test]
-fn a_grace_that_is_one_tick_too_short_is_found() {
+fn a_grace_period_that_is_one_tick_too_short_is_found() {
     let failure = find_seated(SeatFlaw::LeavesEarly);
     assert!(failure.contains("the players are"), "{failure}");
 }

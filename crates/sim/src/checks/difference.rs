@@ -1,4 +1,4 @@
-//! Checks deltas: each applies to the publication before it and yields the published data.
+//! Checks deltas: each applies to the previous publication and yields the published data.
 
 use dunlin_protocol::Encoding;
 
@@ -6,22 +6,21 @@ use crate::wire::{PublicationBody, apply};
 
 use super::Subscription;
 
-/// What a subscription has that is sent differences.
+/// The delta state of a subscription that receives deltas.
 #[derive(Debug)]
-pub struct Differences {
-    /// In JSON all data comes as strings.
+pub struct DeltaState {
+    /// With JSON, the server sends all data as strings.
     encoding: Encoding,
-    /// The data that came last.
+    /// The data of the last publication, which is the base of the next delta.
     newest: Option<Vec<u8>>,
 }
 
-impl Differences {
-    /// Nothing has come.
+impl DeltaState {
     pub fn new(encoding: Encoding) -> Self {
         Self { encoding, newest: None }
     }
 
-    fn make_whole(&mut self, seen: &PublicationBody) -> Result<Vec<u8>, String> {
+    fn apply(&mut self, seen: &PublicationBody) -> Result<Vec<u8>, String> {
         let bytes = match self.encoding {
             Encoding::Json => {
                 let text: String = serde_json::from_slice(&seen.data).map_err(|error| error.to_string())?;
@@ -29,34 +28,38 @@ impl Differences {
             }
             Encoding::Protobuf => seen.data.clone(),
         };
-        let whole = match &self.newest {
+        let full = match &self.newest {
             _ if !seen.delta => bytes,
-            None => return Err("a difference to nothing".to_owned()),
+            None => return Err("a delta without a base".to_owned()),
             Some(newest) => {
-                let whole = apply(newest, &bytes)?;
-                if bytes.len() >= whole.len() {
-                    return Err(format!("a difference of {} bytes makes {}", bytes.len(), whole.len()));
+                let full = apply(newest, &bytes)?;
+                if bytes.len() >= full.len() {
+                    return Err(format!(
+                        "a delta of {} bytes is not shorter than its result of {} bytes",
+                        bytes.len(),
+                        full.len()
+                    ));
                 }
-                whole
+                full
             }
         };
-        self.newest = Some(whole.clone());
-        Ok(whole)
+        self.newest = Some(full.clone());
+        Ok(full)
     }
 }
 
 impl Subscription {
-    /// The publication with the data that was published, whatever it came as.
+    /// Returns the publication with its full data, whether it was sent as a delta or not.
     ///
     /// # Errors
-    /// If it builds on what did not come, or is a difference that was not asked for.
-    pub(super) fn whole(&mut self, seen: &PublicationBody) -> Result<PublicationBody, String> {
-        let data = match &mut self.differences {
-            Some(differences) => {
-                let whole = differences.make_whole(seen);
-                whole.map_err(|error| format!("{}: {error}, at offset {}", self.channel, seen.offset))?
+    /// If a delta has no base or does not apply to it, or if the client did not request deltas.
+    pub(super) fn full_publication(&mut self, seen: &PublicationBody) -> Result<PublicationBody, String> {
+        let data = match &mut self.delta_state {
+            Some(delta_state) => {
+                let full = delta_state.apply(seen);
+                full.map_err(|error| format!("{}: {error}, at offset {}", self.channel, seen.offset))?
             }
-            None if seen.delta => return Err(format!("{}: a difference that nobody asked for", self.channel)),
+            None if seen.delta => return Err(format!("{}: a delta that the client did not request", self.channel)),
             None => seen.data.clone(),
         };
         Ok(PublicationBody { data, ..seen.clone() })

@@ -5,10 +5,10 @@ use crate::{
     wire::{ClientPosition, HistoryBody},
 };
 
-/// Judges a history, of whose newest publications `retained` must be there still.
+/// Checks a history reply. The newest `retained` publications of the channel must still be available.
 ///
 /// # Errors
-/// What is wrong with it.
+/// If the publications are not contiguous, lie outside the requested range, or are incomplete.
 pub fn check_history(
     model: &mut Model,
     channel: &str,
@@ -19,9 +19,7 @@ pub fn check_history(
     let offsets: Vec<u64> = result.publications.iter().map(|publication| publication.offset).collect();
     let context = || format!("history of {channel}, limit {limit}, since {since:?}, reverse {reverse}: {offsets:?}");
     for publication in &result.publications {
-        model
-            .recognise(channel, publication, Some(&result.epoch))
-            .map_err(|error| format!("{error}: {}", context()))?;
+        model.identify(channel, publication, Some(&result.epoch)).map_err(|error| format!("{error}: {}", context()))?;
     }
     let steps = offsets.windows(2).all(|pair| if reverse { pair[0] == pair[1] + 1 } else { pair[1] == pair[0] + 1 });
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -37,7 +35,7 @@ pub fn check_history(
     };
     let ends = reverse || offsets.len() == most || offsets.last().is_none_or(|&last| last == top);
     if !begins || !ends {
-        return Err(format!("{} begins or ends elsewhere, top {top}", context()));
+        return Err(format!("{} does not cover the requested range, top {top}", context()));
     }
     let asked = |offset: &u64| match since {
         None => true,
@@ -46,7 +44,7 @@ pub fn check_history(
     };
     let expected = (top - retained + 1..=top).filter(asked).count().min(most);
     if offsets.len() < expected {
-        return Err(format!("{} lacks some of {expected}, top {top}", context()));
+        return Err(format!("{} has fewer than {expected} publications, top {top}", context()));
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Checks the latest lane: never older than before, every replaced publication counted, the newest one received in the
-//! end.
+//! Checks the latest lane: a subscriber never receives an older publication after a newer one, the tag `skipped` counts
+//! every replaced publication, and the subscriber ends with the newest one.
 
 use crate::{
     model::{ChannelFacts, Model},
@@ -34,11 +34,14 @@ impl Subscription {
                 return Err(format!("{} {key:?}: {} comes after {last}", self.channel, published.count));
             }
             Some(last) => (between(last), between(last)),
-            None if self.has_newest_behind && published.count <= self.asked_count => (0, 0),
-            None if published.count <= self.asked_count.max(self.recovered_count) => {
-                return Err(format!("{} {key:?}: {} comes live, an old one", self.channel, published.count));
+            None if self.newest_follows_reply && published.count <= self.request_count => (0, 0),
+            None if published.count <= self.request_count.max(self.recovered_count) => {
+                return Err(format!(
+                    "{} {key:?}: {} is delivered live, but was published before the subscription",
+                    self.channel, published.count
+                ));
             }
-            None => (between(self.asked_count), between(self.live_count)),
+            None => (between(self.request_count), between(self.live_count)),
         };
         if (lower..=upper).contains(&skipped) {
             Ok(())
@@ -48,7 +51,7 @@ impl Subscription {
         }
     }
 
-    /// Whether the API's publication with this count is for the subscriber.
+    /// Whether publication number `count` of the API passes the subscriber's filter.
     fn wants(&self, model: &Model, facts: &ChannelFacts, count: u64) -> bool {
         let number = facts.of_api[count as usize - 1];
         model.published[number as usize].passes(self.filter.as_ref())
@@ -60,14 +63,18 @@ impl Subscription {
             let newest = wanted.copied().unwrap_or(0);
             let seen = self.keys_seen.get(key).copied();
             if newest > self.live_count && seen != Some(newest) {
-                return Err(format!("{} {key:?}: the newest is {newest}, the subscriber has {seen:?}", self.channel));
+                return Err(format!(
+                    "{} {key:?}: the newest is {newest}, but the subscriber has {seen:?}",
+                    self.channel
+                ));
             }
         }
         Ok(())
     }
 }
 
-/// The key of a publication's slot: the tag's value where the namespace has a key, the channel alone otherwise.
+/// The key of a publication's slot in the latest lane: the value of the tag if the namespace has a conflation key, and
+/// `None` otherwise.
 pub fn lane_key(facts: &ChannelFacts, tag: Option<&String>) -> Option<String> {
     let is_keyed = facts.rules.as_ref().is_some_and(|rules| rules.conflation_key.is_some());
     tag.filter(|_| is_keyed).cloned()

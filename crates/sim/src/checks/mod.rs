@@ -1,5 +1,4 @@
-//! Checks of what clients and operators observe. Each checker knows only what clients received and what operators
-//! requested.
+//! Checks what clients and operators observe. The checkers only use what clients received and what operators requested.
 
 mod difference;
 mod history;
@@ -14,70 +13,71 @@ use std::collections::BTreeMap;
 
 use crate::wire::{ClientPosition, Filter};
 
-use difference::Differences;
+use difference::DeltaState;
 
 pub use history::check_history;
 pub use latest::lane_key;
-pub use permission::{Verdict, judge_error, judge_success};
-pub use recovery::{RecoveryLimits, check_recovery, could_recover_surely};
-pub use room::{Seat, accept_input, check_join, check_room_history, refuse_input, seat_answer};
+pub use permission::{ReplyContext, check_error, check_success};
+pub use recovery::{RecoveryLimits, check_recovery, must_be_recoverable};
+pub use room::{Seat, accept_input, check_join, check_room_history, reject_input, seat_answer};
 
-/// A live subscription as its client knows it, with what is needed to judge the next publication.
+/// A live subscription as its client sees it, with the state that is needed to check the next publication.
 #[derive(Debug, Default)]
 pub struct Subscription {
     pub channel: String,
-    /// Whether the server keeps its position.
+    /// Whether the server tracks its position.
     pub positioned: bool,
-    /// Whether it may recover.
+    /// Whether the client may recover it.
     pub recoverable: bool,
     /// The epoch of its stream.
     pub epoch: String,
-    /// The last offset; `None` as long as it is not known.
+    /// The last offset, or `None` if it is not known yet.
     pub offset: Option<u64>,
-    /// Publications of the API when the client asked; those up to here don't come live.
-    pub asked_count: u64,
-    /// Publications of the API when the client heard the answer; those after it come live.
+    /// Number of API publications when the client sent its request. Those are not delivered live.
+    pub request_count: u64,
+    /// Number of API publications when the client received the reply. Later ones are delivered live.
     pub live_count: u64,
-    /// When the client heard the answer, in Unix milliseconds.
+    /// When the client received the reply, in Unix milliseconds.
     pub live_ms: u64,
-    /// When it expires, by the last word of the server, in Unix seconds.
+    /// When it expires according to the last message of the server, in Unix seconds.
     pub expiry_s: Option<u64>,
-    /// The latest expiry of all tokens it presented.
+    /// The latest expiry of all tokens that the client presented for it.
     pub latest_expiry_s: Option<u64>,
-    /// Whether the newest publications of keys come behind the answer, as pushes: where an operator subscribed the client.
-    pub has_newest_behind: bool,
-    /// The last publication of the API that came live, by count.
+    /// Whether the newest publication of each key follows the reply as a push. This is so if an operator subscribed the
+    /// client.
+    pub newest_follows_reply: bool,
+    /// Count of the last API publication that was delivered live.
     api_seen: Option<u64>,
-    /// The same for each key of the latest lane.
+    /// Count of the last publication for each key of the latest lane.
     keys_seen: BTreeMap<Option<String>, u64>,
-    /// The same for each session that publishes.
+    /// Count of the last publication for each publishing session.
     sessions_seen: BTreeMap<String, u64>,
-    /// The newest publication of the API that came with the answer, by count.
+    /// Count of the newest API publication in the reply.
     recovered_count: u64,
-    /// Which publications it wants, if not all.
+    /// The filter that the client requested.
     pub filter: Option<Filter>,
-    /// The number that stands for its channel; 0 for none.
+    /// The number that replaces the channel name on the wire, or 0 if there is none.
     pub number: u64,
-    /// What differences build on, if it gets differences.
-    pub differences: Option<Differences>,
-    /// Where the channel has a room: the place in it.
+    /// The delta state, if the subscription receives deltas.
+    pub delta_state: Option<DeltaState>,
+    /// The client's seat, if the channel has a room.
     pub seat: Option<Box<Seat>>,
-    /// Who came and who left, as far as it was told.
+    /// By client id, whether the last join or leave message was a join.
     present: BTreeMap<String, bool>,
 }
 
 impl Subscription {
-    /// Where to recover from.
+    /// The position to recover from.
     pub fn position(&self) -> Option<ClientPosition> {
         let offset = self.offset.filter(|_| self.recoverable)?;
         Some(ClientPosition { epoch: self.epoch.clone(), offset })
     }
 
-    /// Takes in a join or a leave.
+    /// Records a join or a leave message.
     ///
     /// # Errors
-    /// If somebody comes twice without leaving, or leaves twice.
-    pub fn who(&mut self, client: &str, comes: bool) -> Result<(), String> {
+    /// If a client joins twice without a leave, or leaves twice without a join.
+    pub fn record_presence(&mut self, client: &str, comes: bool) -> Result<(), String> {
         match self.present.insert(client.to_owned(), comes) {
             Some(was_there) if was_there == comes => {
                 let what = if comes { "joins" } else { "leaves" };

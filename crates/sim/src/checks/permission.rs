@@ -1,5 +1,5 @@
-//! Checks which error may answer which command, and which commands must fail, by a second implementation of the
-//! namespace's rules.
+//! Checks which errors a command may get, and which commands must fail. This is a second implementation of the
+//! namespace rules.
 
 use dunlin_engine::{Options, backend::ProxyIndex, options::NamespaceOptions};
 
@@ -10,26 +10,26 @@ use crate::{
     wire::{ClientCommand, Filter},
 };
 
-/// What a verdict on a reply needs to know.
-pub struct Verdict<'a> {
+/// What the check of a reply needs to know.
+pub struct ReplyContext<'a> {
     pub options: &'a Options,
     pub tokens: &'a Tokens,
     pub user: &'a str,
-    /// Unix seconds.
+    /// The current time in Unix seconds.
     pub now_s: u64,
     /// Subscriptions that operators made.
     pub subscribed: &'a [OperatorAction],
     pub client: &'a str,
 }
 
-/// What a channel's name says of it.
+/// A channel by its name.
 enum Kind<'a> {
     TooLong,
     Unknown,
     Known { rules: &'a NamespaceOptions, is_private: bool },
 }
 
-impl<'a> Verdict<'a> {
+impl<'a> ReplyContext<'a> {
     fn kind(&self, channel: &str) -> Kind<'a> {
         if channel.len() > self.options.channel.name_bytes_max {
             return Kind::TooLong;
@@ -50,12 +50,12 @@ impl<'a> Verdict<'a> {
         })
     }
 
-    /// The channels that the server subscribes a connection with this token to.
+    /// The channels to which the server subscribes a connection with this token.
     pub fn subs(&self, token: &str) -> &[String] {
         self.tokens.find(token).map_or(&[], |token| &token.subs)
     }
 
-    /// Whether an operator may have subscribed the client to a channel; to any, if it is empty.
+    /// Whether an operator may have subscribed the client to `channel`, or to any channel if `channel` is empty.
     pub fn was_subscribed(&self, channel: &str) -> bool {
         let of_channel = |action: &&OperatorAction| channel.is_empty() || action.channel == channel;
         self.subscribed.iter().filter(of_channel).any(|action| action.is_about(self.user, self.client))
@@ -66,17 +66,17 @@ impl<'a> Verdict<'a> {
         token.is_some_and(|token| token.flaw == Flaw::Expired || token.expires_at_s.is_some_and(|at| at <= self.now_s))
     }
 
-    /// Whether somebody was told that the token cannot be judged now.
-    fn was_put_off(&self, token: &str) -> bool {
+    /// Whether the verification of the token was ever reported as temporarily unavailable.
+    fn was_unavailable(&self, token: &str) -> bool {
         self.tokens.find(token).is_some_and(|token| token.was_unavailable)
     }
 
-    /// Whether a backend is asked.
+    /// Whether the namespace of the channel uses a backend for this kind of request.
     fn asks(&self, channel: &str, whom: fn(&NamespaceOptions) -> Option<ProxyIndex>) -> bool {
         matches!(self.kind(channel), Kind::Known { rules, .. } if whom(rules).is_some())
     }
 
-    /// Whether a channel's publications may be filtered so.
+    /// Whether a subscriber of the channel may use this filter.
     fn may_filter(&self, channel: &str, filter: &Filter) -> bool {
         let Kind::Known { rules, .. } = self.kind(channel) else { return false };
         rules.allow_tags_filter && filter.is_sound(&self.options.channel.tags_filter)
@@ -87,54 +87,54 @@ impl<'a> Verdict<'a> {
     }
 }
 
-/// Whether an error is one that a backend, or the want of it, leads to.
+/// Whether a backend, or a failed request to it, may lead to this error.
 fn is_of_backend(code: u32) -> bool {
     matches!(code, 100 | 111) || code == u32::from(BACKEND_ERROR)
 }
 
-/// Whether an error is a true answer.
+/// Checks that the error `code` is a valid reply to the command.
 ///
 /// # Errors
-/// If it is not.
-pub fn judge_error(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> Result<(), String> {
-    let about_name = |channel: &str| match verdict.kind(channel) {
+/// If the command must not get this error.
+pub fn check_error(context: &ReplyContext<'_>, request: &Pending, code: u32) -> Result<(), String> {
+    let about_name = |channel: &str| match context.kind(channel) {
         Kind::TooLong => code == 107,
         Kind::Unknown => code == 102,
         Kind::Known { .. } => false,
     };
-    let is_true = match &asked.command {
-        command if code == 100 && verdict.was_put_off(command.token()) => true,
-        ClientCommand::Connect { token, .. } if token.is_empty() && verdict.options.backend.connect.is_some() => {
-            is_of_backend(code) || code == 106 && verdict.channels_are_few()
+    let is_true = match &request.command {
+        command if code == 100 && context.was_unavailable(command.token()) => true,
+        ClientCommand::Connect { token, .. } if token.is_empty() && context.options.backend.connect.is_some() => {
+            is_of_backend(code) || code == 106 && context.channels_are_few()
         }
         ClientCommand::Connect { token, .. } => {
-            matches!(code, 109 | 110) && verdict.may_have_expired(token)
-                || code == 106 && verdict.channels_are_few() && !verdict.subs(token).is_empty()
+            matches!(code, 109 | 110) && context.may_have_expired(token)
+                || code == 106 && context.channels_are_few() && !context.subs(token).is_empty()
         }
-        ClientCommand::Refresh { token } => code == 110 && verdict.may_have_expired(token),
+        ClientCommand::Refresh { token } => code == 110 && context.may_have_expired(token),
         ClientCommand::Ping => code == 108,
-        ClientCommand::Rpc { .. } => match verdict.options.backend.rpc_without_namespace {
+        ClientCommand::Rpc { .. } => match context.options.backend.rpc_without_namespace {
             Some(_) => is_of_backend(code),
             None => code == 108,
         },
-        ClientCommand::Subscribe { .. } => may_refuse_subscription(verdict, asked, code),
+        ClientCommand::Subscribe { .. } => may_refuse_subscription(context, request, code),
         ClientCommand::SubRefresh { token, .. } => match code {
             103 => true,
-            109 | 110 => verdict.may_have_expired(token),
+            109 | 110 => context.may_have_expired(token),
             _ => false,
         },
         ClientCommand::Publish { channel, .. } => {
             about_name(channel)
-                || match (verdict.kind(channel), code) {
+                || match (context.kind(channel), code) {
                     (Kind::Known { rules, is_private }, 103) => is_private || !rules.allow_publish_for_client,
-                    (_, 106) => verdict.channels_are_few(),
-                    (_, code) if is_of_backend(code) => verdict.asks(channel, |rules| rules.publish_proxy),
+                    (_, 106) => context.channels_are_few(),
+                    (_, code) if is_of_backend(code) => context.asks(channel, |rules| rules.publish_proxy),
                     _ => false,
                 }
         }
         ClientCommand::Presence { channel } | ClientCommand::PresenceStats { channel } => {
             about_name(channel)
-                || match (verdict.kind(channel), code) {
+                || match (context.kind(channel), code) {
                     (Kind::Known { rules, .. }, 108) => !rules.presence,
                     (Kind::Known { rules, is_private }, 103) => {
                         rules.presence && (is_private || !rules.allow_presence_for_client)
@@ -145,10 +145,10 @@ pub fn judge_error(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> Result<
         ClientCommand::History { channel, since, reverse, .. } => {
             let from_zero = *reverse && since.as_ref().is_some_and(|since| since.offset == 0);
             about_name(channel)
-                || match (verdict.kind(channel), code) {
+                || match (context.kind(channel), code) {
                     (Kind::Known { rules, .. }, 108) => rules.history_size == 0,
                     (Kind::Known { rules, is_private }, 103) => is_private || !rules.allow_history_for_client,
-                    (Kind::Known { .. }, 106) => verdict.channels_are_few(),
+                    (Kind::Known { .. }, 106) => context.channels_are_few(),
                     (Kind::Known { .. }, 107) => from_zero,
                     (Kind::Known { .. }, 112) => since.as_ref().is_some_and(|since| !since.epoch.is_empty()),
                     _ => false,
@@ -156,53 +156,55 @@ pub fn judge_error(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> Result<
         }
         ClientCommand::Unsubscribe { .. } | ClientCommand::Send { .. } | ClientCommand::Pong => false,
     };
-    if is_true { Ok(()) } else { Err(format!("error {code} answers {:?}", asked.command)) }
+    if is_true { Ok(()) } else { Err(format!("error {code} is not a valid reply to {:?}", request.command)) }
 }
 
-/// Whether `subscribe` may be answered with an error.
-fn may_refuse_subscription(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> bool {
-    let ClientCommand::Subscribe { channel, token, recover, reject_unrecoverable, filter, .. } = &asked.command else {
+/// Whether a subscribe command may get the error `code`.
+fn may_refuse_subscription(context: &ReplyContext<'_>, request: &Pending, code: u32) -> bool {
+    let ClientCommand::Subscribe { channel, token, recover, reject_unrecoverable, filter, .. } = &request.command
+    else {
         return false;
     };
-    let may_have_no_room = || asked.at_limit || verdict.channels_are_few() || verdict.was_subscribed("");
+    let may_have_no_room = || request.at_limit || context.channels_are_few() || context.was_subscribed("");
     match code {
-        102 => matches!(verdict.kind(channel), Kind::Unknown),
-        103 => !may_subscribe(verdict, channel, token),
-        105 => asked.had || verdict.was_subscribed(channel),
-        106 => may_have_no_room() || filter.is_some() && verdict.options.channel.tags_filters_max < 1_000,
+        102 => matches!(context.kind(channel), Kind::Unknown),
+        103 => !may_subscribe(context, channel, token),
+        105 => request.had || context.was_subscribed(channel),
+        106 => may_have_no_room() || filter.is_some() && context.options.channel.tags_filters_max < 1_000,
         107 => {
-            let is_too_long = matches!(verdict.kind(channel), Kind::TooLong);
-            is_too_long || filter.as_ref().is_some_and(|filter| !verdict.may_filter(channel, filter))
+            let is_too_long = matches!(context.kind(channel), Kind::TooLong);
+            is_too_long || filter.as_ref().is_some_and(|filter| !context.may_filter(channel, filter))
         }
-        109 | 110 => verdict.may_have_expired(token),
+        109 | 110 => context.may_have_expired(token),
         112 => recover.is_some() && *reject_unrecoverable,
-        code => token.is_empty() && is_of_backend(code) && verdict.asks(channel, |rules| rules.subscribe_proxy),
+        code => token.is_empty() && is_of_backend(code) && context.asks(channel, |rules| rules.subscribe_proxy),
     }
 }
 
-/// Whether a command may have succeeded.
+/// Checks that the command may succeed.
 ///
 /// # Errors
-/// If it must not.
-pub fn judge_success(verdict: &Verdict<'_>, asked: &Pending) -> Result<(), String> {
-    // A private channel is open to its subscribers alone, but for what a backend decides.
-    let known = |channel: &str, allows: fn(&NamespaceOptions) -> bool| match verdict.kind(channel) {
+/// If the command must fail.
+pub fn check_success(context: &ReplyContext<'_>, request: &Pending) -> Result<(), String> {
+    // Only subscribers may use a private channel, except for publications that a backend allows.
+    let known = |channel: &str, allows: fn(&NamespaceOptions) -> bool| match context.kind(channel) {
         Kind::Known { rules, is_private } => {
-            let is_open = !is_private || asked.had || verdict.was_subscribed(channel);
+            let is_open = !is_private || request.had || context.was_subscribed(channel);
             allows(rules)
-                && (is_open || matches!(asked.command, ClientCommand::Publish { .. }) && rules.publish_proxy.is_some())
+                && (is_open
+                    || matches!(request.command, ClientCommand::Publish { .. }) && rules.publish_proxy.is_some())
         }
         Kind::TooLong | Kind::Unknown => false,
     };
-    let may = match &asked.command {
+    let may = match &request.command {
         ClientCommand::Connect { token, .. } => {
-            token.is_empty() || !matches!(verdict.flaw(token), Flaw::Forged | Flaw::Expired)
+            token.is_empty() || !matches!(context.flaw(token), Flaw::Forged | Flaw::Expired)
         }
         ClientCommand::Subscribe { channel, token, filter, .. } => {
-            let may_filter = filter.as_ref().is_none_or(|filter| verdict.may_filter(channel, filter));
-            may_filter && may_subscribe(verdict, channel, token)
+            let may_filter = filter.as_ref().is_none_or(|filter| context.may_filter(channel, filter));
+            may_filter && may_subscribe(context, channel, token)
         }
-        ClientCommand::Refresh { token } | ClientCommand::SubRefresh { token, .. } => verdict.flaw(token) == Flaw::None,
+        ClientCommand::Refresh { token } | ClientCommand::SubRefresh { token, .. } => context.flaw(token) == Flaw::None,
         ClientCommand::Publish { channel, .. } => {
             known(channel, |rules| rules.allow_publish_for_client || rules.allow_publish_for_subscriber)
         }
@@ -213,14 +215,14 @@ pub fn judge_success(verdict: &Verdict<'_>, asked: &Pending) -> Result<(), Strin
             known(channel, |rules| rules.allow_history_for_client || rules.allow_history_for_subscriber)
         }
         ClientCommand::Unsubscribe { .. } => true,
-        ClientCommand::Rpc { .. } => verdict.options.backend.rpc_without_namespace.is_some(),
+        ClientCommand::Rpc { .. } => context.options.backend.rpc_without_namespace.is_some(),
         ClientCommand::Ping | ClientCommand::Send { .. } | ClientCommand::Pong => false,
     };
-    if may { Ok(()) } else { Err(format!("success answers {:?}", asked.command)) }
+    if may { Ok(()) } else { Err(format!("success is not a valid reply to {:?}", request.command)) }
 }
 
-/// Whether the channel is open to the client, with this token or, if it is empty, without.
-fn may_subscribe(verdict: &Verdict<'_>, channel: &str, token: &str) -> bool {
-    let Kind::Known { rules, is_private } = verdict.kind(channel) else { return false };
-    if token.is_empty() { rules.allow_subscribe_for_client && !is_private } else { verdict.flaw(token) == Flaw::None }
+/// Whether the client may subscribe to the channel with `token`, or without a token if `token` is empty.
+fn may_subscribe(context: &ReplyContext<'_>, channel: &str, token: &str) -> bool {
+    let Kind::Known { rules, is_private } = context.kind(channel) else { return false };
+    if token.is_empty() { rules.allow_subscribe_for_client && !is_private } else { context.flaw(token) == Flaw::None }
 }

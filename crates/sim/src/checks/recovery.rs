@@ -1,4 +1,5 @@
-//! Checks subscribe replies: recovered means complete, not recovered means that recovery was impossible.
+//! Checks subscribe replies: a recovered subscription is complete, and the server may only refuse a recovery that it
+//! could not do.
 
 use dunlin_engine::options::{Lane, NamespaceOptions, RecoveryMode};
 use dunlin_protocol::Encoding;
@@ -9,56 +10,56 @@ use crate::{
     wire::{ClientCommand, ClientPosition, Filter, SubscribeBody},
 };
 
-use super::{Subscription, difference::Differences};
+use super::{Subscription, difference::DeltaState};
 
-/// Limits of the node that recovery respects.
+/// Limits of the node that apply to recovery.
 #[derive(Clone, Copy, Debug)]
 pub struct RecoveryLimits {
-    /// Publications in one recovery.
+    /// Maximum number of publications in one recovery.
     pub recovery_publications_max: usize,
-    /// Bytes of a recovery: most of what may wait for a session.
+    /// Maximum bytes of one recovery. This is most of `queue_bytes_max`.
     pub recovery_bytes_max: usize,
-    /// Bytes that may wait for a session.
+    /// Maximum bytes in the queue of a session.
     pub queue_bytes_max: usize,
-    /// Whether channels are forgotten because there are too many.
-    pub forgets: bool,
+    /// Whether the node evicts channels because it has too many.
+    pub evicts_channels: bool,
 }
 
-/// Judges the answer to a subscribe command; returns the subscription that it makes.
+/// Checks the reply to a subscribe command and returns the resulting subscription.
 ///
 /// # Errors
-/// What about the answer is not true.
+/// What is wrong with the reply.
 pub fn check_recovery(
     model: &mut Model,
     limits: RecoveryLimits,
-    asked: &Pending,
+    request: &Pending,
     result: &SubscribeBody,
     (encoding, now_ms): (Encoding, u64),
 ) -> Result<Subscription, String> {
-    let ClientCommand::Subscribe { channel, recover, filter, .. } = &asked.command else {
+    let ClientCommand::Subscribe { channel, recover, filter, .. } = &request.command else {
         return Err("a subscribe result answers another command".to_owned());
     };
     let filter = filter.as_deref();
     let facts = model.channel_mut(channel).ok_or("a subscription to an unknown channel")?;
     let rules = facts.rules.clone().ok_or("a subscription without a namespace")?;
-    check_flags(&rules, asked, result)?;
+    check_flags(&rules, request, result)?;
     let mut subscription = Subscription {
         channel: channel.clone(),
         positioned: result.positioned,
         recoverable: result.recoverable,
         epoch: result.epoch.clone(),
         offset: result.positioned.then_some(result.offset),
-        asked_count: asked.api_count,
+        request_count: request.api_count,
         live_count: facts.api_count,
         live_ms: now_ms,
-        has_newest_behind: asked.newest_behind,
+        newest_follows_reply: request.newest_follows_reply,
         filter: filter.cloned(),
         number: result.id,
-        differences: result.delta.then(|| Differences::new(encoding)),
+        delta_state: result.delta.then(|| DeltaState::new(encoding)),
         ..Subscription::default()
     };
     if result.positioned {
-        facts.used(&result.epoch, asked.sent_us);
+        facts.record_use(&result.epoch, request.sent_us);
     }
     match recover {
         Some(from) if result.recovered => {
@@ -68,12 +69,14 @@ pub fn check_recovery(
         }
         _ if rules.cache_keys_max > 0 => subscription.newest_of_keys(model, limits, &rules, &result.publications)?,
         _ if !result.publications.is_empty() => {
-            return Err(format!("{channel}: publications come with what is not recovered"));
+            return Err(format!("{channel}: the reply has publications, but is not marked as recovered"));
         }
         Some(from) if result.recoverable => {
             let top = (&*result.epoch, result.offset);
-            if could_recover_surely(model, limits, facts_of(model, channel)?, (from, filter), top, now_ms) {
-                return Err(format!("{channel}: not recovered from {from:?} at {top:?}, though it is all there"));
+            if must_be_recoverable(model, limits, facts_of(model, channel)?, (from, filter), top, now_ms) {
+                return Err(format!(
+                    "{channel}: not recovered from {from:?} at {top:?}, although all publications are available"
+                ));
             }
         }
         Some(_) | None => {}
@@ -85,9 +88,9 @@ fn facts_of<'a>(model: &'a Model, channel: &str) -> Result<&'a ChannelFacts, Str
     model.channel(channel).ok_or_else(|| "an unknown channel".to_owned())
 }
 
-/// What the reply says of the subscription itself.
-pub(super) fn check_flags(rules: &NamespaceOptions, asked: &Pending, result: &SubscribeBody) -> Result<(), String> {
-    let ClientCommand::Subscribe { recover, positioned, recoverable, delta, compact, .. } = &asked.command else {
+/// Checks the flags of a subscribe reply against the options of the namespace.
+pub(super) fn check_flags(rules: &NamespaceOptions, request: &Pending, result: &SubscribeBody) -> Result<(), String> {
+    let ClientCommand::Subscribe { recover, positioned, recoverable, delta, compact, .. } = &request.command else {
         return Err("a subscribe result answers another command".to_owned());
     };
     let recovers = recover.is_some();
@@ -101,10 +104,10 @@ pub(super) fn check_flags(rules: &NamespaceOptions, asked: &Pending, result: &Su
     if expected != got {
         return Err(format!("recoverable, positioned, was recovering, epoch: {got:?} instead of {expected:?}"));
     }
-    let differs = !delta.is_empty() && rules.allow_delta && rules.delivery == Lane::Reliable && rules.room.is_none();
+    let has_delta = !delta.is_empty() && rules.allow_delta && rules.delivery == Lane::Reliable && rules.room.is_none();
     let has_number = *compact && rules.allow_channel_compaction && rules.room.is_none();
-    if (result.delta, result.id > 0) != (differs, has_number) {
-        return Err(format!("differences {} instead of {differs}, number {}", result.delta, result.id));
+    if (result.delta, result.id > 0) != (has_delta, has_number) {
+        return Err(format!("delta {} instead of {has_delta}, number {}", result.delta, result.id));
     }
     if result.recovered && !(recoverable && recovers) {
         return Err("recovered without being asked".to_owned());
@@ -133,7 +136,7 @@ fn check_recovered(
             _ => false,
         },
     };
-    // Who misses nothing that passes is told where the others are.
+    // If nothing that was missed passes the filter, the server sends the top of the stream as the position.
     let is_ahead = filter.is_some() && offsets.is_empty() && result.offset > from.offset;
     if is_sound && (result.offset == from.offset || is_ahead) {
         Ok(())
@@ -142,7 +145,7 @@ fn check_recovered(
     }
 }
 
-/// What was left out of a recovery does not pass the filter.
+/// Checks that only publications that the filter rejects are missing from a recovery.
 fn check_gaps(
     model: &mut Model,
     rules: &NamespaceOptions,
@@ -160,8 +163,8 @@ fn check_gaps(
     if result.publications.is_empty() { subscription.may_skip(model, last, result.offset + 1) } else { Ok(()) }
 }
 
-/// Whether a client at `from` can be brought up to `top` beyond doubt, by a server that answers at `now_ms` or before.
-pub fn could_recover_surely(
+/// Whether a server that replies at `now_ms` or earlier must be able to recover a client from `from` to `top`.
+pub fn must_be_recoverable(
     model: &Model,
     limits: RecoveryLimits,
     facts: &ChannelFacts,

@@ -1,4 +1,4 @@
-//! Checks the reliable lane: ordered, no duplicates, nothing missing.
+//! Checks the reliable lane: publications are in order, without duplicates and without gaps.
 
 use crate::{
     model::{Model, Publisher},
@@ -9,14 +9,14 @@ use dunlin_engine::options::Lane;
 use super::Subscription;
 
 impl Subscription {
-    /// Takes in a publication that came live; returns its number.
+    /// Checks and records a publication that was delivered live. Returns its number.
     ///
     /// # Errors
-    /// If it is not the next one.
+    /// If it is not the next publication for this subscription.
     pub fn publication(&mut self, model: &mut Model, seen: &PublicationBody) -> Result<u64, String> {
-        let seen = &self.whole(seen)?;
+        let seen = &self.full_publication(seen)?;
         let epoch = Some(&*self.epoch).filter(|epoch| !epoch.is_empty());
-        let number = model.recognise(&self.channel, seen, epoch)?;
+        let number = model.identify(&self.channel, seen, epoch)?;
         self.check_wanted(model, number)?;
         let lane = model.channel(&self.channel).ok_or("a publication in an unknown channel")?.lane();
         check_tags(model, number, seen, lane)?;
@@ -34,7 +34,9 @@ impl Subscription {
                     return Err(format!("{}: offset {offset} comes after {last}", self.channel));
                 }
                 Some(last) => self.may_skip(model, last, offset)?,
-                None if self.positioned => return Err(format!("{}: a position is not known", self.channel)),
+                None if self.positioned => {
+                    return Err(format!("{}: an offset arrives, but the position is not known", self.channel));
+                }
                 None => {}
             }
             self.offset = Some(offset);
@@ -58,20 +60,20 @@ impl Subscription {
         let none_between = |low| model.passing_between(facts, self.filter.as_ref(), low, count) == 0;
         let fits = match self.api_seen {
             Some(last) => count > last && none_between(last),
-            None => count > self.asked_count.max(self.recovered_count) && none_between(self.live_count),
+            None => count > self.request_count.max(self.recovered_count) && none_between(self.live_count),
         };
         if !fits {
-            return Err(format!("{}: the API's publication {count} comes next for {self:?}", self.channel));
+            return Err(format!("{}: the API's publication {count} is out of order for {self:?}", self.channel));
         }
         self.api_seen = Some(count);
         Ok(())
     }
 
-    /// A publication that came has to pass the filter.
+    /// Checks that a received publication passes the filter.
     pub(super) fn check_wanted(&self, model: &mut Model, number: u64) -> Result<(), String> {
         let published = &model.published[number as usize];
         if !published.passes(self.filter.as_ref()) {
-            return Err(format!("{}: {:?} does not let {published:?} pass", self.channel, self.filter));
+            return Err(format!("{}: the filter {:?} rejects {published:?}", self.channel, self.filter));
         }
         if self.filter.is_some() {
             model.count("passed a filter");
@@ -79,29 +81,29 @@ impl Subscription {
         Ok(())
     }
 
-    /// Whether offset `next` may come behind `last`.
+    /// Checks that the server may send offset `next` directly after `last`.
     pub(super) fn may_skip(&self, model: &mut Model, last: u64, next: u64) -> Result<(), String> {
         let facts = model.channel(&self.channel).ok_or("a publication in an unknown channel")?;
         if let Err(missing) = model.may_skip(facts, self.filter.as_ref(), &self.epoch, last, next) {
             return Err(format!("{}: offset {next} comes after {last}, without {missing}", self.channel));
         }
         if last + 1 < next {
-            model.count("left out by a filter");
+            model.count("skipped by a filter");
         }
         Ok(())
     }
 
-    /// Takes in what came with the answer to a subscribe command, oldest first.
+    /// Records the recovered publications of a subscribe reply, oldest first.
     ///
     /// # Errors
-    /// If there is a gap, or something twice.
+    /// If a publication is unknown, does not pass the filter, or is at another position than before.
     pub(super) fn recovered(&mut self, model: &mut Model, seen: &[PublicationBody]) -> Result<(), String> {
         for publication in seen {
             if publication.delta {
-                model.count("recovered as a patch");
+                model.count("recovered as a delta");
             }
-            let publication = &self.whole(publication)?;
-            let number = model.recognise(&self.channel, publication, Some(&self.epoch))?;
+            let publication = &self.full_publication(publication)?;
+            let number = model.identify(&self.channel, publication, Some(&self.epoch))?;
             self.check_wanted(model, number)?;
             let published = &model.published[number as usize];
             if published.publisher == Publisher::Api {
@@ -112,7 +114,7 @@ impl Subscription {
         Ok(())
     }
 
-    /// Everything has been delivered and read: nothing may be missing at the end either.
+    /// Checks, when nothing is in flight, that no publication is missing at the end.
     ///
     /// # Errors
     /// If the last publications are missing.
@@ -124,7 +126,10 @@ impl Subscription {
         let seen = self.api_seen.unwrap_or(self.live_count);
         let filter = self.filter.as_ref();
         if model.passing_between(facts, filter, seen.max(self.live_count), facts.api_count + 1) > 0 {
-            return Err(format!("{}: {} of {} of the API's publications came", self.channel, seen, facts.api_count));
+            return Err(format!(
+                "{}: the last API publication received is {} of {}",
+                self.channel, seen, facts.api_count
+            ));
         }
         let Some((epoch, top)) = top.filter(|_| self.positioned) else { return Ok(()) };
         let has_all = self.offset.is_some_and(|last| {
@@ -132,7 +137,7 @@ impl Subscription {
         });
         if epoch != self.epoch || !has_all {
             return Err(format!(
-                "{}: at {epoch} {top}, the subscriber at {} {:?}",
+                "{}: the stream is at {epoch} {top}, the subscriber at {} {:?}",
                 self.channel, self.epoch, self.offset
             ));
         }
@@ -140,7 +145,7 @@ impl Subscription {
     }
 }
 
-/// Tags come as they were given, but for the one that the latest lane adds.
+/// Checks that the tags are those of the publication. The latest lane adds one tag.
 fn check_tags(model: &Model, number: u64, seen: &PublicationBody, lane: Lane) -> Result<(), String> {
     let given = &model.published[number as usize].tags;
     let mut tags = seen.tags.clone();

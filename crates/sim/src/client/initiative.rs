@@ -1,4 +1,4 @@
-//! The actions that a client starts itself.
+//! The actions of clients.
 
 use crate::{
     chance::Chance,
@@ -9,37 +9,37 @@ use crate::{
     wire::{ClientCommand, ClientPosition, Filter},
 };
 
-use super::{Client, ClientClose, ClientPhase, Pending, Upward, receive::pending};
+use super::{Client, ClientClose, ClientPhase, Pending, ToServer, receive::pending};
 
 /// What a client needs to act.
-pub struct Initiative<'a> {
+pub struct ActContext<'a> {
     pub plan: &'a Plan,
     pub chance: &'a mut Chance,
     pub model: &'a mut Model,
     pub tokens: &'a mut Tokens,
     pub now_us: u64,
-    /// The same in Unix seconds.
+    /// The time in Unix seconds.
     pub now_s: u64,
 }
 
-impl Initiative<'_> {
-    /// A token for `user`, mostly a good one; `channel` is empty for a connection.
+impl ActContext<'_> {
+    /// Issues a token for the client, mostly a valid one. An empty `channel` means a connection token.
     fn token(&mut self, client: &mut Client, channel: &str) -> String {
-        let naughty = client.profile.naughtiness;
+        let violations_percent = client.profile.violations_percent;
         let flaws: &[Flaw] = if client.phase == ClientPhase::Live {
             &[Flaw::Forged, Flaw::Expired, Flaw::Foreign]
         } else {
             &[Flaw::Expired]
         };
-        let flaw = if self.chance.percent(naughty) { *self.chance.pick(flaws) } else { Flaw::None };
+        let flaw = if self.chance.percent(violations_percent) { *self.chance.pick(flaws) } else { Flaw::None };
         let expires_at_s = self.chance.percent(50).then(|| self.now_s + self.chance.between(1, 4));
-        client.misdeeds.forged_token |= matches!(flaw, Flaw::Forged | Flaw::Foreign);
+        client.close_reasons.forged_token |= matches!(flaw, Flaw::Forged | Flaw::Foreign);
         let subs = if channel.is_empty() { client.server_side.clone() } else { Vec::new() };
         let (user, channel) = (client.profile.user.clone(), channel.to_owned());
         self.tokens.issue(Token { flaw, user, channel, expires_at_s, subs, ..Token::default() })
     }
 
-    /// What a client wants of a channel, if not all; seldom where it may not ask for that.
+    /// A random filter for a channel, or none. It is rarely used where filters are not allowed.
     fn filter(&mut self, channel: &str) -> Option<Filter> {
         let rules = self.model.channel(channel).and_then(|facts| facts.rules.as_ref());
         let share = if rules.is_some_and(|rules| rules.allow_tags_filter) { 50 } else { 3 };
@@ -81,239 +81,235 @@ impl Initiative<'_> {
     }
 }
 
-/// A command with what has to be remembered of it.
-pub(super) fn pending_of(
-    initiative: &Initiative<'_>,
-    command: ClientCommand,
-    channel: &str,
-) -> (ClientCommand, Pending) {
-    let api_count = initiative.model.channel(channel).map_or(0, |facts| facts.api_count);
-    (command.clone(), Pending { sent_us: initiative.now_us, api_count, ..pending(command) })
+/// Pairs a command with the data that the check of its reply needs.
+pub(super) fn pending_of(context: &ActContext<'_>, command: ClientCommand, channel: &str) -> (ClientCommand, Pending) {
+    let api_count = context.model.channel(channel).map_or(0, |facts| facts.api_count);
+    (command.clone(), Pending { sent_us: context.now_us, api_count, ..pending(command) })
 }
 
 impl Client {
-    /// Says `connect`.
-    pub fn connect(&mut self, initiative: &mut Initiative<'_>) {
+    /// Sends a connect command.
+    pub fn connect(&mut self, context: &mut ActContext<'_>) {
         let user = self.profile.user.clone();
-        let backend = &initiative.plan.options.backend;
+        let backend = &context.plan.options.backend;
         self.is_extended = backend.refresh.is_some();
-        let by_backend = backend.connect.is_some() && (user.is_empty() || initiative.chance.percent(50));
+        let by_backend = backend.connect.is_some() && (user.is_empty() || context.chance.percent(50));
         if user.is_empty() && !by_backend {
             self.server_side.clear();
         } else if !by_backend {
-            self.server_side = initiative.plan.server_side(initiative.chance);
+            self.server_side = context.plan.server_side(context.chance);
         }
-        let token = if user.is_empty() || by_backend { String::new() } else { initiative.token(self, "") };
-        // It may be over before it is let in.
-        self.expiry_s = initiative.tokens.find(&token).and_then(|token| token.expires_at_s);
+        let token = if user.is_empty() || by_backend { String::new() } else { context.token(self, "") };
+        // The token may expire before the connect reply.
+        self.expiry_s = context.tokens.find(&token).and_then(|token| token.expires_at_s);
         self.expiry_s = self.expiry_s.filter(|_| backend.refresh.is_none());
         let known = self.server_side.iter().filter_map(|channel| {
             let position = self.positions.get(channel)?.clone();
             Some((channel.clone(), position))
         });
         let subs = known.collect();
-        let (command, mut first) = initiative.pending(ClientCommand::Connect { token, subs }, "");
-        let counts = initiative
+        let (command, mut first) = context.pending(ClientCommand::Connect { token, subs }, "");
+        let counts = context
             .plan
             .channels
             .iter()
-            .map(|channel| (channel.clone(), initiative.model.channel(channel).map_or(0, |facts| facts.api_count)));
+            .map(|channel| (channel.clone(), context.model.channel(channel).map_or(0, |facts| facts.api_count)));
         first.api_counts = counts.collect();
         self.add((command, first));
-        self.ping_sometimes(initiative, 15);
-        // Some don't wait for the answer.
-        if !by_backend && !self.profile.wire.is_unidirectional() && initiative.chance.percent(10) {
-            self.add_resubscriptions(initiative);
+        self.ping_sometimes(context, 15);
+        // Some clients do not wait for the connect reply.
+        if !by_backend && !self.profile.wire.is_unidirectional() && context.chance.percent(10) {
+            self.add_resubscriptions(context);
         }
         self.send_frame();
     }
 
-    /// Subscribes to what it had before.
-    pub fn resubscribe(&mut self, initiative: &mut Initiative<'_>) {
+    /// Resubscribes to all channels with a position.
+    pub fn resubscribe(&mut self, context: &mut ActContext<'_>) {
         if self.profile.wire.is_unidirectional() {
             return;
         }
-        self.add_resubscriptions(initiative);
+        self.add_resubscriptions(context);
         self.send_frame();
     }
 
-    /// Subscribes to one channel again.
-    pub fn resubscribe_to(&mut self, initiative: &mut Initiative<'_>, channel: &str) {
+    /// Resubscribes to one channel.
+    pub fn resubscribe_to(&mut self, context: &mut ActContext<'_>, channel: &str) {
         if self.profile.wire.is_unidirectional() {
             return;
         }
-        self.add_subscribe(initiative, channel);
+        self.add_subscribe(context, channel);
         self.send_frame();
     }
 
-    fn add_resubscriptions(&mut self, initiative: &mut Initiative<'_>) {
-        let most = initiative.plan.options.client.commands_per_frame_max - 1;
+    fn add_resubscriptions(&mut self, context: &mut ActContext<'_>) {
+        let most = context.plan.options.client.commands_per_frame_max - 1;
         let is_asked = |channel: &&String| self.phase != ClientPhase::Connecting || !self.server_side.contains(channel);
         let channels: Vec<String> = self.positions.keys().filter(is_asked).take(most).cloned().collect();
         for channel in channels {
-            self.add_subscribe(initiative, &channel);
+            self.add_subscribe(context, &channel);
         }
     }
 
-    /// A subscribe command, unless the answer to one is on its way. Nobody subscribes twice by accident.
-    pub(super) fn add_subscribe(&mut self, initiative: &mut Initiative<'_>, channel: &str) {
+    /// Adds a subscribe command. If the client already has or requested the subscription, it does so rarely.
+    pub(super) fn add_subscribe(&mut self, context: &mut ActContext<'_>, channel: &str) {
         let had = self.subscriptions.contains_key(channel) && !self.leaves(channel) || self.asks_for(channel);
-        if had && !initiative.chance.percent(5) {
+        if had && !context.chance.percent(5) {
             return;
         }
         let needs_token = channel.contains("lock:");
-        let token = if needs_token && !initiative.chance.percent(10) || initiative.chance.percent(3) {
-            initiative.token(self, channel)
+        let token = if needs_token && !context.chance.percent(10) || context.chance.percent(3) {
+            context.token(self, channel)
         } else {
             String::new()
         };
-        // What an SDK knows of a stream that it has not seen is nothing: it asks for whatever is cached.
+        // Without a position, an SDK recovers from the default position, which requests the cached publication.
         let recover = match self.positions.get(channel).cloned() {
-            // Some wrote it down a while ago.
-            Some(position) if initiative.chance.percent(20) => {
-                let offset = position.offset.saturating_sub(initiative.chance.below(5) as u64);
+            // Some clients use an older position.
+            Some(position) if context.chance.percent(20) => {
+                let offset = position.offset.saturating_sub(context.chance.below(5) as u64);
                 Some(ClientPosition { offset, ..position })
             }
-            Some(position) if !initiative.chance.percent(5) => Some(position),
-            _ => initiative.chance.percent(20).then(ClientPosition::default),
+            Some(position) if !context.chance.percent(5) => Some(position),
+            _ => context.chance.percent(20).then(ClientPosition::default),
         };
-        let (data, join) = self.join_data(initiative, channel);
+        let (data, join) = self.join_data(context, channel);
         let command = ClientCommand::Subscribe {
             data,
             channel: channel.to_owned(),
             token,
             recover,
-            positioned: initiative.chance.percent(30),
-            recoverable: initiative.chance.percent(70),
-            join_leave: initiative.chance.percent(50),
-            reject_unrecoverable: initiative.chance.percent(20),
-            delta: if initiative.chance.percent(40) { "fossil" } else { "" },
-            compact: initiative.chance.percent(60),
-            filter: initiative.filter(channel).map(Box::new),
+            positioned: context.chance.percent(30),
+            recoverable: context.chance.percent(70),
+            join_leave: context.chance.percent(50),
+            reject_unrecoverable: context.chance.percent(20),
+            delta: if context.chance.percent(40) { "fossil" } else { "" },
+            compact: context.chance.percent(60),
+            filter: context.filter(channel).map(Box::new),
         };
-        let (command, mut pending) = initiative.pending(command, channel);
+        let (command, mut pending) = context.pending(command, channel);
         pending.join = join;
         pending.had = had;
-        pending.at_limit = self.subscriptions_at_most() >= initiative.plan.options.client.channel_limit;
+        pending.at_limit = self.subscriptions_at_most() >= context.plan.options.client.channel_limit;
         self.add((command, pending));
     }
 
-    /// Does something, or nothing.
-    pub fn act(&mut self, initiative: &mut Initiative<'_>) {
+    /// Runs a random action of the client, if it may act.
+    pub fn act(&mut self, context: &mut ActContext<'_>) {
         if self.phase == ClientPhase::Connecting || self.profile.wire.is_unidirectional() {
-            return self.ping_sometimes(initiative, 20);
+            return self.ping_sometimes(context, 20);
         }
-        // Behind a close frame, or bytes against the protocol, nothing counts.
+        // The server ignores everything after a close frame or a protocol violation.
         if self.phase != ClientPhase::Live
-            || self.misdeeds.closed != ClientClose::NotSent
-            || self.misdeeds.violated.is_some()
+            || self.close_reasons.closed != ClientClose::NotSent
+            || self.close_reasons.violated.is_some()
         {
             return;
         }
-        if initiative.chance.percent(self.profile.naughtiness) {
-            return self.misbehave(initiative);
+        if context.chance.percent(self.profile.violations_percent) {
+            return self.misbehave(context);
         }
-        for _ in 0..initiative.chance.between(1, 3) {
-            // One turn adds two commands at most.
-            if self.frame.len() + 2 <= initiative.plan.options.client.commands_per_frame_max {
-                self.add_command(initiative);
+        for _ in 0..context.chance.between(1, 3) {
+            // One iteration adds at most two commands.
+            if self.frame.len() + 2 <= context.plan.options.client.commands_per_frame_max {
+                self.add_command(context);
             }
         }
-        if initiative.chance.percent(6) {
-            self.ask_for_much(initiative);
+        if context.chance.percent(6) {
+            self.ask_for_much(context);
         }
         self.send_frame();
-        self.ping_sometimes(initiative, 3);
+        self.ping_sometimes(context, 3);
     }
 
-    /// Fills the frame with commands that have large answers.
-    fn ask_for_much(&mut self, initiative: &mut Initiative<'_>) {
-        let kept = initiative.plan.channels.iter().filter(|channel| channel.starts_with("rec:"));
+    /// Fills the frame with commands that have large replies.
+    fn ask_for_much(&mut self, context: &mut ActContext<'_>) {
+        let kept = context.plan.channels.iter().filter(|channel| channel.starts_with("rec:"));
         let kept: Vec<String> = kept.cloned().collect();
-        while !kept.is_empty() && self.frame.len() < initiative.plan.options.client.commands_per_frame_max {
-            let channel = initiative.chance.pick(&kept).clone();
-            let command = self.history(initiative, &channel);
-            let command = initiative.pending(command, &channel);
+        while !kept.is_empty() && self.frame.len() < context.plan.options.client.commands_per_frame_max {
+            let channel = context.chance.pick(&kept).clone();
+            let command = self.history(context, &channel);
+            let command = context.pending(command, &channel);
             self.add(command);
         }
     }
 
-    fn ping_sometimes(&mut self, initiative: &mut Initiative<'_>, percent: u32) {
-        if self.profile.wire.is_websocket() && initiative.chance.percent(percent) {
-            let payload = vec![initiative.chance.below(256) as u8; initiative.chance.below(126)];
+    fn ping_sometimes(&mut self, context: &mut ActContext<'_>, percent: u32) {
+        if self.profile.wire.is_websocket() && context.chance.percent(percent) {
+            let payload = vec![context.chance.below(256) as u8; context.chance.below(126)];
             self.own_pings.push(payload.clone());
-            self.upward.push(Upward::Ping(payload));
+            self.to_server.push(ToServer::Ping(payload));
         }
     }
 
-    fn add_command(&mut self, initiative: &mut Initiative<'_>) {
-        if let Some(rooms) = &initiative.plan.rooms
+    fn add_command(&mut self, context: &mut ActContext<'_>) {
+        if let Some(rooms) = &context.plan.rooms
             && self.profile.wire.is_websocket()
-            && initiative.chance.percent(40)
+            && context.chance.percent(40)
         {
-            return self.add_room_command(initiative, rooms);
+            return self.add_room_command(context, rooms);
         }
-        let channel = initiative.channel();
-        let command = match initiative.chance.weighted(&[30, 10, 30, 6, 4, 3, 3, 3, 1, 1]) {
+        let channel = context.channel();
+        let command = match context.chance.weighted(&[30, 10, 30, 6, 4, 3, 3, 3, 1, 1]) {
             0 => {
-                let any = initiative.chance.pick(&initiative.plan.channels);
-                let channel = if initiative.chance.percent(30) { any.clone() } else { channel };
-                return self.add_subscribe(initiative, &channel);
+                let any = context.chance.pick(&context.plan.channels);
+                let channel = if context.chance.percent(30) { any.clone() } else { channel };
+                return self.add_subscribe(context, &channel);
             }
-            1 => return self.add_unsubscribe(initiative),
-            2 => return self.add_publish(initiative, &channel),
-            3 => self.history(initiative, &channel),
+            1 => return self.add_unsubscribe(context),
+            2 => return self.add_publish(context, &channel),
+            3 => self.history(context, &channel),
             4 => ClientCommand::Presence { channel: channel.clone() },
             5 => ClientCommand::PresenceStats { channel: channel.clone() },
             6 => {
-                if initiative.plan.options.backend.refresh.is_some() {
-                    if !initiative.chance.percent(5) {
+                if context.plan.options.backend.refresh.is_some() {
+                    if !context.chance.percent(5) {
                         return;
                     }
-                    self.misdeeds.broke_protocol = true;
+                    self.close_reasons.broke_protocol = true;
                 }
-                let token = initiative.token(self, "");
-                self.misdeeds.refreshed = true;
-                self.on_refresh_sent(initiative, &token);
+                let token = context.token(self, "");
+                self.close_reasons.refreshed = true;
+                self.on_refresh_sent(context, &token);
                 ClientCommand::Refresh { token }
             }
             7 => {
-                // The server's own are not the client's to refresh.
+                // Clients cannot refresh server-side subscriptions.
                 if self.asks_for(&channel) || self.server_side.contains(&channel) {
                     return;
                 }
-                let rules = initiative.model.channel(&channel).and_then(|facts| facts.rules.as_ref());
+                let rules = context.model.channel(&channel).and_then(|facts| facts.rules.as_ref());
                 if rules.is_some_and(|rules| rules.sub_refresh_proxy.is_some()) {
-                    if !initiative.chance.percent(10) {
+                    if !context.chance.percent(10) {
                         return;
                     }
-                    self.misdeeds.broke_protocol = true;
+                    self.close_reasons.broke_protocol = true;
                 }
-                self.misdeeds.sub_refreshed = true;
-                let token = initiative.token(self, &channel);
+                self.close_reasons.sub_refreshed = true;
+                let token = context.token(self, &channel);
                 if let Some(subscription) = self.subscriptions.get_mut(&channel) {
-                    let expiry_s = initiative.tokens.find(&token).and_then(|token| token.expires_at_s);
+                    let expiry_s = context.tokens.find(&token).and_then(|token| token.expires_at_s);
                     subscription.latest_expiry_s =
                         subscription.latest_expiry_s.and_then(|latest| expiry_s.map(|expiry| expiry.max(latest)));
                 }
                 ClientCommand::SubRefresh { channel: channel.clone(), token }
             }
-            8 => ClientCommand::Rpc { method: format!("m{}", initiative.now_us) },
+            8 => ClientCommand::Rpc { method: format!("m{}", context.now_us) },
             _ => ClientCommand::Ping,
         };
-        let command = initiative.pending(command, &channel);
+        let command = context.pending(command, &channel);
         self.add(command);
     }
 
-    fn on_refresh_sent(&mut self, initiative: &Initiative<'_>, token: &str) {
-        let Some(token) = initiative.tokens.find(token) else { return };
-        self.misdeeds.expired_refresh |= token.flaw == Flaw::Expired || token.expires_at_s.is_some();
+    fn on_refresh_sent(&mut self, context: &ActContext<'_>, token: &str) {
+        let Some(token) = context.tokens.find(token) else { return };
+        self.close_reasons.expired_refresh |= token.flaw == Flaw::Expired || token.expires_at_s.is_some();
         self.latest_expiry_s =
             self.latest_expiry_s.and_then(|latest| token.expires_at_s.map(|expiry| expiry.max(latest)));
     }
 
-    /// Ends a subscription, now and then twice, or to begin it anew in the same frame.
-    fn add_unsubscribe(&mut self, initiative: &mut Initiative<'_>) {
+    /// Adds an unsubscribe command, sometimes followed by another one, or by a subscribe, in the same frame.
+    fn add_unsubscribe(&mut self, context: &mut ActContext<'_>) {
         let asked = self.pending.values().filter_map(|pending| match &pending.command {
             ClientCommand::Subscribe { channel, .. } => Some(channel),
             _ => None,
@@ -322,78 +318,78 @@ impl Client {
         if channels.is_empty() {
             return;
         }
-        let channel = initiative.chance.pick(&channels).clone();
-        self.add_unsubscribe_from(initiative, &channel);
+        let channel = context.chance.pick(&channels).clone();
+        self.add_unsubscribe_from(context, &channel);
     }
 
-    pub(super) fn add_unsubscribe_from(&mut self, initiative: &mut Initiative<'_>, channel: &str) {
+    pub(super) fn add_unsubscribe_from(&mut self, context: &mut ActContext<'_>, channel: &str) {
         if let Some(position) = self.subscriptions.get(channel).and_then(Subscription::position) {
             self.positions.insert(channel.to_owned(), position);
         }
-        let command = initiative.pending(ClientCommand::Unsubscribe { channel: channel.to_owned() }, channel);
+        let command = context.pending(ClientCommand::Unsubscribe { channel: channel.to_owned() }, channel);
         self.add(command);
-        match initiative.chance.below(10) {
+        match context.chance.below(10) {
             0..2 => {
-                let command = initiative.pending(ClientCommand::Unsubscribe { channel: channel.to_owned() }, channel);
+                let command = context.pending(ClientCommand::Unsubscribe { channel: channel.to_owned() }, channel);
                 self.add(command);
             }
-            2..5 => self.add_subscribe(initiative, channel),
+            2..5 => self.add_subscribe(context, channel),
             _ => {}
         }
     }
 
-    fn add_publish(&mut self, initiative: &mut Initiative<'_>, channel: &str) {
-        let fill = match initiative.chance.below(10) {
-            0 => initiative.chance.between(100, 1_200) as usize,
-            _ => initiative.chance.below(60),
+    fn add_publish(&mut self, context: &mut ActContext<'_>, channel: &str) {
+        let fill = match context.chance.below(10) {
+            0 => context.chance.between(100, 1_200) as usize,
+            _ => context.chance.below(60),
         };
         let publisher = Publisher::Session(self.id.clone());
-        let number = initiative.model.begin(channel, publisher, fill, false);
-        let data = initiative.model.published[number as usize].data.clone();
+        let number = context.model.begin_publication(channel, publisher, fill, false);
+        let data = context.model.published[number as usize].data.clone();
         let (command, mut pending) =
-            initiative.pending(ClientCommand::Publish { channel: channel.to_owned(), data }, channel);
+            context.pending(ClientCommand::Publish { channel: channel.to_owned(), data }, channel);
         pending.number = Some(number);
         self.add((command, pending));
     }
 
-    pub(super) fn history(&mut self, initiative: &mut Initiative<'_>, channel: &str) -> ClientCommand {
-        let limit = *initiative.chance.pick(&[0, 1, 2, 5, -1, i32::MAX, i32::MIN]);
+    pub(super) fn history(&mut self, context: &mut ActContext<'_>, channel: &str) -> ClientCommand {
+        let limit = *context.chance.pick(&[0, 1, 2, 5, -1, i32::MAX, i32::MIN]);
         let known = self.subscriptions.get(channel).and_then(Subscription::position);
-        let since = known.filter(|_| initiative.chance.percent(60)).map(|mut position| {
-            let back = initiative.chance.below(6) as u64;
+        let since = known.filter(|_| context.chance.percent(60)).map(|mut position| {
+            let back = context.chance.below(6) as u64;
             position.offset = position.offset.saturating_sub(back);
             position
         });
-        ClientCommand::History { channel: channel.to_owned(), limit, since, reverse: initiative.chance.percent(30) }
+        ClientCommand::History { channel: channel.to_owned(), limit, since, reverse: context.chance.percent(30) }
     }
 
-    fn misbehave(&mut self, initiative: &mut Initiative<'_>) {
+    fn misbehave(&mut self, context: &mut ActContext<'_>) {
         let kinds = if self.profile.wire.is_websocket() { 7 } else { 5 };
-        let broke = match initiative.chance.below(kinds) {
-            0 => vec![initiative.pending(ClientCommand::Connect { token: String::new(), subs: Vec::new() }, "")],
-            1 => vec![initiative.pending(ClientCommand::Pong, ""), initiative.pending(ClientCommand::Pong, "")],
-            2 => vec![initiative.pending(ClientCommand::Unsubscribe { channel: String::new() }, "")],
+        let broke = match context.chance.below(kinds) {
+            0 => vec![context.pending(ClientCommand::Connect { token: String::new(), subs: Vec::new() }, "")],
+            1 => vec![context.pending(ClientCommand::Pong, ""), context.pending(ClientCommand::Pong, "")],
+            2 => vec![context.pending(ClientCommand::Unsubscribe { channel: String::new() }, "")],
             3 => {
-                let most = initiative.plan.options.client.commands_per_frame_max;
-                (0..=most).map(|_| initiative.pending(ClientCommand::Rpc { method: "m".to_owned() }, "")).collect()
+                let most = context.plan.options.client.commands_per_frame_max;
+                (0..=most).map(|_| context.pending(ClientCommand::Rpc { method: "m".to_owned() }, "")).collect()
             }
             4 => {
-                self.misdeeds.sent_message = true;
-                vec![initiative.pending(ClientCommand::Send { data: b"{}".to_vec() }, "")]
+                self.close_reasons.sent_message = true;
+                vec![context.pending(ClientCommand::Send { data: b"{}".to_vec() }, "")]
             }
             5 => {
-                let code = *initiative.chance.pick(&[1002, 1007, 1009]);
-                self.misdeeds.violated = Some(code);
-                return self.upward.push(Upward::Violation(code));
+                let code = *context.chance.pick(&[1002, 1007, 1009]);
+                self.close_reasons.violated = Some(code);
+                return self.to_server.push(ToServer::Violation(code));
             }
             _ => {
-                self.misdeeds.broke_protocol = true;
-                let garbage = (0..initiative.chance.below(20)).map(|_| 0xff - initiative.chance.below(9) as u8);
-                let frame = Upward::Frame(garbage.collect(), false);
-                return self.upward.push(frame);
+                self.close_reasons.broke_protocol = true;
+                let garbage = (0..context.chance.below(20)).map(|_| 0xff - context.chance.below(9) as u8);
+                let frame = ToServer::Frame(garbage.collect(), false);
+                return self.to_server.push(frame);
             }
         };
-        self.misdeeds.broke_protocol |= !self.misdeeds.sent_message;
+        self.close_reasons.broke_protocol |= !self.close_reasons.sent_message;
         for command in broke {
             self.add(command);
         }

@@ -1,4 +1,4 @@
-//! A client: behaves like an SDK most of the time, and checks everything that it receives.
+//! A simulated client. Most of the time it behaves like an SDK. It checks everything that it receives.
 
 mod initiative;
 mod push;
@@ -13,24 +13,23 @@ use crate::{
     wire::{ClientCommand, ClientPosition, FrameReader, encode},
 };
 
-pub use initiative::Initiative;
+pub use initiative::ActContext;
 pub use receive::{Next, ReceiveContext};
 
-/// Where a client is.
+/// The state of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientPhase {
-    /// Not connected, until this time.
+    /// Not connected.
     Offline {
-        /// When to come back.
+        /// When to reconnect.
         until_us: u64,
     },
-    /// `connect` is not answered.
+    /// The connect command has no reply yet.
     Connecting,
-    /// Connected.
     Live,
-    /// `connect` was answered with an error.
-    Refused,
-    /// It heard or said the last word.
+    /// The connect command got an error.
+    Rejected,
+    /// The session ended.
     Over,
 }
 
@@ -38,79 +37,77 @@ pub enum ClientPhase {
 #[derive(Debug)]
 pub struct Pending {
     pub command: ClientCommand,
-    /// When it was said.
     pub sent_us: u64,
-    /// Publications of the API in the command's channel by then.
+    /// Number of API publications in the command's channel when it was sent.
     pub api_count: u64,
-    /// For a publish, its number.
+    /// For a publish, the number of the publication.
     pub number: Option<u64>,
-    /// For an input, its number in the book.
+    /// For an input, its number in the model.
     pub input: Option<u64>,
-    /// For a subscribe to a room, the number of the attempt to join.
+    /// For a subscribe to a room, the number of the join.
     pub join: Option<u64>,
-    /// For a connect, how many of the API's publications there were by channel.
+    /// For a connect, the number of API publications in each channel when it was sent.
     pub api_counts: BTreeMap<String, u64>,
-    /// Whether the client had, or had asked for, a subscription to the command's channel; for a subscribe, whether it was at
-    /// its limit.
+    /// Whether the client had, or had requested, a subscription to the command's channel.
     pub had: bool,
-    /// See `had`.
+    /// For a subscribe, whether the client may have been at its limit of subscriptions.
     pub at_limit: bool,
-    /// Whether the newest publications of keys come behind the answer, as pushes.
-    pub newest_behind: bool,
+    /// Whether the newest publication of each key follows the reply as a push.
+    pub newest_follows_reply: bool,
 }
 
-/// What a client puts on the wire.
+/// What a client sends to the server.
 #[derive(Debug)]
-pub enum Upward {
-    /// A frame of commands; whether it holds a pong.
+pub enum ToServer {
+    /// A frame of commands, and whether it contains a pong.
     Frame(Vec<u8>, bool),
     /// A WebSocket ping.
     Ping(Vec<u8>),
     /// A close frame.
     Close(Option<u16>),
-    /// Bytes against RFC 6455, to be answered with this code.
+    /// Bytes that violate RFC 6455. The server must close with this code.
     Violation(u16),
 }
 
-/// What an operator ordered about sessions of a user.
+/// An action of an operator on the sessions of a user.
 #[derive(Clone, Debug)]
 pub struct OperatorAction {
     pub user: String,
-    /// Which; all, if there is none.
+    /// The client id of the session, or `None` for all sessions.
     pub client: Option<String>,
-    /// Which not.
+    /// Client ids of the excluded sessions.
     pub spared: Vec<String>,
-    /// In which channel; in all, or about the session itself, if it is empty.
+    /// The channel. If it is empty, the action applies to all channels or to the session itself.
     pub channel: String,
     pub code: u16,
-    /// How many of the API's publications there were in the channel by then.
+    /// Number of API publications in the channel at that time.
     pub api_count: u64,
-    /// When the subscription that is made expires, in Unix seconds.
+    /// When the new subscription expires, in Unix seconds.
     pub expires_at_s: Option<u64>,
 }
 
 impl OperatorAction {
-    /// Whether it is about the session `client` of `user`. One that was not told its id may be any.
+    /// Whether it applies to the session `client` of `user`. It may apply to a session that does not know its id yet.
     pub fn is_about(&self, user: &str, client: &str) -> bool {
-        let is_meant = self.client.as_deref().is_none_or(|meant| meant == client);
-        self.user == user && (client.is_empty() || is_meant && !self.spared.iter().any(|spared| spared == client))
+        let is_target = self.client.as_deref().is_none_or(|target| target == client);
+        self.user == user && (client.is_empty() || is_target && !self.spared.iter().any(|spared| spared == client))
     }
 }
 
-/// Whether a client has closed its session, where the transport has a way to say so.
+/// Whether a client sent a close frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientClose {
-    /// It has not.
+    /// It did not.
     #[default]
     NotSent,
-    /// With this code, or without one.
+    /// It sent one with this code, or without a code.
     Sent(Option<u16>),
 }
 
-/// What a client did that excuses the server for closing.
+/// Actions of a client that permit the server to close the session.
 #[derive(Debug, Default)]
 #[allow(missing_docs)]
-pub struct Misdeeds {
+pub struct CloseReasons {
     pub broke_protocol: bool,
     pub was_refused: bool,
     pub sent_message: bool,
@@ -122,53 +119,52 @@ pub struct Misdeeds {
     pub closed: ClientClose,
 }
 
-/// One client of the simulation, over all its connections.
+/// A client of the simulation, across all its connections.
 pub struct Client {
     pub index: usize,
     pub profile: Profile,
     pub phase: ClientPhase,
-    /// Its connection, by number.
+    /// The number of its connection.
     pub connection: Option<usize>,
-    /// Its session's id.
+    /// The client id of its session.
     pub id: String,
-    /// Live subscriptions, as far as it knows.
+    /// Live subscriptions, as the client sees them.
     pub subscriptions: BTreeMap<String, Subscription>,
-    /// Positions that it recovers from, and by that the channels it wants.
+    /// Positions to recover from. Their channels are those to which the client resubscribes.
     pub positions: BTreeMap<String, ClientPosition>,
-    /// Its seat tokens by channel, the oldest first.
+    /// Its seat tokens by channel, oldest first.
     pub seat_tokens: BTreeMap<String, Vec<String>>,
     /// Commands without a reply, by id.
     pub pending: BTreeMap<u32, Pending>,
-    /// What it did in this connection.
-    pub misdeeds: Misdeeds,
-    /// When the connection expires, by the last word of the server, and the latest of all tokens it presented.
+    pub close_reasons: CloseReasons,
+    /// When the connection expires according to the last message of the server.
     pub expiry_s: Option<u64>,
-    /// See `expiry_s`; `None` as long as one of them never expires.
+    /// The latest expiry of all tokens that it presented. `None` if one of them never expires.
     pub latest_expiry_s: Option<u64>,
-    /// Expiries that operators gave the session, if it is the one that they meant.
+    /// Expiries that operators may have set for the session.
     pub expiries_by_api: Vec<Option<u64>>,
-    /// How many of those it must be told of, and how many it was.
+    /// The number of those that it must receive, and that it received.
     pub refreshes: (usize, usize),
-    /// Whether a backend is asked when the session expires.
+    /// Whether a backend may extend the session when it expires.
     pub is_extended: bool,
-    /// Pings of the server that it heard.
+    /// Number of pings received from the server.
     pub pings: u64,
-    /// Payloads of its own WebSocket pings.
+    /// Payloads of its WebSocket pings without a pong.
     pub own_pings: Vec<Vec<u8>>,
-    /// What it wants to put on the wire.
-    pub upward: Vec<Upward>,
-    /// Channels that its connection token subscribes it to.
+    /// What it has sent and its connection has not taken yet.
+    pub to_server: Vec<ToServer>,
+    /// The channels to which its connection token subscribes it.
     pub server_side: Vec<String>,
     reader: FrameReader,
-    /// The code of a push that says why the session ends.
+    /// The code of a disconnect push.
     pub disconnect_code: Option<u16>,
     next_id: u32,
-    /// Commands that it is about to send.
+    /// Commands of the next frame.
     frame: Vec<(u32, ClientCommand)>,
 }
 
 impl Client {
-    /// A client that has not connected yet.
+    /// Creates a client that is not connected.
     pub fn new(index: usize, profile: Profile) -> Self {
         Self {
             index,
@@ -179,7 +175,7 @@ impl Client {
             positions: BTreeMap::new(),
             seat_tokens: BTreeMap::new(),
             pending: BTreeMap::new(),
-            misdeeds: Misdeeds::default(),
+            close_reasons: CloseReasons::default(),
             expiry_s: None,
             latest_expiry_s: None,
             expiries_by_api: Vec::new(),
@@ -187,7 +183,7 @@ impl Client {
             is_extended: false,
             pings: 0,
             own_pings: Vec::new(),
-            upward: Vec::new(),
+            to_server: Vec::new(),
             server_side: Vec::new(),
             reader: FrameReader::new(profile.wire),
             disconnect_code: None,
@@ -197,30 +193,29 @@ impl Client {
         }
     }
 
-    /// Begins a connection.
     pub fn open(&mut self, connection: usize) {
         self.phase = ClientPhase::Connecting;
         self.connection = Some(connection);
         self.id = String::new();
-        self.misdeeds = Misdeeds::default();
+        self.close_reasons = CloseReasons::default();
         self.pings = 0;
         self.expiry_s = None;
         self.latest_expiry_s = None;
         self.expiries_by_api.clear();
         self.refreshes = (0, 0);
         self.own_pings.clear();
-        self.upward.clear();
+        self.to_server.clear();
         self.reader = FrameReader::new(self.profile.wire);
         self.disconnect_code = None;
         self.next_id = 1;
     }
 
-    /// Ends a connection, on the client's side. What it knows of streams stays, for the next one.
+    /// Ends a connection on the client's side. The positions are kept for the next connection.
     pub fn leave(&mut self, until_us: u64) {
         self.phase = ClientPhase::Offline { until_us };
         self.connection = None;
         self.pending.clear();
-        self.upward.clear();
+        self.to_server.clear();
         for (channel, subscription) in std::mem::take(&mut self.subscriptions) {
             if let Some(position) = subscription.position() {
                 self.positions.insert(channel, position);
@@ -228,7 +223,7 @@ impl Client {
         }
     }
 
-    /// Adds a command to the frame that it is about to send.
+    /// Adds a command to the next frame.
     pub fn add(&mut self, (command, mut pending): (ClientCommand, Pending)) {
         if let ClientCommand::Publish { channel, .. }
         | ClientCommand::Presence { channel }
@@ -245,7 +240,7 @@ impl Client {
         self.frame.push((id, command));
     }
 
-    /// Sends the frame, unless it is empty.
+    /// Sends the next frame, unless it is empty.
     pub fn send_frame(&mut self) {
         let frame = std::mem::take(&mut self.frame);
         if !frame.is_empty() {
@@ -254,22 +249,22 @@ impl Client {
             if self.profile.wire.is_unidirectional() {
                 bytes = bare_connect(&bytes);
             }
-            self.upward.push(Upward::Frame(bytes, has_pong));
+            self.to_server.push(ToServer::Frame(bytes, has_pong));
         }
     }
 
-    /// Starts over, as a page that is loaded anew.
+    /// Discards all subscriptions and positions, like a reloaded web page.
     pub fn forget_everything(&mut self) {
         self.subscriptions.clear();
         self.positions.clear();
     }
 
-    /// Whether the last thing it asked about `channel`, and has no answer to, is to subscribe.
+    /// Whether the last pending subscribe or unsubscribe command for `channel` is a subscribe.
     pub fn asks_for(&self, channel: &str) -> bool {
         matches!(self.last_asked(channel), Some(ClientCommand::Subscribe { .. }))
     }
 
-    /// Whether it is to end the subscription.
+    /// Whether the last pending subscribe or unsubscribe command for `channel` is an unsubscribe.
     pub fn leaves(&self, channel: &str) -> bool {
         matches!(self.last_asked(channel), Some(ClientCommand::Unsubscribe { .. }))
     }
@@ -282,7 +277,7 @@ impl Client {
             .find(|command| matches!(command, ClientCommand::Subscribe { channel, .. } | ClientCommand::Unsubscribe { channel } if channel == of))
     }
 
-    /// How many subscriptions it has or has asked for.
+    /// The number of subscriptions that it has or has requested.
     pub fn subscriptions_at_most(&self) -> usize {
         let asked =
             self.pending.values().filter(|pending| matches!(pending.command, ClientCommand::Subscribe { .. })).count();
@@ -291,8 +286,8 @@ impl Client {
     }
 }
 
-/// The connect request of a `connect` command in JSON: all that a client says where only the server speaks.
+/// Extracts the connect request from a JSON connect command. Clients of unidirectional transports only send the request.
 fn bare_connect(command: &[u8]) -> Vec<u8> {
-    let command: serde_json::Value = serde_json::from_slice(command).expect("a command of ours");
+    let command: serde_json::Value = serde_json::from_slice(command).expect("the simulator encodes valid JSON");
     command["connect"].to_string().into_bytes()
 }

@@ -1,4 +1,4 @@
-//! Handles the messages that a client reads, and checks them.
+//! Handles and checks the messages that a client receives.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use dunlin_engine::{
 
 use crate::{
     checks::{
-        RecoveryLimits, Verdict, accept_input, check_history, check_join, check_recovery, check_room_history,
-        could_recover_surely, judge_error, judge_success, refuse_input, seat_answer,
+        RecoveryLimits, ReplyContext, accept_input, check_error, check_history, check_join, check_recovery,
+        check_room_history, check_success, must_be_recoverable, reject_input, seat_answer,
     },
-    model::{Fate, Model},
+    model::{Model, Outcome},
     plan::RoomPlan,
     token::{Token, Tokens},
     wire::{
@@ -22,53 +22,54 @@ use crate::{
     },
 };
 
-use super::{Client, ClientClose, ClientPhase, Misdeeds, OperatorAction, Pending, Upward};
+use super::{Client, ClientClose, ClientPhase, CloseReasons, OperatorAction, Pending, ToServer};
 
-/// What a client needs to know to judge what it hears.
+/// What a client needs to check received messages.
 pub struct ReceiveContext<'a> {
     pub options: &'a Options,
     /// The rooms of the plan.
     pub rooms: Option<&'a RoomPlan>,
     pub model: &'a mut Model,
     pub tokens: &'a Tokens,
-    /// Subscriptions that operators ended.
+    /// Actions of operators that ended subscriptions.
     pub ended: &'a [OperatorAction],
-    /// Subscriptions that operators made.
+    /// Actions of operators that created subscriptions.
     pub subscribed: &'a [OperatorAction],
-    /// Sessions and subscriptions that the backend said are over.
-    pub lapsed: &'a BTreeSet<(String, String)>,
-    /// Channels whose streams went under their subscribers.
+    /// Sessions and subscriptions that the backend expired.
+    pub expired_by_backend: &'a BTreeSet<(String, String)>,
+    /// Channels whose streams lost their positions.
     pub lost: &'a [String],
     pub now_us: u64,
-    /// The same in Unix milliseconds.
+    /// The time in Unix milliseconds.
     pub unix_ms: u64,
 }
 
-/// What a client does next about its connection.
+/// What a client does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The server has closed the session.
+    /// The server closed the session.
     Closed(Option<u16>),
-    /// `connect` was answered: subscribe to what was had before.
+    /// The client is connected and resubscribes to its channels.
     Connected,
-    /// A subscription ended with a code that asks to come back.
+    /// A subscription ended with a code that requests to resubscribe.
     Resubscribes(String),
 }
 
 impl ReceiveContext<'_> {
-    fn verdict<'a>(&'a self, user: &'a str, client: &'a str) -> Verdict<'a> {
+    fn reply_context<'a>(&'a self, user: &'a str, client: &'a str) -> ReplyContext<'a> {
         let Self { options, tokens, unix_ms, subscribed, .. } = self;
-        Verdict { options, tokens, user, now_s: unix_ms / 1_000, subscribed, client }
+        ReplyContext { options, tokens, user, now_s: unix_ms / 1_000, subscribed, client }
     }
 
-    /// What a token says or, without one, the backend, whose paper has this name in the data of the reply.
-    fn paper(&self, token: &str, asks: bool, data: &[u8]) -> Result<Option<&Token>, String> {
+    /// Returns the token that granted the request. Without a token in the request, the backend granted it and returned the
+    /// name of a token as the data of the reply.
+    fn granted(&self, token: &str, asks: bool, data: &[u8]) -> Result<Option<&Token>, String> {
         if !asks || !token.is_empty() {
             let is_true = data.is_empty();
-            return is_true.then(|| self.tokens.find(token)).ok_or_else(|| format!("data that nobody gave: {data:?}"));
+            return is_true.then(|| self.tokens.find(token)).ok_or_else(|| format!("unexpected data: {data:?}"));
         }
         let name: String = serde_json::from_slice(data).map_err(|error| error.to_string())?;
-        self.tokens.find(&name).map(Some).ok_or_else(|| format!("{name}, which the backend did not say"))
+        self.tokens.find(&name).map(Some).ok_or_else(|| format!("the backend did not return {name}"))
     }
 
     pub(super) fn limits(&self) -> RecoveryLimits {
@@ -78,16 +79,16 @@ impl ReceiveContext<'_> {
             recovery_publications_max: client.recovery_publications_max,
             recovery_bytes_max,
             queue_bytes_max: client.queue_bytes_max,
-            forgets: self.options.channel.channels_max < 1_000,
+            evicts_channels: self.options.channel.channels_max < 1_000,
         }
     }
 }
 
 impl Client {
-    /// Takes in bytes from its socket; says what to do next, for each message that asks for something.
+    /// Reads bytes from the socket and handles the messages. Returns what the client does next.
     ///
     /// # Errors
-    /// Whatever in them cannot be true.
+    /// If a message is invalid.
     pub fn read(
         &mut self,
         receiving: &mut ReceiveContext<'_>,
@@ -97,18 +98,18 @@ impl Client {
         let mut next = Vec::new();
         while let Some(frame) = self.reader.next()? {
             if self.phase == ClientPhase::Over {
-                return Err(format!("{frame:?} comes behind the close frame"));
+                return Err(format!("{frame:?} follows the close frame"));
             }
             let payload = match frame {
                 WireFrame::Text(payload) | WireFrame::Binary(payload) => payload,
                 WireFrame::Pong(payload) => {
                     if self.own_pings.is_empty() || self.own_pings.remove(0) != payload {
-                        return Err("a pong answers no ping".to_owned());
+                        return Err("a pong without a ping".to_owned());
                     }
                     continue;
                 }
                 WireFrame::Ping if self.profile.wire.is_unidirectional() => continue,
-                WireFrame::Ping => return Err("a ping frame to a client that speaks".to_owned()),
+                WireFrame::Ping => return Err("a ping frame to a bidirectional client".to_owned()),
                 WireFrame::End => {
                     let code = self.disconnect_code.take().ok_or("a response ends without a reason")?;
                     self.phase = ClientPhase::Over;
@@ -137,10 +138,10 @@ impl Client {
         self.reader.is_within_frame()
     }
 
-    /// Hears a push where only the server speaks. The first brings what `connect` is answered with elsewhere.
+    /// Handles a push of a unidirectional transport. The first push contains the connect reply.
     fn on_plain(&mut self, receiving: &mut ReceiveContext<'_>, payload: &[u8]) -> Result<Option<Next>, String> {
         if self.disconnect_code.is_some() {
-            return Err("a push comes behind the close frame".to_owned());
+            return Err("a push follows the disconnect push".to_owned());
         }
         let mut push = decode_push(payload)?;
         if push == PushBody::default() {
@@ -148,8 +149,8 @@ impl Client {
             return Ok(None);
         }
         let Some(result) = push.connect.take() else { return self.on_push(receiving, push) };
-        let (_, asked) = self.pending.pop_first().ok_or("connected without having asked")?;
-        self.on_success(receiving, &asked, ServerMessage { connect: Some(result), ..ServerMessage::default() })
+        let (_, request) = self.pending.pop_first().ok_or("a connect push without a connect request")?;
+        self.on_success(receiving, &request, ServerMessage { connect: Some(result), ..ServerMessage::default() })
     }
 
     fn on_message(
@@ -158,7 +159,7 @@ impl Client {
         message: ServerMessage,
     ) -> Result<Option<Next>, String> {
         if self.disconnect_code.is_some() {
-            return Err(format!("{message:?} comes behind the close frame"));
+            return Err(format!("{message:?} follows the disconnect push"));
         }
         if message == ServerMessage::default() {
             self.pings += 1;
@@ -169,14 +170,14 @@ impl Client {
             return Ok(None);
         }
         if message.id == 0 {
-            let push = message.push.ok_or("a message without an id is no push")?;
+            let push = message.push.ok_or("a message without an id is not a push")?;
             return self.on_push(receiving, push);
         }
         let id = message.id;
-        let asked = self.pending.remove(&id).ok_or_else(|| format!("a reply to {id}, which waits for none"))?;
+        let request = self.pending.remove(&id).ok_or_else(|| format!("a reply to the unknown command {id}"))?;
         let outcome = match message.error {
-            Some(error) => self.on_error(receiving, &asked, &error).map(|()| None),
-            None => self.on_success(receiving, &asked, message),
+            Some(error) => self.on_error(receiving, &request, &error).map(|()| None),
+            None => self.on_success(receiving, &request, message),
         };
         outcome.map_err(|error| format!("reply {id}: {error}"))
     }
@@ -184,35 +185,35 @@ impl Client {
     fn on_error(
         &mut self,
         receiving: &mut ReceiveContext<'_>,
-        asked: &Pending,
+        request: &Pending,
         error: &ErrorBody,
     ) -> Result<(), String> {
         let code = error.code;
         if let (Some(number), Some(rooms), ClientCommand::Publish { channel, .. }) =
-            (asked.input, receiving.rooms, &asked.command)
+            (request.input, receiving.rooms, &request.command)
         {
             let seat = self.subscriptions.get(channel).and_then(|subscription| subscription.seat.as_deref());
-            return refuse_input(&mut receiving.model.rooms.pages(), rooms, number, seat, code);
+            return reject_input(&mut receiving.model.rooms.lock(), rooms, number, seat, code);
         }
-        if let Some(join) = asked.join.filter(|_| matches!(code, 100 | 400..)) {
-            return receiving.model.rooms.pages().refuse_join(join, receiving.rooms, code, &error.message);
+        if let Some(join) = request.join.filter(|_| matches!(code, 100 | 400..)) {
+            return receiving.model.rooms.lock().reject_join(join, receiving.rooms, code, &error.message);
         }
-        judge_error(&receiving.verdict(&self.profile.user, &self.id), asked, code)?;
-        if let Some(number) = asked.number {
-            receiving.model.published[number as usize].fate = Fate::Refused;
+        check_error(&receiving.reply_context(&self.profile.user, &self.id), request, code)?;
+        if let Some(number) = request.number {
+            receiving.model.published[number as usize].outcome = Outcome::Rejected;
         }
-        match &asked.command {
+        match &request.command {
             ClientCommand::Connect { .. } => {
-                self.phase = ClientPhase::Refused;
-                self.misdeeds.was_refused = true;
+                self.phase = ClientPhase::Rejected;
+                self.close_reasons.was_refused = true;
             }
-            ClientCommand::Subscribe { channel, .. } if code == 112 && asked.join.is_some() => {
+            ClientCommand::Subscribe { channel, .. } if code == 112 && request.join.is_some() => {
                 self.positions.remove(channel);
             }
             ClientCommand::Subscribe { channel, recover: Some(from), filter, .. } if code == 112 => {
                 let facts = receiving.model.channel(channel).ok_or("an unknown channel")?;
                 let top = facts.tops.get(&from.epoch).copied().unwrap_or(0);
-                // What is cached now may have come since; and all there is must be known.
+                // In cache mode, the cached publication may be newer. In stream mode, the model must know all offsets.
                 let is_stream = facts.rules.as_ref().is_some_and(|rules| rules.recovery_mode == RecoveryMode::Stream);
                 let is_known = is_stream && receiving.model.offsets_at_most(channel) == top;
                 let is_alive = facts.is_alive(&from.epoch, receiving.now_us);
@@ -220,7 +221,7 @@ impl Client {
                 let now = (&*from.epoch, top);
                 if is_known
                     && is_alive
-                    && could_recover_surely(
+                    && must_be_recoverable(
                         receiving.model,
                         limits,
                         facts,
@@ -229,7 +230,9 @@ impl Client {
                         receiving.unix_ms,
                     )
                 {
-                    return Err(format!("{channel}: refused to recover from {from:?}, though it is all there"));
+                    return Err(format!(
+                        "{channel}: rejected to recover from {from:?}, although all publications are available"
+                    ));
                 }
                 self.positions.remove(channel);
             }
@@ -241,13 +244,13 @@ impl Client {
     fn on_success(
         &mut self,
         receiving: &mut ReceiveContext<'_>,
-        asked: &Pending,
+        request: &Pending,
         message: ServerMessage,
     ) -> Result<Option<Next>, String> {
-        judge_success(&receiving.verdict(&self.profile.user, &self.id), asked)?;
-        match (&asked.command, message) {
+        check_success(&receiving.reply_context(&self.profile.user, &self.id), request)?;
+        match (&request.command, message) {
             (ClientCommand::Connect { .. }, ServerMessage { connect: Some(result), .. }) => {
-                self.on_connected(receiving, asked, &result)?;
+                self.on_connected(receiving, request, &result)?;
                 return Ok(Some(Next::Connected));
             }
             (ClientCommand::Refresh { token }, ServerMessage { refresh: Some(result), .. }) => {
@@ -255,7 +258,7 @@ impl Client {
                 check_ttl(receiving, self.expiry_s, result.expires, result.ttl)?;
             }
             (ClientCommand::Subscribe { .. }, ServerMessage { subscribe: Some(result), .. }) => {
-                self.on_subscribed(receiving, asked, &result)?;
+                self.on_subscribed(receiving, request, &result)?;
             }
             (ClientCommand::SubRefresh { channel, token }, ServerMessage { sub_refresh: Some(result), .. }) => {
                 let expiry_s = receiving.tokens.find(token).and_then(|token| token.expires_at_s);
@@ -268,15 +271,15 @@ impl Client {
                 self.forget(channel);
             }
             (ClientCommand::Publish { .. }, ServerMessage { publish: Some(_), .. }) => {
-                if let Some(input) = asked.input {
-                    return accept_input(&mut receiving.model.rooms.pages(), input).map(|()| None);
+                if let Some(input) = request.input {
+                    return accept_input(&mut receiving.model.rooms.lock(), input).map(|()| None);
                 }
-                let number = asked.number.ok_or("a publish without a number")?;
-                receiving.model.published[number as usize].fate = Fate::Accepted;
+                let number = request.number.ok_or("a publish without a number")?;
+                receiving.model.published[number as usize].outcome = Outcome::Accepted;
             }
             (ClientCommand::Presence { .. }, ServerMessage { presence: Some(result), .. }) => {
                 if result.presence.iter().any(|(client, info)| *client != info.client) {
-                    return Err("a client under another's id in presence".to_owned());
+                    return Err("a client under the id of another client in presence".to_owned());
                 }
             }
             (ClientCommand::PresenceStats { .. }, ServerMessage { presence_stats: Some(result), .. }) => {
@@ -285,14 +288,14 @@ impl Client {
                 }
             }
             (ClientCommand::History { .. }, ServerMessage { history: Some(result), .. }) => {
-                on_history(receiving, &self.profile.user, asked, &result)?;
+                on_history(receiving, &self.profile.user, request, &result)?;
             }
             (ClientCommand::Rpc { method }, ServerMessage { rpc: Some(result), .. }) => {
                 if result.data != format!("\"{method}\"").into_bytes() {
                     return Err(format!("{method} returns {}", String::from_utf8_lossy(&result.data)));
                 }
             }
-            (command, message) => return Err(format!("{message:?} answers {command:?}")),
+            (command, message) => return Err(format!("unexpected reply {message:?} to {command:?}")),
         }
         Ok(None)
     }
@@ -300,25 +303,25 @@ impl Client {
     fn on_connected(
         &mut self,
         receiving: &mut ReceiveContext<'_>,
-        asked: &Pending,
+        request: &Pending,
         result: &ConnectBody,
     ) -> Result<(), String> {
-        let ClientCommand::Connect { token, subs } = &asked.command else {
+        let ClientCommand::Connect { token, subs } = &request.command else {
             return Err("no connect command".to_owned());
         };
         self.phase = ClientPhase::Live;
         receiving.model.count(connected_on(self.profile.wire));
         self.id.clone_from(&result.client);
         let backend = &receiving.options.backend;
-        let paper = receiving.paper(token, backend.connect.is_some(), &result.data)?;
+        let granted = receiving.granted(token, backend.connect.is_some(), &result.data)?;
         if token.is_empty() {
-            self.server_side = paper.map_or_else(Vec::new, |paper| paper.subs.clone());
+            self.server_side = granted.map_or_else(Vec::new, |granted| granted.subs.clone());
         }
-        if paper.is_some_and(|paper| !self.profile.user.is_empty() && paper.user != self.profile.user) {
-            return Err("let in as somebody else".to_owned());
+        if granted.is_some_and(|granted| !self.profile.user.is_empty() && granted.user != self.profile.user) {
+            return Err("connected as another user".to_owned());
         }
-        // Where a backend is asked it expires when that says so.
-        self.expiry_s = paper.and_then(|paper| paper.expires_at_s).filter(|_| backend.refresh.is_none());
+        // If a backend handles refreshes, it decides when the session expires.
+        self.expiry_s = granted.and_then(|granted| granted.expires_at_s).filter(|_| backend.refresh.is_none());
         self.latest_expiry_s = self.latest_of_operators(self.expiry_s);
         let mut allowed_expiries = self.expiries_by_api.iter().copied().chain([self.expiry_s]);
         if backend.refresh.is_some() {
@@ -327,12 +330,12 @@ impl Client {
             check_ttl(receiving, self.expiry_s, result.expires, result.ttl)?;
         }
         if result.ping != 2 || result.pong == self.profile.wire.is_unidirectional() {
-            return Err("the connect reply tells other pings".to_owned());
+            return Err("the connect reply has wrong ping options".to_owned());
         }
-        self.on_server_side(receiving, asked, subs, &result.subs)
+        self.on_server_side(receiving, request, subs, &result.subs)
     }
 
-    /// The later of `expiry_s` and what operators set.
+    /// The latest of `expiry_s` and the expiries that operators set. `None` means never.
     pub(super) fn latest_of_operators(&self, expiry_s: Option<u64>) -> Option<u64> {
         self.expiries_by_api.iter().fold(expiry_s, |latest, expiry| Some(latest?.max((*expiry)?)))
     }
@@ -340,40 +343,40 @@ impl Client {
     fn on_subscribed(
         &mut self,
         receiving: &mut ReceiveContext<'_>,
-        asked: &Pending,
+        request: &Pending,
         result: &SubscribeBody,
     ) -> Result<(), String> {
-        let ClientCommand::Subscribe { channel, token, .. } = &asked.command else {
+        let ClientCommand::Subscribe { channel, token, .. } = &request.command else {
             return Err("no subscribe command".to_owned());
         };
         let limits = receiving.limits();
         let received = (self.profile.encoding, receiving.unix_ms);
-        let mut subscription = match asked.join {
-            Some(_) => check_join(receiving.model, limits, asked, result)?,
-            None => check_recovery(receiving.model, limits, asked, result, received)?,
+        let mut subscription = match request.join {
+            Some(_) => check_join(receiving.model, limits, request, result)?,
+            None => check_recovery(receiving.model, limits, request, result, received)?,
         };
         let rules = receiving.model.channel(channel).and_then(|facts| facts.rules.as_ref());
         let asks = |whom: fn(&NamespaceOptions) -> Option<ProxyIndex>| rules.and_then(whom).is_some();
-        if let Some((token, _)) = asked.join.and_then(|_| seat_answer(&result.data)) {
+        if let Some((token, _)) = request.join.and_then(|_| seat_answer(&result.data)) {
             self.seat_tokens.entry(channel.clone()).or_default().push(token);
         }
-        let data = if asked.join.is_some() { &[][..] } else { &result.data };
-        let paper = receiving.paper(token, asks(|rules| rules.subscribe_proxy), data)?;
-        if paper.is_some_and(|paper| paper.channel != *channel) {
-            return Err(format!("subscribed to {channel} by what is said of {paper:?}"));
+        let data = if request.join.is_some() { &[][..] } else { &result.data };
+        let granted = receiving.granted(token, asks(|rules| rules.subscribe_proxy), data)?;
+        if granted.is_some_and(|granted| granted.channel != *channel) {
+            return Err(format!("subscribed to {channel} with a token for {granted:?}"));
         }
-        let expires_at_s = paper.and_then(|paper| paper.expires_at_s);
+        let expires_at_s = granted.and_then(|granted| granted.expires_at_s);
         subscription.expiry_s = expires_at_s.filter(|_| !asks(|rules| rules.sub_refresh_proxy));
         subscription.latest_expiry_s = subscription.expiry_s;
         check_ttl(receiving, subscription.expiry_s, result.expires, result.ttl)?;
         if result.id > 0 {
-            receiving.model.numbers(result.id, channel)?;
+            receiving.model.assign_number(result.id, channel)?;
         }
         self.subscriptions.insert(channel.clone(), subscription);
         Ok(())
     }
 
-    /// Ends a subscription, and keeps its position.
+    /// Ends a subscription and keeps its position.
     pub(super) fn forget(&mut self, channel: &str) {
         if let Some(subscription) = self.subscriptions.remove(channel)
             && let Some(position) = subscription.position()
@@ -382,10 +385,10 @@ impl Client {
         }
     }
 
-    /// Whether what the client did, or did not do, explains a close by the server with `code`. What the operator did is
-    /// judged by the caller.
+    /// Whether an action of the client, or its expiry, is a reason for the server to close with `code`. The caller checks the
+    /// actions of operators.
     pub fn explains_close(&self, code: Option<u16>, unix_ms: u64) -> bool {
-        let Misdeeds {
+        let CloseReasons {
             broke_protocol,
             was_refused,
             sent_message,
@@ -395,12 +398,12 @@ impl Client {
             sub_refreshed: _,
             violated,
             closed,
-        } = &self.misdeeds;
+        } = &self.close_reasons;
         let expiries = self.expiries_by_api.iter().filter(|_| !self.is_extended).chain([&self.expiry_s]);
         let has_expired = expiries.flatten().any(|at_s| at_s * 1_000 + 300 <= unix_ms);
         match code {
             Some(3005) => has_expired || *expired_refresh,
-            // It may have left a channel that its token subscribes to.
+            // A refresh fails this way if the client left a channel of its token.
             Some(3010) => *refreshed && !self.server_side.is_empty(),
             Some(3500) => *forged_token,
             Some(3501) => *broke_protocol || *was_refused || *sent_message,
@@ -412,12 +415,12 @@ impl Client {
 
     /// Sends a close frame.
     pub fn close(&mut self, code: Option<u16>) {
-        self.misdeeds.closed = ClientClose::Sent(code);
-        self.upward.push(Upward::Close(code));
+        self.close_reasons.closed = ClientClose::Sent(code);
+        self.to_server.push(ToServer::Close(code));
     }
 }
 
-/// What is counted when a client is connected.
+/// The label of a connection with this transport.
 const fn connected_on(wire: Wire) -> &'static str {
     match wire {
         Wire::WebSocketJson => "connected on WebSocketJson",
@@ -437,25 +440,25 @@ const fn connected_on(wire: Wire) -> &'static str {
 fn on_history(
     receiving: &mut ReceiveContext<'_>,
     user: &str,
-    asked: &Pending,
+    request: &Pending,
     result: &HistoryBody,
 ) -> Result<(), String> {
-    let ClientCommand::History { channel, limit, since, reverse } = &asked.command else {
-        return Err("no history".to_owned());
+    let ClientCommand::History { channel, limit, since, reverse } = &request.command else {
+        return Err("not a history command".to_owned());
     };
     let most = i32::try_from(receiving.options.client.history_publications_max).unwrap_or(i32::MAX);
     let limit = if (0..=most).contains(limit) { *limit } else { most };
     if let Some(facts) = receiving.model.channel_mut(channel) {
-        facts.used(&result.epoch, asked.sent_us);
+        facts.record_use(&result.epoch, request.sent_us);
     }
-    let asked = (limit, since.as_ref(), *reverse);
+    let request = (limit, since.as_ref(), *reverse);
     if receiving.rooms.is_some_and(|rooms| rooms.channels.contains(channel)) {
-        return check_room_history(&mut receiving.model.rooms.pages(), (channel, user), asked, result);
+        return check_room_history(&mut receiving.model.rooms.lock(), (channel, user), request, result);
     }
-    check_history(receiving.model, channel, asked, result, 0)
+    check_history(receiving.model, channel, request, result, 0)
 }
 
-/// Whether the seconds to live are those of the token, at some moment since it was presented.
+/// Checks the time to live in a reply against the expiry of the token. The server may have computed it earlier.
 pub(super) fn check_ttl(
     receiving: &ReceiveContext<'_>,
     expiry_s: Option<u64>,
@@ -467,17 +470,17 @@ pub(super) fn check_ttl(
     match least {
         Some(least) if expires && u64::from(ttl) >= least => Ok(()),
         None if !expires && ttl == 0 => Ok(()),
-        _ => Err(format!("expires {expires}, ttl {ttl}, by the token {expiry_s:?} at {now_s}")),
+        _ => Err(format!("expires {expires}, ttl {ttl}, but the token expires at {expiry_s:?}, now {now_s}")),
     }
 }
 
-/// The longest time for which something that has expired may still be served: grace, a late timer, and the second that
-/// a time to live is rounded by.
+/// The longest time for which the server may serve an expired session or subscription: the close delay, a late timer, and
+/// the rounding of the time to live to seconds.
 pub(super) fn grace_ms(receiving: &ReceiveContext<'_>) -> u64 {
     receiving.options.client.expired_close_delay_ms + crate::plan::LATE_WAKE_US / 1_000 + 1_000
 }
 
-/// A command that is not waited for.
+/// A pending command with default values.
 pub(super) fn pending(command: ClientCommand) -> Pending {
     Pending {
         command,
@@ -489,6 +492,6 @@ pub(super) fn pending(command: ClientCommand) -> Pending {
         at_limit: false,
         input: None,
         join: None,
-        newest_behind: false,
+        newest_follows_reply: false,
     }
 }

@@ -1,63 +1,63 @@
-//! What was published without an offset, and what clients have seen of it: never twice by one subscription, and in the
-//! order of each publisher.
+//! The reference model of broadcasts, which are publications without an offset. A subscription receives each broadcast
+//! at most once, and in the order of its publisher.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::logged::{BroadcastKind, SeenBroadcast};
 
-/// Who has published: the API on a node, or a client.
+/// The publisher of a broadcast: the API on a node, or a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BroadcastSource {
     Node(usize),
-    /// On a node: a client that moves is another publisher.
+    /// A client on a node. A client that moves to another node counts as another publisher.
     Client {
         number: usize,
-        place: usize,
+        node_index: usize,
     },
 }
 
-/// Something that was published.
+/// A broadcast that was published.
 #[derive(Clone, Copy, Debug)]
 pub struct SentBroadcast {
-    /// Rises with each publication.
+    /// Increases with each publication.
     pub number: u64,
     pub source: BroadcastSource,
     pub sent_us: u64,
 }
 
-/// A subscription: of which client, and which of its own.
+/// A subscription: the client and the number of its subscription.
 type SubscriptionId = (usize, u64);
 
-/// All that was published and seen without an offset.
+/// All broadcasts that were published and received.
 #[derive(Default)]
-pub struct BroadcastTruth {
+pub struct BroadcastModel {
     sent: BTreeMap<(String, Vec<u8>), SentBroadcast>,
-    /// By subscription and source.
+    /// The newest received broadcast, by subscription and source.
     newest: BTreeMap<(SubscriptionId, BroadcastSource), u64>,
     seen: BTreeSet<(SubscriptionId, u64)>,
-    /// Since when there is a subscription, and what was published last before.
+    /// When each subscription started, and the number of the last publication before.
     since: BTreeMap<SubscriptionId, (u64, u64)>,
-    /// By subscription and client id: joins less leaves, since the subscription began.
+    /// By subscription and client id: 1 if the last message was a join, and -1 if it was a leave.
     here: BTreeMap<(SubscriptionId, String), i32>,
-    /// Joins and leaves that a subscription has seen.
+    /// The number of joins and leaves that each subscription received.
     pub announced: BTreeMap<SubscriptionId, (u64, u64)>,
 }
 
-impl BroadcastTruth {
-    /// Something is published.
+impl BroadcastModel {
+    /// Records a broadcast.
     pub fn on_sent(&mut self, channel: &str, data: &[u8], number: u64, source: BroadcastSource, sent_us: u64) {
         self.sent.insert((channel.to_owned(), data.to_vec()), SentBroadcast { number, source, sent_us });
     }
 
-    /// A subscription is there. `published` is the number of the newest publication.
+    /// Records the start of a subscription. `published` is the number of the newest publication.
     pub fn on_subscribed(&mut self, client: usize, period: u64, now_us: u64, published: u64) {
         self.since.entry((client, period)).or_insert((now_us, published));
     }
 
-    /// A client has seen something. `is_calm` says that nothing is lost.
+    /// Checks and records a message that a client received. If `is_calm` is set, no message may be lost.
     ///
     /// # Errors
-    /// If it was not published, or comes twice or out of order.
+    /// If it was not published, or is duplicated or out of order.
     pub fn on_seen(&mut self, client: usize, seen: SeenBroadcast, is_calm: bool) -> Result<(), String> {
         let SeenBroadcast { channel, period, what } = seen;
         let subscription = (client, period);
@@ -77,13 +77,13 @@ impl BroadcastTruth {
     fn check_publication(&mut self, subscription: SubscriptionId, channel: &str, data: Vec<u8>) -> Result<(), String> {
         let text = String::from_utf8_lossy(&data).into_owned();
         let Some(sent) = self.sent.get(&(channel.to_owned(), data)) else {
-            return Err(format!("{channel}: {text} is seen and was not published without an offset"));
+            return Err(format!("{channel}: {text} is received, but was not published without an offset"));
         };
         let newest = self.newest.entry((subscription, sent.source)).or_default();
         if sent.number <= *newest {
             let (client, newest) = (subscription.0, *newest);
             return Err(format!(
-                "{channel}: client {client} sees {text} of {:?} again or behind {newest}",
+                "{channel}: client {client} receives {text} of {:?} again or after {newest}",
                 sent.source
             ));
         }
@@ -92,7 +92,7 @@ impl BroadcastTruth {
         Ok(())
     }
 
-    /// Joins and leaves of a client take turns, where none is lost.
+    /// Checks that joins and leaves of a client alternate if none is lost.
     fn check_announced(
         &mut self,
         subscription: SubscriptionId,
@@ -102,17 +102,18 @@ impl BroadcastTruth {
         is_calm: bool,
     ) -> Result<(), String> {
         let here = self.here.entry((subscription, id)).or_default();
-        // The first may be a leave: the client was there before the subscription.
+        // The first message may be a leave, because the client may have joined before the subscription started.
         let twice = *here == step;
         *here = step;
         if twice && is_calm {
-            return Err(format!("{channel}: client {} sees a join or a leave twice", subscription.0));
+            return Err(format!("{channel}: client {} receives two joins or two leaves in a row", subscription.0));
         }
         Ok(())
     }
 
-    /// Whether a subscription has seen all that was published in its channel since it was answered, if that was at
-    /// `calm_from_us` or later, and otherwise since `settle_us` later.
+    /// Checks that a subscription received all broadcasts of its channel, and returns their number. If the subscription
+    /// started at `calm_from_us` or later, all broadcasts since then count. Otherwise only those count that were sent
+    /// `settle_us` later.
     ///
     /// # Errors
     /// The first publication that is missing.
@@ -133,7 +134,7 @@ impl BroadcastTruth {
         for sent in of_channel.filter(must_be_seen) {
             if !self.seen.contains(&((client, period), sent.number)) {
                 return Err(format!(
-                    "{channel}: client {client} has not seen publication {} of {:?} without an offset",
+                    "{channel}: client {client} did not receive broadcast {} of {:?}",
                     sent.number, sent.source
                 ));
             }
@@ -142,7 +143,7 @@ impl BroadcastTruth {
         Ok(complete)
     }
 
-    /// Forgets what was published: what a fault has lost is not missed.
+    /// Excludes earlier broadcasts from [`check_complete`](Self::check_complete), because faults may have lost them.
     pub fn forget_sent_before(&mut self, now_us: u64) {
         for sent in self.sent.values_mut().filter(|sent| sent.sent_us < now_us) {
             sent.sent_us = 0;

@@ -1,13 +1,14 @@
-//! `JetStream` as an actor. Measured of the real one, and done here:
+//! A simulated `JetStream`. It has these properties, which were measured on real servers:
 //!
-//! - a stream orders and stores after a delay; a republication and the acknowledgement follow on different connections;
-//! - what is republished arrives at most once, twice, or late, when the stream's leader changes; some is never republished;
-//! - while there is no leader, nothing can be published, and reads go on;
-//! - a replica that answers a read may lack what is stored already;
-//! - a subscription is in force some time after it was sent;
-//! - a copy of a message with the same id is not stored, and answered with the sequence of the first one;
-//! - a stream keeps so many messages of a subject, for so long;
-//! - servers that lose power may lose the end of a stream, and give its sequences again.
+//! - A stream orders and stores messages after a delay. The republished message and the acknowledgement arrive on
+//!   different connections.
+//! - A republished message may arrive twice or late, or may be lost, when the leader of the stream changes.
+//! - Without a leader, publishing fails, but reads succeed.
+//! - A replica that serves a read may lack messages that are already stored.
+//! - A subscription takes effect some time after it was sent.
+//! - A message with a known id is not stored again. The acknowledgement has the sequence of the first one.
+//! - A stream limits the number and the age of the messages of a subject.
+//! - When servers lose power, a stream may lose its newest messages and reuse their sequences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,49 +27,49 @@ use dunlin_cluster::{
 use crate::{chance::Chance, logged::Truth};
 
 use super::{
-    link_queues::{LinkQueues, link_of, silence_of},
+    link_queues::{LinkQueues, link_of, timeout_of},
     stream::Stream,
 };
 
-/// The unix time at which the simulation's clock is 0.
+/// The Unix time at which the simulated clock is 0.
 pub const UNIX_MS: u64 = 1_700_000_000_000;
 
-/// Begins the subjects of leases.
+/// The prefix of the subjects of leases.
 const LEASE_SUBJECTS: &str = "dn.l.";
 
-/// Removed messages that are kept for replicas that lag.
+/// Number of removed messages that are kept for lagging replicas.
 const REMOVED_KEPT: usize = 64;
 
-/// Whether no stream listens to a subject: broadcasts, heartbeats, users, surveys, checks of
-/// subscriptions, windows, and answers.
+/// Whether no stream stores the messages of a subject. These are broadcasts, heartbeats, users, surveys, checks of
+/// subscriptions, windows, and replies.
 fn is_stored_nowhere(subject: &str) -> bool {
     matches!(subject.split('.').nth(1), Some("e" | "i" | "n" | "q" | "s" | "u" | "w"))
 }
 
-/// The servers.
+/// The simulated servers.
 pub struct JetStream {
     chance: Chance,
-    /// How subscriptions travel from server to server.
+    /// Draws the delays of subscriptions between servers.
     routes: Chance,
     streams: BTreeMap<Box<str>, Stream>,
-    /// Subjects begin with it, then comes the stream's namespace and partition.
+    /// The maximum delay of a message.
     delay_max_us: u64,
-    /// Of 100 reads, how many are answered by a replica that lags.
+    /// Percentage of reads that a lagging replica serves.
     stale_reads: u32,
-    /// Of 100 messages, how many are not acknowledged in time.
+    /// Percentage of messages that are not acknowledged in time.
     pub timeouts: u32,
-    /// Streams have one replica: conditions are compared before copies are looked for.
+    /// Whether streams have one replica. Then the expected last sequence is checked before duplicates are detected.
     pub is_single: bool,
     history_size: u64,
     pub age_max_ms: u64,
     election_until_us: u64,
-    /// How long a stream is without a leader at most.
+    /// The maximum time without a leader.
     pub election_max_us: u64,
     leader_is_new: bool,
-    /// Whether it still does what it should not.
+    /// Whether faults are enabled.
     pub has_faults: bool,
     pub has_stale_replicas: bool,
-    /// The next publication is not republished.
+    /// Whether the next publication is not republished.
     pub hides_next: bool,
     pub reached: BTreeMap<&'static str, u64>,
 }
@@ -107,7 +108,7 @@ impl JetStream {
         *self.reached.entry(what).or_insert(0) += 1;
     }
 
-    /// The leader of all streams dies: nothing is stored until there is a new one. Some of what it has stored is never
+    /// Kills the leader of all streams. Nothing is stored until a new one is elected. Some stored messages are never
     /// republished.
     pub fn kill_leader(&mut self, now_us: u64, nodes: &mut [LinkQueues]) {
         self.election_until_us = now_us + self.chance.between(20_000, self.election_max_us);
@@ -125,11 +126,11 @@ impl JetStream {
         }
     }
 
-    /// The servers lose power: a stream loses its newest messages, and there is no leader for a while. Returns the stream, its
-    /// last sequence, and the epoch whose positions are void.
-    pub fn lose_end(&mut self, now_us: u64, nodes: &mut [LinkQueues]) -> Option<(Box<str>, u64, String)> {
-        let place = self.chance.below(self.streams.len());
-        let (name, stream) = self.streams.iter_mut().nth(place)?;
+    /// Simulates a loss of power: a stream loses its newest messages, and there is no leader for some time. Returns the
+    /// stream, its last sequence, and the epoch whose positions are invalid.
+    pub fn truncate_stream(&mut self, now_us: u64, nodes: &mut [LinkQueues]) -> Option<(Box<str>, u64, String)> {
+        let chosen = self.chance.below(self.streams.len());
+        let (name, stream) = self.streams.iter_mut().nth(chosen)?;
         let kept = stream.last.saturating_sub(self.chance.between(1, 12));
         let epoch = stream.newest_epoch();
         for message in stream.messages.split_off(&(kept + 1)).into_values() {
@@ -144,28 +145,28 @@ impl JetStream {
         nodes.iter_mut().for_each(LinkQueues::forget_late);
         self.election_until_us = now_us + self.chance.between(120_000, 600_000);
         self.leader_is_new = true;
-        self.count("end lost");
+        self.count("stream truncated");
         Some((name, kept, epoch))
     }
 
-    /// Whether what is stored shows that a message with this sequence, which a node saw, was lost.
+    /// Whether the stored messages prove that the message `seen`, which a node received, was lost.
     pub fn is_loss_provable(&self, stream: &str, seen: u64) -> bool {
         self.streams.get(stream).is_some_and(|stream| stream.last < seen || stream.messages.contains_key(&seen))
     }
 
-    /// Does what has reached the servers.
+    /// Processes everything that reached the servers.
     pub fn step(&mut self, now_us: u64, nodes: &mut [LinkQueues], truth: &mut Truth) {
         if self.leader_is_new && self.election_until_us <= now_us {
             self.leader_is_new = false;
             self.announce_leader(now_us, nodes);
         }
         self.forget_old(now_us);
-        for place in 0..nodes.len() {
+        for node_index in 0..nodes.len() {
             let delay_us = self.delay_us();
-            nodes[place].reconnect(now_us, delay_us);
+            nodes[node_index].reconnect(now_us, delay_us);
             for link in LinkName::ALL {
-                while let Some(effect) = nodes[place].take_sent(now_us, link) {
-                    self.perform(now_us, place, effect, nodes, truth);
+                while let Some(effect) = nodes[node_index].take_sent(now_us, link) {
+                    self.perform(now_us, node_index, effect, nodes, truth);
                 }
             }
         }
@@ -188,23 +189,30 @@ impl JetStream {
         }
     }
 
-    fn perform(&mut self, now_us: u64, place: usize, effect: LinkEffect, nodes: &mut [LinkQueues], truth: &mut Truth) {
+    fn perform(
+        &mut self,
+        now_us: u64,
+        node_index: usize,
+        effect: LinkEffect,
+        nodes: &mut [LinkQueues],
+        truth: &mut Truth,
+    ) {
         let ready_us = now_us + self.delay_us();
-        if nodes[place].is_parted(link_of(&effect)) {
-            self.count("parted");
-            if let Some(silence) = silence_of(&effect) {
-                nodes[place].reply(now_us + 1_000_000, link_of(&effect), silence);
+        if nodes[node_index].is_partitioned(link_of(&effect)) {
+            self.count("partitioned");
+            if let Some(timeout) = timeout_of(&effect) {
+                nodes[node_index].reply(now_us + 1_000_000, link_of(&effect), timeout);
             }
             return;
         }
         match effect {
             LinkEffect::Subscribe { subject } => {
-                self.spread(now_us, place, &subject, nodes);
-                nodes[place].interest.insert(subject);
+                self.spread(now_us, node_index, &subject, nodes);
+                nodes[node_index].interest.insert(subject);
             }
-            LinkEffect::Unsubscribe { subject } => drop(nodes[place].interest.remove(&subject)),
+            LinkEffect::Unsubscribe { subject } => drop(nodes[node_index].interest.remove(&subject)),
             LinkEffect::Publish { request: None, subject, headers, payload, .. } if is_stored_nowhere(&subject) => {
-                self.relay(now_us, place, &subject, &headers, &payload, nodes);
+                self.relay(now_us, node_index, &subject, &headers, &payload, nodes);
             }
             LinkEffect::Publish { link, request, subject, headers, payload } => {
                 let outcome = self.publish(now_us, &subject, headers, payload, nodes, truth);
@@ -212,36 +220,36 @@ impl JetStream {
                     let is_late = self.has_faults && self.chance.percent(self.timeouts);
                     let (ready_us, outcome) =
                         if is_late { (now_us + 1_000_000, Err(PublishFault::TimedOut)) } else { (ready_us, outcome) };
-                    nodes[place].reply(ready_us, link, LinkEvent::Acknowledged { request, outcome });
+                    nodes[node_index].reply(ready_us, link, LinkEvent::Acknowledged { request, outcome });
                 }
             }
             LinkEffect::Describe { request, stream } => {
                 let outcome = self.describe(now_us, &stream);
-                nodes[place].reply(ready_us, LinkName::Read, LinkEvent::StreamInfo { request, outcome });
+                nodes[node_index].reply(ready_us, LinkName::Read, LinkEvent::StreamInfo { request, outcome });
             }
             read => {
                 if let Some((request, outcome)) = self.read(&read) {
-                    nodes[place].reply(ready_us, LinkName::Read, LinkEvent::Answered { request, outcome });
+                    nodes[node_index].reply(ready_us, LinkName::Read, LinkEvent::Answered { request, outcome });
                 }
             }
         }
     }
 
-    /// A subscription reaches the servers of all nodes at different times.
-    fn spread(&mut self, now_us: u64, place: usize, subject: &str, nodes: &mut [LinkQueues]) {
+    /// Propagates a subscription to the servers of all nodes, which it reaches at different times.
+    fn spread(&mut self, now_us: u64, node_index: usize, subject: &str, nodes: &mut [LinkQueues]) {
         if is_stored_nowhere(subject) {
             let count = nodes.len();
             let delay_max_us = 2 * self.delay_max_us;
             let routes = &mut self.routes;
-            nodes[place].spread(subject, (0..count).map(|_| now_us + routes.between(0, delay_max_us)));
+            nodes[node_index].spread(subject, (0..count).map(|_| now_us + routes.between(0, delay_max_us)));
         }
     }
 
-    /// What no stream stores goes to each subscription that matches.
+    /// Delivers a message that no stream stores to each matching subscription.
     fn relay(
         &mut self,
         now_us: u64,
-        place: usize,
+        node_index: usize,
         subject: &str,
         headers: &MessageHeaders,
         payload: &Bytes,
@@ -250,7 +258,7 @@ impl JetStream {
         let wide = subject.rsplit_once('.').map_or_else(String::new, |(all, _)| format!("{all}.*"));
         for node in nodes {
             for (pattern, is_by_wildcard) in [(subject, false), (wide.as_str(), true)] {
-                if !node.is_known_at(place, now_us, pattern) {
+                if !node.is_known_at(node_index, now_us, pattern) {
                     continue;
                 }
                 let event = LinkEvent::Delivered {
@@ -351,7 +359,7 @@ impl JetStream {
             .with("Nats-Sequence", message.sequence.to_string())
             .with("Nats-Last-Sequence", message.last_sequence.to_string())
             .with("Nats-Time-Stamp", timestamp(message.time_ms));
-        // A leader that dies behind the commit does not republish; no node sees the message come.
+        // A leader that dies after the commit does not republish the message.
         let is_hidden = message.headers.get(record::FENCE).is_none() && std::mem::take(&mut self.hides_next);
         if is_hidden || self.has_faults && self.chance.percent(1) {
             self.count("never republished");
@@ -393,7 +401,7 @@ impl JetStream {
         }))
     }
 
-    /// A replica answers, perhaps one that lags.
+    /// Serves a read from a replica that may lag.
     fn read(&mut self, effect: &LinkEffect) -> Option<(RequestNumber, Result<ReadAnswer, ReadFault>)> {
         let is_stale = self.has_stale_replicas && self.chance.percent(self.stale_reads);
         let lag = if is_stale { self.chance.between(1, 4) } else { 0 };
@@ -409,7 +417,7 @@ impl JetStream {
         }
         let Some(stream) = self.streams.get(name) else { return Some((request, Err(ReadFault::NoResponders))) };
         let through = stream.last.saturating_sub(lag);
-        // The state of a replica is one that the stream was in.
+        // The state of a replica is an earlier state of the stream.
         let since_removed = stream.removed.iter().filter(|(by, message)| *by > through && message.sequence <= through);
         let stored = stream.messages.range(..=through).map(|(_, message)| message);
         let view: BTreeMap<u64, &StoredMessage> = stored
@@ -460,14 +468,14 @@ impl JetStream {
         }
     }
 
-    /// The nodes whose leases are held.
+    /// The names of the nodes that hold a lease.
     pub fn held_leases(&self) -> BTreeSet<String> {
         self.streams.get(&LeaseNames::new("dn").stream).map(Stream::held_leases).unwrap_or_default()
     }
 
-    /// Whether everything of a channel behind an offset is stored, and few enough to be proven complete, with some that are
-    /// published meanwhile.
-    pub fn has_all_behind(
+    /// Whether all publications of a channel after an offset are stored, and their number, plus `meanwhile` for those in
+    /// flight, is small enough to prove that the history is complete.
+    pub fn has_all_after(
         &self,
         stream: &str,
         subject: &str,

@@ -1,33 +1,33 @@
-//! The connections of one node: queues both ways, each in order, and what is lost when a connection goes down.
+//! The connections of one node to the servers. Each has an ordered queue in each direction. What is queued is lost when
+//! the connection goes down.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dunlin_cluster::link::{LinkEffect, LinkEvent, LinkName, PublishFault, ReadFault};
 
-/// A node's connections.
 #[derive(Default)]
 pub struct LinkQueues {
-    /// Since when a connection is up; it is down if the time is ahead.
+    /// When each connection may come up again.
     up_at_us: [u64; 3],
     is_up: [bool; 3],
-    /// When a connection came up.
+    /// When each connection came up.
     came_up_us: [u64; 3],
-    leads_nowhere: [bool; 3],
-    /// What the node has subscribed to.
+    partitioned: [bool; 3],
+    /// Subjects to which the node subscribed.
     subscriptions: BTreeSet<Box<str>>,
-    /// What the servers know of it.
+    /// Subjects for which the subscription reached the servers.
     pub interest: BTreeSet<Box<str>>,
-    /// Since when the servers of each node know of what no stream publishes.
+    /// For subjects that no stream stores: when the subscription reaches the server of each node.
     known_from_us: BTreeMap<Box<str>, Vec<u64>>,
-    /// When the newest subscription reaches the server of each node.
+    /// When the last subscription reaches the server of each node.
     spread_us: Vec<u64>,
-    upward: [VecDeque<(u64, LinkEffect)>; 3],
-    downward: [VecDeque<(u64, LinkEvent)>; 3],
-    /// Messages that come out of order: a server that paused.
+    to_servers: [VecDeque<(u64, LinkEffect)>; 3],
+    to_node: [VecDeque<(u64, LinkEvent)>; 3],
+    /// Messages that arrive out of order, from a server that paused.
     late: Vec<(u64, LinkEvent)>,
 }
 
-/// The connection that performs an effect.
+/// The connection on which an effect is sent.
 pub fn link_of(effect: &LinkEffect) -> LinkName {
     match effect {
         LinkEffect::Subscribe { .. } | LinkEffect::Unsubscribe { .. } => LinkName::Live,
@@ -36,9 +36,9 @@ pub fn link_of(effect: &LinkEffect) -> LinkName {
     }
 }
 
-/// What is reported of an effect that nobody answers.
-pub fn silence_of(effect: &LinkEffect) -> Option<LinkEvent> {
-    Some(match fault_of(effect)? {
+/// The event for an effect whose reply never arrives.
+pub fn timeout_of(effect: &LinkEffect) -> Option<LinkEvent> {
+    Some(match disconnected_reply(effect)? {
         LinkEvent::Acknowledged { request, .. } => {
             LinkEvent::Acknowledged { request, outcome: Err(PublishFault::TimedOut) }
         }
@@ -48,8 +48,8 @@ pub fn silence_of(effect: &LinkEffect) -> Option<LinkEvent> {
     })
 }
 
-/// The answer to an effect whose connection is down.
-fn fault_of(effect: &LinkEffect) -> Option<LinkEvent> {
+/// The event for an effect whose connection is down.
+fn disconnected_reply(effect: &LinkEffect) -> Option<LinkEvent> {
     match effect {
         LinkEffect::Subscribe { .. } | LinkEffect::Unsubscribe { .. } | LinkEffect::Reconnect { .. } => None,
         LinkEffect::Publish { request, .. } => {
@@ -68,8 +68,8 @@ fn fault_of(effect: &LinkEffect) -> Option<LinkEvent> {
     }
 }
 
-/// What is left of an event whose connection went down before it arrived.
-fn fault_instead(event: &LinkEvent) -> Option<LinkEvent> {
+/// The event that replaces one whose connection went down before it arrived.
+fn disconnected_instead(event: &LinkEvent) -> Option<LinkEvent> {
     match event {
         LinkEvent::Acknowledged { request, .. } => {
             Some(LinkEvent::Acknowledged { request: *request, outcome: Err(PublishFault::Disconnected) })
@@ -85,24 +85,24 @@ fn fault_instead(event: &LinkEvent) -> Option<LinkEvent> {
 }
 
 impl LinkQueues {
-    /// A connection leads to a server that is parted from the others, until it is opened again.
-    pub fn lead_nowhere(&mut self, link: LinkName) {
-        self.leads_nowhere[link as usize] = self.is_up[link as usize];
+    /// Partitions the server of a connection from the other servers until the node reconnects.
+    pub fn partition(&mut self, link: LinkName) {
+        self.partitioned[link as usize] = self.is_up[link as usize];
     }
 
-    /// Whether it does.
-    pub fn is_parted(&self, link: LinkName) -> bool {
-        self.leads_nowhere[link as usize]
+    /// Whether the server of a connection is partitioned.
+    pub fn is_partitioned(&self, link: LinkName) -> bool {
+        self.partitioned[link as usize]
     }
 
-    /// Since when messages between nodes get through, if they do.
+    /// Since when messages to and from other nodes are delivered, or `None` if they are not.
     pub fn sound_since_us(&self) -> Option<u64> {
         let used = [LinkName::Live as usize, LinkName::Publish as usize];
-        let is_sound = used.iter().all(|link| self.is_up[*link] && !self.leads_nowhere[*link]);
+        let is_sound = used.iter().all(|link| self.is_up[*link] && !self.partitioned[*link]);
         used.iter().map(|link| self.came_up_us[*link]).max().filter(|_| is_sound)
     }
 
-    /// The node sends something.
+    /// Queues an effect of the node.
     pub fn send(&mut self, now_us: u64, ready_us: u64, effect: LinkEffect) {
         match &effect {
             LinkEffect::Reconnect { link } => return self.cut(now_us, *link, now_us),
@@ -112,107 +112,110 @@ impl LinkQueues {
         }
         let link = link_of(&effect) as usize;
         if self.is_up[link] {
-            self.upward[link].push_back((ready_us, effect));
-        } else if let Some(fault) = fault_of(&effect) {
-            self.downward[link].push_back((ready_us, fault));
+            self.to_servers[link].push_back((ready_us, effect));
+        } else if let Some(fault) = disconnected_reply(&effect) {
+            self.to_node[link].push_back((ready_us, fault));
         }
     }
 
-    /// The servers send something; it is lost if the connection is down.
+    /// Queues an event of the servers. A delivery is lost if the connection is down.
     pub fn reply(&mut self, ready_us: u64, link: LinkName, event: LinkEvent) {
         let link = link as usize;
-        if self.leads_nowhere[link] && matches!(event, LinkEvent::Delivered { .. }) {
+        if self.partitioned[link] && matches!(event, LinkEvent::Delivered { .. }) {
             return;
         }
         if self.is_up[link] {
-            self.downward[link].push_back((ready_us, event));
-        } else if let Some(fault) = fault_instead(&event) {
-            self.downward[link].push_back((ready_us, fault));
+            self.to_node[link].push_back((ready_us, event));
+        } else if let Some(fault) = disconnected_instead(&event) {
+            self.to_node[link].push_back((ready_us, fault));
         }
     }
 
-    /// The same, beside the order.
+    /// Queues a late delivery, which arrives out of order.
     pub fn reply_late(&mut self, ready_us: u64, event: LinkEvent) {
         self.late.push((ready_us, event));
     }
 
-    /// A connection goes down, until a time.
+    /// Takes a connection down until `until_us`.
     pub fn cut(&mut self, now_us: u64, link: LinkName, until_us: u64) {
-        let place = link as usize;
-        if !std::mem::replace(&mut self.is_up[place], false) {
+        let link_index = link as usize;
+        if !std::mem::replace(&mut self.is_up[link_index], false) {
             return;
         }
-        self.up_at_us[place] = until_us;
-        self.leads_nowhere[place] = false;
+        self.up_at_us[link_index] = until_us;
+        self.partitioned[link_index] = false;
         if link == LinkName::Live {
             self.interest.clear();
             self.known_from_us.clear();
             self.late.clear();
         }
-        let lost: Vec<_> = self.downward[place].drain(..).filter_map(|(_, event)| fault_instead(&event)).collect();
-        let unsent: Vec<_> = self.upward[place].drain(..).filter_map(|(_, effect)| fault_of(&effect)).collect();
-        self.downward[place].extend(lost.into_iter().chain(unsent).map(|event| (now_us, event)));
-        self.downward[place].push_back((now_us, LinkEvent::Disconnected { link }));
+        let lost: Vec<_> =
+            self.to_node[link_index].drain(..).filter_map(|(_, event)| disconnected_instead(&event)).collect();
+        let unsent: Vec<_> =
+            self.to_servers[link_index].drain(..).filter_map(|(_, effect)| disconnected_reply(&effect)).collect();
+        self.to_node[link_index].extend(lost.into_iter().chain(unsent).map(|event| (now_us, event)));
+        self.to_node[link_index].push_back((now_us, LinkEvent::Disconnected { link }));
     }
 
-    /// What a server that paused would have sent is lost with it.
+    /// Drops the late deliveries of a server that paused.
     pub fn forget_late(&mut self) {
         self.late.clear();
     }
 
-    /// Connections come up whose time has come. The node's subscriptions reach the servers before anything else.
+    /// Brings up the connections that are due. The node first sends its subscriptions again.
     pub fn reconnect(&mut self, now_us: u64, delay_us: u64) {
         for link in LinkName::ALL {
-            let place = link as usize;
-            if self.is_up[place] || self.up_at_us[place] > now_us {
+            let link_index = link as usize;
+            if self.is_up[link_index] || self.up_at_us[link_index] > now_us {
                 continue;
             }
-            self.is_up[place] = true;
-            self.came_up_us[place] = now_us;
+            self.is_up[link_index] = true;
+            self.came_up_us[link_index] = now_us;
             if link == LinkName::Live {
                 let known = self.subscriptions.iter().cloned();
-                self.upward[place].extend(known.map(|subject| (now_us + delay_us, LinkEffect::Subscribe { subject })));
+                self.to_servers[link_index]
+                    .extend(known.map(|subject| (now_us + delay_us, LinkEffect::Subscribe { subject })));
             }
-            self.downward[place].push_back((now_us, LinkEvent::Connected { link, max_payload: 1 << 20 }));
+            self.to_node[link_index].push_back((now_us, LinkEvent::Connected { link, max_payload: 1 << 20 }));
         }
     }
 
-    /// A subscription travels on to the servers of the nodes, behind those before it.
+    /// Propagates a subscription to the servers of all nodes. It does not overtake earlier ones.
     pub fn spread(&mut self, subject: &str, reaches_us: impl Iterator<Item = u64>) {
         let before = std::mem::take(&mut self.spread_us).into_iter().chain(std::iter::repeat(0));
         self.spread_us = reaches_us.zip(before).map(|(reaches_us, before_us)| reaches_us.max(before_us)).collect();
         self.known_from_us.insert(subject.into(), self.spread_us.clone());
     }
 
-    /// Whether the server of the node at `place` sends what is published there to this node.
-    pub fn is_known_at(&self, place: usize, now_us: u64, subject: &str) -> bool {
-        let known_from_us = self.known_from_us.get(subject).and_then(|places| places.get(place));
+    /// Whether the server of node `node_index` forwards messages of `subject` to this node.
+    pub fn is_known_at(&self, node_index: usize, now_us: u64, subject: &str) -> bool {
+        let known_from_us = self.known_from_us.get(subject).and_then(|times| times.get(node_index));
         self.interest.contains(subject) && known_from_us.is_some_and(|from_us| *from_us <= now_us)
     }
 
-    /// Everything comes up at once, at the next [`LinkQueues::reconnect`].
-    pub fn heal(&mut self) {
+    /// Lets all connections come up at the next [`LinkQueues::reconnect`].
+    pub fn reconnect_all(&mut self) {
         self.up_at_us = [0; 3];
     }
 
-    /// What has reached the servers.
+    /// The next effect that reached the servers.
     pub fn take_sent(&mut self, now_us: u64, link: LinkName) -> Option<LinkEffect> {
-        let queue = &mut self.upward[link as usize];
+        let queue = &mut self.to_servers[link as usize];
         queue.pop_front_if(|(ready_us, _)| *ready_us <= now_us).map(|(_, effect)| effect)
     }
 
-    /// What has reached the node.
+    /// The next event that reached the node.
     pub fn take_event(&mut self, now_us: u64) -> Option<LinkEvent> {
-        if let Some(place) = self.late.iter().position(|(ready_us, _)| *ready_us <= now_us) {
-            return Some(self.late.swap_remove(place).1);
+        if let Some(found) = self.late.iter().position(|(ready_us, _)| *ready_us <= now_us) {
+            return Some(self.late.swap_remove(found).1);
         }
-        let mut queues = self.downward.iter_mut();
+        let mut queues = self.to_node.iter_mut();
         queues.find_map(|queue| queue.pop_front_if(|(ready_us, _)| *ready_us <= now_us)).map(|(_, event)| event)
     }
 
-    /// Republished messages that have not arrived are lost: their leader has died before it sent them. Returns how many.
+    /// Drops republished messages in flight, because their leader died before it sent them. Returns their number.
     pub fn lose_republished(&mut self, is_lost: impl Fn(&LinkEvent) -> bool) -> usize {
-        let queue = &mut self.downward[LinkName::Live as usize];
+        let queue = &mut self.to_node[LinkName::Live as usize];
         let known = queue.len();
         queue.retain(|(_, event)| !is_lost(event));
         known - queue.len()

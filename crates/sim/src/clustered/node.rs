@@ -1,4 +1,4 @@
-//! A node: one shard and the protocol of the cluster, each with what its thread would keep.
+//! A node of a cluster: one shard and the protocol core, each with the state of its thread.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -9,29 +9,30 @@ use dunlin_engine::{Effects, Event, Now, Options, Seed, SessionKey, Shard, Shard
 
 use super::world::Prepare;
 
-/// Nodes bear a difference of 10 seconds.
+/// Maximum error of a node's clock. Nodes tolerate a difference of 10 seconds.
 const CLOCK_OFF_MAX_MS: i64 = 4_000;
 
 /// A running node.
 pub struct ClusterNode {
-    /// Its id, which no node had before.
+    /// Its unique id.
     pub name: String,
     pub shard: Shard,
     pub effects: Effects,
     pub core: Core,
     pub core_effects: Vec<CoreEffect>,
     pub sessions: u32,
-    /// How far its clock is off.
+    /// The error of its clock.
     clock_off_ms: i64,
-    /// Sessions whose commands can be carried out that waited.
+    /// Sessions whose queued commands can run now.
     pub recalled: Vec<SessionKey>,
-    /// On the way from the shard to the protocol, and back.
+    /// Events in flight from the shard to the core.
     pub to_core: VecDeque<(u64, CoreEvent)>,
+    /// Events in flight from the core to the shard.
     pub to_shard: VecDeque<(u64, Event<'static>)>,
 }
 
 impl ClusterNode {
-    /// A node that has just started. `run` makes its id.
+    /// Starts a node. Its id is derived from `run`.
     pub fn new(
         options: &Arc<Options>,
         run: u64,
@@ -77,17 +78,17 @@ impl ClusterNode {
         }
     }
 
-    /// The time as this node knows it. The clocks of nodes and of NATS servers differ.
+    /// The time on the clock of this node. The clocks of nodes and of NATS servers differ.
     pub const fn on_own_clock(&self, now: Now) -> Now {
         Now { unix_ms: now.unix_ms.saturating_add_signed(self.clock_off_ms), ..now }
     }
 
-    /// Has the protocol handle an event; its effects are in `core_effects`.
+    /// Passes an event to the core, which appends its effects to `core_effects`.
     pub fn handle_core(&mut self, now: Now, event: CoreEvent) {
         self.core.handle(now, event, &mut self.core_effects);
     }
 
-    /// Has the engine handle an event; its effects are in `effects`.
+    /// Passes an event to the shard, which appends its effects to `effects`.
     pub fn handle_shard(&mut self, now: Now, event: Event<'_>) {
         self.shard.handle(now, event, &mut self.effects);
     }

@@ -1,15 +1,14 @@
-//! A stream of `JetStream`: what it has stored.
+//! The stored messages of a `JetStream` stream.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dunlin_cluster::{link::StoredMessage, names::EPOCH_TOKEN, record};
 
-/// A stream.
 #[derive(Default)]
 pub struct Stream {
     pub messages: BTreeMap<u64, StoredMessage>,
     pub by_subject: BTreeMap<Box<str>, BTreeSet<u64>>,
-    /// Messages that were removed lately, with the sequence that removed them: a replica that lags still has them.
+    /// Recently removed messages, with the sequence that removed them. A lagging replica still has them.
     pub removed: VecDeque<(u64, StoredMessage)>,
     pub last: u64,
     pub ids: BTreeMap<Box<str>, u64>,
@@ -17,7 +16,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The subjects that a subject with a wildcard at its end stands for; any other stands for itself.
+    /// The stored subjects that match a subject with a trailing wildcard. A subject without a wildcard matches itself.
     pub fn subjects_like(&self, subject: &str) -> Vec<Box<str>> {
         match subject.strip_suffix('*') {
             Some(start) => self.by_subject.keys().filter(|known| known.starts_with(start)).cloned().collect(),
@@ -32,7 +31,7 @@ impl Stream {
         record.and_then(|record| record.headers.get(record::EPOCH)).unwrap_or(&self.epoch).to_owned()
     }
 
-    /// The nodes whose newest record says that their lease is held.
+    /// The names of the nodes whose newest lease record is marked as held.
     pub fn held_leases(&self) -> BTreeSet<String> {
         let newest = self.by_subject.values().filter_map(|of_subject| self.messages.get(of_subject.last()?));
         let held = newest.filter(|message| message.headers.get("Dn-Lease") == Some("held"));

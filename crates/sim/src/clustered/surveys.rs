@@ -1,4 +1,5 @@
-//! Questions to all nodes of a simulated cluster: what was asked, who has to be in the answer, and who may be.
+//! Surveys of all nodes of a simulated cluster: the question, the connections that the result must contain, and those
+//! that it may contain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +8,10 @@ use dunlin_engine::api::{ApiAnswer, ApiRequest, ApiResult, SessionFilter};
 use dunlin_protocol::Disconnect;
 use serde::{Deserialize, Serialize};
 
-/// Channels and the clients in them, by the ids of their connections. All connections are in the channel without a name.
-pub type Attendance = BTreeSet<(String, String)>;
+/// Pairs of a channel and a client id. All clients are members of the channel without a name.
+pub type Membership = BTreeSet<(String, String)>;
 
-/// What every node is asked.
+/// A question to all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeQuestion {
     Presence { channel: String },
@@ -21,15 +22,15 @@ pub enum NodeQuestion {
 }
 
 impl NodeQuestion {
-    /// As nodes send it to each other.
+    /// Encodes the question as a payload.
     pub fn encode(&self) -> Bytes {
-        serde_json::to_vec(self).expect("texts are JSON").into()
+        serde_json::to_vec(self).expect("strings are valid JSON").into()
     }
 
-    /// The request to a node's shard.
+    /// Decodes a question as a request to a node's shard.
     ///
     /// # Errors
-    /// If this is no question.
+    /// If the payload is not a question.
     pub fn request_of(payload: &[u8]) -> Result<ApiRequest, String> {
         Ok(match serde_json::from_slice(payload).map_err(|error| error.to_string())? {
             Self::Presence { channel } => ApiRequest::Presence { channel: channel.into() },
@@ -46,7 +47,7 @@ impl NodeQuestion {
     }
 }
 
-/// What one node answers, or several together.
+/// The reply of one node, or the sum of several replies.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct NodePart {
     clients: Vec<String>,
@@ -55,10 +56,10 @@ pub struct NodePart {
 }
 
 impl NodePart {
-    /// A shard's answer.
+    /// Converts the reply of a shard.
     ///
     /// # Errors
-    /// If it is none to such a question.
+    /// If the shard's reply does not belong to a question.
     pub fn of(answer: &ApiResult) -> Result<Self, String> {
         let mut part = Self::default();
         match answer {
@@ -71,20 +72,20 @@ impl NodePart {
             }
             Ok(ApiAnswer::Survey(survey)) => part.number = survey.sessions,
             Ok(ApiAnswer::Done { sessions }) => part.number = *sessions,
-            other => return Err(format!("{other:?} answers a node's question")),
+            other => return Err(format!("unexpected reply to a question of a node: {other:?}")),
         }
         Ok(part)
     }
 
-    /// As nodes send it to each other.
+    /// Encodes the reply as a payload.
     pub fn encode(&self) -> Bytes {
-        serde_json::to_vec(self).expect("texts and numbers are JSON").into()
+        serde_json::to_vec(self).expect("strings and numbers are valid JSON").into()
     }
 
-    /// Adds what another node has sent.
+    /// Adds the reply of another node.
     ///
     /// # Errors
-    /// If it is no answer.
+    /// If the payload is not a reply.
     pub fn add(&mut self, payload: &[u8]) -> Result<(), String> {
         let Self { clients, by_channel, number } =
             serde_json::from_slice(payload).map_err(|error| error.to_string())?;
@@ -97,37 +98,37 @@ impl NodePart {
     }
 }
 
-/// A question to all nodes that is not answered.
+/// A survey without a result.
 pub struct RunningQuestion {
     /// The node that asks.
-    pub place: usize,
+    pub node_index: usize,
     pub question: NodeQuestion,
-    /// Its answer has to be there by then.
+    /// The deadline of the result.
     pub due_us: u64,
-    /// What the asking node itself answers.
+    /// The reply of the asking node itself. The replies of the other nodes are added at the end.
     pub part: NodePart,
-    /// Nothing is in the way of a complete answer.
+    /// Whether no fault may make the result incomplete.
     pub must_be_complete: bool,
-    /// Who was there all the time, on nodes that the asking one has to know.
-    pub present: Attendance,
-    /// Who was there at any time.
-    pub possible: Attendance,
+    /// Members during the whole survey, on nodes that the asking node must know.
+    pub present: Membership,
+    /// Members at any time during the survey.
+    pub possible: Membership,
 }
 
 impl RunningQuestion {
-    /// Time has passed, and now these clients are where they surely are, and where they may be.
-    pub fn observe(&mut self, certain: &Attendance, possible: &Attendance) {
+    /// Updates the members after time has passed. `certain` are members now, and `possible` may be members.
+    pub fn observe(&mut self, certain: &Membership, possible: &Membership) {
         self.present.retain(|entry| certain.contains(entry));
         self.possible.extend(possible.iter().cloned());
     }
 
-    /// Whether the answer of all nodes together is right.
+    /// Checks the combined result of all nodes.
     ///
     /// # Errors
-    /// What is missing in it, or should not be there.
+    /// If members are missing, or if the result contains clients that were not members.
     pub fn check(&self, is_complete: bool) -> Result<(), String> {
         if self.must_be_complete && !is_complete {
-            return Err("is partial, and nothing was in its way".to_owned());
+            return Err("is partial without a fault".to_owned());
         }
         let NodePart { clients, by_channel, number } = &self.part;
         match &self.question {
@@ -160,18 +161,18 @@ impl RunningQuestion {
         }
         let mut present = self.present.iter().filter(|(name, _)| name == channel).map(|(_, client)| client);
         match present.find(|client| !seen.contains(client)) {
-            Some(client) if is_complete => Err(format!("lacks {client} in {channel}, and is not marked as partial")),
+            Some(client) if is_complete => Err(format!("lacks {client} in {channel}, but is not marked as partial")),
             _ => Ok(()),
         }
     }
 
     fn check_number(&self, channel: &str, number: u32, is_complete: bool) -> Result<(), String> {
-        let count = |who: &Attendance| who.iter().filter(|(name, _)| name == channel).count() as u32;
+        let count = |who: &Membership| who.iter().filter(|(name, _)| name == channel).count() as u32;
         let (least, most) = (if is_complete { count(&self.present) } else { 0 }, count(&self.possible));
         if (least..=most).contains(&number) {
             return Ok(());
         }
         let mark = if is_complete { "complete" } else { "partial" };
-        Err(format!("is {mark}, and counts {number} in {channel:?}, where there were {least} to {most}"))
+        Err(format!("is {mark} and counts {number} in {channel:?}, expected {least} to {most}"))
     }
 }

@@ -1,4 +1,4 @@
-//! A cluster, its clients and its publishers.
+//! The simulated cluster, its clients and its publishers.
 
 mod act;
 mod api;
@@ -29,37 +29,37 @@ use crate::{
 };
 
 use super::{
-    broadcasts::BroadcastTruth,
+    broadcasts::BroadcastModel,
     jetstream::{JetStream, UNIX_MS},
     link_queues::LinkQueues,
     node::ClusterNode,
     options::options,
 };
-use faults::Witness;
-use peers::PlayedPeers;
+use faults::ReceivedSequences;
+use peers::PeersState;
 
 const CHANNELS: [&str; 4] = ["log:a", "log:b", "log:c", "log:d"];
 const KEYS: [&str; 3] = ["k0", "k1", "k2"];
 const LATER_US: u64 = 400_000_000;
 
-/// What tests do to the parts of a node before anything happens.
+/// Functions of tests that prepare the shard and the core of each node.
 pub struct Prepare<'a> {
     pub shard: &'a dyn Fn(&mut Shard),
     pub core: &'a dyn Fn(&mut Core),
 }
 
-/// A publication by the API that is not answered.
-struct Asked {
+/// A publish request to the API without a reply.
+struct PendingPublish {
     channel: String,
     data: Vec<u8>,
     key: Option<&'static str>,
-    /// It may be left alone because a newer version is there.
+    /// Whether it has a version, so that it may be suppressed.
     is_versioned: bool,
-    /// It has no offset.
+    /// Whether it has no offset.
     is_broadcast: bool,
 }
 
-/// Everything.
+/// The whole simulation.
 pub struct ClusteredWorld<'a> {
     prepare: Prepare<'a>,
     chance: Chance,
@@ -69,19 +69,19 @@ pub struct ClusteredWorld<'a> {
     links: Vec<LinkQueues>,
     jetstream: JetStream,
     truth: Truth,
-    broadcasts: BroadcastTruth,
-    peers: PlayedPeers,
+    broadcasts: BroadcastModel,
+    peers: PeersState,
     clients: Vec<LogClient>,
-    /// By ticket: the node, and what was published if it was a publication.
-    asked: BTreeMap<u64, (usize, Option<Asked>)>,
+    /// Requests without a reply, by ticket: the node, and the publication if it is a publish request.
+    requests: BTreeMap<u64, (usize, Option<PendingPublish>)>,
     keyed: BTreeMap<(String, &'static str), u64>,
     has_broadcasts: bool,
     purges: bool,
-    /// Servers may lose power.
-    loses_ends: bool,
-    has_lost_end: bool,
-    witnesses: Vec<Witness>,
-    /// Nothing fails, and there is no audit: the fence and the chain have to be enough.
+    /// Whether servers may lose power.
+    truncates: bool,
+    was_truncated: bool,
+    received: Vec<ReceivedSequences>,
+    /// Whether no faults happen and no audits run. The fence and the chain must detect all gaps.
     is_calm: bool,
     thread_delay_max_us: u64,
     runs: u64,
@@ -94,12 +94,12 @@ pub struct ClusteredWorld<'a> {
 }
 
 impl<'a> ClusteredWorld<'a> {
-    /// The world of `seed`.
+    /// Creates the world of `seed`.
     pub fn new(seed: u64, prints: bool, prepare: Prepare<'a>) -> Self {
         let mut chance = Chance::new(seed ^ 0x636c_7573_7465);
-        // They change when everything else happens, and faults of the chain would be rarer.
+        // Broadcasts change the timing of everything else, and would make faults of the chain rarer.
         let has_broadcasts = seed.is_multiple_of(3);
-        // Not in the same, so that connections may lead nowhere.
+        // Seeds with peers have no broadcasts, because connections are only partitioned without broadcasts.
         let has_peers = seed % 3 == 1;
         let sessions_max = if has_peers { chance.between(1, 3) as usize } else { 0 };
         let options = Arc::new(options(&mut chance, has_broadcasts, sessions_max));
@@ -120,16 +120,16 @@ impl<'a> ClusteredWorld<'a> {
             links: Vec::new(),
             jetstream,
             truth: Truth::new(),
-            broadcasts: BroadcastTruth::default(),
-            peers: PlayedPeers::new(has_peers),
+            broadcasts: BroadcastModel::default(),
+            peers: PeersState::new(has_peers),
             clients: (0..chance.between(2, 6)).map(|_| LogClient::of_cluster()).collect(),
-            asked: BTreeMap::new(),
+            requests: BTreeMap::new(),
             keyed: BTreeMap::new(),
             has_broadcasts,
             purges: chance.percent(30),
-            loses_ends: chance.percent(40),
-            has_lost_end: false,
-            witnesses: Vec::new(),
+            truncates: chance.percent(40),
+            was_truncated: false,
+            received: Vec::new(),
             is_calm: chance.percent(30),
             thread_delay_max_us: *chance.pick(&[0, 2_000, 20_000]),
             runs: 0,
@@ -146,7 +146,7 @@ impl<'a> ClusteredWorld<'a> {
             let node = world.new_node();
             world.nodes.push(node);
             world.links.push(LinkQueues::default());
-            world.witnesses.push(Witness::default());
+            world.received.push(ReceivedSequences::default());
             world.announce(world.nodes.len() - 1);
         }
         if has_peers {
@@ -168,7 +168,7 @@ impl<'a> ClusteredWorld<'a> {
             shared_reads_min: 2,
             audit_interval_ms: if self.is_calm { LATER_US } else { 3_000 },
             publish_window_max: 16,
-            // What does not fit may be gone from the stream when it is read.
+            // Messages that do not fit may be gone from the stream when it is read.
             buffered_max: if self.is_calm { 1_024 } else { 8 },
             wide_channels_min: if self.runs.is_multiple_of(3) { 2 } else { 1_000 },
             ..CoreLimits::default()
@@ -176,10 +176,10 @@ impl<'a> ClusteredWorld<'a> {
         ClusterNode::new(&self.options, self.runs, seed, self.partitions, limits, self.peers.is_on, &self.prepare)
     }
 
-    /// Runs to the end.
+    /// Runs the whole simulation.
     ///
     /// # Errors
-    /// The first thing that should not have been.
+    /// The first check that fails.
     pub fn run(&mut self) -> Result<(), String> {
         for _ in 0..self.chance.between(1, 3) {
             self.jetstream.has_faults = !self.is_calm;
@@ -192,17 +192,17 @@ impl<'a> ClusteredWorld<'a> {
                 }
             }
             self.settle()?;
-            self.has_lost_end = false;
+            self.was_truncated = false;
         }
         self.end()
     }
 
-    /// Steps, and the hash of all that happened.
+    /// The number of steps so far and the hash of the trace.
     pub fn record(&self) -> (u64, u64) {
         (self.steps, self.trace.hash())
     }
 
-    /// How often what happened.
+    /// How often each labelled case occurred.
     pub fn reached(&self) -> BTreeMap<String, u64> {
         let mut reached = self.reached.clone();
         let of_clients = |what: fn(&LogClient) -> u64| self.clients.iter().map(what).sum();
@@ -218,7 +218,7 @@ impl<'a> ClusteredWorld<'a> {
                 ("gap", counters.gaps),
                 ("lost tail", counters.lost_tails),
                 ("late", counters.late),
-                ("truncation", counters.truncations),
+                ("truncation detected", counters.truncations),
                 ("ahead", counters.ahead),
                 ("silence", counters.silences),
                 ("shared read", counters.shared_reads),
@@ -263,18 +263,18 @@ impl<'a> ClusteredWorld<'a> {
             7 => self.act_live()?,
             9 => self.ask_all_nodes()?,
             10 => {
-                // Heartbeats come, or do not.
+                // Lets heartbeats arrive or time out.
                 let wait_us = self.chance.between(100_000, 800_000);
                 self.run_for(wait_us)?;
             }
-            _ if self.loses_ends && self.chance.percent(50) => self.lose_end(),
+            _ if self.truncates && self.chance.percent(50) => self.truncate_stream(),
             _ => {}
         }
         self.serve()
     }
 
-    /// Clients subscribe on all nodes while one node publishes, and then nothing more is published: what an attach has
-    /// missed stays missing.
+    /// Subscribes clients on all nodes while one node publishes. Nothing is published afterwards, so that a publication that
+    /// an attach missed stays missing.
     fn attach_under_load(&mut self) -> Result<(), String> {
         for number in 0..self.clients.len() {
             if self.clients[number].session.is_none() {
@@ -299,7 +299,13 @@ impl<'a> ClusteredWorld<'a> {
             self.ask(
                 0,
                 request,
-                Some(Asked { channel: channel.to_owned(), data, key: None, is_versioned: false, is_broadcast: false }),
+                Some(PendingPublish {
+                    channel: channel.to_owned(),
+                    data,
+                    key: None,
+                    is_versioned: false,
+                    is_broadcast: false,
+                }),
             )?;
             for _ in 0..self.chance.between(1, 12) {
                 self.steps += 1;
@@ -315,64 +321,64 @@ impl<'a> ClusteredWorld<'a> {
 
     fn pass_time(&mut self, pause_us: u64) -> Result<(), String> {
         self.now_us += pause_us;
-        for place in 0..self.nodes.len() {
-            while self.nodes[place].shard.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
-                self.handle(place, Event::Woke)?;
+        for node_index in 0..self.nodes.len() {
+            while self.nodes[node_index].shard.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
+                self.handle(node_index, Event::Woke)?;
             }
-            while self.nodes[place].core.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
-                self.handle_core(place, CoreEvent::Woke);
+            while self.nodes[node_index].core.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
+                self.handle_core(node_index, CoreEvent::Woke);
             }
         }
         Ok(())
     }
 
-    /// Everything that is ready arrives.
+    /// Delivers everything that is due.
     fn serve(&mut self) -> Result<(), String> {
         self.jetstream.step(self.now_us, &mut self.links, &mut self.truth);
-        for place in 0..self.nodes.len() {
-            while let Some(event) = self.links[place].take_event(self.now_us) {
-                self.trace.line(self.now_us, || format!("node {place}: {event:?}"));
-                self.witness(place, &event);
-                self.handle_core(place, CoreEvent::Link(event));
+        for node_index in 0..self.nodes.len() {
+            while let Some(event) = self.links[node_index].take_event(self.now_us) {
+                self.trace.line(self.now_us, || format!("node {node_index}: {event:?}"));
+                self.record_received(node_index, &event);
+                self.handle_core(node_index, CoreEvent::Link(event));
             }
-            self.serve_threads(place)?;
+            self.serve_threads(node_index)?;
         }
         self.serve_clients()?;
         self.end_closed()?;
         self.serve_peers()
     }
 
-    fn handle(&mut self, place: usize, event: Event<'_>) -> Result<(), String> {
+    fn handle(&mut self, node_index: usize, event: Event<'_>) -> Result<(), String> {
         let now = self.now();
-        self.nodes[place].handle_shard(now, event);
-        for effect in std::mem::take(&mut self.nodes[place].effects.list) {
-            self.perform(place, effect)?;
+        self.nodes[node_index].handle_shard(now, event);
+        for effect in std::mem::take(&mut self.nodes[node_index].effects.list) {
+            self.perform(node_index, effect)?;
         }
-        self.read_dirty(place)?;
-        while let Some(session) = self.nodes[place].recalled.pop() {
-            self.handle(place, Event::Recalled { session })?;
+        self.read_dirty(node_index)?;
+        while let Some(session) = self.nodes[node_index].recalled.pop() {
+            self.handle(node_index, Event::Recalled { session })?;
         }
         Ok(())
     }
 
-    fn handle_core(&mut self, place: usize, event: CoreEvent) {
-        let now = self.nodes[place].on_own_clock(self.now());
-        self.nodes[place].handle_core(now, event);
-        for effect in std::mem::take(&mut self.nodes[place].core_effects) {
-            self.perform_core(place, effect);
+    fn handle_core(&mut self, node_index: usize, event: CoreEvent) {
+        let now = self.nodes[node_index].on_own_clock(self.now());
+        self.nodes[node_index].handle_core(now, event);
+        for effect in std::mem::take(&mut self.nodes[node_index].core_effects) {
+            self.perform_core(node_index, effect);
         }
     }
 
-    fn perform_core(&mut self, place: usize, effect: CoreEffect) {
-        self.trace.line(self.now_us, || format!("node {place}: {effect:?}"));
+    fn perform_core(&mut self, node_index: usize, effect: CoreEffect) {
+        self.trace.line(self.now_us, || format!("node {node_index}: {effect:?}"));
         let event = match effect {
             CoreEffect::Link(effect) => {
                 let is_live =
                     matches!(effect, LinkEffect::Subscribe { .. } | LinkEffect::Publish { link: LinkName::Live, .. });
-                // Subscriptions travel from server to server.
+                // Subscriptions have to propagate between servers.
                 let factor = if is_live { 4 } else { 1 };
                 let ready_us = self.now_us + factor * self.jetstream.delay_us();
-                self.links[place].send(self.now_us, ready_us, effect);
+                self.links[node_index].send(self.now_us, ready_us, effect);
                 return;
             }
             CoreEffect::Committed { channel, proposal, outcome, .. } => {
@@ -388,32 +394,32 @@ impl<'a> ClusteredWorld<'a> {
             CoreEffect::Broadcasted { channel, message, .. } => Event::Broadcasted { channel, message },
             CoreEffect::Trimmed { channel, through, .. } => Event::Trimmed { channel, through },
             CoreEffect::Interrupted { channel, .. } => Event::Interrupted { channel },
-            CoreEffect::Peers(effect) => return self.perform_peers(place, effect),
+            CoreEffect::Peers(effect) => return self.perform_peers(node_index, effect),
         };
         self.trace.bytes(format!("{event:?}").as_bytes());
         let ready_us = self.now_us + self.thread_delay_us();
-        self.nodes[place].to_shard.push_back((ready_us, event));
+        self.nodes[node_index].to_shard.push_back((ready_us, event));
     }
 
-    /// Shards and the protocol are on different threads.
+    /// The delay of a message between the threads of the shard and the core.
     fn thread_delay_us(&mut self) -> u64 {
         self.chance.between(0, self.thread_delay_max_us)
     }
 
-    /// What shards and protocol have sent each other arrives.
-    fn serve_threads(&mut self, place: usize) -> Result<(), String> {
+    /// Delivers due messages between the shard and the core of a node.
+    fn serve_threads(&mut self, node_index: usize) -> Result<(), String> {
         let now_us = self.now_us;
-        while let Some((_, event)) = self.nodes[place].to_core.pop_front_if(|(ready_us, _)| *ready_us <= now_us) {
-            self.handle_core(place, event);
+        while let Some((_, event)) = self.nodes[node_index].to_core.pop_front_if(|(ready_us, _)| *ready_us <= now_us) {
+            self.handle_core(node_index, event);
         }
-        while let Some((_, event)) = self.nodes[place].to_shard.pop_front_if(|(ready_us, _)| *ready_us <= now_us) {
-            self.handle(place, event)?;
+        while let Some((_, event)) = self.nodes[node_index].to_shard.pop_front_if(|(ready_us, _)| *ready_us <= now_us) {
+            self.handle(node_index, event)?;
         }
         Ok(())
     }
 
-    fn perform(&mut self, place: usize, effect: Effect) -> Result<(), String> {
-        self.trace.line(self.now_us, || format!("node {place}: {effect:?}"));
+    fn perform(&mut self, node_index: usize, effect: Effect) -> Result<(), String> {
+        self.trace.line(self.now_us, || format!("node {node_index}: {effect:?}"));
         let shard = dunlin_engine::ShardIndex(0);
         let namespace_of = |channel: &str| if is_without_history(channel) { 2 } else { 1 };
         let event = match effect {
@@ -428,15 +434,15 @@ impl<'a> ClusteredWorld<'a> {
                 CoreEvent::Broadcast { namespace: namespace_of(&channel), channel, message }
             }
             Effect::Pause { session } => {
-                self.client_of(place, session)?.paused = true;
+                self.client_of(node_index, session)?.paused = true;
                 return Ok(());
             }
             Effect::Resume { session } => {
-                self.client_of(place, session)?.paused = false;
+                self.client_of(node_index, session)?.paused = false;
                 return Ok(());
             }
             Effect::Recall { session } => {
-                self.nodes[place].recalled.push(session);
+                self.nodes[node_index].recalled.push(session);
                 return Ok(());
             }
             Effect::Answer { ticket, answer, .. } => return self.answered(ticket, &answer),
@@ -444,34 +450,36 @@ impl<'a> ClusteredWorld<'a> {
                 let claims = ConnectionClaims { user: token.into(), ..ConnectionClaims::default() };
                 let ready_us = self.now_us + self.thread_delay_us();
                 let event = Event::Authenticated { session, outcome: Ok(claims) };
-                self.nodes[place].to_shard.push_back((ready_us, event));
+                self.nodes[node_index].to_shard.push_back((ready_us, event));
                 return Ok(());
             }
             Effect::ShareUserSessions { user, sessions } => {
                 CoreEvent::Peers(PeerEvent::UserSessions { user, sessions })
             }
-            // The client reads that it is over.
+            // The client reads the close frame.
             Effect::Finish { .. } | Effect::HangUp { .. } => return Ok(()),
             other => return Err(format!("{other:?}")),
         };
         let ready_us = self.now_us + self.thread_delay_us();
-        self.nodes[place].to_core.push_back((ready_us, event));
+        self.nodes[node_index].to_core.push_back((ready_us, event));
         Ok(())
     }
 
-    fn client_of(&mut self, place: usize, session: SessionKey) -> Result<&mut LogClient, String> {
+    fn client_of(&mut self, node_index: usize, session: SessionKey) -> Result<&mut LogClient, String> {
         let mut clients = self.clients.iter_mut();
-        clients.find(|client| client.session == Some((place, session))).ok_or_else(|| format!("{session:?} is gone"))
+        clients
+            .find(|client| client.session == Some((node_index, session)))
+            .ok_or_else(|| format!("{session:?} is gone"))
     }
 
     fn serve_clients(&mut self) -> Result<(), String> {
         for number in 0..self.clients.len() {
-            while let Some((place, session)) = self.clients[number].session
+            while let Some((node_index, session)) = self.clients[number].session
                 && !self.clients[number].paused
-                && !self.clients[number].upward.is_empty()
+                && !self.clients[number].to_server.is_empty()
             {
-                let frame = self.clients[number].upward.remove(0);
-                self.handle(place, Event::Received { session, frame: &frame })?;
+                let frame = self.clients[number].to_server.remove(0);
+                self.handle(node_index, Event::Received { session, frame: &frame })?;
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! A player's client, over all its connections: it keeps its seat token, and checks each snapshot against the room as it
-//! was at that tick.
+//! The client of a player, across all its connections. It keeps its seat token, and compares each snapshot with the
+//! recorded room at that tick.
 
 use dunlin_engine::{SessionKey, Wire};
 use dunlin_protocol::Encoding;
@@ -9,24 +9,23 @@ use crate::wire::{ClientCommand, FrameReader, ServerMessage, WireFrame, decode, 
 
 use super::room::RoomTruth;
 
-/// The room's channel.
+/// The channel of the room.
 pub const CHANNEL: &str = "arena:a";
 
-/// A client.
 pub struct RoomClient {
     /// Its session, if it is connected.
     pub session: Option<(usize, SessionKey)>,
-    /// Frames that it wants to send.
-    pub upward: Vec<Vec<u8>>,
-    /// Whether its last join was answered, and nothing has ended that.
+    /// Frames that it sent and the shard has not read yet.
+    pub to_server: Vec<Vec<u8>>,
+    /// Whether its last join succeeded and it is still in the room.
     pub is_in: bool,
-    /// The token of that join.
+    /// The seat token of that join.
     pub token: Option<String>,
-    /// The object that it must have after it has come back.
+    /// The object that it must have after it resumed.
     pub expects: Option<ObjectId>,
-    /// How often it came back to its own.
+    /// How often it resumed with its object.
     pub returns: u64,
-    /// What it sees.
+    /// Its copy of the world.
     pub replica: Replica,
     is_connected: bool,
     pending: Vec<(u32, ClientCommand)>,
@@ -36,11 +35,11 @@ pub struct RoomClient {
 }
 
 impl RoomClient {
-    /// A client that is not connected.
+    /// Creates a client that is not connected.
     pub fn new() -> Self {
         Self {
             session: None,
-            upward: Vec::new(),
+            to_server: Vec::new(),
             is_in: false,
             token: None,
             expects: None,
@@ -54,7 +53,7 @@ impl RoomClient {
         }
     }
 
-    /// Begins a connection, and joins on it.
+    /// Begins a connection. The client joins the room once it is connected.
     pub fn open(&mut self, shard: usize, session: SessionKey) {
         self.session = Some((shard, session));
         self.reader = FrameReader::new(Wire::WebSocketJson);
@@ -62,25 +61,25 @@ impl RoomClient {
         self.send(ClientCommand::Connect { token: String::new(), subs: Vec::new() });
     }
 
-    /// Ends it. The token stays.
+    /// Ends the connection. The token is kept.
     pub fn leave(&mut self) {
         self.session = None;
-        self.upward.clear();
+        self.to_server.clear();
         self.pending.clear();
         (self.is_in, self.is_connected, self.expects) = (false, false, None);
     }
 
-    /// Whether nothing is under way.
+    /// Whether nothing is queued or pending.
     pub fn is_still(&self) -> bool {
-        self.upward.is_empty() && self.pending.is_empty()
+        self.to_server.is_empty() && self.pending.is_empty()
     }
 
-    /// Whether it has asked to join, and has no answer.
+    /// Whether a join is pending.
     pub fn waits_for_join(&self) -> bool {
-        self.pending.iter().any(|(_, say)| matches!(say, ClientCommand::Subscribe { .. }))
+        self.pending.iter().any(|(_, command)| matches!(command, ClientCommand::Subscribe { .. }))
     }
 
-    /// Plays.
+    /// Sends an input if the client is in the room.
     pub fn play(&mut self) {
         if self.is_in {
             self.number += 1;
@@ -106,17 +105,17 @@ impl RoomClient {
         });
     }
 
-    fn send(&mut self, say: ClientCommand) {
+    fn send(&mut self, command: ClientCommand) {
         let id = self.next_id;
         self.next_id += 1;
-        self.upward.push(encode(Encoding::Json, &[(id, say.clone())]));
-        self.pending.push((id, say));
+        self.to_server.push(encode(Encoding::Json, &[(id, command.clone())]));
+        self.pending.push((id, command));
     }
 
-    /// Reads bytes. Returns the highest tick that it has seen in them.
+    /// Reads bytes and checks the messages. Returns the highest tick in them.
     ///
     /// # Errors
-    /// Whatever in them is not as the room was.
+    /// If a snapshot differs from the recorded room, or a command fails.
     pub fn read(&mut self, truth: &RoomTruth, bytes: impl Iterator<Item = u8>) -> Result<u64, String> {
         let mut seen = 0;
         self.reader.feed(bytes);
@@ -131,15 +130,15 @@ impl RoomClient {
 
     fn on_message(&mut self, truth: &RoomTruth, message: ServerMessage) -> Result<u64, String> {
         if let Some(push) = message.push {
-            let publication = push.publication.ok_or_else(|| format!("an odd push for {}", push.channel))?;
+            let publication = push.publication.ok_or_else(|| format!("an unexpected push for {}", push.channel))?;
             return self.snapshot(truth, &publication.data);
         }
-        let place = self.pending.iter().position(|(id, _)| *id == message.id);
-        let (_, say) = self.pending.remove(place.ok_or("a reply that nobody waits for")?);
+        let index = self.pending.iter().position(|(id, _)| *id == message.id);
+        let (_, command) = self.pending.remove(index.ok_or("a reply to an unknown command")?);
         if let Some(error) = message.error {
-            return Err(format!("error {} answers {say:?}", error.code));
+            return Err(format!("unexpected error {} for {command:?}", error.code));
         }
-        match (say, message.subscribe) {
+        match (command, message.subscribe) {
             (ClientCommand::Connect { .. }, _) => {
                 self.is_connected = true;
                 self.join();
@@ -150,7 +149,7 @@ impl RoomClient {
                 self.is_in = true;
             }
             (ClientCommand::Publish { .. }, _) => {}
-            (say, _) => return Err(format!("{say:?} is answered otherwise")),
+            (command, _) => return Err(format!("{command:?} gets a reply of another kind")),
         }
         Ok(0)
     }
@@ -159,7 +158,7 @@ impl RoomClient {
         let before = self.replica.tick();
         self.replica.apply(Encoding::Json, data).map_err(|error| error.to_string())?;
         let tick = self.replica.tick();
-        let at = truth.ticks.get(&tick.into()).ok_or_else(|| format!("tick {tick} is seen, and never was"))?;
+        let at = truth.ticks.get(&tick.into()).ok_or_else(|| format!("tick {tick} is received, but was never run"))?;
         let is_true = |(id, seen): (ObjectId, &dunlin_rooms::SeenObject)| {
             at.objects.get(&id) == Some(&(seen.position, seen.state.clone()))
         };
@@ -175,7 +174,7 @@ impl RoomClient {
         }
         if let Some(mine) = self.expects.take() {
             if self.replica.avatar() != Some(mine) {
-                return Err(format!("one who had {mine:?} comes back to {:?}", self.replica.avatar()));
+                return Err(format!("a client that had {mine:?} resumes with {:?}", self.replica.avatar()));
             }
             self.returns += 1;
         }

@@ -1,4 +1,4 @@
-//! The game of the kept room: each player has a mark, which wanders and shows the last input.
+//! The game of the room. Each player has a mark, an object that moves at random and has the last input as its state.
 
 use dunlin_rooms::{
     GridShape, InputError, NewObject, PlayerId, Position, Refusal, RestoreError, Simulation, Visibility, Visitor, World,
@@ -6,11 +6,11 @@ use dunlin_rooms::{
 
 const SIDE_UNITS: u32 = 300;
 
-/// Everybody sees everything.
+/// All players see all objects.
 const SHAPE: GridShape =
     GridShape { columns: 3, rows: 3, cell_units: 100, near_cells: 3, far_cells: 0, far_interval_ticks: 1 };
 
-/// The game. What it has beside the world is how many inputs there were.
+/// The game. Its only state besides the world is the number of inputs.
 #[derive(Default)]
 pub struct Marks {
     inputs: u32,
@@ -20,7 +20,7 @@ fn anywhere(world: &mut World) -> Position {
     Position { x: world.random_below(SIDE_UNITS), y: world.random_below(SIDE_UNITS) }
 }
 
-/// What a mark shows until the first input: so that a replay with other addresses differs.
+/// The state of a mark before the first input. It makes a replay with other addresses differ.
 fn address_of(visitor: &Visitor<'_>) -> Vec<u8> {
     visitor.address.map(|address| address.to_string()).unwrap_or_default().into_bytes()
 }

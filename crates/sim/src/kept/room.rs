@@ -1,4 +1,5 @@
-//! The room's thread, as the server's: it saves the room, logs what ticks begin with, and shows nothing before that.
+//! The room thread. Like that of the server, it saves the room and logs the inputs of each tick before it sends the
+//! messages of the tick.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,42 +19,42 @@ use super::{
     seats::SeatModel,
 };
 
-/// Ticks for which a player stays without a client after a restart.
+/// Ticks for which players stay without clients after a restart.
 pub const GRACE_TICKS: u32 = 150;
-/// Ticks that may wait for the log.
+/// Maximum number of ticks that wait for the log.
 const HELD_TICKS_MAX: usize = 6;
 /// Ticks between two state hashes in the log.
 const HASH_TICKS: u64 = 5;
-/// Rooms without players stay open.
+/// A large value, so that a room without players stays open.
 const EMPTY_TICKS_MAX: u32 = 1_000_000;
 
-/// What is decided about the room.
+/// The parameters of the room.
 #[derive(Clone, Copy)]
 pub struct KeptTerms {
     pub is_exact: bool,
     pub checkpoint_ticks: u64,
     pub ticks_per_second: u32,
-    /// For how many ticks players stay without their clients; 0: not at all.
+    /// Ticks for which players stay after they lose their connection. With 0, they leave at once.
     pub seat_grace_ticks: u32,
     pub flaw: Option<KeptFlaw>,
 }
 
-/// The room after a tick.
+/// The recorded room after a tick.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TickTruth {
     pub state_hash: u64,
     pub objects: BTreeMap<ObjectId, (Position, Vec<u8>)>,
     pub avatars: BTreeMap<PlayerId, ObjectId>,
-    /// Who must be there.
+    /// The expected players.
     pub seats: SeatModel,
 }
 
-/// What the room was like. Ticks that are lost are taken out.
+/// The recorded history of the room. Ticks that a crash loses are removed.
 #[derive(Default)]
 pub struct RoomTruth {
-    /// By the count of the tick.
+    /// The recorded rooms by tick.
     pub ticks: BTreeMap<u64, TickTruth>,
-    /// The tick and the player of each join, by the token that it was given.
+    /// The tick and the player of each join, by its seat token.
     pub joins: BTreeMap<String, (u64, PlayerId)>,
 }
 
@@ -86,10 +87,10 @@ fn truth_of(room: &Room, seats: &SeatModel) -> TickTruth {
 }
 
 impl KeptRoom {
-    /// Opens the room: from what the disk has of it, otherwise anew.
+    /// Opens the room. Restores it from the disk if there is a checkpoint.
     ///
     /// # Errors
-    /// If it is not as it was.
+    /// If the restored room differs from the recorded one.
     pub fn open(
         key: RoomKey,
         channel: &Arc<str>,
@@ -117,7 +118,7 @@ impl KeptRoom {
             if terms.flaw != Some(KeptFlaw::RestoresClients) {
                 host.restored(GRACE_TICKS);
             }
-            restore(saved, terms, disk, truth).map_err(|error| format!("the room is not restored: {error}"))?
+            restore(saved, terms, disk, truth).map_err(|error| format!("cannot restore the room: {error}"))?
         } else {
             let made = Room::new(options(terms), seed, Box::<Marks>::default());
             Runner::new(made.map_err(|error| error.to_string())?)
@@ -129,10 +130,11 @@ impl KeptRoom {
         Ok(Self { host, runner, terms, held: VecDeque::new(), next_checkpoint: 0, seats })
     }
 
-    /// Ticks, unless too many ticks wait for the log. What it led to is appended, if it may be shown.
+    /// Runs a tick, unless too many ticks wait for the log. Appends its messages to `outgoing` if they need not wait for the
+    /// log.
     ///
     /// # Errors
-    /// If the room has not the players that it must have.
+    /// If the room does not have the expected players.
     pub fn tick(
         &mut self,
         now_us: u64,
@@ -178,7 +180,7 @@ impl KeptRoom {
         Ok(())
     }
 
-    /// Nobody is doubled, lost or mixed up, and who does not come back leaves in the very tick.
+    /// Checks that no player is duplicated, lost or swapped, and that players who do not resume leave at the exact tick.
     fn check_seats(&mut self, tick: u64, steps: &[Step], done: &CompletedTick) -> Result<(), String> {
         let joins = done.joins().map(|(_, joined)| joined.map(|joined| (joined.player, joined.is_back)));
         self.seats.run(tick, steps, joins, self.terms.seat_grace_ticks)?;
@@ -194,14 +196,13 @@ impl KeptRoom {
         }
     }
 
-    /// The log has everything up to this tick.
+    /// Releases the messages of ticks up to `tick`, which the log has.
     pub fn logged(&mut self, tick: u64, outgoing: &mut Vec<RoutedMessage>) {
         while let Some((_, messages)) = self.held.pop_front_if(|(held, _)| *held <= tick) {
             outgoing.extend(messages);
         }
     }
 
-    /// Saves the room.
     pub fn save(&mut self, now_us: u64, disk: &mut RoomDisk) {
         let mut saved = Vec::new();
         self.runner.save(&origin(self.terms), &mut saved);
@@ -209,13 +210,13 @@ impl KeptRoom {
         self.next_checkpoint = self.runner.ticks_run() + self.terms.checkpoint_ticks;
     }
 
-    /// Whether nothing waits for a tick or for the log.
+    /// Whether no message waits for a tick or for the log.
     pub fn is_at_rest(&self) -> bool {
         self.held.is_empty() && self.host.arrived_len() == 0
     }
 }
 
-/// The token that a join gives. Every join in this room gives one.
+/// The seat token that a join issues. Every join in this room issues one.
 fn token_given(step: &Step) -> Option<String> {
     match step {
         Step::Join { claim, .. } => claim.given.map(|token| format!("{:032x}", token.0)),
@@ -223,7 +224,7 @@ fn token_given(step: &Step) -> Option<String> {
     }
 }
 
-/// The room as it was after the last tick on the disk. Each tick that is gone through again ends as it did.
+/// Restores the room after the last tick on the disk, and checks that each replayed tick has the recorded result.
 fn restore(saved: &[u8], terms: KeptTerms, disk: &RoomDisk, truth: &RoomTruth) -> Result<Runner, String> {
     let checkpoint = Checkpoint::read(saved).map_err(|error| error.to_string())?;
     checkpoint.check_origin(&origin(terms)).map_err(|error| error.to_string())?;
@@ -238,7 +239,7 @@ fn restore(saved: &[u8], terms: KeptTerms, disk: &RoomDisk, truth: &RoomTruth) -
         let was = truth.ticks.get(tick);
         let is = truth_of(runner.room(), was.map_or(&SeatModel::default(), |was| &was.seats));
         if was != Some(&is) {
-            return Err(format!("tick {tick} was {was:?}, and is now {is:?}"));
+            return Err(format!("tick {tick} was {was:?}, but is {is:?} after the replay"));
         }
     }
     Ok(runner)

@@ -1,4 +1,4 @@
-//! The reference model of seats: who must be in the room after each tick. It shares no code with the engine.
+//! The reference model of seats: which players must be in the room after each tick. It shares no code with the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,31 +8,31 @@ use dunlin_engine::{
 };
 use dunlin_rooms::PlayerId;
 
-/// Players and their clients, after a tick.
+/// The expected players and their seats after a tick.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeatModel {
-    /// The last tick in which each player is in the room, if its client does not come back; `None` while it has a client.
+    /// The last tick of each player if its client does not return, or `None` while it has a client.
     players: BTreeMap<PlayerId, Option<u64>>,
     seats: BTreeMap<SeatKey, PlayerId>,
-    /// Whose tokens they are, of players that are in the room.
+    /// The players in the room by their valid seat tokens.
     tokens: BTreeMap<u128, PlayerId>,
-    /// The token of each player's last join, and the one which that returned.
+    /// The seat token of each player's last join, and the token that the client presented with it.
     valid: BTreeMap<PlayerId, (u128, Option<u128>)>,
-    /// Players after their first join, until their clients have shown that they have the answer.
+    /// Players after their first join, until an input or a second join shows that the client has the reply.
     unanswered: BTreeSet<PlayerId>,
-    /// Every player that there was.
+    /// All players that ever joined.
     known: BTreeSet<PlayerId>,
 }
 
-/// A join as the room carried it out: the player, and whether that was in the room before.
+/// The outcome of a join: the player, and whether it was in the room before.
 pub type SeatedAs = Option<(PlayerId, bool)>;
 
 impl SeatModel {
-    /// The room runs tick `tick`, which begins with `steps`. `joins` are the outcomes of the joins in order, and `grace_ticks`
-    /// is for how long players stay without their clients.
+    /// Applies tick `tick` of the room, which processed `steps`. `joins` are the outcomes of the joins in order, and
+    /// `grace_ticks` is the time for which players stay without their clients.
     ///
     /// # Errors
-    /// A join that has another player than its own.
+    /// If a join got the wrong player, or a player left too early.
     pub fn run(
         &mut self,
         tick: u64,
@@ -52,7 +52,7 @@ impl SeatModel {
                     let joined = joins.next().ok_or("a join without an outcome")?;
                     self.join(*seat, *claim, joined).map_err(|error| format!("tick {tick}: {error}"))?;
                 }
-                // Without grace, and before the answer to a first join: its client has no token.
+                // Players leave at once without a grace period, or while the client may not have its first token.
                 Step::Leave { seat } => {
                     if let Some(player) = self.seats.remove(seat) {
                         if grace_ticks > 0 && !self.unanswered.contains(&player) {
@@ -69,7 +69,7 @@ impl SeatModel {
                 Step::Away { seat, stay } => {
                     let player = self.seats.remove(seat);
                     if let Some(player) = player {
-                        // Without terms until the room goes on after a restart.
+                        // While the node stops, the time is not limited. It is set after the restart.
                         let last = if stay.is_some() { tick + u64::from(grace_ticks) - 1 } else { u64::MAX };
                         self.players.insert(player, Some(last));
                     }
@@ -84,25 +84,24 @@ impl SeatModel {
         Ok(())
     }
 
-    /// The players that must be in the room.
     pub fn players(&self) -> impl Iterator<Item = PlayerId> + '_ {
         self.players.keys().copied()
     }
 
-    /// Players without a client.
+    /// The number of players without a client.
     pub fn away(&self) -> usize {
         self.players.values().filter(|last| last.is_some()).count()
     }
 
     fn join(&mut self, seat: SeatKey, claim: SeatClaim, joined: SeatedAs) -> Result<(), String> {
-        let (player, is_back) = joined.ok_or("a join is refused")?;
+        let (player, is_back) = joined.ok_or("a join is rejected")?;
         let own = claim.returned.and_then(|token| self.owner_of(token.0));
         match own {
             Some(own) if (player, is_back) != (own, true) => {
-                return Err(format!("the client of {own:?} gets {player:?}, back: {is_back}"));
+                return Err(format!("the client of {own:?} gets {player:?}, resumed: {is_back}"));
             }
             None if is_back || self.known.contains(&player) => {
-                return Err(format!("a new client gets {player:?}, back: {is_back}"));
+                return Err(format!("a new client gets {player:?}, resumed: {is_back}"));
             }
             _ => {}
         }
@@ -123,7 +122,7 @@ impl SeatModel {
         Ok(())
     }
 
-    /// The player that a token brings back: that of the last join always, the one before only while the player is away.
+    /// The player that a token resumes. The previous token is only valid while the player is away.
     fn owner_of(&self, token: u128) -> Option<PlayerId> {
         let player = *self.tokens.get(&token)?;
         let is_last = self.valid.get(&player).is_some_and(|(last, _)| *last == token);
@@ -131,7 +130,7 @@ impl SeatModel {
         (is_last || is_away).then_some(player)
     }
 
-    /// The client has shown that it has the token of its last join.
+    /// Records that the client has the token of its last join.
     fn confirm(&mut self, player: PlayerId) {
         self.unanswered.remove(&player);
         if let Some((_, returned)) = self.valid.get_mut(&player)

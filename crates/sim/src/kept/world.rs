@@ -1,4 +1,4 @@
-//! A node with one kept room, its disk and its players.
+//! The simulated node with its room, its disk and its players.
 
 mod node;
 
@@ -23,12 +23,12 @@ use super::{
     room::{GRACE_TICKS, KeptRoom, KeptTerms, RoomTruth},
 };
 
-/// Rounds in which everything must have come to rest.
+/// Rounds after which nothing may be in flight.
 const SETTLE_ROUNDS_MAX: u32 = 5_000;
-/// Of 100 players, how many come back at once.
-const BACK_PERCENT: u32 = 80;
+/// Percentage of players that return at once.
+const RETURN_PERCENT: u32 = 80;
 
-/// A shard with what its thread would keep.
+/// A shard with the state of its thread.
 struct KeptShard {
     shard: Shard,
     effects: Effects,
@@ -36,7 +36,7 @@ struct KeptShard {
     recalled: Vec<SessionKey>,
 }
 
-/// Everything.
+/// The whole simulation.
 pub struct KeptWorld<'a> {
     prepare: &'a dyn Fn(&mut Shard),
     chance: Chance,
@@ -51,16 +51,16 @@ pub struct KeptWorld<'a> {
     disk: RoomDisk,
     truth: RoomTruth,
     clients: Vec<RoomClient>,
-    /// Sessions whose clients are gone, which the node does not know yet.
+    /// Sessions whose clients are gone without the node having detected it.
     half_open: Vec<(usize, SessionKey)>,
-    /// The last tick that somebody has seen.
+    /// The last tick that a client received.
     seen: u64,
-    /// The last tick before an ordinary stop, which the room must go on from.
+    /// The last tick before an orderly stop. The room must continue from it.
     stopped_at: Option<u64>,
     tick_us: u64,
     next_tick_us: u64,
-    /// Whether the room ticks only for those who are on the way.
-    rests: bool,
+    /// Whether the room only ticks if it has queued messages.
+    is_settling: bool,
     now_us: u64,
     steps: u64,
     trace: Trace,
@@ -68,7 +68,7 @@ pub struct KeptWorld<'a> {
 }
 
 impl<'a> KeptWorld<'a> {
-    /// The world of `seed`. `prepare` is applied to each shard.
+    /// Creates the world of `seed`. Applies `prepare` to each shard.
     pub fn new(seed: u64, prints: bool, prepare: &'a dyn Fn(&mut Shard), flaw: Option<KeptFlaw>) -> Self {
         let mut chance = Chance::new(seed ^ 0x6b65_7074);
         let count = chance.between(1, 3) as u16;
@@ -76,7 +76,7 @@ impl<'a> KeptWorld<'a> {
             is_exact: chance.percent(60),
             checkpoint_ticks: chance.between(2, 60),
             ticks_per_second: 100,
-            // One tick of grace at the least; often shorter than the way of a message.
+            // The grace period is at least one tick, and often shorter than the delay of a message.
             seat_grace_ticks: if chance.percent(20) { 0 } else { chance.between(1, GRACE_TICKS.into()) as u32 },
             flaw,
         };
@@ -98,7 +98,7 @@ impl<'a> KeptWorld<'a> {
             stopped_at: None,
             tick_us: 1_000_000 / u64::from(terms.ticks_per_second),
             next_tick_us: 0,
-            rests: false,
+            is_settling: false,
             now_us: 1_000_000,
             steps: 0,
             trace: Trace::new(prints),
@@ -109,10 +109,10 @@ impl<'a> KeptWorld<'a> {
         world
     }
 
-    /// Runs to the end.
+    /// Runs the whole simulation.
     ///
     /// # Errors
-    /// The first thing that should not have been.
+    /// The first check that fails.
     pub fn run(&mut self) -> Result<(), String> {
         for _ in 0..self.chance.between(2, 5) {
             for _ in 0..self.chance.between(20, 300) {
@@ -123,7 +123,7 @@ impl<'a> KeptWorld<'a> {
             } else {
                 self.crash();
             }
-            self.come_back()?;
+            self.reconnect_players()?;
             if self.chance.percent(60) {
                 self.settle()?;
             }
@@ -131,15 +131,15 @@ impl<'a> KeptWorld<'a> {
         self.settle()
     }
 
-    /// Steps, and the hash of all that happened.
+    /// The number of steps so far and the hash of the trace.
     pub fn record(&self) -> (u64, u64) {
         (self.steps, self.trace.hash())
     }
 
-    /// How often what happened.
+    /// How often each labelled case occurred.
     pub fn reached(&self) -> BTreeMap<String, u64> {
         let mut reached = self.reached.clone();
-        reached.insert("kept: came back".to_owned(), self.clients.iter().map(|client| client.returns).sum());
+        reached.insert("kept: resumed".to_owned(), self.clients.iter().map(|client| client.returns).sum());
         reached
     }
 
@@ -164,8 +164,8 @@ impl<'a> KeptWorld<'a> {
     fn act(&mut self) -> Result<(), String> {
         let number = self.chance.below(self.clients.len());
         if !self.half_open.is_empty() && self.chance.percent(10) {
-            let place = self.chance.below(self.half_open.len());
-            let (shard, session) = self.half_open.swap_remove(place);
+            let index = self.chance.below(self.half_open.len());
+            let (shard, session) = self.half_open.swap_remove(index);
             return self.handle(shard, Event::Gone { session });
         }
         match self.chance.weighted(&[70, 6, 4, 3]) {
@@ -176,14 +176,14 @@ impl<'a> KeptWorld<'a> {
             }
             1 => self.hang_up(number),
             2 => {
-                self.abandon(number);
+                self.drop_connection(number);
                 Ok(())
             }
             _ => Ok(()),
         }
     }
 
-    /// The node is gone at once.
+    /// Crashes and restarts the node.
     fn crash(&mut self) {
         self.count(if self.terms.is_exact { "crash with a log" } else { "crash with checkpoints" });
         self.trace.line(self.now_us, || "the node crashes".to_owned());
@@ -191,7 +191,7 @@ impl<'a> KeptWorld<'a> {
         self.restart();
     }
 
-    /// The node stops in an orderly way: sessions are closed, their players stay, and the room is saved.
+    /// Stops the node in an orderly way and restarts it. Sessions are closed, their players stay, and the room is saved.
     fn stop(&mut self) -> Result<(), String> {
         self.count("stop");
         self.trace.line(self.now_us, || "the node stops".to_owned());
@@ -206,7 +206,7 @@ impl<'a> KeptWorld<'a> {
             }
         }
         self.end_half_open()?;
-        self.come_to_rest()?;
+        self.run_until_idle()?;
         if let Some(room) = &mut self.room {
             room.save(self.now_us, &mut self.disk);
             self.stopped_at = Some(room.runner.ticks_run());
@@ -228,28 +228,28 @@ impl<'a> KeptWorld<'a> {
         self.start(self.shards.len() as u16);
     }
 
-    /// Most of those who were in come back, while the room still has their players. It must be as it was.
-    fn come_back(&mut self) -> Result<(), String> {
+    /// Reconnects most clients that were in the room, while it still has their players. Checks what the disk has.
+    fn reconnect_players(&mut self) -> Result<(), String> {
         let were_in: Vec<bool> = self.clients.iter().map(|client| client.is_in).collect();
         self.clients.iter_mut().for_each(RoomClient::leave);
         let saved = self.disk.checkpoint.is_some();
         let last = self.disk.step(self.now_us);
         let stopped_at = self.stopped_at.take();
         if stopped_at.is_some_and(|stopped_at| saved && last != stopped_at) {
-            return Err(format!("the node stopped after tick {stopped_at:?}, and the disk has tick {last}"));
+            return Err(format!("the node stopped after tick {stopped_at:?}, but the disk has tick {last}"));
         }
         if self.terms.is_exact && last < self.seen {
-            return Err(format!("tick {} was seen, and the disk has ticks up to {last}", self.seen));
+            return Err(format!("tick {} was received, but the disk only has ticks up to {last}", self.seen));
         }
         for (number, was_in) in were_in.into_iter().enumerate() {
             if !was_in {
                 continue;
             }
-            let expects = self.mark_at(number, last)?;
+            let expects = self.object_at(number, last)?;
             if stopped_at.is_some() && expects.is_none() {
                 return Err(format!("the player of client {number} left while the node stopped"));
             }
-            if self.chance.percent(BACK_PERCENT) {
+            if self.chance.percent(RETURN_PERCENT) {
                 self.clients[number].expects = expects;
                 self.open(number)?;
             }
@@ -257,39 +257,39 @@ impl<'a> KeptWorld<'a> {
         Ok(())
     }
 
-    /// The object of a client's player after a tick, if its last join was carried out by then.
-    fn mark_at(&self, number: usize, last: u64) -> Result<Option<dunlin_rooms::ObjectId>, String> {
+    /// The object of a client's player after a tick, if its last join happened by then.
+    fn object_at(&self, number: usize, last: u64) -> Result<Option<dunlin_rooms::ObjectId>, String> {
         let token = self.clients[number].token.as_ref();
         let Some((joined, player)) = token.and_then(|token| self.truth.joins.get(token)) else {
-            return Err(format!("client {number} has a token that nobody gave"));
+            return Err(format!("client {number} has an unknown token"));
         };
         match self.truth.ticks.get(&last).filter(|_| *joined <= last) {
             Some(at) => Ok(at.avatars.get(player).copied()),
             None if self.terms.is_exact => {
-                Err(format!("client {number} was let in at tick {joined}, and {last} is logged"))
+                Err(format!("client {number} joined at tick {joined}, but only {last} is logged"))
             }
             None => Ok(None),
         }
     }
 
-    /// Everything under way arrives, and the time is over in which players stay without clients. Then the room has exactly
-    /// those whose clients are in, and these see it as it is.
+    /// Delivers everything that is in flight, and waits until the grace period of all players has ended. Then the room must
+    /// have exactly the players of the joined clients.
     fn settle(&mut self) -> Result<(), String> {
         self.end_half_open()?;
         self.pass_time(u64::from(GRACE_TICKS + 20) * self.tick_us)?;
-        self.come_to_rest()?;
+        self.run_until_idle()?;
         self.pass_time(u64::from(GRACE_TICKS + 20) * self.tick_us)?;
-        self.come_to_rest()?;
+        self.run_until_idle()?;
         let Some(room) = &self.room else { return Ok(()) };
         let here = self.truth.ticks.get(&room.runner.ticks_run()).map_or(0, |at| at.avatars.len());
         let players: Vec<&RoomClient> = self.clients.iter().filter(|client| client.is_in).collect();
         if here != players.len() {
-            return Err(format!("the room has {here} players at rest, and {} are in", players.len()));
+            return Err(format!("the room has {here} players at rest, but {} clients are in it", players.len()));
         }
         if let Some(lost) = players.iter().find(|client| client.expects.is_some()) {
-            return Err(format!("one who came back sees nothing: {:?}", lost.replica));
+            return Err(format!("a client that resumed got no snapshot: {:?}", lost.replica));
         }
-        self.count("rest");
+        self.count("at rest");
         Ok(())
     }
 
@@ -300,14 +300,14 @@ impl<'a> KeptWorld<'a> {
         Ok(())
     }
 
-    fn come_to_rest(&mut self) -> Result<(), String> {
-        self.rests = true;
-        let outcome = self.wait_for_rest();
-        self.rests = false;
+    fn run_until_idle(&mut self) -> Result<(), String> {
+        self.is_settling = true;
+        let outcome = self.run_rounds_until_idle();
+        self.is_settling = false;
         outcome
     }
 
-    fn wait_for_rest(&mut self) -> Result<(), String> {
+    fn run_rounds_until_idle(&mut self) -> Result<(), String> {
         for _ in 0..SETTLE_ROUNDS_MAX {
             self.steps += 1;
             self.pass_time(2_000)?;
@@ -322,7 +322,7 @@ impl<'a> KeptWorld<'a> {
                 return Ok(());
             }
         }
-        Err("never comes to rest".to_owned())
+        Err("not at rest after the maximum number of rounds".to_owned())
     }
 
     fn open(&mut self, number: usize) -> Result<(), String> {
@@ -331,28 +331,28 @@ impl<'a> KeptWorld<'a> {
         self.shards[shard].sessions += 1;
         self.clients[number].open(shard, session);
         let wire = dunlin_protocol::Encoding::Json.into();
-        // Every third client has none.
+        // Every third client has no address.
         let address = (number % 3 != 2).then(|| client_address(number));
         self.handle(shard, Event::Opened { session, wire, source: None, address })
     }
 
-    /// The connection is lost, and the node does not notice it before it tries to write.
-    fn abandon(&mut self, number: usize) {
+    /// Loses a connection without the node detecting it.
+    fn drop_connection(&mut self, number: usize) {
         self.half_open.extend(self.clients[number].session);
-        self.note_cut(number);
+        self.count_lost_connection(number);
         self.clients[number].leave();
     }
 
-    fn note_cut(&mut self, number: usize) {
-        self.count("cut");
+    fn count_lost_connection(&mut self, number: usize) {
+        self.count("connection lost");
         if self.clients[number].waits_for_join() {
-            self.count("lost answer");
+            self.count("join reply lost");
         }
     }
 
     fn hang_up(&mut self, number: usize) -> Result<(), String> {
         let Some((shard, session)) = self.clients[number].session else { return Ok(()) };
-        self.note_cut(number);
+        self.count_lost_connection(number);
         self.clients[number].leave();
         self.handle(shard, Event::Gone { session })
     }

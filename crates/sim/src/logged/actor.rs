@@ -1,4 +1,4 @@
-//! The log: stores proposals after a delay or fails, and loads pages on request.
+//! The simulated log. It stores or rejects proposals after a delay, and loads pages on request.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,56 +11,54 @@ use crate::chance::Chance;
 
 use super::{KeyUse, Truth};
 
-/// Begins the names of channels in which the log gives the offsets.
+/// The prefix of channels in which the log assigns the offsets.
 pub const ORDERED_BY_LOG: &str = "log:";
 
-/// Something that the log has yet to do.
+/// A queued operation of the log.
 enum Task {
     Store { proposal: ProposalNumber, record: Box<LogRecord>, terms: LogTerms },
     Read { load: LoadNumber, query: LoadQuery },
     Trim { through: u64 },
 }
 
-/// What the log has of one channel.
+/// The stored state of one channel.
 #[derive(Default)]
 struct StoredChannel {
-    /// What is kept, by rising offsets.
+    /// The retained records, in order of their offsets.
     records: VecDeque<LogRecord>,
-    /// The newest offset there ever was.
+    /// The highest offset ever stored.
     top: u64,
-    /// Nothing at or below it is kept.
+    /// Records up to this offset are not retained.
     floor: u64,
-    /// Results of idempotency keys, the oldest first, each with the time at which it is forgotten.
+    /// Results of idempotency keys with their expiry, oldest first.
     results: VecDeque<(u64, LogResult)>,
-    /// Tasks in the order in which they came, each with the time before which nothing happens.
+    /// Tasks in order, with the time before which they do not run.
     tasks: VecDeque<(u64, Task)>,
-    /// What the owner is yet to be told, in order.
+    /// Events for the owner, in order.
     events: VecDeque<(u64, Event<'static>)>,
-    /// Pages on their way: those overtake, and are overtaken.
+    /// Loaded pages in flight. They are not ordered with the other events.
     pages: VecDeque<(u64, Event<'static>)>,
 }
 
-/// The log of a node.
 pub struct LogActor {
     chance: Chance,
     channels: BTreeMap<String, StoredChannel>,
     followed: BTreeSet<String>,
-    /// Longest delay of a step.
+    /// The maximum delay of a step.
     delay_max_us: u64,
-    /// Of 100 tasks, how many fail.
+    /// Percentage of tasks that fail.
     failures: u32,
-    /// The last offset that was given where channels share them.
+    /// The last offset of the sequence that channels share.
     sequence: u64,
-    /// When the log of the channels that it does not order breaks.
+    /// When the log of channels with offsets from the owner breaks.
     breaks_at_us: u64,
-    /// How often the node has crashed.
+    /// Number of crashes of the node.
     crashes: u32,
-    /// The first thing that should not have been stored.
-    wrong: Option<String>,
+    /// The first check that failed.
+    failure: Option<String>,
 }
 
 impl LogActor {
-    /// An empty log.
     pub fn new(mut chance: Chance) -> Self {
         Self {
             channels: BTreeMap::new(),
@@ -71,26 +69,26 @@ impl LogActor {
             breaks_at_us: if chance.percent(10) { chance.between(500_000, 3_000_000) } else { u64::MAX },
             chance,
             crashes: 0,
-            wrong: None,
+            failure: None,
         }
     }
 
-    /// How often the node has crashed.
+    /// The number of crashes of the node.
     pub fn crashes(&self) -> u32 {
         self.crashes
     }
 
-    /// Whether publications may be refused because the log is broken.
+    /// Whether the log may break and reject publications.
     pub fn breaks(&self) -> bool {
         self.breaks_at_us < u64::MAX
     }
 
-    /// Whether anything may be refused.
+    /// Whether any operation may fail.
     pub fn fails(&self) -> bool {
         self.failures > 0 || self.breaks()
     }
 
-    /// Has it store a publication.
+    /// Queues a proposal.
     pub fn propose(
         &mut self,
         now_us: u64,
@@ -102,17 +100,17 @@ impl LogActor {
         self.add(now_us, channel, Task::Store { proposal, record, terms });
     }
 
-    /// Has it read.
+    /// Queues a load.
     pub fn load(&mut self, now_us: u64, channel: &str, load: LoadNumber, query: LoadQuery) {
         self.add(now_us, channel, Task::Read { load, query });
     }
 
-    /// Has it forget.
+    /// Queues a trim.
     pub fn trim(&mut self, now_us: u64, channel: &str, through: u64) {
         self.add(now_us, channel, Task::Trim { through });
     }
 
-    /// Has it tell, or not tell, what other nodes publish.
+    /// Starts or stops to replicate the publications of other nodes.
     pub fn follow(&mut self, channel: &str, follows: bool) {
         if follows {
             self.followed.insert(channel.to_owned());
@@ -126,10 +124,10 @@ impl LogActor {
         self.channels.entry(channel.to_owned()).or_default().tasks.push_back((due_us, task));
     }
 
-    /// Does what is due in some channel.
+    /// Runs all tasks that are due.
     ///
     /// # Errors
-    /// If something was stored that should not have been.
+    /// The first check that failed.
     pub fn step(&mut self, now_us: u64, truth: &mut Truth) -> Result<(), String> {
         let names: Vec<String> = self.channels.keys().cloned().collect();
         for name in names {
@@ -137,14 +135,14 @@ impl LogActor {
                 && channel.tasks.front().is_some_and(|(due_us, _)| *due_us <= now_us)
                 && let Some((_, task)) = channel.tasks.pop_front()
             {
-                self.carry_out(now_us, &name, task, truth);
+                self.run_task(now_us, &name, task, truth);
             }
         }
-        self.wrong.take().map_or(Ok(()), Err)
+        self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Another node publishes.
-    pub fn publish_elsewhere(
+    /// Stores a publication of another node.
+    pub fn publish_through_other_node(
         &mut self,
         now_us: u64,
         channel: &str,
@@ -164,7 +162,7 @@ impl LogActor {
         self.channels.entry(channel.to_owned()).or_default().events.push_back((ready_us, event));
     }
 
-    fn carry_out(&mut self, now_us: u64, name: &str, task: Task, truth: &mut Truth) {
+    fn run_task(&mut self, now_us: u64, name: &str, task: Task, truth: &mut Truth) {
         match task {
             Task::Store { proposal, record, terms } => {
                 let outcome = self.try_store(now_us, name, *record, terms, truth);
@@ -214,7 +212,7 @@ impl LogActor {
         truth: &mut Truth,
     ) -> LogRecord {
         if name.starts_with(ORDERED_BY_LOG) {
-            // Others publish in other channels.
+            // Other channels use offsets of the shared sequence.
             self.sequence += self.chance.between(1, 3);
             let mut publication = (*record.publication).clone();
             publication.offset = self.sequence;
@@ -224,7 +222,7 @@ impl LogActor {
         let data = record.publication.data.bytes().to_vec();
         truth.entry(name.to_owned()).or_default().data.insert(offset, data);
         if let Some(key) = &record.idempotency_key {
-            self.keep_result(now_us, name, key, offset, terms, truth);
+            self.store_result(now_us, name, key, offset, terms, truth);
         }
         let channel = self.channels.entry(name.to_owned()).or_default();
         channel.top = offset;
@@ -237,12 +235,12 @@ impl LogActor {
         record
     }
 
-    /// Keeps the offset of a publication with an idempotency key. Within the key's time there is one.
-    fn keep_result(&mut self, now_us: u64, name: &str, key: &str, offset: u64, terms: LogTerms, truth: &mut Truth) {
+    /// Stores the result of an idempotency key, and checks that it has no other publication while the key is valid.
+    fn store_result(&mut self, now_us: u64, name: &str, key: &str, offset: u64, terms: LogTerms, truth: &mut Truth) {
         let uses = truth.entry(name.to_owned()).or_default().keys.entry(key.to_owned()).or_default();
         if let Some(earlier) = uses.last().filter(|earlier| now_us < earlier.until_us) {
             let (first, crashes) = (earlier.offset, self.crashes - earlier.crashes);
-            self.wrong.get_or_insert_with(|| {
+            self.failure.get_or_insert_with(|| {
                 format!("{name}: publications with the key {key} are at {first} and {offset}, {crashes} crashes later")
             });
         }
@@ -277,14 +275,14 @@ impl LogActor {
                 ..LogPage::default()
             };
         };
-        let behind = all.iter().filter(|record| offset(record) > after);
-        let records: Vec<LogRecord> = behind.take(query.publications_max).cloned().collect();
+        let later = all.iter().filter(|record| offset(record) > after);
+        let records: Vec<LogRecord> = later.take(query.publications_max).cloned().collect();
         let is_cut = records.len() == query.publications_max;
         let through = if is_cut { records.last().map_or(top, offset) } else { top };
         LogPage { epoch, top, floor: after.max(channel.floor), through, records, ..LogPage::default() }
     }
 
-    /// The next event for the owner of some channel, if one is ready: its channel and the event.
+    /// The next event that is due, and its channel.
     pub fn next_event(&mut self, now_us: u64) -> Option<(String, Event<'static>)> {
         let is_ready = |queue: &VecDeque<(u64, Event<'static>)>| queue.front().is_some_and(|(us, _)| *us <= now_us);
         let ready: Vec<(String, bool)> = self
@@ -305,31 +303,31 @@ impl LogActor {
         queue.pop_front().map(|(_, event)| (name, event))
     }
 
-    /// Whether it has nothing to do and nothing to tell.
+    /// Whether no task or event is queued.
     pub fn is_at_rest(&self) -> bool {
-        let rests =
+        let is_idle =
             |channel: &StoredChannel| channel.tasks.is_empty() && channel.events.is_empty() && channel.pages.is_empty();
-        self.channels.values().all(rests)
+        self.channels.values().all(is_idle)
     }
 
-    /// From where on, and up to where, everything of a channel is kept.
+    /// The floor and the top offset of a channel. Everything between them is retained.
     pub fn kept(&self, name: &str) -> (u64, u64) {
         self.channels.get(name).map_or((0, 0), |channel| (channel.floor, channel.top))
     }
 
-    /// Everything has expired. A log that orders a channel forgets it by itself; otherwise the owner says so.
-    pub fn pass_night(&mut self) {
+    /// Expires all records. A log that assigns offsets does this by itself. In other channels, the owner trims.
+    pub fn expire_all(&mut self) {
         for (_, channel) in self.channels.iter_mut().filter(|(name, _)| name.starts_with(ORDERED_BY_LOG)) {
             channel.records.clear();
             channel.floor = channel.top;
         }
     }
 
-    /// The node crashes. Some of what it had proposed is stored all the same; nobody is told.
+    /// Simulates a crash of the node. Some of its proposals are stored, but not acknowledged.
     pub fn crash(&mut self, now_us: u64, truth: &mut Truth) {
         let names: Vec<String> = self.channels.keys().cloned().collect();
         for name in names {
-            // In order: what is stored has everything before it stored as well, where the owner orders.
+            // Proposals are stored in order, so that the offsets of the owner have no gaps.
             let stored = self.chance.below(4);
             let Some(channel) = self.channels.get_mut(&name) else { continue };
             channel.events.clear();
@@ -349,7 +347,7 @@ fn epoch_of(name: &str) -> Box<str> {
     format!("of {name}").into()
 }
 
-/// A result with the time for which it is kept, which ends when the log forgets it or up to a millisecond later.
+/// A result with its remaining time, rounded up to milliseconds.
 fn remaining(result: &LogResult, remaining_us: u64) -> LogResult {
     LogResult { remaining_ms: remaining_us.div_ceil(1_000), ..result.clone() }
 }

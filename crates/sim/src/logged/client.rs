@@ -1,4 +1,4 @@
-//! A client of channels with a log: reads every byte and checks that everything it sees was committed.
+//! A client of channels with a log. It checks that everything that it receives was committed.
 
 use std::collections::BTreeMap;
 
@@ -12,37 +12,37 @@ use crate::wire::{
 
 use super::{ChannelTruth, Truth};
 
-/// A client, over all its connections.
+/// A client, across all its connections.
 pub struct LogClient {
     /// Its session, if it is connected.
     pub session: Option<(usize, SessionKey)>,
-    /// Whether the shard wants no frame of it now.
+    /// Whether the shard paused reading.
     pub paused: bool,
-    /// Frames that it wants to send.
-    pub upward: Vec<Vec<u8>>,
-    /// The last offsets by channel, of live subscriptions.
+    /// Frames that it sent and the shard has not read yet.
+    pub to_server: Vec<Vec<u8>>,
+    /// The last positions of live subscriptions, by channel.
     pub live: BTreeMap<String, ClientPosition>,
-    /// Where it goes on when it subscribes again.
+    /// The positions to recover from, by channel.
     pub positions: BTreeMap<String, ClientPosition>,
-    /// Commands without a reply.
+    /// Commands without a reply, by id. The flag is set if a recovery must succeed.
     pub pending: BTreeMap<u32, (ClientCommand, bool)>,
-    /// Whether `connect` was answered.
+    /// Whether it got a connect reply.
     pub is_connected: bool,
-    /// Who it is, which its token says; empty for nobody.
+    /// Its user, which is also its token. Empty for anonymous clients.
     pub user: String,
-    /// The id of its connection; empty until `connect` is answered.
+    /// Its client id, or empty before the connect reply.
     pub client_id: String,
-    /// The server has closed its connection, or has refused it.
+    /// Whether the server closed or rejected the connection.
     pub is_over: bool,
-    /// Recoveries that brought something, and those that could not be complete.
+    /// The number of recoveries with publications, and of failed ones.
     pub recoveries: (u64, u64),
-    /// Subscriptions that the server ended because it may have missed something.
+    /// Number of subscriptions that the server ended because it may have missed publications.
     pub interrupted: u64,
-    /// What it was sent without an offset, for the world to take.
+    /// Received broadcasts, which the world checks.
     pub broadcasts: Vec<SeenBroadcast>,
-    /// Its subscription to each channel, by their number over all channels.
+    /// The number of its last subscription to each channel. The numbers count the subscriptions to all channels.
     pub periods: BTreeMap<String, u64>,
-    /// A position may be that of a message in another channel.
+    /// Whether channels share offsets, so that a position may be that of a message in another channel.
     is_of_cluster: bool,
     subscribed_times: u64,
     reader: FrameReader,
@@ -50,12 +50,12 @@ pub struct LogClient {
 }
 
 impl LogClient {
-    /// A client that is not connected.
+    /// Creates a client that is not connected.
     pub fn new() -> Self {
         Self {
             session: None,
             paused: false,
-            upward: Vec::new(),
+            to_server: Vec::new(),
             live: BTreeMap::new(),
             positions: BTreeMap::new(),
             pending: BTreeMap::new(),
@@ -74,12 +74,11 @@ impl LogClient {
         }
     }
 
-    /// The same of a cluster, where channels share offsets.
+    /// Creates a client of a cluster, where channels share offsets.
     pub fn of_cluster() -> Self {
         Self { is_of_cluster: true, ..Self::new() }
     }
 
-    /// Begins a connection.
     pub fn open(&mut self, shard: usize, session: SessionKey) {
         self.session = Some((shard, session));
         self.reader = FrameReader::new(Wire::WebSocketJson);
@@ -88,26 +87,26 @@ impl LogClient {
         self.send(ClientCommand::Connect { token: self.user.clone(), subs: Vec::new() }, false);
     }
 
-    /// Whether it has a session that is connected.
+    /// Whether it is connected.
     pub fn is_open(&self) -> bool {
         self.session.is_some() && self.is_connected && !self.is_over
     }
 
-    /// Ends it. What it knows of channels stays.
+    /// Ends the connection. The positions are kept.
     pub fn leave(&mut self) {
         self.session = None;
-        self.upward.clear();
+        self.to_server.clear();
         self.pending.clear();
         self.positions.append(&mut self.live);
     }
 
-    /// Whether it has a subscription, or asks for one.
+    /// Whether it has a subscription, or a pending subscribe or unsubscribe command.
     pub fn knows(&self, channel: &str) -> bool {
         let asks = |command: &ClientCommand| matches!(command, ClientCommand::Subscribe { channel: of, .. } | ClientCommand::Unsubscribe { channel: of } if of == channel);
         self.live.contains_key(channel) || self.pending.values().any(|(command, _)| asks(command))
     }
 
-    /// Subscribes, from where it was. `must_recover` says that everything that it missed is there.
+    /// Subscribes and recovers from the last position. `must_recover` is set if the recovery must succeed.
     pub fn subscribe(&mut self, channel: &str, must_recover: bool) {
         let has_history = !is_without_history(channel);
         let command = ClientCommand::Subscribe {
@@ -126,7 +125,6 @@ impl LogClient {
         self.send(command, must_recover);
     }
 
-    /// Ends a subscription.
     pub fn unsubscribe(&mut self, channel: &str) {
         if let Some(position) = self.live.remove(channel) {
             self.positions.insert(channel.to_owned(), position);
@@ -134,18 +132,17 @@ impl LogClient {
         }
     }
 
-    /// Sends a command.
     pub fn send(&mut self, command: ClientCommand, must_recover: bool) {
         let id = self.next_id;
         self.next_id += 1;
-        self.upward.push(crate::wire::encode(Encoding::Json, &[(id, command.clone())]));
+        self.to_server.push(crate::wire::encode(Encoding::Json, &[(id, command.clone())]));
         self.pending.insert(id, (command, must_recover));
     }
 
-    /// Reads bytes. Channels of publish commands that were acknowledged are counted.
+    /// Reads bytes and checks the messages. If `may_fail` is set, commands may get temporary errors.
     ///
     /// # Errors
-    /// Whatever in them was not committed, or is missing.
+    /// If a message contains something that was not committed, or a publication is missing.
     pub fn read(&mut self, truth: &Truth, may_fail: bool, bytes: impl Iterator<Item = u8>) -> Result<(), String> {
         self.reader.feed(bytes);
         while let Some(frame) = self.reader.next()? {
@@ -166,7 +163,7 @@ impl LogClient {
 
     fn on_message(&mut self, truth: &Truth, may_fail: bool, message: ServerMessage) -> Result<(), String> {
         if message == ServerMessage::default() {
-            self.upward.push(b"{}".to_vec());
+            self.to_server.push(b"{}".to_vec());
             return Ok(());
         }
         if let Some(push) = message.push {
@@ -186,16 +183,16 @@ impl LogClient {
                 }
                 return Ok(());
             }
-            let publication = push.publication.ok_or_else(|| format!("an odd push for {}", push.channel))?;
-            // Behind an unsubscribe command, some are still on their way.
+            let publication = push.publication.ok_or_else(|| format!("an unexpected push for {}", push.channel))?;
+            // After an unsubscribe command, publications may still be in flight.
             let Some(position) = self.live.get_mut(&push.channel) else { return Ok(()) };
             return next(truth, &push.channel, position, &publication);
         }
-        let (command, must_recover) = self.pending.remove(&message.id).ok_or("a reply that nobody waits for")?;
+        let (command, must_recover) = self.pending.remove(&message.id).ok_or("a reply to an unknown command")?;
         if let Some(error) = message.error {
             self.is_over |= matches!(command, ClientCommand::Connect { .. });
             let is_known = matches!(error.code, 100 | 111) && may_fail;
-            return if is_known { Ok(()) } else { Err(format!("error {} answers {command:?}", error.code)) };
+            return if is_known { Ok(()) } else { Err(format!("unexpected error {} for {command:?}", error.code)) };
         }
         if let Some(connect) = message.connect {
             self.client_id = connect.client;
@@ -212,13 +209,13 @@ impl LogClient {
                         truth.data.values().chain(lost).any(|known| *known == data)
                     });
                 if !is_committed {
-                    return Err(format!("{channel}: a publication is acknowledged that is not committed"));
+                    return Err(format!("{channel}: a publication is acknowledged, but not committed"));
                 }
             }
             (ClientCommand::History { channel, .. }, _, Some(result)) => {
                 let empty = ChannelTruth::default();
                 let truth = truth.get(&channel).unwrap_or(&empty);
-                if truth.void_epochs.contains(&result.epoch) {
+                if truth.invalid_epochs.contains(&result.epoch) {
                     return Ok(());
                 }
                 for publication in &result.publications {
@@ -230,7 +227,7 @@ impl LogClient {
                 }
             }
             (ClientCommand::Unsubscribe { .. }, ..) => {}
-            (command, ..) => return Err(format!("{command:?} is answered otherwise")),
+            (command, ..) => return Err(format!("{command:?} gets a reply of another kind")),
         }
         Ok(())
     }
@@ -244,20 +241,23 @@ impl LogClient {
         must_recover: bool,
     ) -> Result<(), String> {
         let top = truth.get(&channel).map_or(0, ChannelTruth::top);
-        let is_void = truth.get(&channel).is_some_and(|truth| truth.void_epochs.contains(&result.epoch));
+        let is_invalid = truth.get(&channel).is_some_and(|truth| truth.invalid_epochs.contains(&result.epoch));
         if result.offset > top && !self.is_of_cluster {
-            return Err(format!("{channel}: a subscriber is told of offset {}, and {top} is committed", result.offset));
+            return Err(format!(
+                "{channel}: a subscribe reply has offset {}, but only {top} is committed",
+                result.offset
+            ));
         }
         let mut position = ClientPosition { epoch: result.epoch.clone(), offset: result.offset };
         match recover {
             Some(from) if result.recovered && from.epoch != result.epoch => {
                 return Err(format!("{channel}: recovered from {from:?} into the epoch {}", result.epoch));
             }
-            // The node does not know yet.
-            _ if is_void => {}
+            // The node has not detected the truncation yet.
+            _ if is_invalid => {}
             Some(from) if result.recovered => {
                 self.recoveries.0 += u64::from(!result.publications.is_empty());
-                // Where nothing is missed, the answer may be ahead only by what nobody has.
+                // A reply without publications may only skip offsets that have no publication in this channel.
                 let missed = truth.get(&channel).and_then(|truth| truth.next(from.offset));
                 if result.publications.is_empty() && missed.is_some_and(|missed| missed <= result.offset) {
                     return Err(format!("{channel}: recovered from {from:?} at {}, without {missed:?}", result.offset));
@@ -268,7 +268,7 @@ impl LogClient {
                 }
             }
             Some(from) if must_recover => {
-                return Err(format!("{channel}: not recovered from {from:?}, and all is there"));
+                return Err(format!("{channel}: not recovered from {from:?}, although all publications are available"));
             }
             Some(_) => self.recoveries.1 += 1,
             None => {}
@@ -281,7 +281,7 @@ impl LogClient {
     }
 }
 
-/// Something without an offset.
+/// A message without an offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BroadcastKind {
     Publication(Vec<u8>),
@@ -290,7 +290,7 @@ pub enum BroadcastKind {
 }
 
 impl BroadcastKind {
-    /// What a push has without an offset.
+    /// The message without an offset in a push, if there is one.
     fn of(push: &PushBody) -> Option<Self> {
         let client = |info: &ClientInfoBody| info.client.clone();
         match push {
@@ -304,27 +304,27 @@ impl BroadcastKind {
     }
 }
 
-/// What a client was sent without an offset.
+/// A received message without an offset.
 #[derive(Clone, Debug)]
 pub struct SeenBroadcast {
     pub channel: String,
-    /// Which of the client's subscriptions it came by.
+    /// The number of the client's subscription.
     pub period: u64,
     pub what: BroadcastKind,
 }
 
-/// Whether the channel is one of the namespace without history.
+/// Whether the channel is in the namespace without history.
 pub fn is_without_history(channel: &str) -> bool {
     channel.starts_with("live:")
 }
 
-/// Takes in the next publication of a channel: it was committed, and nothing that was committed is missing before it.
+/// Checks the next publication of a channel: it was committed, and no committed publication before it is missing.
 fn next(truth: &Truth, channel: &str, position: &mut ClientPosition, seen: &PublicationBody) -> Result<(), String> {
     let empty = ChannelTruth::default();
     let truth = truth.get(channel).unwrap_or(&empty);
-    if truth.void_epochs.contains(&position.epoch) {
+    if truth.invalid_epochs.contains(&position.epoch) {
         if seen.offset <= position.offset {
-            return Err(format!("{channel}: {} comes behind {}", seen.offset, position.offset));
+            return Err(format!("{channel}: {} follows {}", seen.offset, position.offset));
         }
         position.offset = seen.offset;
         return Ok(());
@@ -332,10 +332,7 @@ fn next(truth: &Truth, channel: &str, position: &mut ClientPosition, seen: &Publ
     truth.check(channel, seen.offset, &seen.data)?;
     let expected = truth.next(position.offset);
     if expected != Some(seen.offset) {
-        return Err(format!(
-            "{channel}: {} comes behind {}, where {expected:?} is committed",
-            seen.offset, position.offset
-        ));
+        return Err(format!("{channel}: {} follows {}, but {expected:?} is committed", seen.offset, position.offset));
     }
     position.offset = seen.offset;
     Ok(())

@@ -1,4 +1,4 @@
-//! A node, its log, its clients and its publishers.
+//! The simulated node, its log, its clients and its publishers.
 
 mod publish;
 mod settle;
@@ -22,25 +22,25 @@ use super::{
 };
 
 const CHANNELS: [&str; 5] = ["own:a", "own:b", "log:a", "log:b", "log:c"];
-/// Longer than publications and the results of idempotency keys are kept.
-const NIGHT_US: u64 = 310_000_000;
+/// Longer than the retention of publications and of results of idempotency keys.
+const LONG_PAUSE_US: u64 = 310_000_000;
 
-/// A shard with what its thread would keep.
+/// A shard with the state of its thread.
 struct LoggedShard {
     shard: Shard,
     effects: Effects,
     sessions: u32,
-    /// Sessions whose commands can be carried out that waited.
+    /// Sessions whose queued commands can run now.
     recalled: Vec<SessionKey>,
 }
 
-/// A publication that is not answered.
-struct Asked {
+/// A publish request without a reply.
+struct PendingPublish {
     data: Vec<u8>,
     key: Option<&'static str>,
 }
 
-/// Everything.
+/// The whole simulation.
 pub struct LoggedWorld<'a> {
     prepare: &'a dyn Fn(&mut Shard),
     chance: Chance,
@@ -51,8 +51,8 @@ pub struct LoggedWorld<'a> {
     log: LogActor,
     truth: Truth,
     clients: Vec<LogClient>,
-    /// Requests of the API by ticket, with their channels.
-    asked: BTreeMap<u64, (&'static str, Option<Asked>)>,
+    /// API requests without a reply, by ticket: the channel, and the publication if it is a publish request.
+    requests: BTreeMap<u64, (&'static str, Option<PendingPublish>)>,
     published: u64,
     tickets: u64,
     now_us: u64,
@@ -62,7 +62,7 @@ pub struct LoggedWorld<'a> {
 }
 
 impl<'a> LoggedWorld<'a> {
-    /// The world of `seed`. `prepare` is applied to each shard.
+    /// Creates the world of `seed`. Applies `prepare` to each shard.
     pub fn new(seed: u64, prints: bool, prepare: &'a dyn Fn(&mut Shard)) -> Self {
         let mut chance = Chance::new(seed ^ 0x6c6f_6767_6564);
         let options = Arc::new(options(&mut chance));
@@ -79,7 +79,7 @@ impl<'a> LoggedWorld<'a> {
             log,
             truth: Truth::new(),
             clients,
-            asked: BTreeMap::new(),
+            requests: BTreeMap::new(),
             published: 0,
             tickets: 0,
             now_us: 1_000_000,
@@ -92,10 +92,10 @@ impl<'a> LoggedWorld<'a> {
         world
     }
 
-    /// Runs to the end.
+    /// Runs the whole simulation.
     ///
     /// # Errors
-    /// The first thing that should not have been.
+    /// The first check that fails.
     pub fn run(&mut self) -> Result<(), String> {
         for _ in 0..self.chance.between(1, 4) {
             for _ in 0..self.chance.between(50, 400) {
@@ -105,21 +105,21 @@ impl<'a> LoggedWorld<'a> {
                 self.crash();
             }
             if self.chance.percent(10) {
-                self.count("night");
-                self.pass_time(NIGHT_US)?;
-                self.log.pass_night();
+                self.count("long pause");
+                self.pass_time(LONG_PAUSE_US)?;
+                self.log.expire_all();
             }
             self.settle()?;
         }
         self.end()
     }
 
-    /// Steps, and the hash of all that happened.
+    /// The number of steps so far and the hash of the trace.
     pub fn record(&self) -> (u64, u64) {
         (self.steps, self.trace.hash())
     }
 
-    /// How often what happened.
+    /// How often each labelled case occurred.
     pub fn reached(&self) -> BTreeMap<String, u64> {
         let mut reached = self.reached.clone();
         let of_clients = |what: fn(&LogClient) -> u64| self.clients.iter().map(what).sum();
@@ -132,7 +132,7 @@ impl<'a> LoggedWorld<'a> {
         *self.reached.entry(format!("log: {what}")).or_insert(0) += 1;
     }
 
-    /// The node starts with empty memory.
+    /// Starts the node with empty memory.
     fn start(&mut self, count: u16) {
         let shards = (0..count).map(|index| {
             let identity = ShardIdentity { index: ShardIndex(index), count };
@@ -145,12 +145,12 @@ impl<'a> LoggedWorld<'a> {
         self.rings = ShardRing::all(count);
     }
 
-    /// The node is gone at once, and comes back. What the log had committed is still there.
+    /// Crashes and restarts the node. Everything that the log committed is kept.
     fn crash(&mut self) {
         self.count("crash");
         self.trace.line(self.now_us, || "the node crashes".to_owned());
         self.log.crash(self.now_us, &mut self.truth);
-        self.asked.clear();
+        self.requests.clear();
         self.clients.iter_mut().for_each(LogClient::leave);
         self.start(self.shards.len() as u16);
     }
@@ -167,7 +167,7 @@ impl<'a> LoggedWorld<'a> {
             0 => self.deliver_some()?,
             1 => self.act()?,
             2 => self.publish()?,
-            3 => self.publish_elsewhere(),
+            3 => self.publish_through_other_node(),
             4 => self.ask_history()?,
             _ => self.remove_history()?,
         }
@@ -185,13 +185,13 @@ impl<'a> LoggedWorld<'a> {
         Ok(())
     }
 
-    /// The log does what is due, and tells some of it.
+    /// Runs the due tasks of the log, and delivers its due events.
     fn serve_log(&mut self) -> Result<(), String> {
         self.log.step(self.now_us, &mut self.truth)?;
         while let Some((channel, event)) = self.log.next_event(self.now_us) {
             self.trace.line(self.now_us, || format!("the log: {event:?}"));
             match &event {
-                Event::Committed { outcome: Err(_), .. } => self.count("publication refused"),
+                Event::Committed { outcome: Err(_), .. } => self.count("publication rejected"),
                 Event::Loaded { outcome: Ok(page), .. } if !page.results.is_empty() => self.count("keys restored"),
                 _ => {}
             }
@@ -223,8 +223,8 @@ impl<'a> LoggedWorld<'a> {
         let now_us = self.now_us;
         match effect {
             Effect::Send { to, message } => {
-                let place = ShardRing::place(ShardIndex(index as u16), to, self.shards.len() as u16, &message);
-                self.rings[place].push(message);
+                let ring = ShardRing::index(ShardIndex(index as u16), to, self.shards.len() as u16, &message);
+                self.rings[ring].push(message);
             }
             Effect::Propose { channel, proposal, record, terms } => {
                 self.count("proposal");
@@ -244,7 +244,9 @@ impl<'a> LoggedWorld<'a> {
             Effect::Resume { session } => self.client_of(index, session)?.paused = false,
             Effect::Recall { session } => self.shards[index].recalled.push(session),
             Effect::Answer { ticket, answer, .. } => self.answered(ticket, &answer)?,
-            Effect::Finish { session } | Effect::HangUp { session } => return Err(format!("{session:?} is ended")),
+            Effect::Finish { session } | Effect::HangUp { session } => {
+                return Err(format!("the session {session:?} is closed"));
+            }
             other => return Err(format!("{other:?}")),
         }
         Ok(())
@@ -255,7 +257,7 @@ impl<'a> LoggedWorld<'a> {
         clients.find(|client| client.session == Some((shard, session))).ok_or_else(|| format!("{session:?} is gone"))
     }
 
-    /// Every byte is written and read at once.
+    /// Writes all queued bytes of the dirty sessions, and lets the clients read them at once.
     fn read_dirty(&mut self, index: usize) -> Result<(), String> {
         for session in std::mem::take(&mut self.shards[index].effects.dirty) {
             let slices: Vec<u8> = self.shards[index].shard.outgoing(session).flatten().copied().collect();
@@ -266,7 +268,7 @@ impl<'a> LoggedWorld<'a> {
             for effect in std::mem::take(&mut effects.list) {
                 self.perform(index, effect)?;
             }
-            let may_fail = self.may_refuse();
+            let may_fail = self.may_reject();
             let Self { clients, truth, .. } = self;
             if let Some(client) = clients.iter_mut().find(|client| client.session == Some((index, session))) {
                 client.read(truth, may_fail, slices.into_iter())?;
@@ -275,39 +277,39 @@ impl<'a> LoggedWorld<'a> {
         Ok(())
     }
 
-    fn may_refuse(&self) -> bool {
+    fn may_reject(&self) -> bool {
         self.log.fails() || self.options.log.proposals_max < 100
     }
 
     fn deliver_some(&mut self) -> Result<(), String> {
-        let place = self.chance.below(self.rings.len());
+        let ring = self.chance.below(self.rings.len());
         for _ in 0..3 {
-            self.deliver(place)?;
+            self.deliver(ring)?;
         }
         Ok(())
     }
 
-    fn deliver(&mut self, place: usize) -> Result<(), String> {
-        let Some(message) = self.rings[place].pop(self.now_us) else { return Ok(()) };
-        let (from, to) = (self.rings[place].from, self.rings[place].to);
+    fn deliver(&mut self, ring: usize) -> Result<(), String> {
+        let Some(message) = self.rings[ring].pop(self.now_us) else { return Ok(()) };
+        let (from, to) = (self.rings[ring].from, self.rings[ring].to);
         self.handle(usize::from(to.0), Event::Message { from, message })
     }
 
-    /// Clients' frames reach their shards.
+    /// Delivers the frames of clients to their shards.
     fn serve_clients(&mut self) -> Result<(), String> {
         for number in 0..self.clients.len() {
             while let Some((shard, session)) = self.clients[number].session
                 && !self.clients[number].paused
-                && !self.clients[number].upward.is_empty()
+                && !self.clients[number].to_server.is_empty()
             {
-                let frame = self.clients[number].upward.remove(0);
+                let frame = self.clients[number].to_server.remove(0);
                 self.handle(shard, Event::Received { session, frame: &frame })?;
             }
         }
         Ok(())
     }
 
-    /// A client does something.
+    /// Runs a random action of a client.
     fn act(&mut self) -> Result<(), String> {
         let number = self.chance.below(self.clients.len());
         let channel = *self.chance.pick(&CHANNELS);

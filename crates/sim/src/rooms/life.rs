@@ -1,64 +1,62 @@
-//! One room's world as the game recorded it: every object at every tick.
+//! The world of one room as the game recorded it: every object at every tick.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_protocol::UnsubscribeCode;
 use dunlin_rooms::{Band, CellIndex, Grid, ObjectId, PlayerId, Position, Scope, Visibility};
 
-/// An object as it was from a tick on.
+/// The state of an object from a tick on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     pub position: Position,
     pub kind: u16,
     pub visibility: Visibility,
-    /// The rest.
     pub state: Vec<u8>,
 }
 
-/// What a player's header says from a tick on.
+/// The header of a player's snapshots from a tick on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlayerAt {
-    /// The cell that it looks from.
+    /// The cell of its viewpoint.
     pub view: CellIndex,
-    /// The last input applied.
+    /// The number of the last applied input.
     pub ack: u32,
-    /// Its own object; 0 for none.
+    /// Its own object, or 0 for none.
     pub avatar: u32,
 }
 
-/// A room from its opening to its end.
-pub struct Life {
+/// Everything recorded about a room, from when it is opened until it ends.
+pub struct RoomRecord {
     pub grid: Grid,
     pub tick: u32,
-    /// How it ended: by its owner's word, or by failing; by both, if neither had heard of the other yet.
+    /// How it ended. It has two codes if the owner closed it while it failed.
     pub ended: Vec<UnsubscribeCode>,
-    /// The objects now.
+    /// The current objects.
     pub objects: BTreeMap<ObjectId, Version>,
-    /// Who is here, and what its header says.
+    /// The players in the room and their headers.
     pub players: BTreeMap<PlayerId, PlayerAt>,
-    /// Players without their clients.
+    /// Players whose clients are disconnected.
     pub away: BTreeSet<PlayerId>,
-    /// The backend removes somebody in this tick.
+    /// Whether the backend kicks a player in this tick.
     pub is_kicking: bool,
-    /// Users of all players that there ever were.
+    /// The users of all players that ever joined.
     pub users: BTreeMap<PlayerId, String>,
-    /// Events, in order.
+    /// Numbers of the events, in order.
     pub events: Vec<u64>,
-    /// Scopes of the last of them, those of the tick that is going on.
+    /// Scopes of the last events, which belong to the current tick.
     pub scopes: Vec<Scope>,
-    /// The Unix time of each tick that was told, in microseconds.
+    /// The Unix time of each published tick, in microseconds.
     pub times_us: BTreeMap<u32, u64>,
-    /// Inputs that the game made nothing of.
-    pub senseless: u64,
-    /// Objects that were touched since the last tick.
+    /// Number of inputs that the game rejected.
+    pub rejected_inputs: u64,
+    /// Objects that changed since the last tick.
     touched: BTreeSet<ObjectId>,
-    /// By object: from which tick on it was like that; `None` for gone.
+    /// For each object, its states with the tick from which each applies. `None` means that it is gone.
     versions: BTreeMap<ObjectId, Vec<(u32, Option<Version>)>>,
     headers: BTreeMap<PlayerId, Vec<(u32, PlayerAt)>>,
 }
 
-impl Life {
-    /// A room that is opened.
+impl RoomRecord {
     pub fn new(grid: Grid) -> Self {
         Self {
             grid,
@@ -72,26 +70,26 @@ impl Life {
             events: Vec::new(),
             scopes: Vec::new(),
             times_us: BTreeMap::new(),
-            senseless: 0,
+            rejected_inputs: 0,
             touched: BTreeSet::new(),
             versions: BTreeMap::new(),
             headers: BTreeMap::new(),
         }
     }
 
-    /// An object is new or different.
+    /// Records a new or changed object.
     pub fn put(&mut self, id: ObjectId, version: Version) {
         self.touched.insert(id);
         self.objects.insert(id, version);
     }
 
-    /// An object is gone.
+    /// Records that an object is gone.
     pub fn remove(&mut self, id: ObjectId) {
         self.touched.insert(id);
         self.objects.remove(&id);
     }
 
-    /// Tick `tick` is over.
+    /// Records the state at the end of tick `tick`.
     pub fn close_tick(&mut self, tick: u32) {
         self.tick = tick;
         for id in std::mem::take(&mut self.touched) {
@@ -109,30 +107,30 @@ impl Life {
         }
     }
 
-    /// What the header of a player said at a tick.
+    /// The header of a player at a tick.
     pub fn header(&self, player: PlayerId, tick: u32) -> Option<PlayerAt> {
         let headers = self.headers.get(&player)?;
         let after = headers.partition_point(|(from, _)| *from <= tick);
         Some(headers.get(after.checked_sub(1)?)?.1)
     }
 
-    /// All objects that there ever were, each with what it was like from which tick on.
+    /// All objects that ever existed, with their states and the tick from which each state applies.
     pub fn histories(&self) -> impl Iterator<Item = (ObjectId, &[(u32, Option<Version>)])> {
         self.versions.iter().map(|(id, versions)| (*id, &versions[..]))
     }
 
-    /// The cell in which everybody sees this version, if there is one.
+    /// The cell of this version, if everybody may see it.
     pub fn cell(&self, version: &Version) -> Option<CellIndex> {
         (version.visibility == Visibility::Everyone).then(|| self.grid.cell_of(version.position))
     }
 
-    /// How often those who look from `view` are told of this version, if they are.
+    /// The band in which a viewer in cell `view` sees this version, or `None` if it is out of range.
     pub fn band(&self, view: CellIndex, version: Option<&Version>) -> Option<Band> {
         self.grid.band(view, self.cell(version?)?)
     }
 }
 
-/// How an object was at some time from tick `first` to tick `last`; `None` for not there.
+/// All states of an object from tick `first` to tick `last`. `None` means that it did not exist.
 pub fn between(versions: &[(u32, Option<Version>)], first: u32, last: u32) -> impl Iterator<Item = Option<&Version>> {
     let begin = versions.partition_point(|(from, _)| *from <= first);
     let end = versions.partition_point(|(from, _)| *from <= last);

@@ -1,4 +1,4 @@
-//! The reference model of rooms: what the game recorded and what clients requested. It shares no code with the engine.
+//! The reference model of rooms: what the game recorded and what clients sent. It shares no code with the engine.
 
 mod game;
 mod life;
@@ -13,43 +13,42 @@ use dunlin_engine::room::RoomKey;
 use dunlin_protocol::UnsubscribeCode;
 use dunlin_rooms::PlayerId;
 
-use crate::{model::Fate, plan::RoomPlan, wire::ClientPosition};
+use crate::{model::Outcome, plan::RoomPlan, wire::ClientPosition};
 
 pub use game::{Game, GameOptions};
-pub use life::{Life, PlayerAt, Version, between};
-pub use seats::SeatTruth;
+pub use life::{PlayerAt, RoomRecord, Version, between};
+pub use seats::SeatModel;
 
-/// The book, shared by the games of all rooms and whoever checks what clients are told of them.
+/// The model of rooms, shared by the games and the checks.
 #[derive(Clone, Default)]
-pub struct Book(Arc<Mutex<Pages>>);
+pub struct SharedRoomModel(Arc<Mutex<RoomModel>>);
 
-impl Book {
-    /// Opens it.
-    pub fn pages(&self) -> MutexGuard<'_, Pages> {
+impl SharedRoomModel {
+    pub fn lock(&self) -> MutexGuard<'_, RoomModel> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What is in the book. Joins, inputs and events have numbers, which the data carries that clients and games send.
+/// The model of rooms. Joins, inputs and events are numbered. The payloads that clients and games send contain the
+/// numbers.
 #[derive(Default)]
-pub struct Pages {
-    /// Rooms by key; a channel has one after another.
-    pub lives: BTreeMap<RoomKey, Life>,
-    /// Rooms that were closed before their threads heard of them.
+pub struct RoomModel {
+    /// Rooms by key. A channel may have several rooms, one after another.
+    pub records: BTreeMap<RoomKey, RoomRecord>,
+    /// Rooms that were closed before the message to open them reached a room thread.
     pub ended_unopened: BTreeMap<RoomKey, UnsubscribeCode>,
-    /// Attempts to join.
     pub joins: Vec<Join>,
     pub inputs: Vec<SentInput>,
     pub events: Vec<EmittedEvent>,
     /// Events by channel, epoch and offset.
     pub positions: BTreeMap<(String, String, u64), u64>,
-    /// The first thing that a game saw and that should not have been.
-    pub wrong: Option<String>,
-    /// Players that the backend removed.
+    /// The first check that failed within a game.
+    pub failure: Option<String>,
+    /// Players that the backend kicked.
     pub kicked: BTreeSet<(RoomKey, PlayerId)>,
-    /// Players that another connection took over from one that the node had not noticed to be gone.
-    pub taken: BTreeSet<(RoomKey, PlayerId)>,
-    /// How often what happened.
+    /// Players that a new connection took over before the node detected the loss of the old connection.
+    pub taken_over: BTreeSet<(RoomKey, PlayerId)>,
+    /// How often each labelled case occurred.
     pub reached: BTreeMap<&'static str, u64>,
 }
 
@@ -58,65 +57,59 @@ pub struct Pages {
 pub struct Join {
     pub channel: String,
     pub user: String,
-    /// The room that was asked.
+    /// The room that handled it.
     pub room: Option<RoomKey>,
-    /// What the game made of it, once it was asked.
+    /// The decision of the game, once it was made.
     pub outcome: Option<Result<PlayerId, u16>>,
-    /// Epoch and top of the channel when the owner heard of it.
+    /// The epoch and the top offset of the channel when the owner got the outcome.
     pub answered_at: Option<ClientPosition>,
-    /// When that was, in Unix milliseconds.
+    /// When the owner got the outcome, in Unix milliseconds.
     pub answered_ms: u64,
     /// Whether the player was in the room before.
     pub is_back: bool,
-    /// Events of the room before the tick of the join.
+    /// Number of events of the room before the tick of the join.
     pub events_before: usize,
 }
 
-/// An input.
 #[derive(Clone, Debug)]
 pub struct SentInput {
-    /// The join whose player sent it; `None` for one of somebody who was not in the room.
+    /// The join whose player sent it, or `None` if the client was not in the room.
     pub join: Option<u64>,
-    /// The client's number for it.
+    /// The number that the client gave it.
     pub number: u32,
-    /// Whether there is something wrong with it.
     pub fault: InputFault,
-    /// What became of it.
-    pub fate: Fate,
-    /// Whether the game has had it.
+    pub outcome: Outcome,
+    /// Whether it reached the game.
     pub applied: bool,
 }
 
 /// What is wrong with an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputFault {
-    /// Nothing.
     None,
-    /// Its number is not above those before.
+    /// Its number is not higher than that of an earlier input.
     Stale,
-    /// It is longer than an input may be.
+    /// It is longer than the limit.
     TooLong,
-    /// It is not of the format.
     Malformed,
-    /// The game makes nothing of it, but nobody else knows.
-    Senseless,
+    /// It is well-formed, but the game rejects it.
+    RejectedByGame,
 }
 
-/// An event.
 #[derive(Clone, Debug)]
 pub struct EmittedEvent {
     pub room: RoomKey,
     pub tick: u32,
-    /// Its players, once the tick is over.
+    /// The recipients, known at the end of the tick.
     pub players: BTreeSet<PlayerId>,
-    /// Who may recover it; `None` for everybody.
+    /// The users that may recover it, or `None` for all.
     pub users: Option<BTreeSet<String>>,
-    /// When the owner took it, in Unix milliseconds.
+    /// When the owner accepted it, in Unix milliseconds.
     pub accepted_ms: Option<u64>,
 }
 
-impl Pages {
-    /// Notes an attempt of `user` to join; returns its number.
+impl RoomModel {
+    /// Records an attempt of `user` to join and returns its number.
     pub fn begin_join(&mut self, channel: &str, user: &str) -> u64 {
         let (channel, user) = (channel.to_owned(), user.to_owned());
         self.joins.push(Join {
@@ -132,111 +125,110 @@ impl Pages {
         self.joins.len() as u64 - 1
     }
 
-    /// Notes an input; returns its number.
+    /// Records an input and returns its number.
     pub fn begin_input(&mut self, join: Option<u64>, number: u32, fault: InputFault) -> u64 {
-        self.inputs.push(SentInput { join, number, fault, fate: Fate::Open, applied: false });
+        self.inputs.push(SentInput { join, number, fault, outcome: Outcome::Unknown, applied: false });
         self.inputs.len() as u64 - 1
     }
 
-    /// Notes something that a game saw and that should not have been.
-    pub fn blame(&mut self, what: String) {
-        self.wrong.get_or_insert(what);
+    /// Records a check that failed within a game. Only the first one is kept.
+    pub fn record_failure(&mut self, what: String) {
+        self.failure.get_or_insert(what);
     }
 
-    /// The last tick of a room is lost: nobody is told of it.
+    /// Removes the last tick of a room, which was lost before it was published.
     pub fn lose_tick(&mut self, room: RoomKey) {
-        let Self { lives, events, .. } = self;
-        if let Some(life) = lives.get_mut(&room) {
-            let tick = life.tick;
-            life.events.retain(|event| events[*event as usize].tick < tick);
-            life.tick -= 1;
+        let Self { records, events, .. } = self;
+        if let Some(record) = records.get_mut(&room) {
+            let tick = record.tick;
+            record.events.retain(|event| events[*event as usize].tick < tick);
+            record.tick -= 1;
         }
     }
 
-    /// Whether the backend removes somebody in the tick that runs now.
+    /// Sets whether the backend kicks a player in the current tick.
     pub fn set_kicking(&mut self, room: RoomKey, is_kicking: bool) {
-        if let Some(life) = self.lives.get_mut(&room) {
-            life.is_kicking = is_kicking;
+        if let Some(record) = self.records.get_mut(&room) {
+            record.is_kicking = is_kicking;
         }
     }
 
-    /// Whether a player's client may be told with `code` that it is out.
+    /// Whether a player's subscription may end with `code` because it was kicked or taken over.
     pub fn is_removed(&self, room: RoomKey, player: PlayerId, code: u32) -> bool {
         match UnsubscribeCode(code) {
             UnsubscribeCode::KICKED => self.kicked.contains(&(room, player)),
-            UnsubscribeCode::SEAT_TAKEN => self.taken.contains(&(room, player)),
+            UnsubscribeCode::SEAT_TAKEN => self.taken_over.contains(&(room, player)),
             _ => false,
         }
     }
 
-    /// Whether the room is over, with `code`.
+    /// Whether the room ended with `code`.
     pub fn ended_with(&self, room: RoomKey, code: u32) -> bool {
-        self.lives.get(&room).is_some_and(|life| life.ended.iter().any(|ended| ended.0 == code))
+        self.records.get(&room).is_some_and(|record| record.ended.iter().any(|ended| ended.0 == code))
     }
 
-    /// Whether an attempt to join may be answered with an error: the game's own, or that the room is gone.
+    /// Checks that a join may fail with this error: the game rejected it, or the room ended.
     ///
     /// # Errors
-    /// If it may not.
-    pub fn refuse_join(&mut self, join: u64, plan: Option<&RoomPlan>, code: u32, message: &str) -> Result<(), String> {
+    /// If the join must not fail with this error.
+    pub fn reject_join(&mut self, join: u64, plan: Option<&RoomPlan>, code: u32, message: &str) -> Result<(), String> {
         let record = self.joins[join as usize].clone();
         let may_be_full = plan.is_some_and(|plan| plan.options.players_max < 100);
-        let is_over = record.room.is_some_and(|room| !self.lives[&room].ended.is_empty());
+        let is_over = record.room.is_some_and(|room| !self.records[&room].ended.is_empty());
         let is_true = match record.outcome {
             Some(Err(refused)) if u32::from(refused) == code => message == format!("not by {code}"),
-            // Of a room that ended right then.
+            // The room ended after the game had decided.
             Some(_) => {
                 let was_closed = record.room.is_some_and(|room| self.ended_with(room, UnsubscribeCode::ROOM_CLOSED.0));
                 code == 100 && is_over || code == 400 && was_closed && message == "room closed"
             }
-            // Without a number nobody could note it.
+            // The game could not record a join without a number.
             None => code == 100 || code == 400 && (may_be_full || matches!(message, "not by 400" | "room closed")),
         };
-        self.count(if code == 100 { "join to a room that is gone" } else { "join refused" });
-        if is_true { Ok(()) } else { Err(format!("join {join} is refused with {code}, {message}: {record:?}")) }
+        self.count(if code == 100 { "join to an ended room" } else { "join rejected" });
+        if is_true { Ok(()) } else { Err(format!("join {join} is rejected with {code}, {message}: {record:?}")) }
     }
 
-    /// Counts that something was reached.
+    /// Counts one occurrence of a labelled case.
     pub fn count(&mut self, what: &'static str) {
         *self.reached.entry(what).or_insert(0) += 1;
     }
 
-    /// The room and player that a join led to.
+    /// The room and the player of a successful join.
     pub fn seat_of(&self, join: u64) -> Option<(RoomKey, PlayerId)> {
         let join = self.joins.get(join as usize)?;
         Some((join.room?, join.outcome?.ok()?))
     }
 
-    /// Notes that `event` has got its position in its channel.
+    /// Records the position that the channel assigned to `event`.
     ///
     /// # Errors
-    /// If it, or its position, was there before, or if it came before an earlier one.
+    /// If the event already has a position, or if the position is taken or not the next one.
     pub fn positioned(&mut self, channel: &str, at: &ClientPosition, event: u64, now_ms: u64) -> Result<(), String> {
-        let emitted = self.events.get_mut(event as usize).ok_or_else(|| format!("nobody told event {event}"))?;
+        let emitted = self.events.get_mut(event as usize).ok_or_else(|| format!("no game emitted event {event}"))?;
         if emitted.accepted_ms.replace(now_ms).is_some() {
             return Err(format!("{channel}: event {event} is published twice"));
         }
         let last = self.stream(channel, &at.epoch, ..).next_back().map_or(0, |(offset, _)| offset);
         if at.offset != last + 1 && last > 0 || self.at(channel, at).is_some() {
-            return Err(format!("{channel}: event {event} gets {at:?}, and the last one has {last}"));
+            return Err(format!("{channel}: event {event} gets {at:?}, but the last offset is {last}"));
         }
         self.positions.insert((channel.to_owned(), at.epoch.clone(), at.offset), event);
         Ok(())
     }
 
-    /// The event at a position.
     pub fn at(&self, channel: &str, at: &ClientPosition) -> Option<u64> {
         self.positions.get(&(channel.to_owned(), at.epoch.clone(), at.offset)).copied()
     }
 
-    /// Offsets and numbers of the events in an epoch of a channel.
+    /// Offsets and numbers of the events in an epoch of a channel, in order.
     pub fn stream(
         &self,
         channel: &str,
         epoch: &str,
         offsets: impl std::ops::RangeBounds<u64>,
     ) -> impl DoubleEndedIterator<Item = (u64, u64)> {
-        let place = |offset: u64| (channel.to_owned(), epoch.to_owned(), offset);
+        let key = |offset: u64| (channel.to_owned(), epoch.to_owned(), offset);
         let first = match offsets.start_bound() {
             std::ops::Bound::Included(&first) => first,
             std::ops::Bound::Excluded(&before) => before + 1,
@@ -247,27 +239,27 @@ impl Pages {
             std::ops::Bound::Excluded(&after) => after - 1,
             std::ops::Bound::Unbounded => u64::MAX,
         };
-        let range = place(first)..=place(last.max(first.saturating_sub(1)));
+        let range = key(first)..=key(last.max(first.saturating_sub(1)));
         let is_empty = last < first;
         let found = if is_empty { None } else { Some(self.positions.range(range)) };
         found.into_iter().flatten().map(|((_, _, offset), event)| (*offset, *event))
     }
 
-    /// Whether `user` may be sent `event` in a recovery.
+    /// Whether a recovery of `user` may contain `event`.
     pub fn may_recover(&self, event: u64, user: &str) -> bool {
         let emitted = &self.events[event as usize];
         emitted.users.as_ref().is_none_or(|users| !user.is_empty() && users.contains(user))
     }
 }
 
-/// The number behind `mark` at the beginning of what a client or a game sent.
+/// The number after the prefix `mark` in a payload.
 pub fn numbered(data: &[u8], mark: &str) -> Option<u64> {
     let text = data.strip_prefix(mark.as_bytes())?;
     let digits: String = text.iter().take_while(|byte| byte.is_ascii_digit()).map(|&byte| char::from(byte)).collect();
     digits.parse().ok()
 }
 
-/// Tick and number of an event.
+/// The tick and the number of an event.
 pub fn event_number(data: &[u8]) -> Option<(u32, u64)> {
     let tick = numbered(data, r#"{"tick":"#)?;
     let prefix = format!(r#"{{"tick":{tick},"event":{{"e":"#);

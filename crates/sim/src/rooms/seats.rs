@@ -1,4 +1,4 @@
-//! The reference model of seats: who must be in a room after each tick. It shares no code with the engine.
+//! The reference model of seats: which players must be in a room after each tick. It shares no code with the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,25 +9,25 @@ use dunlin_engine::{
 };
 use dunlin_rooms::PlayerId;
 
-/// The players of a room.
-pub struct SeatTruth {
+/// The expected players of a room.
+pub struct SeatModel {
     grace_ticks: u32,
     away_per_user_max: usize,
     players: BTreeMap<PlayerId, SeatHolder>,
     seats: BTreeMap<SeatKey, PlayerId>,
-    /// Seats that leave next because their connections are lost.
+    /// Seats whose connections are lost and whose departure the room has not processed yet.
     lost: BTreeSet<SeatKey>,
-    /// Every player that there was.
+    /// All players that ever joined.
     known: BTreeSet<PlayerId>,
-    /// Players whom the backend had removed in the last tick, and how many of them were away.
+    /// The players that the backend kicked in the last tick, and how many of them were away.
     pub kicked: (BTreeSet<PlayerId>, u64),
 }
 
 struct SeatHolder {
     user: String,
-    /// That of the last join, where joins get tokens.
+    /// The seat token of the last join, if the room issues tokens.
     token: Option<u128>,
-    /// What that join returned, until the client has shown that it has the answer.
+    /// The token that the client presented with that join. It is valid until an input shows that the client has the reply.
     returned: Option<u128>,
     away: Option<Absence>,
 }
@@ -35,12 +35,12 @@ struct SeatHolder {
 struct Absence {
     /// The last tick in which the player is in the room.
     last_tick: u64,
-    /// Because its user had too many.
+    /// Whether the player leaves early because its user has too many players that are away.
     is_displaced: bool,
 }
 
-impl SeatTruth {
-    /// Of an empty room.
+impl SeatModel {
+    /// The model of an empty room.
     pub fn new(grace_ticks: u32, away_per_user_max: u32) -> Self {
         Self {
             grace_ticks,
@@ -53,15 +53,15 @@ impl SeatTruth {
         }
     }
 
-    /// The connection of a seat is lost, and the room gets the message.
+    /// Records that the room was notified of the lost connection of a seat.
     pub fn lose(&mut self, seat: SeatKey) {
         self.lost.insert(seat);
     }
 
-    /// The room has run tick `tick`, which began with `steps`.
+    /// Applies tick `tick` of the room, which processed `steps`.
     ///
     /// # Errors
-    /// Whoever is doubled, lost or mixed up.
+    /// If a player is duplicated, lost or swapped with another one.
     pub fn run(&mut self, tick: u64, steps: &[Step], done: &CompletedTick) -> Result<(), String> {
         self.expire(tick);
         self.kicked = (BTreeSet::new(), 0);
@@ -83,7 +83,7 @@ impl SeatTruth {
                 }
                 Step::Away { seat, .. } => {
                     if !self.lost.remove(seat) {
-                        return Err(format!("{seat:?} has left, and its player stays"));
+                        return Err(format!("{seat:?} left, but its player stays"));
                     }
                     if let Some(player) = self.seats.remove(seat) {
                         self.go_away(player, tick);
@@ -96,7 +96,7 @@ impl SeatTruth {
                     }
                 }
                 Step::Kick { order, .. } => {
-                    let expected = self.meant_by(&order.target);
+                    let expected = self.targets(&order.target);
                     let ordered = kicks.next().ok_or("a kick without an outcome")?;
                     if !expected.iter().eq(ordered) {
                         return Err(format!("{:?} removes {ordered:?} instead of {expected:?}", order.target));
@@ -112,12 +112,11 @@ impl SeatTruth {
         Ok(())
     }
 
-    /// The players that must be in the room.
     pub fn players(&self) -> impl Iterator<Item = PlayerId> + '_ {
         self.players.keys().copied()
     }
 
-    /// Players without a client.
+    /// The number of players whose clients are disconnected.
     pub fn away(&self) -> usize {
         self.players.values().filter(|holder| holder.away.is_some()).count()
     }
@@ -132,12 +131,12 @@ impl SeatTruth {
         let entered = match (own, joined) {
             (Some(own), Some(entered)) if (entered.player, entered.is_back) == (own, true) => entered,
             (None, Some(entered)) if !entered.is_back && self.known.insert(entered.player) => entered,
-            // The game, or the room, lets nobody in.
+            // The game or the room rejected the join.
             (None, None) => return Ok(()),
-            _ => return Err(format!("a client of {user:?} gets {joined:?}, and should get {own:?}")),
+            _ => return Err(format!("a client of {user:?} gets {joined:?}, expected {own:?}")),
         };
         if entered.left_seat != before {
-            return Err(format!("{:?} had {before:?}, and leaves {:?}", entered.player, entered.left_seat));
+            return Err(format!("{:?} had seat {before:?}, but leaves {:?}", entered.player, entered.left_seat));
         }
         if let Some(before) = before {
             self.seats.remove(&before);
@@ -151,15 +150,15 @@ impl SeatTruth {
         Ok(())
     }
 
-    /// The player that a join has to get: that of its token, otherwise the user's first one that is away.
+    /// The existing player that a join must get: the one of its token, or else the user's first player that is away.
     fn claimed(&self, user: &str, claim: SeatClaim) -> Option<PlayerId> {
         claim.given?;
-        let is_meant = |holder: &SeatHolder| {
+        let is_match = |holder: &SeatHolder| {
             let Some(token) = claim.returned.map(|token| token.0) else { return false };
             let is_earlier = holder.returned == Some(token) && holder.away.is_some();
             holder.user == user && (holder.token == Some(token) || is_earlier)
         };
-        let of_token = self.players.iter().find(|(_, holder)| is_meant(holder));
+        let of_token = self.players.iter().find(|(_, holder)| is_match(holder));
         let is_away = |holder: &SeatHolder| !user.is_empty() && holder.user == user && holder.away.is_some();
         let found = of_token.or_else(|| self.players.iter().find(|(_, holder)| is_away(holder)));
         found.map(|(player, _)| *player)
@@ -179,17 +178,17 @@ impl SeatTruth {
         }
     }
 
-    fn meant_by(&self, target: &KickTarget) -> Vec<PlayerId> {
-        let is_meant = |player: PlayerId, holder: &SeatHolder| match target {
+    fn targets(&self, target: &KickTarget) -> Vec<PlayerId> {
+        let is_match = |player: PlayerId, holder: &SeatHolder| match target {
             KickTarget::User(user) => !user.is_empty() && *holder.user == **user,
-            KickTarget::Player(meant) => player == *meant,
+            KickTarget::Player(other) => player == *other,
             KickTarget::Client(_) => false,
         };
         let players = self.players.iter();
-        players.filter(|(player, holder)| is_meant(**player, holder)).map(|(player, _)| *player).collect()
+        players.filter(|(player, holder)| is_match(**player, holder)).map(|(player, _)| *player).collect()
     }
 
-    /// Returns whether the player was away.
+    /// Removes a player and returns whether it was away.
     fn remove(&mut self, player: PlayerId) -> bool {
         self.seats.retain(|_, seated| *seated != player);
         self.players.remove(&player).is_some_and(|holder| holder.away.is_some())

@@ -5,7 +5,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::Filter;
 
-/// A place in a stream.
+/// A position in a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientPosition {
     pub epoch: String,
@@ -13,13 +13,13 @@ pub struct ClientPosition {
     pub offset: u64,
 }
 
-/// One command. Tokens are texts that the simulated verifier knows.
+/// A command. Its tokens are strings that the simulated verifier can look up.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub enum ClientCommand {
     Connect {
         token: String,
-        /// Where to recover the server's subscriptions from.
+        /// Positions from which to recover server-side subscriptions.
         subs: Vec<(String, ClientPosition)>,
     },
     Subscribe {
@@ -30,12 +30,12 @@ pub enum ClientCommand {
         recoverable: bool,
         join_leave: bool,
         reject_unrecoverable: bool,
-        /// How differences are to be written; empty for none.
+        /// The delta format, or empty for none.
         delta: &'static str,
-        /// Whether a number may stand for the channel.
+        /// Whether the server may replace the channel name by a number.
         compact: bool,
         filter: Option<Box<Filter>>,
-        /// For the game, if the channel has a room: JSON.
+        /// JSON data for the game, if the channel has a room.
         data: Vec<u8>,
     },
     Unsubscribe {
@@ -71,12 +71,12 @@ pub enum ClientCommand {
         channel: String,
         token: String,
     },
-    /// The answer to a ping; it has no id.
+    /// The reply to a ping. It has no id.
     Pong,
 }
 
 impl ClientCommand {
-    /// The token that it presents; empty for none.
+    /// The token that it presents, or empty for none.
     pub fn token(&self) -> &str {
         match self {
             Self::Connect { token, .. }
@@ -88,7 +88,7 @@ impl ClientCommand {
     }
 }
 
-/// One frame of commands with their ids.
+/// Encodes a frame of commands with their ids.
 pub fn encode(encoding: Encoding, commands: &[(u32, ClientCommand)]) -> Vec<u8> {
     match encoding {
         Encoding::Json => {
@@ -110,7 +110,7 @@ pub fn encode(encoding: Encoding, commands: &[(u32, ClientCommand)]) -> Vec<u8> 
 
 fn json_line(id: u32, command: &ClientCommand) -> String {
     if let ClientCommand::Publish { channel, data } = command {
-        // The payload goes in as it is.
+        // The payload is inserted unchanged.
         let data: &RawValue = serde_json::from_slice(data).expect("JSON clients publish JSON");
         return format!(r#"{{"id":{id},"publish":{{"channel":{},"data":{data}}}}}"#, json!(channel));
     }

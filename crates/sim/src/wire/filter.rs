@@ -1,4 +1,4 @@
-//! A second implementation of tags filters.
+//! A second implementation of tag filters.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use super::command::ProtobufWriter;
 
-/// What the tags of a publication have to be for a subscriber to be sent it.
+/// A condition on the tags of a publication.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Filter {
-    /// `and`, `or` or `not` of others.
+    /// A combination of filters: `and`, `or` or `not`.
     Of(&'static str, Vec<Self>),
-    /// One tag: its name, how it is compared, and with what.
+    /// A condition on one tag: its name, the comparison and the operands.
     Tag(&'static str, &'static str, Vec<&'static str>),
 }
 
@@ -27,7 +27,7 @@ impl Filter {
         }
     }
 
-    /// Whether it is one, and no larger than it may be.
+    /// Whether it is well-formed and within the limits.
     pub fn is_sound(&self, limits: &FilterLimits) -> bool {
         let (nodes, depth) = self.size();
         self.has_sense() && nodes <= limits.nodes_max && depth <= limits.depth_max
@@ -44,7 +44,7 @@ impl Filter {
         }
     }
 
-    /// Nodes, and nodes on the longest way down.
+    /// The number of nodes and the depth.
     fn size(&self) -> (usize, usize) {
         let Self::Of(_, of) = self else { return (1, 1) };
         of.iter().map(Self::size).fold((1, 1), |(nodes, depth), (more, deep)| (nodes + more, depth.max(deep + 1)))

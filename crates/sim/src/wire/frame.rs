@@ -1,26 +1,26 @@
-//! WebSocket frames as a client reads them (RFC 6455, section 5; compressed ones by RFC 7692), and chunks of a response
-//! (RFC 9112, section 7.1).
+//! A reader of WebSocket frames (RFC 6455, section 5, with the compression of RFC 7692) and of response chunks (RFC 9112,
+//! section 7.1).
 
 use dunlin_engine::Wire;
 
-/// A whole frame from the server.
+/// A complete frame from the server.
 #[derive(Debug, PartialEq, Eq)]
 pub enum WireFrame {
     /// A text message.
     Text(Vec<u8>),
     /// A binary message.
     Binary(Vec<u8>),
-    /// The server closes.
+    /// A close frame.
     Close(Option<u16>, String),
-    /// The answer to a ping.
+    /// A pong frame.
     Pong(Vec<u8>),
-    /// The response ends.
+    /// The end of the response.
     End,
-    /// Something for browsers to answer.
+    /// A ping frame, which browsers answer.
     Ping,
 }
 
-/// Puts frames together from whatever bytes a read brings.
+/// Assembles frames from bytes.
 pub struct FrameReader {
     wire: Wire,
     bytes: Vec<u8>,
@@ -28,23 +28,23 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    /// A reader of what comes on a new connection.
+    /// Creates a reader for a new connection.
     pub fn new(wire: Wire) -> Self {
         Self { wire, bytes: Vec::new(), read: 0 }
     }
 
-    /// Takes in what was read.
+    /// Adds bytes that were read.
     pub fn feed(&mut self, bytes: impl Iterator<Item = u8>) {
         self.bytes.drain(..std::mem::take(&mut self.read));
         self.bytes.extend(bytes);
     }
 
-    /// Whether a frame has begun that is not complete.
+    /// Whether there is an incomplete frame.
     pub fn is_within_frame(&self) -> bool {
         self.read < self.bytes.len()
     }
 
-    /// The next whole chunk.
+    /// The next complete chunk.
     fn next_chunk(&mut self) -> Result<Option<WireFrame>, String> {
         let bytes = &self.bytes[self.read..];
         let Some(line_end) = bytes.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
@@ -55,7 +55,7 @@ impl FrameReader {
         let (begin, end) = (line_end + 2, line_end + 2 + length);
         let Some(behind) = bytes.get(end..end + 2) else { return Ok(None) };
         if behind != b"\r\n" {
-            return Err("no line ends behind a chunk".to_owned());
+            return Err("no line end after a chunk".to_owned());
         }
         let chunk = &bytes[begin..end];
         let message = match self.wire {
@@ -63,19 +63,19 @@ impl FrameReader {
             Wire::HttpStreamProtobuf => Some(chunk),
             Wire::Sse | Wire::UniSse => {
                 let event = chunk.strip_prefix(b"data: ").and_then(|chunk| chunk.strip_suffix(b"\n\n"));
-                Some(event.ok_or("no event")?)
+                Some(event.ok_or("a chunk is not an event")?)
             }
-            _ => Some(chunk.strip_suffix(b"\n").ok_or("no line")?),
+            _ => Some(chunk.strip_suffix(b"\n").ok_or("a chunk is not a line")?),
         };
         let frame = message.map_or(WireFrame::End, |message| WireFrame::Text(message.to_vec()));
         self.read += end + 2;
         Ok(Some(frame))
     }
 
-    /// The next whole frame.
+    /// The next complete frame.
     ///
     /// # Errors
-    /// What the server did against RFC 6455, or against its own habit of one frame for each message.
+    /// If the server violates RFC 6455, or does not send each message in one frame.
     pub fn next(&mut self) -> Result<Option<WireFrame>, String> {
         if !self.wire.is_websocket() {
             return self.next_chunk();
@@ -95,7 +95,7 @@ impl FrameReader {
             126 if rest.len() < 2 => return Ok(None),
             126 => (2, u64::from(u16::from_be_bytes([rest[0], rest[1]]))),
             127 => return Err("frame of more than 65,535 bytes".to_owned()),
-            128.. => return Err("the server masks".to_owned()),
+            128.. => return Err("the server masks its frames".to_owned()),
         };
         if length_bytes == 2 && length < 126 {
             return Err(format!("length {length} is not written in its shortest form"));
@@ -111,7 +111,7 @@ impl FrameReader {
     }
 }
 
-/// Undoes the compression of one message, which stands for itself.
+/// Decompresses one message, which does not depend on earlier ones.
 fn inflate(payload: &[u8]) -> Result<Vec<u8>, String> {
     let input = [payload, &[0, 0, 0xff, 0xff]].concat();
     let mut message = Vec::with_capacity(INFLATED_BYTES_MAX);
@@ -119,10 +119,10 @@ fn inflate(payload: &[u8]) -> Result<Vec<u8>, String> {
     let outcome = decompress.decompress_vec(&input, &mut message, flate2::FlushDecompress::Sync);
     outcome.map_err(|error| format!("a compressed message: {error}"))?;
     let is_whole = decompress.total_in() == input.len() as u64 && message.len() < INFLATED_BYTES_MAX;
-    if is_whole { Ok(message) } else { Err("a compressed message is cut, or too long".to_owned()) }
+    if is_whole { Ok(message) } else { Err("a compressed message is incomplete or too long".to_owned()) }
 }
 
-/// More than any message of a plan.
+/// More bytes than any message of a plan.
 const INFLATED_BYTES_MAX: usize = 256 * 1024;
 
 fn read_payload(opcode: u8, payload: &[u8]) -> Result<WireFrame, String> {
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_out_whole_however_they_are_cut() {
+    fn split_input_yields_complete_frames() {
         let bytes = [0x81, 2, b'{', b'}', 0x88, 4, 0x0b, 0xc0, b'n', b'o'];
         for cut in 0..=bytes.len() {
             let mut reader = FrameReader::new(Wire::WebSocketJson);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_server_may_send_is_refused() {
+    fn invalid_server_frames_are_rejected() {
         for bytes in [&[0x01, 0][..], &[0xc1, 0], &[0x81, 0x80], &[0x81, 126, 0, 5], &[0x83, 0], &[0x88, 2, 0xff]] {
             let mut reader = FrameReader::new(Wire::WebSocketJson);
             reader.feed(bytes.iter().copied());

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::command::ProtobufWriter;
 
-/// An input: its number, the game's data, and the room's channel, or none.
+/// Encodes an input: its number, the data for the game, and the channel of the room, which may be empty.
 pub fn encode_input(encoding: Encoding, number: u32, data: &[u8], room: &str) -> Vec<u8> {
     match encoding {
         Encoding::Json => {
@@ -25,15 +25,15 @@ pub fn encode_input(encoding: Encoding, number: u32, data: &[u8], room: &str) ->
     }
 }
 
-/// RFC 4648, section 4, with padding.
+/// Base64 with padding (RFC 4648, section 4).
 fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
         let word = chunk.iter().fold(0, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            let letter = LETTERS[(word >> (18 - 6 * place) & 63) as usize];
-            text.push(if place > chunk.len() { '=' } else { char::from(letter) });
+        for position in 0..4 {
+            let letter = LETTERS[(word >> (18 - 6 * position) & 63) as usize];
+            text.push(if position > chunk.len() { '=' } else { char::from(letter) });
         }
     }
     text
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_as_the_rfc_has_it() {
+    fn base64_matches_the_examples_of_the_rfc() {
         let pairs = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")];
         for (plain, encoded) in pairs {
             assert_eq!(base64(plain.as_bytes()), encoded);

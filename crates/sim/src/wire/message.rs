@@ -1,4 +1,4 @@
-//! The server's messages, in one form for both encodings. Fields that the protocol does not define are errors.
+//! The messages of the server, with the same types for both encodings. Unknown fields are errors.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use dunlin_protocol::Encoding;
 
 use super::protobuf;
 
-/// A reply, a push, or, when wholly empty, a ping.
+/// A reply, a push, or, if all fields are empty, a ping.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -196,10 +196,10 @@ pub struct Expiry {
     pub ttl: u32,
 }
 
-/// The messages of a frame's payload.
+/// Decodes the messages of a frame.
 ///
 /// # Errors
-/// What of them is not of the protocol.
+/// If the payload is not valid.
 pub fn decode(encoding: Encoding, payload: &[u8]) -> Result<Vec<ServerMessage>, String> {
     match encoding {
         Encoding::Json => payload
@@ -212,10 +212,10 @@ pub fn decode(encoding: Encoding, payload: &[u8]) -> Result<Vec<ServerMessage>, 
     }
 }
 
-/// The push that a client is sent where only the server speaks.
+/// Decodes a push of a unidirectional transport.
 ///
 /// # Errors
-/// What of it is not of the protocol.
+/// If the payload is not valid.
 pub fn decode_push(payload: &[u8]) -> Result<PushBody, String> {
     serde_json::from_slice(payload).map_err(|error| format!("{error} in {}", String::from_utf8_lossy(payload)))
 }

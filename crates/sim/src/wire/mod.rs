@@ -1,5 +1,5 @@
 //! A second implementation of the wire format: the server's WebSocket frames, the messages in them, and commands. It
-//! shares no code with the server, so that the same mistake is not in both.
+//! shares no code with the server, so that a bug of the server is not repeated here.
 
 mod command;
 mod filter;

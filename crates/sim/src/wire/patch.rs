@@ -1,10 +1,9 @@
-//! Patches in the Fossil delta format, applied by its description
-//! (<https://fossil-scm.org/home/doc/tip/www/delta_format.wiki>).
+//! Applies deltas in the Fossil format (<https://fossil-scm.org/home/doc/tip/www/delta_format.wiki>).
 
-/// What `patch` makes of `old`.
+/// Applies `patch` to `old`.
 ///
 /// # Errors
-/// If it is no patch, or none of these bytes.
+/// If the patch is malformed, or does not apply to these bytes.
 pub fn apply(old: &[u8], patch: &[u8]) -> Result<Vec<u8>, String> {
     let mut reader = Reader { patch, at: 0 };
     let length = reader.number();
@@ -17,11 +16,11 @@ pub fn apply(old: &[u8], patch: &[u8]) -> Result<Vec<u8>, String> {
                 let from = reader.number();
                 reader.expect(b',')?;
                 let copied = old.get(from..).and_then(|rest| rest.get(..number));
-                new.extend_from_slice(copied.ok_or("a copy of what is not there")?);
+                new.extend_from_slice(copied.ok_or("a copy beyond the end of the source")?);
             }
             b':' => {
                 let end = reader.at + number;
-                new.extend_from_slice(patch.get(reader.at..end).ok_or("an insert is cut off")?);
+                new.extend_from_slice(patch.get(reader.at..end).ok_or("an insert is incomplete")?);
                 reader.at = end;
             }
             b';' => {
@@ -30,10 +29,10 @@ pub fn apply(old: &[u8], patch: &[u8]) -> Result<Vec<u8>, String> {
                 return if is_whole && number == sum as usize {
                     Ok(new)
                 } else {
-                    Err(format!("a patch makes {} of {length} bytes, sum {sum}, by the patch {number}", new.len()))
+                    Err(format!("a patch yields {} of {length} bytes, checksum {sum} instead of {number}", new.len()))
                 };
             }
-            other => return Err(format!("byte {other} in a patch")),
+            other => return Err(format!("unexpected byte {other} in a patch")),
         }
     }
 }
@@ -56,16 +55,16 @@ impl Reader<'_> {
 
     fn byte(&mut self) -> Result<u8, String> {
         self.at += 1;
-        self.patch.get(self.at - 1).copied().ok_or_else(|| "a patch is cut off".to_owned())
+        self.patch.get(self.at - 1).copied().ok_or_else(|| "a patch is incomplete".to_owned())
     }
 
     fn expect(&mut self, expected: u8) -> Result<(), String> {
         let byte = self.byte()?;
-        if byte == expected { Ok(()) } else { Err(format!("byte {byte} in a patch, where {expected} belongs")) }
+        if byte == expected { Ok(()) } else { Err(format!("byte {byte} in a patch instead of {expected}")) }
     }
 }
 
-/// The sum of all words of 32 bits, the first byte the highest.
+/// The sum of all big-endian words of 32 bits.
 fn checksum(bytes: &[u8]) -> u32 {
     bytes.chunks(4).fold(0, |sum: u32, chunk| {
         let mut word = [0; 4];

@@ -1,11 +1,11 @@
-//! A small Protobuf reader for the server's messages: no repeated singular field, no unknown field.
+//! A small Protobuf reader for the messages of the server. It rejects unknown fields.
 
 use super::message::{
     ClientInfoBody, ConnectBody, DisconnectPush, Empty, ErrorBody, Expiry, HistoryBody, PresenceBody, PresencePush,
     PresenceStatsBody, PublicationBody, PushBody, RefreshBody, RpcBody, ServerMessage, SubscribeBody, UnsubscribePush,
 };
 
-/// The length-prefixed messages of a frame.
+/// Reads the length-prefixed messages of a frame.
 pub(super) fn messages(mut payload: &[u8]) -> Result<Vec<ServerMessage>, String> {
     let mut messages = Vec::new();
     while !payload.is_empty() {
@@ -15,7 +15,7 @@ pub(super) fn messages(mut payload: &[u8]) -> Result<Vec<ServerMessage>, String>
     if messages.is_empty() { Err("empty frame".to_owned()) } else { Ok(messages) }
 }
 
-/// The value of a field.
+/// The value of a field on the wire.
 #[derive(Clone, Copy)]
 enum Value<'a> {
     Number(u64),
@@ -26,19 +26,19 @@ impl<'a> Value<'a> {
     fn number(self) -> Result<u64, String> {
         match self {
             Self::Number(number) => Ok(number),
-            Self::Bytes(_) => Err("bytes where a number belongs".to_owned()),
+            Self::Bytes(_) => Err("bytes instead of a number".to_owned()),
         }
     }
 
     fn bytes(self) -> Result<&'a [u8], String> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
-            Self::Number(_) => Err("a number where bytes belong".to_owned()),
+            Self::Number(_) => Err("a number instead of bytes".to_owned()),
         }
     }
 
     fn small(self) -> Result<u32, String> {
-        u32::try_from(self.number()?).map_err(|_| "a number beyond 32 bits".to_owned())
+        u32::try_from(self.number()?).map_err(|_| "a number exceeds 32 bits".to_owned())
     }
 
     fn flag(self) -> Result<bool, String> {
@@ -50,7 +50,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Reads the fields of one message into a `T` with `field`.
+/// Reads one message. `field` stores each field in the result.
 fn read<T: Default>(
     mut bytes: &[u8],
     field: impl Fn(&mut T, u64, Value<'_>) -> Result<(), String>,
@@ -71,7 +71,7 @@ fn read<T: Default>(
 fn varint(bytes: &mut &[u8]) -> Result<u64, String> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
-        let (&byte, rest) = bytes.split_first().ok_or("a number is cut off")?;
+        let (&byte, rest) = bytes.split_first().ok_or("a number is incomplete")?;
         *bytes = rest;
         number |= u64::from(byte & 0x7f) << shift;
         if byte < 0x80 {
@@ -83,8 +83,8 @@ fn varint(bytes: &mut &[u8]) -> Result<u64, String> {
 
 fn delimited<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], String> {
     let length = varint(bytes)?;
-    let length = usize::try_from(length).map_err(|_| "an endless field")?;
-    let (field, rest) = bytes.split_at_checked(length).ok_or("a field is cut off")?;
+    let length = usize::try_from(length).map_err(|_| "the length of a field overflows")?;
+    let (field, rest) = bytes.split_at_checked(length).ok_or("a field is incomplete")?;
     *bytes = rest;
     Ok(field)
 }
@@ -244,7 +244,7 @@ fn connect(result: &mut ConnectBody, number: u64, value: Value<'_>) -> Result<()
     Ok(())
 }
 
-/// The push has fewer fields than the result, under other numbers.
+/// Reads a subscribe push. It has fewer fields than a subscribe result, with other numbers.
 fn subscribe_push(result: &mut SubscribeBody, number: u64, value: Value<'_>) -> Result<(), String> {
     match number {
         1 => result.recoverable = value.flag()?,

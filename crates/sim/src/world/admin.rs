@@ -1,4 +1,4 @@
-//! Requests of operators to the server API, and checks of the answers.
+//! Requests of operators to the server API, and checks of the replies.
 
 use dunlin_engine::{
     Event, ShardIndex,
@@ -18,7 +18,7 @@ use crate::{
 use super::NodeWorld;
 
 impl NodeWorld {
-    /// An operator does something.
+    /// Runs a random action of an operator.
     pub(super) fn administer(&mut self) -> Result<(), String> {
         if self.plan.rooms.is_some() && self.chance.percent(6) {
             return self.administer_rooms();
@@ -53,11 +53,11 @@ impl NodeWorld {
         self.plan.options.channel.channels_max < 1_000
     }
 
-    /// A stream keeps its epoch as long as it is used often enough.
+    /// Records that the API returned `epoch`, and checks that an earlier epoch that is still in use was not replaced.
     pub(super) fn saw_epoch(&mut self, channel: &str, epoch: &str) -> Result<(), String> {
         let (now_us, published) = (self.now_us, self.model.published.len() as u64);
         let facts = self.model.channel_mut(channel).ok_or("an unknown channel")?;
-        facts.used(epoch, now_us);
+        facts.record_use(epoch, now_us);
         if facts.epoch.as_deref() != Some(epoch) {
             facts.epoch_from = published;
         }
@@ -65,12 +65,12 @@ impl NodeWorld {
             return Ok(());
         };
         if facts.is_alive(&earlier, now_us) {
-            return Err(format!("{channel}: epoch {earlier}, in use, became {epoch}"));
+            return Err(format!("{channel}: epoch {earlier} is still in use, but became {epoch}"));
         }
         Ok(())
     }
 
-    /// Reads the history of a channel; returns its epoch and top, if it has one.
+    /// Reads and checks the history of a channel. Returns its epoch and top offset, if it has a history.
     pub(super) fn history(
         &mut self,
         channel: &str,
@@ -100,20 +100,20 @@ impl NodeWorld {
             Err(ErrorCode::LimitExceeded) if self.channels_are_few() => return Ok(None),
             Err(ErrorCode::UnrecoverablePosition) if is_stale() => return Ok(None),
             Err(ErrorCode::BadRequest) if reverse && since.is_some_and(|since| since.offset == 0) => return Ok(None),
-            other => return Err(format!("{other:?} answers a history")),
+            other => return Err(format!("unexpected reply to a history request: {other:?}")),
         };
         let asked = (limit, since.as_ref(), reverse);
         let facts = self.model.channel(channel).ok_or("an unknown channel")?;
         let retained = self.model.retained(facts, &result.epoch, result.offset, self.unix_ms());
         let removed = facts.removed.as_ref().filter(|(epoch, _)| *epoch == result.epoch).map_or(0, |(_, top)| *top);
         if result.publications.iter().any(|publication| publication.offset <= removed) {
-            return Err(format!("{channel}: what was removed up to {removed} is back"));
+            return Err(format!("{channel}: publications up to {removed} were removed, but are returned again"));
         }
         check_history(&mut self.model, channel, asked, &result, retained)?;
         self.saw_epoch(channel, &result.epoch)?;
         let facts = self.model.channel(channel).ok_or("an unknown channel")?;
         if facts.tops.get(&result.epoch).is_some_and(|&top| top > result.offset) {
-            return Err(format!("{channel}: the top went back to {}", result.offset));
+            return Err(format!("{channel}: the top offset decreased to {}", result.offset));
         }
         Ok(Some((result.epoch, result.offset)))
     }
@@ -141,7 +141,7 @@ impl NodeWorld {
         }
         let Some((epoch, top)) = top else { return Ok(()) };
         if !matches!(answer, Ok(ApiAnswer::Done { .. })) {
-            return Err(format!("{answer:?} answers a removal"));
+            return Err(format!("unexpected reply to a history removal: {answer:?}"));
         }
         let facts = self.model.channel_mut(channel).ok_or("an unknown channel")?;
         facts.removed = Some((epoch, top));
@@ -162,7 +162,7 @@ impl NodeWorld {
             whitelist: action.spared.iter().map(|spared| spared.as_str().into()).collect(),
             disconnect,
         };
-        self.deeds.disconnected.push(action);
+        self.actions.disconnected.push(action);
         self.ask_all(&request)
     }
 
@@ -176,11 +176,11 @@ impl NodeWorld {
             only: SessionFilter { client: action.client.as_deref().map(Box::from), session: None },
             code,
         };
-        self.deeds.unsubscribed.push(action);
+        self.actions.unsubscribed.push(action);
         self.ask_all(&request)
     }
 
-    /// Subscribes a client, or all sessions of its user.
+    /// Subscribes a session, or all sessions of its user.
     fn subscribe(&mut self, channel: &str) -> Result<(), String> {
         let expires_at_s = self.chance.percent(15).then(|| self.unix_ms() / 1_000 + self.chance.between(1, 4));
         let action = OperatorAction { expires_at_s, ..self.action(channel.to_owned(), 0) };
@@ -191,11 +191,11 @@ impl NodeWorld {
             only: SessionFilter { client: action.client.as_deref().map(Box::from), session: None },
             subscription: Box::new(subscription),
         };
-        self.deeds.subscribed.push(action);
+        self.actions.subscribed.push(action);
         self.ask_all(&request)
     }
 
-    /// Sets when a session, or all sessions of its user, expire.
+    /// Sets the expiry of a session, or of all sessions of its user.
     fn refresh(&mut self) -> Result<(), String> {
         let expires_at_s = self.chance.percent(60).then(|| self.unix_ms() / 1_000 + self.chance.between(1, 4));
         let expired = self.chance.percent(15);
@@ -208,7 +208,7 @@ impl NodeWorld {
             info: None,
         };
         if expired {
-            self.deeds.disconnected.push(action);
+            self.actions.disconnected.push(action);
             return self.ask_all(&request);
         }
         for index in 0..self.clients.len() {
@@ -223,18 +223,18 @@ impl NodeWorld {
         self.ask_all(&request)
     }
 
-    /// The channel's owner tells that its stream has gone.
+    /// Notifies all shards that the stream of a channel lost its position.
     fn lose_positions(&mut self, channel: &str) -> Result<(), String> {
-        self.deeds.lost.push(channel.to_owned());
+        self.actions.lost.push(channel.to_owned());
         let from = ShardIndex(self.owner(channel) as u16);
-        for shard in 0..self.places.len() {
+        for shard in 0..self.shards.len() {
             let message = ShardMessage::Notice(Notice::PositionLost { channel: channel.into() });
             self.handle(shard, Event::Message { from, message })?;
         }
         Ok(())
     }
 
-    /// An order about some client, or about all sessions of its user.
+    /// Picks the target of an action: a random session, or all sessions of its user.
     fn action(&mut self, channel: String, code: u16) -> OperatorAction {
         let target = &self.clients[self.chance.below(self.clients.len())];
         let client = self.chance.percent(60).then(|| target.id.clone());
@@ -244,17 +244,17 @@ impl NodeWorld {
     }
 
     fn ask_all(&mut self, request: &ApiRequest) -> Result<(), String> {
-        for shard in 0..self.places.len() {
+        for shard in 0..self.shards.len() {
             let answer = self.ask(shard, request.clone())?;
             if !matches!(answer, Ok(ApiAnswer::Done { .. })) {
-                return Err(format!("{answer:?} answers {request:?}"));
+                return Err(format!("unexpected reply {answer:?} to {request:?}"));
             }
         }
         Ok(())
     }
 }
 
-/// A publication as the API gives it, in the shape in which clients see it.
+/// Converts a publication from the API to the type that clients decode.
 fn body(publication: &dunlin_protocol::Publication) -> PublicationBody {
     PublicationBody {
         data: publication.data.bytes().to_vec(),

@@ -1,4 +1,4 @@
-//! The application's backend: responds early, late or with a refusal, whether or not the session still exists.
+//! The application's backend. It responds early, late or with an error, whether or not the session still exists.
 
 use std::cmp::Reverse;
 
@@ -15,113 +15,115 @@ use dunlin_protocol::{Disconnect, Payload};
 
 use crate::{
     model::number_of,
-    plan::{Asks, BACKEND_ERROR, KIND_TAG, KINDS},
+    plan::{BACKEND_ERROR, KIND_TAG, KINDS, ProxyKind},
     token::Token,
 };
 
 use super::NodeWorld;
 
-/// The code with which the backend has sessions closed.
+/// The disconnect code that the backend returns to close a session.
 pub(super) const BACKEND_DISCONNECT: u16 = 4_100;
 
-/// A request that is not answered yet.
+/// A proxy request without a response.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct OpenQuestion {
+pub(super) struct PendingRequest {
     due_us: u64,
     number: u64,
     shard: usize,
     session: SessionKey,
     request_id: ProxyRequestId,
-    /// The id of the session.
+    /// The client id of the session.
     client: String,
-    about: About,
+    kind: RequestKind,
 }
 
-/// What is asked, as far as the answer depends on it.
+/// The kind of a proxy request, with the data that the response needs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum About {
+enum RequestKind {
     Session,
-    /// The session goes on.
+    /// Whether the session may continue.
     Expiry,
     Call(String),
     Subscription(String),
     /// The publication's number.
     Publication(u64),
-    /// The subscription to this channel goes on.
+    /// Whether the subscription to this channel may continue.
     SubscriptionExpiry(String),
 }
 
-impl OpenQuestion {
-    /// Whether a command waits for the answer.
-    pub(super) fn is_waited_for(&self) -> bool {
-        !matches!(self.about, About::Expiry | About::SubscriptionExpiry(_))
+impl PendingRequest {
+    /// Whether a command of the client waits for the response.
+    pub(super) fn blocks_command(&self) -> bool {
+        !matches!(self.kind, RequestKind::Expiry | RequestKind::SubscriptionExpiry(_))
     }
 }
 
 impl NodeWorld {
-    /// Takes a request.
+    /// Checks a proxy request and schedules its response.
     pub(super) fn send_proxy_request(
         &mut self,
         shard: usize,
         session: SessionKey,
         request: &ProxyRequest,
     ) -> Result<(), String> {
-        let (about, whom, what) = match &request.kind {
-            ProxyRequestKind::Connect { .. } => (About::Session, Asks::Connect, "asked to connect"),
-            ProxyRequestKind::Refresh => (About::Expiry, Asks::Refresh, "asked to refresh"),
-            ProxyRequestKind::Rpc { method, .. } => (About::Call((&**method).into()), Asks::Rpc, "asked about a call"),
+        let (kind, target, what) = match &request.kind {
+            ProxyRequestKind::Connect { .. } => (RequestKind::Session, ProxyKind::Connect, "proxy connect"),
+            ProxyRequestKind::Refresh => (RequestKind::Expiry, ProxyKind::Refresh, "proxy refresh"),
+            ProxyRequestKind::Rpc { method, .. } => {
+                (RequestKind::Call((&**method).into()), ProxyKind::Rpc, "proxy rpc")
+            }
             ProxyRequestKind::Subscribe { channel, .. } => {
-                (About::Subscription((&**channel).into()), Asks::Subscribe, "asked to subscribe")
+                (RequestKind::Subscription((&**channel).into()), ProxyKind::Subscribe, "proxy subscribe")
             }
             ProxyRequestKind::Publish { data, .. } => {
-                (About::Publication(number_of(data.bytes())?), Asks::Publish, "asked to publish")
+                (RequestKind::Publication(number_of(data.bytes())?), ProxyKind::Publish, "proxy publish")
             }
             ProxyRequestKind::SubRefresh { channel } => {
-                (About::SubscriptionExpiry((&**channel).into()), Asks::SubRefresh, "asked to refresh a subscription")
+                (RequestKind::SubscriptionExpiry((&**channel).into()), ProxyKind::SubRefresh, "proxy sub_refresh")
             }
-            ProxyRequestKind::RoomCall { .. } => return Err(format!("a shard asks for a room: {request:?}")),
+            ProxyRequestKind::RoomCall { .. } => return Err(format!("a shard sends a request of a room: {request:?}")),
         };
-        if request.proxy != whom.proxy() {
-            return Err(format!("another backend is asked: {request:?}"));
+        if request.proxy != target.proxy() {
+            return Err(format!("the request goes to the wrong backend: {request:?}"));
         }
-        self.check_asker(shard, session, request)?;
+        self.check_sender(shard, session, request)?;
         self.model.count(what);
         let delay_us = match self.chance.below(10) {
             0..6 => self.chance.between(0, 5_000),
             6..9 => self.chance.between(0, 300_000),
             _ => self.chance.between(0, 3_000_000),
         };
-        let number = self.steps << 20 | self.questions.len() as u64;
+        let number = self.steps << 20 | self.proxy_requests.len() as u64;
         let due_us = self.now_us + delay_us;
         let (request_id, client) = (request.id, request.asker.client.to_string());
-        self.questions.push(Reverse(OpenQuestion { due_us, number, shard, session, request_id, client, about }));
+        self.proxy_requests.push(Reverse(PendingRequest { due_us, number, shard, session, request_id, client, kind }));
         Ok(())
     }
 
-    /// The backend is told whose session it is.
-    fn check_asker(&self, shard: usize, session: SessionKey, request: &ProxyRequest) -> Result<(), String> {
-        let connection = self.find(shard, session).ok_or("a session that is gone asks")?;
+    /// Checks that a proxy request names the right user and client.
+    fn check_sender(&self, shard: usize, session: SessionKey, request: &ProxyRequest) -> Result<(), String> {
+        let connection = self.find(shard, session).ok_or("a proxy request from a session that is gone")?;
         let client = &self.clients[self.connections[connection].client];
         let user = match request.kind {
             ProxyRequestKind::Connect { .. } => None,
             _ => Some(&*client.profile.user),
         };
-        let asker = &request.asker;
+        let sender = &request.asker;
         let is_its_own = client.connection == Some(connection) && !client.id.is_empty();
-        if asker.user.as_deref() == user && !asker.client.is_empty() && (!is_its_own || *asker.client == client.id) {
+        if sender.user.as_deref() == user && !sender.client.is_empty() && (!is_its_own || *sender.client == client.id) {
             Ok(())
         } else {
-            Err(format!("{request:?} is about {user:?}, {}", client.id))
+            Err(format!("{request:?} should be from user {user:?}, client {}", client.id))
         }
     }
 
-    /// Answers the questions that are due.
-    pub(super) fn answer_questions(&mut self) -> Result<(), String> {
-        while self.questions.peek().is_some_and(|Reverse(next)| next.due_us <= self.now_us) {
-            let Some(Reverse(due)) = self.questions.pop() else { break };
+    /// Sends the responses that are due.
+    pub(super) fn send_proxy_responses(&mut self) -> Result<(), String> {
+        while self.proxy_requests.peek().is_some_and(|Reverse(next)| next.due_us <= self.now_us) {
+            let Some(Reverse(due)) = self.proxy_requests.pop() else { break };
             let outcome = self.backend_outcome(&due);
             if self.find(due.shard, due.session).is_none() {
-                self.model.count("answered when nobody waited");
+                self.model.count("backend response after the session ended");
             }
             let (session, request_id) = (due.session, due.request_id);
             self.trace.line(self.now_us, || format!("backend to {session:?} on {}: {outcome:?}", due.shard));
@@ -130,50 +132,52 @@ impl NodeWorld {
         Ok(())
     }
 
-    fn backend_outcome(&mut self, due: &OpenQuestion) -> ProxyResult {
+    fn backend_outcome(&mut self, due: &PendingRequest) -> ProxyResult {
         match self.chance.weighted(&[70, 8, 8, 10, 2]) {
-            0 => Ok(self.consent(due)),
+            0 => Ok(self.accept(due)),
             1 => Err(ProxyError::Failed),
             2 => Err(ProxyError::Busy),
             3 => Err(ProxyError::Error { code: BACKEND_ERROR, message: "no".into(), temporary: false }),
             _ => {
-                self.deeds.backend_disconnected = true;
+                self.actions.backend_disconnected = true;
                 Err(ProxyError::Disconnect(Disconnect { code: BACKEND_DISCONNECT, reason: "go".into() }))
             }
         }
     }
 
-    fn consent(&mut self, due: &OpenQuestion) -> ProxyResponse {
+    fn accept(&mut self, due: &PendingRequest) -> ProxyResponse {
         let unix_s = self.unix_ms() / 1_000;
         let expires_at_s = self.chance.percent(50).then(|| unix_s + self.chance.between(1, 4));
-        match &due.about {
-            About::Session => self.let_in(due, expires_at_s),
-            About::Expiry => ProxyResponse::Refresh(self.extend(due, "", expires_at_s)),
-            About::SubscriptionExpiry(channel) => ProxyResponse::SubRefresh(self.extend(due, channel, expires_at_s)),
-            About::Call(method) => {
+        match &due.kind {
+            RequestKind::Session => self.accept_connect(due, expires_at_s),
+            RequestKind::Expiry => ProxyResponse::Refresh(self.extend(due, "", expires_at_s)),
+            RequestKind::SubscriptionExpiry(channel) => {
+                ProxyResponse::SubRefresh(self.extend(due, channel, expires_at_s))
+            }
+            RequestKind::Call(method) => {
                 let data = format!("\"{method}\"").into_bytes();
                 ProxyResponse::Rpc { data: Some(Payload::from_json(data.into())) }
             }
-            About::Subscription(channel) => {
-                let data = Some(self.paper(String::new(), channel, expires_at_s, Vec::new()));
+            RequestKind::Subscription(channel) => {
+                let data = Some(self.issue_token(String::new(), channel, expires_at_s, Vec::new()));
                 ProxyResponse::Subscribe(Box::new(SubscriptionGrant {
                     expires_at_s,
                     data,
                     ..SubscriptionGrant::default()
                 }))
             }
-            About::Publication(number) => ProxyResponse::Publish(Box::new(self.let_publish(*number))),
+            RequestKind::Publication(number) => ProxyResponse::Publish(Box::new(self.accept_publish(*number))),
         }
     }
 
-    /// What the backend says, as a token would, and as the client is told it.
-    fn paper(&mut self, user: String, channel: &str, expires_at_s: Option<u64>, subs: Vec<String>) -> Payload {
+    /// Issues a token with the decision of the backend. The client receives it as data, so that the checks can look it up.
+    fn issue_token(&mut self, user: String, channel: &str, expires_at_s: Option<u64>, subs: Vec<String>) -> Payload {
         let channel = channel.to_owned();
-        let paper = self.tokens.issue(Token { user, channel, expires_at_s, subs, ..Token::default() });
-        Payload::from_json(Bytes::from(format!("\"{paper}\"")))
+        let token = self.tokens.issue(Token { user, channel, expires_at_s, subs, ..Token::default() });
+        Payload::from_json(Bytes::from(format!("\"{token}\"")))
     }
 
-    fn let_in(&mut self, due: &OpenQuestion, expires_at_s: Option<u64>) -> ProxyResponse {
+    fn accept_connect(&mut self, due: &PendingRequest, expires_at_s: Option<u64>) -> ProxyResponse {
         let connection = self.find(due.shard, due.session).map(|number| self.connections[number].client);
         let user = connection.map_or_else(String::new, |index| self.clients[index].profile.user.clone());
         let subs = self.plan.server_side(&mut self.chance);
@@ -181,7 +185,7 @@ impl NodeWorld {
             .iter()
             .map(|channel| ServerSubscription { channel: channel.as_str().into(), ..ServerSubscription::default() });
         let subscriptions = subscriptions.collect();
-        let data = Some(self.paper(user.clone(), "", expires_at_s, subs));
+        let data = Some(self.issue_token(user.clone(), "", expires_at_s, subs));
         ProxyResponse::Connect(Box::new(ConnectResponse {
             user,
             expires_at_s,
@@ -191,18 +195,18 @@ impl NodeWorld {
         }))
     }
 
-    /// Whether a session, or its subscription to `channel`, goes on.
-    fn extend(&mut self, due: &OpenQuestion, channel: &str, expires_at_s: Option<u64>) -> RefreshResponse {
+    /// Decides whether a session, or its subscription to `channel`, may continue. An empty `channel` means the session.
+    fn extend(&mut self, due: &PendingRequest, channel: &str, expires_at_s: Option<u64>) -> RefreshResponse {
         let expired = self.chance.percent(25);
         if expired {
-            self.deeds.lapsed.insert((due.client.clone(), channel.to_owned()));
+            self.actions.expired_by_backend.insert((due.client.clone(), channel.to_owned()));
         }
-        self.model.count(if expired { "ended by the backend" } else { "extended by the backend" });
+        self.model.count(if expired { "expired by the backend" } else { "extended by the backend" });
         RefreshResponse { expired, expires_at_s, ..RefreshResponse::default() }
     }
 
-    /// A client may publish, if not quite what it wanted.
-    fn let_publish(&mut self, number: u64) -> PublishResponse {
+    /// Accepts a publication. The backend may replace its data, add a tag, or skip the history.
+    fn accept_publish(&mut self, number: u64) -> PublishResponse {
         let published = &mut self.model.published[number as usize];
         let data = self.chance.percent(30).then(|| {
             published.data = format!(r#"{{"n":{number},"f":"by the backend"}}"#).into_bytes();

@@ -1,4 +1,4 @@
-//! Compares the node's state with its clients' when nothing is in flight.
+//! Compares the state of the node with the state of its clients when nothing is in flight.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use dunlin_engine::{
 
 use crate::{
     client::{Client, ClientPhase},
-    model::{Fate, Publisher},
+    model::{Outcome, Publisher},
     socket::ServerSide,
 };
 
 use super::NodeWorld;
 
 impl NodeWorld {
-    /// Compares everything. The node must be at rest.
-    pub(super) fn census(&mut self) -> Result<(), String> {
+    /// Runs all checks. The node must be at rest.
+    pub(super) fn check_at_rest(&mut self) -> Result<(), String> {
         for client in &self.clients {
             if client.phase == ClientPhase::Live && !client.pending.is_empty() {
                 return Err(format!("client {} waits for replies to {:?}", client.index, client.pending));
@@ -26,7 +26,7 @@ impl NodeWorld {
         for client in self.clients.iter().filter(|client| self.is_live(client)) {
             let (ordered, received) = client.refreshes;
             if received < ordered {
-                return Err(format!("client {} was told {received} of {ordered} expiries", client.index));
+                return Err(format!("client {} received {received} of {ordered} expiries", client.index));
             }
         }
         self.check_streams()?;
@@ -37,12 +37,12 @@ impl NodeWorld {
         self.probe()
     }
 
-    /// What shards have counted of their histories is what they hold.
+    /// Checks that the byte counters of the shards match the size of their histories.
     fn check_history_bytes(&self) -> Result<(), String> {
-        for shard in &self.places {
+        for shard in &self.shards {
             let [counted, held] = shard.shard.history_bytes();
             if counted != held {
-                return Err(format!("histories hold {held} bytes, and {counted} are counted"));
+                return Err(format!("histories hold {held} bytes, but {counted} are counted"));
             }
         }
         Ok(())
@@ -64,13 +64,13 @@ impl NodeWorld {
         subscribers
     }
 
-    /// Nothing is missing at any subscriber; offsets are as many as publications.
+    /// Checks that no subscriber misses a publication, and that each stream has as many offsets as publications.
     fn check_streams(&mut self) -> Result<(), String> {
         let subscribers = self.subscribers();
         for channel in self.plan.channels.clone() {
             let here = subscribers.get(&channel).cloned().unwrap_or_default();
             let positioned = here.iter().any(|&index| self.clients[index].subscriptions[&channel].positioned);
-            // To ask is to use the stream, so it is left alone now and then, and forgotten.
+            // A history request counts as use of the stream. Most idle streams are not queried, so that they can expire.
             let top =
                 if positioned || self.chance.percent(5) { self.history(&channel, -1, None, false)? } else { None };
             for index in here {
@@ -86,24 +86,24 @@ impl NodeWorld {
         Ok(())
     }
 
-    /// In the current epoch of a channel there are as many offsets as publications.
+    /// Checks that the current epoch of a channel has as many offsets as publications.
     fn check_count(&self, channel: &str, epoch: &str, top: u64) -> Result<(), String> {
         let epoch_from = self.model.channel(channel).ok_or("an unknown channel")?.epoch_from;
         let (mut least, mut most) = (0, 0);
         for (number, published) in (0..).zip(&self.model.published) {
-            if published.channel != channel || !published.has_offset || published.fate == Fate::Refused {
+            if published.channel != channel || !published.has_offset || published.outcome == Outcome::Rejected {
                 continue;
             }
             let is_here = published.position.as_ref().map(|(of, _)| of == epoch);
-            // One that nobody saw may be in an earlier epoch, unless it was sent later.
-            let surely = is_here.unwrap_or(published.fate == Fate::Accepted && number >= epoch_from);
+            // A publication that nobody received may be in an earlier epoch, unless it was sent after that epoch ended.
+            let surely = is_here.unwrap_or(published.outcome == Outcome::Accepted && number >= epoch_from);
             least += u64::from(surely);
             most += u64::from(is_here.unwrap_or(true));
         }
         if (least..=most).contains(&top) {
             return Ok(());
         }
-        Err(format!("{channel}: there are {least} to {most} publications in {epoch}, and the top is {top}"))
+        Err(format!("{channel}: epoch {epoch} has {least} to {most} publications, but its top offset is {top}"))
     }
 
     fn check_presence(&mut self) -> Result<(), String> {
@@ -143,7 +143,7 @@ impl NodeWorld {
         let expected: BTreeMap<String, u32> =
             subscribers.iter().map(|(channel, clients)| (channel.clone(), clients.len() as u32)).collect();
         let mut listed = BTreeMap::new();
-        for shard in 0..self.places.len() {
+        for shard in 0..self.shards.len() {
             let answer = self.ask(shard, ApiRequest::Channels)?;
             let Ok(ApiAnswer::Channels(channels)) = answer else { return Err(format!("{answer:?}: no channels")) };
             listed.extend(channels.iter().map(|(name, count)| (name.to_string(), *count)));
@@ -157,7 +157,7 @@ impl NodeWorld {
         let users = live.iter().map(|client| &*client.profile.user).collect::<BTreeSet<_>>().len();
         let expected = (live.len() as u32, subscriptions as u32, users, 0, 0);
         let mut sum = Survey::default();
-        for shard in 0..self.places.len() {
+        for shard in 0..self.shards.len() {
             let answer = self.ask(shard, ApiRequest::Survey)?;
             let Ok(ApiAnswer::Survey(survey)) = answer else { return Err(format!("{answer:?}: no survey")) };
             sum.sessions += survey.sessions;
@@ -168,23 +168,23 @@ impl NodeWorld {
         }
         let users = sum.users.iter().collect::<BTreeSet<_>>().len();
         let got = (sum.sessions, sum.subscriptions, users, sum.queued_bytes, sum.queued_frames);
-        if got == expected { Ok(()) } else { Err(format!("the survey says {got:?} instead of {expected:?}")) }
+        if got == expected { Ok(()) } else { Err(format!("the survey returns {got:?} instead of {expected:?}")) }
     }
 
-    /// Publishes into every channel: each publication is encoded once for each encoding that its subscribers have, and
-    /// delivered to each of them once.
+    /// Publishes to every channel and checks that each publication is encoded once for each encoding of its subscribers,
+    /// and delivered once to each of them.
     fn probe(&mut self) -> Result<(), String> {
         let subscribers = self.subscribers();
-        let (mut encodes, mut differences, mut deliveries) = (0, 0, 0);
+        let (mut encodes, mut deltas, mut deliveries) = (0, 0, 0);
         let before = self.delivered();
         for channel in self.plan.channels.clone() {
-            if self.plan.quiet.contains(&channel) && !self.chance.percent(10) {
+            if self.plan.rarely_used.contains(&channel) && !self.chance.percent(10) {
                 continue;
             }
             let published = self.model.published.len();
             self.publish(&channel)?;
             let last = &self.model.published[published];
-            if last.fate != Fate::Accepted || last.publisher != Publisher::Api || last.data.starts_with(&[1]) {
+            if last.outcome != Outcome::Accepted || last.publisher != Publisher::Api || last.data.starts_with(&[1]) {
                 return self.settle();
             }
             let here = subscribers.get(&channel).map_or(&[][..], Vec::as_slice);
@@ -192,66 +192,72 @@ impl NodeWorld {
             let subscriptions =
                 here.iter().map(|&index| (&self.clients[index].profile, &self.clients[index].subscriptions[&channel]));
             let classes = subscriptions.clone().map(|(profile, subscription)| {
-                (profile.wire, subscription.number > 0, subscription.differences.is_some())
+                (profile.wire, subscription.number > 0, subscription.delta_state.is_some())
             });
             let classes: BTreeSet<(Wire, bool, bool)> = classes.collect();
             encodes += classes.len() as u64;
-            // There may be a difference beside the whole.
-            differences += classes.iter().filter(|(_, _, differs)| *differs).count() as u64;
+            // A delta may be encoded in addition to the full data.
+            deltas += classes.iter().filter(|(_, _, has_delta)| *has_delta).count() as u64;
             let wanted = subscriptions.filter(|(_, subscription)| last.passes(subscription.filter.as_ref()));
             deliveries += wanted.count() as u64;
         }
         let sessions = self.connections.len();
         self.settle()?;
         let after = self.delivered();
-        // Who comes or leaves meanwhile is told to others, which is encoded as well.
+        // Joins and leaves are encoded and delivered too, so the counters only match if nobody joined or left.
         let is_undisturbed =
             sessions == self.connections.len() && subscribers == self.subscribers() && after.2 == before.2;
         let got = (after.0 - before.0, after.1 - before.1);
-        let encodes = encodes..=encodes + differences;
+        let encodes = encodes..=encodes + deltas;
         if is_undisturbed && !(encodes.contains(&got.0) && got.1 == deliveries) {
             return Err(format!("encodes and deliveries {got:?} instead of {:?}", (encodes, deliveries)));
         }
         Ok(())
     }
 
-    /// Encodes, deliveries, and deliveries of joins and leaves so far.
+    /// The counters of encodes, deliveries, and deliveries of joins and leaves.
     fn delivered(&self) -> (u64, u64, u64) {
-        // Rooms tell their players something meanwhile; their namespace is the last one, behind the channels without one.
+        // Rooms keep publishing. Their namespace is the last one, after the channels without a namespace.
         let count = self.plan.options.namespaces.len() + usize::from(self.plan.rooms.is_none());
-        let namespaces = self.places.iter().flat_map(|place| place.shard.counters().namespaces.iter().take(count));
+        let namespaces = self.shards.iter().flat_map(|state| state.shard.counters().namespaces.iter().take(count));
         namespaces.fold((0, 0, 0), |(encodes, deliveries, joins), counters| {
             (encodes + counters.encodes, deliveries + counters.deliveries, joins + counters.join_leave_deliveries)
         })
     }
 
-    /// Everybody has left, and everything that is remembered for a time is forgotten.
+    /// Checks that the node holds nothing after all clients left and all timeouts passed.
     pub(super) fn check_nothing_left(&mut self) -> Result<(), String> {
         let mut written_bytes = 0;
         if !self.room_requests.is_empty() {
-            return Err(format!("the requests {:?} about rooms are not answered", self.room_requests));
+            return Err(format!("no reply to the room requests {:?}", self.room_requests));
         }
-        for (index, place) in self.places.iter().enumerate() {
-            let holdings = place.shard.holdings();
+        for (index, state) in self.shards.iter().enumerate() {
+            let holdings = state.shard.holdings();
             if holdings.iter().any(|&held| held > 0)
-                || place.shard.next_deadline_us().is_some()
-                || !place.shard.is_empty()
+                || state.shard.next_deadline_us().is_some()
+                || !state.shard.is_empty()
             {
                 return Err(format!(
                     "shard {index} still holds {holdings:?}: sessions, channels, owned channels, users"
                 ));
             }
-            if place.shard.answers_kept() != [0, 0] {
-                return Err(format!("shard {index} keeps {:?} answers and bytes of them", place.shard.answers_kept()));
+            if state.shard.answers_kept() != [0, 0] {
+                return Err(format!(
+                    "shard {index} still keeps shared recovery replies, count and bytes: {:?}",
+                    state.shard.answers_kept()
+                ));
             }
-            written_bytes += place.shard.counters().written_bytes;
-            let open: u64 = place.shard.counters().namespaces.iter().map(|counters| counters.subscriptions).sum();
+            written_bytes += state.shard.counters().written_bytes;
+            let open: u64 = state.shard.counters().namespaces.iter().map(|counters| counters.subscriptions).sum();
             if open > 0 {
                 return Err(format!("shard {index} counts {open} subscriptions"));
             }
         }
         if written_bytes != self.written_bytes {
-            return Err(format!("{written_bytes} bytes written were counted, {} taken", self.written_bytes));
+            return Err(format!(
+                "the shards counted {written_bytes} written bytes, but the sockets took {}",
+                self.written_bytes
+            ));
         }
         Ok(())
     }

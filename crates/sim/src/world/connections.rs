@@ -1,27 +1,27 @@
-//! Clients and their sockets: opening, transferring bytes, closing.
+//! Connections of clients: opens them, transfers bytes and closes them.
 
 use dunlin_engine::{Event, SessionKey};
 
 use crate::{
-    client::{Client, ClientPhase, Next, OperatorAction, ReceiveContext, Upward},
+    client::{Client, ClientPhase, Next, OperatorAction, ReceiveContext, ToServer},
     plan::ReadSpeed,
     socket::{ServerSide, SimConnection},
 };
 
 use super::{NodeWorld, backend::BACKEND_DISCONNECT};
 
-/// How much of a connection's bytes move.
+/// How many bytes of a connection are transferred.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Service {
-    /// As chance and the client's pace have it.
+    /// A random part, limited by the client's read speed.
     Some,
     Full,
 }
 
 impl NodeWorld {
-    /// A client connects, to whatever shard accepts it.
+    /// Connects a client to a random shard.
     pub(super) fn open(&mut self, index: usize) -> Result<(), String> {
-        let shard = self.chance.below(self.places.len());
+        let shard = self.chance.below(self.shards.len());
         let number = self.connections.len();
         let session = self.free_session(shard, number);
         let profile = &self.clients[index].profile;
@@ -32,7 +32,7 @@ impl NodeWorld {
             session,
             kernel: std::collections::VecDeque::new(),
             kernel_bytes_max: profile.kernel_bytes,
-            upward: std::collections::VecDeque::new(),
+            to_server: std::collections::VecDeque::new(),
             paused: false,
             is_dirty: false,
             is_full: false,
@@ -42,31 +42,31 @@ impl NodeWorld {
             pongs_us: Vec::new(),
             opened_us: self.now_us,
             may_be_slow: false,
-            waiting: (0, 0),
+            queued: (0, 0),
         });
         self.trace.line(self.now_us, || format!("client {index} opens connection {number}: {session:?} on {shard}"));
         self.clients[index].open(number);
         self.handle(shard, Event::Opened { session, wire, source: None, address: None })?;
-        // A few never say who they are.
+        // A few clients never send a connect command.
         if !self.chance.percent(3) {
-            self.with_initiative(index, Client::connect);
+            self.with_act_context(index, Client::connect);
         }
         Ok(())
     }
 
     fn free_session(&mut self, shard: usize, connection: usize) -> SessionKey {
-        let place = &mut self.places[shard];
-        let index = place.connections.iter().position(Option::is_none).unwrap_or_else(|| {
-            place.connections.push(None);
-            place.generations.push(0);
-            place.connections.len() - 1
+        let state = &mut self.shards[shard];
+        let index = state.connections.iter().position(Option::is_none).unwrap_or_else(|| {
+            state.connections.push(None);
+            state.generations.push(0);
+            state.connections.len() - 1
         });
-        place.connections[index] = Some(connection);
-        place.generations[index] += 1;
-        SessionKey { index: index as u32, generation: place.generations[index] }
+        state.connections[index] = Some(connection);
+        state.generations[index] += 1;
+        SessionKey { index: index as u32, generation: state.generations[index] }
     }
 
-    /// The client's end of a connection is gone, without a word.
+    /// Drops a connection on the client's side without a close frame.
     pub(super) fn drop_client(&mut self, index: usize) {
         let Some(number) = self.clients[index].connection else { return };
         self.trace.line(self.now_us, || format!("client {index} is gone from connection {number}"));
@@ -74,22 +74,22 @@ impl NodeWorld {
         connection.client_is_there = false;
         connection.kernel.clear();
         if self.chance.percent(50) {
-            connection.upward.clear();
+            connection.to_server.clear();
         }
         let away_us = if self.chance.percent(90) { 500_000 } else { 5_000_000 };
         let until_us = self.now_us + self.chance.between(0, away_us);
         self.clients[index].leave(until_us);
     }
 
-    /// Puts what a client wants to say on its connection.
-    pub(super) fn send_upward(&mut self, index: usize) {
+    /// Moves the frames that a client sent to its connection.
+    pub(super) fn flush_to_server(&mut self, index: usize) {
         let client = &mut self.clients[index];
         if let Some(number) = client.connection {
-            self.connections[number].upward.extend(client.upward.drain(..));
+            self.connections[number].to_server.extend(client.to_server.drain(..));
         }
     }
 
-    /// Serves some connections, as far as they are not idle.
+    /// Transfers bytes of some connections that are not idle.
     pub(super) fn serve_some(&mut self) -> Result<(), String> {
         let open: Vec<usize> = (0..self.connections.len()).filter(|&number| self.is_served(number)).collect();
         if open.is_empty() {
@@ -107,10 +107,10 @@ impl NodeWorld {
         !connection.is_over() && connection.idle_until_us <= self.now_us
     }
 
-    /// Serves those who never wait.
+    /// Transfers all bytes of clients that read without delay.
     pub(super) fn serve_prompt(&mut self) -> Result<(), String> {
         for index in 0..self.clients.len() {
-            let prompt = self.clients[index].profile.pace == ReadSpeed::Prompt;
+            let prompt = self.clients[index].profile.read_speed == ReadSpeed::Prompt;
             if let Some(number) = self.clients[index].connection.filter(|&number| prompt && self.is_served(number)) {
                 self.serve(number, Service::Full)?;
             }
@@ -118,16 +118,16 @@ impl NodeWorld {
         Ok(())
     }
 
-    /// Moves bytes of one connection, in both directions, and what has come to an end to its end.
+    /// Transfers bytes of one connection in both directions, and closes it if it has ended.
     pub(super) fn serve(&mut self, number: usize, service: Service) -> Result<(), String> {
-        self.take_upward(number, service)?;
+        self.deliver_to_server(number, service)?;
         self.find_writable(number, service);
         self.end_turn(self.connections[number].shard, service)?;
         self.read(number, service)?;
         self.end_connection(number, service)
     }
 
-    fn take_upward(&mut self, number: usize, service: Service) -> Result<(), String> {
+    fn deliver_to_server(&mut self, number: usize, service: Service) -> Result<(), String> {
         let most = if service == Service::Full { usize::MAX } else { self.chance.below(4) };
         for _ in 0..most {
             let connection = &mut self.connections[number];
@@ -135,43 +135,43 @@ impl NodeWorld {
             if !connection.has_socket() || connection.paused {
                 break;
             }
-            let Some(item) = connection.upward.pop_front() else { break };
+            let Some(item) = connection.to_server.pop_front() else { break };
             self.trace.line(self.now_us, || match &item {
-                Upward::Frame(frame, _) => format!("{session:?} on {shard} says {}", String::from_utf8_lossy(frame)),
+                ToServer::Frame(frame, _) => format!("{session:?} on {shard} sends {}", String::from_utf8_lossy(frame)),
                 other => format!("{session:?} on {shard}: {other:?}"),
             });
             let event = match &item {
-                Upward::Frame(frame, has_pong) => {
+                ToServer::Frame(frame, has_pong) => {
                     if *has_pong {
                         self.connections[number].pongs_us.push(self.now_us);
                     }
                     self.trace.bytes(frame);
                     Event::Received { session, frame }
                 }
-                Upward::Ping(payload) => Event::Pinged { session, payload },
-                Upward::Close(code) => Event::CloseReceived { session, code: *code },
-                Upward::Violation(code) => Event::Violated { session, code: *code, what: "broken frame" },
+                ToServer::Ping(payload) => Event::Pinged { session, payload },
+                ToServer::Close(code) => Event::CloseReceived { session, code: *code },
+                ToServer::Violation(code) => Event::Violated { session, code: *code, what: "broken frame" },
             };
             self.handle(shard, event)?;
         }
         Ok(())
     }
 
-    /// The client reads, at its pace.
+    /// Lets the client read, limited by its read speed.
     fn read(&mut self, number: usize, service: Service) -> Result<(), String> {
         let connection = &self.connections[number];
         let index = connection.client;
         if !connection.client_is_there || connection.kernel.is_empty() {
             return Ok(());
         }
-        let most = match self.clients[index].profile.pace {
+        let most = match self.clients[index].profile.read_speed {
             _ if service == Service::Full => usize::MAX,
             ReadSpeed::Prompt => usize::MAX,
             ReadSpeed::Usual => self.chance.below(4_000),
             ReadSpeed::Slow => self.chance.below(150),
         };
         let unix_ms = self.unix_ms();
-        let Self { plan, model, tokens, clients, connections, deeds, now_us, .. } = self;
+        let Self { plan, model, tokens, clients, connections, actions, now_us, .. } = self;
         let kernel = &mut connections[number].kernel;
         let bytes = kernel.drain(..kernel.len().min(most));
         let mut receiving = ReceiveContext {
@@ -179,38 +179,38 @@ impl NodeWorld {
             rooms: plan.rooms.as_ref(),
             model,
             tokens,
-            ended: &deeds.unsubscribed,
-            subscribed: &deeds.subscribed,
-            lost: &deeds.lost,
-            lapsed: &deeds.lapsed,
+            ended: &actions.unsubscribed,
+            subscribed: &actions.subscribed,
+            lost: &actions.lost,
+            expired_by_backend: &actions.expired_by_backend,
             now_us: *now_us,
             unix_ms,
         };
         let next = clients[index].read(&mut receiving, bytes).map_err(|error| format!("client {index}: {error}"))?;
-        self.send_upward(index);
+        self.flush_to_server(index);
         for next in next {
-            self.go_on(index, number, next)?;
+            self.handle_next(index, number, next)?;
         }
         Ok(())
     }
 
-    fn go_on(&mut self, index: usize, number: usize, next: Next) -> Result<(), String> {
+    fn handle_next(&mut self, index: usize, number: usize, next: Next) -> Result<(), String> {
         match next {
-            Next::Connected => self.with_initiative(index, Client::resubscribe),
+            Next::Connected => self.with_act_context(index, Client::resubscribe),
             Next::Resubscribes(channel) => {
-                self.with_initiative(index, |client, initiative| client.resubscribe_to(initiative, &channel));
+                self.with_act_context(index, |client, context| client.resubscribe_to(context, &channel));
             }
             Next::Closed(code) => {
-                self.judge_close(index, number, code)?;
+                self.check_close(index, number, code)?;
                 let client = &mut self.clients[index];
                 let comes_back = code.is_none_or(|code| matches!(code, 0..3500 | 4000..4500 | 5000..));
                 if !comes_back {
                     client.forget_everything();
                 }
-                // Most answer and hang up; some wait for the server to do so.
+                // Most clients reply and close the connection. Some wait until the server closes it.
                 if !self.chance.percent(20) {
                     if self.clients[index].profile.wire.is_websocket() {
-                        self.connections[number].upward.push_back(Upward::Close(code));
+                        self.connections[number].to_server.push_back(ToServer::Close(code));
                     }
                     self.drop_client(index);
                 }
@@ -219,55 +219,57 @@ impl NodeWorld {
         Ok(())
     }
 
-    /// Whether the server had reason to close.
-    fn judge_close(&self, index: usize, number: usize, code: Option<u16>) -> Result<(), String> {
+    /// Checks that the server had a reason to close the connection.
+    fn check_close(&self, index: usize, number: usize, code: Option<u16>) -> Result<(), String> {
         let (client, connection) = (&self.clients[index], &self.connections[number]);
         let is_informed =
             |action: &OperatorAction| Some(action.code) == code && action.is_about(&client.profile.user, &client.id);
         let is_about = |action: &OperatorAction| action.is_about(&client.profile.user, &client.id);
-        let was_subscribed = || self.deeds.subscribed.iter().any(is_about);
+        let was_subscribed = || self.actions.subscribed.iter().any(is_about);
         let explained = client.explains_close(code, self.unix_ms())
-            || self.deeds.disconnected.iter().any(is_informed)
+            || self.actions.disconnected.iter().any(is_informed)
             || match code {
-                Some(3001) => self.deeds.drained,
-                // What is an error elsewhere.
+                Some(3001) => self.actions.drained,
+                // Unidirectional transports close the connection where others reply with an error.
                 Some(_) if client.profile.wire.is_unidirectional() && client.id.is_empty() => true,
-                // The backend may have let it in for a time, or ended it, before the answer was out.
+                // The backend may have limited or ended the session before the client received the connect reply.
                 Some(3005) if client.id.is_empty() => {
                     let backend = &self.plan.options.backend;
                     backend.connect.is_some() || backend.refresh.is_some()
                 }
-                Some(3005) => self.deeds.lapsed.contains(&(client.id.clone(), String::new())),
+                Some(3005) => self.actions.expired_by_backend.contains(&(client.id.clone(), String::new())),
                 Some(3006) => self.has_ended_by_time(client),
-                Some(3010) => !self.deeds.lost.is_empty(),
+                Some(3010) => !self.actions.lost.is_empty(),
                 Some(3505) => was_subscribed(),
-                // Of a subscription that it took for its own.
-                Some(3501) => client.misdeeds.sub_refreshed && was_subscribed(),
-                Some(BACKEND_DISCONNECT) => self.deeds.backend_disconnected,
-                // Judged when it happened.
+                // The client refreshed a subscription that an operator had made.
+                Some(3501) => client.close_reasons.sub_refreshed && was_subscribed(),
+                Some(BACKEND_DISCONNECT) => self.actions.backend_disconnected,
+                // `check_queues` decided this when it happened.
                 Some(3008) => connection.may_be_slow,
                 Some(3012) => self.missed_pong(client.pings, connection),
                 Some(3506) => {
-                    client.profile.encoding == dunlin_protocol::Encoding::Json && !self.deeds.opaque.is_empty()
+                    client.profile.encoding == dunlin_protocol::Encoding::Json && !self.actions.opaque.is_empty()
                 }
                 _ => false,
             };
-        if explained { Ok(()) } else { Err(format!("client {index} was closed with {code:?} for no reason")) }
+        if explained { Ok(()) } else { Err(format!("client {index} was closed with {code:?} without a reason")) }
     }
 
-    /// Whether a subscription that the server made may be over: by its time, or because the backend said so.
+    /// Whether a server-side subscription may have ended because it expired, or because the backend expired it.
     fn has_ended_by_time(&self, client: &Client) -> bool {
-        let mut made = self.deeds.subscribed.iter().filter(|action| action.is_about(&client.profile.user, &client.id));
-        let mut lapsed = self.deeds.lapsed.iter().filter(|(of, channel)| *of == client.id && !channel.is_empty());
+        let mut made =
+            self.actions.subscribed.iter().filter(|action| action.is_about(&client.profile.user, &client.id));
+        let mut expired_by_backend =
+            self.actions.expired_by_backend.iter().filter(|(of, channel)| *of == client.id && !channel.is_empty());
         made.any(|action| action.expires_at_s.is_some_and(|at_s| at_s * 1_000 <= self.unix_ms()))
-            || lapsed.next().is_some()
+            || expired_by_backend.next().is_some()
     }
 
-    /// Whether a pong came too late for the last of `pings`, or never.
+    /// Whether the pong for the last of `pings` pings was late or missing.
     fn missed_pong(&self, pings: u64, connection: &SimConnection) -> bool {
         let answers_us = &connection.pongs_us;
         let came_after = |deadline_us: u64| answers_us.last().is_some_and(|&pong_us| pong_us >= deadline_us);
-        let mut closes = self.deeds.no_pongs.iter().filter(|(shard, _)| *shard == connection.shard);
+        let mut closes = self.actions.no_pongs.iter().filter(|(shard, _)| *shard == connection.shard);
         pings > 0
             && (pings > answers_us.len() as u64
                 || closes.any(|&(_, at_us)| at_us >= connection.opened_us && came_after(at_us)))
@@ -281,7 +283,7 @@ impl NodeWorld {
             if connection.server == ServerSide::Finished
                 && (client.is_within_frame() || client.phase != ClientPhase::Over)
             {
-                return Err(format!("{session:?} was finished without a close frame"));
+                return Err(format!("{session:?} ended without a close frame"));
             }
             if service == Service::Full || self.chance.percent(50) {
                 self.drop_client(index);
@@ -292,7 +294,7 @@ impl NodeWorld {
         if lost && (service == Service::Full || self.chance.percent(40)) {
             self.connections[number].server = ServerSide::Gone;
             self.connections[number].is_dirty = false;
-            self.places[shard].connections[session.index as usize] = None;
+            self.shards[shard].connections[session.index as usize] = None;
             self.handle(shard, Event::Gone { session })?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Passes events to shards and performs their effects, as the server's threads do, in a random order.
+//! Passes events to shards and performs their effects, like the threads of the server, in a random order.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -12,57 +12,57 @@ use dunlin_engine::{
 
 use crate::{ring::ShardRing, socket::ServerSide};
 
-use super::{NodeWorld, Place, Verification};
+use super::{NodeWorld, ShardState, Verification};
 
-/// Bytes that the end of a session may add behind a full queue: a close frame, or a push and the last chunk.
-const GOODBYE_BYTES_MAX: usize = 300;
-/// Bytes that the tag `skipped` may add to a frame that waits.
+/// Maximum bytes that closing a session adds to a full queue: a close frame, or a push and the last chunk.
+const CLOSE_BYTES_MAX: usize = 300;
+/// Maximum bytes that the tag `skipped` adds to a queued frame.
 const SKIPPED_TAG_BYTES_MAX: usize = 32;
-/// Bytes of a snapshot, of which one may be half written.
+/// Maximum bytes of a snapshot. One snapshot may be partly written.
 const SNAPSHOT_BYTES_MAX: usize = 8_000;
-/// Rooms of the plan.
+/// Maximum number of rooms in the plan.
 const ROOMS_MAX: usize = 2;
-/// Bytes that one publication takes: all of the plan are smaller.
+/// Maximum bytes of one publication in the plan.
 const DELIVERY_BYTES_MAX: usize = 1_600;
-/// Channels of the plan that tell who leaves.
+/// Maximum number of channels in the plan with leave messages.
 const LEAVES_MAX: usize = 4;
-/// Bytes that another reply or push may take, and how many of them a timer or an operator may lead to.
+/// Maximum bytes of the other replies and pushes. See [`FRAMES_MAX`] for their number.
 const REPLY_BYTES_MAX: usize = 24_000;
-/// Bytes of a join or a leave, and of a publication beside its data.
-const AROUND_DATA_BYTES_MAX: usize = 300;
-/// The same of all that one frame of commands leads to.
-const PUBLICATIONS_BYTES_MAX: usize = 16 * AROUND_DATA_BYTES_MAX;
-/// A command that leads to a publication, in JSON.
+/// Maximum bytes of a join or a leave message, and of a publication without its data.
+const ENVELOPE_BYTES_MAX: usize = 300;
+/// Maximum bytes, without data, of all publications, joins and leaves that one frame of commands causes.
+const PUBLICATIONS_BYTES_MAX: usize = 16 * ENVELOPE_BYTES_MAX;
+/// Part of each JSON command that publishes.
 const PUBLISH: &[u8] = b"\"publish\"";
-/// See [`REPLY_BYTES_MAX`].
+/// Maximum number of replies and pushes that a timer or an operator causes.
 const FRAMES_MAX: usize = 20;
 
 impl NodeWorld {
-    /// Gives an event to a shard and performs what comes of it. Answers of the API are returned.
+    /// Passes an event to a shard and performs the effects. Returns the API replies.
     pub(super) fn handle(&mut self, shard: usize, event: Event<'_>) -> Result<Vec<(Ticket, ApiResult)>, String> {
         let now = self.now();
-        let most = Most::of(&event);
+        let growth = QueueGrowth::of(&event);
         let written = if let Event::Wrote { session, .. } = &event { Some(*session) } else { None };
         let before = self.closes(shard);
-        let place = &mut self.places[shard];
-        place.shard.handle(now, event, &mut place.effects);
-        for key in std::mem::take(&mut place.effects.dirty) {
+        let state = &mut self.shards[shard];
+        state.shard.handle(now, event, &mut state.effects);
+        for key in std::mem::take(&mut state.effects.dirty) {
             self.trace.number(u64::from(key.index) << 32 | u64::from(key.generation));
-            let connection = self.find(shard, key).ok_or("a session that is gone has something to write")?;
+            let connection = self.find(shard, key).ok_or("a session that is gone is listed for writing")?;
             if std::mem::replace(&mut self.connections[connection].is_dirty, true) {
                 return Err(format!("{key:?} is listed twice"));
             }
-            self.places[shard].dirty.push(key);
+            self.shards[shard].dirty.push(key);
         }
         if let Some(connection) = written.and_then(|session| self.find(shard, session)) {
             let session = self.connections[connection].session;
-            self.connections[connection].is_dirty = self.places[shard].shard.has_outgoing(session);
+            self.connections[connection].is_dirty = self.shards[shard].shard.has_outgoing(session);
         }
         let mut answers = Vec::new();
-        for effect in std::mem::take(&mut self.places[shard].effects.list) {
+        for effect in std::mem::take(&mut self.shards[shard].effects.list) {
             self.perform(shard, effect, &mut answers)?;
         }
-        self.check_waiting(shard, before, most)?;
+        self.check_queues(shard, before, growth)?;
         Ok(answers)
     }
 
@@ -72,10 +72,10 @@ impl NodeWorld {
             Effect::Send { to, message } => {
                 self.trace.number(u64::from(to.0));
                 if usize::from(to.0) == shard {
-                    return Err("a shard sends to itself".to_owned());
+                    return Err("a shard sends a message to itself".to_owned());
                 }
                 let from = dunlin_engine::ShardIndex(shard as u16);
-                let ring = ShardRing::place(from, to, self.plan.shards, &message);
+                let ring = ShardRing::index(from, to, self.plan.shards, &message);
                 self.rings[ring].push(message);
             }
             Effect::Authenticate { session, token } => self.verify(shard, session, false, &token),
@@ -83,11 +83,11 @@ impl NodeWorld {
             Effect::SendProxyRequest { session, request } => self.send_proxy_request(shard, session, &request)?,
             Effect::Pause { session } => self.known(shard, session)?.paused = true,
             Effect::Resume { session } => self.known(shard, session)?.paused = false,
-            Effect::Recall { session } => self.places[shard].recalled.push(session),
+            Effect::Recall { session } => self.shards[shard].recalled.push(session),
             Effect::Finish { session } => {
                 let connection = self.known(shard, session)?;
                 if connection.server == ServerSide::Finished || connection.is_dirty {
-                    return Err(format!("{session:?} is to be finished twice, or with bytes waiting"));
+                    return Err(format!("{session:?} is finished twice, or with queued bytes"));
                 }
                 if connection.server == ServerSide::Open {
                     connection.server = ServerSide::Finished;
@@ -102,23 +102,25 @@ impl NodeWorld {
             | Effect::Unfollow { .. }
             | Effect::Broadcast { .. }
             | Effect::ShareUserSessions { .. }
-            | Effect::QueryPeers { .. } => return Err("no namespace has a log, or is shared".to_owned()),
+            | Effect::QueryPeers { .. } => {
+                return Err("an effect of a log or a cluster, but no namespace has either".to_owned());
+            }
             Effect::Answer { ticket, .. } if self.room_requests.remove(&ticket.0) => {}
             Effect::Answer { ticket, answer, .. } => answers.push((ticket, answer)),
         }
         Ok(())
     }
 
-    /// The connection of a session that the shard speaks of: it must still be known.
+    /// Returns the connection of a session. Fails if the session is gone.
     fn known(&mut self, shard: usize, session: SessionKey) -> Result<&mut crate::socket::SimConnection, String> {
         let connection =
-            self.find(shard, session).ok_or_else(|| format!("an effect for {session:?}, which is gone"))?;
+            self.find(shard, session).ok_or_else(|| format!("an effect for the session {session:?}, which is gone"))?;
         self.trace.number(connection as u64);
         Ok(&mut self.connections[connection])
     }
 
     pub(super) fn find(&self, shard: usize, session: SessionKey) -> Option<usize> {
-        let connection = (*self.places[shard].connections.get(session.index as usize)?)?;
+        let connection = (*self.shards[shard].connections.get(session.index as usize)?)?;
         (self.connections[connection].session == session).then_some(connection)
     }
 
@@ -135,26 +137,26 @@ impl NodeWorld {
         }));
     }
 
-    /// Gives verdicts on tokens to the shards that wait for them, whether their sessions are still there or not.
+    /// Passes the results of token verifications that are due to the shards, whether the sessions still exist or not.
     pub(super) fn finish_verifications(&mut self) -> Result<(), String> {
         while self.verifications.peek().is_some_and(|Reverse(next)| next.due_us <= self.now_us) {
             let Some(Reverse(due)) = self.verifications.pop() else { break };
             let (session, unix_ms) = (due.session, self.unix_ms());
-            // One that nobody made is told from all others at once.
-            let is_put_off = self.chance.percent(3) && self.tokens.find(&due.token).is_some();
-            if is_put_off {
-                self.model.count("token put off");
+            // A token that was never issued is always rejected as invalid.
+            let is_unavailable = self.chance.percent(3) && self.tokens.find(&due.token).is_some();
+            if is_unavailable {
+                self.model.count("token verification unavailable");
             }
             if due.is_subscription {
-                let outcome = if is_put_off {
-                    Err(self.tokens.put_off(&due.token))
+                let outcome = if is_unavailable {
+                    Err(self.tokens.mark_unavailable(&due.token))
                 } else {
                     self.tokens.verify_subscription(&due.token, unix_ms)
                 };
                 self.handle(due.shard, Event::SubscriptionAuthorized { session, outcome })?;
             } else {
-                let outcome = if is_put_off {
-                    Err(self.tokens.put_off(&due.token))
+                let outcome = if is_unavailable {
+                    Err(self.tokens.mark_unavailable(&due.token))
                 } else {
                     self.tokens.verify_connection(&due.token, unix_ms)
                 };
@@ -164,21 +166,21 @@ impl NodeWorld {
         Ok(())
     }
 
-    /// Wakes every shard whose deadline has passed.
+    /// Wakes each shard whose deadline has passed.
     pub(super) fn wake_shards(&mut self) -> Result<(), String> {
-        for shard in 0..self.places.len() {
-            while self.places[shard].shard.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
+        for shard in 0..self.shards.len() {
+            while self.shards[shard].shard.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
                 let before = self.closes(shard).no_pong;
                 self.handle(shard, Event::Woke)?;
                 if self.closes(shard).no_pong > before {
-                    self.deeds.no_pongs.push((shard, self.now_us));
+                    self.actions.no_pongs.push((shard, self.now_us));
                 }
             }
         }
         Ok(())
     }
 
-    /// Moves some messages from one ring.
+    /// Delivers some messages of one ring.
     pub(super) fn deliver_some(&mut self) -> Result<(), String> {
         let full: Vec<usize> = (0..self.rings.len()).filter(|&ring| !self.rings[ring].is_empty()).collect();
         if full.is_empty() {
@@ -189,13 +191,13 @@ impl NodeWorld {
             self.deliver(ring)?;
         }
         if self.chance.percent(50) {
-            let shard = self.chance.below(self.places.len());
+            let shard = self.chance.below(self.shards.len());
             self.handle(shard, Event::TurnEnded)?;
         }
         Ok(())
     }
 
-    /// Moves one message; returns whether there was one.
+    /// Delivers one message of a ring. Returns whether there was one.
     pub(super) fn deliver(&mut self, ring: usize) -> Result<bool, String> {
         let Some(message) = self.rings[ring].pop(self.now_us) else { return Ok(false) };
         let (from, to) = (self.rings[ring].from, self.rings[ring].to);
@@ -204,7 +206,7 @@ impl NodeWorld {
         Ok(true)
     }
 
-    /// Asks a shard on behalf of an operator; the answer comes at once, and alone.
+    /// Sends an operator's request to a shard. The shard must reply at once, and only to this request.
     pub(super) fn ask(&mut self, shard: usize, request: ApiRequest) -> Result<ApiResult, String> {
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
@@ -212,16 +214,16 @@ impl NodeWorld {
         let mut answers = self.handle(shard, Event::Api { ticket, request })?;
         match answers.pop() {
             Some((of, answer)) if of == ticket && answers.is_empty() => Ok(answer),
-            other => Err(format!("{other:?} answers an operator")),
+            other => Err(format!("unexpected reply to an operator: {other:?}")),
         }
     }
 
-    /// Opens a room on behalf of an operator; the answer comes when its world is made.
+    /// Opens a room for an operator. The reply follows when the room thread has created the room.
     pub(super) fn ask_to_open_room(&mut self, shard: usize, channel: &str) -> Result<(), String> {
         self.ask_about_room(shard, ApiRequest::OpenRoom { channel: channel.into(), overrides: Arc::default() })
     }
 
-    /// Asks for something that a room thread answers.
+    /// Sends a request that a room thread completes.
     pub(super) fn ask_about_room(&mut self, shard: usize, request: ApiRequest) -> Result<(), String> {
         self.next_ticket += 1;
         self.room_requests.insert(self.next_ticket);
@@ -229,59 +231,67 @@ impl NodeWorld {
         Ok(())
     }
 
-    /// After an event: nobody has more waiting than the bound, and whoever was closed as slow had reason to be.
-    fn check_waiting(&mut self, shard: usize, before: Closes, most: Most) -> Result<(), String> {
+    /// Checks the queues after an event: none exceeds its bound, and each session that was closed as slow may have been
+    /// slow.
+    fn check_queues(&mut self, shard: usize, before: Closes, growth: QueueGrowth) -> Result<(), String> {
         let (client, has_rooms) = (&self.plan.options.client, self.plan.rooms.is_some());
         let (bytes_max, frames_max) = (client.queue_bytes_max, client.queue_frames_max);
         let after = self.closes(shard);
         let slow = after.slow - before.slow;
-        // Those who are closed leave channels, which others are told, who may be closed over that in turn.
-        let echoes = (after.all - before.all).saturating_sub(1) as usize * LEAVES_MAX;
-        let most = Most { bytes: most.bytes + echoes * DELIVERY_BYTES_MAX, frames: most.frames + echoes, ..most };
+        // A closed session leaves its channels. Other sessions get leave messages, and may be closed as slow in turn.
+        let leave_messages = (after.all - before.all).saturating_sub(1) as usize * LEAVES_MAX;
+        let growth = QueueGrowth {
+            bytes: growth.bytes + leave_messages * DELIVERY_BYTES_MAX,
+            frames: growth.frames + leave_messages,
+            ..growth
+        };
         let mut suspects = 0;
-        let Self { places, connections, .. } = self;
-        let Place { shard, connections: of_shard, .. } = &mut places[shard];
+        let Self { shards, connections, .. } = self;
+        let ShardState { shard, connections: of_shard, .. } = &mut shards[shard];
         for &number in of_shard.iter().flatten() {
             let connection = &mut connections[number];
             let (bytes, frames) = shard.queued(connection.session).unwrap_or_default();
-            // A snapshot that was begun, and those that are due.
+            // One partly written snapshot, and one due snapshot for each room.
             let of_rooms = if has_rooms { (SNAPSHOT_BYTES_MAX, 1 + ROOMS_MAX) } else { (0, 0) };
             let of_replies = (REPLY_BYTES_MAX + bytes_max / 4, FRAMES_MAX + frames_max / 4);
-            let bytes_most = bytes_max + of_replies.0 + GOODBYE_BYTES_MAX + frames * SKIPPED_TAG_BYTES_MAX + of_rooms.0;
+            let bytes_most = bytes_max + of_replies.0 + CLOSE_BYTES_MAX + frames * SKIPPED_TAG_BYTES_MAX + of_rooms.0;
             if frames > frames_max + of_replies.1 + 1 + of_rooms.1 || bytes > bytes_most {
-                return Err(format!("{bytes} bytes in {frames} frames wait for {:?}", connection.session));
+                return Err(format!("the queue of {:?} has {bytes} bytes in {frames} frames", connection.session));
             }
-            let was = std::mem::replace(&mut connection.waiting, (bytes, frames));
-            // What waited may have got its tags when it was last offered to the socket.
-            if most.is_snapshot && (bytes > was.0 + frames * SKIPPED_TAG_BYTES_MAX || frames > was.1 + ROOMS_MAX) {
-                return Err(format!("a snapshot waits for {:?}: {bytes} bytes, {frames} frames", connection.session));
+            let was = std::mem::replace(&mut connection.queued, (bytes, frames));
+            // The queued frames may have got the tag `skipped` when they were last offered to the socket.
+            if growth.is_snapshot && (bytes > was.0 + frames * SKIPPED_TAG_BYTES_MAX || frames > was.1 + ROOMS_MAX) {
+                return Err(format!(
+                    "a snapshot was queued for {:?}: {bytes} bytes, {frames} frames",
+                    connection.session
+                ));
             }
-            let is_suspect = was.0 + most.bytes > bytes_max || was.1 + most.frames > frames_max;
+            let is_suspect = was.0 + growth.bytes > bytes_max || was.1 + growth.frames > frames_max;
             suspects += u64::from(is_suspect);
             connection.may_be_slow |= is_suspect && slow > 0;
-            // What is due because of a room takes no memory, and before `connect` is answered things may wait unlisted.
+            // Due snapshots take no memory, and before the connect reply, a session may have queued bytes without being listed.
             let has_outgoing = shard.has_outgoing(connection.session);
             let has_too_much = !has_rooms && has_outgoing && bytes == 0;
             if has_outgoing != connection.is_dirty || has_too_much {
                 return Err(format!(
-                    "{bytes} bytes wait for {:?}, listed: {}",
+                    "{bytes} bytes are queued for {:?}, listed: {}",
                     connection.session, connection.is_dirty
                 ));
             }
         }
         if slow > suspects {
-            return Err(format!("{slow} sessions were closed as slow, of which {suspects} were"));
+            return Err(format!("{slow} sessions were closed as slow, but only {suspects} may have been slow"));
         }
         Ok(())
     }
 
     fn closes(&self, shard: usize) -> Closes {
-        let counters = self.places[shard].shard.counters();
+        let counters = self.shards[shard].shard.counters();
         Closes { all: counters.closes.iter().sum(), slow: counters.closes[8], no_pong: counters.closes[12] }
     }
 }
 
-/// Closes of a shard by their reason.
+/// Counters of closed sessions of a shard.
 #[derive(Clone, Copy)]
 struct Closes {
     all: u64,
@@ -289,16 +299,16 @@ struct Closes {
     no_pong: u64,
 }
 
-/// The most that an event may add to one session's queue.
+/// The maximum that an event adds to the queue of one session.
 #[derive(Clone, Copy)]
-struct Most {
+struct QueueGrowth {
     bytes: usize,
     frames: usize,
-    /// It is a snapshot, which never waits.
+    /// Whether the event is a snapshot. Snapshots are never queued.
     is_snapshot: bool,
 }
 
-impl Most {
+impl QueueGrowth {
     fn of(event: &Event<'_>) -> Self {
         match event {
             Event::Message { message: ShardMessage::Notice(Notice::Deliver(_)), .. } => {
@@ -307,25 +317,25 @@ impl Most {
             Event::FromRoom { message: FromRoom::Keyframe { .. } | FromRoom::Tick { .. }, .. } => {
                 Self { bytes: 0, frames: 0, is_snapshot: true }
             }
-            // Replies close nobody as slow, however many a frame of commands brings: only what is published does.
+            // Replies never close a session as slow, whatever their number. Only publications do.
             Event::Received { frame: json @ [b'{', ..], .. } => {
                 let commands = json.split(|&byte| byte == b'\n').count();
                 let publishes = json.windows(PUBLISH.len()).any(|window| window == PUBLISH);
                 let data_bytes = if publishes { json.len() } else { 0 };
                 let frames = commands + LEAVES_MAX;
-                Self { bytes: data_bytes + frames * AROUND_DATA_BYTES_MAX, frames, is_snapshot: false }
+                Self { bytes: data_bytes + frames * ENVELOPE_BYTES_MAX, frames, is_snapshot: false }
             }
             Event::Received { frame, .. } => {
                 Self { bytes: frame.len() + PUBLICATIONS_BYTES_MAX, frames: FRAMES_MAX, is_snapshot: false }
             }
-            // Sessions of the same shard get the leaves of one that is gone in this event, those of other shards get notices.
+            // The sessions of this shard get the leave messages in this event. Other shards get notices.
             Event::Message { message: ShardMessage::Notice(_), .. } | Event::Gone { .. } => {
-                let bytes = LEAVES_MAX * AROUND_DATA_BYTES_MAX;
+                let bytes = LEAVES_MAX * ENVELOPE_BYTES_MAX;
                 Self { bytes, frames: LEAVES_MAX, is_snapshot: false }
             }
             Event::Wrote { .. } => Self { bytes: 0, frames: 0, is_snapshot: false },
             Event::Api { .. } => Self { bytes: 5 * REPLY_BYTES_MAX, frames: FRAMES_MAX, is_snapshot: false },
-            // What a session was held for has come, and the rest of its commands are carried out.
+            // A paused session resumes and runs the rest of its commands.
             _ => Self { bytes: PUBLICATIONS_BYTES_MAX, frames: FRAMES_MAX, is_snapshot: false },
         }
     }

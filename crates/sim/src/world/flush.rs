@@ -1,10 +1,10 @@
-//! The end of a shard's turn: writes to all dirty sessions, in batches as the server makes them.
+//! The end of a shard's turn: writes to all dirty sessions, in batches like those of the server.
 
 use dunlin_engine::{Event, SessionKey};
 
 use super::{NodeWorld, connections::Service};
 
-/// Sends of a batch. Real reactors take 16 and 1,024.
+/// Maximum number of sends in a batch. The reactors of the server use 16 and 1,024.
 const BATCH_MAX: usize = 16;
 
 /// One send of a batch.
@@ -12,12 +12,12 @@ struct Send {
     connection: usize,
     session: SessionKey,
     offered_bytes: usize,
-    /// What the kernel took.
+    /// The bytes that the kernel took.
     taken: Vec<u8>,
 }
 
 impl NodeWorld {
-    /// A socket that was full takes bytes again, if it does.
+    /// Lists a session for writing again if its full socket has room.
     pub(super) fn find_writable(&mut self, number: usize, service: Service) {
         let connection = &self.connections[number];
         if !connection.is_full || connection.room() == 0 || !connection.has_socket() {
@@ -26,23 +26,23 @@ impl NodeWorld {
         if service == Service::Full || self.chance.percent(60) {
             let connection = &mut self.connections[number];
             connection.is_full = false;
-            self.places[connection.shard].dirty.push(connection.session);
+            self.shards[connection.shard].dirty.push(connection.session);
         }
     }
 
-    /// Writes to every listed session: first all of a batch are offered, then the shard hears what became of each.
+    /// Writes to each dirty session. All sends of a batch are offered to the sockets before the shard gets the results.
     pub(super) fn end_turn(&mut self, shard: usize, service: Service) -> Result<(), String> {
         if service == Service::Some && self.chance.percent(30) {
-            // The turn goes on.
+            // The turn continues.
             return Ok(());
         }
-        for session in std::mem::take(&mut self.places[shard].recalled) {
+        for session in std::mem::take(&mut self.shards[shard].recalled) {
             if self.find(shard, session).is_some() {
                 self.handle(shard, Event::Recalled { session })?;
             }
         }
-        while !self.places[shard].dirty.is_empty() {
-            let dirty = std::mem::take(&mut self.places[shard].dirty);
+        while !self.shards[shard].dirty.is_empty() {
+            let dirty = std::mem::take(&mut self.shards[shard].dirty);
             for batch in dirty.chunks(BATCH_MAX) {
                 let sends = self.offer(shard, batch, service)?;
                 for send in sends {
@@ -74,7 +74,7 @@ impl NodeWorld {
             };
             let mut left = self.connections[connection].room().min(most);
             let (mut taken, mut offered_bytes) = (Vec::new(), 0);
-            for slice in self.places[shard].shard.outgoing(session) {
+            for slice in self.shards[shard].shard.outgoing(session) {
                 if slice.is_empty() {
                     return Err(format!("{session:?} is offered an empty slice"));
                 }
@@ -101,13 +101,13 @@ impl NodeWorld {
         if bytes > 0 {
             self.handle(shard, Event::Wrote { session, bytes })?;
         }
-        if self.places[shard].shard.counters().writes_beyond_offer > 0 {
+        if self.shards[shard].shard.counters().writes_beyond_offer > 0 {
             return Err(format!("{session:?} wrote more than it was offered"));
         }
         if bytes < offered_bytes {
             self.connections[connection].is_full = true;
-        } else if self.places[shard].shard.has_outgoing(session) {
-            self.places[shard].dirty.push(session);
+        } else if self.shards[shard].shard.has_outgoing(session) {
+            self.shards[shard].dirty.push(session);
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ use dunlin_engine::{Effects, Now, Options, Seed, SessionKey, Shard, ShardIdentit
 
 use crate::{
     chance::Chance,
-    client::{Client, ClientClose, ClientPhase, Initiative, OperatorAction},
+    client::{ActContext, Client, ClientClose, ClientPhase, OperatorAction},
     model::Model,
     plan::{LATE_WAKE_US, Plan, RESTRICTED},
     ring::ShardRing,
@@ -33,7 +33,7 @@ use crate::{
     trace::Trace,
 };
 
-use backend::OpenQuestion;
+use backend::PendingRequest;
 use rooms::RoomThreads;
 
 pub use seats::SeatFlaw;
@@ -41,22 +41,22 @@ pub use seats::SeatFlaw;
 /// Unix time at the start of every run.
 const START_UNIX_MS: u64 = 1_700_000_000_123;
 
-/// Longer than an idempotency key counts.
-const NIGHT_US: u64 = 310_000_000;
+/// Longer than an idempotency key is valid.
+const LONG_PAUSE_US: u64 = 310_000_000;
 
-/// A shard with what its thread would keep.
-struct Place {
+/// A shard with the state of its thread.
+struct ShardState {
     shard: Shard,
     effects: Effects,
-    /// Options that its inbox holds.
+    /// New options in its inbox.
     reconfigurations: VecDeque<Arc<Options>>,
     /// Connections by session index.
     connections: Vec<Option<usize>>,
-    /// How often each index was used.
+    /// How often each session index was used.
     generations: Vec<u32>,
-    /// Sessions that are written to at the end of the turn.
+    /// Sessions that are written at the end of the turn.
     dirty: Vec<SessionKey>,
-    /// Sessions whose commands can be carried out that waited.
+    /// Sessions whose queued commands can run now.
     recalled: Vec<SessionKey>,
 }
 
@@ -71,38 +71,37 @@ struct Verification {
     token: String,
 }
 
-/// What operators did that clients notice.
+/// Actions of operators and the backend that clients notice.
 #[derive(Default)]
-struct Deeds {
-    /// Sessions and subscriptions that were ended.
+struct ExternalActions {
+    /// Actions that ended sessions.
     disconnected: Vec<OperatorAction>,
     unsubscribed: Vec<OperatorAction>,
-    /// Subscriptions that were made.
+    /// Actions that created subscriptions.
     subscribed: Vec<OperatorAction>,
-    /// Channels whose streams went under their subscribers.
+    /// Channels whose streams lost their positions.
     lost: Vec<String>,
-    /// Sessions by id, and their subscriptions by channel, that the backend said are over; of the session, the channel is
-    /// empty.
-    lapsed: BTreeSet<(String, String)>,
-    /// Whether the backend had sessions closed.
+    /// Sessions and subscriptions that the backend expired, by client id and channel. The channel of a session is empty.
+    expired_by_backend: BTreeSet<(String, String)>,
+    /// Whether the backend disconnected a session.
     backend_disconnected: bool,
     drained: bool,
-    /// Channels that carried payloads which are not JSON.
+    /// Channels with payloads that are not JSON.
     opaque: Vec<String>,
-    /// Closes for want of a pong, by shard.
+    /// The shard and the time of each close because of a missing pong.
     no_pongs: Vec<(usize, u64)>,
 }
 
-/// A node, its clients, and everything between them.
+/// A node, its clients, and the connections between them.
 pub struct NodeWorld {
     plan: Plan,
-    /// What the node was last told to go on with.
+    /// The options that were last sent to the node.
     running: Arc<Options>,
     chance: Chance,
     now_us: u64,
-    /// Seed that the shards of the node share.
+    /// The seed that all shards of the node share.
     node: u64,
-    places: Vec<Place>,
+    shards: Vec<ShardState>,
     rings: Vec<ShardRing>,
     threads: RoomThreads,
     clients: Vec<Client>,
@@ -110,29 +109,29 @@ pub struct NodeWorld {
     model: Model,
     tokens: Tokens,
     verifications: BinaryHeap<Reverse<Verification>>,
-    questions: BinaryHeap<Reverse<OpenQuestion>>,
-    deeds: Deeds,
+    proxy_requests: BinaryHeap<Reverse<PendingRequest>>,
+    actions: ExternalActions,
     trace: Trace,
     steps: u64,
     next_ticket: u64,
-    /// Requests that wait for a room thread.
+    /// Tickets of requests that wait for a room thread.
     room_requests: BTreeSet<u64>,
-    /// What the kernels took.
+    /// Total bytes that the sockets took.
     written_bytes: u64,
 }
 
 impl NodeWorld {
-    /// The world of `seed`, before its first step. `prepare` is applied to each shard.
+    /// Creates the world of `seed`. Applies `prepare` to each shard.
     pub fn new(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> Self {
         let mut chance = Chance::new(seed);
         let plan = Plan::new(seed, &mut chance);
         let node = chance.number();
-        let places = (0..plan.shards).map(|index| {
+        let shards = (0..plan.shards).map(|index| {
             let identity = ShardIdentity { index: ShardIndex(index), count: plan.shards };
             let seed = Seed { node, shard: chance.seed() };
             let mut shard = Shard::new(identity, Arc::clone(&plan.options), seed);
             prepare(&mut shard);
-            Place {
+            ShardState {
                 shard,
                 effects: Effects::default(),
                 reconfigurations: VecDeque::new(),
@@ -142,11 +141,11 @@ impl NodeWorld {
                 recalled: Vec::new(),
             }
         });
-        let places = places.collect();
+        let shards = shards.collect();
         let clients = plan.clients.iter().enumerate();
         Self {
             node,
-            places,
+            shards,
             rings: ShardRing::all(plan.shards),
             threads: RoomThreads::new(&plan),
             clients: clients.map(|(index, profile)| Client::new(index, profile.clone())).collect(),
@@ -154,8 +153,8 @@ impl NodeWorld {
             model: Model::new(&plan.options, plan.all_channels().chain([RESTRICTED.to_owned()])),
             tokens: Tokens::default(),
             verifications: BinaryHeap::new(),
-            questions: BinaryHeap::new(),
-            deeds: Deeds::default(),
+            proxy_requests: BinaryHeap::new(),
+            actions: ExternalActions::default(),
             trace: Trace::new(prints),
             now_us: 1_000_000,
             steps: 0,
@@ -168,30 +167,30 @@ impl NodeWorld {
         }
     }
 
-    /// Gives its room threads a mistake.
+    /// Plants a bug in the room threads.
     pub fn plant(&mut self, flaw: SeatFlaw) {
         self.threads.flaw = Some(flaw);
     }
 
-    /// Runs to the end.
+    /// Runs the whole simulation.
     ///
     /// # Errors
-    /// The first thing that should not have been.
+    /// The first check that fails.
     pub fn run(&mut self) -> Result<(), String> {
-        let mut until_census = self.chance.between(50, 400);
+        let mut until_check = self.chance.between(50, 400);
         for _ in 0..self.plan.steps {
             self.step()?;
-            until_census -= 1;
-            if until_census == 0 {
-                until_census = self.chance.between(50, 400);
+            until_check -= 1;
+            if until_check == 0 {
+                until_check = self.chance.between(50, 400);
                 self.settle()?;
-                self.census()?;
+                self.check_at_rest()?;
             }
         }
         self.end()
     }
 
-    /// Steps taken so far, and the hash of all that happened.
+    /// The number of steps so far and the hash of the trace.
     pub fn record(&self) -> (u64, u64) {
         (self.steps, self.trace.hash())
     }
@@ -199,7 +198,7 @@ impl NodeWorld {
     fn step(&mut self) -> Result<(), String> {
         self.steps += 1;
         let pause_us = match self.chance.below(100) {
-            _ if self.plan.has_nights && self.chance.below(400) == 0 => NIGHT_US,
+            _ if self.plan.has_long_pauses && self.chance.below(400) == 0 => LONG_PAUSE_US,
             0..70 => self.chance.between(0, 2_000),
             70..97 => self.chance.between(2_000, 30_000),
             _ => self.chance.between(30_000, 400_000),
@@ -217,11 +216,11 @@ impl NodeWorld {
         self.serve_prompt()
     }
 
-    /// Lets time pass; no shard sleeps longer past its deadline than [`LATE_WAKE_US`].
+    /// Advances the clock. No shard wakes later than [`LATE_WAKE_US`] after its deadline.
     fn pass_time(&mut self, pause_us: u64) -> Result<(), String> {
         let until_us = self.now_us + pause_us;
         loop {
-            let deadline_us = self.places.iter().filter_map(|place| place.shard.next_deadline_us()).min();
+            let deadline_us = self.shards.iter().filter_map(|state| state.shard.next_deadline_us()).min();
             let tick_us = self.threads.next_us().filter(|&tick_us| tick_us <= until_us);
             if let Some(tick_us) =
                 tick_us.filter(|&tick_us| deadline_us.is_none_or(|deadline_us| tick_us < deadline_us))
@@ -237,7 +236,7 @@ impl NodeWorld {
         }
         self.now_us = self.now_us.max(until_us);
         self.finish_verifications()?;
-        self.answer_questions()
+        self.send_proxy_responses()
     }
 
     fn now(&self) -> Now {
@@ -248,11 +247,11 @@ impl NodeWorld {
         START_UNIX_MS + self.now_us / 1_000
     }
 
-    /// A client does something of its own accord.
+    /// Runs a random action of a client.
     fn act(&mut self) -> Result<(), String> {
         let index = self.chance.below(self.clients.len());
         if self.chance.below(250) == 0 {
-            return self.storm();
+            return self.reconnect_all();
         }
         match self.clients[index].phase {
             ClientPhase::Offline { until_us } if until_us <= self.now_us => self.open(index),
@@ -260,31 +259,31 @@ impl NodeWorld {
                 self.drop_client(index);
                 Ok(())
             }
-            ClientPhase::Live if self.clients[index].misdeeds.closed != ClientClose::NotSent => Ok(()),
+            ClientPhase::Live if self.clients[index].close_reasons.closed != ClientClose::NotSent => Ok(()),
             ClientPhase::Live if self.chance.percent(2) => {
                 let code = *self.chance.pick(&[None, Some(1000), Some(1001), Some(4000)]);
                 self.send_close(index, code);
                 Ok(())
             }
             ClientPhase::Live | ClientPhase::Connecting => {
-                self.with_initiative(index, Client::act);
+                self.with_act_context(index, Client::act);
                 Ok(())
             }
-            ClientPhase::Offline { .. } | ClientPhase::Refused | ClientPhase::Over => Ok(()),
+            ClientPhase::Offline { .. } | ClientPhase::Rejected | ClientPhase::Over => Ok(()),
         }
     }
 
-    /// A client closes its session, or just goes where the transport has no close frame.
+    /// Closes a session with a close frame, or drops the connection if the transport has no close frames.
     pub(super) fn send_close(&mut self, index: usize, code: Option<u16>) {
         if !self.clients[index].profile.wire.is_websocket() {
             return self.drop_client(index);
         }
         self.clients[index].close(code);
-        self.send_upward(index);
+        self.flush_to_server(index);
     }
 
-    /// All lose their connections, and come back at once.
-    fn storm(&mut self) -> Result<(), String> {
+    /// Drops the connections of all clients and reconnects them at once.
+    fn reconnect_all(&mut self) -> Result<(), String> {
         for index in 0..self.clients.len() {
             self.drop_client(index);
             self.clients[index].leave(self.now_us);
@@ -292,13 +291,13 @@ impl NodeWorld {
         (0..self.clients.len()).try_for_each(|index| self.open(index))
     }
 
-    /// Lends a client all it needs to act, and puts what it says on the wire.
-    fn with_initiative(&mut self, index: usize, act: impl FnOnce(&mut Client, &mut Initiative<'_>)) {
+    /// Runs an action of a client and moves the frames that it sent to its connection.
+    fn with_act_context(&mut self, index: usize, act: impl FnOnce(&mut Client, &mut ActContext<'_>)) {
         let now_s = self.unix_ms() / 1_000;
         let Self { plan, chance, model, tokens, now_us, clients, .. } = self;
-        let mut initiative = Initiative { plan, chance, model, tokens, now_us: *now_us, now_s };
-        act(&mut clients[index], &mut initiative);
-        self.send_upward(index);
+        let mut context = ActContext { plan, chance, model, tokens, now_us: *now_us, now_s };
+        act(&mut clients[index], &mut context);
+        self.flush_to_server(index);
     }
 
     fn stall_something(&mut self) {

@@ -1,4 +1,4 @@
-//! Publications of operators: each is published once, and only if its version is newer.
+//! Publications of operators. Each is published once, and only if its version is newer than the last one.
 
 use bytes::Bytes;
 use dunlin_engine::{
@@ -9,14 +9,14 @@ use dunlin_protocol::{ErrorCode, Payload};
 
 use crate::{
     checks::lane_key,
-    model::{Fate, Publisher},
+    model::{Outcome, Publisher},
     plan::{KEY_TAG, KIND_TAG, KINDS, NUMBER_TAG, NUMBERS},
     wire::PublicationBody,
 };
 
 use super::NodeWorld;
 
-/// What keeps a publication from being published twice, or too late.
+/// The idempotency key and the version of a publication.
 #[derive(Debug, Default)]
 struct Once {
     key: Option<&'static str>,
@@ -25,12 +25,12 @@ struct Once {
 }
 
 impl NodeWorld {
-    /// Publishes one more into `channel`.
+    /// Publishes to `channel` without an idempotency key or a version.
     pub(super) fn publish(&mut self, channel: &str) -> Result<(), String> {
         self.publish_once(channel, &Once::default())
     }
 
-    /// The same, now and then as somebody does who tries again, or whose data has versions.
+    /// Publishes to `channel`, sometimes with an idempotency key or a version.
     pub(super) fn publish_somehow(&mut self, channel: &str) -> Result<(), String> {
         let mut once = Once::default();
         if self.chance.percent(20) {
@@ -46,7 +46,7 @@ impl NodeWorld {
     fn publish_once(&mut self, channel: &str, once: &Once) -> Result<(), String> {
         let fill = if self.chance.percent(10) { self.chance.between(100, 1_200) as usize } else { 20 };
         let opaque = self.plan.opaque_payloads && self.chance.percent(5);
-        let number = self.model.begin(channel, Publisher::Api, fill, opaque);
+        let number = self.model.begin_publication(channel, Publisher::Api, fill, opaque);
         let skip_history = self.chance.percent(5);
         let tags = self.tags(channel);
         let published = &mut self.model.published[number as usize];
@@ -55,7 +55,7 @@ impl NodeWorld {
         published.tags.extend(tags.iter().map(|(tag, value)| ((*tag).to_owned(), (*value).to_owned())));
         let data = Bytes::from(published.data.clone());
         if opaque {
-            self.deeds.opaque.push(channel.to_owned());
+            self.actions.opaque.push(channel.to_owned());
         }
         let data =
             if self.chance.percent(50) && !opaque { Payload::from_json(data) } else { Payload::from_opaque(data) };
@@ -80,7 +80,7 @@ impl NodeWorld {
         let (encodes, closes) = (self.encodes(owner).0 - encodes, self.encodes(owner).1 - closes);
         let wires = self.plan.clients.iter().map(|profile| profile.wire);
         let in_use = wires.collect::<std::collections::HashSet<_>>().len() as u64 * self.forms(channel);
-        // Whoever is closed over it leaves channels, which others are told.
+        // If the publication closes a slow session, its leave messages are encoded too.
         if encodes > in_use && closes == 0 {
             return Err(format!("a publication was encoded {encodes} times"));
         }
@@ -89,11 +89,13 @@ impl NodeWorld {
             [0, 0] if was_published.is_none() => self.on_published(channel, number, once.key, answer),
             [1, 0] => self.check_repeated(channel, number, was_published.as_ref(), answer),
             [0, 1] if was_published.is_none() => self.check_outdated(channel, number, answer),
-            _ => Err(format!("{channel}: {once:?} is answered {answer:?}, {suppressed:?}; before: {was_published:?}")),
+            _ => Err(format!(
+                "{channel}: {once:?} gets {answer:?}, suppressed {suppressed:?}, published before: {was_published:?}"
+            )),
         }
     }
 
-    /// A second publication with one key is answered as the first was, and nobody sees it.
+    /// Checks a publication with a known idempotency key: it gets the reply of the first one and is not delivered.
     fn check_repeated(
         &mut self,
         channel: &str,
@@ -101,50 +103,47 @@ impl NodeWorld {
         expected: Option<&(String, u64)>,
         answer: ApiResult,
     ) -> Result<(), String> {
-        self.model.refuse_api(number);
+        self.model.reject_api(number);
         match answer {
             Ok(ApiAnswer::Published { offset, epoch }) if expected == Some(&(epoch.to_string(), offset)) => Ok(()),
-            other => {
-                Err(format!("{channel}: {other:?} instead of {expected:?} answers a publication with a known key"))
-            }
+            other => Err(format!("{channel}: a publication with a known key gets {other:?} instead of {expected:?}")),
         }
     }
 
-    /// A publication is left out only behind one of a version that is not older.
+    /// Checks that a publication was suppressed because the last one does not have an older version.
     fn check_outdated(&mut self, channel: &str, number: u64, answer: ApiResult) -> Result<(), String> {
-        self.model.refuse_api(number);
+        self.model.reject_api(number);
         let Ok(ApiAnswer::Published { offset, epoch }) = answer else {
-            return Err(format!("{answer:?} answers a publication with a version"));
+            return Err(format!("unexpected reply to a publication with a version: {answer:?}"));
         };
         let version = self.model.published[number as usize].version;
         let newest = self.version_at(channel, &epoch, offset);
         if newest.is_none_or(|newest| is_newer(version, newest)) {
-            return Err(format!("{channel}: version {version:?} is left out behind {newest:?}, at {offset}"));
+            return Err(format!("{channel}: version {version:?} is suppressed after {newest:?}, at {offset}"));
         }
         self.saw_epoch(channel, &epoch)
     }
 
-    /// The version of a publication of the API.
+    /// The version of the publication at a position.
     fn version_at(&self, channel: &str, epoch: &str, offset: u64) -> Option<(u64, &'static str)> {
         let number = self.model.channel(channel)?.at(epoch, offset)?;
         Some(self.model.published[number as usize].version)
     }
 
-    /// Publications that were answered and not published so far: for their keys, and for their versions.
+    /// The counters of publications that were suppressed by idempotency key and by version.
     fn suppressed(&self, shard: usize) -> [u64; 2] {
-        let namespaces = &self.places[shard].shard.counters().namespaces;
+        let namespaces = &self.shards[shard].shard.counters().namespaces;
         [0, 1].map(|why| namespaces.iter().map(|counters| counters.suppressed[why]).sum())
     }
 
-    /// In how many forms one encoding may be written: with the channel's name or number, and as it is, whole, or as a
-    /// difference.
+    /// The number of forms that one encoding may have: with the channel's name or number, and plain, as the full data of a
+    /// delta subscription, or as a delta.
     fn forms(&self, channel: &str) -> u64 {
         let rules = self.model.channel(channel).and_then(|facts| facts.rules.as_ref());
         rules
             .map_or(1, |rules| (1 + u64::from(rules.allow_channel_compaction)) * (1 + 2 * u64::from(rules.allow_delta)))
     }
 
-    /// Tags of a publication.
     fn tags(&mut self, channel: &str) -> Vec<(&'static str, &'static str)> {
         let mut tags = Vec::new();
         if channel.starts_with("tick") && self.chance.percent(80) {
@@ -159,9 +158,9 @@ impl NodeWorld {
         tags
     }
 
-    /// Encodes and closes of a shard so far.
+    /// The counters of encodes and closes of a shard.
     fn encodes(&self, shard: usize) -> (u64, u64) {
-        let counters = self.places[shard].shard.counters();
+        let counters = self.shards[shard].shard.counters();
         let encodes = counters.namespaces.iter().map(|counters| counters.encodes).sum();
         (encodes, counters.closes.iter().sum())
     }
@@ -177,15 +176,15 @@ impl NodeWorld {
         let (offset, epoch) = match answer {
             Ok(ApiAnswer::Published { offset, epoch }) => (offset, epoch),
             Err(ErrorCode::LimitExceeded) if self.channels_are_few() => {
-                self.model.refuse_api(number);
+                self.model.reject_api(number);
                 return Ok(());
             }
-            other => return Err(format!("{other:?} answers a publish")),
+            other => return Err(format!("unexpected reply to a publish: {other:?}")),
         };
-        self.model.published[number as usize].fate = Fate::Accepted;
+        self.model.published[number as usize].outcome = Outcome::Accepted;
         let newest = self.version_at(channel, &epoch, offset.saturating_sub(1));
         if published.version.0 > 0 && newest.is_some_and(|newest| !is_newer(published.version, newest)) {
-            return Err(format!("{channel}: version {:?} comes behind {newest:?}, at {offset}", published.version));
+            return Err(format!("{channel}: version {:?} follows {newest:?}, at {offset}", published.version));
         }
         let (now_us, results_max) = (self.now_us, self.plan.options.channel.idempotent_results_max);
         let facts = self.model.channel_mut(channel).ok_or("an unknown channel")?;
@@ -197,7 +196,7 @@ impl NodeWorld {
         let slot = lane_key(facts, published.key());
         facts.by_key.entry(slot).or_default().push(published.count);
         if facts.tops.get(&*epoch).is_some_and(|&top| offset > 0 && offset <= top) {
-            return Err(format!("{channel}: offset {offset} is given out again"));
+            return Err(format!("{channel}: offset {offset} is assigned again"));
         }
         let seen = PublicationBody {
             data: published.data,
@@ -206,12 +205,12 @@ impl NodeWorld {
             epoch: if offset == 1 { epoch.to_string() } else { String::new() },
             ..PublicationBody::default()
         };
-        self.model.recognise(channel, &seen, Some(&epoch))?;
+        self.model.identify(channel, &seen, Some(&epoch))?;
         if offset > 0 { self.saw_epoch(channel, &epoch) } else { Ok(()) }
     }
 }
 
-/// Whether a version may follow the newest one; each with the epoch in which it counts.
+/// Whether a version may follow the newest one. Each version has a version epoch.
 fn is_newer((version, epoch): (u64, &str), (newest, newest_epoch): (u64, &str)) -> bool {
     version > newest || !epoch.is_empty() && epoch != newest_epoch
 }

@@ -1,4 +1,4 @@
-//! Counts what a run reached, to show that the seeds cover the cases that they are meant for.
+//! Counts the cases that a run reached, so that tests can check the coverage of the seeds.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use dunlin_engine::counters::{CommandKind, Counters};
 use super::NodeWorld;
 
 impl NodeWorld {
-    /// How often the shards counted what.
+    /// How often each labelled case occurred.
     pub fn reached(&self) -> BTreeMap<String, u64> {
         let mut reached = BTreeMap::new();
-        for place in &self.places {
-            count(place.shard.counters(), &mut |what, times| *reached.entry(what).or_insert(0) += times);
+        for state in &self.shards {
+            count(state.shard.counters(), &mut |what, times| *reached.entry(what).or_insert(0) += times);
         }
         let of_clients = &self.model.reached;
-        for (what, times) in of_clients.iter().chain(&self.model.rooms.pages().reached) {
+        for (what, times) in of_clients.iter().chain(&self.model.rooms.lock().reached) {
             reached.insert((*what).to_owned(), *times);
         }
         reached
@@ -43,11 +43,11 @@ fn count(counters: &Counters, add: &mut impl FnMut(String, u64)) {
         add("skipped".to_owned(), namespace.skipped);
         add("encoded with skipped".to_owned(), namespace.encodes_skipped);
         add("filtered".to_owned(), namespace.filtered);
-        add("patch made".to_owned(), namespace.patches);
-        add("published once".to_owned(), namespace.suppressed[0]);
-        add("left out as old".to_owned(), namespace.suppressed[1]);
+        add("delta encoded".to_owned(), namespace.patches);
+        add("suppressed by key".to_owned(), namespace.suppressed[0]);
+        add("suppressed by version".to_owned(), namespace.suppressed[1]);
         add("recovered".to_owned(), namespace.recovered);
-        add("recovered as another".to_owned(), namespace.answers_shared);
+        add("recovery reply shared".to_owned(), namespace.answers_shared);
         add("not recovered".to_owned(), namespace.unrecovered);
     }
 }

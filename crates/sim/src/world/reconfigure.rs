@@ -1,5 +1,5 @@
-//! New options for the running node: namespaces are added and removed, histories become shorter. Each shard receives
-//! them at a different time, and users of other namespaces must not notice.
+//! Reconfigures the running node: adds and removes namespaces, and shortens histories. Each shard gets the new options
+//! at a different time. Other namespaces must not be affected.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use dunlin_protocol::{ErrorCode, Payload};
 
 use super::NodeWorld;
 
-/// Names of namespaces that nobody uses.
+/// Number of namespaces that are added and removed. Clients do not use them.
 const LATE_NAMES: usize = 6;
 
 impl NodeWorld {
-    /// An operator changes the configuration.
+    /// Sends new options to all shards.
     pub(super) fn reconfigure(&mut self) -> Result<(), String> {
         let mut wanted = (*self.plan.options).clone();
         for _ in 0..self.chance.below(4) {
@@ -27,53 +27,53 @@ impl NodeWorld {
                 wanted.namespaces.push(NamespaceOptions { name, presence: true, ..NamespaceOptions::default() });
             }
         }
-        // Those that are used stay in place, whatever their order here.
+        // The order must not matter for the namespaces in use.
         if self.chance.percent(50) {
             wanted.namespaces.reverse();
         }
         for namespace in &mut wanted.namespaces {
             if namespace.history_size > 1 && namespace.room.is_none() && self.chance.percent(30) {
                 namespace.history_size = self.chance.between(1, namespace.history_size as u64) as usize;
-                self.model.shorten(&namespace.name, namespace.history_size);
+                self.model.limit_history(&namespace.name, namespace.history_size);
             }
         }
         let (next, held) = self.running.succeeded_by(&wanted);
         if !held.is_empty() {
-            return Err(format!("{held:?} are held back"));
+            return Err(format!("the changes {held:?} were not applied"));
         }
         self.running = Arc::new(next);
-        for place in &mut self.places {
-            place.reconfigurations.push_back(Arc::clone(&self.running));
+        for state in &mut self.shards {
+            state.reconfigurations.push_back(Arc::clone(&self.running));
         }
         self.model.count("reconfigured");
         self.try_late_namespace()
     }
 
-    /// A namespace is known to its owner, or it is not; nothing else.
+    /// Publishes to a namespace that may or may not exist. The owner accepts the publication or rejects the channel.
     fn try_late_namespace(&mut self) -> Result<(), String> {
         let channel = format!("late{}:a", self.chance.below(LATE_NAMES));
         let (data, how) = (Payload::from_json(Bytes::from_static(b"1")), PublishHow::default());
         let request = ApiRequest::Publish { channel: channel.as_str().into(), data, how };
         match self.ask(self.owner(&channel), request)? {
             Ok(ApiAnswer::Published { offset: 0, .. }) | Err(ErrorCode::UnknownChannel) => Ok(()),
-            other => Err(format!("{other:?} answers a publication in {channel}")),
+            other => Err(format!("unexpected reply to a publication in {channel}: {other:?}")),
         }
     }
 
-    /// Some shards hear of new options, each of all of them in their order.
+    /// Delivers the next options to some shards. Each shard gets all options in order.
     pub(super) fn reconfigure_some(&mut self) -> Result<(), String> {
-        for shard in 0..self.places.len() {
-            if !self.places[shard].reconfigurations.is_empty() && self.chance.percent(20) {
+        for shard in 0..self.shards.len() {
+            if !self.shards[shard].reconfigurations.is_empty() && self.chance.percent(20) {
                 self.reconfigure_next(shard)?;
             }
         }
         Ok(())
     }
 
-    /// All shards hear of all.
+    /// Delivers all options to all shards.
     pub(super) fn reconfigure_all(&mut self) -> Result<(), String> {
-        for shard in 0..self.places.len() {
-            while !self.places[shard].reconfigurations.is_empty() {
+        for shard in 0..self.shards.len() {
+            while !self.shards[shard].reconfigurations.is_empty() {
                 self.reconfigure_next(shard)?;
             }
         }
@@ -81,7 +81,7 @@ impl NodeWorld {
     }
 
     fn reconfigure_next(&mut self, shard: usize) -> Result<(), String> {
-        let Some(options) = self.places[shard].reconfigurations.pop_front() else { return Ok(()) };
+        let Some(options) = self.shards[shard].reconfigurations.pop_front() else { return Ok(()) };
         self.handle(shard, Event::Reconfigured { options }).map(|_| ())
     }
 }

@@ -1,5 +1,5 @@
-//! Room threads: they tick on time or late, fail at random, and pass messages. The engine's hosts make the decisions,
-//! as in the server.
+//! Room threads. They tick on time or late, fail at random, and pass messages. The room hosts of the engine make the
+//! decisions, as in the server.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use dunlin_rooms::{Grid, Room};
 use crate::{
     plan::{Plan, RoomPlan},
     ring::{FromRoomRing, ToRoomRing},
-    rooms::{Game, Life, SeatTruth, event_number, numbered},
+    rooms::{Game, RoomRecord, SeatModel, event_number, numbered},
     wire::ClientPosition,
 };
 
@@ -24,15 +24,15 @@ use super::{
     seats::{AWAY_PER_USER_MAX, SeatFlaw},
 };
 
-/// Ticks by which a thread may be late before it leaves some out.
+/// Ticks by which a room may be late before it skips ticks.
 const LATE_TICKS_MAX: u64 = 3;
 
 /// A room on its thread.
 pub(super) struct Hosted {
     pub(super) host: RoomHost,
     pub(super) runner: Runner,
-    pub(super) seats: SeatTruth,
-    /// When the next tick should be, and when it will be.
+    pub(super) seats: SeatModel,
+    /// When the next tick is scheduled, and when it actually runs.
     next_us: u64,
     due_us: u64,
 }
@@ -43,10 +43,10 @@ pub(super) struct RoomThreads {
     pub(super) rooms: Vec<BTreeMap<RoomKey, Hosted>>,
     to: Vec<ToRoomRing>,
     from: Vec<FromRoomRing>,
-    /// What players may still send at once, in millionths of an input, and since when.
+    /// The rate limiter of each seat: the remaining credit in millionths of an input, and when it was last updated.
     gates: BTreeMap<SeatKey, (u64, u64)>,
-    /// Whether rooms tick only for those who are on the way.
-    pub(super) rests: bool,
+    /// Whether only rooms with queued messages tick.
+    pub(super) is_settling: bool,
     pub(super) flaw: Option<SeatFlaw>,
 }
 
@@ -60,12 +60,12 @@ impl RoomThreads {
             to: pairs().map(ends).map(|(shard, thread)| ToRoomRing::new(shard, thread)).collect(),
             from: pairs().map(ends).map(|(shard, thread)| FromRoomRing::new(thread, shard)).collect(),
             gates: BTreeMap::new(),
-            rests: false,
+            is_settling: false,
             flaw: None,
         }
     }
 
-    /// Whether there is nothing under way.
+    /// Whether no message is in flight.
     pub(super) fn is_at_rest(&self) -> bool {
         self.to.iter().all(ToRoomRing::is_empty)
             && self.from.iter().all(FromRoomRing::is_empty)
@@ -89,19 +89,19 @@ impl RoomThreads {
         self.to.len() + self.from.len()
     }
 
-    /// When the next room ticks.
+    /// When the next room is due.
     pub(super) fn next_us(&self) -> Option<u64> {
-        let wanted = self.hosted().filter(|hosted| !self.rests || hosted.host.arrived_len() > 0);
+        let wanted = self.hosted().filter(|hosted| !self.is_settling || hosted.host.arrived_len() > 0);
         wanted.map(|hosted| hosted.due_us).min()
     }
 }
 
 impl NodeWorld {
     fn room_plan(&self) -> &RoomPlan {
-        self.plan.rooms.as_ref().expect("only nodes with rooms have messages about them")
+        self.plan.rooms.as_ref().expect("only nodes with rooms have room messages")
     }
 
-    /// Puts a shard's message on its ring.
+    /// Pushes a message of a shard to its ring.
     pub(super) fn send_to_room(
         &mut self,
         shard: usize,
@@ -110,18 +110,22 @@ impl NodeWorld {
     ) -> Result<(), String> {
         self.trace.number(u64::from(thread.0));
         if let ToRoom::Close { room, code, .. } = &message {
-            self.end_life(*room, *code);
+            self.record_end(*room, *code);
         }
         if let ToRoom::Input { seat, data, .. } = &message {
             self.check_input(*seat, data)?;
         }
-        let ring = usize::from(thread.0) * self.places.len() + shard;
-        let ring = self.threads.to.get_mut(ring).ok_or_else(|| format!("a message for {thread:?}: {message:?}"))?;
+        let ring = usize::from(thread.0) * self.shards.len() + shard;
+        let ring = self
+            .threads
+            .to
+            .get_mut(ring)
+            .ok_or_else(|| format!("a message for the unknown {thread:?}: {message:?}"))?;
         ring.push(message);
         Ok(())
     }
 
-    /// A shard lets an input pass: it is short enough, and not one too many.
+    /// Checks that an input that a shard accepted respects the length limit and the rate limit.
     fn check_input(&mut self, seat: SeatKey, data: &[u8]) -> Result<(), String> {
         let (limits, now_us) = (&self.room_plan().limits, self.now_us);
         let (bytes_max, per_second) = (limits.input_bytes_max, u64::from(limits.inputs_per_second));
@@ -130,21 +134,21 @@ impl NodeWorld {
         *credit_millionths = most_millionths.min(*credit_millionths + (now_us - *since_us) * per_second);
         *since_us = now_us;
         let left_millionths = credit_millionths.checked_sub(1_000_000).filter(|_| data.len() <= bytes_max);
-        *credit_millionths =
-            left_millionths.ok_or_else(|| format!("an input of {} bytes passes for {seat:?}", data.len()))?;
+        *credit_millionths = left_millionths
+            .ok_or_else(|| format!("an input of {} bytes exceeds a limit, but is accepted for {seat:?}", data.len()))?;
         Ok(())
     }
 
-    /// Puts what hosts posted on the rings.
+    /// Pushes messages of a room thread to its rings.
     fn post(&mut self, thread: usize, outgoing: Vec<RoutedMessage>) {
         for (shard, message) in outgoing {
             self.trace.number(u64::from(shard.0) << 32);
-            let ring = thread * self.places.len() + usize::from(shard.0);
+            let ring = thread * self.shards.len() + usize::from(shard.0);
             self.threads.from[ring].push(message);
         }
     }
 
-    /// Moves some messages to and from room threads.
+    /// Delivers some messages to and from room threads.
     pub(super) fn deliver_some_of_rooms(&mut self) -> Result<(), String> {
         if !self.threads.rooms.is_empty() && self.chance.percent(2) {
             self.report_load();
@@ -158,15 +162,15 @@ impl NodeWorld {
         Ok(())
     }
 
-    /// A thread says how busy it is: anything.
+    /// Reports a random load of a room thread.
     fn report_load(&mut self) {
         let thread = self.chance.below(self.threads.rooms.len());
         let (permille, rooms) = (self.chance.below(1_000) as u16, self.threads.rooms[thread].len() as u32);
-        let shards = (0..self.places.len() as u16).map(ShardIndex);
+        let shards = (0..self.shards.len() as u16).map(ShardIndex);
         self.post(thread, shards.map(|shard| (shard, FromRoom::Load { permille, rooms })).collect());
     }
 
-    /// Moves at most `most` messages of each ring.
+    /// Delivers all messages to and from room threads.
     pub(super) fn deliver_all_of_rooms(&mut self) -> Result<(), String> {
         (0..self.threads.ring_count()).try_for_each(|ring| self.deliver_of_rooms(ring, u64::MAX))
     }
@@ -199,7 +203,7 @@ impl NodeWorld {
                 let ToRoom::Join { request, .. } = message else { unreachable!("matched above") };
                 let outcome = Err(NotJoined::Gone);
                 if !has_params {
-                    return Err(format!("a request to join without its parameters: {request:?}"));
+                    return Err(format!("a join request without parameters: {request:?}"));
                 }
                 outgoing.push((room.owner, FromRoom::Joined { room, request, outcome }));
             }
@@ -220,7 +224,7 @@ impl NodeWorld {
         let (tick_us, next_us) = (self.room_plan().tick_us, self.now_us + self.room_plan().tick_us);
         let rooms = self.room_plan();
         let grid = Grid::new(rooms.play.shape).map_err(|error| error.to_string())?;
-        let mut life = Life::new(grid.clone());
+        let mut record = RoomRecord::new(grid.clone());
         let terms = HostOptions {
             shard_count: self.plan.shards,
             node_seed: self.node,
@@ -231,14 +235,14 @@ impl NodeWorld {
             call_bytes_max: 1_024,
         };
         let (options, play) = (rooms.options.clone(), rooms.play.clone());
-        let seats = SeatTruth::new(rooms.seat_grace_ticks, AWAY_PER_USER_MAX);
-        let mut pages = self.model.rooms.pages();
-        life.ended.extend(pages.ended_unopened.remove(&room));
-        if pages.lives.insert(room, life).is_some() {
+        let seats = SeatModel::new(rooms.seat_grace_ticks, AWAY_PER_USER_MAX);
+        let mut room_model = self.model.rooms.lock();
+        record.ended.extend(room_model.ended_unopened.remove(&room));
+        if room_model.records.insert(room, record).is_some() {
             return Err(format!("{room:?} is opened twice"));
         }
-        pages.count("room");
-        drop(pages);
+        room_model.count("room");
+        drop(room_model);
         let game = Game::new(self.model.rooms.clone(), room, play);
         let made = Room::new(options, self.chance.number(), Box::new(game)).map_err(|error| error.to_string())?;
         let host = RoomHost::new(room, std::sync::Arc::clone(channel), grid, terms);
@@ -249,31 +253,32 @@ impl NodeWorld {
         Ok(())
     }
 
-    /// Writes down that a room is no more.
-    fn end_life(&mut self, room: RoomKey, code: UnsubscribeCode) {
-        let mut pages = self.model.rooms.pages();
-        pages.count(if code == UnsubscribeCode::ROOM_FAILED { "room failed" } else { "room closed" });
-        if let Some(life) = pages.lives.get_mut(&room) {
-            life.ended.push(code);
+    /// Records the end of a room.
+    fn record_end(&mut self, room: RoomKey, code: UnsubscribeCode) {
+        let mut room_model = self.model.rooms.lock();
+        room_model.count(if code == UnsubscribeCode::ROOM_FAILED { "room failed" } else { "room closed" });
+        if let Some(record) = room_model.records.get_mut(&room) {
+            record.ended.push(code);
         } else {
-            // Its opening is still under way.
-            pages.ended_unopened.insert(room, code);
+            // The message that opens it is still in flight.
+            room_model.ended_unopened.insert(room, code);
         }
     }
 
-    /// Ticks every room whose time has come.
+    /// Ticks each room that is due.
     pub(super) fn tick_due_rooms(&mut self) -> Result<(), String> {
-        let (now_us, rests) = (self.now_us, self.threads.rests);
-        let is_due = |hosted: &Hosted| hosted.due_us <= now_us && (!rests || hosted.host.arrived_len() > 0);
+        let (now_us, is_settling) = (self.now_us, self.threads.is_settling);
+        let is_due = |hosted: &Hosted| hosted.due_us <= now_us && (!is_settling || hosted.host.arrived_len() > 0);
         self.tick_rooms(&is_due)
     }
 
-    /// Ticks the rooms that are meant.
-    pub(super) fn tick_rooms(&mut self, is_meant: &dyn Fn(&Hosted) -> bool) -> Result<(), String> {
+    /// Ticks the rooms that `is_selected` selects.
+    pub(super) fn tick_rooms(&mut self, is_selected: &dyn Fn(&Hosted) -> bool) -> Result<(), String> {
         for thread in 0..self.threads.rooms.len() {
             let rooms = self.threads.rooms[thread].iter();
-            let meant: Vec<RoomKey> = rooms.filter(|(_, hosted)| is_meant(hosted)).map(|(room, _)| *room).collect();
-            for room in meant {
+            let selected: Vec<RoomKey> =
+                rooms.filter(|(_, hosted)| is_selected(hosted)).map(|(room, _)| *room).collect();
+            for room in selected {
                 self.tick_room(thread, room)?;
             }
         }
@@ -283,7 +288,7 @@ impl NodeWorld {
     fn tick_room(&mut self, thread: usize, room: RoomKey) -> Result<(), String> {
         let tick_us = self.room_plan().tick_us;
         let late_us = if self.chance.percent(5) { self.chance.between(0, 4 * tick_us) } else { 0 };
-        let fails = !self.threads.rests && self.chance.below(500) == 0;
+        let fails = !self.threads.is_settling && self.chance.below(500) == 0;
         let now_us = self.now_us;
         let Some(hosted) = self.threads.rooms[thread].get_mut(&room) else { return Ok(()) };
         hosted.next_us += tick_us;
@@ -295,35 +300,35 @@ impl NodeWorld {
         let time_us = START_UNIX_MS * 1_000 + now_us;
         let mut outgoing = Vec::new();
         if fails {
-            // With the tick half done, or before it.
+            // The room fails after running the tick, or before it.
             if self.chance.percent(50) {
                 hosted.runner.run(batch, time_us);
-                self.model.rooms.pages().lose_tick(room);
+                self.model.rooms.lock().lose_tick(room);
             }
             return self.fail_room(thread, room);
         }
         let steps = batch.steps.clone();
         let has_kick = steps.iter().any(|step| matches!(step, Step::Kick { .. }));
-        self.model.rooms.pages().set_kicking(room, has_kick);
+        self.model.rooms.lock().set_kicking(room, has_kick);
         let done = hosted.runner.run(batch, time_us);
-        let mut pages = self.model.rooms.pages();
-        pages.set_kicking(room, false);
-        if let Some(wrong) = pages.wrong.take() {
-            return Err(wrong);
+        let mut room_model = self.model.rooms.lock();
+        room_model.set_kicking(room, false);
+        if let Some(failure) = room_model.failure.take() {
+            return Err(failure);
         }
-        hosted.check_seats(&mut pages, &steps, &done)?;
+        hosted.check_seats(&mut room_model, &steps, &done)?;
         hosted.host.finish(done, &mut outgoing);
         self.trace.number(hosted.runner.room().state_hash());
-        if let Some(life) = pages.lives.get_mut(&room) {
-            life.times_us.insert(life.tick, time_us);
+        if let Some(record) = room_model.records.get_mut(&room) {
+            record.times_us.insert(record.tick, time_us);
         }
-        drop(pages);
+        drop(room_model);
         self.trace.line(now_us, || format!("room thread {thread} ticks {room:?}: {outgoing:?}"));
         self.post(thread, outgoing);
         Ok(())
     }
 
-    /// As after a panic: the room is lost, its books are not.
+    /// Fails a room as a panic does. The room is lost, but its record in the model is kept.
     fn fail_room(&mut self, thread: usize, room: RoomKey) -> Result<(), String> {
         let Some(mut hosted) = self.threads.rooms[thread].remove(&room) else { return Ok(()) };
         self.trace.line(self.now_us, || format!("room thread {thread}: {room:?} fails"));
@@ -331,9 +336,9 @@ impl NodeWorld {
         hosted.host.end(UnsubscribeCode::ROOM_FAILED, None, &mut outgoing);
         let channel = std::sync::Arc::clone(hosted.host.channel());
         outgoing.push((room.owner, FromRoom::Failed { room, channel, refusal: None }));
-        self.end_life(room, UnsubscribeCode::ROOM_FAILED);
+        self.record_end(room, UnsubscribeCode::ROOM_FAILED);
         self.post(thread, outgoing);
-        self.model.rooms.pages().wrong.take().map_or(Ok(()), Err)
+        self.model.rooms.lock().failure.take().map_or(Ok(()), Err)
     }
 
     fn deliver_from_room(&mut self, ring: usize) -> Result<bool, String> {
@@ -345,14 +350,16 @@ impl NodeWorld {
                 let join = request.join.as_ref().and_then(|join| numbered(&join.data, r#"{"join":"#));
                 let (_, at) = self.newest(&request.channel)?;
                 let unix_ms = self.unix_ms();
-                let mut pages = self.model.rooms.pages();
-                let join = join.and_then(|join| pages.joins.get_mut(join as usize)).ok_or("nobody asked to join")?;
+                let mut room_model = self.model.rooms.lock();
+                let join = join
+                    .and_then(|join| room_model.joins.get_mut(join as usize))
+                    .ok_or("a join that no client requested")?;
                 (join.answered_at, join.answered_ms) = (Some(at), unix_ms);
                 None
             }
             FromRoom::Event { channel, data, .. } => {
                 let number =
-                    event_number(data.bytes()).ok_or_else(|| format!("an event that nobody told: {data:?}"))?;
+                    event_number(data.bytes()).ok_or_else(|| format!("an event that no game emitted: {data:?}"))?;
                 Some((std::sync::Arc::clone(channel), number.1))
             }
             _ => None,
@@ -364,33 +371,33 @@ impl NodeWorld {
         Ok(true)
     }
 
-    /// An event has reached the owner: it has the next position now, unless its room is over.
+    /// Checks that an event got the next position when it reached the owner, unless its room has ended.
     fn on_event(&mut self, channel: &str, number: u64) -> Result<(), String> {
         let (newest, at) = self.newest(channel)?;
         let unix_ms = self.unix_ms();
-        let mut pages = self.model.rooms.pages();
-        let room = pages.events[number as usize].room;
+        let mut room_model = self.model.rooms.lock();
+        let room = room_model.events[number as usize].room;
         if newest == Some(number) {
-            pages.count("event");
-            return pages.positioned(channel, &at, number, unix_ms);
+            room_model.count("event");
+            return room_model.positioned(channel, &at, number, unix_ms);
         }
-        let is_over = !pages.lives[&room].ended.is_empty();
-        if is_over { Ok(()) } else { Err(format!("{channel}: event {number} is lost, {newest:?} is the newest")) }
+        let is_over = !room_model.records[&room].ended.is_empty();
+        if is_over { Ok(()) } else { Err(format!("{channel}: event {number} is lost, the newest is {newest:?}")) }
     }
 
-    /// The newest event of a channel, and the position of the channel's top.
+    /// The newest event of a channel, and the top position of the channel.
     fn newest(&mut self, channel: &str) -> Result<(Option<u64>, ClientPosition), String> {
         let query = HistoryQuery { limit: 1, reverse: true, ..HistoryQuery::default() };
         let answer = self.ask(self.owner(channel), ApiRequest::History { channel: channel.into(), query })?;
         let Ok(ApiAnswer::History { publications, epoch, offset }) = answer else {
-            return Err(format!("{answer:?} answers a history of {channel}"));
+            return Err(format!("unexpected reply to a history request for {channel}: {answer:?}"));
         };
         let newest = publications.first().filter(|publication| publication.offset == offset);
         let newest = newest.and_then(|publication| event_number(publication.data.bytes()));
         Ok((newest.map(|(_, number)| number), ClientPosition { epoch: epoch.into(), offset }))
     }
 
-    /// An operator opens or closes a room.
+    /// Opens or closes a room, or kicks a player.
     pub(super) fn administer_rooms(&mut self) -> Result<(), String> {
         let Some(rooms) = &self.plan.rooms else { return Ok(()) };
         let channel = self.chance.pick(&rooms.channels).clone();
@@ -407,7 +414,7 @@ impl NodeWorld {
         if matches!(answer, Ok(ApiAnswer::Done { .. })) {
             Ok(())
         } else {
-            Err(format!("{answer:?} answers an operator"))
+            Err(format!("unexpected reply to an operator: {answer:?}"))
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Seats with grace: compares the result of each tick with the model, and records it for the checks of clients.
+//! Seats with a grace period: compares the result of each tick with the model, and records it for the checks of
+//! clients.
 
 use std::sync::Arc;
 
@@ -8,26 +9,26 @@ use dunlin_engine::{
 };
 use dunlin_rooms::PlayerId;
 
-use crate::rooms::{Pages, numbered};
+use crate::rooms::{RoomModel, numbered};
 
 use super::{NodeWorld, rooms::Hosted};
 
-/// Players of a user that stay without their clients.
+/// Maximum number of players of a user that stay while their clients are disconnected.
 pub(super) const AWAY_PER_USER_MAX: u32 = 2;
 
-/// A mistake of room threads, which tests make to check that it is found.
+/// A bug that tests plant in the room threads to verify that the checks find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeatFlaw {
-    /// Players whose connections are lost leave at once.
+    /// Players leave at once when their connection is lost.
     LeavesAtOnce,
-    /// They stay for one tick too long.
+    /// Players leave one tick late.
     StaysLonger,
-    /// They leave one tick early.
+    /// Players leave one tick early.
     LeavesEarly,
 }
 
 impl SeatFlaw {
-    /// The grace with the mistake.
+    /// The grace period, changed by the planted bug.
     pub(super) fn applied_to(flaw: Option<Self>, grace_ticks: u32) -> u32 {
         match flaw {
             _ if grace_ticks == 0 => 0,
@@ -40,10 +41,10 @@ impl SeatFlaw {
 }
 
 impl Hosted {
-    /// No player is doubled, lost or mixed up, and grace ends at the exact tick.
+    /// Checks that no player is duplicated, lost or swapped, and that the grace period ends at the exact tick.
     pub(super) fn check_seats(
         &mut self,
-        pages: &mut Pages,
+        room_model: &mut RoomModel,
         steps: &[Step],
         done: &CompletedTick,
     ) -> Result<(), String> {
@@ -58,21 +59,21 @@ impl Hosted {
         if self.seats.away() != done.away() {
             return Err(at(format!("{} players are away instead of {}", done.away(), self.seats.away())));
         }
-        self.note_joins(pages, steps, done).map_err(at)?;
-        self.note_kicks(pages);
+        self.note_joins(room_model, steps, done).map_err(at)?;
+        self.note_kicks(room_model);
         for (what, times) in [
-            ("seat: grace over", done.expired()),
+            ("seat: grace period ended", done.expired()),
             ("seat: displaced", done.displaced()),
             ("seat: unknown token", done.tokens_refused().unknown),
             ("seat: token of another user", done.tokens_refused().other_user),
         ] {
-            (0..times).for_each(|_| pages.count(what));
+            (0..times).for_each(|_| room_model.count(what));
         }
         Ok(())
     }
 
-    /// The game lets in new players only, so the joins of players who come back are recorded here.
-    fn note_joins(&self, pages: &mut Pages, steps: &[Step], done: &CompletedTick) -> Result<(), String> {
+    /// Records the joins of players who resume. The game only gets and records new players.
+    fn note_joins(&self, room_model: &mut RoomModel, steps: &[Step], done: &CompletedTick) -> Result<(), String> {
         let joins = steps.iter().filter_map(|step| match step {
             Step::Join { info, data, .. } => Some((info, data)),
             _ => None,
@@ -80,54 +81,54 @@ impl Hosted {
         let room = self.host.key();
         for ((info, data), (_, joined)) in joins.zip(done.joins()) {
             let Some(entered) = joined else { continue };
-            let earlier = pages.lives[&room].events.iter().filter(|event| {
-                let emitted = &pages.events[**event as usize];
-                emitted.tick < pages.lives[&room].tick
+            let earlier = room_model.records[&room].events.iter().filter(|event| {
+                let emitted = &room_model.events[**event as usize];
+                emitted.tick < room_model.records[&room].tick
             });
             let earlier = earlier.count();
             let number = numbered(data, r#"{"join":"#).ok_or("a join without a number")?;
-            let join = pages.joins.get_mut(number as usize).ok_or("nobody asked to join")?;
+            let join = room_model.joins.get_mut(number as usize).ok_or("a join that no client requested")?;
             (join.is_back, join.events_before) = (entered.is_back, earlier);
             if !entered.is_back {
                 continue;
             }
             if join.user != *info.user || join.outcome.is_some() {
-                return Err(format!("{entered:?} is back by {join:?}"));
+                return Err(format!("{entered:?} must not resume by {join:?}"));
             }
             (join.room, join.outcome) = (Some(room), Some(Ok(entered.player)));
             if entered.left_seat.is_some() {
-                pages.taken.insert((room, entered.player));
-                pages.count("seat: back over a half-open connection");
+                room_model.taken_over.insert((room, entered.player));
+                room_model.count("seat: resumed over a half-open connection");
             }
-            pages.count("seat: back");
+            room_model.count("seat: resumed");
         }
         Ok(())
     }
 
-    /// A player who is removed at the end of a tick gets none of its events.
-    fn note_kicks(&self, pages: &mut Pages) {
+    /// Records the kicks of a tick. A player that is kicked at the end of a tick gets none of its events.
+    fn note_kicks(&self, room_model: &mut RoomModel) {
         let (kicked, away) = &self.seats.kicked;
         let room = self.host.key();
-        let Pages { lives, events, .. } = pages;
-        let life = &lives[&room];
-        for event in life.events.iter().rev() {
+        let RoomModel { records, events, .. } = room_model;
+        let record = &records[&room];
+        for event in record.events.iter().rev() {
             let emitted = &mut events[*event as usize];
-            if emitted.tick < life.tick || kicked.is_empty() {
+            if emitted.tick < record.tick || kicked.is_empty() {
                 break;
             }
             emitted.players.retain(|player| !kicked.contains(player));
             if let Some(users) = &mut emitted.users {
-                *users = emitted.players.iter().filter_map(|player| life.users.get(player).cloned()).collect();
+                *users = emitted.players.iter().filter_map(|player| record.users.get(player).cloned()).collect();
             }
         }
-        pages.kicked.extend(kicked.iter().map(|player| (room, *player)));
-        (0..kicked.len()).for_each(|_| pages.count("seat: kicked"));
-        (0..*away).for_each(|_| pages.count("seat: kicked while away"));
+        room_model.kicked.extend(kicked.iter().map(|player| (room, *player)));
+        (0..kicked.len()).for_each(|_| room_model.count("seat: kicked"));
+        (0..*away).for_each(|_| room_model.count("seat: kicked while away"));
     }
 }
 
 impl NodeWorld {
-    /// The backend removes a user, or a player, from a room.
+    /// Kicks a random user or player from a room.
     pub(super) fn kick(&mut self, shard: usize, channel: &str) -> Result<(), String> {
         let target = match self.chance.below(3) {
             0 => KickTarget::User((*self.chance.pick(&["ann", "ben", "cat"])).into()),

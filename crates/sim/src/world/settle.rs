@@ -1,4 +1,4 @@
-//! Brings a run to rest and ends it.
+//! Runs a node until nothing is in flight, and ends a run.
 
 use dunlin_engine::Event;
 
@@ -6,21 +6,21 @@ use crate::{client::ClientPhase, socket::ServerSide};
 
 use super::{NodeWorld, connections::Service};
 
-/// Rounds in which everything must have come to rest: longer than any stall, token, or timeout.
+/// Rounds after which nothing may be in flight: longer than all stalls, token verifications and timeouts.
 const ROUNDS_MAX: u32 = 4_000;
-/// Longer than everything that is remembered.
-const FOREVER_US: u64 = 400_000_000;
+/// Longer than all timeouts and retention times.
+const EXPIRE_ALL_US: u64 = 400_000_000;
 
 impl NodeWorld {
-    /// Lets everything that is under way arrive, while clients do nothing new.
+    /// Delivers everything that is in flight, without new actions of clients.
     pub(super) fn settle(&mut self) -> Result<(), String> {
         self.reconfigure_all()?;
         for ring in &mut self.rings {
             ring.stall(0);
         }
         (0..self.threads.ring_count()).for_each(|ring| self.threads.stall(ring, 0));
-        // Worlds would go on for ever.
-        self.threads.rests = true;
+        // Otherwise rooms would tick forever.
+        self.threads.is_settling = true;
         let mut quiet_ticks = 0;
         for _ in 0..ROUNDS_MAX {
             self.settle_messages()?;
@@ -29,17 +29,17 @@ impl NodeWorld {
                     self.serve(number, Service::Full)?;
                 }
             }
-            (0..self.places.len()).try_for_each(|shard| self.end_turn(shard, Service::Full))?;
-            if self.is_at_rest() && self.rooms_rest(&mut quiet_ticks)? {
-                self.threads.rests = false;
+            (0..self.shards.len()).try_for_each(|shard| self.end_turn(shard, Service::Full))?;
+            if self.is_at_rest() && self.settle_rooms(&mut quiet_ticks)? {
+                self.threads.is_settling = false;
                 return Ok(());
             }
             self.pass_time(2_000)?;
         }
-        Err("never comes to rest".to_owned())
+        Err("messages are still in flight after the maximum number of rounds".to_owned())
     }
 
-    /// Moves messages on all rings.
+    /// Delivers messages of all rings.
     pub(super) fn settle_messages(&mut self) -> Result<(), String> {
         self.steps += 1;
         for ring in 0..self.rings.len() {
@@ -55,25 +55,25 @@ impl NodeWorld {
             connection.is_over()
                 || connection.server == ServerSide::Open
                     && connection.client_is_there
-                    && connection.upward.is_empty()
+                    && connection.to_server.is_empty()
                     && connection.kernel.is_empty()
                     && !connection.is_dirty
         };
         self.rings.iter().all(crate::ring::ShardRing::is_empty)
-            && self.places.iter().all(|place| place.recalled.is_empty())
+            && self.shards.iter().all(|state| state.recalled.is_empty())
             && self.threads.is_at_rest()
             && self.verifications.is_empty()
-            && !self.questions.iter().any(|question| question.0.is_waited_for())
+            && !self.proxy_requests.iter().any(|request| request.0.blocks_command())
             && self.connections.iter().all(is_still)
     }
 
-    /// Everyone leaves, by one door or another; nothing may stay behind.
+    /// Ends a run: all clients leave, and the node must not hold anything.
     pub(super) fn end(&mut self) -> Result<(), String> {
         self.settle()?;
-        self.census()?;
+        self.check_at_rest()?;
         if self.plan.drains {
-            self.deeds.drained = true;
-            for shard in 0..self.places.len() {
+            self.actions.drained = true;
+            for shard in 0..self.shards.len() {
                 self.handle(shard, Event::Drain)?;
             }
             for _ in 0..60 {
@@ -88,7 +88,7 @@ impl NodeWorld {
         }
         self.settle()?;
         self.await_closed_rooms()?;
-        self.pass_time(FOREVER_US)?;
+        self.pass_time(EXPIRE_ALL_US)?;
         self.check_nothing_left()
     }
 }

@@ -1,4 +1,4 @@
-//! What clients do.
+//! The actions of clients.
 
 use dunlin_engine::{Event, SessionKey};
 use dunlin_protocol::Encoding;
@@ -8,7 +8,7 @@ use crate::wire::ClientCommand;
 use super::{CHANNELS, ClusteredWorld};
 
 impl ClusteredWorld<'_> {
-    /// A client does something.
+    /// Runs a random action of a client.
     pub(super) fn act(&mut self) -> Result<(), String> {
         let number = self.chance.below(self.clients.len());
         let channel = *self.chance.pick(&CHANNELS);
@@ -20,7 +20,7 @@ impl ClusteredWorld<'_> {
         }
         match self.chance.weighted(&[50, 10, 8, 20]) {
             0 if !self.clients[number].knows(channel) => {
-                // Where nothing fails, a client that moves from node to node misses nothing.
+                // Without faults, a client that moves between nodes must recover everything.
                 let must_recover = self.is_calm && self.must_recover(number, channel, 20);
                 self.clients[number].subscribe(channel, must_recover);
             }
@@ -35,19 +35,19 @@ impl ClusteredWorld<'_> {
         Ok(())
     }
 
-    /// A client connects to any node.
+    /// Connects a client to a random node.
     pub(super) fn open(&mut self, number: usize) -> Result<(), String> {
-        let place = self.chance.below(self.nodes.len());
-        let session = SessionKey { index: self.nodes[place].sessions, generation: 1 };
-        self.nodes[place].sessions += 1;
-        self.clients[number].open(place, session);
-        self.handle(place, Event::Opened { session, wire: Encoding::Json.into(), source: None, address: None })
+        let node_index = self.chance.below(self.nodes.len());
+        let session = SessionKey { index: self.nodes[node_index].sessions, generation: 1 };
+        self.nodes[node_index].sessions += 1;
+        self.clients[number].open(node_index, session);
+        self.handle(node_index, Event::Opened { session, wire: Encoding::Json.into(), source: None, address: None })
     }
 
     pub(super) fn hang_up(&mut self, number: usize) -> Result<(), String> {
-        let Some((place, session)) = self.clients[number].session else { return Ok(()) };
+        let Some((node_index, session)) = self.clients[number].session else { return Ok(()) };
         self.clients[number].leave();
-        self.handle(place, Event::Gone { session })
+        self.handle(node_index, Event::Gone { session })
     }
 
     pub(super) fn next_data(&mut self) -> Vec<u8> {
@@ -55,17 +55,17 @@ impl ClusteredWorld<'_> {
         format!(r#"{{"n":{}}}"#, self.published).into_bytes()
     }
 
-    /// Every byte is written and read at once.
-    pub(super) fn read_dirty(&mut self, place: usize) -> Result<(), String> {
-        for session in std::mem::take(&mut self.nodes[place].effects.dirty) {
-            let slices: Vec<u8> = self.nodes[place].shard.outgoing(session).flatten().copied().collect();
+    /// Writes all queued bytes of the dirty sessions, and lets the clients read them at once.
+    pub(super) fn read_dirty(&mut self, node_index: usize) -> Result<(), String> {
+        for session in std::mem::take(&mut self.nodes[node_index].effects.dirty) {
+            let slices: Vec<u8> = self.nodes[node_index].shard.outgoing(session).flatten().copied().collect();
             self.trace.bytes(&slices);
             let now = self.now();
-            self.nodes[place].handle_shard(now, Event::Wrote { session, bytes: slices.len() });
-            for effect in std::mem::take(&mut self.nodes[place].effects.list) {
-                self.perform(place, effect)?;
+            self.nodes[node_index].handle_shard(now, Event::Wrote { session, bytes: slices.len() });
+            for effect in std::mem::take(&mut self.nodes[node_index].effects.list) {
+                self.perform(node_index, effect)?;
             }
-            let number = self.clients.iter().position(|client| client.session == Some((place, session)));
+            let number = self.clients.iter().position(|client| client.session == Some((node_index, session)));
             if let Some(number) = number {
                 self.excuse_recoveries(number);
                 let Self { clients, truth, .. } = self;
@@ -77,9 +77,8 @@ impl ClusteredWorld<'_> {
         Ok(())
     }
 
-    /// Recoveries of a client that do not have to be complete any more: so much was published since they were asked for that
-    /// their streams have lost some of it, or could not prove that they have not. What is still provable when the answer
-    /// comes was so all the time.
+    /// Allows the pending recoveries of a client to fail if so much was published since the request that the stream cannot
+    /// prove that it is complete. If it can when the reply arrives, it could at any time before.
     fn excuse_recoveries(&mut self, number: usize) {
         let asks = self.clients[number].pending.iter();
         let due = asks.filter_map(|(id, (command, must_recover))| match command {

@@ -1,4 +1,4 @@
-//! What the application does through the server API, and what it is answered.
+//! Requests of the application to the server API, and checks of the replies.
 
 use bytes::Bytes;
 use dunlin_engine::{
@@ -11,10 +11,10 @@ use dunlin_protocol::{ErrorCode, Payload};
 
 use crate::logged::ChannelTruth;
 
-use super::{Asked, CHANNELS, ClusteredWorld, KEYS};
+use super::{CHANNELS, ClusteredWorld, KEYS, PendingPublish};
 
 impl ClusteredWorld<'_> {
-    /// The application publishes through any node, sometimes as one that tries again.
+    /// Publishes through random nodes, sometimes with an idempotency key or a version.
     pub(super) fn publish(&mut self) -> Result<(), String> {
         for _ in 0..self.chance.between(1, 4) {
             let node = self.chance.below(self.nodes.len());
@@ -29,15 +29,20 @@ impl ClusteredWorld<'_> {
             self.ask(
                 node,
                 request,
-                Some(Asked { channel: channel.to_owned(), data, key, is_versioned, is_broadcast: false }),
+                Some(PendingPublish { channel: channel.to_owned(), data, key, is_versioned, is_broadcast: false }),
             )?;
         }
         Ok(())
     }
 
-    pub(super) fn ask(&mut self, node: usize, request: ApiRequest, asked: Option<Asked>) -> Result<(), String> {
+    pub(super) fn ask(
+        &mut self,
+        node: usize,
+        request: ApiRequest,
+        publish: Option<PendingPublish>,
+    ) -> Result<(), String> {
         self.tickets += 1;
-        self.asked.insert(self.tickets, (node, asked));
+        self.requests.insert(self.tickets, (node, publish));
         self.handle(node, Event::Api { ticket: Ticket(self.tickets), request })
     }
 
@@ -45,11 +50,11 @@ impl ClusteredWorld<'_> {
         if self.answered_node(ticket, answer)? {
             return Ok(());
         }
-        let (_, asked) = self.asked.remove(&ticket.0).ok_or("an answer that nobody waits for")?;
-        match (asked, answer) {
-            (Some(asked), Ok(ApiAnswer::Published { offset, .. })) => self.acknowledged(asked, *offset),
+        let (_, publish) = self.requests.remove(&ticket.0).ok_or("a reply to an unknown request")?;
+        match (publish, answer) {
+            (Some(publish), Ok(ApiAnswer::Published { offset, .. })) => self.acknowledged(publish, *offset),
             (_, Err(ErrorCode::Internal | ErrorCode::TooManyRequests)) if !self.is_calm => {
-                self.count("request refused");
+                self.count("request rejected");
                 Ok(())
             }
             (None, Ok(ApiAnswer::History { .. })) => {
@@ -61,9 +66,9 @@ impl ClusteredWorld<'_> {
         }
     }
 
-    /// What is acknowledged is stored, and once for each key in the whole cluster.
-    fn acknowledged(&mut self, asked: Asked, offset: u64) -> Result<(), String> {
-        let Asked { channel, data, key, is_versioned, is_broadcast } = asked;
+    /// Checks that an acknowledged publication is stored, and that each idempotency key has one publication in the cluster.
+    fn acknowledged(&mut self, publish: PendingPublish, offset: u64) -> Result<(), String> {
+        let PendingPublish { channel, data, key, is_versioned, is_broadcast } = publish;
         if is_broadcast {
             return if offset == 0 { Ok(()) } else { Err(format!("{channel}: a broadcast has the offset {offset}")) };
         }
@@ -76,7 +81,7 @@ impl ClusteredWorld<'_> {
         }
         let committed = self.truth.get(&channel).and_then(|truth| truth.data.get(&offset));
         let Some(committed) = committed else {
-            return Err(format!("{channel}: {offset} is acknowledged and not stored"));
+            return Err(format!("{channel}: {offset} is acknowledged, but not stored"));
         };
         let Some(key) = key else {
             let is_same = is_versioned || *committed == data;

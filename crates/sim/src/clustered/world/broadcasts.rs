@@ -1,4 +1,4 @@
-//! Publications without an offset, joins and leaves: what is sent, and whether it arrives.
+//! Sends broadcasts, joins and leaves, and checks that they arrive. Broadcasts are publications without an offset.
 
 use bytes::Bytes;
 use dunlin_engine::{api::ApiRequest, backend::PublishHow};
@@ -6,27 +6,27 @@ use dunlin_protocol::Payload;
 
 use crate::{clustered::broadcasts::BroadcastSource, logged::is_without_history, wire::ClientCommand};
 
-use super::{Asked, CHANNELS, ClusteredWorld};
+use super::{CHANNELS, ClusteredWorld, PendingPublish};
 
 pub(super) const LIVE_CHANNELS: [&str; 3] = ["live:x", "live:y", "live:z"];
 
-/// Time in which a subscription or a broadcast reaches all nodes, while nothing fails.
+/// Time after which a subscription or a broadcast has reached all nodes without faults.
 const SPREAD_US: u64 = 400_000;
 /// Time between publications while clients subscribe.
 const PUBLISH_INTERVAL_US: u64 = 20_000;
 
 impl ClusteredWorld<'_> {
-    /// Somebody subscribes to a channel without history, leaves it, or publishes something without an offset.
+    /// Runs a random action: subscribes to or unsubscribes from a channel without history, or publishes a broadcast.
     pub(super) fn act_live(&mut self) -> Result<(), String> {
         let (number, channel) = (self.chance.below(self.clients.len()), *self.chance.pick(&LIVE_CHANNELS));
         match self.chance.weighted(&[30, 8, 20, 20]) {
             0 => self.subscribe_live(number, channel),
             1 if self.clients[number].is_open() => self.clients[number].unsubscribe(channel),
             2 if self.clients[number].is_open() => {
-                let place = self.clients[number].session.map_or(0, |(place, _)| place);
-                let source = BroadcastSource::Client { number, place };
+                let node_index = self.clients[number].session.map_or(0, |(node_index, _)| node_index);
+                let source = BroadcastSource::Client { number, node_index };
                 let data = self.next_data();
-                // It may leave before it has sent this, so nobody has to see it.
+                // The client may disconnect before it sends this, so no client must receive it.
                 self.broadcasts.on_sent(channel, &data, self.published, source, 0);
                 self.clients[number].send(ClientCommand::Publish { channel: channel.to_owned(), data }, false);
             }
@@ -45,18 +45,19 @@ impl ClusteredWorld<'_> {
         }
     }
 
-    /// The application publishes something without an offset.
+    /// Publishes a broadcast through the API.
     fn publish_live(&mut self, node: usize, channel: &str) -> Result<(), String> {
         let data = self.next_data();
         self.broadcasts.on_sent(channel, &data, self.published, BroadcastSource::Node(node), self.now_us);
         let how = PublishHow { skip_history: !is_without_history(channel), ..PublishHow::default() };
         let payload = Payload::from_json(Bytes::from(data.clone()));
         let request = ApiRequest::Publish { channel: channel.into(), data: payload, how };
-        let asked = Asked { channel: channel.to_owned(), data, key: None, is_versioned: false, is_broadcast: true };
-        self.ask(node, request, Some(asked))
+        let publish =
+            PendingPublish { channel: channel.to_owned(), data, key: None, is_versioned: false, is_broadcast: true };
+        self.ask(node, request, Some(publish))
     }
 
-    /// Takes what a client has seen.
+    /// Checks and records the messages that a client received.
     pub(super) fn check_seen(&mut self, number: usize) -> Result<(), String> {
         let Self { clients, broadcasts, now_us, is_calm, published, .. } = self;
         let client = &mut clients[number];
@@ -71,7 +72,7 @@ impl ClusteredWorld<'_> {
         Ok(())
     }
 
-    /// Nothing fails any more: what is broadcast now reaches everybody who is subscribed, once, and so do joins and leaves.
+    /// Checks that, without faults, each broadcast, join and leave reaches each subscriber exactly once.
     pub(super) fn check_broadcasts(&mut self) -> Result<(), String> {
         if !self.is_calm {
             self.broadcasts.forget_sent_before(self.now_us);
@@ -104,7 +105,7 @@ impl ClusteredWorld<'_> {
                 .filter_map(|channel| Some((channel.clone(), *self.clients[number].periods.get(channel)?)))
                 .collect();
             for (channel, period) in periods {
-                // Where the channel has history, the subscription does not wait for broadcasts.
+                // In a channel with history, the subscribe reply does not wait until other nodes forward broadcasts.
                 let calm_from_us = if is_without_history(&channel) { calm_from_us } else { u64::MAX };
                 let times_us = (calm_from_us, SPREAD_US);
                 let complete = self.broadcasts.check_complete(number, period, &channel, times_us)?;
@@ -114,7 +115,7 @@ impl ClusteredWorld<'_> {
                 let announced = self.broadcasts.announced.get(&(number, period)).copied().unwrap_or_default();
                 if is_watching && announced != (joins + 1, leaves + 1) {
                     return Err(format!(
-                        "{channel}: client {number} has seen {announced:?} joins and leaves, and before {joins}, {leaves}"
+                        "{channel}: client {number} received {announced:?} joins and leaves, before {joins} and {leaves}"
                     ));
                 }
             }
@@ -122,7 +123,7 @@ impl ClusteredWorld<'_> {
         Ok(())
     }
 
-    /// Everybody subscribes to a channel that nobody follows yet, while all nodes publish in it.
+    /// Subscribes all clients to a new channel while all nodes publish to it.
     fn publish_meanwhile(&mut self) -> Result<(), String> {
         let channel = format!("live:{}", self.published);
         for number in 0..self.clients.len() {

@@ -1,4 +1,4 @@
-//! The leases of the nodes.
+//! Checks of the leases of nodes.
 
 use std::collections::BTreeSet;
 
@@ -6,37 +6,38 @@ use dunlin_cluster::core::leases::LeaseChange;
 
 use super::{ClusteredWorld, JetStream, peers::FORGOTTEN_AFTER_US};
 
-/// With connections that are up for so long, a node renews its lease.
+/// A node whose connections are up for this long must have renewed its lease.
 const HELD_FOR_US: u64 = 4_000_000;
 
-/// What the servers of nodes with leases do.
+/// Configures the servers for nodes with leases.
 pub(super) const fn prepare(jetstream: &mut JetStream, seed: u64) {
     jetstream.is_single = seed.is_multiple_of(2);
-    // For longer than a lease lasts.
+    // Longer than a lease is valid.
     jetstream.election_max_us = 2_500_000;
 }
 
 impl ClusteredWorld<'_> {
-    /// A lease has changed by or for a node.
-    pub(super) fn lease_changed(&mut self, place: usize, change: &LeaseChange) {
+    /// Checks a change of a lease that a node reports.
+    pub(super) fn lease_changed(&mut self, node_index: usize, change: &LeaseChange) {
         self.count(match change {
             LeaseChange::Began { .. } => "lease begun",
             LeaseChange::Lost { .. } => "lease lost",
             LeaseChange::Took { .. } => "lease taken",
         });
-        // Renewals get through, and elections take less time than a lease lasts.
-        let is_safe = self.jetstream.timeouts == 0 && !self.loses_ends && self.is_sound_for(place, HELD_FOR_US);
+        // Renewals are delivered, and elections take less time than a lease is valid.
+        let is_safe = self.jetstream.timeouts == 0 && !self.truncates && self.is_sound_for(node_index, HELD_FOR_US);
         let is_false = match change {
             LeaseChange::Began { .. } => false,
             LeaseChange::Lost { .. } => self.is_calm || is_safe,
             LeaseChange::Took { .. } => self.is_calm,
         };
         if is_false {
-            self.peers.false_change = Some(format!("node {place}: {change:?}, and its renewals get through"));
+            self.peers.false_change =
+                Some(format!("node {node_index}: {change:?}, although its renewals are delivered"));
         }
     }
 
-    /// Nothing fails any more: each node that runs holds its lease, and nobody else does.
+    /// Checks that, without faults, exactly the running nodes hold a lease.
     pub(super) fn check_leases(&self) -> Result<(), String> {
         if !self.peers.is_on {
             return Ok(());
@@ -44,12 +45,13 @@ impl ClusteredWorld<'_> {
         let held = self.jetstream.held_leases();
         let running: BTreeSet<String> = self.nodes.iter().map(|node| node.name.clone()).collect();
         if held != running {
-            return Err(format!("the leases of {held:?} are held at rest, and {running:?} run"));
+            return Err(format!("the leases of {held:?} are held at rest, but {running:?} run"));
         }
-        for place in (0..self.nodes.len()).filter(|place| self.is_sound_for(*place, FORGOTTEN_AFTER_US)) {
-            let leases = self.nodes[place].core.counters().leases;
+        for node_index in (0..self.nodes.len()).filter(|node_index| self.is_sound_for(*node_index, FORGOTTEN_AFTER_US))
+        {
+            let leases = self.nodes[node_index].core.counters().leases;
             if leases.term == 0 || leases.others as usize + 1 != running.len() {
-                return Err(format!("node {place} knows of other leases than are held at rest: {leases:?}"));
+                return Err(format!("node {node_index} has different leases at rest: {leases:?}"));
             }
         }
         Ok(())

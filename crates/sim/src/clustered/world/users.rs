@@ -1,61 +1,63 @@
-//! The limit on the sessions of a user, over all nodes.
+//! Checks of the limit on the sessions of a user across all nodes.
 
 use dunlin_engine::Event;
 
 use super::{ClusteredWorld, peers::KNOWN_AFTER_US};
 
-/// Time in which a session becomes known to all nodes while nothing fails: a heartbeat and the ways to it and from it.
+/// Time after which all nodes know a session, without faults: a heartbeat and the delays before and after it.
 const COUNTED_AFTER_US: u64 = 700_000;
-/// Time in which a client is admitted or refused.
+/// Time after which a client is admitted or rejected.
 const CONNECTED_AFTER_US: u64 = 300_000;
 
 impl ClusteredWorld<'_> {
-    /// The token of a client is its user's name.
+    /// The user of a client. Clients use it as their token.
     pub(super) const fn user_of(number: usize) -> &'static str {
         if number % 3 == 2 { "" } else { "u0" }
     }
 
-    /// A client was admitted, perhaps: the limit holds but for what has connected since the last heartbeat.
+    /// Checks the limit if a client was just admitted. Sessions on other nodes only count after a heartbeat.
     pub(super) fn check_admitted(&mut self, number: usize) -> Result<(), String> {
         let client = &self.clients[number];
         let (id, user) = (client.client_id.clone(), client.user.clone());
         if user.is_empty() || !client.is_open() || self.peers.connected_us.contains_key(&id) {
             return Ok(());
         }
-        let is_spread = self.is_calm && (0..self.nodes.len()).all(|place| self.is_sound_for(place, KNOWN_AFTER_US));
-        let place = client.session.map(|(place, _)| place);
+        let is_spread =
+            self.is_calm && (0..self.nodes.len()).all(|node_index| self.is_sound_for(node_index, KNOWN_AFTER_US));
+        let node_index = client.session.map(|(node_index, _)| node_index);
         let mut counted = 0;
         for other in self.clients.iter().filter(|other| other.is_open() && other.user == user && other.client_id != id)
         {
             let since_us = self.peers.connected_us.get(&other.client_id).copied().unwrap_or(self.now_us);
-            let is_here = other.session.map(|(place, _)| place) == place;
+            let is_here = other.session.map(|(node_index, _)| node_index) == node_index;
             counted += usize::from(is_here || is_spread && since_us + COUNTED_AFTER_US <= self.now_us);
         }
         self.peers.connected_us.insert(id, self.now_us);
         let sessions_max = self.options.client.user_sessions_max;
         if sessions_max > 0 && counted >= sessions_max {
-            return Err(format!("client {number} is admitted, and {user} has {counted} of {sessions_max} sessions"));
+            return Err(format!("client {number} is admitted, but {user} has {counted} of {sessions_max} sessions"));
         }
         Ok(())
     }
 
-    /// The connections that the server has closed come to their end.
+    /// Ends the connections that the server closed.
     pub(super) fn end_closed(&mut self) -> Result<(), String> {
         for number in 0..self.clients.len() {
-            let Some((place, session)) = self.clients[number].session.filter(|_| self.clients[number].is_over) else {
+            let Some((node_index, session)) = self.clients[number].session.filter(|_| self.clients[number].is_over)
+            else {
                 continue;
             };
-            self.count(if self.clients[number].is_connected { "closed by server" } else { "user refused" });
+            self.count(if self.clients[number].is_connected { "closed by server" } else { "user rejected" });
             self.clients[number].leave();
-            self.handle(place, Event::Gone { session })?;
+            self.handle(node_index, Event::Gone { session })?;
         }
         Ok(())
     }
 
-    /// Nothing fails any more: a user is admitted as long as the limit allows it, whatever was there before.
+    /// Checks that, without faults, a user is admitted exactly while it is below the limit.
     pub(super) fn check_users(&mut self) -> Result<(), String> {
         let sessions_max = self.options.client.user_sessions_max;
-        let is_sound = (0..self.nodes.len()).all(|place| self.is_sound_for(place, 3 * COUNTED_AFTER_US));
+        let is_sound = (0..self.nodes.len()).all(|node_index| self.is_sound_for(node_index, 3 * COUNTED_AFTER_US));
         if sessions_max == 0 || !is_sound {
             return Ok(());
         }
@@ -69,7 +71,7 @@ impl ClusteredWorld<'_> {
             self.run_for(CONNECTED_AFTER_US)?;
             let is_admitted = self.clients[number].is_open();
             if is_admitted != (sessions < sessions_max) {
-                let what = if is_admitted { "admitted" } else { "refused" };
+                let what = if is_admitted { "admitted" } else { "rejected" };
                 return Err(format!("client {number} is {what} at rest: {sessions} of {sessions_max} sessions"));
             }
             self.count("user at rest");

@@ -1,4 +1,4 @@
-//! The threads of the node: events and effects, rings, time.
+//! The threads of the node: passes events, performs effects, delivers messages and advances the clock.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{KeptRoom, KeptShard, KeptWorld};
 const THREAD: RoomThreadIndex = RoomThreadIndex(0);
 
 impl KeptWorld<'_> {
-    /// The node starts with empty memory.
+    /// Starts the node with empty memory.
     pub(super) fn start(&mut self, count: u16) {
         let shards = (0..count).map(|index| {
             let identity = ShardIdentity { index: ShardIndex(index), count };
@@ -31,7 +31,7 @@ impl KeptWorld<'_> {
         self.from = (0..count).map(|shard| FromRoomRing::new(THREAD, ShardIndex(shard))).collect();
     }
 
-    /// Shards wake and the room ticks at their times; the disk writes.
+    /// Advances the clock. Shards wake, the room ticks, and the disk writes when they are due.
     pub(super) fn pass_time(&mut self, pause_us: u64) -> Result<(), String> {
         let until_us = self.now_us + pause_us;
         while self.now_us < until_us {
@@ -53,7 +53,7 @@ impl KeptWorld<'_> {
         room.logged(logged, &mut outgoing);
         if self.next_tick_us <= self.now_us {
             self.next_tick_us = self.now_us + self.tick_us;
-            if !self.rests || room.host.arrived_len() > 0 {
+            if !self.is_settling || room.host.arrived_len() > 0 {
                 room.tick(self.now_us, &mut self.disk, &mut self.truth, &mut outgoing)?;
                 self.trace.number(room.runner.room().state_hash());
             }
@@ -90,19 +90,19 @@ impl KeptWorld<'_> {
         self.trace.line(self.now_us, || format!("shard {index}: {effect:?}"));
         match effect {
             Effect::Send { to, message } => {
-                let place = ShardRing::place(ShardIndex(index as u16), to, self.shards.len() as u16, &message);
-                self.rings[place].push(message);
+                let ring = ShardRing::index(ShardIndex(index as u16), to, self.shards.len() as u16, &message);
+                self.rings[ring].push(message);
             }
             Effect::ToRoom { message, .. } => self.to[index].push(message),
             Effect::Recall { session } => self.shards[index].recalled.push(session),
-            // Clients say so little that they are never too early.
+            // Clients send too little to need flow control.
             Effect::Pause { .. } | Effect::Resume { .. } => {}
             other => return Err(format!("{other:?}")),
         }
         Ok(())
     }
 
-    /// Every byte is written and read at once.
+    /// Writes all queued bytes of the dirty sessions, and lets the clients read them at once.
     fn read_dirty(&mut self, index: usize) -> Result<(), String> {
         for session in std::mem::take(&mut self.shards[index].effects.dirty) {
             let bytes: Vec<u8> = self.shards[index].shard.outgoing(session).flatten().copied().collect();
@@ -121,20 +121,20 @@ impl KeptWorld<'_> {
         Ok(())
     }
 
-    /// Clients' frames reach their shards.
+    /// Delivers the frames of clients to their shards.
     pub(super) fn serve_clients(&mut self) -> Result<(), String> {
         for number in 0..self.clients.len() {
             while let Some((shard, session)) = self.clients[number].session
-                && !self.clients[number].upward.is_empty()
+                && !self.clients[number].to_server.is_empty()
             {
-                let frame = self.clients[number].upward.remove(0);
+                let frame = self.clients[number].to_server.remove(0);
                 self.handle(shard, Event::Received { session, frame: &frame })?;
             }
         }
         Ok(())
     }
 
-    /// Moves a message.
+    /// Delivers a message of a ring.
     pub(super) fn deliver(&mut self, ring: usize) -> Result<(), String> {
         let (of_shards, to_room) = (self.rings.len(), self.rings.len() + self.to.len());
         if ring < of_shards {
@@ -160,7 +160,7 @@ impl KeptWorld<'_> {
                 let opened = KeptRoom::open(room, &channel, node, self.terms, &self.disk, &mut self.truth)?;
                 if self.terms.is_exact && opened.runner.ticks_run() < self.seen {
                     let last = opened.runner.ticks_run();
-                    return Err(format!("tick {} was seen, and the room goes on behind tick {last}", self.seen));
+                    return Err(format!("tick {} was received, but the room continues after tick {last}", self.seen));
                 }
                 if opened.runner.ticks_run() > 0 {
                     self.count("restored");
@@ -179,7 +179,7 @@ impl KeptWorld<'_> {
     }
 }
 
-/// A namespace whose rooms give seat tokens.
+/// Options with a namespace whose rooms issue seat tokens.
 pub(super) fn options() -> Options {
     let limits =
         RoomLimits { inputs_per_second: 1_000, gives_seat_tokens: true, shows_address: true, ..RoomLimits::default() };

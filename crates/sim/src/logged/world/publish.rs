@@ -1,4 +1,4 @@
-//! What the application and other nodes ask of the node, and the answers.
+//! Requests of the application and of other nodes, and checks of the replies.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use dunlin_protocol::{ErrorCode, Payload, Publication};
 
 use crate::logged::ChannelTruth;
 
-use super::{Asked, CHANNELS, LoggedWorld, ORDERED_BY_LOG};
+use super::{CHANNELS, LoggedWorld, ORDERED_BY_LOG, PendingPublish};
 
 const KEYS: [&str; 3] = ["k0", "k1", "k2"];
 
 impl LoggedWorld<'_> {
-    /// The application publishes, sometimes as one that tries again.
+    /// Publishes through the API, sometimes with an idempotency key.
     pub(super) fn publish(&mut self) -> Result<(), String> {
         for _ in 0..self.chance.between(1, 5) {
             let channel = *self.chance.pick(&CHANNELS);
@@ -28,24 +28,29 @@ impl LoggedWorld<'_> {
             let payload = Payload::from_json(Bytes::from(data.clone()));
             let how = PublishHow { idempotency_key: key.map(Box::from), ..PublishHow::default() };
             let request = ApiRequest::Publish { channel: channel.into(), data: payload, how };
-            self.ask(channel, request, Some(Asked { data, key }))?;
+            self.ask(channel, request, Some(PendingPublish { data, key }))?;
         }
         Ok(())
     }
 
-    fn ask(&mut self, channel: &'static str, request: ApiRequest, asked: Option<Asked>) -> Result<(), String> {
+    fn ask(
+        &mut self,
+        channel: &'static str,
+        request: ApiRequest,
+        publish: Option<PendingPublish>,
+    ) -> Result<(), String> {
         self.tickets += 1;
-        self.asked.insert(self.tickets, (channel, asked));
+        self.requests.insert(self.tickets, (channel, publish));
         self.handle(self.owner(channel), Event::Api { ticket: Ticket(self.tickets), request })
     }
 
     pub(super) fn answered(&mut self, ticket: Ticket, answer: &ApiResult) -> Result<(), String> {
-        let (channel, asked) = self.asked.remove(&ticket.0).ok_or("an answer that nobody waits for")?;
-        let may_refuse = self.may_refuse();
-        match (asked, answer) {
-            (Some(asked), Ok(ApiAnswer::Published { offset, .. })) => self.acknowledged(channel, asked, *offset),
-            (_, Err(ErrorCode::Internal | ErrorCode::TooManyRequests)) if may_refuse => {
-                self.count("request refused");
+        let (channel, publish) = self.requests.remove(&ticket.0).ok_or("a reply to an unknown request")?;
+        let may_reject = self.may_reject();
+        match (publish, answer) {
+            (Some(publish), Ok(ApiAnswer::Published { offset, .. })) => self.acknowledged(channel, publish, *offset),
+            (_, Err(ErrorCode::Internal | ErrorCode::TooManyRequests)) if may_reject => {
+                self.count("request rejected");
                 Ok(())
             }
             (None, Ok(ApiAnswer::History { publications, .. })) => {
@@ -57,7 +62,7 @@ impl LoggedWorld<'_> {
         }
     }
 
-    /// A history has what is committed in its channel, without gaps, in one direction or the other.
+    /// Checks that a history has committed publications without gaps, in either direction.
     fn check_history(&self, channel: &str, publications: &[Arc<Publication>]) -> Result<(), String> {
         let empty = ChannelTruth::default();
         let truth = self.truth.get(channel).unwrap_or(&empty);
@@ -69,17 +74,17 @@ impl LoggedWorld<'_> {
             offsets.reverse();
         }
         match offsets.windows(2).find(|pair| truth.next(pair[0]) != Some(pair[1])) {
-            Some(pair) => Err(format!("{channel}: {} follows {} in a history, with a gap", pair[1], pair[0])),
+            Some(pair) => Err(format!("{channel}: {} follows {} in a history, which is a gap", pair[1], pair[0])),
             None => Ok(()),
         }
     }
 
-    /// What is acknowledged is committed: itself, or an earlier publication with its key.
-    fn acknowledged(&mut self, channel: &str, asked: Asked, offset: u64) -> Result<(), String> {
-        let Asked { data, key } = asked;
+    /// Checks that an acknowledged publication, or an earlier one with its key, is committed.
+    fn acknowledged(&mut self, channel: &str, publish: PendingPublish, offset: u64) -> Result<(), String> {
+        let PendingPublish { data, key } = publish;
         let known = self.truth.get(channel);
         let Some(committed) = known.and_then(|truth| truth.data.get(&offset)) else {
-            return Err(format!("{channel}: {offset} is acknowledged and not committed"));
+            return Err(format!("{channel}: {offset} is acknowledged, but not committed"));
         };
         if *committed == data {
             return Ok(());
@@ -93,19 +98,19 @@ impl LoggedWorld<'_> {
         Ok(())
     }
 
-    /// Another node of the cluster publishes.
-    pub(super) fn publish_elsewhere(&mut self) {
+    /// Publishes through another node of the cluster.
+    pub(super) fn publish_through_other_node(&mut self) {
         let channel = *self.chance.pick(&CHANNELS);
         if !channel.starts_with(ORDERED_BY_LOG) {
             return;
         }
-        self.count("published elsewhere");
+        self.count("published by another node");
         let data = Payload::from_json(self.next_data().into());
         let (tags, epoch) = (Vec::new(), Box::default());
         let publication = Arc::new(Publication { data, info: None, offset: 0, tags, time_ms: 0, epoch });
         let record = LogRecord { publication, version: 0, version_epoch: Box::default(), idempotency_key: None };
         let terms = self.terms(channel);
-        self.log.publish_elsewhere(self.now_us, channel, record, terms, &mut self.truth);
+        self.log.publish_through_other_node(self.now_us, channel, record, terms, &mut self.truth);
     }
 
     fn terms(&self, channel: &str) -> LogTerms {

@@ -10,37 +10,37 @@ const SETTLE_ROUNDS_MAX: u32 = 3_000;
 const LATER_US: u64 = 400_000_000;
 
 impl LoggedWorld<'_> {
-    /// Everything under way arrives. Then nobody waits, and every subscriber has all; whoever was at a position that the
-    /// log has kept can go on from there.
+    /// Delivers everything that is in flight, and checks that no reply and no publication is missing. Clients at a position
+    /// that the log retained must recover from it.
     pub(super) fn settle(&mut self) -> Result<(), String> {
-        self.come_to_rest()?;
-        self.check_rest()?;
-        self.subscribe_again()?;
-        self.come_to_rest()?;
-        self.check_rest()
+        self.run_until_idle()?;
+        self.check_at_rest()?;
+        self.resubscribe()?;
+        self.run_until_idle()?;
+        self.check_at_rest()
     }
 
-    fn come_to_rest(&mut self) -> Result<(), String> {
+    fn run_until_idle(&mut self) -> Result<(), String> {
         for _ in 0..SETTLE_ROUNDS_MAX {
             self.steps += 1;
             self.pass_time(2_000)?;
-            (0..self.rings.len()).try_for_each(|place| self.deliver(place))?;
+            (0..self.rings.len()).try_for_each(|ring| self.deliver(ring))?;
             self.serve_log()?;
             self.serve_clients()?;
-            let is_still = |client: &LogClient| client.upward.is_empty() && client.pending.is_empty();
+            let is_still = |client: &LogClient| client.to_server.is_empty() && client.pending.is_empty();
             if self.log.is_at_rest()
                 && self.rings.iter().all(ShardRing::is_empty)
-                && self.asked.is_empty()
+                && self.requests.is_empty()
                 && self.clients.iter().all(is_still)
             {
                 return Ok(());
             }
         }
         let waiting: Vec<_> = self.clients.iter().map(|client| &client.pending).collect();
-        Err(format!("never comes to rest: {} requests, {waiting:?}", self.asked.len()))
+        Err(format!("not at rest after the maximum number of rounds: {} requests, {waiting:?}", self.requests.len()))
     }
 
-    fn check_rest(&self) -> Result<(), String> {
+    fn check_at_rest(&self) -> Result<(), String> {
         for (number, client) in self.clients.iter().enumerate() {
             for (channel, position) in &client.live {
                 let missing = self.truth.get(channel).and_then(|truth| truth.next(position.offset));
@@ -54,13 +54,13 @@ impl LoggedWorld<'_> {
         }
         for shard in &self.shards {
             if shard.shard.log_holdings() != [0; 3] {
-                return Err(format!("{:?} proposals, bytes, parked requests at rest", shard.shard.log_holdings()));
+                return Err(format!("proposals, bytes and parked requests at rest: {:?}", shard.shard.log_holdings()));
             }
         }
         Ok(())
     }
 
-    fn subscribe_again(&mut self) -> Result<(), String> {
+    fn resubscribe(&mut self) -> Result<(), String> {
         if self.log.fails() {
             return Ok(());
         }
@@ -74,15 +74,15 @@ impl LoggedWorld<'_> {
                 let must_recover = (floor..=top).contains(&client.positions[&channel].offset);
                 client.subscribe(&channel, must_recover);
             }
-            while !self.clients[number].upward.is_empty() && !self.clients[number].paused {
-                let frame = self.clients[number].upward.remove(0);
+            while !self.clients[number].to_server.is_empty() && !self.clients[number].paused {
+                let frame = self.clients[number].to_server.remove(0);
                 self.handle(shard, Event::Received { session, frame: &frame })?;
             }
         }
         Ok(())
     }
 
-    /// Everybody leaves; nothing stays behind.
+    /// Disconnects all clients, and checks that the node holds nothing.
     pub(super) fn end(&mut self) -> Result<(), String> {
         self.settle()?;
         (0..self.clients.len()).try_for_each(|number| self.hang_up(number))?;
