@@ -109,7 +109,7 @@ const REACHED: [&str; 108] = [
     "snapshot in Protobuf",
     "snapshot: caught up",
     "snapshot: first",
-    "snapshot: from far behind",
+    "snapshot: from an expired base",
     "snapshot: next tick",
     "seat: resumed",
     "seat: resumed over a half-open connection",

@@ -37,12 +37,12 @@ pub fn check_history(
     if !begins || !ends {
         return Err(format!("{} does not cover the requested range, top {top}", context()));
     }
-    let asked = |offset: &u64| match since {
+    let is_requested = |offset: &u64| match since {
         None => true,
         Some(since) if reverse => *offset < since.offset,
         Some(since) => *offset > since.offset,
     };
-    let expected = (top - retained + 1..=top).filter(asked).count().min(most);
+    let expected = (top - retained + 1..=top).filter(is_requested).count().min(most);
     if offsets.len() < expected {
         return Err(format!("{} has fewer than {expected} publications, top {top}", context()));
     }

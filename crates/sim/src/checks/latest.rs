@@ -27,7 +27,7 @@ impl Subscription {
         let between = |low: u64| {
             let of_key = facts.by_key.get(&key).map_or(&[][..], Vec::as_slice);
             let between = of_key.iter().filter(|&&count| count > low && count < published.count);
-            between.filter(|&&count| self.wants(model, facts, count)).count() as u64
+            between.filter(|&&count| self.passes_filter(model, facts, count)).count() as u64
         };
         let (upper, lower) = match last {
             Some(last) if published.count <= last => {
@@ -52,15 +52,15 @@ impl Subscription {
     }
 
     /// Whether publication number `count` of the API passes the subscriber's filter.
-    fn wants(&self, model: &Model, facts: &ChannelFacts, count: u64) -> bool {
+    fn passes_filter(&self, model: &Model, facts: &ChannelFacts, count: u64) -> bool {
         let number = facts.of_api[count as usize - 1];
         model.published[number as usize].passes(self.filter.as_ref())
     }
 
     pub(super) fn check_newest(&self, model: &Model, facts: &ChannelFacts) -> Result<(), String> {
         for (key, counts) in &facts.by_key {
-            let wanted = counts.iter().rev().find(|&&count| self.wants(model, facts, count));
-            let newest = wanted.copied().unwrap_or(0);
+            let newest = counts.iter().rev().find(|&&count| self.passes_filter(model, facts, count));
+            let newest = newest.copied().unwrap_or(0);
             let seen = self.keys_seen.get(key).copied();
             if newest > self.live_count && seen != Some(newest) {
                 return Err(format!(

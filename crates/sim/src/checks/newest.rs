@@ -30,7 +30,7 @@ impl Subscription {
     ) -> Result<(), String> {
         for publication in seen {
             let number = model.identify(&self.channel, publication, None)?;
-            self.check_wanted(model, number)?;
+            self.check_filter(model, number)?;
             let facts = model.channel(&self.channel).ok_or("an unknown channel")?;
             let published = &model.published[number as usize];
             let key = lane_key(facts, published.key());

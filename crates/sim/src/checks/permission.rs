@@ -72,8 +72,8 @@ impl<'a> ReplyContext<'a> {
     }
 
     /// Whether the namespace of the channel uses a backend for this kind of request.
-    fn asks(&self, channel: &str, whom: fn(&NamespaceOptions) -> Option<ProxyIndex>) -> bool {
-        matches!(self.kind(channel), Kind::Known { rules, .. } if whom(rules).is_some())
+    fn uses_backend(&self, channel: &str, proxy: fn(&NamespaceOptions) -> Option<ProxyIndex>) -> bool {
+        matches!(self.kind(channel), Kind::Known { rules, .. } if proxy(rules).is_some())
     }
 
     /// Whether a subscriber of the channel may use this filter.
@@ -128,7 +128,7 @@ pub fn check_error(context: &ReplyContext<'_>, request: &Pending, code: u32) -> 
                 || match (context.kind(channel), code) {
                     (Kind::Known { rules, is_private }, 103) => is_private || !rules.allow_publish_for_client,
                     (_, 106) => context.channels_are_few(),
-                    (_, code) if is_of_backend(code) => context.asks(channel, |rules| rules.publish_proxy),
+                    (_, code) if is_of_backend(code) => context.uses_backend(channel, |rules| rules.publish_proxy),
                     _ => false,
                 }
         }
@@ -177,7 +177,7 @@ fn may_refuse_subscription(context: &ReplyContext<'_>, request: &Pending, code: 
         }
         109 | 110 => context.may_have_expired(token),
         112 => recover.is_some() && *reject_unrecoverable,
-        code => token.is_empty() && is_of_backend(code) && context.asks(channel, |rules| rules.subscribe_proxy),
+        code => token.is_empty() && is_of_backend(code) && context.uses_backend(channel, |rules| rules.subscribe_proxy),
     }
 }
 

@@ -110,7 +110,7 @@ pub(super) fn check_flags(rules: &NamespaceOptions, request: &Pending, result: &
         return Err(format!("delta {} instead of {has_delta}, number {}", result.delta, result.id));
     }
     if result.recovered && !(recoverable && recovers) {
-        return Err("recovered without being asked".to_owned());
+        return Err("recovered without a request".to_owned());
     }
     Ok(())
 }

@@ -162,7 +162,7 @@ impl Subscription {
     /// Checks a publication in a room's channel and records it.
     ///
     /// # Errors
-    /// If it has_delta from what the game recorded, or is not addressed to this client.
+    /// If it differs from what the game recorded, or is not addressed to this client.
     pub fn room_publication(
         &mut self,
         room_model: &mut RoomModel,
@@ -250,7 +250,7 @@ impl Seat {
             _ if before == 0 => "snapshot: first",
             1 => "snapshot: next tick",
             2..HISTORY_TICKS => "snapshot: caught up",
-            _ => "snapshot: from far behind",
+            _ => "snapshot: from an expired base",
         });
         room_model.count(if encoding == Encoding::Json { "snapshot in JSON" } else { "snapshot in Protobuf" });
         Ok(())
@@ -345,7 +345,7 @@ impl Seat {
 /// and no others.
 ///
 /// # Errors
-/// If the history has_delta from the expected one.
+/// If the history differs from the expected one.
 pub fn check_room_history(
     room_model: &mut RoomModel,
     (channel, user): (&str, &str),
@@ -353,14 +353,14 @@ pub fn check_room_history(
     result: &HistoryBody,
 ) -> Result<(), String> {
     let came: Vec<(u64, u64)> = result.publications.iter().map(event_of).collect::<Result<_, _>>()?;
-    let is_asked = |offset: u64| match since {
+    let is_requested = |offset: u64| match since {
         Some(since) if reverse => offset < since.offset,
         Some(since) => offset > since.offset,
         None => true,
     };
     let stored = room_model.stream(channel, &result.epoch, 1..=result.offset);
     let mut readable: Vec<(u64, u64)> =
-        stored.filter(|(offset, event)| is_asked(*offset) && room_model.may_recover(*event, user)).collect();
+        stored.filter(|(offset, event)| is_requested(*offset) && room_model.may_recover(*event, user)).collect();
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
     let is_true = came.len() <= most
         && if reverse {

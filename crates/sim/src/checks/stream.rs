@@ -17,7 +17,7 @@ impl Subscription {
         let seen = &self.full_publication(seen)?;
         let epoch = Some(&*self.epoch).filter(|epoch| !epoch.is_empty());
         let number = model.identify(&self.channel, seen, epoch)?;
-        self.check_wanted(model, number)?;
+        self.check_filter(model, number)?;
         let lane = model.channel(&self.channel).ok_or("a publication in an unknown channel")?.lane();
         check_tags(model, number, seen, lane)?;
         match lane {
@@ -70,7 +70,7 @@ impl Subscription {
     }
 
     /// Checks that a received publication passes the filter.
-    pub(super) fn check_wanted(&self, model: &mut Model, number: u64) -> Result<(), String> {
+    pub(super) fn check_filter(&self, model: &mut Model, number: u64) -> Result<(), String> {
         let published = &model.published[number as usize];
         if !published.passes(self.filter.as_ref()) {
             return Err(format!("{}: the filter {:?} rejects {published:?}", self.channel, self.filter));
@@ -104,7 +104,7 @@ impl Subscription {
             }
             let publication = &self.full_publication(publication)?;
             let number = model.identify(&self.channel, publication, Some(&self.epoch))?;
-            self.check_wanted(model, number)?;
+            self.check_filter(model, number)?;
             let published = &model.published[number as usize];
             if published.publisher == Publisher::Api {
                 self.recovered_count = self.recovered_count.max(published.count);

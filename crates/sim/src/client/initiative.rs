@@ -144,8 +144,9 @@ impl Client {
 
     fn add_resubscriptions(&mut self, context: &mut ActContext<'_>) {
         let most = context.plan.options.client.commands_per_frame_max - 1;
-        let is_asked = |channel: &&String| self.phase != ClientPhase::Connecting || !self.server_side.contains(channel);
-        let channels: Vec<String> = self.positions.keys().filter(is_asked).take(most).cloned().collect();
+        let must_request =
+            |channel: &&String| self.phase != ClientPhase::Connecting || !self.server_side.contains(channel);
+        let channels: Vec<String> = self.positions.keys().filter(must_request).take(most).cloned().collect();
         for channel in channels {
             self.add_subscribe(context, &channel);
         }
@@ -153,7 +154,8 @@ impl Client {
 
     /// Adds a subscribe command. If the client already has or requested the subscription, it does so rarely.
     pub(super) fn add_subscribe(&mut self, context: &mut ActContext<'_>, channel: &str) {
-        let had = self.subscriptions.contains_key(channel) && !self.leaves(channel) || self.asks_for(channel);
+        let had =
+            self.subscriptions.contains_key(channel) && !self.is_unsubscribing(channel) || self.is_subscribing(channel);
         if had && !context.chance.percent(5) {
             return;
         }
@@ -216,14 +218,14 @@ impl Client {
             }
         }
         if context.chance.percent(6) {
-            self.ask_for_much(context);
+            self.request_large_replies(context);
         }
         self.send_frame();
         self.ping_sometimes(context, 3);
     }
 
     /// Fills the frame with commands that have large replies.
-    fn ask_for_much(&mut self, context: &mut ActContext<'_>) {
+    fn request_large_replies(&mut self, context: &mut ActContext<'_>) {
         let kept = context.plan.channels.iter().filter(|channel| channel.starts_with("rec:"));
         let kept: Vec<String> = kept.cloned().collect();
         while !kept.is_empty() && self.frame.len() < context.plan.options.client.commands_per_frame_max {
@@ -275,7 +277,7 @@ impl Client {
             }
             7 => {
                 // Clients cannot refresh server-side subscriptions.
-                if self.asks_for(&channel) || self.server_side.contains(&channel) {
+                if self.is_subscribing(&channel) || self.server_side.contains(&channel) {
                     return;
                 }
                 let rules = context.model.channel(&channel).and_then(|facts| facts.rules.as_ref());
@@ -310,11 +312,11 @@ impl Client {
 
     /// Adds an unsubscribe command, sometimes followed by another one, or by a subscribe, in the same frame.
     fn add_unsubscribe(&mut self, context: &mut ActContext<'_>) {
-        let asked = self.pending.values().filter_map(|pending| match &pending.command {
+        let requested = self.pending.values().filter_map(|pending| match &pending.command {
             ClientCommand::Subscribe { channel, .. } => Some(channel),
             _ => None,
         });
-        let channels: Vec<String> = self.subscriptions.keys().chain(asked).cloned().collect();
+        let channels: Vec<String> = self.subscriptions.keys().chain(requested).cloned().collect();
         if channels.is_empty() {
             return;
         }

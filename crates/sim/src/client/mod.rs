@@ -230,7 +230,7 @@ impl Client {
         | ClientCommand::PresenceStats { channel }
         | ClientCommand::History { channel, .. } = &command
         {
-            pending.had = self.subscriptions.contains_key(channel) || self.asks_for(channel);
+            pending.had = self.subscriptions.contains_key(channel) || self.is_subscribing(channel);
         }
         let id = self.next_id;
         self.next_id += 1;
@@ -260,16 +260,16 @@ impl Client {
     }
 
     /// Whether the last pending subscribe or unsubscribe command for `channel` is a subscribe.
-    pub fn asks_for(&self, channel: &str) -> bool {
-        matches!(self.last_asked(channel), Some(ClientCommand::Subscribe { .. }))
+    pub fn is_subscribing(&self, channel: &str) -> bool {
+        matches!(self.last_pending(channel), Some(ClientCommand::Subscribe { .. }))
     }
 
     /// Whether the last pending subscribe or unsubscribe command for `channel` is an unsubscribe.
-    pub fn leaves(&self, channel: &str) -> bool {
-        matches!(self.last_asked(channel), Some(ClientCommand::Unsubscribe { .. }))
+    pub fn is_unsubscribing(&self, channel: &str) -> bool {
+        matches!(self.last_pending(channel), Some(ClientCommand::Unsubscribe { .. }))
     }
 
-    fn last_asked(&self, of: &str) -> Option<&ClientCommand> {
+    fn last_pending(&self, of: &str) -> Option<&ClientCommand> {
         self.pending
             .values()
             .rev()
@@ -279,10 +279,10 @@ impl Client {
 
     /// The number of subscriptions that it has or has requested.
     pub fn subscriptions_at_most(&self) -> usize {
-        let asked =
+        let requested =
             self.pending.values().filter(|pending| matches!(pending.command, ClientCommand::Subscribe { .. })).count();
         let at_connect = if self.phase == ClientPhase::Connecting { self.server_side.len() } else { 0 };
-        self.subscriptions.len() + asked + at_connect
+        self.subscriptions.len() + requested + at_connect
     }
 }
 

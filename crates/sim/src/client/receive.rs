@@ -63,8 +63,8 @@ impl ReceiveContext<'_> {
 
     /// Returns the token that granted the request. Without a token in the request, the backend granted it and returned the
     /// name of a token as the data of the reply.
-    fn granted(&self, token: &str, asks: bool, data: &[u8]) -> Result<Option<&Token>, String> {
-        if !asks || !token.is_empty() {
+    fn granted(&self, token: &str, by_backend: bool, data: &[u8]) -> Result<Option<&Token>, String> {
+        if !by_backend || !token.is_empty() {
             let is_true = data.is_empty();
             return is_true.then(|| self.tokens.find(token)).ok_or_else(|| format!("unexpected data: {data:?}"));
         }
@@ -356,17 +356,17 @@ impl Client {
             None => check_recovery(receiving.model, limits, request, result, received)?,
         };
         let rules = receiving.model.channel(channel).and_then(|facts| facts.rules.as_ref());
-        let asks = |whom: fn(&NamespaceOptions) -> Option<ProxyIndex>| rules.and_then(whom).is_some();
+        let uses_backend = |proxy: fn(&NamespaceOptions) -> Option<ProxyIndex>| rules.and_then(proxy).is_some();
         if let Some((token, _)) = request.join.and_then(|_| seat_answer(&result.data)) {
             self.seat_tokens.entry(channel.clone()).or_default().push(token);
         }
         let data = if request.join.is_some() { &[][..] } else { &result.data };
-        let granted = receiving.granted(token, asks(|rules| rules.subscribe_proxy), data)?;
+        let granted = receiving.granted(token, uses_backend(|rules| rules.subscribe_proxy), data)?;
         if granted.is_some_and(|granted| granted.channel != *channel) {
             return Err(format!("subscribed to {channel} with a token for {granted:?}"));
         }
         let expires_at_s = granted.and_then(|granted| granted.expires_at_s);
-        subscription.expiry_s = expires_at_s.filter(|_| !asks(|rules| rules.sub_refresh_proxy));
+        subscription.expiry_s = expires_at_s.filter(|_| !uses_backend(|rules| rules.sub_refresh_proxy));
         subscription.latest_expiry_s = subscription.expiry_s;
         check_ttl(receiving, subscription.expiry_s, result.expires, result.ttl)?;
         if result.id > 0 {

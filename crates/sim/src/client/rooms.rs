@@ -13,9 +13,9 @@ impl Client {
     /// Adds a random command for a room.
     pub(super) fn add_room_command(&mut self, context: &mut ActContext<'_>, rooms: &RoomPlan) {
         let channel = context.chance.pick(&rooms.channels).clone();
-        let has_seat = self.subscriptions.contains_key(&channel) && !self.leaves(&channel);
+        let has_seat = self.subscriptions.contains_key(&channel) && !self.is_unsubscribing(&channel);
         // While a join is pending, the player that an input belongs to is not known.
-        if self.asks_for(&channel) {
+        if self.is_subscribing(&channel) {
             return;
         }
         if !has_seat && !context.chance.percent(15) {
@@ -107,8 +107,8 @@ impl Client {
             seat.last_number = number.max(last);
             seat.inputs_sent += 1;
         }
-        let of_book = model.rooms.lock().begin_input(seat.map(|seat| seat.join), number, fault);
-        let mut data = format!("i{of_book} ").into_bytes();
+        let input_number = model.rooms.lock().begin_input(seat.map(|seat| seat.join), number, fault);
+        let mut data = format!("i{input_number} ").into_bytes();
         match (fault, chance.below(20)) {
             (InputFault::TooLong, _) => data.resize(INPUT_BYTES_MAX + 1 + chance.below(30), b'.'),
             (_, 0) => data.resize(INPUT_BYTES_MAX, b'.'),
@@ -120,6 +120,6 @@ impl Client {
             (InputFault::Malformed, Encoding::Protobuf) => vec![0xff; chance.between(1, 9) as usize],
             _ => encode_input(encoding, number, &data, room),
         };
-        (of_book, input)
+        (input_number, input)
     }
 }

@@ -255,9 +255,9 @@ impl JetStream {
         payload: &Bytes,
         nodes: &mut [LinkQueues],
     ) {
-        let wide = subject.rsplit_once('.').map_or_else(String::new, |(all, _)| format!("{all}.*"));
+        let wildcard = subject.rsplit_once('.').map_or_else(String::new, |(all, _)| format!("{all}.*"));
         for node in nodes {
-            for (pattern, is_by_wildcard) in [(subject, false), (wide.as_str(), true)] {
+            for (pattern, is_by_wildcard) in [(subject, false), (wildcard.as_str(), true)] {
                 if !node.is_known_at(node_index, now_us, pattern) {
                     continue;
                 }
@@ -365,8 +365,11 @@ impl JetStream {
             self.count("never republished");
             return;
         }
-        let wide: Box<str> = subject.rsplit_once('.').map_or_else(String::new, |(all, _)| format!("{all}.>")).into();
-        for node in nodes.iter_mut().filter(|node| node.interest.contains(&subject) || node.interest.contains(&wide)) {
+        let wildcard: Box<str> =
+            subject.rsplit_once('.').map_or_else(String::new, |(all, _)| format!("{all}.>")).into();
+        for node in
+            nodes.iter_mut().filter(|node| node.interest.contains(&subject) || node.interest.contains(&wildcard))
+        {
             let event = LinkEvent::Delivered {
                 subject: subject.clone(),
                 reply: None,
@@ -473,21 +476,21 @@ impl JetStream {
         self.streams.get(&LeaseNames::new("dn").stream).map(Stream::held_leases).unwrap_or_default()
     }
 
-    /// Whether all publications of a channel after an offset are stored, and their number, plus `meanwhile` for those in
+    /// Whether all publications of a channel after an offset are stored, and their number, plus `in_flight` for those in
     /// flight, is small enough to prove that the history is complete.
     pub fn has_all_after(
         &self,
         stream: &str,
         subject: &str,
         offset: u64,
-        meanwhile: u64,
+        in_flight: u64,
         truth: &BTreeMap<u64, Vec<u8>>,
     ) -> bool {
         let Some(stream) = self.streams.get(stream) else { return false };
         let stored = stream.by_subject.get(subject).cloned().unwrap_or_default();
-        let behind: Vec<u64> = stored.range(offset + 1..).copied().collect();
+        let after: Vec<u64> = stored.range(offset + 1..).copied().collect();
         let committed: Vec<u64> = truth.range(offset + 1..).map(|(sequence, _)| *sequence).collect();
-        behind == committed && behind.len() as u64 + meanwhile <= self.history_size && offset <= stream.last
+        after == committed && after.len() as u64 + in_flight <= self.history_size && offset <= stream.last
     }
 }
 

@@ -53,8 +53,8 @@ impl FrameReader {
             format!("a chunk without a length: {:?}", String::from_utf8_lossy(&bytes[..line_end.min(60)]))
         })?;
         let (begin, end) = (line_end + 2, line_end + 2 + length);
-        let Some(behind) = bytes.get(end..end + 2) else { return Ok(None) };
-        if behind != b"\r\n" {
+        let Some(line_ending) = bytes.get(end..end + 2) else { return Ok(None) };
+        if line_ending != b"\r\n" {
             return Err("no line end after a chunk".to_owned());
         }
         let chunk = &bytes[begin..end];

@@ -95,7 +95,7 @@ impl NodeWorld {
                 continue;
             }
             let is_here = published.position.as_ref().map(|(of, _)| of == epoch);
-            // A publication that nobody received may be in an earlier epoch, unless it was sent after that epoch ended.
+            // A publication that nobody received may be in an earlier epoch, unless it was sent in this one.
             let surely = is_here.unwrap_or(published.outcome == Outcome::Accepted && number >= epoch_from);
             least += u64::from(surely);
             most += u64::from(is_here.unwrap_or(true));
@@ -198,8 +198,8 @@ impl NodeWorld {
             encodes += classes.len() as u64;
             // A delta may be encoded in addition to the full data.
             deltas += classes.iter().filter(|(_, _, has_delta)| *has_delta).count() as u64;
-            let wanted = subscriptions.filter(|(_, subscription)| last.passes(subscription.filter.as_ref()));
-            deliveries += wanted.count() as u64;
+            let receivers = subscriptions.filter(|(_, subscription)| last.passes(subscription.filter.as_ref()));
+            deliveries += receivers.count() as u64;
         }
         let sessions = self.connections.len();
         self.settle()?;

@@ -335,7 +335,7 @@ impl QueueGrowth {
             }
             Event::Wrote { .. } => Self { bytes: 0, frames: 0, is_snapshot: false },
             Event::Api { .. } => Self { bytes: 5 * REPLY_BYTES_MAX, frames: FRAMES_MAX, is_snapshot: false },
-            // A paused session resumes and runs the rest of its commands.
+            // An awaited result arrived, and the session runs the rest of its commands.
             _ => Self { bytes: PUBLICATIONS_BYTES_MAX, frames: FRAMES_MAX, is_snapshot: false },
         }
     }

@@ -20,26 +20,26 @@ const LATE_NAMES: usize = 6;
 impl NodeWorld {
     /// Sends new options to all shards.
     pub(super) fn reconfigure(&mut self) -> Result<(), String> {
-        let mut wanted = (*self.plan.options).clone();
+        let mut options = (*self.plan.options).clone();
         for _ in 0..self.chance.below(4) {
             let name = format!("late{}", self.chance.below(LATE_NAMES));
-            if wanted.namespaces.iter().all(|known| known.name != name) {
-                wanted.namespaces.push(NamespaceOptions { name, presence: true, ..NamespaceOptions::default() });
+            if options.namespaces.iter().all(|known| known.name != name) {
+                options.namespaces.push(NamespaceOptions { name, presence: true, ..NamespaceOptions::default() });
             }
         }
         // The order must not matter for the namespaces in use.
         if self.chance.percent(50) {
-            wanted.namespaces.reverse();
+            options.namespaces.reverse();
         }
-        for namespace in &mut wanted.namespaces {
+        for namespace in &mut options.namespaces {
             if namespace.history_size > 1 && namespace.room.is_none() && self.chance.percent(30) {
                 namespace.history_size = self.chance.between(1, namespace.history_size as u64) as usize;
                 self.model.limit_history(&namespace.name, namespace.history_size);
             }
         }
-        let (next, held) = self.running.succeeded_by(&wanted);
-        if !held.is_empty() {
-            return Err(format!("the changes {held:?} were not applied"));
+        let (next, rejected) = self.running.succeeded_by(&options);
+        if !rejected.is_empty() {
+            return Err(format!("the changes {rejected:?} were not applied"));
         }
         self.running = Arc::new(next);
         for state in &mut self.shards {

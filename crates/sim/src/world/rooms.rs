@@ -91,8 +91,8 @@ impl RoomThreads {
 
     /// When the next room is due.
     pub(super) fn next_us(&self) -> Option<u64> {
-        let wanted = self.hosted().filter(|hosted| !self.is_settling || hosted.host.arrived_len() > 0);
-        wanted.map(|hosted| hosted.due_us).min()
+        let active = self.hosted().filter(|hosted| !self.is_settling || hosted.host.arrived_len() > 0);
+        active.map(|hosted| hosted.due_us).min()
     }
 }
 

@@ -89,7 +89,7 @@ impl ClusteredWorld<'_> {
         for (id, is_due) in due {
             if !is_due && let Some((_, must_recover)) = self.clients[number].pending.get_mut(&id) {
                 *must_recover = false;
-                self.count("too much meanwhile");
+                self.count("recovery excused");
             }
         }
     }

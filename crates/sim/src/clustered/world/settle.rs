@@ -74,7 +74,7 @@ impl ClusteredWorld<'_> {
                 if self.truth.get(channel).is_some_and(is_invalid) {
                     if self.is_loss_provable(channel, &position.epoch) {
                         return Err(format!(
-                            "client {number} at rest: {channel} goes on from a lost position {position:?}"
+                            "client {number} at rest: {channel} continues from a lost position {position:?}"
                         ));
                     }
                     continue;
@@ -102,15 +102,15 @@ impl ClusteredWorld<'_> {
         Ok(())
     }
 
-    /// Whether a client's recovery must succeed even if `meanwhile` more publications are stored before the reply.
-    pub(super) fn must_recover(&self, number: usize, channel: &str, meanwhile: u64) -> bool {
+    /// Whether a client's recovery must succeed even if `in_flight` more publications are stored before the reply.
+    pub(super) fn must_recover(&self, number: usize, channel: &str, in_flight: u64) -> bool {
         let Some(position) = self.clients[number].positions.get(channel) else { return false };
         let names = PartitionNames::new("dn", "log", part_of(channel, self.partitions));
         let truth = self.truth.get(channel);
         let is_invalid = truth.is_some_and(|truth| truth.invalid_epochs.contains(&position.epoch));
         let has_all = |truth: &ChannelTruth| {
             let subject = names.publish_subject(channel);
-            self.jetstream.has_all_after(&names.stream, &subject, position.offset, meanwhile, &truth.data)
+            self.jetstream.has_all_after(&names.stream, &subject, position.offset, in_flight, &truth.data)
         };
         !self.purges && !is_invalid && truth.is_none_or(has_all)
     }
