@@ -1,6 +1,6 @@
 //! A node with a room that is stored on disk. The simulated disk has delays, and the node crashes, or stops and starts
-//! again. Connections are lost, also before the reply to a join. Players resume with their seat tokens, or expire at the
-//! exact tick. Each snapshot that a client receives is compared with the recorded room at that tick.
+//! again. Connections are lost, also before the reply to a join. Players resume with their seat tokens, or expire at
+//! the exact tick. Each snapshot that a client receives is compared with the recorded room at that tick.
 
 mod client;
 mod disk;

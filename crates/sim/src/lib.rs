@@ -2,9 +2,9 @@
 //!
 //! A run is a function of its seed. The seed determines the number of shards, the limits, the clients and their
 //! actions, the delay of each message between threads, when rooms tick and which of them fail, how many bytes each
-//! socket takes and when they are read, and the actions of operators. Clients decode the bytes from the server with their
-//! own decoder and check them against a model that shares no code with the engine. They apply snapshots of rooms with
-//! the replica of `dunlin-rooms` and compare it with what the game recorded about its world.
+//! socket takes and when they are read, and the actions of operators. Clients decode the bytes from the server with
+//! their own decoder and check them against a model that shares no code with the engine. They apply snapshots of rooms
+//! with the replica of `dunlin-rooms` and compare it with what the game recorded about its world.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "fields with self-explanatory names have no comment")]
@@ -76,8 +76,8 @@ pub fn run_logged(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> RunO
     RunOutcome { seed, steps, trace_hash, failure, reached: world.reached() }
 }
 
-/// Like [`run`], for a node with a room that is stored on disk and continues after the node crashes or stops. `flaw` is a
-/// bug in the room thread.
+/// Like [`run`], for a node with a room that is stored on disk and continues after the node crashes or stops. `flaw` is
+/// a bug in the room thread.
 pub fn run_kept(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard), flaw: Option<KeptFlaw>) -> RunOutcome {
     let mut world = kept::KeptWorld::new(seed, prints, prepare, flaw);
     let failure = failure_of(|| world.run());

@@ -236,7 +236,8 @@ impl Model {
         low: u64,
         high: u64,
     ) -> Result<(), u64> {
-        // A publication without a known position was published by a client. Without an epoch, no offset can be resolved.
+        // A publication without a known position was published by a client. Without an epoch, no offset can be
+        // resolved.
         let may_be_other = || {
             let unseen = self.published.iter().filter(|published| published.position.is_none());
             let of_clients = unseen.filter(|published| published.publisher != Publisher::Api && published.has_offset);

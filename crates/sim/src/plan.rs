@@ -74,7 +74,7 @@ pub struct RoomPlan {
     pub limits: RoomLimits,
     /// The options of the rooms.
     pub options: RoomOptions,
-    pub play: GameOptions,
+    pub game_options: GameOptions,
 }
 
 /// The kinds of proxy requests. Each kind has its own backend.
@@ -223,7 +223,7 @@ impl RoomPlan {
                 inbox_inputs_max: *chance.pick(&[2, 1_000, 1_000]),
                 ..RoomLimits::default()
             },
-            play: GameOptions {
+            game_options: GameOptions {
                 shape,
                 objects_max,
                 state_bytes_max: options.state_bytes_max,
@@ -235,8 +235,8 @@ impl RoomPlan {
         }
     }
 
-    /// Adds seats with a grace period in most plans. The grace period is at least one tick, and often shorter than the delay
-    /// of a message.
+    /// Adds seats with a grace period in most plans. The grace period is at least one tick, and often shorter than the
+    /// delay of a message.
     fn with_seats(mut self, seed: u64) -> Self {
         let mut chance = Chance::new(seed ^ 0x7365_6174);
         if chance.percent(70) {
@@ -289,8 +289,8 @@ impl Profile {
 
 /// Picks a transport with this encoding: mostly plain `WebSocket`, otherwise any.
 fn wire(chance: &mut Chance, encoding: Encoding) -> Wire {
-    let is_meant = |wire: &Wire| wire.encoding() == encoding;
-    let others: Vec<Wire> = Wire::ALL.into_iter().filter(is_meant).collect();
+    let has_encoding = |wire: &Wire| wire.encoding() == encoding;
+    let others: Vec<Wire> = Wire::ALL.into_iter().filter(has_encoding).collect();
     if chance.percent(60) { encoding.into() } else { *chance.pick(&others) }
 }
 

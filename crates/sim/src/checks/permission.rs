@@ -79,7 +79,7 @@ impl<'a> ReplyContext<'a> {
     /// Whether a subscriber of the channel may use this filter.
     fn may_filter(&self, channel: &str, filter: &Filter) -> bool {
         let Kind::Known { rules, .. } = self.kind(channel) else { return false };
-        rules.allow_tags_filter && filter.is_sound(&self.options.channel.tags_filter)
+        rules.allow_tags_filter && filter.is_valid(&self.options.channel.tags_filter)
     }
 
     fn channels_are_few(&self) -> bool {
@@ -88,7 +88,7 @@ impl<'a> ReplyContext<'a> {
 }
 
 /// Whether a backend, or a failed request to it, may lead to this error.
-fn is_of_backend(code: u32) -> bool {
+fn is_backend_error(code: u32) -> bool {
     matches!(code, 100 | 111) || code == u32::from(BACKEND_ERROR)
 }
 
@@ -105,7 +105,7 @@ pub fn check_error(context: &ReplyContext<'_>, request: &Pending, code: u32) -> 
     let is_true = match &request.command {
         command if code == 100 && context.was_unavailable(command.token()) => true,
         ClientCommand::Connect { token, .. } if token.is_empty() && context.options.backend.connect.is_some() => {
-            is_of_backend(code) || code == 106 && context.channels_are_few()
+            is_backend_error(code) || code == 106 && context.channels_are_few()
         }
         ClientCommand::Connect { token, .. } => {
             matches!(code, 109 | 110) && context.may_have_expired(token)
@@ -114,10 +114,10 @@ pub fn check_error(context: &ReplyContext<'_>, request: &Pending, code: u32) -> 
         ClientCommand::Refresh { token } => code == 110 && context.may_have_expired(token),
         ClientCommand::Ping => code == 108,
         ClientCommand::Rpc { .. } => match context.options.backend.rpc_without_namespace {
-            Some(_) => is_of_backend(code),
+            Some(_) => is_backend_error(code),
             None => code == 108,
         },
-        ClientCommand::Subscribe { .. } => may_refuse_subscription(context, request, code),
+        ClientCommand::Subscribe { .. } => may_reject_subscription(context, request, code),
         ClientCommand::SubRefresh { token, .. } => match code {
             103 => true,
             109 | 110 => context.may_have_expired(token),
@@ -128,7 +128,7 @@ pub fn check_error(context: &ReplyContext<'_>, request: &Pending, code: u32) -> 
                 || match (context.kind(channel), code) {
                     (Kind::Known { rules, is_private }, 103) => is_private || !rules.allow_publish_for_client,
                     (_, 106) => context.channels_are_few(),
-                    (_, code) if is_of_backend(code) => context.uses_backend(channel, |rules| rules.publish_proxy),
+                    (_, code) if is_backend_error(code) => context.uses_backend(channel, |rules| rules.publish_proxy),
                     _ => false,
                 }
         }
@@ -160,7 +160,7 @@ pub fn check_error(context: &ReplyContext<'_>, request: &Pending, code: u32) -> 
 }
 
 /// Whether a subscribe command may get the error `code`.
-fn may_refuse_subscription(context: &ReplyContext<'_>, request: &Pending, code: u32) -> bool {
+fn may_reject_subscription(context: &ReplyContext<'_>, request: &Pending, code: u32) -> bool {
     let ClientCommand::Subscribe { channel, token, recover, reject_unrecoverable, filter, .. } = &request.command
     else {
         return false;
@@ -177,7 +177,9 @@ fn may_refuse_subscription(context: &ReplyContext<'_>, request: &Pending, code: 
         }
         109 | 110 => context.may_have_expired(token),
         112 => recover.is_some() && *reject_unrecoverable,
-        code => token.is_empty() && is_of_backend(code) && context.uses_backend(channel, |rules| rules.subscribe_proxy),
+        code => {
+            token.is_empty() && is_backend_error(code) && context.uses_backend(channel, |rules| rules.subscribe_proxy)
+        }
     }
 }
 

@@ -207,8 +207,8 @@ impl Seat {
         mine.next()
     }
 
-    /// Whether a broadcast event was emitted after the player left the room. The session's shard learns from the room that
-    /// the player left, and gets the event from the owner. The event may arrive first.
+    /// Whether a broadcast event was emitted after the player left the room. The session's shard learns from the room
+    /// that the player left, and gets the event from the owner. The event may arrive first.
     fn follows_departure(&self, room_model: &RoomModel, number: u64) -> bool {
         let event = &room_model.events[number as usize];
         let has_joined = || room_model.records[&self.room].header(self.player, event.tick).is_some();
@@ -309,8 +309,8 @@ impl Seat {
         room_model.ended_with(self.room, code) || room_model.is_removed(self.room, self.player, code)
     }
 
-    /// Checks the final state when nothing is in flight: the replica is at the current tick, all events were received, and
-    /// all accepted inputs were applied.
+    /// Checks the final state when nothing is in flight: the replica is at the current tick, all events were received,
+    /// and all accepted inputs were applied.
     ///
     /// # Errors
     /// What is missing.

@@ -43,20 +43,20 @@ impl ActContext<'_> {
     fn filter(&mut self, channel: &str) -> Option<Filter> {
         let rules = self.model.channel(channel).and_then(|facts| facts.rules.as_ref());
         let share = if rules.is_some_and(|rules| rules.allow_tags_filter) { 50 } else { 3 };
-        self.chance.percent(share).then(|| self.any_filter(3))
+        self.chance.percent(share).then(|| self.random_filter(3))
     }
 
-    fn any_filter(&mut self, depth: usize) -> Filter {
+    fn random_filter(&mut self, depth: usize) -> Filter {
         match self.chance.below(12) {
             0 => Filter::Tag(KIND_TAG, self.word(&["in", "nin"]), vec!["a", self.word(&KINDS)]),
             1 => Filter::Tag(self.word(&[KIND_TAG, NUMBER_TAG]), self.word(&["ex", "nex"]), Vec::new()),
             2 | 3 => Filter::Tag(NUMBER_TAG, self.word(&["gt", "gte", "lt", "lte"]), vec![self.word(&NUMBERS)]),
             4 | 5 => Filter::Tag(KIND_TAG, self.word(&["neq", "sw", "ew", "ct"]), vec![self.word(&KINDS)]),
-            6 if depth > 0 => Filter::Of("not", vec![self.any_filter(depth - 1)]),
+            6 if depth > 0 => Filter::Of("not", vec![self.random_filter(depth - 1)]),
             7 | 8 if depth > 0 => {
                 let of = self.word(&["and", "or"]);
                 let count = self.chance.between(1, 3);
-                Filter::Of(of, (0..count).map(|_| self.any_filter(depth - 1)).collect())
+                Filter::Of(of, (0..count).map(|_| self.random_filter(depth - 1)).collect())
             }
             9 if self.chance.percent(20) => Filter::Of(self.word(&["xor", "or", "not"]), Vec::new()),
             _ => Filter::Tag(KIND_TAG, "eq", vec![self.word(&KINDS)]),
@@ -209,7 +209,7 @@ impl Client {
             return;
         }
         if context.chance.percent(self.profile.violations_percent) {
-            return self.misbehave(context);
+            return self.violate_protocol(context);
         }
         for _ in 0..context.chance.between(1, 3) {
             // One iteration adds at most two commands.
@@ -365,7 +365,7 @@ impl Client {
         ClientCommand::History { channel: channel.to_owned(), limit, since, reverse: context.chance.percent(30) }
     }
 
-    fn misbehave(&mut self, context: &mut ActContext<'_>) {
+    fn violate_protocol(&mut self, context: &mut ActContext<'_>) {
         let kinds = if self.profile.wire.is_websocket() { 7 } else { 5 };
         let broke = match context.chance.below(kinds) {
             0 => vec![context.pending(ClientCommand::Connect { token: String::new(), subs: Vec::new() }, "")],

@@ -109,7 +109,7 @@ pub enum ClientClose {
 #[allow(missing_docs)]
 pub struct CloseReasons {
     pub broke_protocol: bool,
-    pub was_refused: bool,
+    pub was_rejected: bool,
     pub sent_message: bool,
     pub forged_token: bool,
     pub expired_refresh: bool,
@@ -247,14 +247,14 @@ impl Client {
             let has_pong = frame.iter().any(|(_, command)| matches!(command, ClientCommand::Pong));
             let mut bytes = encode(self.profile.encoding, &frame);
             if self.profile.wire.is_unidirectional() {
-                bytes = bare_connect(&bytes);
+                bytes = connect_request(&bytes);
             }
             self.to_server.push(ToServer::Frame(bytes, has_pong));
         }
     }
 
     /// Discards all subscriptions and positions, like a reloaded web page.
-    pub fn forget_everything(&mut self) {
+    pub fn reset(&mut self) {
         self.subscriptions.clear();
         self.positions.clear();
     }
@@ -286,8 +286,9 @@ impl Client {
     }
 }
 
-/// Extracts the connect request from a JSON connect command. Clients of unidirectional transports only send the request.
-fn bare_connect(command: &[u8]) -> Vec<u8> {
+/// Extracts the connect request from a JSON connect command. Clients of unidirectional transports only send the
+/// request.
+fn connect_request(command: &[u8]) -> Vec<u8> {
     let command: serde_json::Value = serde_json::from_slice(command).expect("the simulator encodes valid JSON");
     command["connect"].to_string().into_bytes()
 }

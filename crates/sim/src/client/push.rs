@@ -13,8 +13,8 @@ use super::{
 };
 
 impl Client {
-    /// Checks the server-side subscriptions in a connect reply: all that the token requests, and otherwise only those that
-    /// an operator made in the meantime.
+    /// Checks the server-side subscriptions in a connect reply: all that the token requests, and otherwise only those
+    /// that an operator made in the meantime.
     pub(super) fn on_server_side(
         &mut self,
         receiving: &mut ReceiveContext<'_>,
@@ -39,7 +39,7 @@ impl Client {
                 _ => self.ordered_count(receiving, channel)?,
             };
             let request = Pending { sent_us: request.sent_us, api_count, ..pending(server_side(channel, recover)) };
-            self.enter(receiving, channel, &request, result, recovers.len() == 1)?;
+            self.add_subscription(receiving, channel, &request, result, recovers.len() == 1)?;
         }
         Ok(())
     }
@@ -54,7 +54,7 @@ impl Client {
             .ok_or_else(|| format!("no operator subscribed the client to {channel}"))
     }
 
-    fn enter(
+    fn add_subscription(
         &mut self,
         receiving: &mut ReceiveContext<'_>,
         channel: &str,
@@ -133,7 +133,7 @@ impl Client {
         if let Some(result) = &push.subscribe {
             let api_count = self.ordered_count(receiving, &channel)?;
             let request = Pending { api_count, newest_follows_reply: true, ..pending(server_side(&channel, None)) };
-            return self.enter(receiving, &channel, &request, result, false).map(|()| None);
+            return self.add_subscription(receiving, &channel, &request, result, false).map(|()| None);
         }
         let Some(subscription) = self.subscriptions.get_mut(&channel) else {
             return Err(format!("a push for {channel} without a subscription"));

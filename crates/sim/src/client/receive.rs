@@ -61,8 +61,8 @@ impl ReceiveContext<'_> {
         ReplyContext { options, tokens, user, now_s: unix_ms / 1_000, subscribed, client }
     }
 
-    /// Returns the token that granted the request. Without a token in the request, the backend granted it and returned the
-    /// name of a token as the data of the reply.
+    /// Returns the token that granted the request. Without a token in the request, the backend granted it and returned
+    /// the name of a token as the data of the reply.
     fn granted(&self, token: &str, by_backend: bool, data: &[u8]) -> Result<Option<&Token>, String> {
         if !by_backend || !token.is_empty() {
             let is_true = data.is_empty();
@@ -123,7 +123,7 @@ impl Client {
                 }
             };
             if self.profile.wire.is_unidirectional() {
-                next.extend(self.on_plain(receiving, &payload)?);
+                next.extend(self.on_unidirectional(receiving, &payload)?);
                 continue;
             }
             for message in decode(self.profile.encoding, &payload)? {
@@ -139,7 +139,11 @@ impl Client {
     }
 
     /// Handles a push of a unidirectional transport. The first push contains the connect reply.
-    fn on_plain(&mut self, receiving: &mut ReceiveContext<'_>, payload: &[u8]) -> Result<Option<Next>, String> {
+    fn on_unidirectional(
+        &mut self,
+        receiving: &mut ReceiveContext<'_>,
+        payload: &[u8],
+    ) -> Result<Option<Next>, String> {
         if self.disconnect_code.is_some() {
             return Err("a push follows the disconnect push".to_owned());
         }
@@ -205,7 +209,7 @@ impl Client {
         match &request.command {
             ClientCommand::Connect { .. } => {
                 self.phase = ClientPhase::Rejected;
-                self.close_reasons.was_refused = true;
+                self.close_reasons.was_rejected = true;
             }
             ClientCommand::Subscribe { channel, .. } if code == 112 && request.join.is_some() => {
                 self.positions.remove(channel);
@@ -385,12 +389,12 @@ impl Client {
         }
     }
 
-    /// Whether an action of the client, or its expiry, is a reason for the server to close with `code`. The caller checks the
-    /// actions of operators.
-    pub fn explains_close(&self, code: Option<u16>, unix_ms: u64) -> bool {
+    /// Whether an action of the client, or its expiry, is a reason for the server to close with `code`. The caller
+    /// checks the actions of operators.
+    pub fn permits_close(&self, code: Option<u16>, unix_ms: u64) -> bool {
         let CloseReasons {
             broke_protocol,
-            was_refused,
+            was_rejected,
             sent_message,
             forged_token,
             expired_refresh,
@@ -406,7 +410,7 @@ impl Client {
             // A refresh fails this way if the client left a channel of its token.
             Some(3010) => *refreshed && !self.server_side.is_empty(),
             Some(3500) => *forged_token,
-            Some(3501) => *broke_protocol || *was_refused || *sent_message,
+            Some(3501) => *broke_protocol || *was_rejected || *sent_message,
             Some(3502) => self.id.is_empty(),
             Some(3508) => *sent_message,
             code => code.is_some() && *violated == code || *closed == ClientClose::Sent(code),
@@ -474,8 +478,8 @@ pub(super) fn check_ttl(
     }
 }
 
-/// The longest time for which the server may serve an expired session or subscription: the close delay, a late timer, and
-/// the rounding of the time to live to seconds.
+/// The longest time for which the server may serve an expired session or subscription: the close delay, a late timer,
+/// and the rounding of the time to live to seconds.
 pub(super) fn grace_ms(receiving: &ReceiveContext<'_>) -> u64 {
     receiving.options.client.expired_close_delay_ms + crate::plan::LATE_WAKE_US / 1_000 + 1_000
 }

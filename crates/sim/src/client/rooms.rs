@@ -53,7 +53,8 @@ impl Client {
         (data.into_bytes(), Some(join))
     }
 
-    /// The JSON member with the client's seat token: mostly the last one, otherwise an earlier one, a random one, or none.
+    /// The JSON member with the client's seat token: mostly the last one, otherwise an earlier one, a random one, or
+    /// none.
     fn seat_token(&self, context: &mut ActContext<'_>, channel: &str) -> String {
         let own = self.seat_tokens.get(channel).map_or(&[][..], Vec::as_slice);
         let token = match context.chance.below(100) {

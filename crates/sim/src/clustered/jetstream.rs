@@ -42,7 +42,7 @@ const REMOVED_KEPT: usize = 64;
 
 /// Whether no stream stores the messages of a subject. These are broadcasts, heartbeats, users, surveys, checks of
 /// subscriptions, windows, and replies.
-fn is_stored_nowhere(subject: &str) -> bool {
+fn is_not_stored(subject: &str) -> bool {
     matches!(subject.split('.').nth(1), Some("e" | "i" | "n" | "q" | "s" | "u" | "w"))
 }
 
@@ -70,7 +70,7 @@ pub struct JetStream {
     pub has_faults: bool,
     pub has_stale_replicas: bool,
     /// Whether the next publication is not republished.
-    pub hides_next: bool,
+    pub skips_next_republish: bool,
     pub reached: BTreeMap<&'static str, u64>,
 }
 
@@ -93,7 +93,7 @@ impl JetStream {
             leader_is_new: false,
             has_faults: true,
             has_stale_replicas: true,
-            hides_next: false,
+            skips_next_republish: false,
             reached: BTreeMap::new(),
             routes,
             chance,
@@ -211,7 +211,7 @@ impl JetStream {
                 nodes[node_index].interest.insert(subject);
             }
             LinkEffect::Unsubscribe { subject } => drop(nodes[node_index].interest.remove(&subject)),
-            LinkEffect::Publish { request: None, subject, headers, payload, .. } if is_stored_nowhere(&subject) => {
+            LinkEffect::Publish { request: None, subject, headers, payload, .. } if is_not_stored(&subject) => {
                 self.relay(now_us, node_index, &subject, &headers, &payload, nodes);
             }
             LinkEffect::Publish { link, request, subject, headers, payload } => {
@@ -237,7 +237,7 @@ impl JetStream {
 
     /// Propagates a subscription to the servers of all nodes, which it reaches at different times.
     fn spread(&mut self, now_us: u64, node_index: usize, subject: &str, nodes: &mut [LinkQueues]) {
-        if is_stored_nowhere(subject) {
+        if is_not_stored(subject) {
             let count = nodes.len();
             let delay_max_us = 2 * self.delay_max_us;
             let routes = &mut self.routes;
@@ -360,7 +360,7 @@ impl JetStream {
             .with("Nats-Last-Sequence", message.last_sequence.to_string())
             .with("Nats-Time-Stamp", timestamp(message.time_ms));
         // A leader that dies after the commit does not republish the message.
-        let is_hidden = message.headers.get(record::FENCE).is_none() && std::mem::take(&mut self.hides_next);
+        let is_hidden = message.headers.get(record::FENCE).is_none() && std::mem::take(&mut self.skips_next_republish);
         if is_hidden || self.has_faults && self.chance.percent(1) {
             self.count("never republished");
             return;
@@ -476,8 +476,8 @@ impl JetStream {
         self.streams.get(&LeaseNames::new("dn").stream).map(Stream::held_leases).unwrap_or_default()
     }
 
-    /// Whether all publications of a channel after an offset are stored, and their number, plus `in_flight` for those in
-    /// flight, is small enough to prove that the history is complete.
+    /// Whether all publications of a channel after an offset are stored, and their number, plus `in_flight` for those
+    /// in flight, is small enough to prove that the history is complete.
     pub fn has_all_after(
         &self,
         stream: &str,

@@ -96,10 +96,10 @@ impl LinkQueues {
     }
 
     /// Since when messages to and from other nodes are delivered, or `None` if they are not.
-    pub fn sound_since_us(&self) -> Option<u64> {
+    pub fn delivers_since_us(&self) -> Option<u64> {
         let used = [LinkName::Live as usize, LinkName::Publish as usize];
-        let is_sound = used.iter().all(|link| self.is_up[*link] && !self.partitioned[*link]);
-        used.iter().map(|link| self.came_up_us[*link]).max().filter(|_| is_sound)
+        let is_delivering = used.iter().all(|link| self.is_up[*link] && !self.partitioned[*link]);
+        used.iter().map(|link| self.came_up_us[*link]).max().filter(|_| is_delivering)
     }
 
     /// Queues an effect of the node.

@@ -8,8 +8,8 @@ use dunlin_engine::{
 
 use crate::chance::Chance;
 
-/// The options of all nodes. The namespace `log` has a stream, and `live` has no history. Without broadcasts, nodes only
-/// share publications with an offset. If `sessions_max` is not 0, nodes limit the sessions of each user.
+/// The options of all nodes. The namespace `log` has a stream, and `live` has no history. Without broadcasts, nodes
+/// only share publications with an offset. If `sessions_max` is not 0, nodes limit the sessions of each user.
 pub fn options(chance: &mut Chance, has_broadcasts: bool, sessions_max: usize) -> Options {
     let open = NamespaceOptions {
         is_clustered: has_broadcasts,

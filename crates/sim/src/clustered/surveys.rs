@@ -99,7 +99,7 @@ impl NodePart {
 }
 
 /// A survey without a result.
-pub struct RunningQuestion {
+pub struct RunningSurvey {
     /// The node that asks.
     pub node_index: usize,
     pub question: NodeQuestion,
@@ -115,7 +115,7 @@ pub struct RunningQuestion {
     pub possible: Membership,
 }
 
-impl RunningQuestion {
+impl RunningSurvey {
     /// Updates the members after time has passed. `certain` are members now, and `possible` may be members.
     pub fn observe(&mut self, certain: &Membership, possible: &Membership) {
         self.present.retain(|entry| certain.contains(entry));

@@ -76,7 +76,7 @@ pub struct ClusteredWorld<'a> {
     requests: BTreeMap<u64, (usize, Option<PendingPublish>)>,
     keyed: BTreeMap<(String, &'static str), u64>,
     has_broadcasts: bool,
-    purges: bool,
+    removes_history: bool,
     /// Whether servers may lose power.
     truncates: bool,
     was_truncated: bool,
@@ -126,7 +126,7 @@ impl<'a> ClusteredWorld<'a> {
             requests: BTreeMap::new(),
             keyed: BTreeMap::new(),
             has_broadcasts,
-            purges: chance.percent(30),
+            removes_history: chance.percent(30),
             truncates: chance.percent(40),
             was_truncated: false,
             received: Vec::new(),
@@ -254,14 +254,14 @@ impl<'a> ClusteredWorld<'a> {
         match self.chance.weighted(&[30, 40, 6, 2, 2, 1, 1, live, 1, surveys, waits]) {
             0 => self.act()?,
             1 => self.publish()?,
-            2 => self.ask_history()?,
+            2 => self.request_history()?,
             3..=4 | 6 | 8 if self.is_calm => {}
             3 => self.cut_link(),
             4 => self.jetstream.kill_leader(self.now_us, &mut self.links),
             5 => self.remove_history()?,
             6 => self.crash(),
             7 => self.act_live()?,
-            9 => self.ask_all_nodes()?,
+            9 => self.start_survey()?,
             10 => {
                 // Lets heartbeats arrive or time out.
                 let wait_us = self.chance.between(100_000, 800_000);
@@ -273,8 +273,8 @@ impl<'a> ClusteredWorld<'a> {
         self.serve()
     }
 
-    /// Subscribes clients on all nodes while one node publishes. Nothing is published afterwards, so that a publication that
-    /// an attach missed stays missing.
+    /// Subscribes clients on all nodes while one node publishes. Nothing is published afterwards, so that a publication
+    /// that an attach missed stays missing.
     fn attach_under_load(&mut self) -> Result<(), String> {
         for number in 0..self.clients.len() {
             if self.clients[number].session.is_none() {
@@ -286,7 +286,7 @@ impl<'a> ClusteredWorld<'a> {
             let channel = *self.chance.pick(&CHANNELS);
             if self.clients[number].session.is_none() {
                 self.open(number)?;
-            } else if self.clients[number].is_open() && !self.clients[number].knows(channel) {
+            } else if self.clients[number].is_open() && !self.clients[number].has_or_requested(channel) {
                 let must_recover = self.must_recover(number, channel, 20);
                 self.clients[number].subscribe(channel, must_recover);
             }
@@ -296,7 +296,7 @@ impl<'a> ClusteredWorld<'a> {
             let (channel, data) = (*self.chance.pick(&CHANNELS), self.next_data());
             let payload = Payload::from_json(Bytes::from(data.clone()));
             let request = ApiRequest::Publish { channel: channel.into(), data: payload, how: PublishHow::default() };
-            self.ask(
+            self.call_api(
                 0,
                 request,
                 Some(PendingPublish {
@@ -313,7 +313,7 @@ impl<'a> ClusteredWorld<'a> {
                 self.serve()?;
             }
             if self.peers.is_on {
-                self.ask_all_nodes()?;
+                self.start_survey()?;
             }
         }
         Ok(())
@@ -445,7 +445,7 @@ impl<'a> ClusteredWorld<'a> {
                 self.nodes[node_index].recalled.push(session);
                 return Ok(());
             }
-            Effect::Answer { ticket, answer, .. } => return self.answered(ticket, &answer),
+            Effect::Answer { ticket, answer, .. } => return self.on_api_reply(ticket, &answer),
             Effect::Authenticate { session, token } => {
                 let claims = ConnectionClaims { user: token.into(), ..ConnectionClaims::default() };
                 let ready_us = self.now_us + self.thread_delay_us();

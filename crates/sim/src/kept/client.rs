@@ -80,7 +80,7 @@ impl RoomClient {
     }
 
     /// Sends an input if the client is in the room.
-    pub fn play(&mut self) {
+    pub fn send_input(&mut self) {
         if self.is_in {
             self.number += 1;
             let data = encode_input(Encoding::Json, self.number, &self.number.to_le_bytes(), "");

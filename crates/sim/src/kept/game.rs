@@ -16,7 +16,7 @@ pub struct Marks {
     inputs: u32,
 }
 
-fn anywhere(world: &mut World) -> Position {
+fn random_position(world: &mut World) -> Position {
     Position { x: world.random_below(SIDE_UNITS), y: world.random_below(SIDE_UNITS) }
 }
 
@@ -33,7 +33,7 @@ impl Simulation for Marks {
     fn start(&mut self, _: &mut World) {}
 
     fn join(&mut self, world: &mut World, player: PlayerId, visitor: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
-        let position = anywhere(world);
+        let position = random_position(world);
         let state = address_of(visitor);
         let mark = NewObject { position, kind: 1, visibility: Visibility::Everyone, state: &state };
         let mark = world.spawn(mark).ok();
@@ -64,7 +64,7 @@ impl Simulation for Marks {
         let marks: Vec<_> = world.players().filter_map(|player| world.avatar_of(player)).collect();
         for mark in marks {
             if world.random_below(3) == 0 {
-                let position = anywhere(world);
+                let position = random_position(world);
                 world.move_to(mark, position);
             }
         }

@@ -130,8 +130,8 @@ impl KeptRoom {
         Ok(Self { host, runner, terms, held: VecDeque::new(), next_checkpoint: 0, seats })
     }
 
-    /// Runs a tick, unless too many ticks wait for the log. Appends its messages to `outgoing` if they need not wait for the
-    /// log.
+    /// Runs a tick, unless too many ticks wait for the log. Appends its messages to `outgoing` if they need not wait
+    /// for the log.
     ///
     /// # Errors
     /// If the room does not have the expected players.
@@ -180,7 +180,8 @@ impl KeptRoom {
         Ok(())
     }
 
-    /// Checks that no player is duplicated, lost or swapped, and that players who do not resume leave at the exact tick.
+    /// Checks that no player is duplicated, lost or swapped, and that players who do not resume leave at the exact
+    /// tick.
     fn check_seats(&mut self, tick: u64, steps: &[Step], done: &CompletedTick) -> Result<(), String> {
         let joins = done.joins().map(|(_, joined)| joined.map(|joined| (joined.player, joined.is_back)));
         self.seats.run(tick, steps, joins, self.terms.seat_grace_ticks)?;

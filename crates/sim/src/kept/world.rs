@@ -171,7 +171,7 @@ impl<'a> KeptWorld<'a> {
         match self.chance.weighted(&[70, 6, 4, 3]) {
             _ if self.clients[number].session.is_none() => self.open(number),
             0 => {
-                self.clients[number].play();
+                self.clients[number].send_input();
                 Ok(())
             }
             1 => self.hang_up(number),
@@ -191,7 +191,8 @@ impl<'a> KeptWorld<'a> {
         self.restart();
     }
 
-    /// Stops the node in an orderly way and restarts it. Sessions are closed, their players stay, and the room is saved.
+    /// Stops the node in an orderly way and restarts it. Sessions are closed, their players stay, and the room is
+    /// saved.
     fn stop(&mut self) -> Result<(), String> {
         self.count("stop");
         self.trace.line(self.now_us, || "the node stops".to_owned());
@@ -272,8 +273,8 @@ impl<'a> KeptWorld<'a> {
         }
     }
 
-    /// Delivers everything that is in flight, and waits until the grace period of all players has ended. Then the room must
-    /// have exactly the players of the joined clients.
+    /// Delivers everything that is in flight, and waits until the grace period of all players has ended. Then the room
+    /// must have exactly the players of the joined clients.
     fn settle(&mut self) -> Result<(), String> {
         self.end_half_open()?;
         self.pass_time(u64::from(GRACE_TICKS + 20) * self.tick_us)?;

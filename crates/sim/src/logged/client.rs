@@ -101,7 +101,7 @@ impl LogClient {
     }
 
     /// Whether it has a subscription, or a pending subscribe or unsubscribe command.
-    pub fn knows(&self, channel: &str) -> bool {
+    pub fn has_or_requested(&self, channel: &str) -> bool {
         let asks = |command: &ClientCommand| matches!(command, ClientCommand::Subscribe { channel: of, .. } | ClientCommand::Unsubscribe { channel: of } if of == channel);
         self.live.contains_key(channel) || self.pending.values().any(|(command, _)| asks(command))
     }

@@ -168,7 +168,7 @@ impl<'a> LoggedWorld<'a> {
             1 => self.act()?,
             2 => self.publish()?,
             3 => self.publish_through_other_node(),
-            4 => self.ask_history()?,
+            4 => self.request_history()?,
             _ => self.remove_history()?,
         }
         self.serve_log()?;
@@ -243,7 +243,7 @@ impl<'a> LoggedWorld<'a> {
             Effect::Pause { session } => self.client_of(index, session)?.paused = true,
             Effect::Resume { session } => self.client_of(index, session)?.paused = false,
             Effect::Recall { session } => self.shards[index].recalled.push(session),
-            Effect::Answer { ticket, answer, .. } => self.answered(ticket, &answer)?,
+            Effect::Answer { ticket, answer, .. } => self.on_api_reply(ticket, &answer)?,
             Effect::Finish { session } | Effect::HangUp { session } => {
                 return Err(format!("the session {session:?} is closed"));
             }
@@ -320,7 +320,7 @@ impl<'a> LoggedWorld<'a> {
             return Ok(());
         }
         match self.chance.weighted(&[40, 10, 4, 20, 10]) {
-            0 if !self.clients[number].knows(channel) => self.clients[number].subscribe(channel, false),
+            0 if !self.clients[number].has_or_requested(channel) => self.clients[number].subscribe(channel, false),
             1 => self.clients[number].unsubscribe(channel),
             2 => return self.hang_up(number),
             3 => {

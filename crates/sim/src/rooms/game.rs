@@ -33,25 +33,25 @@ const FILL_BYTES_MAX: u32 = 300;
 pub struct Game {
     model: SharedRoomModel,
     room: RoomKey,
-    play: GameOptions,
+    game_options: GameOptions,
 }
 
 impl Game {
     /// A game for a room that the model already contains.
-    pub fn new(model: SharedRoomModel, room: RoomKey, play: GameOptions) -> Self {
-        Self { model, room, play }
+    pub fn new(model: SharedRoomModel, room: RoomKey, game_options: GameOptions) -> Self {
+        Self { model, room, game_options }
     }
 
-    fn any_object(&self, world: &mut World) -> Option<ObjectId> {
+    fn random_object(&self, world: &mut World) -> Option<ObjectId> {
         let ids: Vec<ObjectId> = self.with_record(|record| record.objects.keys().copied().collect());
         let index = world.random_below(ids.len().max(1) as u32) as usize;
         ids.get(index).copied()
     }
 
-    fn any_state(&self, world: &mut World) -> Vec<u8> {
+    fn random_state(&self, world: &mut World) -> Vec<u8> {
         let length = match world.random_below(40) {
-            0 => self.play.state_bytes_max + 1,
-            1 => self.play.state_bytes_max,
+            0 => self.game_options.state_bytes_max + 1,
+            1 => self.game_options.state_bytes_max,
             _ => world.random_below(12) as usize,
         };
         let bytes = world.random().to_le_bytes();
@@ -87,13 +87,13 @@ impl Game {
     }
 
     fn spawn(&self, world: &mut World) {
-        let (position, state) = (any_position(world), self.any_state(world));
-        let visibility = any_visibility(world);
+        let (position, state) = (random_position(world), self.random_state(world));
+        let visibility = random_visibility(world);
         let kind = world.random_below(400) as u16;
-        let expected = if world.object_count() >= self.play.objects_max {
+        let expected = if world.object_count() >= self.game_options.objects_max {
             Some(WorldError::TooManyObjects)
         } else {
-            (state.len() > self.play.state_bytes_max).then_some(WorldError::StateTooLong)
+            (state.len() > self.game_options.state_bytes_max).then_some(WorldError::StateTooLong)
         };
         let made = world.spawn(NewObject { position, kind, visibility, state: &state });
         if made.err() != expected {
@@ -106,7 +106,7 @@ impl Game {
     }
 
     fn despawn(&self, world: &mut World) {
-        let Some(id) = self.any_object(world) else { return };
+        let Some(id) = self.random_object(world) else { return };
         let owners: Vec<PlayerId> = self.with_record(|record| {
             let owners = record.players.iter_mut().filter(|(_, header)| header.avatar == id.0);
             owners
@@ -135,14 +135,14 @@ impl Game {
 
     /// Moves an object. Most moves are short: to the next cell at most.
     fn move_object(&self, world: &mut World) {
-        let Some(id) = self.any_object(world) else { return };
+        let Some(id) = self.random_object(world) else { return };
         let Some(from) = world.object(id).map(|object| object.position) else {
             return self.record_failure(&format!("{id:?} does not exist"));
         };
         let position = if world.random_below(10) == 0 {
-            any_position(world)
+            random_position(world)
         } else {
-            let reach = self.play.shape.cell_units;
+            let reach = self.game_options.shape.cell_units;
             let mut step = |at: u32| (at + world.random_below(2 * reach + 1)).saturating_sub(reach);
             Position { x: step(from.x), y: step(from.y) }
         };
@@ -152,9 +152,9 @@ impl Game {
     }
 
     fn change_state(&self, world: &mut World) {
-        let Some(id) = self.any_object(world) else { return };
-        let state = self.any_state(world);
-        let expected = (state.len() > self.play.state_bytes_max).then_some(WorldError::StateTooLong);
+        let Some(id) = self.random_object(world) else { return };
+        let state = self.random_state(world);
+        let expected = (state.len() > self.game_options.state_bytes_max).then_some(WorldError::StateTooLong);
         let changed = world.set_state(id, &state);
         if changed.err() != expected {
             self.record_failure(&format!("set_state returned {changed:?}, expected error {expected:?}"));
@@ -164,15 +164,15 @@ impl Game {
     }
 
     fn change_visibility(&self, world: &mut World) {
-        let Some(id) = self.any_object(world) else { return };
-        let visibility = any_visibility(world);
+        let Some(id) = self.random_object(world) else { return };
+        let visibility = random_visibility(world);
         world.set_visibility(id, visibility);
         self.alter(id, |version| version.visibility = visibility);
     }
 
     fn move_viewpoint(&self, world: &mut World) {
-        let Some(player) = any_player(world) else { return };
-        let position = any_position(world);
+        let Some(player) = random_player(world) else { return };
+        let position = random_position(world);
         self.set_viewpoint(world, player, position);
     }
 
@@ -183,8 +183,8 @@ impl Game {
     }
 
     fn change_avatar(&self, world: &mut World) {
-        let Some(player) = any_player(world) else { return };
-        let avatar = self.any_object(world).filter(|_| world.random_below(4) > 0);
+        let Some(player) = random_player(world) else { return };
+        let avatar = self.random_object(world).filter(|_| world.random_below(4) > 0);
         world.set_avatar(player, avatar);
         let avatar = avatar.map_or(0, |id| id.0);
         self.with_header(player, |header| header.avatar = avatar);
@@ -209,41 +209,41 @@ impl Game {
     }
 }
 
-fn any_position(world: &mut World) -> Position {
+fn random_position(world: &mut World) -> Position {
     let (width, height) = world.grid().size_units();
     // Some positions lie outside the grid.
     Position { x: world.random_below(width + width / 8), y: world.random_below(height + height / 8) }
 }
 
-fn any_player(world: &mut World) -> Option<PlayerId> {
+fn random_player(world: &mut World) -> Option<PlayerId> {
     let players: Vec<PlayerId> = world.players().collect();
     let index = world.random_below(players.len().max(1) as u32) as usize;
     players.get(index).copied()
 }
 
-fn any_visibility(world: &mut World) -> Visibility {
+fn random_visibility(world: &mut World) -> Visibility {
     match world.random_below(20) {
         0..14 => Visibility::Everyone,
-        14..18 => any_player(world).map_or(Visibility::Nobody, Visibility::Owner),
+        14..18 => random_player(world).map_or(Visibility::Nobody, Visibility::Owner),
         _ => Visibility::Nobody,
     }
 }
 
-fn any_scope(world: &mut World) -> Scope {
+fn random_scope(world: &mut World) -> Scope {
     match world.random_below(3) {
         0 => Scope::All,
         1 => Scope::Near(CellIndex(world.random_below(world.grid().len() as u32))),
-        _ => any_player(world).map_or(Scope::All, Scope::Player),
+        _ => random_player(world).map_or(Scope::All, Scope::Player),
     }
 }
 
 impl Simulation for Game {
     fn grid(&self) -> GridShape {
-        self.play.shape
+        self.game_options.shape
     }
 
     fn start(&mut self, world: &mut World) {
-        for _ in 0..world.random_below(self.play.objects_max as u32) {
+        for _ in 0..world.random_below(self.game_options.objects_max as u32) {
             self.spawn(world);
         }
     }
@@ -251,7 +251,7 @@ impl Simulation for Game {
     fn join(&mut self, world: &mut World, player: PlayerId, visitor: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal> {
         let refusal = |code: u16| Err(Refusal { code, message: format!("not by {code}").into() });
         let Some(number) = numbered(data, r#"{"join":"#) else { return refusal(400) };
-        let is_full = self.with_record(|record| record.players.len() >= self.play.seats_max);
+        let is_full = self.with_record(|record| record.players.len() >= self.game_options.seats_max);
         let code = match () {
             () if data.ends_with(b"\"out\"}") => Some(1_234),
             () if is_full => Some(409),
@@ -281,7 +281,7 @@ impl Simulation for Game {
         }
         drop(room_model);
         if world.random_below(4) > 0 {
-            let position = any_position(world);
+            let position = random_position(world);
             self.set_viewpoint(world, player, position);
         }
         if world.random_below(2) == 0 {
@@ -338,11 +338,11 @@ impl Simulation for Game {
         }
         match world.random_below(6) {
             0 => {
-                let scope = any_scope(world);
+                let scope = random_scope(world);
                 self.emit_event(world, scope);
             }
             1..4 => {
-                let position = any_position(world);
+                let position = random_position(world);
                 self.set_viewpoint(world, player, position);
             }
             _ => self.change(world),
@@ -351,11 +351,11 @@ impl Simulation for Game {
     }
 
     fn tick(&mut self, world: &mut World) {
-        for _ in 0..world.random_below(self.play.changes_max + 1) {
+        for _ in 0..world.random_below(self.game_options.changes_max + 1) {
             self.change(world);
         }
-        if world.random_below(100) < self.play.events_percent {
-            let scope = any_scope(world);
+        if world.random_below(100) < self.game_options.events_percent {
+            let scope = random_scope(world);
             self.emit_event(world, scope);
         }
         let tick = world.tick();

@@ -27,7 +27,8 @@ struct SeatHolder {
     user: String,
     /// The seat token of the last join, if the room issues tokens.
     token: Option<u128>,
-    /// The token that the client presented with that join. It is valid until an input shows that the client has the reply.
+    /// The token that the client presented with that join. It is valid until an input shows that the client has the
+    /// reply.
     returned: Option<u128>,
     away: Option<Absence>,
 }

@@ -23,20 +23,20 @@ impl Filter {
             Self::Of("and", of) => of.iter().all(|filter| filter.passes(tags)),
             Self::Of("or", of) => of.iter().any(|filter| filter.passes(tags)),
             Self::Of(_, of) => !of.iter().any(|filter| filter.passes(tags)),
-            Self::Tag(key, comparison, values) => holds(comparison, tags.get(*key).map(String::as_str), values),
+            Self::Tag(key, comparison, values) => matches_tag(comparison, tags.get(*key).map(String::as_str), values),
         }
     }
 
     /// Whether it is well-formed and within the limits.
-    pub fn is_sound(&self, limits: &FilterLimits) -> bool {
+    pub fn is_valid(&self, limits: &FilterLimits) -> bool {
         let (nodes, depth) = self.size();
-        self.has_sense() && nodes <= limits.nodes_max && depth <= limits.depth_max
+        self.is_well_formed() && nodes <= limits.nodes_max && depth <= limits.depth_max
     }
 
-    fn has_sense(&self) -> bool {
+    fn is_well_formed(&self) -> bool {
         match self {
-            Self::Of("not", of) => of.len() == 1 && of[0].has_sense(),
-            Self::Of("and" | "or", of) => !of.is_empty() && of.iter().all(Self::has_sense),
+            Self::Of("not", of) => of.len() == 1 && of[0].is_well_formed(),
+            Self::Of("and" | "or", of) => !of.is_empty() && of.iter().all(Self::is_well_formed),
             Self::Tag(_, "ex" | "nex", values) => values.is_empty(),
             Self::Tag(_, "in" | "nin", values) => !values.is_empty(),
             Self::Tag(_, "eq" | "neq" | "sw" | "ew" | "ct" | "gt" | "gte" | "lt" | "lte", values) => values.len() == 1,
@@ -82,7 +82,7 @@ impl Filter {
     }
 }
 
-fn holds(comparison: &str, tag: Option<&str>, values: &[&str]) -> bool {
+fn matches_tag(comparison: &str, tag: Option<&str>, values: &[&str]) -> bool {
     let value = values.first().copied().unwrap_or_default();
     let text = |is: fn(&str, &str) -> bool| tag.is_some_and(|tag| is(tag, value));
     let number = |is: fn(&f64, &f64) -> bool| {
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_judge_tags() {
+    fn filters_match_tags() {
         let tags = BTreeMap::from([("kind".to_owned(), "ab".to_owned()), ("n".to_owned(), "2.5".to_owned())]);
         let tag = |comparison, value| Filter::Tag("kind", comparison, vec![value]);
         let n = |comparison, value| Filter::Tag("n", comparison, vec![value]);

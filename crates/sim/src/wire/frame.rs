@@ -1,5 +1,5 @@
-//! A reader of WebSocket frames (RFC 6455, section 5, with the compression of RFC 7692) and of response chunks (RFC 9112,
-//! section 7.1).
+//! A reader of WebSocket frames (RFC 6455, section 5, with the compression of RFC 7692) and of response chunks (RFC
+//! 9112, section 7.1).
 
 use dunlin_engine::Wire;
 

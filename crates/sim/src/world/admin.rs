@@ -19,18 +19,18 @@ use super::NodeWorld;
 
 impl NodeWorld {
     /// Runs a random action of an operator.
-    pub(super) fn administer(&mut self) -> Result<(), String> {
+    pub(super) fn run_operator_action(&mut self) -> Result<(), String> {
         if self.plan.rooms.is_some() && self.chance.percent(6) {
-            return self.administer_rooms();
+            return self.run_room_operator_action();
         }
         if self.chance.percent(3) {
             return self.reconfigure();
         }
         let channel = self.plan.channel(&mut self.chance).clone();
         match self.chance.weighted(&[60, 15, 8, 2, 3, 4, 4, 3, 1]) {
-            0 => self.publish_somehow(&channel),
-            1 => (0..self.chance.between(2, 25)).try_for_each(|_| self.publish_somehow(&channel)),
-            2 => self.ask_history(&channel),
+            0 => self.publish_with_options(&channel),
+            1 => (0..self.chance.between(2, 25)).try_for_each(|_| self.publish_with_options(&channel)),
+            2 => self.read_history(&channel),
             3 => self.remove_history(&channel),
             4 => self.disconnect(),
             5 => self.unsubscribe(),
@@ -40,7 +40,7 @@ impl NodeWorld {
         }
     }
 
-    fn any_channel(&mut self) -> String {
+    fn random_channel(&mut self) -> String {
         let channels: Vec<String> = self.plan.all_channels().collect();
         self.chance.pick(&channels).clone()
     }
@@ -54,7 +54,7 @@ impl NodeWorld {
     }
 
     /// Records that the API returned `epoch`, and checks that an earlier epoch that is still in use was not replaced.
-    pub(super) fn saw_epoch(&mut self, channel: &str, epoch: &str) -> Result<(), String> {
+    pub(super) fn record_epoch(&mut self, channel: &str, epoch: &str) -> Result<(), String> {
         let (now_us, published) = (self.now_us, self.model.published.len() as u64);
         let facts = self.model.channel_mut(channel).ok_or("an unknown channel")?;
         facts.record_use(epoch, now_us);
@@ -84,7 +84,7 @@ impl NodeWorld {
             reverse,
             bytes_max: None,
         };
-        let answer = self.ask(self.owner(channel), ApiRequest::History { channel: channel.into(), query })?;
+        let answer = self.call_api(self.owner(channel), ApiRequest::History { channel: channel.into(), query })?;
         let has_stream = self
             .model
             .channel(channel)
@@ -110,7 +110,7 @@ impl NodeWorld {
             return Err(format!("{channel}: publications up to {removed} were removed, but are returned again"));
         }
         check_history(&mut self.model, channel, asked, &result, retained)?;
-        self.saw_epoch(channel, &result.epoch)?;
+        self.record_epoch(channel, &result.epoch)?;
         let facts = self.model.channel(channel).ok_or("an unknown channel")?;
         if facts.tops.get(&result.epoch).is_some_and(|&top| top > result.offset) {
             return Err(format!("{channel}: the top offset decreased to {}", result.offset));
@@ -118,7 +118,7 @@ impl NodeWorld {
         Ok(Some((result.epoch, result.offset)))
     }
 
-    fn ask_history(&mut self, channel: &str) -> Result<(), String> {
+    fn read_history(&mut self, channel: &str) -> Result<(), String> {
         let limit = *self.chance.pick(&[0, 1, 3, -1, i32::MAX]);
         let facts = self.model.channel(channel).ok_or("an unknown channel")?;
         let since = facts.epoch.as_ref().map(|epoch| {
@@ -135,7 +135,7 @@ impl NodeWorld {
 
     fn remove_history(&mut self, channel: &str) -> Result<(), String> {
         let top = self.history(channel, 0, None, false)?;
-        let answer = self.ask(self.owner(channel), ApiRequest::HistoryRemove { channel: channel.into() })?;
+        let answer = self.call_api(self.owner(channel), ApiRequest::HistoryRemove { channel: channel.into() })?;
         if let Some(facts) = self.model.channel_mut(channel) {
             facts.keys_removed = facts.api_count;
         }
@@ -163,11 +163,11 @@ impl NodeWorld {
             disconnect,
         };
         self.actions.disconnected.push(action);
-        self.ask_all(&request)
+        self.call_api_on_all_shards(&request)
     }
 
     fn unsubscribe(&mut self) -> Result<(), String> {
-        let channel = if self.chance.percent(20) { String::new() } else { self.any_channel() };
+        let channel = if self.chance.percent(20) { String::new() } else { self.random_channel() };
         let code = *self.chance.pick(&[UnsubscribeCode::SERVER, UnsubscribeCode::INSUFFICIENT_STATE]);
         let action = self.action(channel, code.0 as u16);
         let request = ApiRequest::Unsubscribe {
@@ -177,7 +177,7 @@ impl NodeWorld {
             code,
         };
         self.actions.unsubscribed.push(action);
-        self.ask_all(&request)
+        self.call_api_on_all_shards(&request)
     }
 
     /// Subscribes a session, or all sessions of its user.
@@ -192,7 +192,7 @@ impl NodeWorld {
             subscription: Box::new(subscription),
         };
         self.actions.subscribed.push(action);
-        self.ask_all(&request)
+        self.call_api_on_all_shards(&request)
     }
 
     /// Sets the expiry of a session, or of all sessions of its user.
@@ -209,7 +209,7 @@ impl NodeWorld {
         };
         if expired {
             self.actions.disconnected.push(action);
-            return self.ask_all(&request);
+            return self.call_api_on_all_shards(&request);
         }
         for index in 0..self.clients.len() {
             let is_live = self.is_live(&self.clients[index]);
@@ -220,7 +220,7 @@ impl NodeWorld {
                 client.refreshes.0 += usize::from(is_live);
             }
         }
-        self.ask_all(&request)
+        self.call_api_on_all_shards(&request)
     }
 
     /// Notifies all shards that the stream of a channel lost its position.
@@ -243,9 +243,9 @@ impl NodeWorld {
         OperatorAction { user, client, spared, channel, code, api_count, expires_at_s: None }
     }
 
-    fn ask_all(&mut self, request: &ApiRequest) -> Result<(), String> {
+    fn call_api_on_all_shards(&mut self, request: &ApiRequest) -> Result<(), String> {
         for shard in 0..self.shards.len() {
-            let answer = self.ask(shard, request.clone())?;
+            let answer = self.call_api(shard, request.clone())?;
             if !matches!(answer, Ok(ApiAnswer::Done { .. })) {
                 return Err(format!("unexpected reply {answer:?} to {request:?}"));
             }

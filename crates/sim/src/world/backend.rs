@@ -170,7 +170,8 @@ impl NodeWorld {
         }
     }
 
-    /// Issues a token with the decision of the backend. The client receives it as data, so that the checks can look it up.
+    /// Issues a token with the decision of the backend. The client receives it as data, so that the checks can look it
+    /// up.
     fn issue_token(&mut self, user: String, channel: &str, expires_at_s: Option<u64>, subs: Vec<String>) -> Payload {
         let channel = channel.to_owned();
         let token = self.tokens.issue(Token { user, channel, expires_at_s, subs, ..Token::default() });

@@ -34,7 +34,7 @@ impl NodeWorld {
         self.check_channels()?;
         self.check_survey()?;
         self.check_history_bytes()?;
-        self.probe()
+        self.check_encodes()
     }
 
     /// Checks that the byte counters of the shards match the size of their histories.
@@ -70,7 +70,8 @@ impl NodeWorld {
         for channel in self.plan.channels.clone() {
             let here = subscribers.get(&channel).cloned().unwrap_or_default();
             let positioned = here.iter().any(|&index| self.clients[index].subscriptions[&channel].positioned);
-            // A history request counts as use of the stream. Most idle streams are not queried, so that they can expire.
+            // A history request counts as use of the stream. Most idle streams are not queried, so that they can
+            // expire.
             let top =
                 if positioned || self.chance.percent(5) { self.history(&channel, -1, None, false)? } else { None };
             for index in here {
@@ -121,10 +122,10 @@ impl NodeWorld {
             let users: BTreeSet<&str> = here.iter().map(|&index| &*self.clients[index].profile.user).collect();
             let (expected, users) = (expected.into_iter().map(str::to_owned).collect::<BTreeSet<_>>(), users.len());
             let owner = self.owner(&channel);
-            let answer = self.ask(owner, ApiRequest::Presence { channel: channel.as_str().into() })?;
+            let answer = self.call_api(owner, ApiRequest::Presence { channel: channel.as_str().into() })?;
             let Ok(ApiAnswer::Presence(clients)) = answer else { return Err(format!("{answer:?}: no presence")) };
             let present: BTreeSet<String> = clients.iter().map(|info| info.client.to_string()).collect();
-            let answer = self.ask(owner, ApiRequest::PresenceStats { channel: channel.as_str().into() })?;
+            let answer = self.call_api(owner, ApiRequest::PresenceStats { channel: channel.as_str().into() })?;
             let Ok(ApiAnswer::PresenceStats { num_clients, num_users }) = answer else {
                 return Err(format!("{answer:?}: no presence stats"));
             };
@@ -144,7 +145,7 @@ impl NodeWorld {
             subscribers.iter().map(|(channel, clients)| (channel.clone(), clients.len() as u32)).collect();
         let mut listed = BTreeMap::new();
         for shard in 0..self.shards.len() {
-            let answer = self.ask(shard, ApiRequest::Channels)?;
+            let answer = self.call_api(shard, ApiRequest::Channels)?;
             let Ok(ApiAnswer::Channels(channels)) = answer else { return Err(format!("{answer:?}: no channels")) };
             listed.extend(channels.iter().map(|(name, count)| (name.to_string(), *count)));
         }
@@ -158,7 +159,7 @@ impl NodeWorld {
         let expected = (live.len() as u32, subscriptions as u32, users, 0, 0);
         let mut sum = Survey::default();
         for shard in 0..self.shards.len() {
-            let answer = self.ask(shard, ApiRequest::Survey)?;
+            let answer = self.call_api(shard, ApiRequest::Survey)?;
             let Ok(ApiAnswer::Survey(survey)) = answer else { return Err(format!("{answer:?}: no survey")) };
             sum.sessions += survey.sessions;
             sum.subscriptions += survey.subscriptions;
@@ -171,9 +172,9 @@ impl NodeWorld {
         if got == expected { Ok(()) } else { Err(format!("the survey returns {got:?} instead of {expected:?}")) }
     }
 
-    /// Publishes to every channel and checks that each publication is encoded once for each encoding of its subscribers,
-    /// and delivered once to each of them.
-    fn probe(&mut self) -> Result<(), String> {
+    /// Publishes to every channel and checks that each publication is encoded once for each encoding of its
+    /// subscribers, and delivered once to each of them.
+    fn check_encodes(&mut self) -> Result<(), String> {
         let subscribers = self.subscribers();
         let (mut encodes, mut deltas, mut deliveries) = (0, 0, 0);
         let before = self.delivered();

@@ -205,7 +205,7 @@ impl NodeWorld {
                 let client = &mut self.clients[index];
                 let comes_back = code.is_none_or(|code| matches!(code, 0..3500 | 4000..4500 | 5000..));
                 if !comes_back {
-                    client.forget_everything();
+                    client.reset();
                 }
                 // Most clients reply and close the connection. Some wait until the server closes it.
                 if !self.chance.percent(20) {
@@ -226,7 +226,7 @@ impl NodeWorld {
             |action: &OperatorAction| Some(action.code) == code && action.is_about(&client.profile.user, &client.id);
         let is_about = |action: &OperatorAction| action.is_about(&client.profile.user, &client.id);
         let was_subscribed = || self.actions.subscribed.iter().any(is_about);
-        let explained = client.explains_close(code, self.unix_ms())
+        let explained = client.permits_close(code, self.unix_ms())
             || self.actions.disconnected.iter().any(is_informed)
             || match code {
                 Some(3001) => self.actions.drained,

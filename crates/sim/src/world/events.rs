@@ -207,7 +207,7 @@ impl NodeWorld {
     }
 
     /// Sends an operator's request to a shard. The shard must reply at once, and only to this request.
-    pub(super) fn ask(&mut self, shard: usize, request: ApiRequest) -> Result<ApiResult, String> {
+    pub(super) fn call_api(&mut self, shard: usize, request: ApiRequest) -> Result<ApiResult, String> {
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
         self.trace.line(self.now_us, || format!("operator to shard {shard}: {request:?}"));
@@ -219,12 +219,12 @@ impl NodeWorld {
     }
 
     /// Opens a room for an operator. The reply follows when the room thread has created the room.
-    pub(super) fn ask_to_open_room(&mut self, shard: usize, channel: &str) -> Result<(), String> {
-        self.ask_about_room(shard, ApiRequest::OpenRoom { channel: channel.into(), overrides: Arc::default() })
+    pub(super) fn request_open_room(&mut self, shard: usize, channel: &str) -> Result<(), String> {
+        self.send_room_request(shard, ApiRequest::OpenRoom { channel: channel.into(), overrides: Arc::default() })
     }
 
     /// Sends a request that a room thread completes.
-    pub(super) fn ask_about_room(&mut self, shard: usize, request: ApiRequest) -> Result<(), String> {
+    pub(super) fn send_room_request(&mut self, shard: usize, request: ApiRequest) -> Result<(), String> {
         self.next_ticket += 1;
         self.room_requests.insert(self.next_ticket);
         self.handle(shard, Event::Api { ticket: Ticket(self.next_ticket), request })?;
@@ -269,7 +269,8 @@ impl NodeWorld {
             let is_suspect = was.0 + growth.bytes > bytes_max || was.1 + growth.frames > frames_max;
             suspects += u64::from(is_suspect);
             connection.may_be_slow |= is_suspect && slow > 0;
-            // Due snapshots take no memory, and before the connect reply, a session may have queued bytes without being listed.
+            // Due snapshots take no memory, and before the connect reply, a session may have queued bytes without being
+            // listed.
             let has_outgoing = shard.has_outgoing(connection.session);
             let has_too_much = !has_rooms && has_outgoing && bytes == 0;
             if has_outgoing != connection.is_dirty || has_too_much {

@@ -81,7 +81,8 @@ struct ExternalActions {
     subscribed: Vec<OperatorAction>,
     /// Channels whose streams lost their positions.
     lost: Vec<String>,
-    /// Sessions and subscriptions that the backend expired, by client id and channel. The channel of a session is empty.
+    /// Sessions and subscriptions that the backend expired, by client id and channel. The channel of a session is
+    /// empty.
     expired_by_backend: BTreeSet<(String, String)>,
     /// Whether the backend disconnected a session.
     backend_disconnected: bool,
@@ -208,10 +209,10 @@ impl NodeWorld {
             0 => self.deliver_some()?,
             1 => self.serve_some()?,
             2 => self.act()?,
-            3 => self.administer()?,
+            3 => self.run_operator_action()?,
             _ => self.stall_something(),
         }
-        self.deliver_some_of_rooms()?;
+        self.deliver_some_room_messages()?;
         self.reconfigure_some()?;
         self.serve_prompt()
     }

@@ -31,7 +31,7 @@ impl NodeWorld {
     }
 
     /// Publishes to `channel`, sometimes with an idempotency key or a version.
-    pub(super) fn publish_somehow(&mut self, channel: &str) -> Result<(), String> {
+    pub(super) fn publish_with_options(&mut self, channel: &str) -> Result<(), String> {
         let mut once = Once::default();
         if self.chance.percent(20) {
             once.key = *self.chance.pick(&[Some("k0"), Some("k1"), Some("k2"), Some("k3"), Some("k4")]);
@@ -74,7 +74,7 @@ impl NodeWorld {
         let owner = self.owner(channel);
         let (encodes, closes) = self.encodes(owner);
         let before = self.suppressed(owner);
-        let answer = self.ask(owner, request)?;
+        let answer = self.call_api(owner, request)?;
         let after = self.suppressed(owner);
         let suppressed = [after[0] - before[0], after[1] - before[1]];
         let (encodes, closes) = (self.encodes(owner).0 - encodes, self.encodes(owner).1 - closes);
@@ -121,7 +121,7 @@ impl NodeWorld {
         if newest.is_none_or(|newest| is_newer(version, newest)) {
             return Err(format!("{channel}: version {version:?} is suppressed after {newest:?}, at {offset}"));
         }
-        self.saw_epoch(channel, &epoch)
+        self.record_epoch(channel, &epoch)
     }
 
     /// The version of the publication at a position.
@@ -136,8 +136,8 @@ impl NodeWorld {
         [0, 1].map(|why| namespaces.iter().map(|counters| counters.suppressed[why]).sum())
     }
 
-    /// The number of forms that one encoding may have: with the channel's name or number, and plain, as the full data of a
-    /// delta subscription, or as a delta.
+    /// The number of forms that one encoding may have: with the channel's name or number, and plain, as the full data
+    /// of a delta subscription, or as a delta.
     fn forms(&self, channel: &str) -> u64 {
         let rules = self.model.channel(channel).and_then(|facts| facts.rules.as_ref());
         rules
@@ -206,7 +206,7 @@ impl NodeWorld {
             ..PublicationBody::default()
         };
         self.model.identify(channel, &seen, Some(&epoch))?;
-        if offset > 0 { self.saw_epoch(channel, &epoch) } else { Ok(()) }
+        if offset > 0 { self.record_epoch(channel, &epoch) } else { Ok(()) }
     }
 }
 

@@ -54,7 +54,7 @@ impl NodeWorld {
         let channel = format!("late{}:a", self.chance.below(LATE_NAMES));
         let (data, how) = (Payload::from_json(Bytes::from_static(b"1")), PublishHow::default());
         let request = ApiRequest::Publish { channel: channel.as_str().into(), data, how };
-        match self.ask(self.owner(&channel), request)? {
+        match self.call_api(self.owner(&channel), request)? {
             Ok(ApiAnswer::Published { offset: 0, .. }) | Err(ErrorCode::UnknownChannel) => Ok(()),
             other => Err(format!("unexpected reply to a publication in {channel}: {other:?}")),
         }

@@ -14,8 +14,8 @@ const QUIET_TICKS: u32 = 2;
 const CLOSING_TICKS: u32 = 50;
 
 impl NodeWorld {
-    /// Ticks all rooms a few more times while the rest of the node is at rest, and checks them each time. Returns whether
-    /// all ticks are done.
+    /// Ticks all rooms a few more times while the rest of the node is at rest, and checks them each time. Returns
+    /// whether all ticks are done.
     pub(super) fn settle_rooms(&mut self, quiet_ticks: &mut u32) -> Result<bool, String> {
         if self.plan.rooms.is_none() {
             return Ok(true);
@@ -32,29 +32,29 @@ impl NodeWorld {
     /// Checks all rooms. The node must be at rest.
     fn check_rooms(&self) -> Result<(), String> {
         let room_model = self.model.rooms.lock();
-        let mut believed: BTreeMap<RoomKey, BTreeSet<PlayerId>> = BTreeMap::new();
+        let mut expected: BTreeMap<RoomKey, BTreeSet<PlayerId>> = BTreeMap::new();
         for client in self.clients.iter().filter(|client| self.is_live(client)) {
             for subscription in client.subscriptions.values() {
                 let Some(seat) = &subscription.seat else { continue };
                 seat.check_complete(&room_model)
                     .map_err(|error| format!("client {} in {} at rest: {error}", client.index, subscription.channel))?;
-                if !believed.entry(seat.room).or_default().insert(seat.player) {
+                if !expected.entry(seat.room).or_default().insert(seat.player) {
                     return Err(format!("two clients have {:?} of {:?}", seat.player, seat.room));
                 }
             }
         }
-        let seated: usize = believed.values().map(BTreeSet::len).sum();
+        let seated: usize = expected.values().map(BTreeSet::len).sum();
         for hosted in self.threads.hosted() {
             let room = hosted.host.key();
             let record = &room_model.records[&room];
-            let believed = believed.remove(&room).unwrap_or_default();
+            let expected = expected.remove(&room).unwrap_or_default();
             // Players that are away are in the world, but have no client.
             let in_world = hosted.runner.room().player_count().saturating_sub(record.away.len());
             let counts = (hosted.host.player_count(), in_world);
             let players: BTreeSet<PlayerId> =
                 record.players.keys().filter(|player| !record.away.contains(player)).copied().collect();
-            if players != believed || counts != (believed.len(), believed.len()) {
-                return Err(format!("{room:?} has {counts:?} players, {players:?} instead of {believed:?}"));
+            if players != expected || counts != (expected.len(), expected.len()) {
+                return Err(format!("{room:?} has {counts:?} players, {players:?} instead of {expected:?}"));
             }
             if hosted.runner.inputs_senseless() != record.rejected_inputs {
                 let counted = hosted.runner.inputs_senseless();
@@ -68,7 +68,7 @@ impl NodeWorld {
         if seats != seated {
             return Err(format!("{seats} seats are taken instead of {seated}"));
         }
-        match believed.first_key_value() {
+        match expected.first_key_value() {
             Some((room, players)) => Err(format!("clients of {players:?} are in {room:?}, which does not exist")),
             None => Ok(()),
         }

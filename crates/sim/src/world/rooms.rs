@@ -28,7 +28,7 @@ use super::{
 const LATE_TICKS_MAX: u64 = 3;
 
 /// A room on its thread.
-pub(super) struct Hosted {
+pub(super) struct HostedRoom {
     pub(super) host: RoomHost,
     pub(super) runner: Runner,
     pub(super) seats: SeatModel,
@@ -40,11 +40,11 @@ pub(super) struct Hosted {
 /// The room threads of the node.
 #[derive(Default)]
 pub(super) struct RoomThreads {
-    pub(super) rooms: Vec<BTreeMap<RoomKey, Hosted>>,
+    pub(super) rooms: Vec<BTreeMap<RoomKey, HostedRoom>>,
     to: Vec<ToRoomRing>,
     from: Vec<FromRoomRing>,
     /// The rate limiter of each seat: the remaining credit in millionths of an input, and when it was last updated.
-    gates: BTreeMap<SeatKey, (u64, u64)>,
+    rate_limiters: BTreeMap<SeatKey, (u64, u64)>,
     /// Whether only rooms with queued messages tick.
     pub(super) is_settling: bool,
     pub(super) flaw: Option<SeatFlaw>,
@@ -59,7 +59,7 @@ impl RoomThreads {
             rooms: (0..rooms.threads).map(|_| BTreeMap::new()).collect(),
             to: pairs().map(ends).map(|(shard, thread)| ToRoomRing::new(shard, thread)).collect(),
             from: pairs().map(ends).map(|(shard, thread)| FromRoomRing::new(thread, shard)).collect(),
-            gates: BTreeMap::new(),
+            rate_limiters: BTreeMap::new(),
             is_settling: false,
             flaw: None,
         }
@@ -72,7 +72,7 @@ impl RoomThreads {
             && self.hosted().all(|hosted| hosted.host.arrived_len() == 0)
     }
 
-    pub(super) fn hosted(&self) -> impl Iterator<Item = &Hosted> {
+    pub(super) fn hosted(&self) -> impl Iterator<Item = &HostedRoom> {
         self.rooms.iter().flat_map(BTreeMap::values)
     }
 
@@ -130,7 +130,7 @@ impl NodeWorld {
         let (limits, now_us) = (&self.room_plan().limits, self.now_us);
         let (bytes_max, per_second) = (limits.input_bytes_max, u64::from(limits.inputs_per_second));
         let most_millionths = per_second * 1_000_000;
-        let (credit_millionths, since_us) = self.threads.gates.entry(seat).or_insert((most_millionths, now_us));
+        let (credit_millionths, since_us) = self.threads.rate_limiters.entry(seat).or_insert((most_millionths, now_us));
         *credit_millionths = most_millionths.min(*credit_millionths + (now_us - *since_us) * per_second);
         *since_us = now_us;
         let left_millionths = credit_millionths.checked_sub(1_000_000).filter(|_| data.len() <= bytes_max);
@@ -149,14 +149,14 @@ impl NodeWorld {
     }
 
     /// Delivers some messages to and from room threads.
-    pub(super) fn deliver_some_of_rooms(&mut self) -> Result<(), String> {
+    pub(super) fn deliver_some_room_messages(&mut self) -> Result<(), String> {
         if !self.threads.rooms.is_empty() && self.chance.percent(2) {
             self.report_load();
         }
         for ring in 0..self.threads.ring_count() {
             if self.chance.percent(25) {
                 let most = self.chance.between(1, 12);
-                self.deliver_of_rooms(ring, most)?;
+                self.deliver_room_messages(ring, most)?;
             }
         }
         Ok(())
@@ -171,11 +171,11 @@ impl NodeWorld {
     }
 
     /// Delivers all messages to and from room threads.
-    pub(super) fn deliver_all_of_rooms(&mut self) -> Result<(), String> {
-        (0..self.threads.ring_count()).try_for_each(|ring| self.deliver_of_rooms(ring, u64::MAX))
+    pub(super) fn deliver_all_room_messages(&mut self) -> Result<(), String> {
+        (0..self.threads.ring_count()).try_for_each(|ring| self.deliver_room_messages(ring, u64::MAX))
     }
 
-    fn deliver_of_rooms(&mut self, ring: usize, most: u64) -> Result<(), String> {
+    fn deliver_room_messages(&mut self, ring: usize, most: u64) -> Result<(), String> {
         let to = self.threads.to.len();
         for _ in 0..most {
             let is_moved = if ring < to { self.deliver_to_room(ring)? } else { self.deliver_from_room(ring - to)? };
@@ -223,7 +223,7 @@ impl NodeWorld {
     fn open_room(&mut self, thread: usize, room: RoomKey, channel: &std::sync::Arc<str>) -> Result<(), String> {
         let (tick_us, next_us) = (self.room_plan().tick_us, self.now_us + self.room_plan().tick_us);
         let rooms = self.room_plan();
-        let grid = Grid::new(rooms.play.shape).map_err(|error| error.to_string())?;
+        let grid = Grid::new(rooms.game_options.shape).map_err(|error| error.to_string())?;
         let mut record = RoomRecord::new(grid.clone());
         let terms = HostOptions {
             shard_count: self.plan.shards,
@@ -234,7 +234,7 @@ impl NodeWorld {
             away_per_user_max: AWAY_PER_USER_MAX,
             call_bytes_max: 1_024,
         };
-        let (options, play) = (rooms.options.clone(), rooms.play.clone());
+        let (options, game_options) = (rooms.options.clone(), rooms.game_options.clone());
         let seats = SeatModel::new(rooms.seat_grace_ticks, AWAY_PER_USER_MAX);
         let mut room_model = self.model.rooms.lock();
         record.ended.extend(room_model.ended_unopened.remove(&room));
@@ -243,10 +243,10 @@ impl NodeWorld {
         }
         room_model.count("room");
         drop(room_model);
-        let game = Game::new(self.model.rooms.clone(), room, play);
+        let game = Game::new(self.model.rooms.clone(), room, game_options);
         let made = Room::new(options, self.chance.number(), Box::new(game)).map_err(|error| error.to_string())?;
         let host = RoomHost::new(room, std::sync::Arc::clone(channel), grid, terms);
-        let hosted = Hosted { host, runner: Runner::new(made), seats, next_us, due_us: next_us };
+        let hosted = HostedRoom { host, runner: Runner::new(made), seats, next_us, due_us: next_us };
         self.threads.rooms[thread].insert(room, hosted);
         let channel = std::sync::Arc::clone(channel);
         self.post(thread, vec![(room.owner, FromRoom::Made { room, channel })]);
@@ -268,12 +268,12 @@ impl NodeWorld {
     /// Ticks each room that is due.
     pub(super) fn tick_due_rooms(&mut self) -> Result<(), String> {
         let (now_us, is_settling) = (self.now_us, self.threads.is_settling);
-        let is_due = |hosted: &Hosted| hosted.due_us <= now_us && (!is_settling || hosted.host.arrived_len() > 0);
+        let is_due = |hosted: &HostedRoom| hosted.due_us <= now_us && (!is_settling || hosted.host.arrived_len() > 0);
         self.tick_rooms(&is_due)
     }
 
     /// Ticks the rooms that `is_selected` selects.
-    pub(super) fn tick_rooms(&mut self, is_selected: &dyn Fn(&Hosted) -> bool) -> Result<(), String> {
+    pub(super) fn tick_rooms(&mut self, is_selected: &dyn Fn(&HostedRoom) -> bool) -> Result<(), String> {
         for thread in 0..self.threads.rooms.len() {
             let rooms = self.threads.rooms[thread].iter();
             let selected: Vec<RoomKey> =
@@ -388,7 +388,7 @@ impl NodeWorld {
     /// The newest event of a channel, and the top position of the channel.
     fn newest(&mut self, channel: &str) -> Result<(Option<u64>, ClientPosition), String> {
         let query = HistoryQuery { limit: 1, reverse: true, ..HistoryQuery::default() };
-        let answer = self.ask(self.owner(channel), ApiRequest::History { channel: channel.into(), query })?;
+        let answer = self.call_api(self.owner(channel), ApiRequest::History { channel: channel.into(), query })?;
         let Ok(ApiAnswer::History { publications, epoch, offset }) = answer else {
             return Err(format!("unexpected reply to a history request for {channel}: {answer:?}"));
         };
@@ -398,7 +398,7 @@ impl NodeWorld {
     }
 
     /// Opens or closes a room, or kicks a player.
-    pub(super) fn administer_rooms(&mut self) -> Result<(), String> {
+    pub(super) fn run_room_operator_action(&mut self) -> Result<(), String> {
         let Some(rooms) = &self.plan.rooms else { return Ok(()) };
         let channel = self.chance.pick(&rooms.channels).clone();
         let closes = self.chance.percent(40);
@@ -407,10 +407,10 @@ impl NodeWorld {
             return self.kick(owner, &channel);
         }
         if !closes {
-            return self.ask_to_open_room(owner, &channel);
+            return self.request_open_room(owner, &channel);
         }
         let request = ApiRequest::CloseRoom { channel: channel.as_str().into() };
-        let answer: ApiResult = self.ask(owner, request)?;
+        let answer: ApiResult = self.call_api(owner, request)?;
         if matches!(answer, Ok(ApiAnswer::Done { .. })) {
             Ok(())
         } else {

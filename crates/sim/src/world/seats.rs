@@ -11,7 +11,7 @@ use dunlin_rooms::PlayerId;
 
 use crate::rooms::{RoomModel, numbered};
 
-use super::{NodeWorld, rooms::Hosted};
+use super::{NodeWorld, rooms::HostedRoom};
 
 /// Maximum number of players of a user that stay while their clients are disconnected.
 pub(super) const AWAY_PER_USER_MAX: u32 = 2;
@@ -40,7 +40,7 @@ impl SeatFlaw {
     }
 }
 
-impl Hosted {
+impl HostedRoom {
     /// Checks that no player is duplicated, lost or swapped, and that the grace period ends at the exact tick.
     pub(super) fn check_seats(
         &mut self,
@@ -59,8 +59,8 @@ impl Hosted {
         if self.seats.away() != done.away() {
             return Err(at(format!("{} players are away instead of {}", done.away(), self.seats.away())));
         }
-        self.note_joins(room_model, steps, done).map_err(at)?;
-        self.note_kicks(room_model);
+        self.record_joins(room_model, steps, done).map_err(at)?;
+        self.record_kicks(room_model);
         for (what, times) in [
             ("seat: grace period ended", done.expired()),
             ("seat: displaced", done.displaced()),
@@ -73,7 +73,7 @@ impl Hosted {
     }
 
     /// Records the joins of players who resume. The game only gets and records new players.
-    fn note_joins(&self, room_model: &mut RoomModel, steps: &[Step], done: &CompletedTick) -> Result<(), String> {
+    fn record_joins(&self, room_model: &mut RoomModel, steps: &[Step], done: &CompletedTick) -> Result<(), String> {
         let joins = steps.iter().filter_map(|step| match step {
             Step::Join { info, data, .. } => Some((info, data)),
             _ => None,
@@ -106,7 +106,7 @@ impl Hosted {
     }
 
     /// Records the kicks of a tick. A player that is kicked at the end of a tick gets none of its events.
-    fn note_kicks(&self, room_model: &mut RoomModel) {
+    fn record_kicks(&self, room_model: &mut RoomModel) {
         let (kicked, away) = &self.seats.kicked;
         let room = self.host.key();
         let RoomModel { records, events, .. } = room_model;
@@ -135,6 +135,6 @@ impl NodeWorld {
             _ => KickTarget::Player(PlayerId(self.chance.between(1, 6) as u32)),
         };
         let order = Arc::new(KickOrder { target, reason: "".into() });
-        self.ask_about_room(shard, ApiRequest::KickFromRoom { channel: channel.into(), order })
+        self.send_room_request(shard, ApiRequest::KickFromRoom { channel: channel.into(), order })
     }
 }

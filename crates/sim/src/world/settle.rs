@@ -47,7 +47,7 @@ impl NodeWorld {
                 self.deliver(ring)?;
             }
         }
-        self.deliver_all_of_rooms()
+        self.deliver_all_room_messages()
     }
 
     fn is_at_rest(&self) -> bool {

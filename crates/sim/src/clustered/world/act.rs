@@ -19,7 +19,7 @@ impl ClusteredWorld<'_> {
             return Ok(());
         }
         match self.chance.weighted(&[50, 10, 8, 20]) {
-            0 if !self.clients[number].knows(channel) => {
+            0 if !self.clients[number].has_or_requested(channel) => {
                 // Without faults, a client that moves between nodes must recover everything.
                 let must_recover = self.is_calm && self.must_recover(number, channel, 20);
                 self.clients[number].subscribe(channel, must_recover);
@@ -77,8 +77,8 @@ impl ClusteredWorld<'_> {
         Ok(())
     }
 
-    /// Allows the pending recoveries of a client to fail if so much was published since the request that the stream cannot
-    /// prove that it is complete. If it can when the reply arrives, it could at any time before.
+    /// Allows the pending recoveries of a client to fail if so much was published since the request that the stream
+    /// cannot prove that it is complete. If it can when the reply arrives, it could at any time before.
     fn excuse_recoveries(&mut self, number: usize) {
         let asks = self.clients[number].pending.iter();
         let due = asks.filter_map(|(id, (command, must_recover))| match command {

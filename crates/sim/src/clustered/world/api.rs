@@ -26,7 +26,7 @@ impl ClusteredWorld<'_> {
             let version = if is_versioned { self.published } else { 0 };
             let how = PublishHow { idempotency_key: key.map(Box::from), version, ..PublishHow::default() };
             let request = ApiRequest::Publish { channel: channel.into(), data: payload, how };
-            self.ask(
+            self.call_api(
                 node,
                 request,
                 Some(PendingPublish { channel: channel.to_owned(), data, key, is_versioned, is_broadcast: false }),
@@ -35,7 +35,7 @@ impl ClusteredWorld<'_> {
         Ok(())
     }
 
-    pub(super) fn ask(
+    pub(super) fn call_api(
         &mut self,
         node: usize,
         request: ApiRequest,
@@ -46,13 +46,13 @@ impl ClusteredWorld<'_> {
         self.handle(node, Event::Api { ticket: Ticket(self.tickets), request })
     }
 
-    pub(super) fn answered(&mut self, ticket: Ticket, answer: &ApiResult) -> Result<(), String> {
-        if self.answered_node(ticket, answer)? {
+    pub(super) fn on_api_reply(&mut self, ticket: Ticket, answer: &ApiResult) -> Result<(), String> {
+        if self.on_query_reply(ticket, answer)? {
             return Ok(());
         }
         let (_, publish) = self.requests.remove(&ticket.0).ok_or("a reply to an unknown request")?;
         match (publish, answer) {
-            (Some(publish), Ok(ApiAnswer::Published { offset, .. })) => self.acknowledged(publish, *offset),
+            (Some(publish), Ok(ApiAnswer::Published { offset, .. })) => self.check_acknowledged(publish, *offset),
             (_, Err(ErrorCode::Internal | ErrorCode::TooManyRequests)) if !self.is_calm => {
                 self.count("request rejected");
                 Ok(())
@@ -66,8 +66,9 @@ impl ClusteredWorld<'_> {
         }
     }
 
-    /// Checks that an acknowledged publication is stored, and that each idempotency key has one publication in the cluster.
-    fn acknowledged(&mut self, publish: PendingPublish, offset: u64) -> Result<(), String> {
+    /// Checks that an acknowledged publication is stored, and that each idempotency key has one publication in the
+    /// cluster.
+    fn check_acknowledged(&mut self, publish: PendingPublish, offset: u64) -> Result<(), String> {
         let PendingPublish { channel, data, key, is_versioned, is_broadcast } = publish;
         if is_broadcast {
             return if offset == 0 { Ok(()) } else { Err(format!("{channel}: a broadcast has the offset {offset}")) };
@@ -99,18 +100,18 @@ impl ClusteredWorld<'_> {
         }
     }
 
-    pub(super) fn ask_history(&mut self) -> Result<(), String> {
+    pub(super) fn request_history(&mut self) -> Result<(), String> {
         let (node, channel) = (self.chance.below(self.nodes.len()), *self.chance.pick(&CHANNELS));
         let query = HistoryQuery { limit: -1, reverse: self.chance.percent(50), ..HistoryQuery::default() };
-        self.ask(node, ApiRequest::History { channel: channel.into(), query }, None)
+        self.call_api(node, ApiRequest::History { channel: channel.into(), query }, None)
     }
 
     pub(super) fn remove_history(&mut self) -> Result<(), String> {
-        if !self.purges {
+        if !self.removes_history {
             return Ok(());
         }
         let (node, channel) = (self.chance.below(self.nodes.len()), *self.chance.pick(&CHANNELS));
         self.count("history removed");
-        self.ask(node, ApiRequest::HistoryRemove { channel: channel.into() }, None)
+        self.call_api(node, ApiRequest::HistoryRemove { channel: channel.into() }, None)
     }
 }

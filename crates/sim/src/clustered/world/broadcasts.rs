@@ -40,7 +40,7 @@ impl ClusteredWorld<'_> {
     }
 
     fn subscribe_live(&mut self, number: usize, channel: &str) {
-        if self.clients[number].is_open() && !self.clients[number].knows(channel) {
+        if self.clients[number].is_open() && !self.clients[number].has_or_requested(channel) {
             self.clients[number].subscribe(channel, false);
         }
     }
@@ -54,7 +54,7 @@ impl ClusteredWorld<'_> {
         let request = ApiRequest::Publish { channel: channel.into(), data: payload, how };
         let publish =
             PendingPublish { channel: channel.to_owned(), data, key: None, is_versioned: false, is_broadcast: true };
-        self.ask(node, request, Some(publish))
+        self.call_api(node, request, Some(publish))
     }
 
     /// Checks and records the messages that a client received.
@@ -81,7 +81,7 @@ impl ClusteredWorld<'_> {
         for number in 0..self.clients.len() {
             self.subscribe_live(number, LIVE_CHANNELS[0]);
         }
-        self.publish_meanwhile()?;
+        self.publish_while_subscribing()?;
         let before = self.broadcasts.announced.clone();
         let mover = (0..self.clients.len()).find(|number| self.clients[*number].live.contains_key(LIVE_CHANNELS[0]));
         for round in 0..2 {
@@ -115,7 +115,7 @@ impl ClusteredWorld<'_> {
                 let announced = self.broadcasts.announced.get(&(number, period)).copied().unwrap_or_default();
                 if is_watching && announced != (joins + 1, leaves + 1) {
                     return Err(format!(
-                        "{channel}: client {number} received {announced:?} joins and leaves, before {joins} and {leaves}"
+                        "{channel}: client {number} received {announced:?} joins and leaves, before {joins}, {leaves}"
                     ));
                 }
             }
@@ -124,7 +124,7 @@ impl ClusteredWorld<'_> {
     }
 
     /// Subscribes all clients to a new channel while all nodes publish to it.
-    fn publish_meanwhile(&mut self) -> Result<(), String> {
+    fn publish_while_subscribing(&mut self) -> Result<(), String> {
         let channel = format!("live:{}", self.published);
         for number in 0..self.clients.len() {
             self.subscribe_live(number, &channel);

@@ -25,7 +25,7 @@ impl ClusteredWorld<'_> {
             LeaseChange::Took { .. } => "lease taken",
         });
         // Renewals are delivered, and elections take less time than a lease is valid.
-        let is_safe = self.jetstream.timeouts == 0 && !self.truncates && self.is_sound_for(node_index, HELD_FOR_US);
+        let is_safe = self.jetstream.timeouts == 0 && !self.truncates && self.delivers_for(node_index, HELD_FOR_US);
         let is_false = match change {
             LeaseChange::Began { .. } => false,
             LeaseChange::Lost { .. } => self.is_calm || is_safe,
@@ -47,7 +47,7 @@ impl ClusteredWorld<'_> {
         if held != running {
             return Err(format!("the leases of {held:?} are held at rest, but {running:?} run"));
         }
-        for node_index in (0..self.nodes.len()).filter(|node_index| self.is_sound_for(*node_index, FORGOTTEN_AFTER_US))
+        for node_index in (0..self.nodes.len()).filter(|node_index| self.delivers_for(*node_index, FORGOTTEN_AFTER_US))
         {
             let leases = self.nodes[node_index].core.counters().leases;
             if leases.term == 0 || leases.others as usize + 1 != running.len() {

@@ -11,7 +11,7 @@ use dunlin_cluster::core::{
 };
 use dunlin_engine::{Event, api::ApiResult, event::Ticket};
 
-use crate::clustered::surveys::{Membership, NodePart, NodeQuestion, RunningQuestion};
+use crate::clustered::surveys::{Membership, NodePart, NodeQuestion, RunningSurvey};
 
 use super::{CHANNELS, ClusteredWorld};
 
@@ -37,7 +37,7 @@ enum Origin {
 pub(super) struct PeersState {
     pub(super) is_on: bool,
     numbered: u64,
-    running: BTreeMap<SurveyNumber, RunningQuestion>,
+    running: BTreeMap<SurveyNumber, RunningSurvey>,
     origins: BTreeMap<u64, Origin>,
     ended: Vec<(SurveyNumber, Result<SurveyAnswers, SurveyFault>)>,
     /// Delayed replies: when they are due, the node, and the event.
@@ -83,15 +83,15 @@ impl ClusteredWorld<'_> {
     }
 
     /// Starts a survey of all nodes on a random node.
-    pub(super) fn ask_all_nodes(&mut self) -> Result<(), String> {
+    pub(super) fn start_survey(&mut self) -> Result<(), String> {
         let node_index = self.chance.below(self.nodes.len());
         let question = self.pick_question();
         self.peers.numbered += 1;
         let number = SurveyNumber(self.peers.numbered);
         self.trace.line(self.now_us, || format!("node {node_index}: survey {} of {question:?}", number.0));
         let payload = question.encode();
-        let known: Vec<bool> = (0..self.nodes.len()).map(|other| self.is_sound_for(other, KNOWN_AFTER_US)).collect();
-        let survey = RunningQuestion {
+        let known: Vec<bool> = (0..self.nodes.len()).map(|other| self.delivers_for(other, KNOWN_AFTER_US)).collect();
+        let survey = RunningSurvey {
             node_index,
             question,
             due_us: self.now_us + SURVEY_US + 2 * self.thread_delay_max_us + SLACK_US,
@@ -127,20 +127,21 @@ impl ClusteredWorld<'_> {
     }
 
     /// Whether messages of a node were delivered for at least `time_us`.
-    pub(super) fn is_sound_for(&self, node_index: usize, time_us: u64) -> bool {
-        self.links[node_index].sound_since_us().is_some_and(|since_us| since_us + time_us <= self.now_us)
+    pub(super) fn delivers_for(&self, node_index: usize, time_us: u64) -> bool {
+        self.links[node_index].delivers_since_us().is_some_and(|since_us| since_us + time_us <= self.now_us)
     }
 
-    /// The members of all channels on the selected nodes. If `perhaps` is set, it includes those that may be members.
-    fn membership(&self, perhaps: bool, is_asked: impl Fn(usize) -> bool) -> Membership {
+    /// The members of all channels on the selected nodes. If `include_possible` is set, it includes those that may be
+    /// members.
+    fn membership(&self, include_possible: bool, is_asked: impl Fn(usize) -> bool) -> Membership {
         let mut membership = Membership::new();
         for client in self.clients.iter().filter(|client| client.is_open()) {
             if client.session.is_none_or(|(node_index, _)| !is_asked(node_index)) {
                 continue;
             }
-            let channels = CHANNELS
-                .iter()
-                .filter(|channel| if perhaps { client.knows(channel) } else { client.live.contains_key(**channel) });
+            let channels = CHANNELS.iter().filter(|channel| {
+                if include_possible { client.has_or_requested(channel) } else { client.live.contains_key(**channel) }
+            });
             let names = channels.copied().chain([""]);
             membership.extend(names.map(|channel| (channel.to_owned(), client.client_id.clone())));
         }
@@ -172,7 +173,7 @@ impl ClusteredWorld<'_> {
     }
 
     /// Forwards a shard's reply to the survey or the query that requested it. Returns whether there was one.
-    pub(super) fn answered_node(&mut self, ticket: Ticket, answer: &ApiResult) -> Result<bool, String> {
+    pub(super) fn on_query_reply(&mut self, ticket: Ticket, answer: &ApiResult) -> Result<bool, String> {
         let Some(origin) = self.peers.origins.remove(&ticket.0) else { return Ok(false) };
         let part = NodePart::of(answer)?;
         match origin {
@@ -240,7 +241,7 @@ impl ClusteredWorld<'_> {
         }
         let check = survey.check(found.is_complete());
         check.map_err(|what| {
-            let RunningQuestion { node_index, question, .. } = &survey;
+            let RunningSurvey { node_index, question, .. } = &survey;
             format!("survey {} of node {node_index}: the result of {question:?} {what}: {found:?}", number.0)
         })
     }
@@ -251,7 +252,7 @@ impl ClusteredWorld<'_> {
             return Ok(());
         }
         let sound: Vec<usize> =
-            (0..self.nodes.len()).filter(|node_index| self.is_sound_for(*node_index, FORGOTTEN_AFTER_US)).collect();
+            (0..self.nodes.len()).filter(|node_index| self.delivers_for(*node_index, FORGOTTEN_AFTER_US)).collect();
         let running: BTreeSet<String> = self.nodes.iter().map(|node| node.name.clone()).collect();
         for node_index in &sound {
             let live: BTreeSet<String> =

@@ -11,8 +11,8 @@ use super::{ClusteredWorld, LATER_US, LinkQueues};
 const REST_US: u64 = 9_000_000;
 
 impl ClusteredWorld<'_> {
-    /// Disables faults, and checks that all clients receive what they missed. Clients at a position that can be proven must
-    /// recover from it.
+    /// Disables faults, and checks that all clients receive what they missed. Clients at a position that can be proven
+    /// must recover from it.
     pub(super) fn settle(&mut self) -> Result<(), String> {
         // No later publication reveals the loss of these.
         let last_actions = if self.is_calm { 0 } else { self.chance.between(0, 12) };
@@ -33,7 +33,7 @@ impl ClusteredWorld<'_> {
         self.check_at_rest()?;
         if !self.is_calm && self.chance.percent(30) {
             // No later publication shows that it is missing.
-            self.jetstream.hides_next = true;
+            self.jetstream.skips_next_republish = true;
             self.publish()?;
             self.run_until_idle()?;
             self.check_at_rest()?;
@@ -112,7 +112,7 @@ impl ClusteredWorld<'_> {
             let subject = names.publish_subject(channel);
             self.jetstream.has_all_after(&names.stream, &subject, position.offset, in_flight, &truth.data)
         };
-        !self.purges && !is_invalid && truth.is_none_or(has_all)
+        !self.removes_history && !is_invalid && truth.is_none_or(has_all)
     }
 
     fn resubscribe(&mut self) -> Result<(), String> {
@@ -120,7 +120,7 @@ impl ClusteredWorld<'_> {
             let client = &self.clients[number];
             let Some((node_index, session)) = client.session.filter(|_| client.is_connected) else { continue };
             let known: Vec<String> =
-                client.positions.keys().filter(|channel| !client.knows(channel)).cloned().collect();
+                client.positions.keys().filter(|channel| !client.has_or_requested(channel)).cloned().collect();
             for channel in known {
                 let must_recover = self.must_recover(number, &channel, 0);
                 self.clients[number].subscribe(&channel, must_recover);

@@ -23,7 +23,7 @@ impl ClusteredWorld<'_> {
             return Ok(());
         }
         let is_spread =
-            self.is_calm && (0..self.nodes.len()).all(|node_index| self.is_sound_for(node_index, KNOWN_AFTER_US));
+            self.is_calm && (0..self.nodes.len()).all(|node_index| self.delivers_for(node_index, KNOWN_AFTER_US));
         let node_index = client.session.map(|(node_index, _)| node_index);
         let mut counted = 0;
         for other in self.clients.iter().filter(|other| other.is_open() && other.user == user && other.client_id != id)
@@ -57,8 +57,8 @@ impl ClusteredWorld<'_> {
     /// Checks that, without faults, a user is admitted exactly while it is below the limit.
     pub(super) fn check_users(&mut self) -> Result<(), String> {
         let sessions_max = self.options.client.user_sessions_max;
-        let is_sound = (0..self.nodes.len()).all(|node_index| self.is_sound_for(node_index, 3 * COUNTED_AFTER_US));
-        if sessions_max == 0 || !is_sound {
+        let is_delivering = (0..self.nodes.len()).all(|node_index| self.delivers_for(node_index, 3 * COUNTED_AFTER_US));
+        if sessions_max == 0 || !is_delivering {
             return Ok(());
         }
         for number in 0..self.clients.len() {

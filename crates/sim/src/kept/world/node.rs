@@ -144,7 +144,7 @@ impl KeptWorld<'_> {
         }
         if ring < to_room {
             let Some(message) = self.to[ring - of_shards].pop(self.now_us) else { return Ok(()) };
-            return self.take_for_room(message);
+            return self.deliver_to_room(message);
         }
         let ring = &mut self.from[ring - to_room];
         let Some(message) = ring.pop(self.now_us) else { return Ok(()) };
@@ -152,7 +152,7 @@ impl KeptWorld<'_> {
         self.handle(to, Event::FromRoom { from, message })
     }
 
-    fn take_for_room(&mut self, message: ToRoom) -> Result<(), String> {
+    fn deliver_to_room(&mut self, message: ToRoom) -> Result<(), String> {
         self.trace.line(self.now_us, || format!("to the room: {message:?}"));
         match (message, &mut self.room) {
             (ToRoom::Open { room, channel, .. }, None) => {

@@ -28,12 +28,12 @@ impl LoggedWorld<'_> {
             let payload = Payload::from_json(Bytes::from(data.clone()));
             let how = PublishHow { idempotency_key: key.map(Box::from), ..PublishHow::default() };
             let request = ApiRequest::Publish { channel: channel.into(), data: payload, how };
-            self.ask(channel, request, Some(PendingPublish { data, key }))?;
+            self.call_api(channel, request, Some(PendingPublish { data, key }))?;
         }
         Ok(())
     }
 
-    fn ask(
+    fn call_api(
         &mut self,
         channel: &'static str,
         request: ApiRequest,
@@ -44,11 +44,13 @@ impl LoggedWorld<'_> {
         self.handle(self.owner(channel), Event::Api { ticket: Ticket(self.tickets), request })
     }
 
-    pub(super) fn answered(&mut self, ticket: Ticket, answer: &ApiResult) -> Result<(), String> {
+    pub(super) fn on_api_reply(&mut self, ticket: Ticket, answer: &ApiResult) -> Result<(), String> {
         let (channel, publish) = self.requests.remove(&ticket.0).ok_or("a reply to an unknown request")?;
         let may_reject = self.may_reject();
         match (publish, answer) {
-            (Some(publish), Ok(ApiAnswer::Published { offset, .. })) => self.acknowledged(channel, publish, *offset),
+            (Some(publish), Ok(ApiAnswer::Published { offset, .. })) => {
+                self.check_acknowledged(channel, publish, *offset)
+            }
             (_, Err(ErrorCode::Internal | ErrorCode::TooManyRequests)) if may_reject => {
                 self.count("request rejected");
                 Ok(())
@@ -80,7 +82,7 @@ impl LoggedWorld<'_> {
     }
 
     /// Checks that an acknowledged publication, or an earlier one with its key, is committed.
-    fn acknowledged(&mut self, channel: &str, publish: PendingPublish, offset: u64) -> Result<(), String> {
+    fn check_acknowledged(&mut self, channel: &str, publish: PendingPublish, offset: u64) -> Result<(), String> {
         let PendingPublish { data, key } = publish;
         let known = self.truth.get(channel);
         let Some(committed) = known.and_then(|truth| truth.data.get(&offset)) else {
@@ -119,10 +121,10 @@ impl LoggedWorld<'_> {
         options.expect("each channel has a namespace").log_terms()
     }
 
-    pub(super) fn ask_history(&mut self) -> Result<(), String> {
+    pub(super) fn request_history(&mut self) -> Result<(), String> {
         let channel = *self.chance.pick(&CHANNELS);
         let query = HistoryQuery { limit: -1, reverse: self.chance.percent(50), ..HistoryQuery::default() };
-        self.ask(channel, ApiRequest::History { channel: channel.into(), query }, None)
+        self.call_api(channel, ApiRequest::History { channel: channel.into(), query }, None)
     }
 
     pub(super) fn remove_history(&mut self) -> Result<(), String> {
@@ -130,6 +132,6 @@ impl LoggedWorld<'_> {
             return Ok(());
         }
         let channel = *self.chance.pick(&CHANNELS);
-        self.ask(channel, ApiRequest::HistoryRemove { channel: channel.into() }, None)
+        self.call_api(channel, ApiRequest::HistoryRemove { channel: channel.into() }, None)
     }
 }

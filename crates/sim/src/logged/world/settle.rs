@@ -10,8 +10,8 @@ const SETTLE_ROUNDS_MAX: u32 = 3_000;
 const LATER_US: u64 = 400_000_000;
 
 impl LoggedWorld<'_> {
-    /// Delivers everything that is in flight, and checks that no reply and no publication is missing. Clients at a position
-    /// that the log retained must recover from it.
+    /// Delivers everything that is in flight, and checks that no reply and no publication is missing. Clients at a
+    /// position that the log retained must recover from it.
     pub(super) fn settle(&mut self) -> Result<(), String> {
         self.run_until_idle()?;
         self.check_at_rest()?;
@@ -68,7 +68,7 @@ impl LoggedWorld<'_> {
             let client = &mut self.clients[number];
             let Some((shard, session)) = client.session.filter(|_| client.is_connected) else { continue };
             let known: Vec<String> =
-                client.positions.keys().filter(|channel| !client.knows(channel)).cloned().collect();
+                client.positions.keys().filter(|channel| !client.has_or_requested(channel)).cloned().collect();
             for channel in known {
                 let (floor, top) = self.log.kept(&channel);
                 let must_recover = (floor..=top).contains(&client.positions[&channel].offset);
