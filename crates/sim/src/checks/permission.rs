@@ -102,7 +102,7 @@ pub fn check_error(context: &ReplyContext<'_>, request: &Pending, code: u32) -> 
         Kind::Unknown => code == 102,
         Kind::Known { .. } => false,
     };
-    let is_true = match &request.command {
+    let is_valid = match &request.command {
         command if code == 100 && context.was_unavailable(command.token()) => true,
         ClientCommand::Connect { token, .. } if token.is_empty() && context.options.backend.connect.is_some() => {
             is_backend_error(code) || code == 106 && context.channels_are_few()
@@ -156,7 +156,7 @@ pub fn check_error(context: &ReplyContext<'_>, request: &Pending, code: u32) -> 
         }
         ClientCommand::Unsubscribe { .. } | ClientCommand::Send { .. } | ClientCommand::Pong => false,
     };
-    if is_true { Ok(()) } else { Err(format!("error {code} is not a valid reply to {:?}", request.command)) }
+    if is_valid { Ok(()) } else { Err(format!("error {code} is not a valid reply to {:?}", request.command)) }
 }
 
 /// Whether a subscribe command may get the error `code`.

@@ -271,7 +271,7 @@ impl Seat {
             let seen = self.replica.object(id);
             seen_count += usize::from(seen.is_some());
             let is_own = now.is_some_and(|now| now.visibility == Visibility::Owner(self.player));
-            let is_true = if is_own {
+            let is_valid = if is_own {
                 seen.is_some_and(|seen| seen.cell.is_none() && is_like(seen, now))
             } else if record.band(view, now) == Some(Band::Near) {
                 seen.is_some_and(|seen| seen.cell == now.and_then(|now| record.cell(now)) && is_like(seen, now))
@@ -288,7 +288,7 @@ impl Seat {
                 };
                 !between(versions, far_from, tick).all(stays)
             };
-            if !is_true {
+            if !is_valid {
                 let then: Vec<_> = between(versions, far_from, tick).collect();
                 return Err(format!(
                     "from {view:?} {id:?} is seen as {seen:?}, but since tick {far_from} it was {then:?}"
@@ -362,7 +362,7 @@ pub fn check_room_history(
     let mut readable: Vec<(u64, u64)> =
         stored.filter(|(offset, event)| is_requested(*offset) && room_model.may_recover(*event, user)).collect();
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
-    let is_true = came.len() <= most
+    let is_valid = came.len() <= most
         && if reverse {
             readable.reverse();
             readable.starts_with(&came)
@@ -372,7 +372,7 @@ pub fn check_room_history(
             came.is_empty() || readable.windows(came.len()).any(|part| part == came)
         };
     room_model.count("history of a room");
-    if is_true {
+    if is_valid {
         Ok(())
     } else {
         Err(format!("{channel}: history {came:?} for {user:?}, limit {limit}, since {since:?}, readable {readable:?}"))

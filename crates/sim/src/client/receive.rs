@@ -65,8 +65,8 @@ impl ReceiveContext<'_> {
     /// the name of a token as the data of the reply.
     fn granted(&self, token: &str, by_backend: bool, data: &[u8]) -> Result<Option<&Token>, String> {
         if !by_backend || !token.is_empty() {
-            let is_true = data.is_empty();
-            return is_true.then(|| self.tokens.find(token)).ok_or_else(|| format!("unexpected data: {data:?}"));
+            let is_valid = data.is_empty();
+            return is_valid.then(|| self.tokens.find(token)).ok_or_else(|| format!("unexpected data: {data:?}"));
         }
         let name: String = serde_json::from_slice(data).map_err(|error| error.to_string())?;
         self.tokens.find(&name).map(Some).ok_or_else(|| format!("the backend did not return {name}"))

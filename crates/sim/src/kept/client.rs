@@ -159,10 +159,10 @@ impl RoomClient {
         self.replica.apply(Encoding::Json, data).map_err(|error| error.to_string())?;
         let tick = self.replica.tick();
         let at = truth.ticks.get(&tick.into()).ok_or_else(|| format!("tick {tick} is received, but was never run"))?;
-        let is_true = |(id, seen): (ObjectId, &dunlin_rooms::SeenObject)| {
+        let is_valid = |(id, seen): (ObjectId, &dunlin_rooms::SeenObject)| {
             at.objects.get(&id) == Some(&(seen.position, seen.state.clone()))
         };
-        if tick <= before || self.replica.objects().count() != at.objects.len() || !self.replica.objects().all(is_true)
+        if tick <= before || self.replica.objects().count() != at.objects.len() || !self.replica.objects().all(is_valid)
         {
             return Err(format!("tick {tick} after {before} is seen as {:?} instead of {at:?}", self.replica));
         }

@@ -175,7 +175,7 @@ impl RoomModel {
         let record = self.joins[join as usize].clone();
         let may_be_full = plan.is_some_and(|plan| plan.options.players_max < 100);
         let is_over = record.room.is_some_and(|room| !self.records[&room].ended.is_empty());
-        let is_true = match record.outcome {
+        let is_valid = match record.outcome {
             Some(Err(refused)) if u32::from(refused) == code => message == format!("not by {code}"),
             // The room ended after the game had decided.
             Some(_) => {
@@ -186,7 +186,7 @@ impl RoomModel {
             None => code == 100 || code == 400 && (may_be_full || matches!(message, "not by 400" | "room closed")),
         };
         self.count(if code == 100 { "join to an ended room" } else { "join rejected" });
-        if is_true { Ok(()) } else { Err(format!("join {join} is rejected with {code}, {message}: {record:?}")) }
+        if is_valid { Ok(()) } else { Err(format!("join {join} is rejected with {code}, {message}: {record:?}")) }
     }
 
     /// Counts one occurrence of a labelled case.
