@@ -35,7 +35,7 @@ pub enum Outcome {
     Unknown,
     /// Acknowledged.
     Accepted,
-    /// Answered with an error.
+    /// Rejected with an error.
     Rejected,
 }
 
@@ -306,7 +306,7 @@ impl Model {
         let published = &mut self.published[number as usize];
         published.outcome = Outcome::Rejected;
         let counted = (published.channel.clone(), Publisher::Api);
-        *self.counts.get_mut(&counted).expect("counted when it began") -= 1;
+        *self.counts.get_mut(&counted).expect("`begin_publication` counted it") -= 1;
     }
 
     /// Identifies a publication that a client or an operator received in `channel`, and returns its number. `epoch` is

@@ -21,15 +21,15 @@ fn find(bug: Bug) -> (u64, String) {
 #[test]
 fn losing_the_first_recovered_publication_is_found() {
     let (_, failure) = find(Bug::RecoveryLosesFirst);
-    let words = ["recovered from", "recovered [", "the subscriber at", ", without "];
-    assert!(words.iter().any(|word| failure.contains(word)), "{failure}");
+    let texts = ["recovered from", "recovered [", "the subscriber at", ", without "];
+    assert!(texts.iter().any(|text| failure.contains(text)), "{failure}");
 }
 
 #[test]
 fn a_leaked_subscription_at_the_owner_is_found() {
     let (_, failure) = find(Bug::LateAnswerLeaks);
-    let places = ["channels {", "present {", "encodes and deliveries", "still holds", "players", "seats are"];
-    assert!(places.iter().any(|place| failure.contains(place)), "{failure}");
+    let texts = ["channels {", "present {", "encodes and deliveries", "still holds", "players", "seats are"];
+    assert!(texts.iter().any(|text| failure.contains(text)), "{failure}");
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn listing_a_connecting_session_twice_is_found() {
 #[test]
 fn a_recovery_without_pacing_is_found() {
     let (_, failure) = find(Bug::RepliesAreNotPaced);
-    let words = ["were closed as slow, but only", "was closed with Some(3008)"];
-    assert!(words.iter().any(|word| failure.contains(word)), "{failure}");
+    let texts = ["were closed as slow, but only", "was closed with Some(3008)"];
+    assert!(texts.iter().any(|text| failure.contains(text)), "{failure}");
 }
 
 #[test]
@@ -196,8 +196,8 @@ fn a_seat_that_expires_one_tick_late_is_found() {
 #[test]
 fn players_that_never_expire_after_a_restart_are_found() {
     let failure = find_kept(KeptFlaw::RestoresClients);
-    let words = ["the room has", "the players are", "gets PlayerId"];
-    assert!(words.iter().any(|word| failure.contains(word)), "{failure}");
+    let texts = ["the room has", "the players are", "gets PlayerId"];
+    assert!(texts.iter().any(|text| failure.contains(text)), "{failure}");
 }
 
 /// The failure of the first seed of a node with rooms that finds `flaw`.

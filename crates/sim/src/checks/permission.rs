@@ -17,7 +17,7 @@ pub struct ReplyContext<'a> {
     pub user: &'a str,
     /// The current time in Unix seconds.
     pub now_s: u64,
-    /// Subscriptions that operators made.
+    /// Actions of operators that created subscriptions.
     pub subscribed: &'a [OperatorAction],
     pub client: &'a str,
 }

@@ -37,7 +37,7 @@ pub fn check_recovery(
     (encoding, now_ms): (Encoding, u64),
 ) -> Result<Subscription, String> {
     let ClientCommand::Subscribe { channel, recover, filter, .. } = &request.command else {
-        return Err("a subscribe result answers another command".to_owned());
+        return Err("a subscribe result for another command".to_owned());
     };
     let filter = filter.as_deref();
     let facts = model.channel_mut(channel).ok_or("a subscription to an unknown channel")?;
@@ -91,7 +91,7 @@ fn facts_of<'a>(model: &'a Model, channel: &str) -> Result<&'a ChannelFacts, Str
 /// Checks the flags of a subscribe reply against the options of the namespace.
 pub(super) fn check_flags(rules: &NamespaceOptions, request: &Pending, result: &SubscribeBody) -> Result<(), String> {
     let ClientCommand::Subscribe { recover, positioned, recoverable, delta, compact, .. } = &request.command else {
-        return Err("a subscribe result answers another command".to_owned());
+        return Err("a subscribe result for another command".to_owned());
     };
     let recovers = recover.is_some();
     let has_stream = rules.history_size > 0 && rules.history_ttl_ms > 0;

@@ -96,7 +96,7 @@ impl NodeWorld {
                 continue;
             }
             let is_here = published.position.as_ref().map(|(of, _)| of == epoch);
-            // A publication that nobody received may be in an earlier epoch, unless it was sent in this one.
+            // A publication that nobody received may be in an earlier epoch, unless it was sent after this one began.
             let surely = is_here.unwrap_or(published.outcome == Outcome::Accepted && number >= epoch_from);
             least += u64::from(surely);
             most += u64::from(is_here.unwrap_or(true));
