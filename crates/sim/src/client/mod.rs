@@ -1,6 +1,6 @@
 //! A simulated client. Most of the time it behaves like an SDK. It checks everything that it receives.
 
-mod initiative;
+mod act;
 mod push;
 mod receive;
 mod rooms;
@@ -13,7 +13,7 @@ use crate::{
     wire::{ClientCommand, ClientPosition, FrameReader, encode},
 };
 
-pub use initiative::ActContext;
+pub use act::ActContext;
 pub use receive::{Next, ReceiveContext};
 
 /// The state of a client's connection.

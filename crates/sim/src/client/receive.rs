@@ -85,10 +85,7 @@ impl ReceiveContext<'_> {
 }
 
 impl Client {
-    /// Reads bytes from the socket and handles the messages. Returns what the client does next.
-    ///
-    /// # Errors
-    /// If a message is invalid.
+    /// Reads bytes from the socket and handles the messages. Returns what the client does next, or why a message is invalid.
     pub fn read(
         &mut self,
         receiving: &mut ReceiveContext<'_>,

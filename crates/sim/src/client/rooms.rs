@@ -7,7 +7,7 @@ use crate::{
 };
 use dunlin_protocol::Encoding;
 
-use super::{ActContext, Client, Pending, initiative::pending_of};
+use super::{ActContext, Client, Pending, act::pending_of};
 
 impl Client {
     /// Adds a random command for a room.

@@ -40,8 +40,7 @@ const LEASE_SUBJECTS: &str = "dn.l.";
 /// Number of removed messages that are kept for lagging replicas.
 const REMOVED_KEPT: usize = 64;
 
-/// Whether no stream stores the messages of a subject. These are broadcasts, heartbeats, users, surveys, checks of
-/// subscriptions, windows, and replies.
+/// Whether no stream stores the messages of a subject: broadcasts, heartbeats, surveys, replies and others.
 fn is_not_stored(subject: &str) -> bool {
     matches!(subject.split('.').nth(1), Some("e" | "i" | "n" | "q" | "s" | "u" | "w"))
 }
@@ -108,8 +107,7 @@ impl JetStream {
         *self.reached.entry(what).or_insert(0) += 1;
     }
 
-    /// Kills the leader of all streams. Nothing is stored until a new one is elected. Some stored messages are never
-    /// republished.
+    /// Kills the leader of all streams until one is elected. Some stored messages are never republished.
     pub fn kill_leader(&mut self, now_us: u64, nodes: &mut [LinkQueues]) {
         self.election_until_us = now_us + self.chance.between(20_000, self.election_max_us);
         self.leader_is_new = true;
@@ -126,8 +124,7 @@ impl JetStream {
         }
     }
 
-    /// Simulates a loss of power: a stream loses its newest messages, and there is no leader for some time. Returns the
-    /// stream, its last sequence, and the epoch whose positions are invalid.
+    /// Removes the newest messages of a stream, as a loss of power does. Returns its name, last sequence and epoch.
     pub fn truncate_stream(&mut self, now_us: u64, nodes: &mut [LinkQueues]) -> Option<(Box<str>, u64, String)> {
         let chosen = self.chance.below(self.streams.len());
         let (name, stream) = self.streams.iter_mut().nth(chosen)?;
@@ -476,8 +473,7 @@ impl JetStream {
         self.streams.get(&LeaseNames::new("dn").stream).map(Stream::held_leases).unwrap_or_default()
     }
 
-    /// Whether all publications of a channel after an offset are stored, and their number, plus `in_flight` for those
-    /// in flight, is small enough to prove that the history is complete.
+    /// Whether a channel's history after an offset is stored and, with `in_flight`, small enough to be complete.
     pub fn has_all_after(
         &self,
         stream: &str,

@@ -1,7 +1,7 @@
 //! The reference model of rooms: what the game recorded and what clients sent. It shares no code with the engine.
 
 mod game;
-mod life;
+mod record;
 mod seats;
 
 use std::{
@@ -16,7 +16,7 @@ use dunlin_rooms::PlayerId;
 use crate::{model::Outcome, plan::RoomPlan, wire::ClientPosition};
 
 pub use game::{Game, GameOptions};
-pub use life::{PlayerAt, RoomRecord, Version, between};
+pub use record::{PlayerAt, RoomRecord, Version, between};
 pub use seats::SeatModel;
 
 /// The model of rooms, shared by the games and the checks.

@@ -1,16 +1,16 @@
 //! The simulated node and its clients.
 
 mod admin;
+mod at_rest;
 mod backend;
-mod census;
 mod connections;
 mod events;
 mod flush;
 mod publish;
 mod reached;
 mod reconfigure;
-mod room_census;
 mod rooms;
+mod rooms_at_rest;
 mod seats;
 mod settle;
 
