@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use dunlin_games::Registry;
 
-/// See [`dunlin::run`] for what it ends with.
+/// See [`dunlin::run`] for the exit codes.
 fn main() -> ExitCode {
     dunlin::run(Registry::built_in())
 }

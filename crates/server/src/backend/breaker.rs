@@ -137,12 +137,12 @@ mod tests {
             breaker.failed(now_ms, client(now_ms));
         }
         assert!(breaker.is_open(103) && !breaker.try_admit(103, client(0)));
-        // One tries, nobody beside it.
+        // One probe is admitted, and no other request.
         assert!(breaker.try_admit(104, client(0)) && !breaker.try_admit(104, client(1)) && breaker.is_open(104));
         breaker.failed(110, client(0));
         assert!(!breaker.try_admit(209, client(1)));
         assert!(breaker.try_admit(210, client(1)));
-        // Who was not asked after all leaves the try to the next.
+        // After a probe that was not sent, the next request becomes the probe.
         breaker.withdrawn();
         assert!(breaker.try_admit(211, client(2)));
         breaker.succeeded();
@@ -173,7 +173,7 @@ mod tests {
                     breaker.failed(0, questioner(number));
                 }
                 assert!(!breaker.is_open(0), "{limit} {:?}", questioner(1));
-                // Its share is a half, and others have the rest.
+                // One client can cause at most half of the failures; other clients must cause the rest.
                 let others = limit.max(2) - (limit / 2).max(1);
                 for number in 0..u64::from(others) {
                     assert!(!breaker.is_open(0), "{limit} {number}");
@@ -194,7 +194,7 @@ mod tests {
         assert!(!breaker.try_admit(200, client(1)) && !breaker.try_admit(299, client(1)));
         assert!(breaker.try_admit(299, client(3)));
         breaker.withdrawn();
-        assert!(breaker.try_admit(300, client(1)), "nobody else came");
+        assert!(breaker.try_admit(300, client(1)), "a withdrawn probe passes the turn on");
     }
 
     #[test]

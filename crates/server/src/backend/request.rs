@@ -77,7 +77,7 @@ pub(super) fn body(request: &ProxyRequest, options: &ProxyOptions) -> Result<Vec
         }
         ProxyRequestKind::RoomCall { channel, method, data: own } => {
             data = Some(own);
-            // It is no client that calls.
+            // A game calls, not a client.
             (body.client, body.transport, body.protocol) = ("", "", "");
             body.channel = Some(channel);
             body.method = Some(method);
@@ -127,7 +127,6 @@ mod tests {
         body(&request, options).map(|body| serde_json::from_slice(&body).unwrap())
     }
 
-    /// The documented JSON, kind by kind.
     #[test]
     fn each_kind_has_its_fields() {
         let plain = options("http://127.0.0.1/");

@@ -1,4 +1,4 @@
-//! Backends with real sockets: every kind of response and of failure.
+//! Tests of backends over real sockets, with every kind of response and failure.
 
 mod service;
 mod tls;
@@ -22,7 +22,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use super::*;
 use service::{Reaction, Service};
 
-/// How long a test waits for what must happen. Only a failing test ever waits that long.
+/// Maximum time that a test waits for a condition. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn options(endpoint: &str) -> ProxyOptions {
@@ -48,14 +48,14 @@ impl Rig {
         Self { backends: Backends::start(&[options]).unwrap(), service }
     }
 
-    /// Asks for a client of its own, and gives back where the answer will come.
+    /// Sends a request for a new client. Returns the receiver of its result.
     fn ask(&self, headers: Option<PickedHeaders>) -> mpsc::Receiver<ProxyResult> {
         static CLIENTS: AtomicU32 = AtomicU32::new(0);
         let number = CLIENTS.fetch_add(1, Ordering::Relaxed);
         self.ask_for(number, headers)
     }
 
-    /// Asks for this client.
+    /// Sends a request for the client with this number.
     fn ask_for(&self, number: u32, headers: Option<PickedHeaders>) -> mpsc::Receiver<ProxyResult> {
         let (sender, receiver) = mpsc::channel();
         let asker = ProxySession {
@@ -152,14 +152,13 @@ fn a_call_to_a_hanging_backend_times_out() {
     let rig = Rig::start(Reaction::Hang, |options| options.timeout_ms = 20);
     assert_eq!(rig.answer().err(), Some(ProxyError::Failed));
     assert_eq!(rig.count(CallOutcome::Timeout), 1);
-    // So is one that begins an answer and never ends it.
+    // A response that begins but never ends also times out.
     let begun = Reaction::RawThenHang("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{".to_owned());
     let rig = Rig::start(begun, |options| options.timeout_ms = 20);
     assert_eq!(rig.answer().err(), Some(ProxyError::Failed));
     assert_eq!(rig.count(CallOutcome::Timeout), 1);
 }
 
-/// A backend that hangs does not delay requests to another.
 #[test]
 fn a_hanging_backend_delays_no_other_calls() {
     let (hanging, lively) = (Service::start(Reaction::Hang), Service::start(ok("{}")));
@@ -210,17 +209,18 @@ fn a_failing_backend_opens_the_breaker_until_a_probe_succeeds() {
     }
     assert_eq!((rig.count(CallOutcome::ServerError), rig.service.requests().len()), (3, 3));
     rig.service.react(ok("{}"));
-    // Until the pause is over nobody asks; then one does, and all may again.
+    // No request is sent until the pause is over. Then one probe is sent, and after its success all requests are
+    // admitted.
     let deadline = Instant::now() + PATIENCE;
     while rig.answer().is_err() {
-        assert!(Instant::now() < deadline, "it is never tried again");
+        assert!(Instant::now() < deadline, "the breaker sent no probe");
     }
     assert_eq!((rig.count(CallOutcome::ServerError), rig.count(CallOutcome::Result)), (3, 1));
     assert_eq!(rig.service.requests().len(), 4);
     assert!(rig.answer().is_ok() && !rig.backends.counts().proxies[0].is_open);
 }
 
-/// Only failed connections, timeouts and statuses of 500 and above say that a backend is down.
+/// Only failed connections, timeouts and statuses of 500 and above indicate that a backend is down.
 #[test]
 fn error_replies_do_not_open_the_breaker() {
     let huge = format!(r#"{{"result":{{"data":"{}"}}}}"#, "x".repeat(20_000));

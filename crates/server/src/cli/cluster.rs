@@ -1,4 +1,4 @@
-//! `dunlin cluster`: what operators ask of a cluster's NATS servers.
+//! `dunlin cluster`: operators' commands for a cluster's NATS servers.
 
 use std::time::Duration;
 
@@ -14,9 +14,10 @@ use serde::Serialize;
 use super::{ConfigFile, Failure, output, warn};
 use crate::serve::cluster_options;
 
-/// Where the URL of a user of the system account is taken from, so that no list of processes shows its password.
+/// The environment variable with the URL of a user of the system account. A command-line argument would show its
+/// password in process lists.
 const SYSTEM_URL: &str = "NATS_SYSTEM_URL";
-/// Time for what was sent last to leave.
+/// Time for the last messages to be sent before the process ends.
 const LINGER: Duration = Duration::from_millis(100);
 
 /// Check the NATS servers of a cluster.
@@ -64,7 +65,7 @@ pub(super) fn run(args: &ClusterArgs, registry: &Registry) -> Result<(), Failure
         return Err(Failure::Usage(text.to_owned()));
     };
     let mut options = cluster_options(&config, settings).map_err(Failure::Serve)?;
-    // No node has this id, so none answers in its place.
+    // No node has this id, so no node receives the replies.
     options.links.inbox = format!("_DN.check-{}", std::process::id()).into();
     let system = args.system_options(&options)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Runtime)?;

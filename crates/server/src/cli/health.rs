@@ -51,7 +51,8 @@ pub(super) fn run(args: &HealthArgs, registry: &Registry) -> Result<(), Failure>
     let target = target(args, registry).map_err(Failure::Unhealthy)?;
     let url = target.url.to_string();
     let (sender, receiver) = mpsc::channel();
-    // Name resolution or the peer may block. The process ends without waiting for this thread.
+    // A separate thread, because name resolution or the peer may block. The process ends without waiting for the
+    // thread.
     let asking = thread::Builder::new().spawn(move || drop(sender.send(target.ask())));
     let answer = match asking {
         Ok(_) => receiver.recv_timeout(Duration::from_secs(args.timeout)),

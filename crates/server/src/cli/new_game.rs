@@ -9,10 +9,10 @@ use clap::Args;
 
 use super::{Failure, output};
 
-/// The longest name.
+/// Maximum length of a name.
 const NAME_CHARS_MAX: usize = 40;
 
-/// Names that would hide a crate that the game needs, or that Cargo refuses.
+/// Names that would shadow a crate that the game needs, or that Cargo refuses.
 const TAKEN: [&str; 12] = [
     "core",
     "std",
@@ -36,7 +36,7 @@ const KEYWORDS: &str = "abstract as async await become box break const continue 
 /// The simulations that every server has.
 const BUILT_IN: [&str; 3] = ["crowd", "tag", "treasure_hunt"];
 
-/// Where Dunlin's crates come from by default.
+/// The default source of Dunlin's crates.
 const REPOSITORY: &str = r#"git = "https://github.com/dunlin-project/dunlin""#;
 
 /// The game of a new crate: the example of `docs/rooms.md`.
@@ -98,7 +98,7 @@ fn main_of(name: &str) -> String {
     named.replace("\nfn main()", "\n#[cfg(test)]\nmod tests;\n\nfn main()")
 }
 
-/// Names that are a crate for Cargo and a simulation for Dunlin.
+/// Checks that Cargo accepts the name as a crate and Dunlin as a simulation.
 fn check_name(name: &str) -> Result<(), &'static str> {
     let is_allowed = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_".contains(letter);
     if !name.starts_with(|first: char| first.is_ascii_lowercase()) {
@@ -131,7 +131,7 @@ fn checked(crates: &Path) -> Result<PathBuf, Failure> {
     fs::canonicalize(crates).map_err(|error| Failure::File(crates.to_owned(), error))
 }
 
-/// Starts with the checkout's versions of other crates, which are compiled and tested there.
+/// Starts with the versions of other crates in the checkout's lock file, with which Dunlin was compiled and tested.
 fn use_same_versions(crates: &Path, folder: &Path) -> Result<(), Failure> {
     let Some(lock) = crates.parent().map(|checkout| checkout.join("Cargo.lock")).filter(|lock| lock.is_file()) else {
         return Ok(());

@@ -23,7 +23,7 @@ pub(super) struct OperatorRequest<'a> {
     pub(super) timeout: Duration,
 }
 
-/// What a node has responded.
+/// The response of a node.
 pub(super) struct OperatorResponse {
     pub(super) address: SocketAddr,
     pub(super) status: u16,
@@ -36,13 +36,13 @@ pub(super) enum Unanswered {
     NoInternalPort,
     /// The node cannot be reached.
     Unreachable(SocketAddr, io::Error),
-    /// The node knows no key of the configuration.
+    /// The node accepts no key of the configuration.
     UnknownKeys(SocketAddr),
 }
 
 impl OperatorRequest<'_> {
-    /// Sends the request, with one key of the configuration after the other until the node knows one: the new key may be
-    /// in the file that the node is about to read.
+    /// Sends the request with each key of the configuration until the node accepts one. The file that the node is about
+    /// to read may contain a new key that the node does not know yet.
     pub(super) fn post(&self) -> Result<OperatorResponse, Unanswered> {
         let config = &self.loaded.config;
         let listener = config.http_server.internal.ok_or(Unanswered::NoInternalPort)?;

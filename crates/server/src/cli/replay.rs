@@ -147,7 +147,7 @@ fn print_end(args: &ReplayArgs, header: &Header, replay: &Replay<'_>) -> Result<
     }
 }
 
-/// Begins to replay a recording with the simulation that it is of.
+/// Begins to replay a recording with the simulation that wrote it.
 fn begin<'a>(path: &Path, bytes: &'a [u8], registry: &Registry) -> Result<(Header, Replay<'a>), Failure> {
     let failed = |text: String| Failure::Replay(path.to_owned(), text);
     let header = Header::read(bytes).map_err(|error| failed(error.to_string()))?;

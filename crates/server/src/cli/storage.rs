@@ -1,4 +1,4 @@
-//! `dunlin storage`: what operators ask of a storage that no node has open.
+//! `dunlin storage`: operators' commands for a storage that no node has open.
 
 use std::{
     io::{self, BufWriter, Write},
@@ -71,7 +71,7 @@ impl StorageLocation {
             let text = "there is no storage: name its directory, or a configuration with `storage.path`";
             return Err(Failure::Usage(text.to_owned()));
         };
-        // The node's huge pages are for the node.
+        // The huge pages of the machine are reserved for the node.
         Ok(StorageOptions { huge_page_bytes: 0, ..storage_options(settings) })
     }
 }
@@ -86,7 +86,7 @@ fn open(options: &StorageOptions) -> Result<Storage, Failure> {
     }
 }
 
-/// Checks a storage, and prints what is in it.
+/// Checks a storage, and prints a summary of its content.
 pub(super) fn check(options: &StorageOptions) -> Result<(), Failure> {
     let report = open(options)?.check().map_err(Failure::Storage)?;
     let StorageReport { channels, publications, results, blocks, checkpoints, unreadable } = report;
@@ -137,7 +137,7 @@ fn export(storage: &Storage, channel: Option<&str>) -> Result<(), Failure> {
     }
 }
 
-/// Standard output, with its error: the storage's own error names the storage's directory.
+/// Standard output. It keeps its own error, because the storage's error names the storage's directory.
 struct Lines<W> {
     output: W,
     error: Option<io::Error>,

@@ -14,7 +14,7 @@ use axum::{
 use dunlin_token::{Grant, Rules, Secret, issue};
 use serde_json::json;
 
-/// Where a page asks.
+/// The path of the endpoint.
 pub const PATH: &str = "/lobby/guest";
 
 /// Lifetime of a token.
@@ -27,7 +27,7 @@ pub struct GuestTokens {
 }
 
 impl GuestTokens {
-    /// Signs with the key of connection tokens.
+    /// Creates an issuer that signs with the key of connection tokens.
     pub fn new(secret: Secret, rules: Rules) -> Self {
         Self { secret, rules }
     }

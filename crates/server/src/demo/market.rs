@@ -46,12 +46,12 @@ struct Listing {
     opening: f64,
     price: f64,
     volume: u64,
-    /// Of the newest publication.
+    /// The number of the newest publication.
     number: u64,
 }
 
 impl Market {
-    /// A market at its opening. The same seed leads to the same prices.
+    /// Creates a market with opening prices. The same seed leads to the same prices.
     pub fn open(seed: [u8; 32]) -> Self {
         let listings = LISTINGS.map(|(symbol, cents)| {
             let opening = f64::from(cents) / 100.0;
@@ -65,7 +65,7 @@ impl Market {
         LISTINGS.get(index).map(|(symbol, _)| format!("ticker:{symbol}"))
     }
 
-    /// Continues after a payload that another publisher has published. Returns whether it is one of this symbol.
+    /// Continues after a payload that another publisher has published. Returns whether the payload is of this symbol.
     pub fn continue_after(&mut self, index: usize, payload: &[u8]) -> bool {
         let (Some(listing), Ok(last)) = (self.listings.get_mut(index), serde_json::from_slice::<LastTick>(payload))
         else {
@@ -107,7 +107,7 @@ impl Market {
     }
 }
 
-/// What a publisher that takes over needs of the newest publication of a symbol.
+/// The fields of a symbol's newest publication that a publisher needs to continue.
 #[derive(serde::Deserialize)]
 struct LastTick {
     symbol: String,

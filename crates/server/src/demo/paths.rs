@@ -1,5 +1,5 @@
-//! Paths of the arena's players for its page, which has no API key: `GET /arena/paths`. The page may ask for the demo's room
-//! alone, and for the last minutes.
+//! Paths of the arena's players for its page, which has no API key: `GET /arena/paths`. The page can request only the
+//! demo's room, and only the last minutes.
 
 use std::{
     sync::Arc,
@@ -21,22 +21,22 @@ use crate::{
     node::Node,
 };
 
-/// Where the page asks.
+/// The path of the endpoint.
 pub const PATH: &str = "/arena/paths";
 
-/// How far back the page may ask.
+/// Maximum age of the requested points.
 const PAST_MAX: Duration = Duration::from_mins(10);
 
 /// Minimum time between two points of a player.
 const INTERVAL_MS_MIN: u64 = 100;
 
-/// Points of one response; the page asks again with the cursor.
+/// Maximum number of points in a response. The page requests more with the cursor.
 const POINTS_MAX: u32 = 20_000;
 
 /// Maximum number of concurrent requests.
 const REQUESTS_MAX: usize = 4;
 
-/// Answers requests of the page.
+/// The state of the endpoint.
 pub struct ArenaPaths {
     node: Node,
     permits: Semaphore,

@@ -1,4 +1,4 @@
-//! Publishes the simulated prices at the rates of `web/ticker/CONTRACT.md`. In a cluster, one node does.
+//! Publishes the simulated prices at the rates of `web/ticker/CONTRACT.md`. In a cluster, one node publishes.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -18,13 +18,13 @@ use crate::{
     telemetry::events,
 };
 
-/// Five steps per second for each symbol.
+/// Interval of the steps of each symbol: five per second.
 const STEP: Duration = Duration::from_millis(200);
 
-/// Twenty publications of all prices per second.
+/// Interval of the publications of all prices: twenty per second.
 const QUOTES: Duration = Duration::from_millis(50);
 
-/// A node that starts knows the others after their next heartbeats.
+/// Time until a new node knows the other nodes from their heartbeats.
 const SETTLING: Duration = Duration::from_secs(3);
 
 /// The prices, and the node that publishes them.
@@ -34,22 +34,23 @@ struct Publisher {
     started: Instant,
 }
 
-/// A publication that is published until its outcome is known.
+/// A publication that is retried until its outcome is known.
 struct Pending {
     payload: String,
     key: Option<Box<str>>,
 }
 
-/// What became of a publication.
+/// The outcome of a publication.
 enum Outcome {
     Published,
-    /// It may be published later, or has been, and the answer was lost.
+    /// The publication may have been published, or may be published later, but the answer was lost.
     Unknown,
-    /// The node refuses it, or has stopped.
+    /// The node refuses the publication, or has stopped.
     Over,
 }
 
-/// Publishes until the node stops. A symbol whose publications wait, because its stream has no leader, delays no other.
+/// Publishes until the node stops. If a symbol's publications wait because its stream has no leader, other symbols are
+/// not delayed.
 pub fn start(node: Node, seed: [u8; 32]) {
     let publisher = Arc::new(Publisher { node, market: Mutex::new(Market::open(seed)), started: Instant::now() });
     for index in 0..SYMBOLS {
@@ -61,7 +62,7 @@ pub fn start(node: Node, seed: [u8; 32]) {
 impl Publisher {
     async fn run_symbol(self: Arc<Self>, index: usize) {
         let Some(channel) = Market::channel(index) else { return };
-        // The symbols take turns, so that the publications come evenly.
+        // The symbols start at different offsets, so that the publications are spread evenly.
         let offset = STEP * u32::try_from(index).unwrap_or(0) / u32::try_from(SYMBOLS).unwrap_or(1);
         let mut steps = interval_at(Instant::now() + offset, STEP);
         // Steps that were missed while the machine was suspended are skipped.
@@ -117,13 +118,13 @@ impl Publisher {
     fn next(&self, index: usize, channel: &str) -> Option<Pending> {
         let time_ms = unix_ms();
         let (_, payload) = self.market().step(index, time_ms)?;
-        // On a node of its own, no outcome is unknown.
+        // Without a cluster, no outcome is unknown.
         let key = self.node.cluster().map(|_| format!("{channel}/{time_ms}").into());
         Some(Pending { payload, key })
     }
 
-    /// Continues after the newest publication, which another node or an earlier run has published. Returns whether the history
-    /// could be read.
+    /// Continues after the newest publication of another node or an earlier run. Returns whether the history could be
+    /// read.
     async fn continue_symbol(&self, index: usize, channel: &str) -> bool {
         let query = HistoryQuery { limit: 1, reverse: true, ..HistoryQuery::default() };
         match self.node.ask_owner(channel, ApiRequest::History { channel: channel.into(), query }).await {
@@ -139,7 +140,7 @@ impl Publisher {
         }
     }
 
-    /// Publishes. With a key, the same payload is published once, however often this is called.
+    /// Publishes a payload. Calls with the same key publish the payload only once.
     async fn publish(&self, channel: &str, payload: String, idempotency_key: Option<Box<str>>) -> Outcome {
         let how = PublishHow { idempotency_key, ..PublishHow::default() };
         let data = Payload::from_json(payload.into());

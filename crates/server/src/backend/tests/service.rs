@@ -8,18 +8,18 @@ use std::{
     thread,
 };
 
-/// What it does with a request.
+/// How the service reacts to a request.
 #[derive(Clone, Debug)]
 pub(super) enum Reaction {
-    /// Writes this, and keeps the connection.
+    /// Writes this response, and keeps the connection open.
     Answer(String),
-    /// Writes this, and hangs up.
+    /// Writes these bytes, and closes the connection.
     Raw(String),
-    /// Writes this, and then nothing.
+    /// Writes these bytes, and then nothing.
     RawThenHang(String),
-    /// Nothing.
+    /// Does not respond.
     Hang,
-    /// Answers `{}` once the gate is open.
+    /// Responds with `{}` when the gate is open.
     Gate,
 }
 
@@ -29,7 +29,7 @@ impl Reaction {
     }
 }
 
-/// A request that came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(super) struct Came {
     pub(super) line: String,

@@ -14,7 +14,7 @@ use super::{
     state::{ObjectLine, object},
 };
 
-/// Compares two recordings. Fails if they are different, after it has printed how.
+/// Compares two recordings. If they differ, prints the difference and fails.
 pub(super) fn run(files: [&PathBuf; 2], format: Format, registry: &Registry) -> Result<(), Failure> {
     let [one, other] = [read(files[0])?, read(files[1])?];
     let (_, mut one) = begin(files[0], &one, registry)?;

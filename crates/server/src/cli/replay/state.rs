@@ -1,4 +1,4 @@
-//! Prints what is in a room, and what its game sent.
+//! Prints the content of a room, and the messages of its game.
 
 use std::fmt;
 

@@ -44,7 +44,7 @@ pub(super) fn print(replay: &Replay<'_>, listing_before: &ListingState, format: 
     }
 }
 
-/// A listing as the change that leads to it.
+/// The change that produces this listing.
 fn whole(listing: &ListingState) -> ListingChange {
     let ListingState { players_max, is_locked, is_unlisted, metadata } = listing;
     let metadata = (!metadata.is_empty()).then(|| metadata.clone());
@@ -97,7 +97,7 @@ fn in_json(tick: u32, replayed: &ReplayedStep<'_>) -> Value {
     line
 }
 
-/// An empty document is none.
+/// An empty document becomes `null`.
 fn document(json: &str) -> Value {
     serde_json::from_str(json).unwrap_or_default()
 }

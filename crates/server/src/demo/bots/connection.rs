@@ -197,8 +197,7 @@ impl BotConnection {
             frame.push(MASKED | TWO_BYTES_FOLLOW);
             frame.extend_from_slice(&length.to_be_bytes());
         }
-        // A zero mask leaves the payload unchanged. Masks protect against faulty proxies, and there is none on
-        // loopback.
+        // A zero mask leaves the payload unchanged. Masks protect against faulty proxies, and loopback has no proxies.
         frame.extend_from_slice(&[0; 4]);
         frame.extend_from_slice(payload);
         let written = self.socket.write(&frame).map_err(|_| Lost::Closed)?;

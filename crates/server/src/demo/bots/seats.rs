@@ -1,5 +1,5 @@
-//! The seat tokens of the bots, in a file, because the bots end with the process. With them the bots of the next process
-//! come back as the players that they were. Without them, players of nobody would stay in the room for its `seat_grace`.
+//! Stores the seat tokens of the bots in a file. With them, the bots of the next process return as the same players.
+//! Without them, the players of the previous process would stay in the room without clients for its `seat_grace`.
 
 use std::{
     fs, io,
@@ -18,10 +18,10 @@ const WRITE_INTERVAL: Duration = Duration::from_millis(500);
 /// Characters of a seat token.
 const TOKEN_CHARS: usize = 32;
 
-/// Bytes of the file: a token with quotes and a comma for each of 10,000 bots, and some.
+/// Maximum size of the file in bytes: a token with quotes and a comma for each of 10,000 bots, with a margin.
 const FILE_BYTES_MAX: u64 = 1 << 19;
 
-/// The tokens by bot.
+/// The seat tokens, by bot.
 pub struct BotSeats {
     file: Option<PathBuf>,
     tokens: Vec<Option<String>>,
@@ -35,7 +35,7 @@ struct JoinAnswer {
 }
 
 impl BotSeats {
-    /// What the bots of the last process have kept. A file that cannot be read has nothing.
+    /// Reads the tokens that the bots of the previous process stored. A file that cannot be read counts as empty.
     pub fn read(file: Option<PathBuf>, bots: usize) -> Self {
         let kept = file.as_deref().and_then(read_file);
         let mut tokens: Vec<Option<String>> = kept.unwrap_or_default();
@@ -46,12 +46,12 @@ impl BotSeats {
         Self { file, tokens, is_changed: false, next_write: None }
     }
 
-    /// What a bot has to show for its seat.
+    /// The seat token with which a bot joins.
     pub fn token(&self, bot: usize) -> Option<&str> {
         self.tokens.get(bot)?.as_deref()
     }
 
-    /// A bot has joined. Rooms without `survival` give no token.
+    /// Stores the token from the answer to a bot's join. Rooms without `survival` issue no tokens.
     pub fn joined(&mut self, bot: usize, answer: &[u8]) {
         let given = serde_json::from_slice::<JoinAnswer>(answer).ok().map(|answer| answer.seat_token);
         if let (Some(token), Some(given)) = (self.tokens.get_mut(bot), given.filter(|token| is_token(token))) {
@@ -60,8 +60,8 @@ impl BotSeats {
         }
     }
 
-    /// Writes the file if something has changed, but not too often. A file that cannot be written costs the bots their seats
-    /// and nobody anything else.
+    /// Writes the file if a token has changed, at most once per [`WRITE_INTERVAL`]. If the file cannot be written, only
+    /// the bots are affected: they lose their seats.
     pub fn write_changed(&mut self, now: Instant) {
         let Some(file) = self.file.as_deref().filter(|_| self.is_changed) else { return };
         if self.next_write.is_some_and(|next| now < next) {
@@ -86,7 +86,7 @@ fn read_file(file: &Path) -> Option<Vec<Option<String>>> {
     serde_json::from_slice(&fs::read(file).ok()?).ok()
 }
 
-/// Tokens are secrets of this user. The file is complete at any time.
+/// Only this user can read the file, because tokens are secrets. The rename replaces the file atomically.
 fn write_file(file: &Path, tokens: &[Option<String>]) -> io::Result<()> {
     use std::{io::Write as _, os::unix::fs::OpenOptionsExt as _};
     let new = file.with_extension("new");
@@ -125,7 +125,7 @@ mod tests {
         };
         assert_eq!(tokens(3), [None, Some(TOKEN.to_owned()), None, None]);
         assert_eq!(tokens(1), [const { None }; 4], "there are fewer bots now");
-        // Not again at once.
+        // The second write is too early.
         seats.joined(0, format!(r#"{{"seat_token":"{TOKEN}"}}"#).as_bytes());
         seats.write_changed(now + WRITE_INTERVAL / 2);
         assert_eq!(tokens(3)[0], None);
@@ -147,7 +147,7 @@ mod tests {
             fs::write(&file, content).expect("it can be written");
             assert_eq!(BotSeats::read(Some(file.clone()), 1).token(0), None, "{content}");
         }
-        // A directory that is gone.
+        // The directory does not exist.
         let mut seats = BotSeats::read(Some(directory.join("none").join(SEATS_FILE)), 1);
         seats.joined(0, format!(r#"{{"seat_token":"{TOKEN}"}}"#).as_bytes());
         seats.write_changed(Instant::now());

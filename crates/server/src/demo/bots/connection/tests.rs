@@ -30,7 +30,7 @@ impl Server {
         received
     }
 
-    /// The payload of the bot's next frame, which is short.
+    /// The payload of the bot's next frame, whose length must fit in one byte.
     fn frame(&mut self) -> Vec<u8> {
         let head = self.expect(6);
         assert_eq!((head[0], &head[2..]), (0x82, &[0; 4][..]));

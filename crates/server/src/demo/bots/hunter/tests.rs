@@ -6,7 +6,7 @@ use super::*;
 
 const ENCODING: Encoding = Encoding::Protobuf;
 
-/// A hunt of bots, without sockets in between.
+/// A hunt with bots, connected directly instead of through sockets.
 struct Hunt {
     room: Room,
     mirror: Mirror,
@@ -28,7 +28,7 @@ impl Hunt {
         Self { room, mirror, bots, inputs: 0 }
     }
 
-    /// One tick; every quarter of a second the bots act.
+    /// Runs one tick. The bots act every quarter of a second.
     fn tick(&mut self) {
         let outcome = self.room.tick(0);
         self.mirror.apply(outcome.update);
