@@ -53,7 +53,7 @@ pub use init::Init;
 /// The endpoints of one port.
 #[derive(Default)]
 pub struct HttpParts {
-    /// The server API and its path; `None` when it is off.
+    /// The server API and its path; `None` if it is disabled.
     pub api: Option<(String, Arc<api::Service>)>,
     /// Path of the health check.
     pub health_path: Option<String>,
@@ -61,9 +61,9 @@ pub struct HttpParts {
     pub health_requires_cluster: bool,
     /// Whether the node is shutting down. The health check reports it, so that load balancers send no new clients.
     pub is_going: Arc<AtomicBool>,
-    /// The health check reports when it stores nothing any more.
+    /// The storage; the health check reports its failure.
     pub storage: Option<Arc<NodeStorage>>,
-    /// The health check reports when it is not ready.
+    /// The cluster; the health check reports if it is not ready.
     pub cluster: Option<Arc<NodeCluster>>,
     /// Path of the metrics, and what they need.
     pub metrics: Option<(String, Arc<Metrics>)>,
@@ -81,7 +81,7 @@ pub struct HttpParts {
     pub guests: Option<crate::demo::guests::GuestTokens>,
     /// Pages at `/`.
     pub site: Option<Site>,
-    /// Opens sessions; `None` when all transports are off.
+    /// Opens sessions; `None` if all transports are disabled.
     pub sessions: Option<Arc<SessionAcceptor>>,
     /// Takes commands in separate HTTP requests.
     pub emulation: Option<Emulation>,

@@ -1,5 +1,6 @@
-//! Matchmaking and lobbies on the control thread. `dunlin_matchmaking` makes the decisions; this module has its clock,
-//! opens the rooms, informs the users and publishes listings. Requests come from the server API and, as RPC, from clients.
+//! Matchmaking and lobbies on the control thread. `dunlin_matchmaking` makes the decisions. This module supplies the
+//! clock, opens the rooms, notifies the users and publishes listings. Requests come from the server API and, as RPC,
+//! from clients.
 
 mod client;
 mod command;
@@ -28,13 +29,13 @@ pub use requesters::TicketRequester;
 
 /// Maximum number of requests that wait for the control thread.
 const REQUESTS_MAX: usize = 4_096;
-/// Publications of a queue or a lobby, and its requests to rooms, that are in flight at a time.
+/// Maximum number of publications and of requests to rooms that a queue or a lobby has in flight.
 const PUBLICATIONS_AT_ONCE: usize = 64;
 
-/// Called once with what a request led to.
+/// Called once with the result of a request.
 type Reply = Box<dyn FnOnce(Result<TicketAnswer, TicketFault>) + Send>;
 
-/// A request, and where its answer goes.
+/// A request and its callback.
 struct MatchRequest {
     command: TicketCommand,
     reply: Reply,
@@ -45,13 +46,14 @@ struct MatchRequest {
 pub struct MatchHandle {
     requests: mpsc::Sender<MatchRequest>,
     settings: Arc<[MatchSettings]>,
-    /// As `settings`. Shards ask it when a client requests a ticket, before a backend is asked.
+    /// The users who request tickets, in the order of `settings`. Shards check this when a client requests a ticket,
+    /// before any backend request.
     requesters: Arc<[Mutex<Requesters>]>,
     started: Instant,
     report: Arc<Mutex<MatchmakingReport>>,
 }
 
-/// What runs when the node has started.
+/// The task that runs after the node has started.
 pub struct MatchTask {
     requests: mpsc::Receiver<MatchRequest>,
     handle: MatchHandle,
@@ -59,7 +61,7 @@ pub struct MatchTask {
     boot: u32,
 }
 
-/// Matchmaking with these settings; `None` if there are none. `boot` differs between two starts of the node.
+/// Prepares matchmaking with these settings; `None` if there are none. `boot` differs between two starts of the node.
 pub fn prepare(matchmaking: &[MatchSettings], lobbies: &[LobbySettings], boot: u32) -> Option<MatchTask> {
     if matchmaking.is_empty() && lobbies.is_empty() {
         return None;
@@ -77,7 +79,7 @@ pub fn prepare(matchmaking: &[MatchSettings], lobbies: &[LobbySettings], boot: u
 }
 
 impl MatchTask {
-    /// Sends requests to this task.
+    /// A handle that sends requests to this task.
     pub fn handle(&self) -> MatchHandle {
         self.handle.clone()
     }
@@ -124,7 +126,7 @@ impl MatchHandle {
         self.requesters_of(index).map_or(Ok(()), |mut requesters| requesters.try_take(requester, now_us))
     }
 
-    /// Returns the memory of users who have requested no ticket for a while, and none of whose tickets waits.
+    /// Removes the entries of users who have requested no ticket for a while and have no waiting ticket.
     fn sweep(&self, index: usize, waits: impl Fn(TicketId) -> bool) {
         let now_us = self.now_us();
         if let Some(mut requesters) = self.requesters_of(index) {

@@ -31,5 +31,5 @@ pub use rooms::RoomCommand;
 pub(crate) use service::is_authorized;
 pub use service::{ApiOptions, Service, answer, answer_legacy};
 
-/// What a command led to: the JSON of its result, or an error.
+/// The result of a command as JSON, or an error.
 pub type JsonResult = Result<Box<serde_json::value::RawValue>, ApiError>;

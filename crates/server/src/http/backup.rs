@@ -20,7 +20,7 @@ pub const PATH: &str = "/-/backup";
 pub struct BackupEndpoint {
     /// Makes the backup.
     pub maker: Arc<BackupMaker>,
-    /// Knows who may request it: the same as may request a reload.
+    /// Checks the API key, as for a reload.
     pub reload: Reload,
 }
 

@@ -371,7 +371,7 @@ mod tests {
         idle_timeout: Duration::from_mins(1),
     };
 
-    /// With a paused clock nothing here takes any time.
+    /// Runs a test with a paused clock, so that timeouts pass at once.
     fn paused(test: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.expect("a runtime").block_on(test);

@@ -49,7 +49,7 @@ struct Entries {
 #[derive(Debug)]
 struct Entry {
     address: Option<SourceNetwork>,
-    /// Sequence number of the begin of its rest.
+    /// Sequence number of the start of its rest.
     resting_since: Option<u64>,
     signal: Arc<Signal>,
 }
@@ -239,7 +239,7 @@ mod tests {
     fn the_connection_idle_for_longest_is_closed_first() {
         let table = table(3, 0, 0);
         let places: Vec<_> = (0..3).map(|last| table.admit(Some(address(last))).expect("there is room")).collect();
-        // The first has just answered a request, the second is answering one.
+        // The first connection has just completed a request, and the second has one in progress.
         places[0].work();
         places[0].rest();
         places[1].work();

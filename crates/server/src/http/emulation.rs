@@ -71,7 +71,7 @@ async fn emulate(emulation: &Emulation, is_protobuf: bool, body: &[u8]) -> Statu
     }
 }
 
-/// Has another node of the cluster handle a request.
+/// Forwards a request to another node of the cluster.
 async fn forward(emulation: &Emulation, parsed: &EmulationBody<'_>) -> StatusCode {
     let Some(cluster) = emulation.sessions.node.cluster() else { return StatusCode::NOT_FOUND };
     match emulate_on(cluster, &parsed.node, &parsed.session, &parsed.data).await {

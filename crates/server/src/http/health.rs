@@ -14,22 +14,23 @@ use serde_json::{Map, Value, json};
 
 use crate::node::{NodeCluster, NodeStorage};
 
-/// What the health check reports on.
+/// The sources of the health check.
 #[derive(Clone)]
 pub(super) struct HealthSources {
     /// Whether the node is shutting down.
     pub is_going: Arc<AtomicBool>,
     /// `None` without a storage.
     pub storage: Option<Arc<NodeStorage>>,
-    /// `None` for a node on its own.
+    /// `None` without a cluster.
     pub cluster: Option<Arc<NodeCluster>>,
-    /// Whether the status says that the node cannot use its cluster.
+    /// Whether the status is an error while the node cannot use its cluster.
     pub requires_cluster: bool,
 }
 
-/// A storage that has failed and a cluster that is not ready are in the body, not in the status: sessions, live delivery and
-/// all other namespaces go on, and a load balancer that removed the node would end them. NATS is out of reach for all nodes at
-/// once as a rule, and none would be left. `health.requires_cluster` is for those who choose otherwise.
+/// Reports a failed storage and a cluster that is not ready in the body, not in the status. Sessions, live delivery and
+/// all other namespaces continue to work, and a load balancer that removed the node would end them. NATS usually
+/// becomes unreachable for all nodes at once, so no node would be left. `health.requires_cluster` changes the status
+/// for operators who prefer that.
 pub(super) async fn answer(State(sources): State<HealthSources>) -> Response {
     let is_going = sources.is_going.load(Ordering::Relaxed);
     let storage = sources.storage.as_ref().and_then(|storage| storage.storage().poison());
@@ -40,7 +41,7 @@ pub(super) async fn answer(State(sources): State<HealthSources>) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], body(storage, is_ready)).into_response()
 }
 
-/// An empty object if all is well.
+/// The failed checks; an empty object if there are none.
 fn body(storage: Option<Value>, is_cluster_ready: bool) -> String {
     let cluster = (!is_cluster_ready).then(|| json!({ "ready": false }));
     let parts = [("storage", storage), ("cluster", cluster)];

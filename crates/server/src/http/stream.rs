@@ -106,8 +106,8 @@ pub(super) fn preflight(sessions: &SessionAcceptor, request: &Request) -> Respon
 }
 
 impl SessionAcceptor {
-    /// Allows pages of the request's origin to read `response`. Returns whether they may; without an origin nothing is
-    /// to be allowed.
+    /// Allows pages of the request's origin to read `response`. Returns whether they may. A request without an origin
+    /// needs no permission.
     pub(super) fn allow_origin(&self, request: &Request, response: &mut Response) -> bool {
         let mut origins = request.headers().get_all(header::ORIGIN).iter();
         let (Some(origin), None) = (origins.next(), origins.next()) else {

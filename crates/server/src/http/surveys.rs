@@ -6,7 +6,7 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::node::{Node, NodeSurvey};
 
-/// The last reports.
+/// Cached reports of the shards.
 pub struct Surveys {
     node: Node,
     age_max: Duration,
@@ -14,7 +14,7 @@ pub struct Surveys {
 }
 
 impl Surveys {
-    /// Reports of `node` that are at most so old.
+    /// Surveys of `node`; cached reports are used up to this age.
     pub fn new(node: Node, age_max: Duration) -> Self {
         Self { node, age_max, last: Mutex::new(None) }
     }
@@ -24,7 +24,7 @@ impl Surveys {
         &self.node
     }
 
-    /// What every shard counts. Who comes while the shards are being asked waits for the same answer.
+    /// The reports of all shards. Callers that arrive during a survey wait for its result.
     pub async fn latest(&self) -> Arc<NodeSurvey> {
         let mut last = self.last.lock().await;
         if let Some((asked, survey)) = &*last

@@ -58,7 +58,7 @@ fn html() -> String {
     page
 }
 
-/// A schema, or what it refers to.
+/// A schema; if it is a reference, the schema to which it refers.
 fn resolved<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
     match schema["$ref"].as_str().and_then(|path| path.strip_prefix('#')) {
         Some(path) => document.pointer(path).unwrap_or(&Value::Null),

@@ -12,30 +12,30 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Read from the socket at a time.
+/// Maximum number of bytes per read from the socket.
 const READ_BYTES: usize = 8_192;
 
-/// Encrypted at a time.
+/// Maximum number of bytes that one write encrypts.
 const WRITE_BYTES_MAX: usize = 16_384;
 
-/// A connection whose TLS, if it has one, may have been begun elsewhere.
+/// A connection whose TLS handshake, if any, may have begun on a shard.
 #[derive(Debug)]
 pub struct TlsStream {
     socket: TcpStream,
     tls: Option<Box<TlsSession>>,
-    /// Decrypted, and not read yet.
+    /// Decrypted bytes that are not read yet.
     plain: Vec<u8>,
     read: usize,
     ended: bool,
 }
 
 impl TlsStream {
-    /// Of a socket and its TLS.
+    /// Wraps a socket and its TLS state.
     pub const fn new(socket: TcpStream, tls: Option<Box<TlsSession>>) -> Self {
         Self { socket, tls, plain: Vec::new(), read: 0, ended: false }
     }
 
-    /// The socket, its TLS, and what was decrypted and not read.
+    /// The socket, its TLS state, and the decrypted bytes that were not read.
     pub fn into_parts(mut self) -> (TcpStream, Option<Box<TlsSession>>, Vec<u8>) {
         let rest = self.plain.split_off(self.read);
         (self.socket, self.tls, rest)

@@ -20,10 +20,10 @@ use crate::{
     telemetry::{api_counters::HttpRefusal, events},
 };
 
-/// Fields of an answer to a handshake.
+/// Maximum number of header fields in a handshake response.
 const ANSWER_FIELDS_MAX: usize = 16;
 
-/// Answers a request for the WebSocket's path.
+/// Handles a request for the WebSocket's path.
 pub async fn open(State(sessions): State<Arc<SessionAcceptor>>, mut request: Request) -> Response {
     let head = head_of(&request);
     match sessions.acceptor.judge(&mut HeadBuffer::default(), &head) {
@@ -38,14 +38,14 @@ pub async fn open(State(sessions): State<Arc<SessionAcceptor>>, mut request: Req
             parsed(&response)
         }
         HeadVerdict::Refused(refused) => sessions.refused(&request, &refused),
-        // The router's path is the acceptor's, and the head is whole.
+        // The router's path is the acceptor's, and the head is complete.
         HeadVerdict::Stream { .. } | HeadVerdict::Unfinished | HeadVerdict::HandOver => {
             StatusCode::BAD_REQUEST.into_response()
         }
     }
 }
 
-/// What is known of a session when its handshake is answered.
+/// The properties of a session that are known when the handshake response is sent.
 struct NewSession {
     wire: Wire,
     inflates: bool,
@@ -61,7 +61,7 @@ impl SessionAcceptor {
         self.node.admit(peer, head)
     }
 
-    /// Counts, logs and answers a refused request.
+    /// Counts and logs a refused request, and returns the response.
     pub(super) fn refused(&self, request: &Request, refused: &Refused) -> Response {
         let (refusal, detail) = match refused.reason {
             RefusalReason::Origin => (HttpRefusal::Origin, "this origin is not allowed; see client.allowed_origins"),
@@ -78,7 +78,7 @@ impl SessionAcceptor {
     }
 }
 
-/// Waits until the answer is written, and gives the socket away.
+/// Waits until the response is written, and passes the socket to a shard.
 async fn adopt(sessions: Arc<SessionAcceptor>, upgraded: OnUpgrade, session: NewSession) {
     let Ok(parts) = upgraded.await.map(Upgraded::downcast::<TokioIo<ReplaySocket>>) else { return };
     let Ok(parts) = parts else { unreachable!("connections are served over this one type") };
@@ -88,7 +88,7 @@ async fn adopt(sessions: Arc<SessionAcceptor>, upgraded: OnUpgrade, session: New
     let (stream, tls, plain) = stream.into_parts();
     read.extend_from_slice(&plain);
     if let Ok(stream) = stream.into_std() {
-        // A node that is stopping closes it, which is all that can be done.
+        // An error means that the node is stopping. It closes the socket, and no other response is possible.
         let NewSession { wire, inflates, connect, headers, admitted } = session;
         let adoption =
             Adoption { wire, inflates, response: Vec::new(), request: connect, read, headers, tls, admitted };
@@ -96,7 +96,7 @@ async fn adopt(sessions: Arc<SessionAcceptor>, upgraded: OnUpgrade, session: New
     }
 }
 
-/// The request's head as it came, but for the case of names.
+/// The request's head as received, except for the case of field names.
 pub(super) fn head_of(request: &Request) -> Vec<u8> {
     let version = if request.version() == Version::HTTP_10 { "HTTP/1.0" } else { "HTTP/1.1" };
     let mut head = format!("{} {} {version}\r\n", request.method(), request.uri()).into_bytes();
@@ -109,7 +109,7 @@ pub(super) fn head_of(request: &Request) -> Vec<u8> {
     head
 }
 
-/// A response that is written out, as one that is still to be written.
+/// Parses the text of a response.
 fn parsed(text: &[u8]) -> Response {
     let mut fields = [httparse::EMPTY_HEADER; ANSWER_FIELDS_MAX];
     let mut answer = httparse::Response::new(&mut fields);

@@ -19,13 +19,13 @@ use crate::{
 /// Called once with the reply to the client.
 type RpcReply = Box<dyn FnOnce(ProxyResult) + Send>;
 
-/// Answers the node's own methods, and passes all other requests on.
+/// Answers the node's own methods, and passes all other requests to the backends.
 pub struct NodeMethods {
     matchmaking: MatchHandle,
     backends: Arc<dyn ProxyClient>,
 }
 
-/// Which ticket a client means.
+/// Parameters that select a ticket.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct TargetParams {
@@ -33,7 +33,7 @@ struct TargetParams {
     namespace: Option<String>,
 }
 
-/// What a backend decides about a request.
+/// A backend's decision about a request.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct DecisionParams {
@@ -43,7 +43,7 @@ struct DecisionParams {
 }
 
 impl NodeMethods {
-    /// Methods of `matchmaking`, before `backends`.
+    /// Answers the methods of `matchmaking`, and passes all other requests to `backends`.
     pub fn new(matchmaking: MatchHandle, backends: Arc<dyn ProxyClient>) -> Self {
         Self { matchmaking, backends }
     }
@@ -88,7 +88,7 @@ impl NodeMethods {
         }
     }
 
-    /// The namespace's settings and the client's wishes, counted as a request of the user.
+    /// The namespace's settings and the parsed parameters of the client. Counts the request for the user.
     fn ticket(&self, data: &[u8], requester: &TicketRequester) -> Result<(&MatchSettings, TicketParams), TicketFault> {
         let mut params: TicketParams = parse(data)?;
         let index = self.matchmaking.index_of(params.namespace.as_deref().unwrap_or_default());
@@ -108,7 +108,7 @@ impl NodeMethods {
         Ok((settings, params))
     }
 
-    /// Sends the request to the backend, and submits what it decides.
+    /// Sends the request to the backend, and submits the ticket according to its decision.
     fn ask_backend(&self, call: BackendCall, params: TicketParams, requester: TicketRequester) {
         let BackendCall { request, headers, address, answer } = call;
         let matchmaking = self.matchmaking.clone();
@@ -146,11 +146,11 @@ fn decision(outcome: ProxyResult, params: TicketParams, requester: TicketRequest
         return Ok(Decision::Placed(channel.into()));
     }
     let command = submit(params, requester, Some(decided.ticket));
-    // What is wrong with the ticket is the backend's doing or the client's; the client gets the reason.
+    // An invalid ticket is an error of the backend or of the client. The client gets the reason.
     command.map(Decision::Submit).map_err(|fault| proxy_error(&fault))
 }
 
-/// The command of a client, with what the backend has changed. If the backend names the users, none has to confirm.
+/// The command of a client, with the backend's changes. If the backend names the users, no user has to confirm.
 fn submit(
     wished: TicketParams,
     requester: TicketRequester,
@@ -210,7 +210,7 @@ fn proxy_error(fault: &TicketFault) -> ProxyError {
         }
         TicketFault::NotEnabled => ErrorCode::NotAvailable,
         TicketFault::Stopped => ErrorCode::Internal,
-        // As HTTP has them; the protocol has no such codes.
+        // HTTP status codes, because the client protocol has no codes for these errors.
         TicketFault::Refused(MatchRefusal::UnknownTicket) => return numbered(404, fault),
         TicketFault::Refused(MatchRefusal::UserHasTicket | MatchRefusal::TicketOver) => return numbered(409, fault),
     };

@@ -14,12 +14,12 @@ pub enum TicketCommand {
     Submit {
         /// The namespace of the rooms.
         namespace: Box<str>,
-        /// Who, and how.
+        /// The users, and their requirements.
         request: TicketRequest,
-        /// The client's user, who is counted for its address; `None` for the server API.
+        /// The client's user, which counts toward the limit of its address; `None` for the server API.
         requester: Option<TicketRequester>,
     },
-    /// A user agrees to a ticket.
+    /// Confirm a ticket for a user.
     Confirm {
         /// The ticket.
         ticket: TicketName,
@@ -32,14 +32,14 @@ pub enum TicketCommand {
     Status(TicketTarget),
 }
 
-/// Which ticket is meant, and by whom.
+/// The ticket that a command selects, and the caller's permission.
 #[derive(Clone, Debug)]
 pub enum TicketTarget {
-    /// The ticket of this name, for the backend.
+    /// The ticket with this name, for the backend.
     Named(TicketName),
-    /// The ticket of this name, if the user is in it.
+    /// The ticket with this name, if the user is a member of it.
     OfMember(TicketName, Arc<str>),
-    /// The ticket of a user that is not over.
+    /// The current ticket of a user.
     OfUser {
         /// The namespace of the rooms.
         namespace: Box<str>,
@@ -51,7 +51,7 @@ pub enum TicketTarget {
 /// The name of a ticket in requests and answers. Tickets of different starts of a node have different names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TicketName {
-    /// Differs between two starts.
+    /// Differs between two starts of the node.
     pub boot: u32,
     /// The index of the queue.
     pub queue: u16,
@@ -69,9 +69,9 @@ pub struct TicketParams {
     pub users: Option<Vec<String>>,
     /// Equal for all tickets of a room.
     pub criteria: Option<BTreeMap<String, String>>,
-    /// Where the users want to play.
+    /// The region in which the users want to play.
     pub region: Option<String>,
-    /// How good they are.
+    /// The skill of the users.
     pub skill: Option<i32>,
 }
 
@@ -94,7 +94,7 @@ pub struct TicketAnswer {
     pub reason: Option<&'static str>,
 }
 
-/// Why a command is not carried out.
+/// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TicketFault {
     /// The matchmaker refuses it.
@@ -138,7 +138,7 @@ impl TicketFault {
 }
 
 impl TicketParams {
-    /// The command of the server API, for which the backend answers for all users.
+    /// The command of the server API. The backend is responsible for all users of the ticket.
     ///
     /// # Errors
     /// [`TicketFault`]
@@ -175,7 +175,7 @@ impl TicketAnswer {
         }
     }
 
-    /// The backend has chosen a room.
+    /// The answer if the backend has chosen a room.
     pub(super) fn of_backend(channel: Box<str>) -> Self {
         Self { status: "placed", channel: Some(channel), ..Self::unnamed() }
     }
@@ -201,7 +201,7 @@ impl FromStr for TicketName {
             let (queue, id) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
             parts.next().is_none().then_some(Self { boot, queue, id: TicketId(id) })
         };
-        // A name of another form is one that no ticket has.
+        // No ticket has a name of another format.
         parts().ok_or(TicketFault::Refused(MatchRefusal::UnknownTicket))
     }
 }

@@ -44,7 +44,7 @@ impl Lobby {
         LobbyReport { rooms: self.board.len(), ..self.report.clone() }
     }
 
-    /// Publishes what has changed.
+    /// Publishes changed listings.
     pub(super) async fn update(&mut self, now_ms: u64, rooms: &[RoomReport], node: &Node) {
         let players_max = self.settings.players_max;
         let settings = &self.settings;

@@ -1,4 +1,4 @@
-//! Rooms that the queues open. A world may take long to make, so the queues go on meanwhile.
+//! Opens rooms for the queues. Creating a world may take long, so the queues do not wait for it.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) struct Opened {
     pub outcome: Result<(), OpenFailure>,
 }
 
-/// The openings in flight. A queue has at most `room.match.opening_limit`.
+/// The rooms that are being opened, at most `room.match.opening_limit` per queue.
 pub(super) struct Openings {
     node: Node,
     in_flight: JoinSet<Opened>,
@@ -40,7 +40,7 @@ impl Openings {
         self.in_flight.spawn(async move { Opened { queue, room, outcome: open(&node, &channel, overrides).await } });
     }
 
-    /// Waits for the next outcome, for ever if nothing is in flight.
+    /// Waits for the next outcome; forever if nothing is in flight.
     pub async fn next(&mut self) -> Opened {
         match self.in_flight.join_next().await {
             Some(Ok(opened)) => opened,
@@ -50,7 +50,7 @@ impl Openings {
     }
 }
 
-/// The parameters of a room that its tickets decide about: the criteria of the configured names, and the region.
+/// The parameters of a room that its tickets determine: the criteria with configured names, and the region.
 pub(super) fn overrides(settings: &MatchSettings, criteria: &MatchCriteria, region: Option<&str>) -> RoomOverrides {
     let is_param = |name: &str| settings.criteria_params.iter().any(|param| **param == *name);
     let region = settings.region_param.as_deref().zip(region);
@@ -64,7 +64,8 @@ pub(super) fn overrides(settings: &MatchSettings, criteria: &MatchCriteria, regi
     RoomOverrides { params, ..RoomOverrides::default() }
 }
 
-/// A room that was opened with its own parameters. The parameters that tickets decide about are its criteria and its region.
+/// A room that was opened with its own parameters. The parameters that tickets determine become its criteria and its
+/// region.
 pub(super) fn opened_room(settings: &MatchSettings, room: &RoomReport, number: u64) -> OpenedRoom {
     let params: Map<String, Value> = serde_json::from_str(&room.params).unwrap_or_default();
     let text = |name: &str| params.get(name).and_then(Value::as_str);
@@ -85,7 +86,7 @@ async fn open(node: &Node, channel: &str, overrides: RoomOverrides) -> Result<()
 
 fn outcome(answer: Result<Result<ApiAnswer, ApiRefusal>, NodeError>) -> Result<(), OpenFailure> {
     match answer {
-        // The memory of all rooms is used up. Tickets wait until other rooms have closed.
+        // The memory limit of all rooms is reached. Tickets wait until other rooms have closed.
         Ok(Ok(ApiAnswer::NotOpened(refusal))) if refusal.code == ErrorCode::LimitExceeded as u16 => {
             Err(OpenFailure::Busy)
         }

@@ -1,5 +1,5 @@
-//! The task that runs the queues and the lobbies: takes requests, places tickets ten times per second, and performs the
-//! effects.
+//! The task that runs the queues and the lobbies. It receives requests, places tickets ten times per second, and
+//! performs the effects.
 
 use std::{
     collections::BTreeMap,
@@ -29,9 +29,9 @@ use super::{
 };
 use crate::{node::Node, rooms::RoomReport};
 
-/// Time between two placings.
+/// Interval at which tickets are placed.
 const PLACE_INTERVAL: Duration = Duration::from_millis(100);
-/// Placings between two reports of the rooms.
+/// Number of intervals between two reports of the rooms.
 const PLACINGS_PER_REPORT: u32 = 5;
 
 struct Queue {
@@ -51,7 +51,7 @@ struct Queues {
     openings: Openings,
 }
 
-/// What is published in the channel of a user.
+/// The publication in the channel of a user.
 #[derive(Serialize)]
 struct NoticeJson<'n> {
     r#match: NoticeFields<'n>,
@@ -73,7 +73,7 @@ struct NoticeFields<'n> {
 pub(super) async fn run(task: MatchTask, node: Node) {
     let MatchTask { mut requests, handle, lobbies, boot } = task;
     let queue = |settings: &MatchSettings| Queue {
-        // The channels of two starts differ, because clients may still know those of the last one.
+        // Room channels differ between two starts, because clients may still know the channels of the previous start.
         matchmaker: Matchmaker::new(settings.rules.clone(), &format!("{}match-{boot:08x}-", settings.channel_prefix)),
         settings: settings.clone(),
         busy_ns: 0,
@@ -159,7 +159,7 @@ impl Queues {
         }
     }
 
-    /// Submits a ticket, and counts who requested it while it waits. Returns its queue and its number.
+    /// Submits a ticket. Its requester counts while the ticket waits. Returns the queue and the number of the ticket.
     fn submit(
         &mut self,
         now_ms: u64,
@@ -179,7 +179,7 @@ impl Queues {
         Ok((index, id))
     }
 
-    /// Forgets who requested tickets that wait no more.
+    /// Removes the requesters of tickets that no longer wait.
     fn sweep_requesters(&self) {
         for (index, queue) in self.queues.iter().enumerate() {
             self.handle.sweep(index, |ticket| queue.matchmaker.is_pending(ticket));
@@ -257,7 +257,7 @@ impl Queues {
         }
     }
 
-    /// Takes over the rooms that the queue has not opened, if it is to fill them.
+    /// Adopts rooms that the queue has not opened, if it is configured to fill them.
     fn adopt_rooms(&mut self, index: usize, now_ms: u64, rooms: &[RoomReport], effects: &mut Vec<MatchEffect>) {
         let Queue { settings, matchmaker, .. } = &mut self.queues[index];
         if !settings.fill_opened_rooms {
@@ -271,7 +271,7 @@ impl Queues {
         }
     }
 
-    /// Begins to open rooms, and informs users.
+    /// Begins to open rooms, and notifies users.
     async fn perform(&mut self, index: usize, effects: Vec<MatchEffect>) {
         for effect in &effects {
             if let MatchEffect::OpenRoom { room, channel, criteria, region } = effect {
@@ -303,7 +303,7 @@ impl Queues {
         }
         let sent = stream::iter(rooms).map(|(channel, reservations)| async move {
             let request = ApiRequest::ReservePlaces { channel: (*channel).into(), reservations: reservations.into() };
-            // A room that is closed meanwhile is missing in the next report, and its tickets wait again.
+            // If the room has closed in the meantime, it is missing in the next report, and its tickets wait again.
             let _ = self.node.ask_owner(&channel, request).await;
         });
         sent.buffer_unordered(PUBLICATIONS_AT_ONCE).collect::<()>().await;
@@ -368,7 +368,7 @@ impl Queues {
         let sent = stream::iter(notices).map(|(channel, data)| async move {
             let how = PublishHow::default();
             let request = ApiRequest::Publish { channel: channel.as_str().into(), data, how };
-            // A refusal concerns the channel of the user alone, who can ask for the status.
+            // A refusal affects only this user's channel, and the user can request the status.
             let _ = self.node.ask_owner(&channel, request).await;
         });
         sent.buffer_unordered(PUBLICATIONS_AT_ONCE).collect::<()>().await;

@@ -24,9 +24,9 @@ pub struct MatchReport {
     pub address_limited: u64,
     /// The sizes.
     pub gauges: MatchGauges,
-    /// Time in which tickets were placed.
+    /// Total time spent placing tickets.
     pub busy_ns: u64,
-    /// The longest time of one placing since the start.
+    /// The longest duration of one placement run since the start.
     pub longest_ns: u64,
 }
 
@@ -35,10 +35,10 @@ pub struct MatchReport {
 pub struct LobbyReport {
     /// Its channel.
     pub channel: String,
-    /// Rooms that are listed.
+    /// Number of listed rooms.
     pub rooms: usize,
-    /// Listings that were published.
+    /// Number of published listings.
     pub published: u64,
-    /// Listings whose publication was refused.
+    /// Number of listings whose publication was refused.
     pub refused: u64,
 }

@@ -1,4 +1,4 @@
-//! Bounds of clients' requests for tickets: the rate of each user (`room.match.user_rate_limit`) and the users of each
+//! Limits clients' requests for tickets: the rate of each user (`room.match.user_rate_limit`) and the users of each
 //! address (`room.match.address_users_limit`).
 
 use std::{
@@ -16,7 +16,7 @@ use crate::node::SourceNetwork;
 /// Maximum number of users with a bucket that is not full. A bucket fills up within a second or little more.
 const USERS_MAX: usize = 65_536;
 
-/// Who requests a ticket, and from where.
+/// The requester of a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TicketRequester {
     /// The user.
@@ -25,7 +25,7 @@ pub struct TicketRequester {
     pub source: Option<SourceNetwork>,
 }
 
-/// The users of a namespace that requested tickets lately, or whose tickets wait.
+/// The users of a namespace who recently requested tickets or have a waiting ticket.
 #[derive(Debug)]
 pub(super) struct Requesters {
     pace: Option<Pace>,
@@ -34,32 +34,32 @@ pub(super) struct Requesters {
     /// Maximum number of users.
     users_max: usize,
     users: BTreeMap<Arc<str>, UserEntry>,
-    /// The number of users of each address that has any.
+    /// The number of users per address, without addresses that have none.
     sources: HashMap<SourceNetwork, u32>,
     refused: RequestsRefused,
 }
 
-/// Requests that were refused.
+/// Numbers of refused requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestsRefused {
-    /// By the rate of the user, or because the table was full.
+    /// Refused because of the user's rate, or because the table was full.
     pub(super) by_rate: u64,
-    /// By the number of users of the address.
+    /// Refused because of the number of users of the address.
     pub(super) by_address: u64,
 }
 
 #[derive(Debug)]
 struct UserEntry {
-    /// When the bucket is full again.
+    /// The time at which the bucket is full again.
     full_at_ns: u64,
     /// The address of the newest request.
     source: Option<SourceNetwork>,
-    /// The newest ticket, which may be over.
+    /// The newest ticket, which may have ended.
     ticket: Option<TicketId>,
 }
 
 impl Requesters {
-    /// No user has requested a ticket.
+    /// A table without users.
     pub(super) fn new(settings: &MatchSettings) -> Self {
         Self {
             pace: Pace::new(settings.tickets_per_second),
@@ -75,10 +75,10 @@ impl Requesters {
         self.refused
     }
 
-    /// Counts the user for its address, and takes a token from its bucket.
+    /// Counts the user toward the limit of its address, and takes a token from its bucket.
     ///
     /// # Errors
-    /// Counted: the address has too many users, the bucket is empty, or the table is full.
+    /// These refusals are counted: the address has too many users, the bucket is empty, or the table is full.
     pub(super) fn try_take(&mut self, requester: &TicketRequester, now_us: u64) -> Result<(), TicketFault> {
         let before_ns = self.users.get(&requester.user).map_or(0, |entry| entry.full_at_ns);
         let full_at_ns = match self.pace {
@@ -96,24 +96,24 @@ impl Requesters {
         Ok(())
     }
 
-    /// Counts a user whose ticket is about to be submitted. It is counted already, unless a backend decided about the ticket
-    /// for so long that the bucket has filled up.
+    /// Counts a user whose ticket is about to be submitted. The user is already counted, unless the backend's decision
+    /// took so long that the bucket has filled up.
     ///
     /// # Errors
-    /// Counted: the address has too many users, or the table is full.
+    /// These refusals are counted: the address has too many users, or the table is full.
     pub(super) fn renew(&mut self, requester: &TicketRequester) -> Result<(), TicketFault> {
         self.check_address(requester)?;
         self.enter(requester).map(drop)
     }
 
-    /// The user has this ticket. It is counted as long as the ticket waits.
+    /// Stores the ticket of a user. The user counts while the ticket waits.
     pub(super) fn hold(&mut self, user: &str, ticket: TicketId) {
         if let Some(entry) = self.users.get_mut(user) {
             entry.ticket = Some(ticket);
         }
     }
 
-    /// Forgets the users whose bucket is full again and whose ticket does not wait.
+    /// Removes the users whose bucket is full again and whose ticket does not wait.
     pub(super) fn sweep(&mut self, now_us: u64, waits: impl Fn(TicketId) -> bool) {
         let Self { users, sources, .. } = self;
         users.retain(|_, entry| {
@@ -135,7 +135,7 @@ impl Requesters {
         Err(TicketFault::AddressLimited)
     }
 
-    /// The entry of the user, which now counts for this address; `None` if nothing has to be remembered.
+    /// The entry of the user, which now counts toward the limit of this address; `None` if no limit is configured.
     fn enter(&mut self, requester: &TicketRequester) -> Result<Option<&mut UserEntry>, TicketFault> {
         if self.pace.is_none() && self.address_users_max == 0 {
             return Ok(None);
@@ -162,7 +162,7 @@ impl Requesters {
     }
 }
 
-/// Counts one user less for an address.
+/// Subtracts a user from the count of an address.
 fn discount(sources: &mut HashMap<SourceNetwork, u32>, source: Option<SourceNetwork>) {
     let Some(source) = source else { return };
     if let Some(users) = sources.get_mut(&source) {

@@ -1,5 +1,5 @@
-//! Commands that concern the sessions and rooms of all nodes of a cluster. This node carries out its part, asks the other
-//! live nodes for theirs, and merges the results.
+//! Commands that concern the sessions and rooms of all nodes of a cluster. This node executes the command on its own
+//! part, sends it to the other live nodes, and merges the results.
 
 mod calls;
 mod emulate;
@@ -22,13 +22,13 @@ use merge::{Merging, ResultKind};
 pub use emulate::{ForwardFault, emulate_on};
 pub use serve::PeerService;
 
-/// What this node asks the others for a command, and how their results are merged.
+/// The request to the other nodes for a command, and how their results are merged.
 struct SharedCommand {
     kind: ResultKind,
     call: PeerCall,
 }
 
-/// A live node without a result, and why.
+/// A live node that returned no result, and the reason.
 struct MissingResult {
     name: Box<str>,
     why: String,
@@ -42,7 +42,7 @@ struct PeerResults {
 }
 
 impl SharedCommand {
-    /// `None` for commands that one node carries out for all.
+    /// `None` for commands that this node can execute alone.
     fn of(command: &ApiCommand) -> Option<Self> {
         let (kind, call) = match command {
             ApiCommand::Presence { channel } => (ResultKind::Presence, PeerCall::of_channel("presence", channel)),
@@ -93,7 +93,7 @@ impl Executor {
         };
         let found = ask_all(cluster, &call).await?;
         let merged = Merging::new(own, found).finish(kind);
-        // Whether the namespace has rooms is known here.
+        // This node knows whether the namespace has rooms.
         merged.map_err(|error| match room_of {
             Some(channel) if error == ApiError::NOT_FOUND => self.why_no_room(&channel),
             _ => error,
@@ -101,7 +101,7 @@ impl Executor {
     }
 }
 
-/// Asks all other live nodes.
+/// Sends the request to all other live nodes.
 async fn ask_all(cluster: &NodeCluster, call: &PeerCall) -> Result<PeerResults, ApiError> {
     let found = cluster.survey(SurveyTarget::All, call.encode()).await.map_err(|fault| match fault {
         SurveyFault::Busy => {

@@ -86,7 +86,7 @@ pub enum ApiCommand {
     },
     /// See [`Method::RoomPaths`].
     RoomPaths(Box<PathsWanted>),
-    /// About one room, on this node alone.
+    /// A command about one room of this node.
     Room(RoomCommand),
     /// See [`Method::Match`], [`Method::MatchCancel`] and [`Method::MatchStatus`].
     Ticket(Box<TicketCommand>),

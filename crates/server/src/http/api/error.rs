@@ -15,10 +15,10 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    /// All codes of the API but those of games, in the order of [`ApiError::index`].
+    /// All codes of the API except those of games, in the order of [`ApiError::index`].
     pub const CODES: [u32; 8] = [100, 102, 104, 107, 108, 111, 112, 113];
 
-    /// Under which refusals of games are counted, whose codes are 400 to 1999.
+    /// The code under which refusals of games, with codes from 400 to 1999, are counted.
     pub const GAME_CODE: u32 = 400;
     /// Number of values of [`ApiError::index`].
     pub const INDICES: usize = Self::CODES.len() + 1;
@@ -37,7 +37,7 @@ impl ApiError {
     pub const NO_DATA: Self = Self::constant(107, "bad request: data is missing");
     /// Not enabled for the channel, or not supported.
     pub const NOT_AVAILABLE: Self = Self::constant(108, "not available");
-    /// Too much waits already.
+    /// Too many requests are waiting.
     pub const TOO_MANY_REQUESTS: Self = Self::constant(111, "too many requests");
     /// The history after the requested position is no longer available.
     pub const UNRECOVERABLE_POSITION: Self = Self::constant(112, "unrecoverable position");
@@ -79,7 +79,7 @@ impl ApiError {
         Self { message: format!("{}: {what}", Self::NOT_AVAILABLE.message).into(), ..Self::NOT_AVAILABLE }
     }
 
-    /// Too much waits already, with the limit.
+    /// Too many requests are waiting, with the limit.
     pub fn too_many_requests(what: impl std::fmt::Display) -> Self {
         Self { message: format!("{}: {what}", Self::TOO_MANY_REQUESTS.message).into(), ..Self::TOO_MANY_REQUESTS }
     }
@@ -99,7 +99,7 @@ impl ApiError {
         &self.message
     }
 
-    /// The index of the code in [`ApiError::CODES`], or behind them for a game's.
+    /// The index of the code in [`ApiError::CODES`]; for the code of a game, the index after them.
     pub fn index(&self) -> usize {
         if self.code >= Self::GAME_CODE {
             return Self::CODES.len();

@@ -27,7 +27,7 @@ use crate::{
 pub struct NodeIdentity {
     /// A random id, new at each start.
     pub uid: String,
-    /// A name for people.
+    /// A name for human readers.
     pub name: String,
     /// The server's version.
     pub version: &'static str,
@@ -64,7 +64,7 @@ impl Executor {
         Self { node, identity, counters, matchmaking: None, last_cpu }
     }
 
-    /// With the matchmaking that carries out commands about tickets.
+    /// Adds the matchmaking that executes commands about tickets.
     #[must_use]
     pub fn with_matchmaking(self, matchmaking: Option<MatchHandle>) -> Self {
         Self { matchmaking, ..self }
@@ -267,7 +267,7 @@ impl Executor {
     pub(super) async fn ask(&self, channel: &str, request: ApiRequest) -> Result<ApiAnswer, ApiError> {
         let answer = self.node.ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
         answer.map_err(|refusal| {
-            // One request may concern many channels, and the storage of some of them.
+            // One request may affect many channels, and the storage may refuse some of them.
             let is_of_log = refusal.why.is_some() && refusal.code.temporary();
             let error = ApiError::from(refusal);
             if is_of_log { error.about(channel) } else { error }

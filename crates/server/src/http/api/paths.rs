@@ -14,40 +14,40 @@ use crate::node::Node;
 /// Default number of points in one response.
 const POINTS_DEFAULT: u32 = 10_000;
 
-/// Points of one answer. The last block of an answer is not cut.
+/// Maximum number of points in a response. The last block of a response is not truncated.
 const POINTS_MAX: u32 = 100_000;
 
-/// Blocks that one request reads.
+/// Maximum number of blocks that one request reads.
 const BLOCKS_MAX: usize = 4_096;
 
-/// Characters of a cursor: a user's name, two numbers.
+/// Maximum length of a cursor, which contains a user's name and two numbers.
 const CURSOR_CHARS_MAX: usize = 90_000;
 
-/// Which paths, and which of their points.
+/// The paths that a request selects, and the points of these paths.
 #[derive(Clone, Debug)]
 pub struct PathsWanted {
     /// Channel name, not checked yet.
     pub channel: Box<str>,
-    /// Of whom; `None` for everybody.
+    /// The owner of the paths; `None` for all players.
     pub owner: Option<PathOwner>,
-    /// Of the player with this avatar alone.
+    /// Selects only the player with this avatar.
     pub avatar: Option<u32>,
     /// Unix time of the first point.
     pub from_ms: u64,
     /// Unix time of the last point.
     pub to_ms: u64,
-    /// The answer ends with the block in which it has as many points.
+    /// The response ends with the block in which it reaches this number of points.
     pub points_max: u32,
-    /// Points of a player that follow one by less time are left out.
+    /// Minimum time between two points of a player. Points in between are omitted.
     pub interval_ms: u64,
-    /// Where the last answer ended.
+    /// The end of the last response.
     pub cursor: Option<PathPlace>,
 }
 
-/// Blocks in a response: each behind its length, 4 bytes, big-endian.
+/// Blocks in a response. The length precedes each block: 4 bytes, big-endian.
 #[derive(Debug)]
 pub struct BinaryPaths {
-    /// The blocks as rooms write them.
+    /// The blocks, as rooms encode them.
     pub body: Vec<u8>,
     /// Where the next request continues.
     pub more: Option<String>,
@@ -67,7 +67,7 @@ struct PathJson {
     user: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     avatar: Option<u32>,
-    /// Unix time, x, y.
+    /// Unix time, x and y.
     points: Vec<(u64, u32, u32)>,
 }
 
@@ -99,7 +99,7 @@ impl PathsWanted {
         Ok(Self { channel, owner, avatar, from_ms, to_ms, points_max, interval_ms, cursor })
     }
 
-    /// All points since a time, of the player with this avatar or of everybody.
+    /// Selects all points since a time, of the player with this avatar or of all players.
     ///
     /// # Errors
     /// 107
@@ -140,7 +140,7 @@ pub async fn read_json(node: &Node, wanted: PathsWanted) -> JsonResult {
     result::to_outcome(&answer)
 }
 
-/// Reads blocks as they are, those that overlap the time.
+/// Reads the blocks that overlap the time range, without decoding them.
 ///
 /// # Errors
 /// As [`read_json`].
@@ -181,13 +181,13 @@ async fn read(node: &Node, wanted: &PathsWanted) -> Result<PathPage, ApiError> {
         blocks_max: BLOCKS_MAX,
     };
     let (sender, page) = oneshot::channel();
-    // Nobody waits any more after the request's timeout.
+    // The receiver is gone after the request's timeout.
     let done = Box::new(move |outcome| drop(sender.send(outcome)));
     storage.storage().read_paths(query, done).map_err(|_| ApiError::INTERNAL)?;
     page.await.map_err(|_| ApiError::INTERNAL)?.map_err(|_| ApiError::INTERNAL)
 }
 
-/// Appends the points of a block that are wanted. Blocks of one player become one path. Returns how many were appended.
+/// Appends the selected points of a block. Blocks of one player become one path. Returns the number of appended points.
 fn append(paths: &mut Vec<PathJson>, header: &BlockHeader<'_>, points: &[PathPoint], wanted: &PathsWanted) -> usize {
     if !is_of(header, wanted) {
         return 0;
@@ -242,7 +242,7 @@ fn read_cursor(cursor: &str) -> Option<PathPlace> {
     Some(PathPlace { owner, first_ms, player })
 }
 
-/// A binary answer has at most as many bytes.
+/// Maximum size of a binary response.
 const _: () = assert!(BLOCKS_MAX * (PATH_BLOCK_BYTES_MAX + 4) <= 17 << 20);
 
 #[cfg(test)]

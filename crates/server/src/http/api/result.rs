@@ -155,7 +155,7 @@ pub struct NodeJson<'a> {
 /// The resources that the process uses.
 #[derive(Serialize)]
 pub struct ProcessJson {
-    /// Percent of one core.
+    /// CPU usage in percent of one core.
     pub cpu: f64,
     /// Resident memory in bytes.
     pub rss: u64,

@@ -1,4 +1,4 @@
-//! `room_list` and `room_info`: the rooms of the node, filtered and in pages, and one of them.
+//! `room_list` and `room_info`: list the rooms of the node, with filters and in pages, and describe one room.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -18,25 +18,25 @@ use super::{
 };
 use crate::rooms::RoomReport;
 
-/// Rooms of a reply if the request does not say how many.
+/// Default number of rooms in a reply.
 const ROOMS_DEFAULT: usize = 100;
-/// Maximum number of rooms of a reply.
+/// Maximum number of rooms in a reply.
 const ROOMS_MAX: usize = 1_000;
-/// Maximum number of members of the metadata that a request asks for.
+/// Maximum number of metadata members in a filter.
 const METADATA_MEMBERS_MAX: usize = 8;
-/// A reply ends with the room that would exceed this size, unless that is the first. So a reply fits in a message of NATS.
+/// Maximum size of a reply, unless its first room alone is larger. A reply of this size fits in a NATS message.
 const REPLY_BYTES_MAX: usize = 512 << 10;
-/// What a room takes in a reply without its texts.
+/// Size of a room in a reply, without its texts.
 const ROOM_BYTES: usize = 256;
 /// The version of cursors.
 const CURSOR_VERSION: &str = "1";
 /// Maximum number of steps to match a pattern with all rooms of the node.
 const PATTERN_STEPS_MAX: u64 = 50_000_000;
-/// Rooms, and bytes of their metadata, that are looked at before other tasks may run.
+/// Number of rooms, and of bytes of their metadata, that are examined before other tasks may run.
 const ROOMS_PER_TURN: usize = 1_024;
 const METADATA_BYTES_PER_TURN: usize = 128 << 10;
 
-/// Which rooms a request asks for.
+/// The rooms that a request selects.
 #[derive(Clone, Debug, Default)]
 pub struct RoomQuery {
     /// `None`: all. Empty: channels without a namespace.
@@ -47,11 +47,11 @@ pub struct RoomQuery {
     metadata: Map<String, Value>,
     with_unlisted: bool,
     pub(super) rooms_max: usize,
-    /// Only rooms behind this place.
+    /// Only rooms after this place.
     after: Option<RoomPlace>,
 }
 
-/// The place of a room in the order of the list: by channel, and by node if several have a room of one channel.
+/// The place of a room in the list, which is sorted by channel and then by node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RoomPlace {
     pub(super) channel: Box<str>,
@@ -105,11 +105,11 @@ struct RoomInfoJson<'a> {
 #[derive(Debug)]
 struct RoomPage<'a> {
     rooms: Vec<&'a RoomReport>,
-    /// Whether other rooms follow.
+    /// Whether more rooms follow.
     has_more: bool,
 }
 
-/// Collects a page. The rooms come in the order of the list.
+/// Limits a page to a number of rooms and of bytes. Rooms must be added in the order of the list.
 pub(super) struct PageLimit {
     rooms_left: usize,
     bytes_left: usize,
@@ -210,7 +210,7 @@ impl RoomQuery {
     }
 }
 
-/// Whether a JSON document is an object with these members among others.
+/// Whether a JSON document is an object that contains these members.
 fn has_metadata(metadata: &str, wanted: &Map<String, Value>) -> bool {
     if wanted.is_empty() {
         return true;
@@ -227,7 +227,7 @@ impl PageLimit {
         Self { rooms_left: rooms_max, bytes_left: REPLY_BYTES_MAX, is_empty: true }
     }
 
-    /// Whether another room of this size belongs to the page.
+    /// Adds a room of this size to the page. Returns `false` if the page is full.
     pub(super) fn takes(&mut self, bytes: usize) -> bool {
         if self.rooms_left == 0 || (bytes > self.bytes_left && !self.is_empty) {
             return false;
@@ -253,7 +253,7 @@ impl RoomPlace {
     }
 }
 
-/// The room of another node, as it came, and where it belongs.
+/// The fields of a received room that determine its place.
 #[derive(Deserialize)]
 struct PlacedJson {
     channel: Box<str>,
@@ -265,7 +265,7 @@ struct NodeUidJson {
     uid: Box<str>,
 }
 
-/// The place of a room of a reply; `None` for something else.
+/// The place of a room in a reply; `None` if the JSON is not a room.
 pub(super) fn place_of(room: &RawValue) -> Option<RoomPlace> {
     let PlacedJson { channel, node } = serde_json::from_str(room.get()).ok()?;
     Some(RoomPlace { channel, node_uid: node.uid })
@@ -297,7 +297,7 @@ impl Executor {
         to_raw_value(&info).map(Some).map_err(|_| ApiError::INTERNAL)
     }
 
-    /// The room of a channel of this node, which may be asked for.
+    /// The room of a channel on this node, or an error.
     pub(super) fn room_info(&self, channel: &str) -> JsonResult {
         self.room_here(channel)?.ok_or_else(|| self.why_no_room(channel))
     }

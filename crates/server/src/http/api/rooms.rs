@@ -21,7 +21,7 @@ pub enum RoomCommand {
     Open {
         /// Channel name, not checked yet.
         channel: Box<str>,
-        /// What differs from the settings of the namespace.
+        /// Settings that override those of the namespace.
         overrides: Arc<RoomOverrides>,
     },
     /// See [`super::Method::RoomUpdate`] and [`super::Method::RoomLock`].
@@ -35,14 +35,14 @@ pub enum RoomCommand {
     Send {
         /// Channel name, not checked yet.
         channel: Box<str>,
-        /// For the game.
+        /// The data for the game.
         data: Payload,
     },
     /// See [`super::Method::RoomKick`].
     Kick {
         /// Channel name, not checked yet.
         channel: Box<str>,
-        /// Whom.
+        /// The players to remove, and the reason.
         order: Arc<KickOrder>,
     },
 }
@@ -62,7 +62,7 @@ pub(super) fn open(body: wire::RoomOpenParams) -> Parsed {
         Some(params) if !params.get().starts_with('{') => {
             return Err(ApiError::bad_request("params must be a JSON object"));
         }
-        // Without members they are as if not given.
+        // An empty object is equivalent to no parameters.
         Some(params) if params.get()[1..].trim_start() == "}" => Box::default(),
         Some(params) => Box::<str>::from(params),
         None => Box::default(),
@@ -80,7 +80,7 @@ pub(super) fn open(body: wire::RoomOpenParams) -> Parsed {
 pub(super) fn update(body: wire::RoomUpdateParams) -> Parsed {
     let channel = named(body.channel)?;
     let metadata = body.metadata.map(|json| match json.get() {
-        // As if there were none.
+        // `null` removes the metadata.
         "null" => "".into(),
         json => json.into(),
     });
@@ -167,7 +167,7 @@ impl Executor {
         }
     }
 
-    /// As [`Executor::ask`], but what is too much for a room is error 111.
+    /// As [`Executor::ask`], but an exceeded limit of a room is error 111.
     async fn ask_room(&self, channel: &str, request: ApiRequest) -> Result<ApiAnswer, ApiError> {
         let answer = self.node().ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
         answer.map_err(|refusal| match (refusal.code, refusal.why) {

@@ -203,7 +203,7 @@ async fn single(service: &Service, method: Method, body: &[u8], transport_errors
     })
 }
 
-/// The blocks of paths as they are. Errors are JSON.
+/// Responds with the blocks of paths in binary form. Errors are JSON.
 async fn binary(service: &Service, body: &[u8], transport_errors: bool) -> Result<Response, Malformed> {
     let command = ApiCommand::parse(Method::RoomPaths, body, &service.options().limits)?;
     let outcome = service.in_time(service.executor.run_binary(command)).await;
@@ -219,7 +219,7 @@ async fn binary(service: &Service, body: &[u8], transport_errors: bool) -> Resul
     })
 }
 
-/// The header field with the cursor of a binary answer.
+/// The header field with the cursor of a binary response.
 const MORE: &str = "dunlin-more";
 
 const BYTES: &str = "application/octet-stream";

@@ -14,7 +14,7 @@ use crate::http::swagger::DOCUMENT;
 
 type Names = BTreeSet<String>;
 
-/// Tells which fields a structure asks for, and gives it nothing.
+/// A deserializer that records the field names of a struct, and provides no values.
 struct Probe<'f>(&'f mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for Probe<'_> {

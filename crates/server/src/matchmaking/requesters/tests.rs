@@ -59,7 +59,7 @@ fn one_user_more_of_an_address_is_refused() {
     assert_eq!(requesters.try_take(&from("cat", "192.0.2.1"), 0), CROWDED);
     assert_eq!(requesters.try_take(&from("cat", "::ffff:192.0.2.1"), 0), CROWDED, "the same address as IPv6");
     assert_eq!(requesters.refused(), RequestsRefused { by_rate: 0, by_address: 2 });
-    // A refused user is not remembered, so it has its whole bucket elsewhere.
+    // A refused user has no entry, so its bucket is full at another address.
     assert_eq!(requesters.try_take(&from("cat", "192.0.2.2"), 0), Ok(()));
     assert_eq!(requesters.try_take(&from("dan", ""), 0), Ok(()), "an unknown address");
     assert_eq!(requesters.try_take(&from("ada", "192.0.2.1"), 0), LIMITED, "a counted user has its rate alone");
@@ -81,12 +81,12 @@ fn addresses_of_one_ipv6_network_count_together() {
 
 #[test]
 fn a_user_counts_while_its_ticket_waits() {
-    // Without a rate, too.
+    // A rate of 0 disables the rate limit, but not the limit per address.
     for rate in [0, 1] {
         let mut requesters = requesters(rate, 1);
         let (ada, bob) = (from("ada", "192.0.2.1"), from("bob", "192.0.2.1"));
         assert_eq!(requesters.try_take(&ada, 0), Ok(()));
-        // A backend takes long.
+        // The backend's decision takes long.
         requesters.sweep(5_000_000, no_ticket_waits);
         assert_eq!(requesters.renew(&ada), Ok(()));
         requesters.hold("ada", TicketId(7));

@@ -1,5 +1,5 @@
-//! What nodes ask each other: a JSON document with the version of the format, a method and its parameters, which are those
-//! of the server API.
+//! Requests between nodes: a JSON document with the version of the format, a method, and the parameters that the method
+//! has in the server API.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -20,10 +20,12 @@ use super::super::{ApiError, JsonResult, glob::Glob};
 /// The version of the format.
 const VERSION: u32 = 1;
 
-/// The method for the users of a channel's presence: the API's `presence_stats` cannot be added up.
+/// The method for the users of a channel's presence: results of the API's `presence_stats` cannot be added, because a
+/// user can be on several nodes.
 pub(super) const PRESENCE_USERS: &str = "presence_users";
 
-/// The method for the rooms of a channel, none or one: that a node has none is no error.
+/// The method for the rooms of a channel. A node has at most one; a node without one returns an empty list, not an
+/// error.
 pub(super) const CHANNEL_ROOMS: &str = "channel_rooms";
 
 /// The method for commands of a session whose transport carries data only from the server.
@@ -82,7 +84,7 @@ impl PeerCall {
         Self::new("channels", &json!({ "pattern": pattern.map(Glob::pattern).unwrap_or_default() }))
     }
 
-    /// `None` for a request that is not about sessions.
+    /// The call for a request on sessions; `None` for other requests.
     pub(super) fn with_sessions(request: &ApiRequest) -> Option<Self> {
         Some(match request {
             ApiRequest::Disconnect { user, only, whitelist, disconnect } => {
@@ -123,7 +125,7 @@ impl PeerCall {
         serde_json::to_vec(self).expect("texts and numbers are JSON").into()
     }
 
-    /// Reads a request; `None` for one that this version does not understand.
+    /// Decodes a request; `None` if this version does not support it.
     pub(super) fn decode(payload: &[u8]) -> Option<Self> {
         serde_json::from_slice(payload).ok().filter(|call: &Self| call.v == VERSION)
     }
@@ -215,14 +217,14 @@ fn overridden(overrides: Overrides) -> Value {
     Value::Object(given.collect())
 }
 
-/// The fields that choose sessions.
+/// The fields that select sessions.
 fn chosen(user: &str, only: &SessionFilter) -> Map<String, Value> {
     let SessionFilter { client, session } = only;
     let fields = [("user", Some(user)), ("client", client.as_deref()), ("session", session.as_deref())];
     fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))).collect()
 }
 
-/// As they came: JSON stays as it is.
+/// Encodes a payload. JSON is embedded unchanged.
 fn json_or_base64(payload: Option<&Payload>) -> (Option<&RawValue>, String) {
     match payload.map(|payload| (payload, raw_json(payload))) {
         None => (None, String::new()),

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::node::NodeCluster;
 
-/// Why another node has not taken commands.
+/// Why commands could not be passed to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardFault {
     /// No live node has this id.

@@ -16,7 +16,7 @@ use super::{
 
 const NOT_UNDERSTOOD: &str = "has an answer that this version does not understand";
 
-/// What the result of a method is like.
+/// The kind of a method's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResultKind {
     Presence,
@@ -24,16 +24,16 @@ pub(super) enum ResultKind {
     Channels,
     Info,
     Rooms,
-    /// The maximum number of rooms in a page.
+    /// A page of rooms.
     RoomList {
         rooms_max: usize,
     },
     RoomInfo,
-    /// Nothing: the command has an effect on each node.
+    /// An empty result of a command that takes effect on each node.
     Empty,
 }
 
-/// The users of a channel's presence on one node. Several sessions of a user have one number.
+/// The users of a channel's presence on one node. Each user is counted once, regardless of the number of sessions.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PresenceUsers {
     pub(super) num_clients: u32,
@@ -78,14 +78,14 @@ struct MergedInfo {
 #[derive(Serialize, Deserialize)]
 struct MergedRooms {
     rooms: BTreeMap<Box<str>, Box<RawValue>>,
-    /// Rooms of channels that another node has a room of as well.
+    /// Additional rooms of channels for which another node also has a room.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     further_rooms: BTreeMap<Box<str>, Vec<Box<RawValue>>>,
     #[serde(default, skip_serializing_if = "is_false")]
     partial: bool,
 }
 
-/// The rooms of a channel: on one node, none or one.
+/// The rooms of a channel on one node: zero or one.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ChannelRooms {
     pub(super) rooms: Vec<Box<RawValue>>,
@@ -104,14 +104,14 @@ struct MergedRoomList {
 struct MergedRoomInfo {
     #[serde(flatten)]
     room: BTreeMap<Box<str>, Box<RawValue>>,
-    /// Other nodes have a room of the same channel.
+    /// Rooms of the same channel on other nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     further_rooms: Vec<Box<RawValue>>,
     #[serde(skip_serializing_if = "is_false")]
     partial: bool,
 }
 
-/// The results of all nodes, this one's first.
+/// The results of all nodes. The first is from this node.
 pub(super) struct Merging {
     results: Vec<Box<RawValue>>,
     missing: Vec<MissingResult>,
@@ -176,7 +176,7 @@ impl Merging {
     fn finish_room_list(&mut self, rooms_max: usize) -> JsonResult {
         let (mut rooms, mut end) = (BTreeMap::new(), None::<RoomPlace>);
         for part in self.take::<MergedRoomList>()? {
-            // What a node has behind the end of its page is not known.
+            // The rooms after the end of a node's page are unknown.
             let own_end = part.more.as_deref().map(RoomPlace::of_cursor);
             let placed: Option<Vec<_>> =
                 part.rooms.into_iter().map(|room| place_of(&room).map(|place| (place, room))).collect();
@@ -201,7 +201,7 @@ impl Merging {
         to_outcome(&MergedRoomList { rooms: page, more, partial: self.is_partial() })
     }
 
-    /// A room that is not found may be on a node that is missing.
+    /// If the room is not found, it may be on a node that returned no result.
     fn finish_room_info(mut self) -> JsonResult {
         let mut rooms = self.take::<ChannelRooms>()?.into_iter().flat_map(|part| part.rooms);
         let Some(room) = rooms.next() else {
@@ -212,7 +212,7 @@ impl Merging {
         to_outcome(&MergedRoomInfo { room, further_rooms: rooms.collect(), partial: self.is_partial() })
     }
 
-    /// A command that has not reached every node fails: the application tries again.
+    /// A command that has not reached every node fails, so that the application retries it.
     fn finish_empty(self) -> JsonResult {
         self.check_all_answered("this node does not reach the cluster: only its own sessions were changed")?;
         self.results.into_iter().next().ok_or(ApiError::INTERNAL)
@@ -234,7 +234,7 @@ impl Merging {
         self.is_cut_off || !self.missing.is_empty()
     }
 
-    /// The results as values. One of another node that cannot be read is missing.
+    /// Parses the results. An invalid result of another node counts as missing.
     fn take<T: DeserializeOwned>(&mut self) -> Result<Vec<T>, ApiError> {
         let mut parts = Vec::with_capacity(self.results.len());
         for (index, result) in self.results.drain(..).enumerate() {

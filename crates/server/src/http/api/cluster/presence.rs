@@ -13,11 +13,11 @@ use tokio::sync::{Semaphore, mpsc};
 use super::{super::ApiCommand, PeerService};
 use crate::node::PresenceQuestion;
 
-/// Questions that are asked at a time. The server API has the rest of `surveys_limit`.
+/// Maximum number of concurrent surveys. The rest of `surveys_limit` is for the server API.
 const QUESTIONS_AT_ONCE: usize = 64;
 
 impl PeerService {
-    /// Answers the questions of this node's shards.
+    /// Answers the presence requests of this node's shards.
     pub(super) async fn serve_shards(service: &Arc<Self>, mut questions: mpsc::Receiver<PresenceQuestion>) {
         let permits = Arc::new(Semaphore::new(QUESTIONS_AT_ONCE));
         while let Some(question) = questions.recv().await {
@@ -31,7 +31,7 @@ impl PeerService {
         }
     }
 
-    /// What is there at the deadline: the client protocol has no mark for a partial result.
+    /// Returns the results that have arrived at the deadline. The client protocol cannot mark a result as partial.
     async fn find_presence(&self, question: &PresenceQuestion) -> Result<ClusterPresence, ErrorCode> {
         let channel = Box::from(&*question.channel);
         let command = match question.kind {
@@ -68,7 +68,7 @@ struct StatsBody {
     num_users: u32,
 }
 
-/// A session as the server API shows it.
+/// A session in the JSON of the server API.
 #[derive(Deserialize)]
 struct ClientBody {
     user: Box<str>,
@@ -92,7 +92,7 @@ impl ClientBody {
     }
 }
 
-/// `None` if it cannot be read.
+/// The payload of a pair of fields; `None` if it is invalid.
 #[allow(clippy::option_option, reason = "there may be none, which is no mistake")]
 fn payload(json: Option<Box<RawValue>>, base64: Option<Box<str>>) -> Option<Option<Payload>> {
     match (json, base64) {

@@ -1,4 +1,4 @@
-//! Answers the questions of other nodes.
+//! Executes the requests of other nodes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::node::{ClusterInbox, Emulated, NodeCluster, NodeQuery};
 
-/// Carries out what other nodes ask for, on the sessions and rooms of this node.
+/// Executes the requests of other nodes on the sessions and rooms of this node.
 pub struct PeerService {
     pub(super) executor: Executor,
     pub(super) cluster: Arc<NodeCluster>,
@@ -28,7 +28,7 @@ impl PeerService {
         Self { executor, cluster }
     }
 
-    /// Answers until the node ends. The cluster bounds how many questions there are at a time.
+    /// Serves requests until the node ends. The cluster limits the number of concurrent requests.
     pub async fn serve(self, ClusterInbox { queries, presence }: ClusterInbox) {
         let service = Arc::new(self);
         tokio::join!(Self::serve_nodes(&service, queries), Self::serve_shards(&service, presence));
@@ -38,7 +38,7 @@ impl PeerService {
         while let Some(NodeQuery { number, payload, timeout_ms }) = queries.recv().await {
             let service = Arc::clone(service);
             tokio::spawn(async move {
-                // Without an answer in time, the other node has given up.
+                // After this timeout, the other node no longer waits for the answer.
                 let timeout = Duration::from_millis(timeout_ms);
                 if let Ok(answer) = tokio::time::timeout(timeout, service.answer(&payload)).await {
                     service.cluster.answer(number, answer);
@@ -82,7 +82,7 @@ struct ChannelBody {
     channel: Box<str>,
 }
 
-/// Whether other nodes may ask for it.
+/// Whether other nodes may request this method.
 const fn is_shared(method: Method) -> bool {
     matches!(
         method,
@@ -116,7 +116,7 @@ impl Executor {
     }
 }
 
-/// The same number on all nodes, and for different users different ones.
+/// A hash of the user's id that is the same on all nodes. Different users get different numbers.
 fn user_number(user: &str) -> u64 {
     let digest = Sha256::digest(user.as_bytes());
     digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))

@@ -151,7 +151,7 @@ fn listed(channel: &str, node: &str) -> String {
     format!(r#"{{"channel":"{channel}","node":{{"uid":"{node}","name":""}}}}"#)
 }
 
-/// A page of a node's rooms, and whether others follow.
+/// A page of a node's rooms; `has_more` if more rooms follow.
 fn page(node: &str, channels: &[&str], has_more: bool) -> String {
     let rooms: Vec<_> = channels.iter().map(|channel| listed(channel, node)).collect();
     let last = channels.last().copied().unwrap_or_default();
@@ -173,14 +173,14 @@ fn pages_of_nodes_are_merged() {
     };
     let all = merge(9, &page("n2", &["a", "c"], false), &[&page("n1", &["b", "c"], false)]);
     assert_eq!(all, ("a n2, b n1, c n1, c n2".to_owned(), None, false));
-    // Exactly as many as there are, and one less.
+    // The limit is the number of rooms, and one less.
     assert_eq!(merge(2, &page("n", &["a"], false), &[&page("m", &["b"], false)]).1, None);
     let cut = merge(1, &page("n", &["a"], false), &[&page("m", &["b"], false)]);
     assert_eq!(cut, ("a n".to_owned(), Some("a".to_owned()), false));
-    // Behind the end of a node's page, its rooms are not known.
+    // The rooms after the end of a node's page are unknown.
     let ended = merge(9, &page("n", &["a", "b"], true), &[&page("m", &["a", "c"], false)]);
     assert_eq!(ended, ("a m, a n, b n".to_owned(), Some("b".to_owned()), false));
-    // What is not understood is missing.
+    // An invalid result counts as missing.
     for odd in [r#"{"rooms":[{}]}"#, r#"{"rooms":[],"more":"?"}"#, "[]"] {
         assert_eq!(merge(9, &page("n", &["a"], false), &[odd]), ("a n".to_owned(), None, true), "{odd}");
     }

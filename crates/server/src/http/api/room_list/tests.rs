@@ -48,7 +48,7 @@ fn room(channel: &str) -> RoomReport {
     }
 }
 
-/// The channels of a page, and whether others follow.
+/// The channels of a page, and whether more rooms follow.
 fn page(query: &RoomQuery, rooms: &[RoomReport]) -> (Vec<String>, bool) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let page = runtime.block_on(query.page(rooms, "n")).expect("a cheap pattern");
@@ -78,7 +78,7 @@ fn each_filter_excludes_rooms() {
         (r#"{"pattern":"*:1"}"#, "arena:1 duel:1"),
         (r#"{"locked":true}"#, "arena:2"),
         (r#"{"locked":false,"namespace":"arena"}"#, "arena:1 arena:5"),
-        // Who is away keeps its place.
+        // Players that are away keep their places.
         (r#"{"min_free_places":1,"namespace":"arena"}"#, "arena:1 arena:2"),
         (r#"{"min_free_places":2}"#, ""),
         (r#"{"metadata":{"mode":"ice"}}"#, "arena:1"),
@@ -104,9 +104,9 @@ fn pages_are_ordered_by_channel() {
         seen.extend(channels);
     }
     assert_eq!(seen, rooms.iter().map(|room| room.channel.to_string()).collect::<Vec<_>>());
-    // As many as there are: nothing follows.
+    // The limit equals the number of rooms, so no room follows.
     assert!(!page(&parse(r#"{"limit":25}"#).expect("a request"), &rooms).1);
-    // The room of a channel on a node that comes later in the order.
+    // The cursor names the same channel on an earlier node, so this node's room follows.
     query.after = Some(RoomPlace { channel: "arena:24".into(), node_uid: "m".into() });
     assert_eq!(page(&query, &rooms).0, ["arena:24"]);
 }
@@ -120,7 +120,7 @@ fn a_page_is_bounded_in_bytes() {
     rooms[0].metadata = Arc::from("7");
     let query = parse("{}").expect("a request");
     assert_eq!(page(&query, &rooms), (vec!["a".to_owned(), "b".to_owned()], true));
-    // One that is larger by itself is a page.
+    // A room that alone exceeds the limit is a page.
     rooms[0].metadata = Arc::from(format!("\"{}\"", "x".repeat(REPLY_BYTES_MAX)));
     assert_eq!(page(&query, &rooms), (vec!["a".to_owned()], true));
 }
