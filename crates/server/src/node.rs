@@ -82,7 +82,7 @@ pub struct NodeStart {
     pub backends: Arc<dyn ProxyClient>,
     /// Stores durable channels; `None` if there are none.
     pub storage: Option<Arc<NodeStorage>>,
-    /// Orders channels that several nodes share; `None` for a node on its own.
+    /// Orders channels that several nodes share; `None` without a cluster.
     pub cluster: Option<Arc<NodeCluster>>,
     /// Checks origins.
     pub origins: OriginCheck,
@@ -184,7 +184,7 @@ pub struct Node {
 struct Inner {
     shared: Arc<Shared>,
     rooms: Rooms,
-    /// Of the namespaces at the start; a reload adds none with rooms.
+    /// The names of the namespaces at the start. A reload adds no namespaces with rooms.
     names: NamespaceNames,
     shards: Arc<[ShardHandle]>,
     node_seed: u64,
@@ -214,7 +214,7 @@ impl Node {
         self.inner.local_addr
     }
 
-    /// The cluster that the node is in; `None` for a node on its own.
+    /// The cluster of the node; `None` without a cluster.
     pub fn cluster(&self) -> Option<&Arc<NodeCluster>> {
         self.inner.shared.cluster.as_ref()
     }
@@ -302,12 +302,12 @@ impl Node {
         self.inner.rooms.builder()
     }
 
-    /// Gives up what is kept of a channel's room, if the room is not open.
+    /// Deletes the stored state of a channel's room, unless the room is open.
     pub fn forget_room(&self, channel: &str) {
         self.inner.rooms.forget(channel);
     }
 
-    /// What was done to keep rooms; `None` without a storage.
+    /// The counters of stored rooms; `None` without a storage.
     pub fn room_survival(&self) -> Option<SurvivalReport> {
         self.inner.rooms.survival()
     }
@@ -322,10 +322,10 @@ impl Node {
         self.inner.rooms.path_counts()
     }
 
-    /// How long a block of a path may be, if the rooms of the channel's namespace store paths.
+    /// Maximum duration of a block of a path, if the rooms of the channel's namespace store paths.
     ///
     /// # Errors
-    /// 102 or 107, as a subscription to the channel gets.
+    /// 102 or 107, as for a subscription to the channel.
     pub fn path_block_ms(&self, channel: &str) -> Result<Option<u64>, ErrorCode> {
         Ok(self.inner.rooms.path_block_ms(self.inner.names.index_of(channel)?))
     }
@@ -333,7 +333,7 @@ impl Node {
     /// Whether the namespace of a channel has rooms.
     ///
     /// # Errors
-    /// 102 or 107, as a subscription to the channel gets.
+    /// 102 or 107, as for a subscription to the channel.
     pub fn has_rooms(&self, channel: &str) -> Result<bool, ErrorCode> {
         Ok(self.inner.rooms.has_rooms(self.inner.names.index_of(channel)?))
     }
@@ -431,7 +431,7 @@ impl Node {
         for shard in self.inner.shards.iter() {
             shard.inbox.closed().await;
         }
-        // Rooms stop last, because they have players until then.
+        // Rooms stop last, because they have players until all sessions are closed.
         self.inner.rooms.stop();
         self.inner.rooms.ended().await;
         drained

@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(sender.send(1), SentTo::Ring);
         assert_eq!(sender.send(2), SentTo::Overflow, "one past the ring");
         assert_eq!(receiver.receive(), Some(0));
-        // There is room, but 2 is still before 3.
+        // The ring has space, but 2 must be sent before 3.
         assert_eq!(sender.send(3), SentTo::Overflow);
         assert_eq!(sender.flush(), 1);
         assert_eq!(sender.overflow_len(), 1);
@@ -151,7 +151,7 @@ mod tests {
     fn the_receiver_reports_a_waiting_sender_once() {
         let (mut sender, mut receiver) = ring(1);
         sender.send('a');
-        assert!(!receiver.made_room(), "nobody waits");
+        assert!(!receiver.made_room(), "no sender waits");
         sender.send('b');
         assert_eq!(sender.flush(), 0);
         receiver.receive();
@@ -185,7 +185,7 @@ mod tests {
         for message in 0..MESSAGES {
             sender.send(message);
             sender.flush();
-            // Without the bell this would wait for ever: nobody else unparks.
+            // Without the bell this would wait forever, because no other code unparks the thread.
             while sender.overflow_len() > 8 {
                 thread::park();
                 sender.flush();

@@ -1,5 +1,5 @@
-//! Passes results from other threads to a shard: verified tokens, backend responses, and answers of the storage
-//! and of the cluster.
+//! Passes results from other threads to a shard: verified tokens, backend responses, and results of the storage and of
+//! the cluster.
 
 use std::sync::Arc;
 
@@ -23,28 +23,29 @@ pub(super) enum Answered {
     Token { session: SessionKey, answer: TokenAnswer },
     /// The result of a backend request.
     Backend { session: SessionKey, request_id: ProxyRequestId, outcome: ProxyResult },
-    /// A publication is stored, or it is not.
+    /// The result of storing a publication.
     Committed { channel: Arc<str>, proposal: ProposalNumber, outcome: Result<u64, LogError> },
-    /// A part of a channel was read, or it was not.
+    /// The result of reading a part of a channel.
     Loaded { channel: Arc<str>, load: LoadNumber, outcome: Result<Box<LogPage>, LogError> },
-    /// Another node has published.
+    /// A publication of another node.
     Replicated { channel: Arc<str>, record: Box<LogRecord> },
-    /// What other nodes broadcast comes.
+    /// The node now receives the broadcasts of other nodes in this channel.
     Followed { channel: Arc<str> },
-    /// Another node has broadcast.
+    /// A broadcast of another node.
     Broadcasted { channel: Arc<str>, message: BroadcastMessage },
-    /// A node has removed a history.
+    /// A node has removed the history of a channel.
     Trimmed { channel: Arc<str>, through: u64 },
     /// A channel has a gap that cannot be filled.
     Interrupted { channel: Arc<str> },
-    /// How many sessions a user has on other nodes.
+    /// The number of sessions of a user on other nodes.
     UserSessionsElsewhere { user: Arc<str>, sessions: u32 },
-    /// Who is in a channel on all nodes.
+    /// The presence of a channel on all nodes.
     Peers { query: PeerQueryNumber, outcome: Result<ClusterPresence, ErrorCode> },
 }
 
 /// Results on their way to a shard. There is one per request, and the receivers of requests limit their number, so the
-/// channel needs no bound of its own. What other nodes publish comes as fast as this node's NATS connection reads it.
+/// channel needs no bound of its own. Publications of other nodes arrive at the rate at which this node's NATS
+/// connection reads them.
 #[derive(Debug)]
 pub(super) struct Answers {
     receiver: mpsc::UnboundedReceiver<Answered>,

@@ -1,4 +1,4 @@
-//! The cluster of a node: passes the requests of its shards to the cluster's thread, and the answers back.
+//! The cluster of a node. Passes requests of shards to the cluster's thread, and results back.
 
 mod surveys;
 
@@ -24,19 +24,20 @@ use surveys::Surveying;
 
 pub use surveys::{ClusterInbox, NodeQuery, PresenceQuestion};
 
-/// A running cluster thread with the shards that use it.
+/// A running cluster thread, and the shards that use it.
 pub struct NodeCluster {
     thread: ClusterThread,
     /// The id of this node.
     node: Box<str>,
     names: NamespaceNames,
     answers: Arc<AnswersOfCluster>,
-    /// Questions of other nodes that wait.
+    /// Maximum number of queued requests of other nodes.
     queries_max: usize,
 }
 
 impl NodeCluster {
-    /// Connects to the cluster, for a node with this number of shards. Also gives the streams' tolerable differences.
+    /// Connects to the cluster, for a node with this number of shards. Also returns the tolerable differences between
+    /// the streams and the configuration.
     ///
     /// # Errors
     /// See [`ClusterFault`].
@@ -54,7 +55,7 @@ impl NodeCluster {
         Ok((Self { thread, node, names: NamespaceNames::new(engine), answers, queries_max }, differences))
     }
 
-    /// Its state, for the metrics.
+    /// The state of the cluster connection, for the metrics.
     pub fn state(&self) -> ClusterState {
         self.thread.state()
     }
@@ -64,14 +65,15 @@ impl NodeCluster {
         self.state().is_ready
     }
 
-    /// Whether this node has been live for longer than all others. A node that starts takes nothing over from one that runs.
+    /// Whether this node has been live for longer than all others, so that a starting node takes over no tasks of a
+    /// running one.
     pub fn is_longest_live(&self) -> bool {
         let state = self.state();
         let first = state.nodes.iter().min_by_key(|node| (node.about.started_ms, &node.node));
         state.is_ready && first.is_some_and(|first| *first.node == *self.node)
     }
 
-    /// Sets where the answers of a shard go. Comes before its first request.
+    /// Sets the receiver of a shard's results. Must be called before the shard's first request.
     pub(super) fn connect(&self, shard: ShardIndex, sender: AnswerSender) {
         if let Some(place) = self.answers.senders.get(usize::from(shard.0)) {
             let is_first = place.set(sender).is_ok();
@@ -100,7 +102,7 @@ impl NodeCluster {
         self.thread.request(CoreEvent::Load { shard, channel, load, query })
     }
 
-    /// Without effect on a channel whose namespace was added after the start: its loads and publications are refused.
+    /// Has no effect on a channel whose namespace was added after the start. Its loads and publications are refused.
     pub(super) fn follow(&self, shard: ShardIndex, channel: Arc<str>) -> Result<(), LogError> {
         let namespace = self.namespace(&channel)?;
         self.thread.send(CoreEvent::Follow { shard, channel, namespace })
@@ -121,18 +123,18 @@ impl NodeCluster {
     }
 
     pub(super) fn share_user_sessions(&self, user: Arc<str>, sessions: u32) {
-        // A thread that has ended sends nothing; the node is stopping.
+        // An error means that the thread has ended, because the node is stopping.
         let _ = self.thread.send(CoreEvent::Peers(PeerEvent::UserSessions { user, sessions }));
     }
 
-    /// The largest broadcast that the cluster takes.
+    /// Maximum size of a broadcast in bytes.
     pub fn broadcast_bytes_max(&self) -> usize {
         self.thread.broadcast_bytes_max()
     }
 
     fn send(&self, channel: &str, event: impl FnOnce(u16) -> CoreEvent) {
         if let Ok(namespace) = self.namespace(channel) {
-            // A thread that has ended answers nothing; the node is stopping.
+            // An error means that the thread has ended, because the node is stopping.
             let _ = self.thread.send(event(namespace));
         }
     }
@@ -142,7 +144,7 @@ impl NodeCluster {
     }
 }
 
-/// Takes answers on the cluster's thread, and sends each to its shard.
+/// Receives results on the cluster's thread, and sends each to its shard.
 struct AnswersOfCluster {
     senders: Box<[OnceLock<AnswerSender>]>,
     surveying: Surveying,

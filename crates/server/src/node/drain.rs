@@ -136,7 +136,7 @@ mod tests {
                         closes += sessions as u64;
                     }
                 }
-                // One more for each shard, which rounds up.
+                // Each shard rounds up, so it may close one more session.
                 let most = (now_us + STEP_US) * u64::from(per_second) / 1_000_000 + shards.len() as u64;
                 prop_assert!(closes <= most, "{closes} of {most} at {now_us}");
             }

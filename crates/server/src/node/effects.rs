@@ -76,7 +76,7 @@ impl<R: Reactor> ShardThread<R> {
                     storage.trim(channel, through);
                 }
             }
-            // On disk, no other node publishes.
+            // If the channel is stored on disk, no other node publishes into it.
             Effect::Follow { channel } => self.follow_channel(channel),
             Effect::Unfollow { channel } => {
                 if let Some(cluster) = &self.shared.cluster {
@@ -143,7 +143,7 @@ impl<R: Reactor> ShardThread<R> {
         if let Some(cluster) = &self.shared.cluster
             && cluster.follow(self.index, Arc::clone(&channel)).is_err()
         {
-            // Nobody else answers.
+            // The cluster's thread has ended and will not send this event.
             self.shard.handle(self.now, Event::Followed { channel }, &mut self.effects);
         }
     }

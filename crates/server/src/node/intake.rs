@@ -32,7 +32,7 @@ impl<R: Reactor> ShardThread<R> {
     pub(super) fn take_completions(&mut self, intake: bool) {
         while let Some(completion) = self.reactor.next(intake && self.shard.takes_more()) {
             match completion {
-                // Every turn checks all sources, so nothing else is to be done.
+                // Every turn checks all sources, so no other action is necessary.
                 Completion::Woken => {}
                 Completion::Accepted { stream } => self.accept(stream),
                 Completion::AcceptFailed { out_of_files: true } => self.counters.accepts_out_of_files += 1,

@@ -100,7 +100,7 @@ mod tests {
                     continue;
                 }
                 let before = counts(&loads);
-                // Most go to the first, as if its hash were everybody's.
+                // Most connections arrive at the first shard, as with a skewed hash.
                 let there = loads.place(if kind < 8 { 0 } else { shard });
                 let least = before.iter().min().copied().unwrap_or(0);
                 prop_assert!(before[usize::from(there)] < least + imbalance_max, "{before:?} and one more on {there}");

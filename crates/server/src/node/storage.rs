@@ -1,4 +1,4 @@
-//! The storage of a node: passes the requests of its shards on, and the answers back.
+//! The storage of a node. Passes requests of shards to the storage, and results back.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
@@ -13,7 +13,7 @@ use dunlin_storage::{
 use super::answers::{AnswerSender, Answered};
 use crate::telemetry::{StorageState, storage_events::StorageFailed};
 
-/// An open storage with the shards that use it.
+/// An open storage, and the shards that use it.
 #[derive(Debug)]
 pub struct NodeStorage {
     storage: Storage,
@@ -32,23 +32,23 @@ impl NodeStorage {
         Ok(Self { storage: Storage::open(options, completions)?, answers })
     }
 
-    /// Its state, for the metrics.
+    /// The state of the storage, for the metrics.
     pub fn state(&self) -> StorageState {
         let fault = self.storage.poison().map(|error| error.fault.label());
         StorageState { counts: self.storage.counts(), fault }
     }
 
-    /// The storage itself, for what is not a shard's.
+    /// The storage itself, for callers other than shards.
     pub const fn storage(&self) -> &Storage {
         &self.storage
     }
 
-    /// Sets which namespaces the log names when the storage fails.
+    /// Sets the namespaces that the log lists when the storage fails.
     pub fn set_durable_namespaces(&self, names: Vec<String>) {
         *self.answers.durable.write().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
-    /// Sets where the answers of a shard go. Comes before its first request.
+    /// Sets the receiver of a shard's results. Must be called before the shard's first request.
     pub(super) fn connect(&self, shard: ShardIndex, sender: AnswerSender) {
         if let Some(place) = self.answers.senders.get(usize::from(shard.0)) {
             let is_first = place.set(sender).is_ok();
@@ -83,7 +83,7 @@ impl NodeStorage {
     }
 }
 
-/// Takes answers on the threads of the storage, and sends each to its shard.
+/// Receives results on the threads of the storage, and sends each to its shard.
 #[derive(Debug)]
 struct ShardAnswers {
     senders: Box<[OnceLock<AnswerSender>]>,

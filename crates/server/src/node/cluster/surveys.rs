@@ -1,4 +1,4 @@
-//! Surveys of other nodes, and their questions to this one.
+//! Surveys of other nodes, and their requests to this node.
 
 use std::{
     collections::HashMap,
@@ -26,43 +26,43 @@ use tokio::sync::{mpsc, oneshot};
 use super::{super::answers::Answered, NodeCluster};
 use crate::telemetry::cluster_events::{NodeChanged, log_lease};
 
-/// Questions of shards about presence that wait. Each stands for all commands about its channel.
+/// Maximum number of queued presence requests of shards. One request serves all concurrent commands about its channel.
 const PRESENCE_QUESTIONS_MAX: usize = 1_024;
 
 type SurveyOutcome = Result<SurveyAnswers, SurveyFault>;
 
-/// A question of another node.
+/// A request of another node.
 #[derive(Debug)]
 pub struct NodeQuery {
-    /// Given back with the answer.
+    /// Identifies the request in [`NodeCluster::answer`].
     pub number: QueryNumber,
-    /// The question.
+    /// The encoded request.
     pub payload: Bytes,
-    /// How long the other node waits.
+    /// The time for which the other node waits.
     pub timeout_ms: u64,
 }
 
-/// A shard asks who is in a channel on all nodes.
+/// A shard's request for the presence of a channel on all nodes.
 #[derive(Debug)]
 pub struct PresenceQuestion {
     shard: ShardIndex,
     query: PeerQueryNumber,
     /// The channel.
     pub channel: Arc<str>,
-    /// What is asked.
+    /// The requested information.
     pub kind: PresenceKind,
 }
 
-/// What waits for an answer of this node.
+/// Requests that this node must answer.
 #[derive(Debug)]
 pub struct ClusterInbox {
-    /// Questions of other nodes.
+    /// Requests of other nodes.
     pub queries: mpsc::Receiver<NodeQuery>,
-    /// Questions of this node's shards.
+    /// Presence requests of this node's shards.
     pub presence: mpsc::Receiver<PresenceQuestion>,
 }
 
-/// Surveys that wait, and where questions go.
+/// The surveys in progress, and the receivers of requests.
 #[derive(Default)]
 pub(super) struct Surveying {
     numbered: AtomicU64,
@@ -76,31 +76,32 @@ impl Surveying {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what the cluster's thread says about other nodes.
+    /// Processes an effect of the cluster's thread about other nodes.
     pub(super) fn take(&self, effect: PeerEffect) {
         match effect {
             PeerEffect::Surveyed { number, outcome } => {
                 if let Some(asker) = self.waiting().remove(&number) {
-                    // Who has asked may wait no longer.
+                    // An error means that the requester has stopped waiting.
                     let _ = asker.send(outcome);
                 }
             }
             PeerEffect::Queried { query: number, payload, timeout_ms } => {
                 if let Some(queries) = self.queries.get() {
-                    // It has room for as many as the protocol lets through. The other node waits for a bounded time.
+                    // The queue has space for the maximum number of requests that the protocol admits. If one is lost,
+                    // the other node's timeout applies.
                     let _ = queries.try_send(NodeQuery { number, payload, timeout_ms });
                 }
             }
             PeerEffect::Changed { node, change } => NodeChanged { node: &node, change }.emit(),
             PeerEffect::LeaseChanged(change) => log_lease(&change),
-            // Shards take it.
+            // Sent to a shard instead.
             PeerEffect::UserSessionsElsewhere { .. } => {}
         }
     }
 }
 
 impl NodeCluster {
-    /// Makes this node a part of the cluster.
+    /// Announces this node to the cluster. Returns the requests that it must answer.
     pub fn announce(&self, about: NodeDescription) -> ClusterInbox {
         let (asker, queries) = mpsc::channel(self.queries_max);
         let (shards, presence) = mpsc::channel(PRESENCE_QUESTIONS_MAX);
@@ -111,15 +112,15 @@ impl NodeCluster {
         ClusterInbox { queries, presence }
     }
 
-    /// All live nodes, this one included, by their ids. Empty until this node is announced.
+    /// All live nodes, including this one, sorted by id. Empty until this node is announced.
     pub fn live_nodes(&self) -> LiveNodes {
         self.state().nodes
     }
 
-    /// Asks other nodes, and waits for their answers for as long as is configured.
+    /// Sends a request to other nodes, and waits for their answers up to the configured timeout.
     ///
     /// # Errors
-    /// If nobody can be asked.
+    /// The request could not be sent.
     pub async fn survey(&self, to: SurveyTarget, payload: Bytes) -> SurveyOutcome {
         let surveying = &self.answers.surveying;
         let number = SurveyNumber(surveying.numbered.fetch_add(1, Ordering::Relaxed));
@@ -133,12 +134,12 @@ impl NodeCluster {
         outcome.await.unwrap_or(Err(SurveyFault::Busy))
     }
 
-    /// Answers a question.
+    /// Answers a request of another node.
     pub fn answer(&self, query: QueryNumber, payload: Bytes) {
         self.send_to_peers(PeerEvent::QueryAnswered { query, payload });
     }
 
-    /// Queues a shard's question about presence.
+    /// Queues a shard's presence request.
     pub(in crate::node) fn ask_presence(
         &self,
         shard: ShardIndex,
@@ -151,18 +152,18 @@ impl NodeCluster {
         questions.try_send(question).map_err(|_| ErrorCode::TooManyRequests)
     }
 
-    /// Answers it.
+    /// Answers a shard's presence request.
     pub fn answer_presence(&self, question: &PresenceQuestion, outcome: Result<ClusterPresence, ErrorCode>) {
         self.answers.send(question.shard, Answered::Peers { query: question.query, outcome });
     }
 
-    /// Ends the cluster's thread: the other nodes hear that this one stops.
+    /// Ends the cluster's thread, which notifies the other nodes that this node stops.
     pub fn stop(&self) {
         self.thread.stop();
     }
 
     fn send_to_peers(&self, event: PeerEvent) {
-        // A thread that has ended answers nothing; the node is stopping.
+        // An error means that the thread has ended, because the node is stopping.
         let _ = self.thread.send(CoreEvent::Peers(event));
     }
 }

@@ -1,4 +1,4 @@
-//! Flushes with a reactor whose results the test determines.
+//! Tests of flushes, with a reactor whose results the test determines.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -41,7 +41,7 @@ use crate::{
     },
 };
 
-/// Takes everything, but from connections that are broken.
+/// A reactor that accepts all bytes, except for broken connections.
 #[derive(Default)]
 struct Scripted {
     broken: HashSet<ConnectionKey>,
@@ -130,7 +130,7 @@ impl VerifyTokens for NoTokens {
     }
 }
 
-/// A shard alone on its node, whose channels have joins and leaves.
+/// The only shard of a node, with joins and leaves enabled.
 fn shard_thread() -> ShardThread<Scripted> {
     let namespace = options::NamespaceOptions {
         allow_subscribe_for_client: true,
@@ -195,7 +195,7 @@ fn publish(thread: &mut ShardThread<Scripted>) {
     let data = Payload::from_json(Bytes::from_static(b"1"));
     let request = ApiRequest::Publish { channel: "room".into(), data, how: PublishHow::default() };
     thread.shard.handle(thread.now, Event::Api { ticket: Ticket(0), request }, &mut thread.effects);
-    // The answer has nobody to go to.
+    // Discard the answer, because the test has no requester.
     thread.effects.list.clear();
 }
 

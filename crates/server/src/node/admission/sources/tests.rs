@@ -71,16 +71,16 @@ fn the_oldest_idle_source_is_evicted_at_the_limit() {
     assert_eq!(
         sources.admit(address(0), &limits, 0),
         Err(SourceRefusal::Rate),
-        "one with a session is never forgotten"
+        "a source with a session is never evicted"
     );
     assert_eq!(sources.admit(address(1), &limits, 0), Ok(()), "long forgotten");
 }
 
-/// Everybody who ever came, with all times at which they were let in.
+/// All sources that ever connected, each with its sessions and the state of its token bucket.
 #[derive(Default)]
 struct Ledger(BTreeMap<u8, (u32, u64, u64)>);
 
-/// What a bucket of three a second holds at most, in the nanoseconds that it takes to fill it.
+/// The time in nanoseconds in which an empty bucket of three tokens per second fills up.
 const ALL_NS: u64 = 3 * 333_333_334;
 
 impl Ledger {
