@@ -67,10 +67,10 @@ pub(crate) struct Rooms {
     ended: Mutex<mpsc::Receiver<()>>,
 }
 
-/// How long the shutdown waits for game code to return.
+/// Maximum time that the shutdown waits for game code to return.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The same if rooms are saved.
+/// The same, if rooms are saved.
 const SAVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Rooms {
@@ -132,19 +132,19 @@ impl Rooms {
         Ok((rooms, links))
     }
 
-    /// The node shuts down: players of kept rooms stay in them without their clients.
+    /// Begins the shutdown: players stay in stored rooms without their clients.
     pub(crate) fn begin_drain(&self) {
         self.shared.draining.store(true, Ordering::Release);
     }
 
-    /// Gives up what is kept of a channel's room, if the room is not open.
+    /// Deletes the stored state of a channel's room, unless the room is open.
     pub(crate) fn forget(&self, channel: &str) {
         if let Some(kept) = &self.shared.kept {
             kept.forget(channel);
         }
     }
 
-    /// What was done to keep rooms; `None` without a storage.
+    /// The counters of stored rooms; `None` without a storage.
     pub(crate) fn survival(&self) -> Option<SurvivalReport> {
         self.shared.kept.as_ref().map(|kept| kept.report())
     }
@@ -195,7 +195,7 @@ impl Rooms {
         self.paths.counts()
     }
 
-    /// How long a block of a path may be, if the rooms of a namespace store paths.
+    /// Maximum duration of a block of a path, if the rooms of a namespace store paths.
     pub(crate) fn path_block_ms(&self, namespace: u16) -> Option<u64> {
         let settings = self.shared.options.namespaces.get(usize::from(namespace));
         Some(settings?.as_ref()?.paths?.block_ms)

@@ -99,7 +99,7 @@ struct Progress {
     report: BuilderReport,
     /// Held until the builder has ended.
     alive: Option<mpsc::Sender<()>>,
-    /// Where paths go; held until the builder has ended.
+    /// The receiver of paths; held until the builder has ended.
     paths: Option<PathSink>,
 }
 
@@ -200,7 +200,7 @@ impl RoomBuilder {
         true
     }
 
-    /// The entries of a room that is kept.
+    /// The storage entries of the room, if rooms of its namespace are stored.
     fn claim_entries(&self, request: &BuildRequest) -> Result<Option<Arc<RoomEntries>>, Failure> {
         let settings = &request.settings;
         let Some(kept) = self.shared.kept.as_ref().filter(|_| settings.survival != RoomSurvival::None) else {
@@ -229,7 +229,7 @@ impl RoomBuilder {
         (Box::new(Live { runner, account, recorder, keeper, paths, namespace, settings, share }), grid)
     }
 
-    /// The task goes on with another call of the game.
+    /// Restarts the watchdog's timeout, because the task continues with another call of the game.
     fn go_on(&self, generation: u32, settings: &RoomSettings) {
         let progress = self.progress();
         if progress.generation == generation && progress.running.is_some() {
@@ -338,7 +338,7 @@ pub(super) fn make_room(registry: &Registry, request: &BuildRequest) -> Result<(
             let info = RoomInfo { channel: (**channel).into(), params: params.to_string().into(), seed: *seed };
             let mut room =
                 Room::open(settings.room.clone(), info, simulation).map_err(|error| refused(error.to_string()))?;
-            // Before anybody can join. The game's own listing comes first.
+            // Applied before any player can join, and after the game's own listing.
             let of_listing = |error: WorldError| Failure { reason: FailureReason::Params, detail: error.to_string() };
             room.change_listing(&overrides.listing).map_err(of_listing)?;
             Ok(room)

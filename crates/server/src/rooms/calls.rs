@@ -17,14 +17,14 @@ use dunlin_rooms::{CallId, GameCall};
 use super::ThreadWaker;
 use crate::backend::{BackendCall, ProxyClient};
 
-/// The backend's result of a call.
+/// The backend's result for a call.
 pub(super) struct ReturnedCall {
     pub(super) room: RoomKey,
     pub(super) call: CallId,
     pub(super) result: ProxyResult,
 }
 
-/// A room that calls.
+/// The room that makes a call.
 pub(super) struct CallingRoom {
     pub(super) key: RoomKey,
     pub(super) channel: Arc<str>,
@@ -35,7 +35,7 @@ pub(super) struct CallingRoom {
 pub(super) struct CallLink {
     backends: Arc<dyn ProxyClient>,
     waker: Arc<ThreadWaker>,
-    /// Needs no bound of its own: proxies bound the requests in progress, and rooms the calls of a tick.
+    /// Needs no bound of its own, because proxies limit the requests in flight and rooms limit the calls per tick.
     returned: Sender<ReturnedCall>,
     returns: Receiver<ReturnedCall>,
 }

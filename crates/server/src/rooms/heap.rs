@@ -4,7 +4,7 @@
 //! and another frees is not corrected. The caller must copy data that leaves a room, and must drop lent data where it
 //! is counted ([`Account`]).
 //!
-//! A call that would exceed its ceiling does not continue: its thread stops inside the allocator for ever, since an
+//! A call that would exceed its ceiling does not continue: its thread stops inside the allocator forever, since an
 //! allocator must not unwind and cannot refuse without ending the process. Other threads see the flag and continue
 //! without this thread.
 
@@ -84,7 +84,7 @@ fn count(bytes: i64) {
     }
 }
 
-/// Stops the thread for ever. Nothing in this function allocates.
+/// Stops the thread forever. Nothing in this function allocates.
 #[cold]
 fn stop_here() {
     let _ = STOPPED.try_with(|stopped| {

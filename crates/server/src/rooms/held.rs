@@ -1,5 +1,5 @@
-//! Messages and calls of ticks, held until the inputs of those ticks are logged. A crash may lose what no client has seen, and nothing
-//! that a client has seen.
+//! Holds messages and calls of ticks until the inputs of those ticks are logged. A crash may lose a tick that no client
+//! has seen, but no tick that a client has seen.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -11,16 +11,16 @@ use dunlin_rooms::GameCall;
 
 use super::survival::RoomEntries;
 
-/// A tick that waits.
+/// A tick whose messages wait for its log record.
 pub(super) struct HeldTick {
-    /// The count of the tick.
+    /// The number of ticks up to and including this one.
     pub(super) tick_count: u64,
     pub(super) messages: Vec<RoutedMessage>,
     /// Calls of the game.
     pub(super) calls: Vec<GameCall>,
 }
 
-/// Ticks whose messages wait, in order.
+/// The ticks whose messages wait, in order.
 pub(super) struct HeldTicks {
     entries: Arc<RoomEntries>,
     ticks: VecDeque<HeldTick>,
@@ -37,7 +37,7 @@ impl HeldTicks {
         self.ticks.push_back(tick);
     }
 
-    /// Whether as many ticks wait as may.
+    /// Whether the maximum number of ticks waits.
     pub(super) fn is_full(&self) -> bool {
         self.ticks.len() >= self.ticks_max
     }
@@ -58,22 +58,24 @@ impl HeldTicks {
         released
     }
 
-    /// Why nothing is logged any more.
+    /// Why logging has stopped, if it has.
     pub(super) fn fault(&self) -> Option<&str> {
         self.entries.fault()
     }
 
-    /// Takes out the calls of a room that ends for ever.
+    /// Removes and returns the calls of a room that ends without continuing after a restart.
     pub(super) fn take_calls(&mut self) -> Vec<GameCall> {
         self.ticks.iter_mut().flat_map(|tick| std::mem::take(&mut tick.calls)).collect()
     }
 
-    /// The room ends for ever: what happened in it may be seen.
+    /// Releases all messages, because the room will not continue after a restart, so clients may see ticks that are not
+    /// logged.
     pub(super) fn release_all(self, outgoing: &mut Vec<RoutedMessage>) {
         outgoing.extend(self.ticks.into_iter().flat_map(|tick| tick.messages));
     }
 
-    /// The room may go on without what is not logged: nobody sees it. Who waits for an answer gets one.
+    /// Drops the messages of ticks that are not logged, because the room may continue after a restart without these
+    /// ticks. Waiting joins are refused.
     pub(super) fn discard(self, outgoing: &mut Vec<RoutedMessage>) {
         for (shard, message) in self.ticks.into_iter().flat_map(|tick| tick.messages) {
             if let FromRoom::Joined { room, request, .. } = message {

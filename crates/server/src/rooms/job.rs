@@ -110,11 +110,11 @@ fn tick(
     Ok((live, copy))
 }
 
-/// The node stops: the room is saved if it is kept, and dropped.
+/// Saves a stored room when the node stops, and drops it.
 pub(super) fn save_and_discard(mut live: Box<Live>) {
     let Live { runner, account, keeper, settings, .. } = &mut *live;
     if let Some(keeper) = keeper {
-        // The room ends in any case, and what was saved before stays. The storage closes behind what is queued now.
+        // The room ends in any case, and an earlier checkpoint remains. The storage writes its queue before it closes.
         let _ = keeper.save(runner, account, settings.memory_bytes_max, CheckpointPieces::One);
     }
     discard(live);
@@ -136,7 +136,7 @@ pub(super) fn panicked(payload: Box<dyn Any + Send>) -> Failure {
     Failure { reason: FailureReason::Panic, detail }
 }
 
-/// The beginning of a game's message. Its memory is not the game's.
+/// The beginning of a game's message, copied so that it does not use the game's memory.
 pub(super) fn shortened(text: &str) -> String {
     text.chars().take(DETAIL_CHARS_MAX).collect()
 }

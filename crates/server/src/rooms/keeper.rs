@@ -1,4 +1,5 @@
-//! Keeps one room: saves it from time to time, and logs what each of its ticks begins with. Moves with the room's runner.
+//! Stores one room: saves checkpoints at intervals, and logs the steps at the start of each tick. Moves with the room's
+//! runner.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -18,21 +19,21 @@ use super::{
 /// Seconds between two state hashes in the log.
 const HASH_INTERVAL_S: u64 = 1;
 
-/// Keeps one room.
+/// Stores one room; see the module's documentation.
 pub(super) struct Keeper {
     pub(super) entries: Arc<RoomEntries>,
-    /// Whether the room goes on from a checkpoint, and its players wait for their clients.
+    /// Whether the room continues from a checkpoint, and its players wait for their clients.
     pub(super) is_restored: bool,
     origin: RoomOrigin,
     is_exact: bool,
     checkpoint_ticks: u64,
     hash_ticks: u64,
     bytes_max: usize,
-    /// The count of the tick after which the next checkpoint is due.
+    /// The number of ticks after which the next checkpoint is due.
     next_checkpoint: u64,
 }
 
-/// What a room in this namespace is made of.
+/// The simulation, the parameters and the options of new rooms in this namespace.
 pub(super) fn origin_of(settings: &RoomSettings) -> RoomOrigin {
     RoomOrigin {
         simulation: settings.simulation.clone(),
@@ -47,7 +48,7 @@ pub(super) fn ticks_of(duration_ms: u64, settings: &RoomSettings) -> u64 {
 }
 
 impl Keeper {
-    /// Keeps a room that has run `ticks_run` ticks.
+    /// Creates a keeper for a room that has run `ticks_run` ticks.
     pub(super) fn new(entries: Arc<RoomEntries>, settings: &RoomSettings, ticks_run: u64, is_restored: bool) -> Self {
         Self {
             entries,
@@ -57,7 +58,7 @@ impl Keeper {
             checkpoint_ticks: ticks_of(settings.checkpoint_interval_ms, settings).max(1),
             hash_ticks: (u64::from(settings.room.ticks_per_second) * HASH_INTERVAL_S).max(1),
             bytes_max: settings.checkpoint_bytes_max,
-            // What was replayed need not be replayed again.
+            // A checkpoint is due at once, so that replayed ticks need not be replayed again.
             next_checkpoint: ticks_run + 1,
         }
     }
@@ -67,7 +68,7 @@ impl Keeper {
         self.is_exact
     }
 
-    /// Logs the steps of the next tick. Calls the game for its state now and then.
+    /// Logs the steps of the next tick. At intervals, calls the game for its state.
     pub(super) fn before_tick(
         &self,
         runner: &Runner,
@@ -130,7 +131,7 @@ impl Keeper {
         }
         let detail = too_large("the checkpoint", size_bytes, self.bytes_max);
         self.entries.checkpoint_failed(&detail);
-        // Otherwise the log would grow without end.
+        // Without a checkpoint, the log would grow without limit.
         if self.is_exact { Err(Failure { reason: FailureReason::Memory, detail }) } else { Ok(()) }
     }
 }

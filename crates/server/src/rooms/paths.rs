@@ -1,5 +1,5 @@
-//! Paths of players: room threads pass finished blocks to one thread, which compresses them and passes them to the storage.
-//! A tick never waits for it. What does not fit in its queue is dropped and counted.
+//! Paths of players. Room threads pass complete blocks to one thread, which compresses them and passes them to the
+//! storage. A tick never waits for this thread. If its queue is full, a block is dropped and counted.
 
 use std::{
     io,
@@ -28,11 +28,11 @@ const BATCH_BLOCKS_MAX: usize = 256;
 /// Counts of blocks since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathCounts {
-    /// Blocks that are stored.
+    /// Stored blocks.
     pub stored: u64,
-    /// Points in them.
+    /// Points in the stored blocks.
     pub points: u64,
-    /// Bytes of their values.
+    /// Bytes of the stored values.
     pub stored_bytes: u64,
     /// Blocks that were dropped because the queue was full.
     pub queue_full: u64,
@@ -67,7 +67,7 @@ struct QueuedBlock {
     block: FinishedBlock,
 }
 
-/// Records the paths of one room. It moves with the room's runner. On drop it gives away what it has.
+/// Records the paths of one room. It moves with the room's runner. On drop it sends the remaining points.
 pub(super) struct RoomPaths {
     tracker: PathTracker,
     channel: Arc<str>,
@@ -116,7 +116,7 @@ impl PathMeter {
 }
 
 impl RoomPaths {
-    /// For a room that is opened, if its namespace stores paths. A restored room has players already.
+    /// Begins the paths of a room, if its namespace stores paths. A restored room already has players.
     pub(super) fn start(
         channel: &Arc<str>,
         settings: &RoomSettings,
@@ -133,7 +133,7 @@ impl RoomPaths {
         Some(Self { tracker, channel: Arc::clone(channel), retention_ms: paths.retention_ms, sink })
     }
 
-    /// Looks at the players after a tick with these steps.
+    /// Records the positions of the players after a tick with these steps.
     pub(super) fn end_tick(&mut self, steps: &[Step], done: &CompletedTick, room: &Room, time_us: u64) {
         for (player, user) in joined(steps, done) {
             self.tracker.join(player, user);
@@ -154,7 +154,7 @@ impl Drop for RoomPaths {
     }
 }
 
-/// The players who have joined, with their users.
+/// The players who joined in this tick, with their users.
 fn joined<'a>(steps: &'a [Step], done: &'a CompletedTick) -> impl Iterator<Item = (PlayerId, &'a Arc<str>)> {
     let users = steps.iter().filter_map(|step| match step {
         Step::Join { info, .. } => Some(&info.user),

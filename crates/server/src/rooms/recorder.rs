@@ -48,7 +48,7 @@ pub(super) struct RoomRecorder {
     tail: Arc<Tail>,
 }
 
-/// Who sits where.
+/// The player of a seat.
 struct RecordedSeat {
     player: PlayerId,
     /// Whether the player stays when its connection is lost. A spectator does not.
@@ -72,8 +72,8 @@ struct Unwritten {
 }
 
 impl RoomRecorder {
-    /// Starts the recording of a room at tick 0 that was opened with this listing, if its namespace requires it. `alive` is held until everything is
-    /// written.
+    /// Starts the recording of a room at tick 0, with the listing with which it was opened, if its namespace requires a
+    /// recording. `alive` is held until everything is written.
     pub(super) fn start(
         room: &Room,
         settings: &RoomSettings,
@@ -116,10 +116,11 @@ impl RoomRecorder {
         &self.tail
     }
 
-    /// Records the players that leave, and `steps`, at the begin of a tick. They are recorded before the game runs, because
-    /// the tick in which a room fails is the most interesting one. Exception: from the first step of a player who joins in
-    /// this tick on, steps are recorded at its end, because the player's id is not known before. In rooms with seats this
-    /// begins with the join: the client may have come back to a player.
+    /// Records the players that leave, and `steps`, at the beginning of a tick. They are recorded before the game runs,
+    /// so that the recording contains the tick in which a room fails. Exception: from the first step of a player who
+    /// joins in this tick on, steps are recorded at the end of the tick, because the player's id is not known before.
+    /// In rooms with seats, this exception begins with the join itself, because the client may have returned to an
+    /// existing player.
     pub(super) fn begin_tick(&mut self, expiring: impl Iterator<Item = PlayerId>, steps: &[Step]) {
         expiring.for_each(|player| self.recording.leave(player));
         let mut joining = Vec::new();
@@ -131,7 +132,7 @@ impl RoomRecorder {
                 Step::Leave { seat } | Step::Input { seat, .. } | Step::Away { seat, .. } if joining.contains(seat) => {
                     break;
                 }
-                // Whom it removes is not known before.
+                // The players that a kick removes are known only after the tick.
                 Step::Kick { .. } => break,
                 _ => {}
             }
@@ -168,7 +169,7 @@ impl RoomRecorder {
         self.recording.tick(room);
     }
 
-    /// Records a step; `back` is the player that a join has come back to.
+    /// Records a step. `back` is the existing player to which a join returned.
     fn record(&mut self, step: &Step, back: Option<PlayerId>) {
         match step {
             Step::Join { info, address, is_spectator, encoding, data, .. } => {
@@ -198,7 +199,8 @@ impl RoomRecorder {
                 Some(RecordedSeat { player, stays: false }) => self.recording.leave(player),
                 None => {}
             },
-            // A kick is recorded at the end of the tick, with its players. A room that continues after a restart is not recorded.
+            // A kick is recorded at the end of the tick, with its players. `AllAway` occurs only in a room that
+            // continues after a restart, which is not recorded.
             Step::Kick { .. } | Step::AllAway { .. } => {}
         }
     }

@@ -41,7 +41,7 @@ pub enum FailureReason {
     Barred,
     /// Not opened: all rooms together exceed the node's memory limit.
     TotalMemory,
-    /// Not opened: its checkpoint or its log is of no use. They are kept.
+    /// Not opened: its checkpoint or its log is unusable. Both are kept.
     Restore,
     /// Its inputs could not be logged. Its checkpoint and its log are kept.
     Storage,
@@ -76,21 +76,21 @@ pub struct RoomCounters {
     pub joins_refused: u64,
     /// Joins refused because all free places were reserved for other users.
     pub joins_reserved: u64,
-    /// How many of the joins came back to a player that was in the room.
+    /// Joins that resumed a player in the room; included in `joins`.
     pub seats_resumed: u64,
-    /// Players that left because they did not come back in time.
+    /// Players that left because their clients did not return in time.
     pub seats_expired: u64,
-    /// Players that left because their user had too many without a client.
+    /// Players that left because their user had too many players without a client.
     pub seats_displaced: u64,
     /// Seat tokens of joins that had no effect.
     pub tokens_refused: TokensRefused,
     /// Seats that another connection took over, or whose player the game removed.
     pub unseated: u64,
-    /// What became of calls of games to the backend.
+    /// Outcomes of games' calls to the backend.
     pub calls: CallCounts,
-    /// Inputs that were applied, or whose player had left.
+    /// Inputs that were applied or whose player had left.
     pub inputs: u64,
-    /// How many of these the game rejected.
+    /// Inputs that the game rejected; included in `inputs`.
     pub inputs_senseless: u64,
     /// Events sent to owners.
     pub events: u64,
@@ -110,7 +110,7 @@ pub struct RoomCounters {
     pub recordings_cut: u64,
     /// Number of times that the thread was abandoned and replaced.
     pub replaced: u64,
-    /// How many abandoned threads returned and ended.
+    /// Number of abandoned threads that returned and ended.
     pub came_back: u64,
 }
 
@@ -142,7 +142,7 @@ pub struct BuilderReport {
     pub busy_ns: u64,
     /// Number of times that the thread was abandoned.
     pub replaced: u64,
-    /// How many abandoned threads returned and ended.
+    /// Number of abandoned threads that returned and ended.
     pub came_back: u64,
 }
 
@@ -161,35 +161,35 @@ pub struct RoomReport {
     pub players_away: u32,
     /// Number of spectators.
     pub spectators: u32,
-    /// Number of players that have joined since the process has the room. A player that comes back is not counted again.
+    /// Number of players that have joined since this process opened the room. Returning players are not counted again.
     pub players_joined: u64,
     /// Maximum number of players.
     pub players_max: u32,
-    /// Reservations of places: the number, and how many users have not joined.
+    /// Reservations of places: the id of each, and its number of users who have not joined.
     pub reservations: Box<[(u64, u32)]>,
     /// Whether new players and spectators are refused.
     pub is_locked: bool,
-    /// Whether lists for players and matchmaking leave it out.
+    /// Whether lists for players and matchmaking exclude the room.
     pub is_unlisted: bool,
-    /// Whether its world is made. Before that, nothing is known of how it is listed.
+    /// Whether its world has been created. Before that, its listing is unknown.
     pub is_made: bool,
-    /// Its number on this node, which no other room has.
+    /// Its unique number on this node.
     pub key: RoomKey,
-    /// The seed of its random numbers; 0 until it is made.
+    /// The seed of its random numbers; 0 until its world has been created.
     pub seed: u64,
-    /// Ticks in a second.
+    /// Ticks per second.
     pub ticks_per_second: u32,
-    /// A JSON document; empty for none.
+    /// The metadata as a JSON document; empty if there is none.
     pub metadata: Arc<str>,
-    /// The parameters of its simulation, a JSON document; empty until it is made.
+    /// The parameters of its simulation as a JSON document; empty until its world has been created.
     pub params: Arc<str>,
     /// Number of objects.
     pub objects: u32,
     /// The last tick.
     pub tick: u32,
-    /// Median duration of recent ticks, as [`Recent`] weighs them.
+    /// Median duration of recent ticks, weighted by [`Recent`].
     pub tick_p50_us: u32,
-    /// 99th percentile of their duration.
+    /// 99th percentile of the duration of recent ticks.
     pub tick_p99_us: u32,
     /// Ticks that began after the next tick was due.
     pub late: u64,
@@ -209,7 +209,7 @@ impl RoomReport {
         self.is_made && !self.is_locked && !self.is_unlisted
     }
 
-    /// Number of players, also those who are away: they keep their places.
+    /// Number of players, including those who are away, because they keep their places.
     pub const fn places_taken(&self) -> u32 {
         self.players.saturating_add(self.players_away)
     }
@@ -283,7 +283,7 @@ impl FailureReason {
         }
     }
 
-    /// Whether a room that ends for this reason may go on after a restart.
+    /// Whether a room that ends for this reason may continue after a restart.
     pub const fn keeps_checkpoint(self) -> bool {
         matches!(self, Self::Restore | Self::Storage)
     }

@@ -1,7 +1,7 @@
-//! Opens a room that is kept: from its checkpoint and its log if there are any, otherwise anew.
+//! Opens a stored room: from its checkpoint and its log, if any, otherwise as a new room.
 //!
-//! A room whose checkpoint or log is of no use is not opened, because it would take the place of the one that was kept. It
-//! stays closed until an operator gives it up (`room_close` of the API).
+//! A room whose checkpoint or log is unusable is not opened, because a new room would replace the stored one. It stays
+//! closed until an operator discards it (`room_close` of the API).
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -22,18 +22,18 @@ use super::{
     survival::{CheckpointPieces, RoomEntries},
 };
 
-/// What to do about a room that is not restored.
+/// The remedy if a room cannot be restored, for the error message.
 const REMEDY: &str = "undo the change of its namespace, or give the room up with `room_close` of the API";
 
-/// A room that is about to tick.
+/// A room that is ready to tick.
 pub(super) struct OpenedRoom {
     pub(super) runner: Runner,
     pub(super) account: Account,
-    /// `None` if the room is not kept.
+    /// `None` if the room is not stored.
     pub(super) keeper: Option<Keeper>,
 }
 
-/// Opens a kept room. `go_on` is called between the calls of the game, because there may be many.
+/// Opens a stored room. `go_on` is called between the calls of the game, because there may be many calls.
 pub(super) fn open_kept(
     registry: &Registry,
     request: &BuildRequest,
@@ -62,13 +62,13 @@ fn open_new(registry: &Registry, request: &BuildRequest, entries: &Arc<RoomEntri
     let (runner, mut account) = make_room(registry, request)?;
     let keeper = Keeper::new(Arc::clone(entries), settings, 0, false);
     if settings.survival == RoomSurvival::Exact {
-        // The log begins with the first tick, and is written after this.
+        // The checkpoint precedes the log, which begins with the first tick.
         keeper.save(&runner, &mut account, settings.memory_bytes_max, CheckpointPieces::One)?;
     }
     Ok(OpenedRoom { runner, account, keeper: Some(keeper) })
 }
 
-/// A room on its way back.
+/// A room that is being restored.
 struct Restoring<'a> {
     registry: &'a Registry,
     settings: &'a RoomSettings,
@@ -77,12 +77,12 @@ struct Restoring<'a> {
 }
 
 impl Restoring<'_> {
-    /// The room after the last tick of its log, and how many ticks that has.
+    /// The room after the last tick of its log, and the number of replayed ticks.
     fn restore(&mut self, checkpoint: &[u8], entries: &RoomEntries) -> Result<(Runner, u64), String> {
         let checkpoint = Checkpoint::read(checkpoint).map_err(|error| error.to_string())?;
         checkpoint.check_origin(&origin_of(self.settings)).map_err(|error| error.to_string())?;
         let options = checkpoint.origin().options.clone();
-        // With the limits of then, because what is replayed may depend on them.
+        // Uses the limits stored in the checkpoint, because the replay may depend on them.
         let mut runner = self.make(checkpoint, options.clone())?;
         let begin = runner.ticks_run();
         loop {

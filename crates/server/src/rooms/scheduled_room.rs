@@ -37,7 +37,7 @@ pub(super) struct ScheduledRoom {
     pub(super) recording: Option<Arc<Tail>>,
     /// The shards that received messages of its last tick.
     pub(super) reached: Vec<ShardIndex>,
-    /// Its entries in the storage, if it is kept.
+    /// Its entries in the storage, if it is stored.
     pub(super) entries: Option<Arc<RoomEntries>>,
     /// The messages that wait for its log, if it has one.
     pub(super) held: Option<HeldTicks>,
@@ -111,7 +111,7 @@ impl ScheduledRoom {
         true
     }
 
-    /// The node shuts down. If the room is kept, its players stay in it without their clients.
+    /// Begins the shutdown. If the room is stored, its players stay in it without their clients.
     pub(super) fn begin_drain(&mut self) {
         if let (Stage::Open { host, .. }, Some(_)) = (&mut self.stage, &self.entries) {
             host.begin_drain();
@@ -144,7 +144,7 @@ impl ScheduledRoom {
             away_per_user_max,
             call_bytes_max,
         };
-        // Before it is listed for the first time.
+        // Before the room is listed for the first time.
         self.stats.take_listing(live.runner.room());
         self.recording = live.recorder.as_ref().map(|recorder| Arc::clone(recorder.tail()));
         let mut host = Box::new(RoomHost::new(self.key, Arc::clone(&self.channel), grid, terms));
@@ -185,8 +185,8 @@ impl ScheduledRoom {
         }
     }
 
-    /// Ends the room: notifies players and waiting joins. If the room `goes_on` after a restart, nothing that is not logged is
-    /// seen. Returns the runner, if it is here.
+    /// Ends the room: notifies players and waiting joins. If the room `goes_on` after a restart, messages of ticks that
+    /// are not logged are dropped. Returns the runner, unless a thread is using it.
     pub(super) fn end(
         self,
         (code, reason): (UnsubscribeCode, Option<Arc<str>>),
@@ -254,7 +254,7 @@ impl ScheduledRoom {
 }
 
 impl Stats {
-    /// Those of a room that has not run a tick.
+    /// The figures of a room that has not run a tick.
     pub(super) fn before_first_tick(players_max: usize) -> Self {
         Self { players_max: u32::try_from(players_max).unwrap_or(u32::MAX), ..Self::default() }
     }

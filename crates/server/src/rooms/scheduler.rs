@@ -422,7 +422,7 @@ impl Scheduler {
         let scheduled_room = self.places[place].as_ref().expect("a room is there until it ends");
         let (room, channel) = (scheduled_room.key, Arc::clone(&scheduled_room.channel));
         let refusal = reason.refusal(&detail);
-        // What a client has sent is not logged.
+        // Invalid parameters come from a client, and content from clients is not logged.
         if reason != FailureReason::Params && self.news.len() < NEWS_MAX {
             let simulation = scheduled_room.settings.simulation.clone();
             self.news.push_back(News { channel: Arc::clone(&channel), simulation, reason, detail });
@@ -469,7 +469,7 @@ impl Scheduler {
     }
 }
 
-/// The next tick of a room. Answers to joins that it does not need are appended to `outgoing`.
+/// The next tick of a room. Answers to joins that do not need the tick are appended to `outgoing`.
 fn job_for(place: usize, scheduled_room: &mut ScheduledRoom, now_ns: u64, outgoing: &mut Vec<RoutedMessage>) -> Job {
     let (namespace, settings) = (scheduled_room.namespace, Arc::clone(&scheduled_room.settings));
     let Stage::Open { host, live } = &mut scheduled_room.stage else { unreachable!("a room that ticks is open") };

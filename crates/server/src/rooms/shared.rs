@@ -20,9 +20,9 @@ pub(super) struct Shared {
     pub(super) node_seed: u64,
     pub(super) origin: Instant,
     pub(super) stopping: AtomicBool,
-    /// The node shuts down: players whose clients are gone stay in rooms that are kept.
+    /// The node is shutting down: players whose clients are gone stay in stored rooms.
     pub(super) draining: AtomicBool,
-    /// The rooms that are kept; `None` without a storage.
+    /// The stored rooms; `None` without a storage.
     pub(super) kept: Option<Arc<KeptRooms>>,
     /// Added to the system's randomness, so that seeds differ even if the system returns none.
     pub(super) rooms_seeded: AtomicU64,
@@ -68,13 +68,13 @@ impl Shared {
         self.lost_of(namespace).load(Ordering::Acquire)
     }
 
-    /// Whether rooms of this namespace have blocked so many threads that no more rooms are opened. A blocked thread
-    /// keeps its world in memory, and uses processor time if the game loops.
+    /// Whether rooms of this namespace have blocked the maximum number of threads, so that no more rooms are opened. A
+    /// blocked thread keeps its world in memory, and uses processor time if the game loops.
     pub(super) fn is_barred(&self, namespace: u16) -> bool {
         self.lost_threads(namespace) >= self.options.lost_threads_max
     }
 
-    /// Why no room of this namespace may be created now, if so.
+    /// Why no room of this namespace may be created now; `None` if one may be.
     pub(super) fn refusal_of_room(&self, namespace: u16) -> Option<Failure> {
         if self.is_barred(namespace) {
             let detail = format!("{} threads are lost to its namespace", self.lost_threads(namespace));

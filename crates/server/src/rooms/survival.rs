@@ -1,4 +1,4 @@
-//! What is kept of rooms on disk: the rooms of a node that are kept, and the entries of each in the storage.
+//! Rooms that are stored on disk, and the entries of each in the storage.
 //!
 //! A room with `survival` stores a checkpoint from time to time, and with `exact` a log record for each tick. The entries of a
 //! room end with the room: the code that ends it deletes them, unless the room continues after a restart. No entry is written after that,
@@ -29,13 +29,13 @@ pub(super) use parts::{CheckpointPieces, PART_BYTES};
 const CHECKPOINT: u8 = 1;
 const LOG: u8 = 2;
 
-/// How long the storage may take for what is queued before a room is restored.
+/// Maximum time that the restore of a room waits for the storage to write its queue.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Size of a part of the log that is read at a time.
 pub(super) const LOG_PART_BYTES: usize = 8 << 20;
 
-/// What was done to keep rooms. All values are monotonic.
+/// Counters of stored rooms. All values are monotonic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SurvivalReport {
     /// Checkpoints written.
@@ -48,9 +48,9 @@ pub struct SurvivalReport {
     pub records: u64,
     /// Bytes of log records.
     pub record_bytes: u64,
-    /// Rooms that went on from a checkpoint.
+    /// Rooms that continued from a checkpoint.
     pub restored: u64,
-    /// Rooms whose checkpoint or log was of no use.
+    /// Rooms whose checkpoint or log was unusable.
     pub not_restored: u64,
     /// Ticks that were replayed from logs.
     pub replayed_ticks: u64,
@@ -68,7 +68,7 @@ struct Counters {
     replayed_ticks: AtomicU64,
 }
 
-/// The rooms of a node that are kept.
+/// The stored rooms of a node.
 #[derive(Debug)]
 pub(super) struct KeptRooms {
     storage: Arc<NodeStorage>,
@@ -83,12 +83,12 @@ pub(super) struct KeptRooms {
 pub(super) struct RoomEntries {
     rooms: Arc<KeptRooms>,
     channel: Arc<str>,
-    /// The room has ended. Locked while a write is queued, so that none is behind the deletion.
+    /// Whether the room has ended. Locked while a write is queued, so that no write follows the deletion.
     has_ended: Mutex<bool>,
-    /// The count of the last tick whose record is written.
+    /// The number of ticks whose records are written.
     logged: AtomicU64,
     parting: Mutex<PartedWrites>,
-    /// Why records are not written any more.
+    /// Why records are no longer written, if so.
     fault: OnceLock<String>,
     /// The room's thread.
     waker: Arc<ThreadWaker>,
@@ -100,7 +100,7 @@ impl KeptRooms {
         Self { storage, open, ended: Condvar::new(), counters: Counters::default() }
     }
 
-    /// Makes the entries of a channel those of a new room. Waits for a room before it that is about to end; `None` if it
+    /// Claims the entries of a channel for a new room. Waits for a previous room that is about to end; `None` if it
     /// does not end.
     pub(super) fn claim(
         self: &Arc<Self>,
@@ -126,7 +126,7 @@ impl KeptRooms {
         })
     }
 
-    /// Deletes the entries of a channel without a room, which may be of no use.
+    /// Deletes the entries of a channel without a room, which may be unusable.
     pub(super) fn forget(&self, channel: &str) {
         let open = self.open();
         if !open.contains(channel) {
@@ -167,15 +167,15 @@ impl KeptRooms {
 }
 
 impl RoomEntries {
-    /// The newest checkpoint, after everything that is queued for the storage.
+    /// Waits until the storage has written its queue, and returns the newest checkpoint.
     pub(super) fn newest_checkpoint(&self) -> Result<Option<RoomCheckpoint>, String> {
         let storage = self.rooms.storage();
         let (written, is_written) = sync_channel(1);
         let done = Box::new(move |_| {
-            // Who has waited for too long needs no answer.
+            // An error means that the waiter has timed out.
             let _ = written.try_send(());
         });
-        // A poisoned storage takes nothing, and has nothing queued.
+        // A poisoned storage refuses the batch, and its queue is empty.
         match storage.write_entries(EntryBatch::new(false), done) {
             Ok(()) if is_written.recv_timeout(FLUSH_TIMEOUT).is_err() => {
                 return Err("the storage is too busy".to_owned());
@@ -186,14 +186,14 @@ impl RoomEntries {
         self.read_newest()
     }
 
-    /// Log records from a tick on, as many as [`LOG_PART_BYTES`] and `bytes_max` allow.
+    /// Log records beginning with a tick, up to the limits [`LOG_PART_BYTES`] and `bytes_max`.
     pub(super) fn records(&self, from_tick: u64, bytes_max: usize) -> Result<Vec<RoomCheckpoint>, String> {
         let bytes_max = LOG_PART_BYTES.max(bytes_max);
         let read = self.rooms.storage().checkpoints(&self.channel, LOG, from_tick..=u64::MAX, bytes_max);
         read.map_err(|error| error.to_string())
     }
 
-    /// Has a checkpoint written, in place of those before it and of the log up to its tick.
+    /// Queues the write of a checkpoint, which replaces older checkpoints and the log up to its tick.
     pub(super) fn write_checkpoint(self: &Arc<Self>, tick_count: u64, bytes: Vec<u8>, pieces: CheckpointPieces) {
         if pieces == CheckpointPieces::Parts && bytes.len() > PART_BYTES {
             return self.write_parted(tick_count, bytes);
@@ -216,16 +216,16 @@ impl RoomEntries {
         self.count(|counters| &counters.checkpoint_bytes, size_bytes);
     }
 
-    /// A checkpoint could not be written.
+    /// Counts and logs a checkpoint that could not be written.
     pub(super) fn checkpoint_failed(&self, detail: &str) {
         self.count(|counters| &counters.checkpoints_failed, 1);
         room_events::CheckpointFailed { channel: &self.channel, detail }.emit();
     }
 
-    /// Has the log record of a tick written. The room's thread is woken afterwards.
+    /// Queues the write of a tick's log record. The room's thread is woken when it is written.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the record cannot be queued.
     pub(super) fn write_record(self: &Arc<Self>, tick_count: u64, bytes: Vec<u8>) -> Result<(), &'static str> {
         let (entries, size_bytes) = (Arc::clone(self), bytes.len() as u64);
         let mut batch = EntryBatch::new(false);
@@ -244,17 +244,17 @@ impl RoomEntries {
         queued.map_err(not_queued)
     }
 
-    /// The count of the last tick whose record is written.
+    /// The number of ticks whose records are written.
     pub(super) fn logged(&self) -> u64 {
         self.logged.load(Ordering::Acquire)
     }
 
-    /// Why records are not written any more.
+    /// Why records are no longer written, if so.
     pub(super) fn fault(&self) -> Option<&str> {
         self.fault.get().map(String::as_str)
     }
 
-    /// The room continues from its checkpoint, after `replayed_ticks` ticks of its log.
+    /// Counts and logs that the room continues from its checkpoint, after `replayed_ticks` ticks of its log.
     pub(super) fn note_restored(&self, runner: &Runner, replayed_ticks: u64) {
         let (tick, players) = (runner.room().tick_number(), runner.room().player_count());
         room_events::RoomRestored { channel: &self.channel, tick, replayed_ticks, players }.emit();
@@ -262,12 +262,12 @@ impl RoomEntries {
         self.count(|counters| &counters.replayed_ticks, replayed_ticks);
     }
 
-    /// The checkpoint or its log are of no use.
+    /// Counts a room whose checkpoint or log is unusable.
     pub(super) fn note_not_restored(&self) {
         self.count(|counters| &counters.not_restored, 1);
     }
 
-    /// The room has ended. Nothing is written any more.
+    /// Marks the room as ended. Nothing is written afterwards.
     pub(super) fn end(&self, deletes: bool) {
         let mut has_ended = self.has_ended();
         if std::mem::replace(&mut *has_ended, true) {

@@ -132,7 +132,7 @@ fn an_empty_room_reports_it_and_continues_until_it_is_closed() {
         rig.take_until("an idle room", |message| matches!(message, FromRoom::Idle { .. }));
     }
     let seat = rig.join(room, "ann");
-    assert_eq!(rig.wait_joined(seat), Ok(()), "somebody was on the way");
+    assert_eq!(rig.wait_joined(seat), Ok(()), "the join arrived before the close");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_refused_join_has_the_games_error() {
     assert_eq!(rig.counters().joins_refused, 1);
 }
 
-/// What one game does to itself, another next to it does not notice.
+/// Makes one room fail, and checks that another room on the same thread is not affected.
 fn one_fails_alone(
     game: &'static str,
     input: &'static [u8],
@@ -184,7 +184,7 @@ fn one_fails_alone(
         }
         is_over && is_failed
     });
-    // The other goes on, with its player and its world.
+    // The other room continues with its player and its world.
     rig.input(good, ann, 1, b"right");
     rig.take_until("the other room", |message| {
         let FromRoom::Tick { room, changes, .. } = message else { return false };
@@ -196,7 +196,7 @@ fn one_fails_alone(
     assert_eq!(counters.failed, failed);
     let rooms = rig.rooms.rooms();
     assert_eq!(rooms.iter().map(|room| &*room.channel).collect::<Vec<_>>(), ["good"]);
-    // Nor does the next one of the same kind.
+    // A new room with the same game is not affected either.
     let again = rig.open(1, "bad");
     let bob = rig.join(again, "bob");
     assert_eq!(rig.wait_joined(bob), Ok(()));
@@ -212,7 +212,7 @@ fn a_panic_fails_only_its_room() {
 fn an_endless_tick_fails_its_room_and_abandons_the_thread() {
     let rig = one_fails_alone("rogue", b"loop", FailureReason::Stuck, |room| room.tick_stuck_timeout_ms = 1_000);
     assert_eq!(rig.counters().replaced, 1);
-    // The thread that was given up comes back, sees it, and lets the game go.
+    // The abandoned thread returns, detects that it was replaced, and drops the game.
     let dropped = games::DROPPED_AFTER_LOOP.load(Ordering::Acquire);
     games::LOOPS_ON.store(false, Ordering::Release);
     wait_until("the old thread's end", || games::DROPPED_AFTER_LOOP.load(Ordering::Acquire) > dropped);
@@ -244,7 +244,8 @@ fn a_room_with_an_invalid_game_fails() {
     let mut rig = Rig::start(1, vec![settings("broken")]);
     let room = rig.open(0, "a");
     rig.join(room, "ann");
-    // The join may arrive while the room is being created or after that has failed, so both orders are possible.
+    // The join may arrive while the room is being created or after the creation has failed, so both orders are
+    // possible.
     let (mut has_failed, mut is_refused) = (false, false);
     rig.take_until("the failure and the answer", |message| {
         has_failed |= matches!(message, FromRoom::Failed { .. });
@@ -299,10 +300,10 @@ fn a_rooms_memory_is_returned_after_a_slow_shard() {
     };
     let tick = see_tick(&mut rig, 20);
     let before = rig.rooms.rooms()[0].memory_bytes;
-    // Far more than are kept for it.
+    // Far more updates than the account keeps for a shard.
     wait_until("ticks that nobody takes", || rig.rooms.rooms()[0].tick > tick + 300);
     see_tick(&mut rig, tick + 300);
-    // All of them are dropped now. The next tick frees what they kept.
+    // All updates are dropped now. The next tick frees their memory on the room's account.
     let tick = rig.rooms.rooms()[0].tick;
     see_tick(&mut rig, tick + 20);
     let after = rig.rooms.rooms()[0].memory_bytes;
@@ -317,7 +318,7 @@ fn a_room_pauses_while_a_shard_receives_nothing() {
     let room = rig.open(0, "a");
     let seat = rig.join(room, "ann");
     assert_eq!(rig.wait_joined(seat), Ok(()));
-    // Eight fit the ring, and about as many more may wait.
+    // Eight messages fit in the ring, and about as many may wait in the overflow.
     wait_until("a room that is held", || rig.counters().held >= 10);
     assert!(rig.counters().ticks < 60, "{}", rig.counters().ticks);
     rig.input(room, seat, 1, b"right");
@@ -368,7 +369,7 @@ fn rooms_are_recorded_and_can_be_replayed() {
         RoomSettings { record_dir: Some(dir.clone()), seed: Some(7), seat_grace_ms: 500, ..settings("walk") };
     let mut rig = Rig::start(1, vec![recorded]);
     let room = rig.open(0, "a");
-    // A spectator and a player lose their connections; the player comes back, and another one does not.
+    // A spectator and two players lose their connections. One of the players returns.
     let claim = |given, returned: Option<u128>| SeatClaim {
         given: Some(SeatToken(given)),
         returned: returned.map(SeatToken),
@@ -391,7 +392,7 @@ fn rooms_are_recorded_and_can_be_replayed() {
         changes.iter().any(|change| change.ack == 1)
     });
     wait_until("the end of the grace", || rig.counters().seats_expired == 1);
-    // Gone in the tick of its join, perhaps.
+    // The spectator may leave in the tick of its join.
     let seat = rig.watch(room);
     rig.lose(room, seat);
     assert_eq!(rig.wait_joined(seat), Ok(()));

@@ -96,7 +96,7 @@ mod tests {
         let mut timing = schedule.timing(1_000, 100);
         let first_ns = timing.tick_due_ns;
         for tick in 1..=1_000 {
-            // Each tick is carried out somewhat late.
+            // Each tick runs slightly late.
             let now_ns = timing.tick_due_ns + 3_000_000;
             assert_eq!(timing.skip_behind(now_ns, 5), 0);
             timing.advance(now_ns);
@@ -113,7 +113,7 @@ mod tests {
         times.dedup();
         assert_eq!(times.len(), 16, "two at each of sixteen times");
         assert!(times.windows(2).all(|pair| pair[1] - pair[0] == 20_000_000 / 16));
-        // The phase of one that goes is the next one's.
+        // The next room gets the phase of a removed one.
         let gone = timings[7];
         schedule.forget(0, &gone);
         assert_eq!(schedule.timing(0, 50).phase, gone.phase);

@@ -61,7 +61,7 @@ fn the_ceiling_is_lifted_after_a_panic() {
 #[test]
 fn a_panic_hook_allocates_without_limit_or_account() {
     const NAME: &str = "takes-memory-in-its-hook";
-    // Ours first, so that no other test puts it on top of this one in the meantime.
+    // Installed first, so that no other test can install it over this test's hook in the meantime.
     spare_panic_hooks();
     let before = std::panic::take_hook();
     std::panic::set_hook(spared(Box::new(move |info| {

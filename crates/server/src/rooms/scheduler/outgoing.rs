@@ -1,4 +1,4 @@
-//! What a scheduler sends to shards: messages of rooms, and how busy its thread is.
+//! Messages from a scheduler to shards: messages of rooms, and the load of its thread.
 
 use dunlin_engine::{
     ShardIndex,
@@ -8,7 +8,7 @@ use dunlin_engine::{
 use super::Scheduler;
 use crate::rooms::{FailureReason, job::Failure};
 
-/// How busy a thread was; reported to shards from time to time.
+/// The load of a thread, which is reported to shards at intervals.
 #[derive(Debug, Default)]
 pub(in crate::rooms) struct Load {
     since_ns: u64,

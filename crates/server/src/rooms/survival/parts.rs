@@ -1,6 +1,7 @@
-//! Checkpoints that are written in parts. One commit with a large checkpoint would hold up the publications of all shards, so
-//! the next part is queued when the last one is written, and publications get in between. The first part is written last:
-//! a checkpoint without it does not count, and the one before it stays until then.
+//! Checkpoints that are written in parts. One commit with a large checkpoint would delay the publications of all
+//! shards. So each part is queued when the previous one is written, and publications can be written between two parts.
+//! The first part is written last: a checkpoint without it is incomplete and ignored, and the previous checkpoint
+//! remains until then.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -8,27 +9,27 @@ use dunlin_storage::{EntryBatch, RoomCheckpoint};
 
 use super::{CHECKPOINT, LOG, LOG_PART_BYTES, RoomEntries, lock, not_queued};
 
-/// The kinds of a room's entries besides those of `survival.rs`.
+/// Further kinds of a room's entries; `survival.rs` defines the others.
 const FIRST_PART: u8 = 3;
 const OTHER_PARTS: u8 = 4;
 
 /// Size of a part. A smaller checkpoint is written in one piece.
 pub(in crate::rooms) const PART_BYTES: usize = 256 << 10;
 
-/// Parts besides the first one; those of large checkpoints are larger.
+/// Maximum number of parts besides the first one. Large checkpoints have larger parts.
 const OTHER_PARTS_MAX: usize = 1 << PART_BITS;
 const PART_BITS: u32 = 8;
 
 /// How a checkpoint is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rooms) enum CheckpointPieces {
-    /// In one commit, so that everything behind it in the queue is written after it.
+    /// In one commit, so that all later writes in the queue follow the whole checkpoint.
     One,
     /// In parts, if it is large.
     Parts,
 }
 
-/// A checkpoint with some of its parts written.
+/// A checkpoint whose parts are being written.
 #[derive(Debug)]
 struct PartedCheckpoint {
     tick_count: u64,
@@ -38,7 +39,7 @@ struct PartedCheckpoint {
     others_written: u64,
 }
 
-/// The checkpoints of a room that are written in parts: one at a time, and the newest one waits.
+/// A room's checkpoint that is being written in parts, and the newest one that waits for it.
 #[derive(Debug, Default)]
 pub(super) struct PartedWrites {
     is_writing: bool,
@@ -54,7 +55,7 @@ impl PartedCheckpoint {
         Self { tick_count, size_bytes, first: bytes, others, others_written: 0 }
     }
 
-    /// The next part to be written, and whether it is the last one.
+    /// The batch with the next part, and whether it is the last part.
     fn next_batch(&mut self, channel: &str) -> (EntryBatch, bool) {
         let mut batch = EntryBatch::new(false);
         if let Some(part) = self.others.pop_front() {
@@ -78,7 +79,7 @@ pub(super) fn replace_older(batch: &mut EntryBatch, channel: &str, tick_count: u
 }
 
 impl RoomEntries {
-    /// Has a checkpoint written in parts. If another one is being written, it waits for that.
+    /// Queues the write of a checkpoint in parts. If another checkpoint is being written, this one waits for it.
     pub(super) fn write_parted(self: &Arc<Self>, tick_count: u64, bytes: Vec<u8>) {
         let parted = PartedCheckpoint::new(tick_count, bytes);
         let mut parting = lock(&self.parting);
@@ -123,7 +124,7 @@ impl RoomEntries {
         }
     }
 
-    /// The newest of the checkpoints that are complete.
+    /// The newest complete checkpoint.
     pub(super) fn read_newest(&self) -> Result<Option<RoomCheckpoint>, String> {
         let storage = self.rooms.storage();
         let newest = |kind| storage.newest_checkpoint(&self.channel, kind, u64::MAX).map_err(|error| error.to_string());

@@ -22,7 +22,7 @@ fn record_dir(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("dunlin-record-{name}-{}", std::process::id()))
 }
 
-/// The bytes of the only recording there.
+/// The bytes of the only recording in the directory.
 fn recording(dir: &Path) -> Vec<u8> {
     let mut files = std::fs::read_dir(dir).into_iter().flatten();
     files.next().and_then(|file| std::fs::read(file.ok()?.path()).ok()).unwrap_or_default()
@@ -59,8 +59,8 @@ fn rooms_open_until_the_limit_of_lost_threads() {
     rogue.tick_stuck_timeout_ms = 1_000;
     let rooms = RoomsOptions { lost_threads_max: 2, ..options(vec![settings("walk"), rogue]) };
     let mut rig = Rig::with(1, 1, rooms);
-    // Once, and again since one is fewer than two. On a busy machine a room can fail before its rogue spins. Its thread
-    // comes back.
+    // Two rooms may block a thread. On a busy machine, a room can fail before its game spins, and its thread then
+    // returns, so the loop may need more rooms.
     while games::SPINS_BEGUN.load(Ordering::Acquire) < 2 {
         let bad = rig.open(1, "bad");
         let bob = rig.join(bad, "bob");
@@ -77,11 +77,11 @@ fn rooms_open_until_the_limit_of_lost_threads() {
     assert_eq!(refusal.code, 400);
     assert_eq!(lost(&rig), 2);
     assert_eq!(rig.counters().failed[FailureReason::Barred as usize], 1);
-    // Others may.
+    // Rooms of other namespaces may still open.
     let good = rig.open(0, "good");
     let ann = rig.join(good, "ann");
     assert_eq!(rig.wait_joined(ann), Ok(()));
-    // Threads that come back count no more.
+    // Threads that have returned no longer count.
     games::SPINS_ON.store(false, Ordering::Release);
     wait_until("the lost threads", || lost(&rig) == 0);
     let bad = rig.open(1, "bad");
@@ -98,7 +98,7 @@ fn a_stalled_shard_pauses_only_its_own_rooms() {
     rig.join(deaf, "bob");
     let ann = rig.join(good, "ann");
     assert_eq!(rig.wait_joined(ann), Ok(()));
-    // By name: the deaf one, the good one.
+    // Sorted by channel: the room of the stalled shard, then the good one.
     let last_ticks = |rig: &Rig| rig.rooms.rooms().iter().map(|room| room.tick).collect::<Vec<_>>();
     while rig.counters().held < 10 {
         rig.take_until("a tick", |message| matches!(message, FromRoom::Tick { .. }));

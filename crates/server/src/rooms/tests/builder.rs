@@ -12,10 +12,10 @@ use super::{
 };
 use crate::rooms::FailureReason;
 
-/// How long the gate may hold up a game: for ever, as far as the watchdog goes.
+/// A timeout that the watchdog never reaches, so that the gate can block a game for any time.
 const NO_TIMEOUT_MS: u64 = 1_000_000_000;
 
-/// Takes ticks of a room that is to go on.
+/// Receives this number of ticks of a room, to prove that it continues.
 fn see_ticks(rig: &mut Rig, of: RoomKey, count: u32) {
     let mut seen = 0;
     rig.take_until("ticks of the other room", |message| {
@@ -56,7 +56,7 @@ fn creating_and_dropping_rooms_delays_no_tick() {
     assert_eq!((counters.replaced, counters.failed), (0, [0; FailureReason::ALL.len()]));
 }
 
-/// A room that is not made fails, and neither one that ticks nor one that is made behind it notices.
+/// Makes the creation of a room fail, and checks that a ticking room and the next room to be created are not affected.
 fn one_is_not_made(rig: &mut Rig, reason: FailureReason) {
     let walk = rig.open(0, "walk");
     let ann = rig.join(walk, "ann");
@@ -120,7 +120,7 @@ fn a_room_closed_before_its_creation_is_dropped() {
 
 #[test]
 fn rooms_are_refused_at_the_memory_limit_of_all_rooms() {
-    // One room is enough for that.
+    // One room reaches the limit.
     let mut rig = Rig::with(1, 1, RoomsOptions { memory_bytes_max: 1, ..options(vec![settings("walk")]) });
     let first = rig.open(0, "first");
     let ann = rig.join(first, "ann");
@@ -130,7 +130,7 @@ fn rooms_are_refused_at_the_memory_limit_of_all_rooms() {
     let bob = rig.join(second, "bob");
     match rig.wait_joined(bob) {
         Err(NotJoined::Refused(refusal)) => assert_eq!(refusal.code, 106),
-        // The join came in a look after the one that refused the room.
+        // The join was read after the room had been refused.
         other => assert_eq!(other, Err(NotJoined::Gone), "one past it"),
     }
     wait_until("the refusal", || rig.counters().failed[FailureReason::TotalMemory as usize] == 1);

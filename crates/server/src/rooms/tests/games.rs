@@ -36,10 +36,10 @@ pub fn registry() -> Registry {
         .with("broken", |_| Err(BadParams("`size` is missing".to_owned())))
 }
 
-/// Whether a constructor that does not end goes on.
+/// Whether the endless constructor keeps looping.
 pub static ENDLESS_ON: AtomicBool = AtomicBool::new(true);
 
-/// Holds up a game's constructor and destructor for as long as a test likes.
+/// Blocks a game's constructor and destructor until the test opens it.
 pub struct Gate {
     pub is_shut: AtomicBool,
     pub constructors: AtomicU64,
@@ -62,7 +62,7 @@ impl Gate {
     }
 }
 
-/// Behaves, but for its constructor and its destructor.
+/// A correct game, except that its constructor and its destructor block.
 #[derive(Default)]
 struct Gated(Rogue);
 
@@ -170,9 +170,9 @@ impl Simulation for Walk {
     }
 }
 
-/// Whether a rogue that loops still does.
+/// Whether a looping rogue keeps looping.
 pub static LOOPS_ON: AtomicBool = AtomicBool::new(true);
-/// Whether a rogue that spins still does.
+/// Whether a spinning rogue keeps spinning.
 pub static SPINS_ON: AtomicBool = AtomicBool::new(true);
 /// The number of rogues that have begun to spin.
 pub static SPINS_BEGUN: AtomicU64 = AtomicU64::new(0);

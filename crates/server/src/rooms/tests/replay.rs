@@ -1,4 +1,4 @@
-//! Rooms that go on from a checkpoint and a log, without threads.
+//! Tests of rooms that continue from a checkpoint and a log, without threads.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,14 +21,14 @@ use super::rig::join_request;
 const ROOM: RoomKey = RoomKey { owner: ShardIndex(0), number: 1 };
 const GRACE_TICKS: u32 = 20;
 
-/// A room whose players come, go and send inputs by chance.
+/// A room whose players join, leave and send inputs at random.
 struct Played {
     origin: RoomOrigin,
     host: RoomHost,
     runner: Runner,
     chance: ChaCha8Rng,
     next_seat: u32,
-    /// Who is in, with the token that it was given.
+    /// The seats with a client, and their tokens.
     here: BTreeMap<SeatKey, SeatToken>,
     checkpoint: Vec<u8>,
     log: Vec<(u64, Vec<u8>)>,
@@ -81,13 +81,13 @@ impl Played {
     }
 
     fn input(&mut self, seat: SeatKey, number: u32) {
-        // A stamp for the crowd; a walk, a dig or nothing for the hunt.
+        // The bytes are a stamp in the simulation `crowd`; in the hunt, they are a walk, a dig or nothing.
         let data = self.chance.next_u64().to_le_bytes();
         let data = bytes::Bytes::copy_from_slice(if self.origin.simulation == "crowd" { &data } else { &data[..3] });
         self.host.take(ToRoom::Input { room: ROOM, seat, number, data });
     }
 
-    /// The backend removes somebody, or a user that may be away.
+    /// The backend kicks a random target: a user, who may be away, a client or a player.
     fn kick(&mut self) {
         let target = match self.below(3) {
             0 => KickTarget::User("ada".into()),
@@ -98,7 +98,7 @@ impl Played {
         self.host.take(ToRoom::Kick { room: ROOM, id: 1, order: order.into() });
     }
 
-    /// Takes in by chance what players do.
+    /// Passes random actions of players to the host.
     fn happen(&mut self) {
         if self.below(30) == 0 {
             self.kick();
@@ -123,7 +123,7 @@ impl Played {
         }
     }
 
-    /// A tick, logged before it runs.
+    /// Logs and runs one tick.
     fn tick(&mut self) {
         let batch = self.host.begin();
         let hash = self.runner.ticks_run().is_multiple_of(7).then(|| self.runner.room().state_hash());
@@ -142,7 +142,7 @@ impl Played {
         }
     }
 
-    /// The room as it is after a crash and a restart.
+    /// The room that a restart after a crash restores.
     fn restored(&self) -> Result<Runner, NotRestored> {
         let checkpoint = Checkpoint::read(&self.checkpoint)?;
         checkpoint.check_origin(&self.origin)?;
@@ -153,7 +153,7 @@ impl Played {
         Ok(runner)
     }
 
-    /// A crash and a restart; returns the tokens of those who were in.
+    /// Simulates a crash and a restart. Returns the tokens of the players that had clients.
     fn crash(&mut self) -> Vec<SeatToken> {
         let restored = self.restored().expect("what was kept is good");
         assert_eq!(restored.ticks_run(), self.runner.ticks_run());
@@ -203,7 +203,7 @@ fn repeated_restarts_restore_the_exact_tick() {
                 let was_in = played.players();
                 let tokens = played.crash();
                 assert_eq!(played.players(), was_in);
-                // Some come back, one by one.
+                // Some players return, one after another.
                 for token in tokens {
                     if played.below(3) > 0 {
                         played.join("", Some(token));
@@ -230,14 +230,14 @@ fn restored_players_reconnect_or_expire_at_their_tick() {
         assert!(avatars.iter().all(Option::is_some));
         let tokens: Vec<SeatToken> = seats.iter().map(|seat| played.here[seat]).collect();
         played.crash();
-        // By token, by user, with a token that is nobody's, and not at all.
+        // One client returns by token and one by user; one has an unknown token; the others do not return.
         played.join("", Some(tokens[0]));
         played.join("ada", None);
         played.join("", Some(SeatToken(1)));
         played.tick();
         let new = PlayerId(5);
-        assert_eq!(played.players(), [players.clone(), vec![new]].concat(), "{game}: one more has come");
-        // A second crash before the time is over begins it again for all.
+        assert_eq!(played.players(), [players.clone(), vec![new]].concat(), "{game}: one new player");
+        // A second crash during the grace period restarts it for all players.
         let before = played.runner.ticks_run();
         played.crash();
         let back = |played: &mut Played, index: usize| played.join("", Some(tokens[index]));
@@ -284,7 +284,7 @@ fn a_mismatched_checkpoint_or_log_is_reported() {
     played.log.remove(4);
     assert_eq!(error(&played), NotRestored::MissingRecord { expected: 5, found: 6 });
     played.log.clone_from(&log);
-    // Without the join the state at the next noted hash is another.
+    // Without the join, the state differs at the next recorded hash.
     let mut record = Vec::new();
     TickRecord::write(&[], None, &mut record);
     played.log[0].1 = record;
@@ -317,5 +317,5 @@ fn a_mismatched_checkpoint_or_log_is_reported() {
     assert!(played.restored().is_ok());
 }
 
-/// A version that is not known yet.
+/// An unknown version.
 const CHECKPOINT_AFTER_NEXT: u8 = dunlin_engine::host::CHECKPOINT_VERSION + 1;

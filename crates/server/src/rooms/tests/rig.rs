@@ -1,4 +1,4 @@
-//! Room threads, with the test as a shard.
+//! Runs room threads. The test acts as a shard.
 
 use std::{
     collections::HashMap,
@@ -23,26 +23,26 @@ use crate::{
     rooms::{RoomCounters, RoomLinks, Rooms},
 };
 
-/// How long a test waits for what must happen. Only a failing test ever waits that long.
+/// Maximum time that a test waits for a condition. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 pub struct Rig {
     pub rooms: Rooms,
     links: RoomLinks,
-    /// Of shards that take nothing.
+    /// The links of the shards that read no messages.
     _deaf: Vec<RoomLinks>,
     next_room: u64,
     next_seat: u32,
-    /// Answers to joins that came while something else was waited for.
+    /// Answers to joins that arrived during other waits.
     joined: HashMap<SeatKey, Result<(), NotJoined>>,
 }
 
-/// A namespace with this game.
+/// Settings of a namespace with this game.
 pub fn settings(simulation: &str) -> RoomSettings {
     RoomSettings { simulation: simulation.to_owned(), ..RoomSettings::default() }
 }
 
-/// A subscription of a session of the first shard to the room `a`.
+/// The subscription request of a session to the room `a`.
 pub fn join_request(seat: SeatKey, user: &str, claim: SeatClaim) -> SubscriptionRequest {
     let session = SessionKey { index: seat.index, generation: 0 };
     let join = JoinParams {
@@ -74,13 +74,13 @@ pub fn join_request(seat: SeatKey, user: &str, claim: SeatClaim) -> Subscription
     }
 }
 
-/// Rooms in these namespaces.
+/// Options with these namespaces.
 pub fn options(namespaces: Vec<RoomSettings>) -> RoomsOptions {
     let namespaces = namespaces.into_iter().map(|settings| Some(Arc::new(settings))).collect();
     RoomsOptions { registry: Arc::new(games::registry()), namespaces, ..RoomsOptions::default() }
 }
 
-/// Waits for a condition; fails the test when it has not come in time.
+/// Waits for a condition. Fails the test if it is not met in time.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -98,12 +98,12 @@ impl Rig {
         Self::with(threads, 1, RoomsOptions { ring_messages, ..options(namespaces) })
     }
 
-    /// The test acts as the first of `shard_count` shards; the others receive nothing.
+    /// Starts a rig whose test acts as the first of `shard_count` shards. The other shards read no messages.
     pub fn with(threads: u16, shard_count: u16, options: RoomsOptions) -> Self {
         Self::with_storage(threads, shard_count, options, None)
     }
 
-    /// The same, with rooms that are kept.
+    /// The same, with stored rooms.
     pub fn with_storage(
         threads: u16,
         shard_count: u16,
@@ -132,7 +132,7 @@ impl Rig {
         self.open_for(ShardIndex(0), namespace, channel)
     }
 
-    /// Opens a room whose owner is this shard.
+    /// Opens a room whose owner is shard `owner`.
     pub fn open_for(&mut self, owner: ShardIndex, namespace: u16, channel: &str) -> RoomKey {
         let room = RoomKey { owner, number: self.next_room };
         self.next_room += 1;
@@ -148,7 +148,7 @@ impl Rig {
         self.join_with(room, user, SeatClaim::default())
     }
 
-    /// A spectator joins.
+    /// Joins as a spectator.
     pub fn watch(&mut self, room: RoomKey) -> SeatKey {
         let seat = SeatKey { shard: room.owner, index: self.next_seat, generation: 0 };
         self.next_seat += 1;
@@ -158,13 +158,13 @@ impl Rig {
         seat
     }
 
-    /// The connection of a session is lost.
+    /// Reports a lost connection of a session.
     pub fn lose(&mut self, room: RoomKey, seat: SeatKey) {
         self.send(ToRoom::Leave { room, seat, departure: Departure::Lost });
     }
 
     pub fn join_with(&mut self, room: RoomKey, user: &str, claim: SeatClaim) -> SeatKey {
-        // Who joins is the owner's own session.
+        // The session is on the shard of the room's owner.
         let seat = SeatKey { shard: room.owner, index: self.next_seat, generation: 0 };
         self.next_seat += 1;
         let request = join_request(seat, user, claim);
@@ -176,7 +176,7 @@ impl Rig {
         self.send(ToRoom::Input { room, seat, number, data: Bytes::copy_from_slice(data) });
     }
 
-    /// Takes messages until one is the right one.
+    /// Receives messages until one matches.
     pub fn take_until(&mut self, what: &str, mut is_it: impl FnMut(&FromRoom) -> bool) {
         wait_until(what, || {
             self.links.flush();
@@ -206,7 +206,7 @@ impl Rig {
         self.joined.remove(&seat).expect("it was waited for")
     }
 
-    /// Ends the threads in order.
+    /// Stops the threads, and waits for their end.
     pub fn stop(&self) {
         self.rooms.stop();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");

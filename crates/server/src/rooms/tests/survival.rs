@@ -1,4 +1,4 @@
-//! Rooms that are kept on disk, with their threads and a storage.
+//! Tests of stored rooms, with room threads and a storage.
 
 use std::{
     path::PathBuf,
@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// A directory for a storage, removed with the test.
+/// The directory of a storage, removed on drop.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -60,12 +60,12 @@ fn start(storage: &Arc<NodeStorage>, settings: RoomSettings) -> Rig {
     Rig::with_storage(1, 1, options(vec![settings]), Some(Arc::clone(storage)))
 }
 
-/// Ends a node in order.
+/// Shuts a node down.
 fn end(rig: Rig, storage: &Arc<NodeStorage>) {
     rig.stop();
     drop(rig);
     storage.storage().close();
-    // The watchdog releases the storage last, and the lock of the directory goes with it.
+    // The watchdog releases the storage last, which unlocks the directory.
     wait_until("the threads to release the storage", || Arc::strong_count(storage) == 1);
 }
 
@@ -131,7 +131,7 @@ fn a_room_and_its_player_survive_a_clean_shutdown() {
 fn exact_survival_loses_nothing_visible_in_a_crash() {
     let directory = Directory::new();
     let storage = directory.open();
-    // The only checkpoint is that of tick 0 or 1.
+    // With this interval, the only checkpoint is that of tick 0 or 1.
     let exact = RoomSettings { checkpoint_interval_ms: 1_000_000, ..kept(RoomSurvival::Exact) };
     let mut rig = start(&storage, exact.clone());
     let room = rig.open(0, "a");
@@ -142,14 +142,14 @@ fn exact_survival_loses_nothing_visible_in_a_crash() {
         rig.input(room, ann, number, b"right");
     }
     let seen = see_tick(&mut rig, tick + 40);
-    // What the threads write from here on is lost, as with the process.
+    // Later writes of the threads are lost, as in a crash.
     storage.storage().close();
     let copy = storage;
     drop(rig);
     drop(copy);
 
     let storage = loop {
-        // The threads of the first node end on their own time.
+        // The directory stays locked until the threads of the first node have ended.
         match NodeStorage::open(&StorageOptions::at(&directory.0), 1) {
             Ok(storage) => break Arc::new(storage),
             Err(error) if error.fault.label() == "locked" => std::thread::yield_now(),
@@ -206,7 +206,7 @@ fn an_unusable_checkpoint_keeps_its_room_closed_until_it_is_discarded() {
                 assert_eq!((refusal.code, &*refusal.message), (400, "the room cannot be restored"));
                 refused += 1;
             }
-            // The room has failed before the join came.
+            // The room failed before the join arrived.
             Err(NotJoined::Gone) => {}
             outcome => panic!("{outcome:?}"),
         }
@@ -222,7 +222,7 @@ fn an_unusable_checkpoint_keeps_its_room_closed_until_it_is_discarded() {
 
 #[test]
 fn a_checkpoint_at_the_limit_is_written_and_one_past_it_is_not() {
-    // How large it is.
+    // Measure the size of a checkpoint.
     let directory = Directory::new();
     let storage = directory.open();
     let seeded = RoomSettings { seed: Some(1), ..kept(RoomSurvival::Exact) };
@@ -279,7 +279,7 @@ fn held_ticks_are_limited_and_released_in_order() {
     assert_eq!((ticks, held.is_full(), held.is_empty()), (vec![1, 2], false, false));
     assert_eq!(held.take_calls().iter().map(|call| call.id.0).collect::<Vec<_>>(), [3], "of a room that ends for ever");
     held.discard(&mut outgoing);
-    assert_eq!(outgoing.len(), 2, "what nobody waits for is dropped");
+    assert_eq!(outgoing.len(), 2, "messages without a waiting join are dropped");
     // Nothing is written after the end.
     entries.end(true);
     entries.write_record(9, vec![0]).expect("it is ignored");
@@ -287,7 +287,7 @@ fn held_ticks_are_limited_and_released_in_order() {
     assert_eq!(storage.storage().rooms_with_checkpoints(None, 9), Ok(vec![]));
 }
 
-/// Bytes that tell their places apart.
+/// Bytes that differ by tick and position.
 fn world(tick: u64, bytes: usize) -> Vec<u8> {
     (0..bytes as u64).map(|place| (place.wrapping_mul(0x9e37_79b9) >> 13) as u8 ^ tick as u8).collect()
 }
@@ -314,7 +314,7 @@ fn a_large_checkpoint_is_written_in_parts_and_read_as_one() {
         assert!(entries.records(0, 1_000).expect("they can be read").is_empty(), "the log begins behind it");
         assert_eq!(parts(), bytes.div_ceil(PART_BYTES.max(bytes.div_ceil(256))) - 1);
     }
-    // Parts of a checkpoint that a crash has left incomplete do not count, and the next one removes them.
+    // An incomplete checkpoint, as a crash leaves it, is ignored, and the next checkpoint removes its parts.
     let mut batch = EntryBatch::new(false);
     batch.put_checkpoint("a", OTHER_PARTS, 9 << 8, vec![1]);
     storage.storage().write_entries(batch, Box::new(|_| {})).expect("there is room");
@@ -323,7 +323,7 @@ fn a_large_checkpoint_is_written_in_parts_and_read_as_one() {
     entries.write_checkpoint(10, world(10, 10), CheckpointPieces::Parts);
     wait_until("it is written", || rooms.report().checkpoints == 7);
     assert_eq!((newest(), parts()), (Some((10, world(10, 10))), 0));
-    // One piece is in the queue before the storage closes.
+    // The checkpoint in one piece is queued before the storage closes.
     entries.write_checkpoint(11, world(11, 4 * PART_BYTES), CheckpointPieces::Parts);
     entries.write_checkpoint(12, world(12, 3 * PART_BYTES), CheckpointPieces::One);
     storage.storage().close();

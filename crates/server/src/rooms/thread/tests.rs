@@ -1,4 +1,4 @@
-//! Single steps of a room thread.
+//! Tests of single steps of a room thread.
 
 use dunlin_config::{RoomSettings, RoomsOptions};
 use dunlin_engine::{
@@ -43,7 +43,7 @@ fn shards_get_messages_before_a_job_of_unknown_length() {
             ToRoom::Open { room, channel: "a".into(), namespace, overrides: std::sync::Arc::default() },
         );
     };
-    // A room is made, and waits for its first tick; everything is announced.
+    // Create a room and wait until its first tick is scheduled and all messages are announced.
     open(1, 1);
     while room_thread.scheduler().next_ns().is_none() {
         assert!(matches!(next(&room_thread, 0), Next::Sleep | Next::Nap(_)));
@@ -55,7 +55,7 @@ fn shards_get_messages_before_a_job_of_unknown_length() {
     while room_thread.scheduler().next_ns().is_some_and(|due_ns| due_ns > room_thread.shared.now_ns()) {
         std::thread::yield_now();
     }
-    // When that is due, there is a room that is not opened, which its owner is to know.
+    // When the tick is due, the refusal of another room waits for its owner.
     doorbells[0].sleeping.arm();
     (0..room_thread.shared.options.lost_threads_max).for_each(|_| room_thread.shared.lose_thread(0));
     let room = RoomKey { owner: ShardIndex(0), number: 2 };
