@@ -151,7 +151,7 @@ async fn serve(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<
     Ok(())
 }
 
-/// Opens the rooms that were kept, and starts matchmaking.
+/// Opens the stored rooms, and starts matchmaking.
 fn start_rooms(config: &Config, node: &Node, matchmaking: Option<MatchTask>) {
     tokio::spawn(reopen::reopen_rooms(node.clone(), reopen::KeptNamespaces::new(config)));
     if let Some(matchmaking) = matchmaking {

@@ -1,9 +1,9 @@
-//! Giving freed memory back to the system.
+//! Returns freed memory to the system.
 //!
-//! glibc keeps what was freed between two blocks that are in use, so a burst that is over would count as resident memory for
-//! as long as the process lives, and `net.memory_limit` would refuse everybody. A thread of its own looks once a second how
-//! much memory is resident and how much of that is in use, and trims the heap when the difference is large. ADR 9 has the
-//! figures and the alternatives.
+//! glibc keeps freed memory between two blocks that are in use. So after a burst the resident memory would stay high
+//! for the lifetime of the process, and `net.memory_limit` would refuse all new sessions. A separate thread measures
+//! once per second how much memory is resident and how much of it is in use, and trims the heap if the difference is
+//! large. ADR 9 contains the measurements and the alternatives.
 
 use std::{
     io,
@@ -14,22 +14,23 @@ use std::{
 
 use crate::telemetry::process;
 
-/// Time between two looks.
+/// Time between two measurements.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Resident bytes that are not in use and not worth a trim, which locks each arena of the heap in turn.
+/// Minimum number of unused resident bytes for a trim, because a trim locks each arena of the heap in turn.
 const SPARE_BYTES_MIN: u64 = 4 << 20;
 
-/// How far the use falls, beyond a sixteenth of what remains, when a burst is over. Then a trim delays nobody.
+/// A burst is over when the use has fallen by at least this number of bytes plus a sixteenth of the remaining use. A
+/// trim then delays no allocations of the burst.
 const SETTLED_FALL_BYTES_MIN: u64 = 1 << 20;
 
-/// Looks in a row with about the same use after which a burst is over.
+/// Number of consecutive measurements with about the same use after which a burst is over.
 const SETTLED_LOOKS: u32 = 3;
 
-/// Starts the thread, which runs for as long as the process does; a second call does nothing.
+/// Starts the thread, which runs until the process ends. A second call has no effect.
 ///
 /// # Errors
-/// The system's.
+/// The error of the operating system.
 pub fn start() -> io::Result<()> {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if STARTED.swap(true, Ordering::AcqRel) {
@@ -50,10 +51,10 @@ fn run() {
     }
 }
 
-/// What the heap has and needs.
+/// One measurement of the heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct HeapUse {
-    /// Resident memory of the process that is no file's.
+    /// Anonymous resident memory of the process.
     resident_bytes: u64,
     /// Bytes in blocks that are in use.
     used_bytes: u64,
@@ -65,32 +66,32 @@ impl HeapUse {
     }
 }
 
-/// Decides when to trim: at once when much is spare, and once more when the use has fallen and settled.
+/// Decides when to trim: at once if much memory is unused, and again when the use has fallen and settled.
 #[derive(Debug, Default)]
 struct TrimJudge {
-    /// What the last trim left: stacks, rings of the kernel, and pages with one block in use.
+    /// Unused bytes that the last trim could not return: stacks, rings of the kernel, and pages with one block in use.
     unavoidable_bytes: u64,
-    /// The largest use since the last trim at rest.
+    /// The largest use since the last trim after a burst.
     peak_used_bytes: u64,
-    /// The use at the last look.
+    /// The use at the last measurement.
     last_used_bytes: u64,
-    /// Looks in a row at which the use was about that of the look before.
+    /// Number of consecutive measurements at which the use was about the same as before.
     settled_looks: u32,
 }
 
 impl TrimJudge {
-    /// Takes a look; returns whether to trim.
+    /// Processes a measurement. Returns whether to trim.
     fn observe(&mut self, heap: HeapUse) -> bool {
         let HeapUse { used_bytes, .. } = heap;
-        // What is in use now may be what kept pages from being given back.
+        // Memory that counted as unavoidable may be in use again, so the value is lowered.
         self.unavoidable_bytes = self.unavoidable_bytes.min(heap.spare_bytes());
         self.peak_used_bytes = self.peak_used_bytes.max(used_bytes);
         let is_steady = used_bytes.abs_diff(self.last_used_bytes) <= used_bytes / 64;
         self.settled_looks = if is_steady { self.settled_looks.saturating_add(1) } else { 0 };
         self.last_used_bytes = used_bytes;
 
-        // Earlier trims may have left pages for the sake of blocks that are free by now. Under steady traffic the use does not
-        // fall, so its buffers are not trimmed again and again.
+        // Earlier trims may have kept pages because of blocks that are free now. Under steady traffic the use does not
+        // fall, so buffers of the traffic are not trimmed repeatedly.
         let has_fallen = self.peak_used_bytes > used_bytes + used_bytes / 16 + SETTLED_FALL_BYTES_MIN;
         if has_fallen && self.settled_looks >= SETTLED_LOOKS {
             self.peak_used_bytes = used_bytes;
@@ -110,10 +111,10 @@ fn heap_use() -> HeapUse {
 
 #[cfg(target_env = "gnu")]
 mod heap {
-    /// Size of a block from which on it has a mapping of its own: glibc's initial value.
+    /// Minimum size of a block with its own mapping: glibc's initial value.
     const MAPPED_BYTES_MIN: libc::c_int = 128 << 10;
 
-    /// Sets two parameters of glibc without which a trim leaves pages that are free:
+    /// Sets two parameters of glibc. Without them, a trim would not return some free pages:
     ///
     /// - The threshold for mapped blocks is fixed. Otherwise glibc raises it to the size of the largest mapped block that was freed,
     ///   up to 32 MiB. Then the large tables of a burst lie between small blocks.
@@ -126,13 +127,13 @@ mod heap {
         debug_assert_eq!(is_set, [1, 1], "glibc takes these values");
     }
 
-    /// Bytes in blocks that are in use, in all arenas and in mappings of their own.
+    /// Bytes in blocks that are in use, in all arenas and in separate mappings.
     pub(super) fn used_bytes() -> u64 {
         let info = info();
         (info.uordblks as u64).saturating_add(info.hblkhd as u64)
     }
 
-    /// Bytes in blocks that have mappings of their own.
+    /// Bytes in blocks with their own mappings.
     #[cfg(test)]
     pub(super) fn mapped_bytes() -> u64 {
         info().hblkhd as u64
@@ -143,9 +144,9 @@ mod heap {
         unsafe { libc::mallinfo2() }
     }
 
-    /// Gives every whole page that is free back to the system.
+    /// Returns every free page to the system.
     pub(super) fn trim() {
-        // SAFETY: changes nothing that a block in use has; other threads wait for their arena meanwhile.
+        // SAFETY: the call does not change blocks that are in use; other threads wait for the lock of their arena.
         unsafe { libc::malloc_trim(0) };
     }
 }
@@ -188,7 +189,7 @@ mod tests {
         judge.on_trimmed(heap(120, 80));
         assert!(!judge.observe(heap(120, 80)) && !judge.observe(heap(134, 80)));
         assert!(judge.observe(heap(135, 80)));
-        // It was in use after all, and is spare again later.
+        // The memory is used again, and later unused again.
         assert!(!judge.observe(heap(120, 110)));
         assert!(judge.observe(heap(120, 80)));
     }
@@ -208,7 +209,7 @@ mod tests {
     #[cfg(target_env = "gnu")]
     fn free_memory_between_used_blocks_is_returned() {
         start().expect("a thread");
-        // Every other block stays, so that nothing can be given back from the end of the heap.
+        // Every other block stays in use, so that the heap cannot shrink at its end.
         let mut blocks: Vec<_> = (0..4_000).map(|_| Some(black_box(vec![1_u8; 32 << 10]))).collect();
         let full = heap_use();
         for block in blocks.iter_mut().step_by(2) {
@@ -227,8 +228,8 @@ mod tests {
     fn a_large_block_has_a_mapping_of_its_own_after_a_larger_one_was_freed() {
         start().expect("a thread");
         drop(black_box(vec![1_u8; 16 << 20]));
-        // Other tests allocate and free meanwhile, so one try may see their mappings end, and what they have freed may
-        // have room for some blocks.
+        // Other tests allocate and free memory concurrently. So mappings of theirs may end during an attempt, and
+        // blocks may fit in memory that they have freed.
         let is_mapped = (0..10).any(|_| {
             let mut blocks = Vec::new();
             (0..100).any(|_| {

@@ -1,4 +1,4 @@
-//! What sessions ask: verifiers of tokens, backends, and the methods that the node answers.
+//! Services for sessions: verifiers of tokens, backends, and the methods that the node answers.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl Asked {
         }
     }
 
-    /// The backends, behind the methods that the node answers.
+    /// The client for proxy requests: answers the node's own methods, and passes other requests to the backends.
     pub(super) fn answering(&self, matchmaking: Option<MatchHandle>) -> Arc<dyn ProxyClient> {
         match matchmaking {
             Some(matchmaking) => Arc::new(NodeMethods::new(matchmaking, self.backends())),

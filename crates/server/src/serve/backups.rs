@@ -35,11 +35,11 @@ pub struct BackupMaker {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum BackupOutcome {
-    /// It was made.
+    /// The backup was made.
     Made(MadeBackup),
     /// Another backup is being made.
     Busy,
-    /// It could not be made.
+    /// The backup could not be made.
     Failed {
         /// The error, with a remedy.
         error: String,

@@ -21,7 +21,7 @@ pub(super) fn read(config: &Config) -> Result<Option<Arc<Certificates>>, ServeEr
     Ok(Some(Arc::new(certificates)))
 }
 
-/// Reloads them when their files change.
+/// Reloads the certificates when their files change.
 pub(super) async fn renew(certificates: Arc<Certificates>, counters: Arc<ControlCounters>) {
     loop {
         tokio::time::sleep(LOOKED_AT_EVERY).await;

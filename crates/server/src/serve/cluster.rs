@@ -1,4 +1,4 @@
-//! Connects the node to its cluster as it is configured.
+//! Connects the node to its configured cluster.
 
 use std::{
     sync::Arc,
@@ -29,11 +29,11 @@ use crate::{
 /// After this time without an acknowledgement, a publication is sent again.
 const ACK_TIMEOUT: Duration = Duration::from_secs(1);
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long streams remember the ids of messages, which is as long as the node remembers idempotency keys.
+/// How long streams remember message ids for deduplication; equal to the lifetime of the node's idempotency keys.
 const DUPLICATE_WINDOW_MS: u64 = 300_000;
 
-/// Opens what keeps channels: the storage and the connection to the cluster, if they are configured. The servers of the
-/// cluster say how large broadcasts may be.
+/// Opens the storage and the connection to the cluster, if they are configured. The servers of the cluster determine
+/// the maximum size of broadcasts.
 pub(super) async fn open_logs(
     config: &mut Config,
     signals: &mut Signals,
@@ -51,7 +51,7 @@ pub(super) async fn open_logs(
     Ok((storage, cluster))
 }
 
-/// Connects to the cluster; `None` without a broker. Waits for the servers.
+/// Connects to the cluster, and waits for its servers; `None` without a broker.
 async fn start(config: &Config) -> Result<Option<Arc<NodeCluster>>, ServeError> {
     let Some(settings) = &config.broker else { return Ok(None) };
     let options = options(config, settings)?;
@@ -65,7 +65,7 @@ async fn start(config: &Config) -> Result<Option<Arc<NodeCluster>>, ServeError> 
     Ok(Some(Arc::new(cluster)))
 }
 
-/// Makes the node a part of its cluster, and answers the questions of the other nodes.
+/// Announces the node to its cluster, and serves the requests of the other nodes.
 pub(super) fn join(node: &Node, identity: &NodeIdentity, counters: &Arc<ControlCounters>) {
     let Some(cluster) = node.cluster() else { return };
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -78,8 +78,8 @@ pub(super) fn join(node: &Node, identity: &NodeIdentity, counters: &Arc<ControlC
     tokio::spawn(PeerService::new(executor, Arc::clone(cluster)).serve(inbox));
 }
 
-/// Ends the node's part in its cluster, and closes its storage. All sessions are closed, so nothing else waits for this
-/// thread.
+/// Leaves the cluster, and closes the storage. May block, because all sessions are closed and nothing else waits for
+/// this thread.
 pub(super) fn close_logs(node: &Node) {
     if let Some(cluster) = node.cluster() {
         cluster.stop();
@@ -175,7 +175,7 @@ fn shared(namespace: &NamespaceOptions) -> Option<BroadcastNamespace> {
     })
 }
 
-/// What the cluster's thread needs to know, for commands that run without a node.
+/// The options of the cluster's thread, also for commands that run without a node.
 ///
 /// # Errors
 /// An address or a certificate cannot be used.

@@ -21,7 +21,7 @@ use crate::{
     telemetry::{Scrape, api_counters::ControlCounters},
 };
 
-/// The endpoints for browsers, and what the API asks besides the node.
+/// The endpoints for browsers, and the services other than the node that the API uses.
 pub(super) struct Pages {
     pub(super) site: Option<Site>,
     pub(super) origins: OriginCheck,

@@ -1,4 +1,4 @@
-//! Opens the rooms that were kept when the process ended, so that they go on before their players come back.
+//! Opens the stored rooms at the start, so that they continue before their players return.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,10 +14,11 @@ use crate::{
 /// Maximum number of channels that are listed at a time.
 const CHANNELS_AT_ONCE: usize = 256;
 
-/// Time between two tries to open a room while the limits on new rooms are reached.
+/// Time between two attempts to open a room while a limit on new rooms is reached.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Opens all rooms that have a checkpoint and whose namespace keeps rooms. Ends when that is done, or the node stops.
+/// Opens all rooms that have a checkpoint and whose namespace stores rooms. Returns when all are open or the node
+/// stops.
 pub(super) async fn reopen_rooms(node: Node, kept: KeptNamespaces) {
     let Some(storage) = node.storage().cloned().filter(|_| !kept.is_empty()) else { return };
     let mut after: Option<Box<str>> = None;
@@ -33,7 +34,7 @@ pub(super) async fn reopen_rooms(node: Node, kept: KeptNamespaces) {
     }
 }
 
-/// The next channels. If the storage cannot be read, rooms open with their first join, whose error has the reason.
+/// The next channels. If the storage cannot be read, rooms open with their first join, whose error contains the reason.
 async fn list(storage: Arc<NodeStorage>, after: Option<Box<str>>) -> Vec<Box<str>> {
     let listed = tokio::task::spawn_blocking(move || {
         storage.storage().rooms_with_checkpoints(after.as_deref(), CHANNELS_AT_ONCE).unwrap_or_default()
@@ -41,7 +42,7 @@ async fn list(storage: Arc<NodeStorage>, after: Option<Box<str>>) -> Vec<Box<str
     listed.await.unwrap_or_default()
 }
 
-/// Whether the node still runs.
+/// Opens a room. Returns whether the node is still running.
 async fn reopen(node: &Node, channel: &str) -> bool {
     loop {
         match node.ask_owner(channel, ApiRequest::OpenRoom { channel: channel.into(), overrides: Arc::default() }).await
@@ -59,7 +60,7 @@ async fn reopen(node: &Node, channel: &str) -> bool {
     }
 }
 
-/// The namespaces whose rooms are kept.
+/// The namespaces whose rooms are stored.
 pub(super) struct KeptNamespaces {
     boundary: char,
     private_prefix: String,

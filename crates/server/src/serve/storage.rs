@@ -1,4 +1,4 @@
-//! Opens the storage as it is configured.
+//! Opens the configured storage.
 
 use std::sync::Arc;
 

@@ -23,7 +23,7 @@ pub struct ControlCounters {
     reloads: [AtomicU64; ReloadOutcome::ALL.len()],
     /// Unix seconds.
     last_reload_s: AtomicU64,
-    /// `net.memory_limit`, which a reload changes; 0 for none.
+    /// `net.memory_limit`, which a reload can change; 0 for none.
     memory_bytes_max: AtomicU64,
 }
 
@@ -39,7 +39,7 @@ impl<T: Default> Default for PerMethod<T> {
 /// The result of a configuration reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReloadOutcome {
-    /// Some keys have changed, or wait for a restart.
+    /// Some keys have changed or require a restart.
     Applied,
     /// The configuration is unchanged.
     Unchanged,
@@ -213,7 +213,7 @@ impl ControlCounters {
         self.last_backup_s.load(Ordering::Relaxed)
     }
 
-    /// Notes the newest backup in the directory at the start.
+    /// Stores the time of the newest backup, which is read from the directory at the start.
     pub fn note_last_backup(&self, made_s: u64) {
         self.last_backup_s.store(made_s, Ordering::Relaxed);
     }

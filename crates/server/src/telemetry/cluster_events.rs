@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use super::log::Outside;
 
-/// A stream is not as this node is configured, and nodes use it as it is.
+/// A stream differs from this node's configuration. Nodes use it unchanged.
 pub struct StreamDiffers<'a> {
     /// The field and both values.
     pub difference: &'a StreamDifference,
@@ -28,7 +28,7 @@ impl StreamDiffers<'_> {
     }
 }
 
-/// The node can use the cluster, or cannot any more.
+/// The cluster has become available or unavailable.
 pub struct ReadinessChanged {
     /// Whether all connections are up and all streams are known.
     pub is_ready: bool,
@@ -48,11 +48,11 @@ impl ReadinessChanged {
     }
 }
 
-/// Something about another node has changed.
+/// Another node has changed.
 pub struct NodeChanged<'a> {
     /// The node.
     pub node: &'a LiveNode,
-    /// What has changed.
+    /// The change.
     pub change: PeerChange,
 }
 

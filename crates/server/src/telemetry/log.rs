@@ -65,7 +65,8 @@ pub fn lines_dropped() -> u64 {
 fn filter(options: &LogOptions) -> Targets {
     let own = level_filter(options.level);
     let libraries = level_filter(options.library_level).min(own);
-    // Each client of NATS is given up with its connection, and calls that an error. The cluster logs its connections itself.
+    // The NATS library logs an error when a client is dropped with its connection. The cluster logs its connections
+    // itself.
     let nats =
         if matches!(options.library_level, LogLevel::Debug | LogLevel::Trace) { libraries } else { LevelFilter::OFF };
     Targets::new().with_default(libraries).with_target("async_nats", nats).with_target("dunlin", own)

@@ -163,7 +163,7 @@ mod tests {
         let (written, writes) = mpsc::channel();
         let sender = start(Gated { permits, written }, 3).unwrap();
         sender.send(b"first\n");
-        // From here on the thread waits for its permit.
+        // The thread now waits for its next permit.
         assert_eq!(writes.recv().unwrap(), b"first\n");
         for line in [b"a\n", b"b\n", b"c\n", b"d\n", b"e\n"] {
             sender.send(line);

@@ -1,15 +1,15 @@
-//! Log lines about rooms that are kept on disk.
+//! Log lines about stored rooms.
 
 use dunlin_protocol::ErrorCode;
 use tracing::{info, warn};
 
 use super::{events::now_s, log::Outside, throttle::Throttle};
 
-/// A room could not be saved, or what was saved could not be deleted.
+/// A room could not be saved, or its stored state could not be deleted.
 pub struct CheckpointFailed<'a> {
     /// Channel of the room, unescaped.
     pub channel: &'a str,
-    /// Why.
+    /// The reason.
     pub detail: &'a str,
 }
 
@@ -24,15 +24,15 @@ impl CheckpointFailed<'_> {
     }
 }
 
-/// A room goes on from its checkpoint.
+/// A room continues from its checkpoint.
 pub struct RoomRestored<'a> {
     /// Channel of the room, unescaped.
     pub channel: &'a str,
-    /// The tick that it goes on from.
+    /// The tick from which it continues.
     pub tick: u32,
-    /// How many ticks were replayed.
+    /// Number of replayed ticks.
     pub replayed_ticks: u64,
-    /// How many players wait for their clients.
+    /// Number of players that wait for their clients.
     pub players: usize,
 }
 

@@ -61,7 +61,7 @@ pub struct Moment<'a> {
     pub room_builder: BuilderReport,
     /// Memory of all rooms in bytes.
     pub room_memory_bytes: u64,
-    /// What was done to keep rooms on disk; `None` without a storage.
+    /// Counters of stored rooms; `None` without a storage.
     pub room_survival: Option<SurvivalReport>,
     /// Counts of stored paths.
     pub paths: PathCounts,
@@ -77,7 +77,7 @@ pub struct Moment<'a> {
     pub backends: BackendCounts,
     /// The storage; `None` without one.
     pub storage: Option<StorageState>,
-    /// The cluster; `None` for a node on its own.
+    /// The cluster; `None` without one.
     pub cluster: Option<ClusterState>,
     /// The resources of the process.
     pub process: ProcessUse,

@@ -113,7 +113,7 @@ impl ClientsMisbehaved {
 
 /// A connection was accepted.
 pub struct ConnectionAccepted {
-    /// The shard that has it.
+    /// The shard of the connection.
     pub shard: ShardIndex,
     /// The connection; its session will have the same key.
     pub connection: ConnectionKey,
@@ -209,7 +209,7 @@ impl RingOverflow {
 pub struct RoomChanged<'a> {
     /// Channel of the room, unescaped.
     pub channel: &'a str,
-    /// The code that its players are unsubscribed with; `None` if it was opened.
+    /// The code with which its players are unsubscribed; `None` if the room was opened.
     pub ended: Option<u32>,
 }
 

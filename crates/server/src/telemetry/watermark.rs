@@ -23,7 +23,8 @@ pub async fn watch(node: Node, counters: Arc<ControlCounters>) {
     }
 }
 
-/// Memory is short from the bound on, until it is a sixteenth below, so that a crowd is not let in by ones and twos.
+/// Whether memory is short: from the limit on, until the use is a sixteenth below it. The hysteresis avoids that new
+/// sessions are admitted in small groups while memory stays near the limit.
 fn judge(was_over: bool, resident_bytes: u64, bytes_max: u64) -> bool {
     let bound = if was_over { bytes_max - bytes_max / 16 } else { bytes_max };
     resident_bytes >= bound

@@ -1,13 +1,13 @@
-//! Families of the cluster.
+//! Metrics of the cluster.
 
 use dunlin_cluster::{core::BroadcastDrop, link::LinkName, thread::ClusterState};
 
 use super::{Page, m};
 
-/// How a value is read.
+/// Reads a value of the state.
 type Pick = fn(&ClusterState) -> u64;
 
-/// Adds the families, without samples on a node on its own.
+/// Adds the families; without a cluster they have no samples.
 pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
     page.family(&m::CLUSTER_READY, |samples| {
         if let Some(state) = state {
@@ -75,7 +75,7 @@ pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
     );
 }
 
-/// Adds the families of what has no offset.
+/// Adds the families of messages without an offset.
 fn broadcasts(page: &mut Page, state: Option<&ClusterState>) {
     singles(
         page,

@@ -86,7 +86,7 @@ pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
     page.single(&m::ROOM_PATH_BYTES, moment.paths.stored_bytes);
 }
 
-/// Joins, and what became of seats.
+/// Adds the families of joins and seats.
 fn joins(page: &mut Page, threads: &[ThreadReport]) {
     let total = |pick: fn(&RoomCounters) -> u64| threads.iter().map(|thread| pick(&thread.counters)).sum::<u64>();
     page.family(&m::ROOM_JOINS, |samples| {
@@ -104,7 +104,7 @@ fn joins(page: &mut Page, threads: &[ThreadReport]) {
     });
 }
 
-/// What became of calls of games to the backend.
+/// Adds the families of games' calls to the backend.
 fn calls(page: &mut Page, threads: &[ThreadReport]) {
     let total = |pick: fn(&CallCounts) -> u64| threads.iter().map(|thread| pick(&thread.counters.calls)).sum::<u64>();
     page.family(&m::ROOM_CALLS, |samples| {
@@ -120,7 +120,7 @@ fn calls(page: &mut Page, threads: &[ThreadReport]) {
     });
 }
 
-/// Adds the families of rooms that are kept on disk, without samples if there is no storage.
+/// Adds the families of stored rooms; without a storage they have no samples.
 fn survival(page: &mut Page, report: Option<SurvivalReport>) {
     type Count = fn(&SurvivalReport) -> u64;
     let outcomes = |page: &mut Page, family: &'static m::Family, counts: [(&str, Count); 2]| {

@@ -1,4 +1,4 @@
-//! Families of the storage.
+//! Metrics of the storage.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use super::{ControlCounters, Page, m};
 /// The state of the storage at the time of a scrape.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StorageState {
-    /// What it has done.
+    /// The counters.
     pub counts: StorageCounts,
-    /// Why it stores nothing any more, as a label; `None` while it does.
+    /// Why the storage has stopped, as a label; `None` while it works.
     pub fault: Option<&'static str>,
 }
 
-/// Adds the families, without samples if there is no storage.
+/// Adds the families; without a storage they have no samples.
 pub(super) fn storage(page: &mut Page, state: Option<StorageState>, control: &ControlCounters) {
     type Pick = fn(&StorageCounts) -> u64;
     let counts = state.map(|state| state.counts);

@@ -120,7 +120,7 @@ fn shards_are_summed_or_listed_separately() {
     }
 }
 
-/// Each with another value.
+/// Counters with distinct values.
 fn cluster_counters() -> CoreCounters {
     CoreCounters {
         followed: 1,
