@@ -20,10 +20,10 @@ mod atomics {
     pub(super) use loom::sync::atomic::{AtomicBool, Ordering, fence};
 }
 
-/// Something to sleep on, like a reactor with its eventfd: a call that comes before the sleep ends it at once.
+/// A primitive to sleep on, like a reactor with its eventfd. A call before the sleep ends the sleep at once.
 struct Sleep(Notify);
 
-/// What the two sides do, whichever bell they have.
+/// The operations of both sides of a bell.
 trait Protocol: Send + Sync + 'static {
     fn new() -> Self;
     fn arm(&self);
@@ -46,7 +46,7 @@ impl Protocol for Bell {
     }
 }
 
-/// The same without fences: what the model has to find.
+/// A bell without fences. The model must detect its lost wakeup.
 struct UnfencedBell(loom::sync::atomic::AtomicBool);
 
 impl Protocol for UnfencedBell {
@@ -64,11 +64,12 @@ impl Protocol for UnfencedBell {
     }
 }
 
-/// `callers` threads put one message each; the waiter sleeps until it has seen all. A lost call is a deadlock, which loom
-/// reports.
+/// Each of `callers` threads adds one message, and the waiter sleeps until it has seen all messages. A lost wakeup is a
+/// deadlock, which loom reports.
 fn no_message_is_missed_while_sleeping<B: Protocol>(callers: usize) {
     let mut model = loom::model::Builder::new();
-    // All interleavings of two threads; of three, those with at most this many preemptions, which takes seconds.
+    // With two threads, all interleavings are checked. With three, only those with at most this number of preemptions,
+    // which takes seconds.
     model.preemption_bound = if callers > 1 { Some(3) } else { None };
     model.check(move || {
         let bell = Arc::new(B::new());

@@ -1,4 +1,4 @@
-//! `dunlin bench room` against this server: every player sees exactly the state of the world.
+//! `dunlin bench room` against this server: checks that every player sees exactly the state of the world.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ fn bench(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("stdout is the JSON report")
 }
 
-/// No snapshot differs from the replayed world, and there were some.
+/// Asserts that snapshots were compared, and that none differs from the replayed world.
 fn assert_verified(report: &Value) {
     let verified = &report["verified"];
     assert_eq!(verified["mismatches"], 0, "{report:#}");

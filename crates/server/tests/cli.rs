@@ -1,4 +1,4 @@
-//! The command line: output and exit codes of the binary.
+//! Tests of the command line: output and exit codes of the binary.
 
 mod cluster;
 mod health;
@@ -18,10 +18,10 @@ use std::{
 use dunlin_config::{Config, ConfigInput};
 use dunlin_token::Verifier;
 
-/// A private key that belongs to no certificate here, as it stands in JSON.
+/// A private key that matches no certificate of these tests, escaped for JSON.
 const OTHER_KEY: &str = "-----BEGIN PRIVATE KEY-----\\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgNWrmQh4G7MLlAOFf\\nBgX8AqVj+yraqzS62lX3IODebimhRANCAAQHvEqbbKfMEorOZj2yf8jFBVwOMRmV\\nof6y1ciMNsnU5fRpoSFqXxqFnamukfQirKag6Xt+SNKw4WBwVgW7zjzE\\n-----END PRIVATE KEY-----";
 
-/// A directory of its own for each test, gone when the test ends.
+/// A separate directory for each test, removed on drop.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -248,10 +248,10 @@ fn a_full_disk_and_a_closed_pipe_are_no_panic() {
         };
         assert_eq!(stderr(&output), message, "{args:?}");
         let _ = fs::remove_file(folder.0.join("dunlin.yaml"));
-        // Where errors go is full as well.
+        // Standard error is full, too.
         assert_eq!(command.stderr(full()).status().expect("it runs").code(), Some(code), "{args:?}");
 
-        // `gen-config` has written it, and said so where nobody could read it.
+        // `gen-config` has written the file; only its message could not be printed.
         let _ = fs::remove_file(folder.0.join("dunlin.yaml"));
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
@@ -280,7 +280,7 @@ fn the_configuration_in_the_working_directory_is_found() {
     assert!(dunlin(&folder, &["check-config", "-c", "other.yaml"]).status.success());
 }
 
-/// A node that runs, and ends with its value.
+/// A running node, killed on drop.
 struct RunningNode(Child);
 
 impl RunningNode {
@@ -290,7 +290,7 @@ impl RunningNode {
         Self(command.spawn().expect("it runs"))
     }
 
-    /// Its log up to the line that has `words`. The rest of it goes nowhere.
+    /// The log up to the line that contains `words`. The rest is discarded.
     fn log_until(&mut self, words: &str) -> String {
         let mut log = String::new();
         for line in BufReader::new(self.0.stderr.take().expect("its log")).lines() {

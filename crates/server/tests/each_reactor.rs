@@ -8,7 +8,7 @@ thread_local! {
     static CURRENT: Cell<ReactorOption> = const { Cell::new(ReactorOption::Epoll) };
 }
 
-/// Runs these tests of a module once more, on `io_uring`. A test of the tree compares the list with the module's tests.
+/// Also runs these tests of a module on `io_uring`. A test of the tree compares the list with the module's tests.
 macro_rules! on_io_uring {
     [$($test:ident),* $(,)?] => {
         mod on_io_uring {
@@ -22,12 +22,12 @@ macro_rules! on_io_uring {
     };
 }
 
-/// What the shards of the test on this thread wait on.
+/// The reactor of the test on this thread.
 pub fn current() -> ReactorOption {
     CURRENT.get()
 }
 
-/// Its name in a configuration.
+/// The name of the current reactor in a configuration.
 pub fn current_name() -> &'static str {
     match current() {
         ReactorOption::IoUring => "io_uring",

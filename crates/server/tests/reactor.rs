@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-/// Nothing here takes so long unless it never comes.
+/// Maximum time that a test waits. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Server {
@@ -25,7 +25,7 @@ impl Drop for Server {
     }
 }
 
-/// `dunlin serve` with these arguments, where `io_uring_setup` answers EPERM if it is `forbidden`.
+/// `dunlin serve` with these arguments. If `forbidden`, `io_uring_setup` fails with EPERM.
 fn command(args: &[&str], forbidden: bool) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dunlin"));
     command.args(["serve", "--port", "0", "--address", "127.0.0.1"]).args(args).env_clear();
@@ -38,21 +38,21 @@ fn command(args: &[&str], forbidden: bool) -> Command {
     command
 }
 
-/// As a container's seccomp profile does it.
+/// Forbids `io_uring` with a seccomp filter, as container runtimes do.
 fn forbid_io_uring() -> std::io::Result<()> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
     let setup = libc::SYS_io_uring_setup as u32;
     let mut filter = [
-        // The number of the system call is the first field of what the filter is shown.
+        // The number of the system call is the first field of the filter's input.
         libc::sock_filter { code: LOAD, jt: 0, jf: 0, k: 0 },
         libc::sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: setup },
         libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | libc::EPERM as u32 },
         libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW },
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the program lives through both calls, which copy it.
+    // SAFETY: the program outlives both calls, which copy it.
     let is_set = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
             && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
@@ -69,7 +69,7 @@ fn start(args: &[&str], forbidden: bool) -> Server {
         assert!(log.read_line(&mut line).expect("a log") > 0, "the log ended:\n{reactor_of}");
         match serde_json::from_str::<Value>(&line) {
             Ok(event) if event["message"] == "dunlin is listening" => {
-                // It goes on being read, lest the server finds nobody.
+                // Keep reading the log, so that the server's writes do not fail.
                 std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
                 return Server { child, listening: event };
             }
@@ -88,7 +88,7 @@ fn ask(server: &Server, request: &str) -> String {
     answer
 }
 
-/// What the log, the API and the metrics say, which is the same; and the log's reason.
+/// The reactor, which the log, the API and the metrics must report consistently, and the reason in the log.
 fn reactor_of(server: &Server) -> (String, String) {
     let kind = server.listening["reactor"].as_str().expect("a kind").to_owned();
     let info =

@@ -92,6 +92,6 @@ mod tests {
         };
         assert_eq!(now.since(&before), expected);
         let quiet = ClientsMisbehaved { interval_s: INTERVAL.as_secs(), ..ClientsMisbehaved::default() };
-        assert_eq!(now.since(&now), quiet, "where nobody was refused, there is no reason");
+        assert_eq!(now.since(&now), quiet, "without refused connections, there is no reason");
     }
 }

@@ -1,4 +1,4 @@
-//! `dunlin cluster check` against a real NATS server. `crates/cluster/tests/check.rs` has the findings.
+//! `dunlin cluster check` against a real NATS server. `crates/cluster/tests/check.rs` tests the findings.
 
 use dunlin_proof::nats::NatsServers;
 use serde_json::Value;

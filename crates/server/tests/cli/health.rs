@@ -9,7 +9,8 @@ use std::{
 
 use super::{Folder, RunningNode, dunlin, stderr, stdout};
 
-/// Answers one request with `answer`, and returns the request. With no answer the connection stays open until it is gone.
+/// Starts a server that answers one request with `answer`. Its thread returns the request. Without an answer, the
+/// connection stays open until the client closes it.
 fn answering(answer: Option<&'static str>) -> (SocketAddr, thread::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it listens");

@@ -1,4 +1,4 @@
-//! `dunlin new-game`. `make guides` also builds what it writes.
+//! `dunlin new-game`. `make guides` also builds the new crate.
 
 use std::fs;
 
@@ -97,7 +97,8 @@ fn the_dockerfile_fits_the_crate_its_configuration_and_the_command_line() {
     let known = ["FROM", "WORKDIR", "RUN", "COPY", "USER", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"];
     assert!(instructions.iter().all(|(name, _)| known.contains(&name.as_str())), "{instructions:?}");
 
-    // The compiler is the one of the manifest, and the versions are those of Cargo.lock, which is sent to the build.
+    // The Dockerfile uses the compiler of the manifest, and Cargo.lock, which determines the versions, is part of the
+    // build context.
     let version = read("Cargo.toml").split("rust-version = \"").nth(1).expect("a version")[..4].to_owned();
     assert_eq!(all("FROM"), [format!("rust:{version}-slim-bookworm AS build").as_str(), "debian:bookworm-slim"]);
     assert!(all("RUN").contains(&"cargo build --release --locked --target-dir /target"), "{instructions:?}");
@@ -109,7 +110,7 @@ fn the_dockerfile_fits_the_crate_its_configuration_and_the_command_line() {
         );
     }
 
-    // What is copied exists, and is what the image runs.
+    // The copied files exist, and the image runs the copied binary.
     let copied = all("COPY");
     assert_eq!(copied[..2], [". .", "--from=build /target/release/comets /usr/bin/comets"]);
     let (source, configuration) = copied[2].split_once(' ').expect("a source and a target");

@@ -1,4 +1,4 @@
-//! `dunlin replay`: ticks, objects, events and differences of recordings that are made here.
+//! `dunlin replay`: ticks, objects, events and differences of recordings. The tests create the recordings.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ use super::{Folder, dunlin, stderr, stdout};
 const PARAMS: &str = r#"{"columns":4,"rows":4,"treasures":5,"obstacles":5,"leaderboard_channel":"leaders"}"#;
 const SEED: u64 = 77;
 
-/// Ada joins and walks in tick 4 as `walk` says; the hunt lasts for `ticks` ticks.
+/// Records a hunt of `ticks` ticks. Ada joins, and sends `walk` in tick 4.
 fn record(folder: &Folder, name: &str, ticks: u32, walk: [u8; 3]) -> String {
     let options = RoomOptions::default();
     let header = Header {

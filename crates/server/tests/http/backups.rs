@@ -49,13 +49,13 @@ impl DurableNode {
         client.answer()
     }
 
-    /// Publishes to `chat:a`; returns the offset.
+    /// Publishes into `chat:a`. Returns the offset.
     fn publish(&self, data: u32) -> Value {
         let answer = self.ask(KEY, "/api/publish", &json!({ "channel": "chat:a", "data": data }).to_string());
         answer.json()["result"]["offset"].clone()
     }
 
-    /// The value of a sample on the page of metrics, which is on the internal port.
+    /// The value of a sample on the metrics page, which is on the internal port.
     fn metric(&self, name: &str) -> f64 {
         let mut client = Client::new(TcpStream::connect(self.internal).expect("it listens"));
         metric_on(&client.ask("GET", "/metrics", "").text(), name)
@@ -68,7 +68,7 @@ impl DurableNode {
     }
 }
 
-/// Runs a command with paths in the folder; returns its exit code and what it printed.
+/// Runs a command with paths in the folder. Returns its exit code and its output.
 fn run(folder: &Folder, args: &[&str]) -> (Option<i32>, String) {
     let output = dunlin(folder, args);
     (output.status.code(), stdout(&output).to_owned() + stderr(&output))

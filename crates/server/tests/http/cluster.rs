@@ -9,7 +9,7 @@ use crate::http::{
     server::{Client, Server, handshake},
 };
 
-/// Two nodes that know each other. Those that are paused stay live.
+/// Two live nodes of one cluster. A paused node stays live.
 struct Pair {
     nodes: [Server; 2],
     _nats: NatsServers,
@@ -54,7 +54,7 @@ fn result(node: &Server, method: &str, params: &Value) -> Value {
     answer["result"].clone()
 }
 
-/// A session of a node that is subscribed to a channel, and its client id.
+/// Opens a session on a node, and subscribes to a channel. Returns the session and its client id.
 fn join(node: &Server, channel: &str) -> (Client, String) {
     let mut session = node.connect();
     session.send(handshake(""));
@@ -91,7 +91,7 @@ fn api_reads_cover_all_nodes() {
         expected.sort_unstable();
         assert_eq!(keys(&presence["presence"]), expected);
         assert_eq!(presence.get("partial"), None);
-        // Both are the anonymous user.
+        // Both sessions belong to the anonymous user.
         let stats = result(node, "presence_stats", &json!({ "channel": "chat:1" }));
         assert_eq!(stats, json!({ "num_clients": 2, "num_users": 1 }));
         let channels = result(node, "channels", &json!({}));
@@ -106,7 +106,7 @@ fn api_reads_cover_all_nodes() {
         assert_eq!(counts, [(Some("one"), Some(1)), (Some("two"), Some(2))]);
         assert_eq!(result(node, "rooms", &json!({})), json!({ "rooms": {} }));
     }
-    // What the namespace does not have, it has on no node.
+    // An unknown channel is an error on any node.
     assert_eq!(call(one, "presence", &json!({ "channel": "none:1" }))["error"]["code"], 102);
     assert!((0.5..1.5).contains(&one.metric("dunlin_cluster_peers")));
     assert!(one.metric("dunlin_cluster_surveys_partial_total") < 0.5);
@@ -227,11 +227,12 @@ fn a_silent_node_is_reported_as_missing() {
         let message = answer["error"]["message"].as_str().expect("a text");
         assert!(message.contains("node two does not answer"), "{message}");
     }
-    // On a busy machine the node is not live any more at the last ones: they do not wait for it, and do not count.
+    // On a busy machine, the paused node may no longer be live during the last surveys. They do not wait for it, and
+    // are not counted as partial.
     assert!(one.metric("dunlin_cluster_surveys_partial_total") >= 1.0);
     two.signal("CONT");
     until(|| result(one, "presence", &json!({ "channel": "chat:1" })).get("partial").is_none());
-    // Who stops in order is not waited for.
+    // Surveys do not wait for a node that has shut down.
     two.signal("TERM");
     one.logged("another node has stopped");
     let presence = result(one, "presence", &json!({ "channel": "chat:1" }));

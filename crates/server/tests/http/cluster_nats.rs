@@ -1,4 +1,4 @@
-//! Nodes on a real NATS server: histories that are removed, a server that is lost, and TLS.
+//! Nodes with a real NATS server: removed histories, a lost server, and TLS.
 
 use std::{path::PathBuf, process::Command};
 
@@ -10,9 +10,9 @@ use crate::http::{
     server::{Client, Server, handshake},
 };
 
-/// Signs [`TOKEN`].
+/// The key that signed [`TOKEN`].
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
-/// Of the user `ann`, for ever.
+/// A connection token of the user `ann` without an expiry.
 const TOKEN: &str =
     "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJhbm4ifQ.rElYakT50DyBJITDRWeKwnRTnj3mrkK_BVgHQzuQHu0";
 const CERTIFICATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/src/tls/session/cert.pem");
@@ -44,7 +44,7 @@ fn call(node: &Server, method: &str, params: &Value) -> Value {
     node.ask("POST", &format!("/api/{method}"), &params.to_string()).json()
 }
 
-/// The offset of a publication, which the stream has stored.
+/// Publishes a number, and returns its offset after the stream has stored it.
 fn publish(node: &Server, number: u64) -> u64 {
     let answer = call(node, "publish", &json!({ "channel": "chat:1", "data": number }));
     answer["result"]["offset"].as_u64().unwrap_or_else(|| panic!("{answer}"))
@@ -62,7 +62,7 @@ fn read(session: &mut Client) -> Value {
     serde_json::from_slice(&text).expect("a reply in JSON")
 }
 
-/// A session that is subscribed, and the reply. Recovers from a position if there is one.
+/// Opens a session, and subscribes it, with recovery if a position is given. Returns the session and the reply.
 fn subscribe(node: &Server, position: Option<(u64, &str)>) -> (Client, Value) {
     let mut session = node.connect();
     session.send(handshake(""));
@@ -95,15 +95,15 @@ fn history_is_removed_on_all_nodes_and_offsets_continue() {
     until(|| [&one, &two].iter().all(|node| history(node).is_empty()));
     let next = publish(&two, 4);
     assert!(next > offsets[2], "{next} behind {offsets:?}");
-    // Subscribers see nothing of the removal.
+    // The removal sends nothing to subscribers.
     assert_eq!(read(&mut there)["push"]["pub"]["offset"], next);
     until(|| [&one, &two].map(history) == [[next], [next]]);
 
     for node in [&one, &two] {
-        // A client that had everything has missed one publication.
+        // A client that received everything before the removal has missed one publication, which is recovered.
         let (_session, reply) = subscribe(node, Some((offsets[2], &epoch)));
         assert_eq!((&reply["recovered"], &reply["publications"][0]["offset"]), (&json!(true), &json!(next)), "{reply}");
-        // One that had not has lost what was removed.
+        // A client with an older position cannot recover the removed publications.
         let (_session, reply) = subscribe(node, Some((offsets[1], &epoch)));
         assert_eq!((reply.get("recovered"), &reply["epoch"]), (None, &json!(epoch)), "{reply}");
     }
@@ -129,7 +129,7 @@ fn a_node_without_nats_keeps_its_sessions_and_its_health_is_configurable() {
     until(|| health(&by_body) == (200, not_ready.to_owned()));
     let refused = call(&by_body, "publish", &json!({ "channel": "chat:1", "data": 2 }));
     assert_eq!(refused["error"]["code"], 100, "{refused}");
-    // What needs no NATS goes on.
+    // Features that do not need NATS continue to work.
     session.send_text(r#"{"id":3,"subscribe":{"channel":"typing:1"}}"#);
     assert!(read(&mut session).get("subscribe").is_some());
     call(&by_status, "publish", &json!({ "channel": "typing:1", "data": "local" }));
@@ -169,7 +169,7 @@ fn the_limit_of_user_sessions_covers_all_nodes() {
     let (_there, reply) = connect(&two);
     assert!(reply["connect"].is_object(), "{reply}");
     counted(&one, 1.0);
-    // The user has two sessions, one on each node.
+    // The user has reached the limit, with one session on each node.
     for node in [&one, &two] {
         let (_session, reply) = connect(node);
         assert_eq!((&reply["error"]["code"], &reply["error"]["temporary"]), (&json!(111), &json!(true)), "{reply}");
@@ -178,22 +178,22 @@ fn the_limit_of_user_sessions_covers_all_nodes() {
     counted(&two, 0.0);
     let (_there_too, reply) = connect(&two);
     assert!(reply["connect"].is_object(), "{reply}");
-    // Two on one node are refused there for good.
+    // A third session on the node that has both is closed, instead of a temporary error.
     let (_session, reply) = connect(&two);
     assert_eq!(reply, Value::Null, "the connection is closed");
 }
 
-/// What a node that does not start prints.
+/// Starts a node that must fail, and returns its output.
 fn refusal(url: &str, tls: &Value) -> String {
     let mut config = settings("one", url, false);
     config["broker"]["nats"]["tls"] = tls.clone();
-    // What is refused is not tried again.
+    // The short timeout limits the retries.
     config["broker"]["nats"]["jetstream"]["start_timeout"] = json!("2s");
     config["http_server"] = json!({ "address": "127.0.0.1", "port": 0 });
     let file = format!("dunlin-refused-{}-{:?}.json", std::process::id(), std::thread::current().id());
     let file: PathBuf = std::env::temp_dir().join(file);
     std::fs::write(&file, config.to_string()).expect("a temporary file");
-    // A node that starts in spite of all would run for ever.
+    // A node that unexpectedly starts would run forever.
     let mut command = Command::new("timeout");
     let command = command.args(["60", env!("CARGO_BIN_EXE_dunlin"), "serve", "--config"]).arg(&file).env_clear();
     let output = command.env("PATH", std::env::var_os("PATH").expect("a PATH")).output().expect("it runs");
@@ -235,7 +235,7 @@ fn the_client_certificate_is_sent_to_nats() {
     good["broker"]["nats"]["tls"] = identified;
     publish(&Server::start(&good), 1);
 
-    // The server's reason may be lost with the connection that it closes.
+    // The server's reason may be lost when it closes the connection.
     let printed = refusal(&nats.url(0), &authority);
     for part in ["no NATS server takes a connection: 127.0.0.1:", "`broker.nats.tls`"] {
         assert!(printed.contains(part), "{part}: {printed}");

@@ -49,11 +49,11 @@ fn the_page_is_served_and_its_prices_move() {
     ] {
         let mut client = server.connect();
         client.send(format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
-        // The length of an answer to HEAD is that of a body that does not follow.
+        // The response to HEAD has the length of the omitted body.
         assert_eq!(client.status(), status, "{method} {path}");
     }
 
-    // The page has no API key, so it is given the paths of the demo's room, and nothing else of the API.
+    // The page has no API key. It can read the paths of the demo's room, and nothing else of the API.
     let paths = server.ask("GET", "/arena/paths?interval_ms=500&avatar=1", "");
     assert_eq!((paths.status, paths.json()), (200, json!({ "paths": [] })));
     for (path, status) in
@@ -89,7 +89,7 @@ fn the_page_is_served_and_its_prices_move() {
     assert!(quotes["offset"].is_null(), "{quotes}");
 }
 
-/// A visitor gets a token, and with it a place in a room of the tag game.
+/// Checks that a visitor gets a token, and with it a place in a room of the tag game.
 fn check_guests(server: &Server) {
     let answer = server.ask("GET", "/lobby/guest", "");
     assert_eq!((answer.status, answer.field("cache-control")), (200, Some("no-store")));

@@ -9,7 +9,7 @@ fn emulate(server: &Server, node: &str, session: &str) -> Answer {
     server.ask("POST", "/emulation", &body.to_string())
 }
 
-/// A stream and its connect reply.
+/// Opens a stream. Returns it with its connect reply.
 pub fn open(server: &Server) -> (crate::http::server::Client, Value) {
     let mut stream = server.connect();
     let body = r#"{"id":1,"connect":{}}"#;

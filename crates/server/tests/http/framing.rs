@@ -8,7 +8,7 @@ use crate::http::server::{Client, KEY, Server};
 
 const COMMAND: &str = r#"{"channel":"open:a","data":1}"#;
 
-/// Ways to say the length of a body twice, or not clearly. Each request would publish if it were carried out.
+/// Requests whose length is given twice or is ambiguous. Each would publish if it were executed.
 fn ambiguous() -> [(&'static str, String); 6] {
     let length = COMMAND.len();
     let chunks = format!("{length:x}\r\n{COMMAND}\r\n0\r\n\r\n");
@@ -31,7 +31,7 @@ fn connect(address: SocketAddr) -> Client {
     Client::new(TcpStream::connect(address).expect("it listens"))
 }
 
-/// The same requests with one length are carried out, so that nothing else is the reason for a refusal.
+/// The same requests with one length are executed, so the length is the only reason for the refusals.
 #[test]
 fn a_request_with_one_length_is_served() {
     let server = Server::start(&json!({}));
@@ -59,7 +59,7 @@ fn an_ambiguous_length_is_refused_on_fresh_and_kept_connections() {
         kept.send(&request);
         assert_eq!(kept.answer().status, 400, "{what} on a kept connection");
         assert!(kept.is_ended(), "{what}");
-        // Behind another request, in the same piece, and in pieces of its own.
+        // After another request: in the same segment, and in separate segments.
         let mut pipelined = server.connect();
         pipelined.send(format!("GET /elsewhere HTTP/1.1\r\nHost: a\r\n\r\n{request}"));
         assert_eq!((pipelined.answer().status, pipelined.answer().status), (404, 400), "{what}, pipelined");
@@ -91,7 +91,7 @@ fn an_ambiguous_length_is_refused_on_the_internal_port() {
     drop(server);
 }
 
-/// What follows a handshake that is refused is not taken for a request, nor is what follows one that is not.
+/// Bytes after a handshake are not parsed as a request, whether the handshake is refused or accepted.
 #[test]
 fn nothing_is_answered_behind_a_refused_handshake() {
     let server = Server::start(&json!({}));

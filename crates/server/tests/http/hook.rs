@@ -9,8 +9,8 @@ use std::{
 
 use serde_json::Value;
 
-/// Starts a backend that answers the JSON body of each request with `answer`, or never if that is `None`. It serves until the
-/// process ends. Returns its URL.
+/// Starts a backend that passes the JSON body of each request to `answer`, and responds with the result, or never if
+/// the result is `None`. It serves until the process ends. Returns its URL.
 pub fn start_backend(answer: impl Fn(&Value) -> Option<Value> + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let url = format!("http://{}/hook", listener.local_addr().expect("bound"));

@@ -1,4 +1,4 @@
-//! The internal port: its endpoints, which the public port then no longer has.
+//! The internal port, and that the public port then no longer serves its endpoints.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::http::server::{Answer, Client, Server, handshake};
 
-/// What clients have no business with.
+/// Paths that only operators use.
 const OPERATORS_PATHS: [&str; 5] = ["/health", "/metrics", "/debug/pprof", "/swagger", "/swagger/openapi.json"];
 
 /// A server with an internal port, and that port's address.

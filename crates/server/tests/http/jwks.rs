@@ -25,7 +25,7 @@ const CERTIFICATE: &str = include_str!("../../../net/src/tls/session/cert.pem");
 const KEY: &str = include_str!("../../../net/src/tls/session/key.pem");
 const STRANGER: &str = include_str!("tls/next_cert.pem");
 
-/// Serves this set over HTTPS, as `localhost`. Its port.
+/// Serves a key set over HTTPS as `localhost`. Returns the port.
 fn serve(set: String) -> u16 {
     let certificate = CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).expect("PEM");
     let key = PrivateKeyDer::from_pem_slice(KEY.as_bytes()).expect("PEM");
@@ -51,7 +51,7 @@ fn serve(set: String) -> u16 {
     port
 }
 
-/// A node that trusts this authority and nobody else, and takes tokens by the keys at the port.
+/// Starts a node that trusts only this authority, and verifies tokens with the key set at the port.
 fn start(port: u16, authority: &str) -> Server {
     let folder = std::env::temp_dir().join(format!(
         "dunlin-jwks-{}-{}-{port}",
@@ -61,10 +61,10 @@ fn start(port: u16, authority: &str) -> Server {
     fs::create_dir_all(&folder).expect("a temporary directory");
     let path = folder.join("authority.pem");
     fs::write(&path, authority).expect("a temporary file");
-    // Read at each fetch, and so kept for as long as the test runs.
+    // The file is read at each fetch, so it is kept until the test ends.
     let settings = json!({ "client": { "token": {
         "jwks_public_endpoint": format!("https://localhost:{port}/keys"),
-        // Which is about the address: no public one leads to this machine.
+        // Skips the check that the address is public, because this machine has no public address.
         "insecure_skip_jwks_endpoint_safety_check": true,
     } } });
     Server::start_with(&settings, &[("SSL_CERT_FILE", &path.to_string_lossy())])
@@ -92,7 +92,7 @@ fn keys_are_fetched_over_verified_https_only() {
 
     let reply = connect(&start(port, CERTIFICATE), &token);
     assert!(reply["connect"]["client"].is_string(), "{reply}");
-    // Nobody whom this node trusts vouches for the host: it cannot say whether the token is good.
+    // The host's certificate is from an untrusted authority, so the node cannot verify the token.
     let reply = connect(&start(port, STRANGER), &token);
     assert_eq!(reply["error"]["code"], 100, "{reply}");
 }

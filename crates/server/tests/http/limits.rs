@@ -1,4 +1,4 @@
-//! Each limit, at its value and one past it.
+//! Tests each limit at its value and one past it.
 
 use serde_json::json;
 
@@ -22,7 +22,7 @@ fn body_size_is_limited() {
     };
     assert_eq!((in_chunks(1000), in_chunks(1001)), (200, 413));
     assert!(server.metric("dunlin_http_refused_total{reason=\"body_too_large\"}") > 1.5);
-    // Nobody reads a large body without a key.
+    // Without a key, a large body is refused before it is read.
     let mut client = server.connect();
     client.send("POST /api/publish HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n");
     assert_eq!(client.answer().status, 401);
@@ -99,7 +99,7 @@ fn operators_are_answered_when_all_connections_are_taken() {
     let refused = kept_back.ask("GET", "/elsewhere", "");
     assert_eq!((refused.status, refused.field("retry-after")), (503, Some("1")));
     assert!(kept_back.is_ended());
-    // Those that are kept back give way to each other as well.
+    // A reserved connection is also closed in favor of a new one.
     let mut waiting = server.connect();
     assert_eq!(waiting.ask("GET", "/health", "").status, 200);
     assert_eq!(server.ask("GET", "/health", "").status, 200);
@@ -121,7 +121,7 @@ fn connections_per_address_are_limited() {
     assert!(one.is_ended());
     two.send("{}");
     assert_eq!(two.answer().status, 200);
-    // A proxy's connections are those of many.
+    // Connections of a trusted proxy are not limited, because they belong to many clients.
     let settings = json!({ "http_server": { "trusted_proxies": ["127.0.0.1"] },
         "net": { "http_address_connections_limit": 1 }, "http_api": { "timeout": "20s" } });
     let server = Server::start(&settings);
@@ -129,7 +129,7 @@ fn connections_per_address_are_limited() {
     assert_eq!(server.ask("GET", "/health", "").status, 200);
 }
 
-/// A connection whose request is being answered, until `{}` is sent.
+/// A connection with a request in progress, which is completed by sending `{}`.
 fn busy(server: &Server) -> Client {
     let mut client = server.connect();
     let fields = format!("Host: a\r\nX-API-Key: {KEY}\r\nContent-Length: 2\r\nExpect: 100-continue");

@@ -1,4 +1,4 @@
-//! Matchmaking over the server API and by clients, the backend that decides about it, and lobbies.
+//! Matchmaking through the server API and by clients, decisions of a backend, and lobbies.
 
 use std::{
     collections::VecDeque,
@@ -40,7 +40,7 @@ fn settings(rules: &Value) -> Value {
     })
 }
 
-/// A session, and the messages that it has received.
+/// A session with its received messages.
 pub(super) struct Player {
     session: Client,
     received: VecDeque<Value>,
@@ -56,7 +56,7 @@ impl Player {
         Self::with_fields(server, token, "")
     }
 
-    /// One whose handshake has these header fields.
+    /// Opens a session whose handshake has these header fields.
     pub(super) fn with_fields(server: &Server, token: &str, fields: &str) -> Self {
         let mut session = server.connect();
         session.send(handshake(fields));
@@ -66,14 +66,14 @@ impl Player {
         player
     }
 
-    /// The first message that suits, of those that were not taken yet.
+    /// Removes and returns the first received message that matches. Waits if there is none.
     pub(super) fn take(&mut self, suits: impl Fn(&Value) -> bool) -> Value {
         loop {
             if let Some(place) = self.received.iter().position(&suits) {
                 return self.received.remove(place).expect("it is there");
             }
             let (_, bytes) = self.session.frame();
-            // Snapshots of rooms are no JSON.
+            // Snapshots of rooms are not JSON.
             let messages = std::str::from_utf8(&bytes).unwrap_or_default().lines();
             self.received.extend(messages.filter_map(|line| serde_json::from_str::<Value>(line).ok()));
         }
@@ -86,7 +86,7 @@ impl Player {
         self.take(|message| message["id"] == id)
     }
 
-    /// Sends a command for which the session is closed. Returns the code.
+    /// Sends a command that closes the session. Returns the close code.
     pub(super) fn closed_for(&mut self, command: &str, body: &Value) -> u16 {
         self.last_id += 1;
         self.session.send_text(&json!({ "id": self.last_id, command: body }).to_string());
@@ -107,7 +107,7 @@ impl Player {
         if reply["error"].is_object() { reply["error"]["code"].clone() } else { reply["rpc"]["data"].clone() }
     }
 
-    /// The data of the next publication in a channel that suits.
+    /// The data of the next matching publication in a channel.
     fn publication(&mut self, channel: &str, suits: impl Fn(&Value) -> bool) -> Value {
         let data = |message: &Value| message["push"]["pub"]["data"].clone();
         let found = self.take(|message| message["push"]["channel"] == channel && suits(&data(message)));
@@ -145,7 +145,7 @@ fn until(server: &Server, ticket: &Value, status: &str) -> Value {
 
 /// A connection token of the user, signed with the key of the settings.
 pub(super) fn token(user: &str) -> String {
-    // Tests that run side by side have users of the same name.
+    // Concurrent tests use the same user names, so the folder needs a unique name.
     static MADE: AtomicU32 = AtomicU32::new(0);
     let folder = Folder::new(&format!("match-token-{}", MADE.fetch_add(1, Ordering::Relaxed)));
     let path = folder.0.join("token.json");
@@ -161,7 +161,7 @@ pub(super) fn token(user: &str) -> String {
 fn tickets_of_the_api_fill_a_room_that_a_lobby_lists() {
     let server = Server::start(&settings(&json!({
         "enabled": true, "min_players": 2, "max_players": 2, "party_limit": 2, "fill_wait": "0s", "queue_limit": 2,
-        // The players are anonymous.
+        // The players are anonymous, so places cannot be bound to users.
         "bind_places": false,
     })));
     let mut lobby = Player::anonymous(&server);
@@ -179,7 +179,7 @@ fn tickets_of_the_api_fill_a_room_that_a_lobby_lists() {
         assert_eq!(api(&server, method, &json!({ "ticket": "nothing" }))["error"]["code"], 104);
         assert_eq!(api(&server, method, &json!({}))["error"]["code"], 107);
     }
-    // A ticket that is cancelled leaves no trace in the room of the others.
+    // A cancelled ticket does not affect the room of the others.
     let region =
         json!({ "namespace": "arena", "users": ["carl"], "criteria": { "mode": "other" }, "skill": 7, "region": "eu" });
     let cancelled = api(&server, "match", &region)["result"]["ticket"].clone();
@@ -201,7 +201,7 @@ fn tickets_of_the_api_fill_a_room_that_a_lobby_lists() {
     }
     assert_eq!(api(&server, "match_cancel", &json!({ "ticket": first }))["error"]["code"], 113);
     lobby.publication("lobby:arena", |data| data["players"] == 2);
-    // A later subscriber gets the state.
+    // A later subscriber receives the current listing.
     let newest = Player::anonymous(&server).subscribe("lobby:arena")["subscribe"]["publications"].clone();
     assert_eq!(newest[0]["data"]["players"], 2, "{newest}");
     assert_eq!(newest.as_array().map(Vec::len), Some(1));
@@ -230,7 +230,7 @@ fn clients_form_a_party_and_are_informed() {
     let invitation = bob.publication("user:#bob", |data| data["match"]["status"] == "invited")["match"].clone();
     assert_eq!((&invitation["ticket"], &invitation["namespace"]), (&answer["ticket"], &json!("arena")));
 
-    // A stranger can do nothing with the ticket.
+    // A user who is not in the ticket cannot use it.
     for method in ["dunlin.match_confirm", "dunlin.match_cancel", "dunlin.match_status"] {
         assert_eq!(eve.rpc(method, &ticket), 404, "{method}");
     }
@@ -278,7 +278,7 @@ fn criteria_are_parameters_of_the_room_that_the_game_checks() {
     while params() != json!({ "treasures": 0, "obstacles": 0, "leaderboard_channel": "leaders:eu" }) {
         assert!(Instant::now() < deadline, "{}", params());
     }
-    // Text where the game wants a number.
+    // A text, although the game requires a number.
     let ended = until(&server, &submit("bob", &json!({ "columns": "many" })), "ended");
     assert_eq!(ended["reason"], "room_failed");
 }
@@ -290,7 +290,7 @@ fn a_user_requests_no_more_tickets_than_the_rate_allows() {
     })));
     let (mut ada, mut bob) = (Player::with_token(&server, &token("ada")), Player::with_token(&server, &token("bob")));
     let arena = json!({ "namespace": "arena" });
-    // Others go on as before, and so does the user when the bucket has filled up.
+    // Other users are not affected, and the user may continue when its bucket has filled up.
     let mut accepted = 0;
     let mut repeat = |player: &mut Player, until_code: Option<u16>| {
         let deadline = Instant::now() + PATIENCE;
@@ -337,7 +337,7 @@ fn an_address_has_no_more_waiting_users_than_its_limit() {
     let mut cat = at("cat", "192.0.2.1");
     assert_eq!(cat.rpc("dunlin.match", &arena), 111, "one past it");
     assert_eq!(players[0].rpc("dunlin.match", &arena), 409, "a user who has a ticket counts once");
-    // Four who wait would get a room.
+    // Four waiting users would get a room.
     let mut dan = at("dan", "192.0.2.2");
     assert_eq!(dan.rpc("dunlin.match", &arena)["status"], "waiting", "another address");
     assert_eq!(dan.rpc("dunlin.match_cancel", &arena)["status"], "ended");
@@ -348,7 +348,7 @@ fn an_address_has_no_more_waiting_users_than_its_limit() {
         assert!(Instant::now() < deadline, "{refused}");
     }
     assert_metric(&server, refused, 1.0);
-    // The place of a user whose ticket is over is free.
+    // A user whose ticket has ended no longer counts toward the limit.
     assert_eq!(players[1].rpc("dunlin.match_cancel", &arena)["status"], "ended");
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -359,7 +359,7 @@ fn an_address_has_no_more_waiting_users_than_its_limit() {
         assert_eq!(answer, 111);
         assert!(Instant::now() < deadline, "the place is not free");
     }
-    // Buckets have been swept meanwhile, so the others count for their tickets alone.
+    // Full buckets have been removed in the meantime, so the other users count only because of their tickets.
     assert_eq!(at("fay", "192.0.2.1").rpc("dunlin.match", &arena), 111);
 }
 
@@ -399,7 +399,7 @@ fn a_reserved_place_is_kept_for_the_user_of_the_ticket() {
     assert_eq!(refused(&mut eve, &room), (json!(400), json!("the room is full")));
     assert_metric(&server, r#"dunlin_room_joins_total{outcome="reserved"}"#, 3.0);
 
-    // A ticket that is cancelled gives up its place, and no other.
+    // A cancelled ticket releases only its own place.
     let [mut cat, mut dan] = ["cat", "dan"].map(|user| Player::with_token(&server, &token(user)));
     let room = place(&mut cat, &mut dan);
     assert_eq!(refused(&mut eve, &room), reserved);
@@ -428,7 +428,7 @@ fn a_player_without_a_ticket_uses_no_reserved_place() {
     until(&server, &of_ada, "joined");
 }
 
-/// A backend that answers by the user who asks.
+/// Starts a backend whose answer depends on the requesting user. Returns its port.
 fn backend() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let port = listener.local_addr().expect("bound").port();
@@ -464,7 +464,7 @@ fn decide(stream: &TcpStream) -> Option<()> {
             "captain" => json!({ "result": { "data": { "users": ["captain", "mate"], "skill": 5 } } }),
             "banned" => json!({ "error": { "code": 1_403, "message": "not you" } }),
             "odd" => json!({ "result": { "data": [1] } }),
-            // Never answered.
+            // No answer.
             "slow" => continue,
             _ => json!({ "result": {} }),
         };
@@ -487,7 +487,7 @@ fn a_backend_decides() {
         |user: &str| Player::with_token(&server, &token(user)).rpc("dunlin.match", &json!({ "namespace": "arena" }));
     assert_eq!(ask("vip"), json!({ "status": "placed", "channel": "arena:vip" }));
     assert_eq!((ask("banned"), ask("odd"), ask("slow")), (json!(1_403), json!(100), json!(100)));
-    // The backend answers for the users that it names, so they need not confirm.
+    // The backend is responsible for the users that it names, so they need not confirm.
     let party = ask("captain");
     assert_eq!(party["status"], "waiting");
     until(&server, &party["ticket"], "placed");
@@ -545,7 +545,7 @@ fn an_unlisted_room_is_in_no_lobby_and_gets_no_tickets() {
         json!({ "room": "arena:shown", "players": 0, "max_players": 2, "metadata": { "mode": "ice", "n": [1] } });
     assert_eq!(listings[0]["data"], listing, "from the first listing on");
 
-    // A single user, who would get no new room, and then as many as fit.
+    // Two single users, who alone would not get a new room, fill the shown one.
     let placed = |user: &str| until(&server, &submit(&server, &json!([user])), "placed")["channel"].clone();
     assert_eq!((placed("ada"), placed("bob")), (json!("arena:shown"), json!("arena:shown")));
     let both = until(&server, &submit(&server, &json!(["cat", "dan"])), "placed")["channel"].clone();
@@ -562,7 +562,7 @@ fn an_unlisted_room_is_in_no_lobby_and_gets_no_tickets() {
     assert_eq!(channels(&json!({ "pattern": "arena:[hs]*", "min_free_places": 2 })), ["arena:shown"]);
     assert_eq!(api(&server, "room_info", &json!({ "channel": "arena:hidden" }))["result"]["unlisted"], true);
 
-    // Who knows the channel joins all the same.
+    // A client that knows the channel can still join.
     assert!(Player::anonymous(&server).subscribe("arena:hidden")["subscribe"].is_object());
     assert_eq!(api(&server, "room_update", &json!({ "channel": "arena:hidden", "unlisted": false })), done);
     let mut lobby = Player::anonymous(&server);

@@ -21,12 +21,12 @@
 //! - `room_kick.rs` players that the backend removes
 //! - `room_messages.rs` messages of the backend to rooms
 //! - `room_listing.rs` rooms that the backend locks and describes
-//! - `private_rooms.rs` rooms for some users alone
-//! - `room_params.rs` rooms with parameters of their own
+//! - `private_rooms.rs` rooms that admit only some users
+//! - `room_params.rs` rooms with their own parameters
 //! - `tag_results.rs` rounds of tag, whose results go to a backend
 //! - `matchmaking.rs` matchmaking, and lobbies of rooms
 //! - `cluster.rs` the server API on two nodes
-//! - `cluster_nats.rs` two nodes, and NATS that is lost, secured or told to forget
+//! - `cluster_nats.rs` two nodes with NATS: removed histories, a lost server, and TLS
 //! - `demo.rs` the demo page and its prices
 //!
 //! Each test runs on both reactors. `tests/api` contains the cases of the API's methods as data.

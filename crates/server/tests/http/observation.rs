@@ -128,7 +128,7 @@ fn an_unread_log_blocks_nothing() {
         "log": { "queue_limit": 16, "client_rate_limit": 0, "session_rate_limit": 0 }
     }));
     let mut session = server.open_session();
-    // Many times what a pipe holds.
+    // Many times the capacity of a pipe.
     for _ in 0..3_000 {
         session.send_text(r#"{"id":2,"presence":{"channel":"open:a"}}"#);
         session.frame();
@@ -159,7 +159,7 @@ pub fn until(mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "it did not come to pass");
-        // Between two looks; the verdict is the condition's.
+        // Pause between two checks of the condition.
         std::thread::park_timeout(Duration::from_millis(5));
     }
 }
@@ -214,7 +214,7 @@ fn accepts_without_a_free_file_descriptor_are_counted() {
         value.parse().expect("a number")
     };
     assert_eq!(failures(&mut scraper, "out_of_files"), 0);
-    // Each takes a file of the server's until its head is overdue.
+    // Each connection uses a file descriptor of the server until its head times out.
     let crowd: Vec<_> = (0..96).map(|_| server.connect()).collect();
     let deadline = Instant::now() + PATIENCE;
     while failures(&mut scraper, "out_of_files") == 0 {

@@ -1,4 +1,4 @@
-//! Rooms for some users alone: by subscription tokens, and by a password that a backend checks.
+//! Rooms that admit only some users: by subscription tokens, and by a password that a backend checks.
 
 use std::{fs, process::Command};
 
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// The key that [`token`] signs with.
+/// The key of [`token`].
 const KEY: &str = "a key of at least 32 bytes, for one test";
 const CHANNEL: &str = "private:1";
 
@@ -71,7 +71,7 @@ fn a_subscription_token_admits_its_user_alone() {
     assert_eq!(players(&server), 1);
 }
 
-/// A backend that admits joins with the password.
+/// Starts a backend that admits joins with the password. Returns its URL.
 fn start_password_backend() -> String {
     start_backend(|body| {
         Some(if body["channel"] == CHANNEL && body["data"]["password"] == "swordfish" {

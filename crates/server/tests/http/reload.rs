@@ -61,7 +61,7 @@ fn session(server: &Server) -> Client {
     session
 }
 
-/// Sends a command; returns its reply, passing over pushes.
+/// Sends a command. Returns its reply, and skips pushes.
 fn command(session: &mut Client, command: &Value) -> Value {
     session.send_text(&command.to_string());
     loop {
@@ -72,7 +72,7 @@ fn command(session: &mut Client, command: &Value) -> Value {
     }
 }
 
-/// The next text message; several in one frame are not expected.
+/// The next text message. A frame must contain only one.
 fn message(session: &mut Client) -> Value {
     loop {
         let (first, payload) = session.frame();
@@ -158,7 +158,7 @@ fn a_reload_applies_changes_and_keeps_sessions_and_rooms() {
     page.send(handshake("Origin: http://new.example\r\n"));
     assert_eq!(page.answer().status, 101);
 
-    // The same once more: nothing is new, and what waits still waits.
+    // A second reload changes nothing, and the same keys still require a restart.
     let again = ask(internal, KEY, RELOAD, "").json();
     assert_eq!((&again["changed"], again["needs_restart"].as_array().map(Vec::len)), (&json!([]), Some(2)), "{again}");
 }
@@ -215,12 +215,12 @@ fn sighup_reloads_the_configuration() {
     assert!(subscribe(&mut session, 2, "late:a")["error"].is_null());
     assert_eq!(server.metric("dunlin_config_reloads_total{outcome=\"applied\"}").to_string(), "1");
     assert!(server.metric("dunlin_config_last_reload_success_timestamp_seconds") > 1.0e9);
-    // Without an internal port there is none to ask on.
+    // Without an internal port, no port has this endpoint.
     assert_eq!(server.ask("POST", RELOAD, "").status, 404);
     assert_eq!(server.run("reload").code, Some(2));
 }
 
-/// Threads, open files, and resident bytes of a process.
+/// The numbers of threads, open files and resident bytes of a process.
 fn use_of(process: u32) -> (usize, usize, usize) {
     let count = |what: &str| fs::read_dir(format!("/proc/{process}/{what}")).expect("it runs").count();
     let statm = fs::read_to_string(format!("/proc/{process}/statm")).expect("it runs");
@@ -251,7 +251,7 @@ fn a_hundred_reloads_under_load_leak_nothing() {
                 api(internal, "publish", &json!({ "channel": "chat:a", "data": { "a": 1 } }));
                 // Each session reads, so that its queue does not grow with the duration of the test.
                 for session in &mut sessions {
-                    assert!(message(session)["push"]["pub"]["data"]["a"] == 1, "nobody was closed");
+                    assert!(message(session)["push"]["pub"]["data"]["a"] == 1, "no session was closed");
                 }
             }
         });
@@ -263,7 +263,7 @@ fn a_hundred_reloads_under_load_leak_nothing() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    // Threads that read files end ten seconds after their last work.
+    // Threads that read files end ten seconds after their last task.
     let (mut after, deadline) = (use_of(server.process()), Instant::now() + PATIENCE);
     while after.0 > before.0 + 1 && Instant::now() < deadline {
         after = use_of(server.process());

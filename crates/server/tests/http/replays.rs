@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-/// What `dunlin replay` prints with these arguments for the only recording in `directory`. The replay must succeed.
+/// The output of `dunlin replay` with these arguments for the only recording in `directory`. The replay must succeed.
 pub fn replay_only_recording(directory: &Path, arguments: &[&str]) -> String {
     let recordings: Vec<_> = fs::read_dir(directory).expect("a folder").collect();
     let [Ok(recording)] = &recordings[..] else { panic!("{recordings:?}") };

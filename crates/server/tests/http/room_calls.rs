@@ -17,8 +17,8 @@ use crate::{
     },
 };
 
-/// A backend that answers by the method's name: `hang` never, `gate` when the gate is open, `error` with an error, `long` with 65
-/// bytes, others with the data of the call. It keeps the bodies of all requests.
+/// A backend whose answer depends on the method: none to `hang`, an answer to `gate` when the gate is open, an error to
+/// `error`, 65 bytes to `long`, and the data of the call to other methods. It stores the bodies of all requests.
 struct Backend {
     url: String,
     calls: Arc<CallLog>,
@@ -39,22 +39,22 @@ impl Backend {
     }
 
     fn methods(&self) -> Vec<String> {
-        let bodies = self.calls.bodies.lock().expect("nobody panicked");
+        let bodies = self.calls.bodies.lock().expect("not poisoned");
         bodies.iter().map(|body| body["method"].as_str().expect("a method").to_owned()).collect()
     }
 
     fn open_gate(&self) {
-        *self.calls.is_open.lock().expect("nobody panicked") = true;
+        *self.calls.is_open.lock().expect("not poisoned") = true;
         self.calls.opened.notify_all();
     }
 }
 
 impl CallLog {
     fn answer(&self, body: &Value) -> Option<Value> {
-        self.bodies.lock().expect("nobody panicked").push(body.clone());
+        self.bodies.lock().expect("not poisoned").push(body.clone());
         if body["method"] == "gate" {
-            let closed = self.is_open.lock().expect("nobody panicked");
-            drop(self.opened.wait_while(closed, |is_open| !*is_open).expect("nobody panicked"));
+            let closed = self.is_open.lock().expect("not poisoned");
+            drop(self.opened.wait_while(closed, |is_open| !*is_open).expect("not poisoned"));
         }
         match body["method"].as_str() {
             Some("hang") => None,
@@ -90,7 +90,7 @@ fn call(server: &Server, call: &Value) -> Value {
     call_in("arena:1", server, call)
 }
 
-/// Makes the game of the room call.
+/// Makes the game of the room call the backend.
 fn call_in(channel: &str, server: &Server, call: &Value) -> Value {
     server.ask("POST", "/api/room_send", &json!({ "channel": channel, "data": call }).to_string()).json()
 }
@@ -108,7 +108,7 @@ pub(super) fn wait_for_count(server: &Server, outcome: &str, count: f64) {
     }
 }
 
-/// The event of a call, without its tick.
+/// The event with the outcome of a call, without its tick.
 fn outcome_in(channel: &str, server: &Server, call: u32) -> Value {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -138,11 +138,11 @@ fn a_game_calls_the_backend() {
     assert_eq!(sent, json!({ "result": { "data": { "call": 1 } } }));
     assert_eq!(outcome(&server, 1), json!({ "call": 1, "answer": { "score": 7 } }));
     let body = json!({ "channel": "arena:1", "method": "echo", "encoding": "json", "data": { "score": 7 } });
-    assert_eq!(*backend.calls.bodies.lock().expect("nobody panicked"), [body]);
+    assert_eq!(*backend.calls.bodies.lock().expect("not poisoned"), [body]);
     wait_for_count(&server, "answered", 1.0);
     call(&server, &json!({ "call": "error", "timeout_ticks": 1_000_000 }));
     assert_eq!(outcome(&server, 2), json!({ "call": 2, "error": 1_000 }));
-    // The method and the data have 64 bytes, and one more.
+    // The data has the maximum length, and one byte more. The limit of 64 bytes covers the method and the data.
     let data = "x".repeat(58);
     call(&server, &json!({ "call": "echo", "data": data, "timeout_ticks": 1_000_000 }));
     assert_eq!(outcome(&server, 3), json!({ "call": 3, "answer": data }));
@@ -186,10 +186,10 @@ fn a_backend_that_hangs_costs_its_calls_alone() {
     }
     let refused = call(&server, &json!({ "call": "echo", "timeout_ticks": 1_000_000 }));
     assert_eq!(refused["error"]["code"], 460, "two calls wait");
-    // Another room has its own calls, and this one goes on.
+    // A call of another room is answered.
     call_in("arena:2", &server, &json!({ "call": "echo", "data": 7, "timeout_ticks": 1_000_000 }));
     assert_eq!(outcome_in("arena:2", &server, 1), json!({ "call": 1, "answer": 7 }));
-    // What comes after the timeout, or after the end of the room, is dropped.
+    // Answers that arrive after the timeout or after the end of the room are dropped.
     server.ask("POST", "/api/room_close", &json!({ "channel": "arena:1" }).to_string());
     backend.open_gate();
     wait_for_count(&server, "late", 3.0);

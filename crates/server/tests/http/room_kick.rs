@@ -1,4 +1,4 @@
-//! Players that the backend removes from rooms: over the API, in recordings, and after a restart.
+//! Players that the backend removes from rooms: through the API, in recordings, and after a restart.
 
 use std::time::Instant;
 
@@ -82,7 +82,7 @@ fn a_backend_kicks_connected_and_away_players() {
         assert_eq!(push["push"], json!({ "channel": channel, "unsubscribe": unsubscribe }));
         assert_eq!(kick(&server, &user("ada")), nobody);
         wait_for(&server, channel, 1, 0);
-        // The seat is void, and the user may join again.
+        // The seat is invalid, and the user may join again.
         let mut again = Player::with_token(&server, &ada);
         let data = join(&mut again, channel, &json!({ "seat_token": seats[1]["seat_token"] }));
         assert_eq!(data["seat_resumed"], false);
@@ -97,7 +97,7 @@ fn a_backend_kicks_connected_and_away_players() {
     assert!(server.signal_until_it_ends("TERM").success());
     replay_only_recording(&folder.0.join("recordings"), &[]);
 
-    // Who was removed is not in the room that goes on.
+    // After a restart, the removed players are not in the restored room.
     let server = Server::start(&settings(&folder));
     wait_for(&server, "kept:1", 0, 1);
 }

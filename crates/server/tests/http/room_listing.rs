@@ -1,4 +1,4 @@
-//! Rooms that the backend locks and describes: over the API, in recordings, and after a restart.
+//! Rooms that the backend locks and describes: through the API, in recordings, and after a restart.
 
 use std::time::Instant;
 
@@ -36,7 +36,7 @@ fn ask(server: &Server, method: &str, body: &Value) -> Value {
     server.ask("POST", &format!("/api/{method}"), &body.to_string()).json()
 }
 
-/// Waits until the fields of a listed room are these.
+/// Waits until a listed room has these fields.
 fn wait_for(server: &Server, channel: &str, fields: &Value) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -83,7 +83,7 @@ fn a_backend_locks_and_describes_a_room() {
         assert!(text.contains(part), "{part}: {text}");
     }
 
-    // The room that is kept is still locked.
+    // The restored room is still locked.
     let server = Server::start(&settings(&folder));
     wait_for(&server, "kept:1", &json!({ "locked": true, "metadata": "x".repeat(18) }));
 }
@@ -100,7 +100,7 @@ fn a_room_is_opened_with_its_listing() {
         let mut body = described.clone();
         (body["channel"], body["seed"]) = (json!(channel), json!(7));
         assert_eq!(ask(&server, "room_open", &body), json!({ "result": {} }));
-        // At once, before the room has run a tick.
+        // The listing applies at once, before the room has run a tick.
         info = ask(&server, "room_info", &json!({ "channel": channel }))["result"].clone();
         for (name, value) in described.as_object().expect("an object") {
             assert_eq!(info[name], *value, "{info}");

@@ -1,4 +1,4 @@
-//! Messages of the backend to rooms: over the API, in recordings, and after a restart.
+//! Messages of the backend to rooms: through the API, in recordings, and after a restart.
 
 use std::time::Instant;
 
@@ -55,7 +55,7 @@ fn a_message_is_answered_recorded_and_in_the_history() {
     assert!(server.signal_until_it_ends("TERM").success());
     replay_only_recording(&folder.0.join("recordings"), &[]);
 
-    // The room that is kept goes on, and takes messages.
+    // The restored room continues, and accepts messages.
     let server = Server::start(&settings(&folder));
     let deadline = Instant::now() + PATIENCE;
     while send(&server, "kept:1", &json!(2))["result"].is_null() {

@@ -1,4 +1,4 @@
-//! Rooms that are opened with parameters of their own: over the API, in recordings, and after a restart.
+//! Rooms that are opened with their own parameters: through the API, in recordings, and after a restart.
 
 use std::{fs, process::Command, time::Instant};
 
@@ -90,7 +90,7 @@ fn a_room_has_the_params_it_was_opened_with() {
     let end: Value = serde_json::from_slice(&replay.stdout).expect("JSON");
     assert_eq!((&end["params"], &end["seed"]), (&json!({ "objects": 5, "columns": 4 }), &json!(11)));
 
-    // The room that is kept goes on with its own parameters.
+    // The restored room continues with its own parameters.
     let server = Server::start(&settings(&folder));
     wait_for_objects(&server, "kept:1", 6);
 }

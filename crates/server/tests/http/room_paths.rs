@@ -1,4 +1,4 @@
-//! Paths of players: recorded by rooms, stored, and read over the API.
+//! Paths of players: recorded by rooms, stored, and read through the API.
 
 use std::{fs, process::Command, time::Instant};
 
@@ -13,7 +13,7 @@ use crate::{
 
 const STORED: &str = r#"dunlin_room_path_blocks_total{outcome="stored"}"#;
 
-/// A player's number, and its points: Unix time, x, y.
+/// A player's number and its points: Unix time, x, y.
 type Walked = (u64, Vec<[u64; 3]>);
 
 fn settings(folder: &Folder, paths: &Value) -> Value {
@@ -43,7 +43,7 @@ fn paths(server: &Server, body: &Value) -> Value {
     server.ask("POST", "/api/room_paths", &body.to_string()).json()
 }
 
-/// All points of all pages, with the number of pages.
+/// The points of all pages, and the number of pages.
 fn all_paths(server: &Server, mut body: Value) -> (Vec<Walked>, usize) {
     let (mut found, mut pages) = (Vec::new(), 0);
     loop {
@@ -93,7 +93,7 @@ fn recorded_player_paths_are_returned() {
     }
     assert_eq!(paths(&server, &json!({ "channel": "arena:1", "user": "ada" }))["result"], json!({ "paths": [] }));
 
-    // All that was recorded is stored when the node ends.
+    // All recorded points are stored when the node ends.
     assert!(server.signal_until_it_ends("TERM").success());
     let server = Server::start(&settings);
     let (after, _) = all_paths(&server, json!({ "channel": "arena:1" }));
@@ -103,7 +103,7 @@ fn recorded_player_paths_are_returned() {
     }
 }
 
-/// The points in a binary answer.
+/// The points in a binary response.
 fn in_bytes(server: &Server, player: u64) -> Vec<Walked> {
     let body = json!({ "channel": "arena:1", "player": player }).to_string();
     let Answer { status, fields, body, .. } = ask_bytes(server, &body);
@@ -170,7 +170,7 @@ fn a_player_keeps_its_user_when_its_room_is_restored() {
     assert!(!server.signal_until_it_ends("KILL").success());
     drop(session);
 
-    // Its client does not return, and until the grace ends it moves on.
+    // The client does not return, and the player keeps moving until the grace period ends.
     let server = Server::start(&settings);
     let stored = of_ada(&server, 6).len();
     of_ada(&server, stored + 6);

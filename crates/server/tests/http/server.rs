@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::each_reactor;
 
-/// Nothing here takes so long unless it never comes.
+/// Maximum time that a test waits for a condition. Only a failing test waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub const KEY: &str = "k3y";
@@ -30,25 +30,25 @@ pub struct Server {
     config: Mutex<Value>,
 }
 
-/// What a command came to.
+/// The result of a command.
 pub struct Ran {
     pub code: Option<i32>,
-    /// Everything that it wrote.
+    /// All of its output.
     pub text: String,
 }
 
 impl Server {
-    /// Starts a node with these settings over those that every test needs.
+    /// Starts a node with these settings, which override the defaults of the tests.
     pub fn start(settings: &Value) -> Self {
         Self::start_with(settings, &[])
     }
 
-    /// The same with these in its environment.
+    /// The same, with these environment variables.
     pub fn start_with(settings: &Value, environment: &[(&str, &str)]) -> Self {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_dunlin")), settings, environment)
     }
 
-    /// The same under limits of a shell.
+    /// The same, under limits of a shell.
     pub fn start_below(limits: &str, settings: &Value) -> Self {
         let mut shell = Command::new("/bin/bash");
         shell.args(["-c", &format!("{limits} && exec \"$@\""), "bash", env!("CARGO_BIN_EXE_dunlin")]);
@@ -91,9 +91,9 @@ impl Server {
         Self { child, log, address, folder, config: Mutex::new(config) }
     }
 
-    /// Changes the configuration's file. The node does not notice by itself.
+    /// Changes the configuration file. The node does not reload it by itself.
     pub fn rewrite(&self, change: impl FnOnce(&mut Value)) {
-        let mut config = self.config.lock().expect("nobody panicked");
+        let mut config = self.config.lock().expect("not poisoned");
         change(&mut config);
         fs::write(self.folder.join("config.json"), config.to_string()).expect("a temporary file");
     }
@@ -107,7 +107,7 @@ impl Server {
         Ran { code: output.status.code(), text }
     }
 
-    /// The process's id.
+    /// The process id.
     pub fn process(&self) -> u32 {
         self.child.id()
     }
@@ -116,7 +116,7 @@ impl Server {
         Client::new(TcpStream::connect(self.address).expect("it listens"))
     }
 
-    /// A WebSocket session after the reply to its `connect`.
+    /// Opens a WebSocket session. Returns it after the reply to its `connect`.
     pub fn open_session(&self) -> Client {
         let mut session = self.connect();
         session.send(handshake(""));
@@ -140,14 +140,15 @@ impl Server {
         assert!(sent.expect("kill(1)").success());
     }
 
-    /// Sends the signal again and again. What comes right behind another one does not count.
+    /// Sends the signal repeatedly until the process ends, because the node ignores a signal that closely follows
+    /// another one.
     pub fn signal_until_it_ends(&mut self, name: &str) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
                 return status;
             }
-            assert!(Instant::now() < deadline, "it goes on");
+            assert!(Instant::now() < deadline, "the process does not end");
             self.signal(name);
         }
     }
@@ -159,14 +160,14 @@ impl Server {
 
     pub fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
-        // Reads the log to its end, which is the process's.
+        // The log ends when the process ends.
         let mut rest = String::new();
         self.log.read_to_string(&mut rest).expect("a log");
         loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
                 return status;
             }
-            assert!(Instant::now() < deadline, "it goes on without a log");
+            assert!(Instant::now() < deadline, "the process does not end after its log");
             std::thread::yield_now();
         }
     }
@@ -237,7 +238,7 @@ impl Client {
         self.answer()
     }
 
-    /// Reads one answer.
+    /// Reads one response.
     pub fn answer(&mut self) -> Answer {
         let status = self.status();
         let mut fields = Vec::new();
@@ -256,7 +257,7 @@ impl Client {
         answer
     }
 
-    /// Reads the first line of an answer.
+    /// Reads the first line of a response.
     pub fn status(&mut self) -> u16 {
         let mut line = String::new();
         self.stream.read_line(&mut line).expect("an answer");
@@ -271,7 +272,7 @@ impl Client {
         line.trim_end().to_owned()
     }
 
-    /// Whether the server ends the connection without another byte.
+    /// Whether the server closes the connection without another byte.
     pub fn is_ended(&mut self) -> bool {
         let mut byte = [0];
         match self.stream.read(&mut byte) {
@@ -280,7 +281,7 @@ impl Client {
         }
     }
 
-    /// Sends a text frame under a mask of zeros.
+    /// Sends a text frame with a zero mask.
     pub fn send_text(&mut self, text: &str) {
         let mask = [0; 4];
         let frame = match u8::try_from(text.len()) {
@@ -333,7 +334,7 @@ pub fn request(method: &str, path: &str, body: &str) -> String {
     )
 }
 
-/// A handshake with further fields.
+/// A handshake with additional fields.
 pub fn handshake(more: &str) -> String {
     format!(
         "GET /connection/websocket HTTP/1.1\r\nHost: dunlin.example\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\

@@ -1,4 +1,4 @@
-//! Signals.
+//! Shutdown by signals.
 
 use serde_json::json;
 
@@ -46,7 +46,7 @@ fn a_second_signal_exits_at_once() {
 fn two_signals_at_once_are_one() {
     let mut server = Server::start(&json!({ "shutdown": { "timeout": "300ms" } }));
     let _session = server.open_session();
-    // Both are delivered when the process goes on.
+    // Both signals are delivered when the process continues.
     for signal in ["STOP", "TERM", "INT", "CONT"] {
         server.signal(signal);
     }
@@ -67,7 +67,7 @@ fn readiness_fails_before_any_session_is_closed() {
     while server.ask("GET", "/health", "").status != 503 {
         assert!(std::time::Instant::now() < deadline, "the health check notices nothing");
     }
-    // Who comes all the same is served.
+    // New clients are still served.
     session.send_text(r#"{"id":1,"connect":{}}"#);
     session.frame();
     let mut late = server.connect();

@@ -1,4 +1,4 @@
-//! Tag, whose rounds end with a call to a real backend, seen by a player.
+//! Rounds of tag that end with a call to a real backend. The tests check the events that a player receives.
 
 use std::sync::mpsc;
 
@@ -12,7 +12,8 @@ use crate::http::{hook::start_backend, server::Server};
 
 const ROOM: &str = "tag:1";
 
-/// Rooms of tag in which bots win rounds of one point. `start_round` of the backend spares the pause between them.
+/// Starts a server with rooms of tag in which bots win rounds of one point. `start_round` of the backend skips the
+/// pause between rounds.
 fn start(backend_url: &str) -> Server {
     let params = json!({ "bots": 60, "score_limit": 1, "columns": 4, "rows": 4 });
     let room = json!({ "simulation": "tag", "params": params, "call_proxy_enabled": true, "call_proxy_name": "game" });
@@ -61,7 +62,7 @@ fn players_of_tag_see_the_backends_round_result() {
     assert_eq!(shown, json!({ "round": 1, "message": "Ada has played 1 round" }));
     let call = calls.recv().expect("the result came from a call");
     assert_eq!((&call["channel"], &call["method"]), (&json!(ROOM), &json!("round_over")), "{call}");
-    // Bots have no part in a result; one of them may have tagged the player, but only one has a point.
+    // Results exclude bots. The round ends with a single point, so the player has one only if it won.
     let score = u32::from(over["name"] == "Ada");
     let scores = json!([{ "user": "ada", "name": "Ada", "score": score }]);
     assert_eq!(call["data"], json!({ "room": ROOM, "round": 1, "scores": scores }));
@@ -82,7 +83,7 @@ fn a_backend_that_hangs_does_not_stop_a_game_of_tag() {
     });
     let server = start(&url);
     let mut player = join(&server);
-    // The game goes on meanwhile: the second round begins and ends before the first result is given up.
+    // The game continues: the second round begins and ends before the first result times out.
     assert_eq!(event(&mut player, "round_over")["round"], 1);
     assert_eq!(start_round(&server), 2);
     assert_eq!(event(&mut player, "round_started")["round"], 2);

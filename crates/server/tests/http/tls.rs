@@ -1,4 +1,4 @@
-//! Certificates that are renewed while the node runs.
+//! Renewal of certificates while the node runs.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ const NEXT: (&str, &str) = (include_str!("tls/next_cert.pem"), include_str!("tls
 
 type Secure = StreamOwned<ClientConnection, TcpStream>;
 
-/// Where a node's certificate and key lie.
+/// The files of a node's certificate and key.
 struct Files {
     folder: PathBuf,
 }
@@ -88,7 +88,7 @@ fn read_until(client: &mut Secure, end: &str) -> String {
     read
 }
 
-/// The page of metrics, and the certificate that was shown.
+/// The metrics page, and the certificate of its connection.
 fn look(server: &Server) -> (String, CertificateDer<'static>) {
     let mut client = connect(server);
     client.write_all(request("GET", "/metrics", "").as_bytes()).expect("written");
@@ -123,12 +123,13 @@ fn a_renewed_certificate_is_used_and_a_bad_one_is_ignored() {
     server.signal("HUP");
     server.logged("certificates reloaded; new connections use them");
     let (page, shown) = look(&server);
-    // More than once if the node looked of its own accord as well, which may have been between two files.
+    // The node also checks the files by itself, so it may have reloaded them more than once, or failed between the
+    // writes of the two files.
     let renewed = reloads(&page, "renewed");
     let mut failed = reloads(&page, "failed");
     assert!(shown == der(NEXT.0) && renewed >= 1.0);
 
-    // No PEM, and a key that belongs to another certificate.
+    // A file that is not PEM, and a key of another certificate.
     for pair in [("no certificate", NEXT.1), (FIRST.0, NEXT.1)] {
         files.write(pair);
         server.signal("HUP");
@@ -140,7 +141,7 @@ fn a_renewed_certificate_is_used_and_a_bad_one_is_ignored() {
         failed = reloads(&page, "failed");
     }
 
-    // Who was there before all this goes on under the keys that were agreed on then.
+    // The existing session continues with its negotiated keys.
     let text = br#"{"id":1,"connect":{}}"#;
     session.write_all(&[&[0x81, 0x80 | text.len() as u8, 0, 0, 0, 0], &text[..]].concat()).expect("written");
     read_until(&mut session, r#"{"id":1,"connect""#);

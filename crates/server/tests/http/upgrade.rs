@@ -23,7 +23,8 @@ fn a_websocket_opens_on_a_connection_that_carried_requests() {
 fn bytes_behind_the_handshake_are_kept() {
     let server = Server::start(&json!({}));
     let mut client = server.connect();
-    // A request, the handshake and the first frame in one segment: the shard reads all of it before it hands over.
+    // A request, the handshake and the first frame in one segment: the shard reads all of it before it hands the
+    // connection over.
     let connect = r#"{"id":1,"connect":{}}"#;
     let frame = [&[0x81, 0x80 | connect.len() as u8, 0, 0, 0, 0], connect.as_bytes()].concat();
     let health = crate::http::server::request("GET", "/health", "");
@@ -70,7 +71,7 @@ fn the_subprotocol_selects_the_encoding() {
     client.ask("GET", "/health", "");
     client.send(handshake("Sec-WebSocket-Protocol: centrifuge-protobuf\r\n"));
     assert_eq!(client.answer().field("sec-websocket-protocol"), Some("centrifuge-protobuf"));
-    // A command with id 1 that connects, in Protobuf, under a mask of zeros.
+    // A Protobuf connect command with id 1, with a zero mask.
     client.send([0x82, 0x80 | 5, 0, 0, 0, 0, 4, 0x08, 1, 0x22, 0]);
     let (first, payload) = client.frame();
     assert_eq!((first, &payload[1..3]), (0x82, &[0x08, 1][..]));
@@ -96,7 +97,7 @@ fn metric(server: &Server, name: &str) -> String {
     server.metric(name).to_string()
 }
 
-/// Asks for a session with these fields on a connection that has carried a request.
+/// Sends a handshake with these fields on a connection that has carried a request.
 fn knock(server: &Server, fields: &str) -> (Answer, Client) {
     let mut client = server.connect();
     assert_eq!(client.ask("GET", "/health", "").status, 200);
@@ -114,7 +115,8 @@ fn refused_clients_get_their_status_before_the_handshake_is_answered() {
     connect_and_publish(&server, &mut client);
     let (again, _) = knock(&server, "X-Forwarded-For: 198.51.100.1\r\n");
     assert_eq!((again.status, again.field("retry-after").is_some()), (429, true), "{again:?}");
-    // As many as may come from there, wherever the proxy's own connection is from and whichever way they came.
+    // The limit of the forwarded address is reached. It applies regardless of the proxy's own address, and also on a
+    // fresh connection.
     let mut fresh = server.connect();
     fresh.send(handshake("X-Forwarded-For: 198.51.100.1\r\n"));
     assert_eq!(fresh.answer().status, 429);
@@ -122,11 +124,11 @@ fn refused_clients_get_their_status_before_the_handshake_is_answered() {
     assert_eq!(other.status, 101);
     assert_eq!(metric(&server, "dunlin_http_refused_total{reason=\"admission\"}"), "1");
 
-    // The place is given back with the session, and by who was let in and did not come.
+    // The place is released when the session ends, and also by admitted clients that did not open a session.
     drop(client);
     let deadline = std::time::Instant::now() + crate::http::server::PATIENCE;
     while knock(&server, "X-Forwarded-For: 198.51.100.1\r\n").0.status != 101 {
-        assert!(std::time::Instant::now() < deadline, "the place is never given back");
+        assert!(std::time::Instant::now() < deadline, "the place is never released");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Results from other threads for sessions that wait for them.
+//! Sessions that wait for results from other threads.
 
 use crate::node::{
     client::Client,
@@ -17,7 +17,7 @@ fn rig() -> Rig {
 fn a_token_verified_off_the_shard_connects_its_user() {
     let rig = rig();
     let mut client = Client::open(rig.address());
-    // The second command comes while the first waits, and is answered behind it.
+    // The second command arrives while the first waits, and is answered after it.
     client.send(r#"{"id":1,"connect":{"token":"later:ann"}}"#);
     client.send(r#"{"id":2,"subscribe":{"channel":"news"}}"#);
     let replies = client.read_lines(2);
@@ -36,7 +36,7 @@ fn a_token_without_available_keys_is_a_temporary_error() {
     );
 }
 
-/// Sessions whose tokens are never judged wait; a session beside them on the same shard does not.
+/// Sessions whose tokens are never verified wait. Another session on the same shard does not.
 #[test]
 fn a_paused_session_delays_no_others() {
     let rig = rig();
@@ -56,7 +56,7 @@ fn a_paused_session_delays_no_others() {
         assert_eq!(lines[0], format!(r#"{{"id":{id},"publish":{{}}}}"#));
         assert!(lines[1].starts_with(r#"{"push":{"channel":"news","pub":{"#), "{}", lines[1]);
     }
-    // They can go before they are answered.
+    // The waiting clients may disconnect before they are answered.
     drop(waiting);
     rig.wait_for("the publisher to be alone", 1, |net| u64::from(net.sessions == 1));
 }

@@ -17,8 +17,9 @@ use crate::node::{
     rig::{Rig, engine_options, net_options},
 };
 
-/// A backend that answers by the method's name: `hang` never, `error` and `disconnect` with those, `refuse` and `fail` with
-/// the statuses 400 and 500, `cookie` and `x-real-ip` with what the request had there, others with `"pong"`.
+/// Starts a backend whose answer depends on the method: none to `hang`, an error or a disconnect to `error` and
+/// `disconnect`, status 400 or 500 to `refuse` and `fail`, the value of this header field to `cookie` and `x-real-ip`,
+/// and `"pong"` to other methods. Returns its URL.
 fn serve() -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -67,7 +68,7 @@ fn rig() -> Rig {
     rig_behind(&[]).0
 }
 
-/// The same with proxies that are believed.
+/// The same, with trusted proxies.
 fn rig_behind(trusted: &[&str]) -> (Rig, Arc<Backends>) {
     let proxy = ProxyOptions {
         http_headers: vec!["cookie".into(), "x-real-ip".into()],
@@ -83,7 +84,7 @@ fn rig_behind(trusted: &[&str]) -> (Rig, Arc<Backends>) {
     (Rig::with_backends(net, engine, Arc::clone(&backends) as Arc<dyn ProxyClient>), backends)
 }
 
-/// A session whose handshake had these fields.
+/// Opens a session whose handshake has these fields.
 fn session_with(rig: &Rig, fields: &str) -> Client {
     let mut client = Client::connect(rig.address());
     client.write(upgrade_request(fields).as_bytes());
@@ -93,7 +94,7 @@ fn session_with(rig: &Rig, fields: &str) -> Client {
     client
 }
 
-/// Makes calls one after the other; each is answered with `expected` behind its id.
+/// Makes calls one after another. Each must be answered with `expected` after its id.
 fn call_often(client: &mut Client, method: &str, count: u32, expected: &str) {
     for id in 2..2 + count {
         client.send(&call(id, method));
@@ -104,7 +105,7 @@ fn call_often(client: &mut Client, method: &str, count: u32, expected: &str) {
 const FAILED: &str = r#""error":{"code":100,"message":"internal server error","temporary":true}"#;
 const PONG: &str = r#""rpc":{"data":"pong"}"#;
 
-/// What a backend answers is no outage, and one address that makes it fail keeps nobody from it.
+/// Answers of a backend are not outages, and failures that one address causes do not block other clients.
 #[test]
 fn one_client_alone_cannot_open_the_breaker_for_others() {
     let (rig, backends) = rig_behind(&[]);
@@ -143,13 +144,12 @@ fn a_backend_gets_the_address_of_the_client() {
     let is = |address: &str| format!(r#"{{"id":2,"rpc":{{"data":"{address}"}}}}"#);
     let (alone, _) = rig_behind(&[]);
     assert_eq!(address_of(&alone, ""), is("127.0.0.1"));
-    assert_eq!(address_of(&alone, "X-Real-Ip: 192.0.2.1\r\n"), is("192.0.2.1"), "nobody knows who wrote it");
+    assert_eq!(address_of(&alone, "X-Real-Ip: 192.0.2.1\r\n"), is("192.0.2.1"), "kept without trusted proxies");
     let (behind, _) = rig_behind(&["127.0.0.1"]);
     assert_eq!(address_of(&behind, "X-Forwarded-For: 192.0.2.2\r\nX-Real-Ip: 192.0.2.1\r\n"), is("192.0.2.2"));
     assert_eq!(address_of(&behind, "X-Forwarded-For: 10.0.0.1, 192.0.2.3\r\n"), is("192.0.2.3"));
 }
 
-/// What a backend refuses with is counted by its code.
 #[test]
 fn codes_of_a_backend_are_counted() {
     let (rig, backends) = rig_behind(&[]);
@@ -193,15 +193,14 @@ fn a_backend_gets_the_configured_header_fields() {
     }
 }
 
-/// Sessions that wait for a backend which hangs keep nobody waiting: neither those who publish, nor those who ask the same
-/// backend something that it answers.
+/// Sessions that wait for a hanging backend delay neither publications nor other calls to the same backend.
 #[test]
 fn a_hanging_backend_delays_only_its_callers() {
     let rig = rig();
     let mut waiting: Vec<_> = (0..40).map(|_| Client::session(rig.address())).collect();
     for client in &mut waiting {
         client.send(&call(2, "hang"));
-        // Behind the call, in its order.
+        // The command is answered in order, so it waits for the call.
         client.send(&call(3, "ping"));
     }
     let mut client = Client::subscribed(rig.address(), &["news".to_owned()]);

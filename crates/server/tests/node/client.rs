@@ -12,7 +12,7 @@ pub const CLOSE: u8 = 8;
 pub const PING: u8 = 9;
 pub const PONG: u8 = 10;
 
-/// A connection, with what was read from it and not used yet.
+/// A connection, with the bytes that were read but not used yet.
 pub struct Client {
     stream: TcpStream,
     read: Vec<u8>,
@@ -26,7 +26,7 @@ pub fn upgrade_request(more_fields: &str) -> String {
     )
 }
 
-/// A whole masked frame.
+/// A complete masked frame.
 pub fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     const MASK: [u8; 4] = [0x12, 0x34, 0x56, 0x78];
     let mut bytes = vec![0x80 | opcode];
@@ -53,7 +53,7 @@ impl Client {
         Self { stream, read: Vec::new() }
     }
 
-    /// A WebSocket.
+    /// Opens a WebSocket.
     pub fn open(address: SocketAddr) -> Self {
         let mut client = Self::connect(address);
         client.write(upgrade_request("").as_bytes());
@@ -62,7 +62,7 @@ impl Client {
         client
     }
 
-    /// A session: a WebSocket that is connected.
+    /// Opens a session: a WebSocket with a `connect`.
     pub fn session(address: SocketAddr) -> Self {
         let mut client = Self::open(address);
         client.send(r#"{"id":1,"connect":{}}"#);
@@ -71,7 +71,7 @@ impl Client {
         client
     }
 
-    /// A session that is subscribed to `channels`.
+    /// Opens a session that is subscribed to `channels`.
     pub fn subscribed(address: SocketAddr, channels: &[String]) -> Self {
         let mut client = Self::session(address);
         for (id, channel) in (2..).zip(channels) {
@@ -86,7 +86,7 @@ impl Client {
         self.stream.write_all(bytes).expect("the node takes it");
     }
 
-    /// Writes what may meet a closed door.
+    /// Writes bytes. The server may have closed the connection.
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
@@ -100,7 +100,7 @@ impl Client {
         self.stream.shutdown(Shutdown::Write).expect("the node has not gone");
     }
 
-    /// A response's head.
+    /// Reads the head of a response.
     pub fn read_head(&mut self) -> String {
         loop {
             if let Some(end) = self.read.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -111,12 +111,12 @@ impl Client {
         }
     }
 
-    /// A frame's opcode and payload; `None` at the end.
+    /// Reads the opcode and the payload of a frame; `None` at the end.
     pub fn read_frame(&mut self) -> Option<(u8, Vec<u8>)> {
         self.read_raw_frame().map(|(first, payload)| (first & 0x0f, payload))
     }
 
-    /// A chunk of a response, as text.
+    /// Reads a chunk of a response, as text.
     pub fn read_chunk(&mut self) -> String {
         loop {
             if let Some(at) = self.read.windows(2).position(|window| window == b"\r\n") {
@@ -132,7 +132,7 @@ impl Client {
         }
     }
 
-    /// A frame's first byte and payload; `None` at the end.
+    /// Reads the first byte and the payload of a frame; `None` at the end.
     pub fn read_raw_frame(&mut self) -> Option<(u8, Vec<u8>)> {
         while self.read.len() < 2 {
             if self.read_more() == 0 {
@@ -157,7 +157,7 @@ impl Client {
         Some((first, payload))
     }
 
-    /// A text frame.
+    /// Reads a text frame.
     pub fn read_line(&mut self) -> String {
         let (opcode, payload) = self.read_frame().expect("a frame");
         let text = String::from_utf8(payload).expect("text");
@@ -165,7 +165,7 @@ impl Client {
         text
     }
 
-    /// Lines of text frames until `count` have come.
+    /// Reads text frames until they contain `count` lines.
     pub fn read_lines(&mut self, count: usize) -> Vec<String> {
         let mut lines = Vec::new();
         while lines.len() < count {
@@ -175,20 +175,20 @@ impl Client {
         lines
     }
 
-    /// A close frame's code.
+    /// Reads the code of a close frame.
     pub fn read_close(&mut self) -> u16 {
         let (opcode, payload) = self.read_frame().expect("a frame");
         assert_eq!(opcode, CLOSE, "{:?}", String::from_utf8_lossy(&payload));
         u16::from_be_bytes([payload[0], payload[1]])
     }
 
-    /// Everything that comes until the end; a reset counts as the end.
+    /// Reads everything until the end. A reset counts as the end.
     pub fn read_to_end(&mut self) -> String {
         while self.read_more() > 0 {}
         String::from_utf8_lossy(&std::mem::take(&mut self.read)).into_owned()
     }
 
-    /// The status of a response, if one comes.
+    /// Reads the status of a response; `None` if the connection ends first.
     pub fn try_read_status(&mut self) -> Option<String> {
         while self.read.len() < 12 {
             if self.read_more() == 0 {

@@ -16,7 +16,7 @@ fn rig(admission: AdmissionOptions) -> Rig {
     Rig::start(NodeNetOptions { admission, shard_count: 2, ..net_options() }, engine_options())
 }
 
-/// What a handshake with these further fields is answered with, and the client.
+/// Sends a handshake with these additional fields. Returns the head of the response, and the client.
 fn knock(rig: &Rig, fields: &str) -> (String, Client) {
     let mut client = Client::connect(rig.address());
     client.write(upgrade_request(fields).as_bytes());
@@ -33,7 +33,7 @@ fn handshakes_past_the_rate_get_a_503_with_retry_after() {
     let (first, _client) = knock(&rig, "");
     assert!(first.starts_with("HTTP/1.1 101 "), "{first}");
     let mut answer = String::new();
-    // One a second is let in, however slow this machine is.
+    // One handshake per second is admitted, so a slow machine needs several attempts.
     wait_until("a refusal", || {
         answer = knock(&rig, "").0;
         answer.starts_with("HTTP/1.1 503 ")
@@ -41,7 +41,7 @@ fn handshakes_past_the_rate_get_a_503_with_retry_after() {
     let seconds = answer.lines().find_map(|line| line.strip_prefix("Retry-After: ")?.parse().ok());
     assert!(seconds.is_some_and(|seconds: u32| (1..=5).contains(&seconds)), "{answer}");
     assert!(refused(&rig, RefusalReason::HandshakeRate) >= 1);
-    // Nothing but handshakes is counted.
+    // Only handshakes are counted.
     let mut other = Client::connect(rig.address());
     other.write(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
     rig.wait_for("it to be handed over", 1, |net| net.handed_over);
@@ -82,7 +82,7 @@ fn new_sessions_are_refused_over_the_memory_limit() {
     assert!(late.starts_with("HTTP/1.1 503 "), "{late}");
     assert_eq!(refused(&rig, RefusalReason::Memory), 1);
     there.send(r#"{"id":1,"connect":{}}"#);
-    assert!(there.read_line().starts_with(r#"{"id":1,"connect":"#), "who is there is served");
+    assert!(there.read_line().starts_with(r#"{"id":1,"connect":"#), "existing sessions are served");
     rig.node.set_over_memory(false);
     assert!(knock(&rig, "").0.starts_with("HTTP/1.1 101 "));
 }
@@ -98,7 +98,7 @@ fn a_connection_to_a_full_shard_moves_to_the_emptiest() {
         let client = Client::session(rig.address());
         by_shard[usize::from(sessions()[1] > before[1])].push(client);
     }
-    // All of one shard go: what the kernel's hash would never make up for.
+    // All sessions of one shard end. The kernel's hash alone would not restore the balance.
     let [staying, going] = by_shard;
     drop(going);
     wait_until("one shard to be empty", || sessions()[1] == 0);
@@ -116,18 +116,18 @@ fn a_draining_node_serves_its_remaining_sessions() {
     let channels = ["news".to_owned()];
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::subscribed(rig.address(), &channels)).collect();
     let node = rig.node.clone();
-    // One a second: those that this test looks at are far from their turn.
+    // At one session per second, most of the sessions stay open during the test.
     let plan = DrainPlan { timeout: Duration::from_secs(40), sessions_per_second: 1 };
     let draining = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(node.drain(plan))
     });
-    wait_until("nobody to listen", || TcpStream::connect(rig.address()).is_err());
+    wait_until("the listeners to close", || TcpStream::connect(rig.address()).is_err());
     rig.publish("news", r#""still there""#).expect("it is published");
     let frames: Vec<_> = clients.iter_mut().map(|client| client.read_frame().expect("a frame")).collect();
     let (answered, closed): (Vec<_>, Vec<_>) = frames.iter().partition(|(opcode, _)| *opcode == TEXT);
     assert!(closed.iter().all(|(opcode, code)| *opcode == CLOSE && code[..2] == 3001_u16.to_be_bytes()), "{closed:?}");
-    assert!(!closed.is_empty() && answered.len() > CLIENTS / 2, "{} told, {} closed", answered.len(), closed.len());
+    assert!(!closed.is_empty() && answered.len() > CLIENTS / 2, "{} served, {} closed", answered.len(), closed.len());
     drop(clients);
     assert_eq!(draining.join().expect("it ends"), Drained::Complete);
 }
@@ -165,7 +165,7 @@ fn forwarded_addresses_count_wherever_the_head_is_cut() {
     let (_, _there) = knock(&rig, "X-Forwarded-For: 198.51.100.1\r\n");
     let request = upgrade_request("X-Forwarded-For: 198.51.100.1\r\n");
     let field = request.find("X-Forwarded-For").expect("it is there");
-    // Before the field, in its name, in the address, behind it, and before the last byte.
+    // Cuts before the field, in its name, in the address, after the address, and before the last byte.
     for cut in [1, field, field + 4, field + 22, field + 31, request.len() - 1] {
         let read = rig.count(|net| net.read_bytes);
         let (front, back) = request.as_bytes().split_at(cut);

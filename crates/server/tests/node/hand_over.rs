@@ -24,7 +24,7 @@ fn a_request_for_another_path_is_handed_over_with_every_byte() {
     let mut rig = Rig::simple();
     let head = "POST /api/publish HTTP/1.1\r\nHost: dunlin.example\r\nContent-Length: 10\r\n\r\n";
     let mut client = Client::connect(rig.address());
-    // The body's first half comes with the head, the other half later.
+    // The first half of the body arrives with the head, and the other half later.
     client.write(&head.as_bytes()[..20]);
     rig.wait_for("the first piece to be read", 20, |net| net.read_bytes);
     client.write([&head.as_bytes()[20..], b"01234"].concat().as_slice());
@@ -104,14 +104,14 @@ fn a_drained_node_closes_its_sessions_with_3001_and_refuses_new_ones() {
     });
     assert_eq!(rig.runtime.block_on(rig.node.drain(all_at_once(PATIENCE))), Drained::Complete);
     assert_eq!(reading.join().expect("closed"), 3001);
-    assert!(TcpStream::connect(rig.address()).is_err(), "nobody listens");
+    assert!(TcpStream::connect(rig.address()).is_err(), "the listeners are closed");
     assert!(rig.counters().is_empty(), "the threads have ended");
 }
 
 #[test]
 fn a_drain_waits_no_longer_than_its_timeout() {
     let rig = Rig::simple();
-    // It never hangs up.
+    // The client never closes its connection.
     let client = Client::session(rig.address());
     let drained = rig.runtime.block_on(rig.node.drain(all_at_once(std::time::Duration::from_millis(50))));
     assert_eq!(drained, Drained::Late { sessions: 1 });
@@ -122,7 +122,7 @@ fn a_drain_waits_no_longer_than_its_timeout() {
 fn an_upgrade_on_a_node_that_drains_gets_a_503() {
     let rig = Rig::simple();
     let mut late = Client::connect(rig.address());
-    // Keeps the drain from ending.
+    // Prevents the drain from completing.
     let client = Client::session(rig.address());
     rig.wait_for("both to be accepted", 2, |net| net.accepted);
     let node = rig.node.clone();

@@ -77,7 +77,8 @@ fn a_slow_head_is_answered_with_408() {
     let rig = Rig::start(NodeNetOptions { head_timeout_ms: 50, ..net_options() }, engine_options());
     let mut silent = Client::connect(rig.address());
     let mut slow = Client::connect(rig.address());
-    // A byte now and then, for as long as the node listens: the deadline counts from the accept.
+    // Sends single bytes until the node closes the connection. The deadline counts from the accept, regardless of these
+    // bytes.
     let dripping = std::thread::spawn(move || {
         let request = upgrade_request("");
         for byte in request.bytes().cycle() {
@@ -124,7 +125,7 @@ fn a_refused_client_that_keeps_sending_is_reset() {
     let chunk = vec![b'x'; 16_384];
     crate::node::rig::wait_until("the node to have had enough", || client.try_write(&chunk).is_err());
     assert_eq!(rig.count(|net| net.connections), 0);
-    // 256 KiB are forgiven, and what the kernel holds was never read.
+    // At most 256 KiB are read. Bytes in the kernel's buffer are not read.
     let read = rig.count(|net| net.read_bytes);
     assert!((256 * 1024..=256 * 1024 + 2 * 16_384).contains(&read), "{read}");
 }
@@ -133,7 +134,7 @@ fn a_refused_client_that_keeps_sending_is_reset() {
 fn an_address_with_too_many_unfinished_handshakes_loses_its_oldest() {
     let net = NodeNetOptions { pending_address_connections_max: 3, head_timeout_ms: 3_600_000, ..net_options() };
     let rig = Rig::start(net, engine_options());
-    // Sessions do not count.
+    // Sessions do not count toward the limit.
     let _sessions: Vec<Client> = (0..5).map(|_| Client::session(rig.address())).collect();
     let mut silent: Vec<Client> = Vec::new();
     for number in 1..=3 {

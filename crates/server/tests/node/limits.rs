@@ -16,13 +16,13 @@ use crate::{
     },
 };
 
-/// Set in the process that is given few file descriptors.
+/// The environment variable that is set in the child process with few file descriptors.
 const IS_CHILD: &str = "DUNLIN_TEST_FEW_FILES";
 
-/// More than the child may have open.
+/// More connections than the child may have open files.
 const CLIENTS: usize = 100;
 
-/// Runs this same test in another process, with room for 48 files, and is the client of the node there.
+/// Runs this test again in a child process with a limit of 48 files, and acts as the client of the child's node.
 #[test]
 fn a_node_out_of_file_descriptors_sheds_clients_and_recovers() {
     if env::var_os(IS_CHILD).is_some() {
@@ -51,12 +51,12 @@ fn a_node_out_of_file_descriptors_sheds_clients_and_recovers() {
     let address = value_of("listening=").parse().expect("an address");
 
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(address)).collect();
-    // The last are dropped rather than left waiting, and learn it.
+    // The last connections are closed instead of left waiting.
     let shed = clients.iter_mut().rev().take(CLIENTS - 48).map(Client::read_to_end);
     for end in shed {
         assert_eq!(end, "", "a connection that is dropped receives nothing");
     }
-    // Those that were accepted are served as ever.
+    // Accepted connections are served as usual.
     let first = clients.first_mut().expect("there are some");
     first.write(crate::node::client::upgrade_request("").as_bytes());
     assert!(first.read_head().starts_with("HTTP/1.1 101 "));

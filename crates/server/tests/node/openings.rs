@@ -1,4 +1,4 @@
-//! Queues of matchmaking while a world hangs when it is made.
+//! Matchmaking queues while the creation of a world hangs.
 
 use std::{
     collections::BTreeMap,
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use crate::node::rig::{Rig, engine_options, wait_until};
 
-/// No test waits as long.
+/// A timeout that no test reaches.
 const FOREVER_MS: u64 = 1_000_000_000;
 
-/// The gates of constructors, by the number in their parameters: whether it is shut, and how many wait.
+/// The gates of constructors, by the number in their parameters.
 static GATES: (Mutex<BTreeMap<u64, Gate>>, Condvar) = (Mutex::new(BTreeMap::new()), Condvar::new());
 
 #[derive(Clone, Copy, Default)]
@@ -31,7 +31,7 @@ fn gates() -> MutexGuard<'static, BTreeMap<u64, Gate>> {
     GATES.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A game that is not made while its gate is shut.
+/// The constructor of a game, which blocks while its gate is shut.
 fn gated(params: &Value) -> Result<Box<dyn Simulation>, BadParams> {
     let number = params["gate"].as_u64().expect("a number");
     let mut gates = gates();
@@ -115,7 +115,7 @@ impl Queue {
         self.rig.runtime.block_on(self.handle.ask(command)).expect("an answer")
     }
 
-    /// A ticket for a room with this map.
+    /// Submits a ticket for a room with this map. Returns its name.
     fn submit(&self, user: &str, map: &str) -> String {
         let params = TicketParams {
             namespace: Some("arena".to_owned()),
@@ -153,7 +153,7 @@ fn queues_fill_other_rooms_while_a_world_hangs() {
     let meadow = queue.wait_for(&queue.submit("ann", "meadow"), "placed").channel;
     queue.set_shut(true);
     let hangs = queue.submit("ben", "desert");
-    // The queue runs while it is asked.
+    // The queue answers requests while the constructor hangs.
     wait_until("the constructor", || queue.status(&hangs).status == "waiting" && queue.waiting() == 1);
     let placed = queue.wait_for(&queue.submit("cid", "meadow"), "placed").channel;
     assert_eq!(placed, meadow, "the room has a free place");
@@ -167,7 +167,7 @@ fn a_hanging_opening_times_out() {
     let queue = Queue::start(100);
     let meadow = queue.wait_for(&queue.submit("ann", "meadow"), "placed").channel;
     queue.set_shut(true);
-    // The ticket waits for another room, until four have failed.
+    // The ticket waits for another room until four rooms have failed.
     let ended = queue.wait_for(&queue.submit("ben", "desert"), "ended");
     assert_eq!(ended.reason, Some("room_failed"));
     assert_eq!(queue.wait_for(&queue.submit("cid", "meadow"), "placed").channel, meadow);
@@ -197,7 +197,7 @@ fn a_room_gets_its_criteria_and_region() {
         params
     };
     let gate = queue.gate;
-    // A criterion that is not in the list stays with the matchmaker.
+    // A criterion that is not in the list is not passed to the room.
     let both = params_of(&[("map", "a \"b\""), ("mode", "duel")], Some("eu"), "ann");
     assert_eq!(both, json!({ "gate": gate, "map": "a \"b\"", "place": "eu" }));
     assert_eq!(params_of(&[("mode", "duel")], None, "ben"), json!({ "gate": gate }));

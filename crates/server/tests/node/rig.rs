@@ -23,10 +23,10 @@ use tokio::{runtime::Runtime, sync::mpsc};
 
 use crate::each_reactor;
 
-/// How long a test waits for what must happen. Only a failing test ever waits that long.
+/// Maximum time that a test waits for a condition. Only a failing test waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A node, with a runtime for what the control thread would do.
+/// A node, with a runtime for the tasks of the control thread.
 pub struct Rig {
     pub node: Node,
     pub handed_over: mpsc::Receiver<HandOver>,
@@ -42,7 +42,7 @@ pub fn net_options() -> NodeNetOptions {
     }
 }
 
-/// Options under which everybody may do everything.
+/// Options that permit everything to all clients.
 pub fn engine_options() -> Options {
     let mut options = Options::default();
     options.client.insecure = true;
@@ -104,7 +104,7 @@ impl Rig {
     }
 }
 
-/// Waits for a condition; fails the test when it has not come after [`PATIENCE`].
+/// Waits for a condition. Fails the test if it is not met after [`PATIENCE`].
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -113,25 +113,25 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Tokens of blocked shards that may continue.
+/// The released tokens, whose shards may continue.
 static RELEASED: (Mutex<BTreeSet<String>>, Condvar) = (Mutex::new(BTreeSet::new()), Condvar::new());
 
-/// Blocks the calling thread, which is a shard's, until the token is released.
+/// Blocks the calling shard thread until the token is released.
 fn stall(token: &str) {
     let (released, changed) = &RELEASED;
-    let guard = released.lock().expect("nobody panicked");
-    drop(changed.wait_while(guard, |released| !released.contains(token)).expect("nobody panicked"));
+    let guard = released.lock().expect("not poisoned");
+    drop(changed.wait_while(guard, |released| !released.contains(token)).expect("not poisoned"));
 }
 
-/// Lets the shard go on that judges `token`.
+/// Releases `token`, so that the shard that verifies it continues.
 pub fn release(token: &str) {
     let (released, changed) = &RELEASED;
-    released.lock().expect("nobody panicked").insert(token.to_owned());
+    released.lock().expect("not poisoned").insert(token.to_owned());
     changed.notify_all();
 }
 
-/// Takes `user:NAME` as NAME's connection token and `channel:NAME` as a subscription token for NAME. A token that begins with
-/// `stall:` keeps the shard's thread until it is released.
+/// Accepts `user:NAME` as a connection token of the user NAME, and `channel:NAME` as a subscription token for the
+/// channel NAME. A token that begins with `stall:` blocks the shard's thread until it is released.
 struct Tokens;
 
 impl VerifyTokens for Tokens {
@@ -155,7 +155,7 @@ impl VerifyTokens for Tokens {
         }))
     }
 
-    /// On a thread of its own, which is what a verifier does.
+    /// Verifies on a separate thread, as a real verifier does.
     fn verify_elsewhere(&self, question: TokenRequest) {
         let TokenRequest { kind, token, answer } = question;
         if token.starts_with("never") {

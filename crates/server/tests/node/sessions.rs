@@ -21,7 +21,8 @@ fn pauses_keep_the_order_of_commands() {
     engine.client.channel_limit = SUBSCRIPTIONS;
     let rig = Rig::start(net_options(), engine);
     let mut client = Client::open(rig.address());
-    // Every command pauses the session until its token is verified. All come at once, in more than one read.
+    // Every command pauses the session until its token is verified. All commands arrive at once, and take more than one
+    // read.
     let mut bytes = frame(TEXT, br#"{"id":1,"connect":{"token":"user:ann"}}"#);
     for index in 0..SUBSCRIPTIONS {
         let command =
@@ -86,7 +87,7 @@ fn a_disconnected_client_reads_the_close_frame_and_the_end() {
     assert!(matches!(answers.as_slice(), [Ok(ApiAnswer::Done { sessions: 1 })]), "{answers:?}");
     assert_eq!(client.read_close(), 3503);
     assert!(client.read_frame().is_none(), "the server has ended its side");
-    // The client still may say goodbye, and the server hangs up on it.
+    // The client may still send a close frame, and the server closes the connection.
     client.write(&frame(CLOSE, &3503_u16.to_be_bytes()));
     wait_until("the session to be gone", || rig.count(|net| net.connections + net.sessions) == 0);
 }
@@ -135,7 +136,7 @@ fn a_ping_and_a_connect_with_subscriptions_in_one_segment_are_both_answered() {
             assert_eq!((first.as_slice(), last.as_slice()), (&b"first"[..], &b"last"[..]));
             clients.push(client);
         }
-        assert_eq!(rig.count(|net| net.sessions), 50, "nobody was closed");
+        assert_eq!(rig.count(|net| net.sessions), 50, "no session was closed");
     }
 }
 
@@ -187,7 +188,8 @@ fn a_client_that_floods_does_not_starve_others() {
     talking.join().expect("the talker was never cut off");
 }
 
-/// A session that breaks the rules and goes on sending, or reads nothing and stays, is followed neither for long nor far.
+/// After a violation, the server reads from the session only for a limited time and a limited number of bytes, even if
+/// the client keeps sending or does not close its connection.
 #[test]
 fn bytes_read_after_a_close_are_limited() {
     let violate = |rig: &Rig| {

@@ -1,4 +1,4 @@
-//! Several shards: publications reach all of them, in order, with rings of any size.
+//! Publications reach all shards in order, with rings of any size.
 
 use dunlin::node::NodeNetOptions;
 
@@ -7,14 +7,15 @@ use crate::node::{
     rig::{Rig, engine_options, net_options, wait_until},
 };
 
-/// Everybody publishes `rounds` times and everybody listens, over `shard_count` shards with rings for `ring_messages` messages.
+/// Each client subscribes to all channels and publishes `rounds` times, over `shard_count` shards with rings for
+/// `ring_messages` messages.
 fn every_subscriber_receives_everything(shard_count: u16, ring_messages: usize, rounds: usize) -> Rig {
     const CLIENTS: usize = 12;
     const CHANNELS: usize = 8;
     let rig = Rig::start(NodeNetOptions { shard_count, ring_messages, ..net_options() }, engine_options());
     let channels: Vec<String> = (0..CHANNELS).map(|index| format!("channel{index}")).collect();
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::subscribed(rig.address(), &channels)).collect();
-    // Commands go out in one burst, so that the rings have something to hold.
+    // Each client sends its commands in one burst, so that the rings fill up.
     for (publisher, client) in clients.iter_mut().enumerate() {
         let mut bytes = Vec::new();
         for round in 0..rounds {
@@ -60,18 +61,18 @@ fn one_shard_needs_no_ring() {
 }
 
 #[test]
-fn two_shards_talk() {
+fn two_shards_deliver_all_publications_in_order() {
     let rig = every_subscriber_receives_everything(2, 1_024, 40);
     assert!(rig.count(|net| net.ring_messages) > 0);
 }
 
 #[test]
-fn three_shards_get_through_rings_of_one_message() {
+fn three_shards_with_rings_of_one_message_lose_nothing() {
     let rig = every_subscriber_receives_everything(3, 1, 40);
     let counters = rig.counters();
     assert!(counters.iter().any(|net| net.ring_overflowed > 0), "{counters:?}");
     assert!(counters.iter().any(|net| net.held_turns > 0), "{counters:?}");
-    // The clients have gone; what their shards tell each other about it goes through as well.
+    // The clients are gone. The resulting messages between their shards must be delivered, too.
     wait_until("everything to be quiet", || rig.count(|net| net.sessions + net.ring_overflow + net.ring_depth) == 0);
     let reports = rig.runtime.block_on(rig.node.report());
     assert!(reports.iter().all(|report| report.survey.channels == 0), "{reports:?}");
@@ -80,7 +81,8 @@ fn three_shards_get_through_rings_of_one_message() {
 #[test]
 fn the_connections_are_spread_over_the_shards() {
     let rig = Rig::start(NodeNetOptions { shard_count: 2, ..net_options() }, engine_options());
-    // Each goes to either shard with the same chance: all to one would be one in 2^63.
+    // Each connection goes to either shard with equal probability, so all of them go to the same shard with probability
+    // 2^-63.
     let clients: Vec<Client> = (0..64).map(|_| Client::open(rig.address())).collect();
     let counters = rig.counters();
     assert_eq!(counters.iter().map(|net| net.sessions).sum::<u64>(), clients.len() as u64);
@@ -89,7 +91,7 @@ fn the_connections_are_spread_over_the_shards() {
 
 on_io_uring![
     one_shard_needs_no_ring,
-    two_shards_talk,
-    three_shards_get_through_rings_of_one_message,
+    two_shards_deliver_all_publications_in_order,
+    three_shards_with_rings_of_one_message_lose_nothing,
     the_connections_are_spread_over_the_shards,
 ];

@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// A client whose `connect` makes its shard stand still. A token is released once for the whole process.
+/// Opens a client whose `connect` blocks its shard. A released token stays released for the whole process.
 fn stall(rig: &Rig, token: &str) -> Client {
     let mut client = Client::open(rig.address());
     client.send(&format!(r#"{{"id":1,"connect":{{"token":"{token}"}}}}"#));
@@ -48,7 +48,7 @@ fn a_stalled_shard_is_named_and_the_others_report_despite_overflow() {
         assert_ne!(survey.silent[0], survey.reports[0].shard);
         survey.reports[0].net.ring_overflow > 0
     });
-    // From here on the other takes in nothing, and reports all the same.
+    // The other shard now reads no input, but still reports.
     let held = survey();
     assert_eq!((held.silent.len(), held.reports.len()), (1, 1));
     assert!(held.reports[0].net.ring_overflow > 0);
@@ -56,7 +56,7 @@ fn a_stalled_shard_is_named_and_the_others_report_despite_overflow() {
     wait_until("both to report", || survey().reports.len() == 2);
 }
 
-/// Time passes here when nothing else does.
+/// The clock is paused, and advances only when all tasks are idle.
 #[test]
 fn a_request_with_a_thousand_commands_has_one_deadline() {
     let rig = Rig::simple();

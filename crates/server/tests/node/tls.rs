@@ -30,7 +30,7 @@ fn rig() -> Rig {
     rig_asking_for("")
 }
 
-/// A node whose clients need a certificate of this authority.
+/// Starts a node whose clients need a certificate of this authority.
 fn rig_asking_for(client_ca: &str) -> Rig {
     let files = TlsFiles { certificate: CERTIFICATE.to_owned(), key: KEY.to_owned(), client_ca: client_ca.to_owned() };
     let certificates = Some(Arc::new(Certificates::read(files).expect("they are good")));
@@ -43,7 +43,7 @@ fn connect(rig: &Rig, versions: &[&'static rustls::SupportedProtocolVersion]) ->
     connect_with(rig, versions, None)
 }
 
-/// A client that shows a certificate, if it has one.
+/// Connects a client, with a certificate if one is given.
 fn connect_with(
     rig: &Rig,
     versions: &[&'static rustls::SupportedProtocolVersion],
@@ -70,7 +70,7 @@ fn connect_with(
     StreamOwned::new(connection, stream)
 }
 
-/// Reads until `end` has come.
+/// Reads until `end` has arrived.
 fn read_until(stream: &mut Secure, read: &mut Vec<u8>, end: &[u8]) {
     let mut piece = [0; 16_384];
     while !read.windows(end.len()).any(|window| window == end) {
@@ -91,7 +91,7 @@ fn a_websocket_over_both_versions() {
         client.write_all(&frame(TEXT, br#"{"id":1,"connect":{}}"#)).expect("written");
         client.write_all(&frame(TEXT, br#"{"id":2,"subscribe":{"channel":"news"}}"#)).expect("written");
         read_until(&mut client, &mut read, br#"{"id":2,"subscribe""#);
-        // More than the socket takes at once: the rest waits, and comes.
+        // More than fits in the socket's buffer, so the rest is sent later.
         let data = "x".repeat(60_000);
         for _ in 0..10 {
             rig.publish("news", &format!("{data:?}")).expect("published");
@@ -127,7 +127,7 @@ fn http_requests_are_handed_over_with_their_tls_session() {
     let handed_over = rig.runtime.block_on(rig.handed_over.recv()).expect("a connection");
     assert!(handed_over.head.starts_with(b"GET /health"));
     let mut tls = handed_over.tls.expect("it goes with the socket");
-    // The end of the handshake may still be waiting; the answer goes behind it.
+    // The end of the handshake may still be pending; the response follows it.
     tls.encrypt(b"HTTP/1.1 204 No Content\r\n\r\n");
     let stream = handed_over.stream;
     stream.set_nonblocking(false).expect("a test may block");
@@ -143,7 +143,7 @@ fn client_certificates_are_verified_against_the_authority() {
         let mut client = connect_with(&rig, &[version], Some((CLIENT_CERTIFICATE, CLIENT_KEY)));
         client.write_all(upgrade_request("").as_bytes()).expect("written");
         read_until(&mut client, &mut Vec::new(), b"\r\n\r\n");
-        // None at all, and one that vouches for itself.
+        // No certificate, and a self-signed one.
         for own in [None, Some((CERTIFICATE, KEY))] {
             let mut client = connect_with(&rig, &[version], own);
             let _ = client.write_all(upgrade_request("").as_bytes());

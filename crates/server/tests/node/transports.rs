@@ -69,7 +69,8 @@ fn messages_are_compressed_in_both_directions() {
     assert!(String::from_utf8_lossy(message).contains(&words));
 }
 
-/// What is compressed once for all has the full window; who cannot read that may send compressed messages still.
+/// Messages are compressed once for all clients, with the full window. A client that requires a smaller window receives
+/// uncompressed messages, but may send compressed ones.
 #[test]
 fn a_client_with_a_smaller_window_gets_messages_as_they_are() {
     let rig = rig_with(Transport::WebSocket { deflate: true });

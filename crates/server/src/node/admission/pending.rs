@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(pending.insert(key(4), peer(1)), Some(key(1)));
         pending.remove(key(1));
         pending.remove(key(2));
-        assert_eq!(pending.insert(key(5), peer(1)), None, "one has become a session meanwhile");
+        assert_eq!(pending.insert(key(5), peer(1)), None, "one has become a session in the meantime");
     }
 
     #[test]

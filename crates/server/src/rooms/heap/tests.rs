@@ -30,11 +30,11 @@ fn an_allocation_past_the_ceiling_stops_the_thread() {
         stopped_flag();
         measured(CEILING, || black_box(vec![0_u8; BYTES])).1
     });
-    assert_eq!(at.join().expect("it goes on"), CEILING);
+    assert_eq!(at.join().expect("the thread continues"), CEILING);
 
     let (send, receive) = std::sync::mpsc::channel();
     let past = thread::spawn(move || {
-        send.send(stopped_flag()).expect("somebody waits");
+        send.send(stopped_flag()).expect("the receiver waits");
         measured(CEILING, || black_box(vec![0_u8; BYTES + 1])).1
     });
     let flag = receive.recv().expect("a flag");

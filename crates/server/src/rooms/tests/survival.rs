@@ -254,7 +254,7 @@ fn held_ticks_are_limited_and_released_in_order() {
     let storage = directory.open();
     let rooms = Arc::new(KeptRooms::new(Arc::clone(&storage)));
     let waker = Arc::new(ThreadWaker::default());
-    let entries = rooms.claim(&Arc::from("a"), Arc::clone(&waker), Duration::ZERO).expect("nobody has it");
+    let entries = rooms.claim(&Arc::from("a"), Arc::clone(&waker), Duration::ZERO).expect("the entries are unclaimed");
     assert!(rooms.claim(&Arc::from("a"), waker, Duration::ZERO).is_none(), "it has a room");
     let mut held = HeldTicks::new(Arc::clone(&entries), 3);
     let load = |tick: u16| vec![(ShardIndex(0), FromRoom::Load { permille: tick, rooms: 0 })];
@@ -298,7 +298,7 @@ fn a_large_checkpoint_is_written_in_parts_and_read_as_one() {
     let directory = Directory::new();
     let storage = directory.open();
     let rooms = Arc::new(KeptRooms::new(Arc::clone(&storage)));
-    let entries = rooms.claim(&Arc::from("a"), Arc::default(), Duration::ZERO).expect("nobody has it");
+    let entries = rooms.claim(&Arc::from("a"), Arc::default(), Duration::ZERO).expect("the entries are unclaimed");
     let newest =
         || entries.newest_checkpoint().expect("it can be read").map(|found| (found.tick, found.bytes.into_vec()));
     let parts =
@@ -329,7 +329,7 @@ fn a_large_checkpoint_is_written_in_parts_and_read_as_one() {
     storage.storage().close();
     drop((entries, rooms, storage));
     let rooms = Arc::new(KeptRooms::new(directory.open()));
-    let entries = rooms.claim(&Arc::from("a"), Arc::default(), Duration::ZERO).expect("nobody has it");
+    let entries = rooms.claim(&Arc::from("a"), Arc::default(), Duration::ZERO).expect("the entries are unclaimed");
     let newest = entries.newest_checkpoint().expect("it can be read").expect("there is one");
     assert!((newest.tick, newest.bytes.into_vec()) == (12, world(12, 3 * PART_BYTES)));
 }
@@ -339,7 +339,7 @@ fn the_newest_checkpoint_replaces_the_queued_one() {
     let directory = Directory::new();
     let storage = directory.open();
     let rooms = Arc::new(KeptRooms::new(Arc::clone(&storage)));
-    let entries = rooms.claim(&Arc::from("a"), Arc::default(), Duration::ZERO).expect("nobody has it");
+    let entries = rooms.claim(&Arc::from("a"), Arc::default(), Duration::ZERO).expect("the entries are unclaimed");
     for tick in 1..=20 {
         entries.write_checkpoint(tick, world(tick, 8 * PART_BYTES), CheckpointPieces::Parts);
     }

@@ -69,7 +69,7 @@ fn a_command_without_every_confirmation_fails() {
     let error = merged(ResultKind::Empty, "{}", &[], &missing, false).expect_err("two nodes are missing");
     assert_eq!(error.code(), 100);
     assert_eq!(error.message(), "internal server error: node n2 does not answer, node n3 is not live: try again");
-    let error = merged(ResultKind::Empty, "{}", &[], &[], true).expect_err("nobody was reached");
+    let error = merged(ResultKind::Empty, "{}", &[], &[], true).expect_err("no node was reached");
     assert!(error.message().contains("does not reach the cluster"), "{error:?}");
 }
 
@@ -205,5 +205,5 @@ fn a_room_is_found_on_any_node() {
     assert_eq!(info(none, &[none], &[], false), Err((104, "not found".to_owned())));
     let error = info(none, &[], &[("m", "does not answer")], false).expect_err("it may be there");
     assert_eq!(error, (100, "internal server error: node m does not answer: try again".to_owned()));
-    assert_eq!(info(none, &[], &[], true).expect_err("nobody was reached").0, 100);
+    assert_eq!(info(none, &[], &[], true).expect_err("no node was reached").0, 100);
 }
