@@ -1,4 +1,4 @@
-//! Has `RocksDB` compiled where it is linked from: see `.cargo/config.toml` and `scripts/rocksdb`.
+//! Compiles `RocksDB` into the folder from which it is linked: see `.cargo/config.toml` and `scripts/rocksdb`.
 
 use std::{env, path::Path, process::Command};
 
@@ -13,7 +13,7 @@ fn main() {
     }
     let Some(folder) = env::var_os("ROCKSDB_LIB_DIR") else { return };
     if Path::new(&folder).file_name().is_none_or(|name| name != ".rocksdb") {
-        // Somebody has a library of their own.
+        // The builder links another library.
         return;
     }
     let status = Command::new(root.join("scripts/rocksdb")).arg("link").status();

@@ -1,6 +1,6 @@
-//! What checkpoints of a room do to publications that are stored at the same time:
-//! `checkpoint_latency DIRECTORY TURNS SECONDS MEBIBYTES`. Each turn publishes 2,000 times per second without checkpoints, with
-//! one per second in one piece, and with one per second in parts of which the next is queued when the last is written.
+//! Measures how checkpoints of a room affect the latency of publications: `checkpoint_latency DIRECTORY TURNS SECONDS
+//! MEBIBYTES`. Each turn publishes 2,000 times per second: without checkpoints, with one per second in one piece, and
+//! with one per second in parts. A part is queued when the previous one is written.
 
 use std::{
     path::Path,
@@ -32,7 +32,7 @@ enum Pieces {
     Parts,
 }
 
-/// When each publication was committed, in microseconds since the beginning.
+/// The commit time of each publication, in microseconds since the beginning.
 struct CommitTimes {
     began: Instant,
     at_us: Vec<AtomicU64>,
@@ -78,7 +78,8 @@ fn main() {
     }
 }
 
-/// Latencies in microseconds, from when each publication was due.
+/// Publishes at the fixed rate. Returns latencies in microseconds, measured from the time at which each publication was
+/// due.
 fn publish(path: &Path, pieces: Pieces, is_synced: bool, seconds: u64, world: &Arc<Vec<u8>>) -> Vec<u64> {
     let publications = PUBLICATIONS_PER_S * seconds;
     let times = Arc::new(CommitTimes {
@@ -142,7 +143,7 @@ fn world(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-/// On a thread of its own, as a room does.
+/// Saves a checkpoint on a separate thread, as a room does.
 fn save(storage: &Arc<Storage>, pieces: Pieces, tick: u64, world: &Arc<Vec<u8>>) {
     let (storage, world) = (Arc::clone(storage), Arc::clone(world));
     thread::spawn(move || match pieces {
@@ -152,7 +153,7 @@ fn save(storage: &Arc<Storage>, pieces: Pieces, tick: u64, world: &Arc<Vec<u8>>)
     });
 }
 
-/// Writes the last part, then those before it.
+/// Writes the last part, and then the parts before it.
 fn write(storage: &Arc<Storage>, tick: u64, mut parts: Vec<Vec<u8>>) {
     let Some(part) = parts.pop() else { return };
     let mut batch = EntryBatch::new(false);

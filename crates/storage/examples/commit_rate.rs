@@ -1,5 +1,6 @@
-//! Compares the storage with bare `RocksDB` write batches of the same sizes: `commit_rate DIRECTORY PUBLICATIONS BYTES`. With
-//! `--huge-pages TURNS`, compares memtables in huge pages of 2 MiB with those on the heap, in turns.
+//! Compares the storage with bare `RocksDB` write batches of the same sizes: `commit_rate DIRECTORY PUBLICATIONS
+//! BYTES`. With `--huge-pages TURNS`, compares memtables in huge pages of 2 MiB with memtables on the heap, in
+//! alternating turns.
 
 use std::{
     path::Path,
@@ -96,7 +97,7 @@ fn compare_huge_pages(directory: &Path, publications: u64, bytes: usize, turns: 
     println!("median of the ratios: {:.3}", ratios.get(ratios.len() / 2).copied().unwrap_or_default());
 }
 
-/// Publications per second, and in a batch.
+/// Returns the publications per second, and per batch.
 fn through_storage(path: &Path, huge_page_bytes: usize, publications: u64, bytes: usize) -> (f64, u64) {
     let answers = Arc::new(AnswerCount::default());
     let options = StorageOptions { huge_page_bytes, ..StorageOptions::at(path) };

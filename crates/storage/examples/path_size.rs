@@ -1,8 +1,8 @@
-//! Measures stored paths: players of a treasure hunt walk for some time, and each is recorded 60 times a second.
-//! `path_size DIRECTORY PLAYERS SECONDS`
+//! Measures stored paths. Players of a treasure hunt walk for some time, and each is recorded 60 times per second:
+//! `path_size DIRECTORY PLAYERS SECONDS`.
 //!
-//! Prints the bytes of a point on disk, the processor time as a share of the time that was walked, and what plain points need
-//! with `RocksDB`'s own compression alone.
+//! Prints the bytes per point on disk, the processor time as a share of the walked time, and the bytes of plain points
+//! with only `RocksDB`'s own compression.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use dunlin_storage::{
 
 const TICKS_PER_SECOND: u32 = 60;
 const CHANNEL: &str = "arena:hunt";
-/// As `room.paths.block_interval` by default.
+/// The default of `room.paths.block_interval`.
 const BLOCK_TICKS: u32 = 5 * TICKS_PER_SECOND;
 const FIRST_MS: u64 = 1_700_000_000_000;
 
@@ -70,7 +70,7 @@ fn main() {
     println!("an entry for each point, compressed by RocksDB alone: {:.2} bytes a point", per_point(&plain_points));
 }
 
-/// All blocks, and the processor time of the tracker.
+/// Returns all blocks, and the processor time of the tracker.
 fn walk(players: u32, seconds: u32) -> (Vec<FinishedBlock>, Duration) {
     let params = serde_json::json!({ "columns": 32, "rows": 32 });
     let simulation = Registry::built_in().make("treasure_hunt", &params).expect("it exists").expect("valid");
@@ -98,7 +98,8 @@ fn walk(players: u32, seconds: u32) -> (Vec<FinishedBlock>, Duration) {
     (blocks, observed)
 }
 
-/// Walks on in another direction, about once a second, at any angle and speed. Players never stand, which would cost nothing.
+/// Changes the direction about once per second, with any angle and speed. Players never stand still, because standing
+/// would need no bytes.
 fn turn(room: &mut Room, player: PlayerId, tick: u32, chance: &mut Xorshift) {
     let draw = chance.draw();
     if !draw.is_multiple_of(u64::from(TICKS_PER_SECOND)) && tick > 1 {
@@ -127,13 +128,13 @@ fn store(path: &Path, blocks: &[FinishedBlock]) {
     }
 }
 
-/// The directory, after everything in it was compacted.
+/// Compacts a storage, and returns its directory.
 fn compacted(path: &Path) -> std::path::PathBuf {
     Storage::open(&StorageOptions::at(path), Arc::new(Nobody)).expect("it opens").compact();
     path.to_owned()
 }
 
-/// Plain points in a `RocksDB` of their own: a block or a point in each entry.
+/// Writes plain points to a separate `RocksDB`, with a block or a point per entry.
 fn plain(path: &Path, blocks: &[FinishedBlock], in_blocks: bool) -> std::path::PathBuf {
     let mut options = rocksdb::Options::default();
     options.create_if_missing(true);

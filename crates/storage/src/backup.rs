@@ -1,4 +1,4 @@
-//! Backups while the storage serves, and restores of them.
+//! Backups of an open storage, and their restore.
 
 use std::{collections::HashSet, fs, io, path::Path, thread};
 
@@ -17,17 +17,17 @@ use crate::{
 };
 
 impl Storage {
-    /// Makes a backup in `directory`, which is created if it is missing. Files that an earlier backup there has are not
-    /// copied again. Everything that was acknowledged before is in it. Blocks the caller, nobody else; the work is done by
-    /// threads of low priority.
+    /// Makes a backup in `directory`, which is created if it is missing. Files that are part of an earlier backup there
+    /// are not copied again. The backup contains everything that was acknowledged before. Blocks only the caller;
+    /// threads of low priority do the work.
     ///
     /// # Errors
-    /// One of the disks fails.
+    /// A disk fails.
     pub fn back_up(&self, directory: &Path) -> Result<BackupInfo, StorageError> {
         let failed = |error: &io::Error| StorageError::io("start a thread for a backup in", directory, error);
         thread::scope(|scope| {
             let back_up = || {
-                // The threads of RocksDB's backup engine inherit it.
+                // The threads of RocksDB's backup engine inherit the priority.
                 lower_priority();
                 self.copy_to(directory)
             };
@@ -51,8 +51,8 @@ impl Storage {
 /// Lowers the priority of the calling thread by as much as `RocksDB` lowers that of compactions.
 fn lower_priority() {
     const NICE: libc::c_int = 19;
-    // A thread that may not do that copies at the usual priority.
-    // SAFETY: the call takes numbers; 0 stands for the calling thread.
+    // A thread without the permission copies at normal priority. SAFETY: the call takes numbers; 0 stands for the
+    // calling thread.
     let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
 }
 
@@ -65,7 +65,7 @@ pub fn backups(directory: &Path) -> Result<Vec<BackupInfo>, StorageError> {
     Ok(infos(&engine_of_existing(directory, ACTION)?))
 }
 
-/// Deletes all backups but the newest ones.
+/// Deletes all backups except the newest ones.
 ///
 /// # Errors
 /// The directory cannot be written.
@@ -75,10 +75,10 @@ pub fn keep_backups(directory: &Path, backups_max: usize) -> Result<(), StorageE
     purged.map_err(|error| StorageError::rocksdb(ACTION, directory, &error))
 }
 
-/// Checks that the files of all backups are there, and have the right size and checksum. Reads all of them once.
+/// Checks that the files of all backups exist, and have the right size and checksum. Reads each file once.
 ///
 /// # Errors
-/// One has not.
+/// A file is missing or damaged.
 pub fn verify_backups(directory: &Path) -> Result<Vec<BackupInfo>, StorageError> {
     const ACTION: &str = "verify the backups in";
     let engine = engine_of_existing(directory, ACTION)?;
@@ -94,8 +94,8 @@ pub fn verify_backups(directory: &Path) -> Result<Vec<BackupInfo>, StorageError>
     Ok(backups)
 }
 
-/// Compares the files of a backup with the list that was written with it. Backups share files; `compared` has those that
-/// were read.
+/// Compares the files of a backup with the list that was written with it. Backups share files; `compared` contains the
+/// files that were already read.
 fn compare_checksums(directory: &Path, number: u32, compared: &mut HashSet<(String, u32)>) -> Result<(), StorageError> {
     const ACTION: &str = "verify the backup file";
     let list = directory.join("meta").join(number.to_string());
@@ -115,8 +115,8 @@ fn compare_checksums(directory: &Path, number: u32, compared: &mut HashSet<(Stri
     Ok(())
 }
 
-/// Names and checksums of the files that a backup's list has: a line with a name, the word `crc32` and the checksum (which is
-/// a CRC-32C) for each, behind a line with their number. `None` for another text.
+/// Parses the list of a backup's files: a line with their number, and for each a line with its name, the word `crc32`,
+/// and its checksum (a CRC-32C). `None` if the text has another format.
 fn listed_files(text: &str) -> Option<Vec<(&str, u32)>> {
     let is_file = |line: &&str| line.contains(" crc32 ");
     let count: usize = text.lines().take_while(|line| !is_file(line)).last()?.parse().ok()?;
@@ -128,11 +128,12 @@ fn listed_files(text: &str) -> Option<Vec<(&str, u32)>> {
     (files.len() == count).then_some(files)
 }
 
-/// Restores a backup, the newest without `number`, into a directory that is empty or missing. The checksums of all files are
-/// compared. Channels get new epochs: clients may have seen more than the backup has.
+/// Restores a backup, by default the newest one, into a directory that is empty or missing, and compares the checksums
+/// of all files. Channels get new epochs, because clients may have received publications that the backup does not
+/// contain.
 ///
 /// # Errors
-/// The directory has something in it, the backup is missing or damaged, or a disk fails.
+/// The directory is not empty, the backup is missing or damaged, or a disk fails.
 pub fn restore(backups: &Path, number: Option<u32>, into: &Path) -> Result<BackupInfo, StorageError> {
     const ACTION: &str = "restore a backup into";
     fs::create_dir_all(into).map_err(|error| StorageError::io(ACTION, into, &error))?;
@@ -153,13 +154,13 @@ pub fn restore(backups: &Path, number: Option<u32>, into: &Path) -> Result<Backu
         return Err(StorageError::new(ACTION, into, fault));
     }
     eras.damage += 1;
-    // Without it the directory is no storage: a restore that was cut short is not opened.
+    // Written last: without this file, the directory is not a storage, so an interrupted restore cannot be opened.
     StorageState { format, boot: String::new(), is_closed: true, eras }.write(into)?;
     Ok(backup)
 }
 
 fn engine_of_existing(directory: &Path, action: &'static str) -> Result<BackupEngine, StorageError> {
-    // RocksDB would make the directory.
+    // RocksDB would create the directory.
     if !directory.join("meta").is_dir() {
         return Err(StorageError::new(action, directory, StorageFault::NoBackup));
     }

@@ -1,9 +1,9 @@
-//! CRC-32C (Castagnoli), the checksum that `RocksDB` keeps of the files of a backup. Its own interface for C compares it
-//! only when a backup is restored.
+//! CRC-32C (Castagnoli), the checksum that `RocksDB` stores for the files of a backup. Its C interface compares it only
+//! when a backup is restored.
 
 use std::io::{self, Read};
 
-/// The checksum of everything that is read.
+/// The checksum of all bytes of the reader.
 pub(crate) fn crc32c_of(mut reader: impl Read) -> io::Result<u32> {
     let mut buffer = vec![0; 256 << 10];
     let mut sum = 0;

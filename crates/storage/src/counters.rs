@@ -1,4 +1,4 @@
-//! What a storage has done, for metrics and `/health`.
+//! Counters of a storage, for metrics and `/health`.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -7,26 +7,26 @@ use std::sync::{
 
 use crate::error::StorageError;
 
-/// Counts since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageCounts {
-    /// Publications that were committed.
+    /// Committed publications.
     pub publications: u64,
     /// Bytes of their records.
     pub publication_bytes: u64,
     /// Group commits.
     pub commits: u64,
-    /// Those that were synced.
+    /// Synced group commits.
     pub syncs: u64,
-    /// Time that the writer spent in them.
+    /// Time that the writer spent in group commits.
     pub commit_us: u64,
-    /// The longest one.
+    /// Duration of the longest group commit.
     pub commit_us_max: u64,
-    /// Pages that were loaded.
+    /// Loaded pages.
     pub pages: u64,
-    /// Publications in them.
+    /// Publications in loaded pages.
     pub page_publications: u64,
-    /// Requests that a full queue has refused.
+    /// Requests that were refused because a queue was full.
     pub refused: u64,
     /// Reads that failed.
     pub read_faults: u64,

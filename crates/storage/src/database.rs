@@ -1,4 +1,4 @@
-//! `RocksDB` as the storage uses it: column families, options, opening after a crash.
+//! The storage's use of `RocksDB`: column families, options, opening after a crash.
 
 use std::{
     path::{Path, PathBuf},
@@ -29,10 +29,10 @@ const CLOCK_KEY: &[u8] = b"clock_ms";
 const FORMAT_KEY: &[u8] = b"format";
 const ERAS_KEY: &[u8] = b"eras";
 
-/// The time in the storage is this old at most after a crash.
+/// Maximum age of the stored time after a crash.
 const CLOCK_NOTED_EVERY_MS: u64 = 10_000;
 
-/// An open `RocksDB`, and what belongs to it.
+/// An open `RocksDB` with its options, clock and state.
 #[derive(Debug)]
 pub(crate) struct Database {
     pub(crate) db: DB,
@@ -40,7 +40,7 @@ pub(crate) struct Database {
     pub(crate) clock: Arc<StorageClock>,
     pub(crate) eras: Eras,
     pub(crate) counters: StorageCounters,
-    /// The write that failed.
+    /// The error of the failed write.
     poison: OnceLock<StorageError>,
     clock_noted_ms: AtomicU64,
     memtable_bytes: usize,
@@ -95,8 +95,8 @@ impl Database {
         self.db.cf_handle(family.name()).expect("it was opened with all column families")
     }
 
-    /// Commits a batch: it is in the write-ahead log, and synced if `is_synced`. The first failure is the last write: what
-    /// a write-ahead log has after one is not known.
+    /// Commits a batch: writes it to the write-ahead log, and syncs it if `is_synced`. No write follows the first
+    /// failed one, because the content of the write-ahead log is unknown after a failure.
     pub(crate) fn commit(&self, mut batch: WriteBatch, is_synced: bool) -> Result<(), StorageError> {
         const ACTION: &str = "write to the storage";
         if self.poison().is_some() {
@@ -111,12 +111,12 @@ impl Database {
         written.map_err(|fault| self.poison.get_or_init(|| StorageError::new(ACTION, &self.path, fault)).clone())
     }
 
-    /// The failure since which nothing is written any more.
+    /// The error of the failed write, after which nothing is written.
     pub(crate) fn poison(&self) -> Option<&StorageError> {
         self.poison.get()
     }
 
-    /// What the storage has of a channel's head, if it has not expired.
+    /// The stored head of a channel, if it has not expired.
     pub(crate) fn head(&self, key: &[u8]) -> Result<Option<ChannelHead>, StorageError> {
         const ACTION: &str = "read a channel's head";
         let bytes = self.db.get_pinned_cf(self.family(Family::Heads), key);
@@ -127,7 +127,7 @@ impl Database {
         }
     }
 
-    /// Whether clients may have seen publications of this epoch that the storage has lost.
+    /// Whether clients may have received publications of this epoch that the storage has lost.
     pub(crate) fn is_overtaken(&self, head: &ChannelHead) -> bool {
         head.damage_era < self.eras.damage || !head.is_synced && head.power_era < self.eras.power
     }
@@ -136,20 +136,20 @@ impl Database {
         self.counters.note_read_fault(StorageError::rocksdb(action, &self.path, error))
     }
 
-    /// The error for bytes whose checksum was right, and that are nothing known.
+    /// The error for bytes that have a correct checksum but an unknown format.
     pub(crate) fn unreadable(&self, action: &'static str) -> StorageError {
         let fault = StorageFault::Corruption("a record that nothing known has written".to_owned());
         self.counters.note_read_fault(StorageError::new(action, &self.path, fault))
     }
 
-    /// Syncs everything and notes that nothing is lost. Nothing is written afterwards.
+    /// Syncs everything and records that nothing is lost. Nothing is written afterwards.
     pub(crate) fn close(&self) {
         let is_synced = self.poison().is_none()
             && self.db.put(CLOCK_KEY, self.clock.now_ms().to_be_bytes()).is_ok()
             && self.db.flush_wal(true).is_ok();
         if is_synced {
             let state = StorageState { is_closed: true, ..self.state.clone() };
-            // Without it the next start takes the storage for one that was not closed, which is safe.
+            // If this fails, the next start treats the storage as not closed, which is safe.
             let _ = state.write(&self.path);
         }
     }
@@ -167,7 +167,7 @@ impl Database {
         Ok(())
     }
 
-    /// Writes what a backup must know: it has no file `STORAGE`.
+    /// Stores the format and the eras in the database, because a backup does not include the file `STORAGE`.
     fn note_state(&self) -> Result<(), rocksdb::Error> {
         let mut batch = WriteBatch::new();
         batch.put(FORMAT_KEY, FORMAT_VERSION.to_be_bytes());
@@ -182,7 +182,7 @@ impl Database {
     }
 }
 
-/// What a restored directory says of itself: its format and its eras.
+/// Reads the format and the eras of a restored directory.
 pub(crate) fn read_noted(path: &Path) -> Result<(u32, Eras), StorageError> {
     const ACTION: &str = "read a restored storage";
     let failed = |error: &rocksdb::Error| StorageError::rocksdb(ACTION, path, error);
@@ -198,7 +198,7 @@ pub(crate) fn read_noted(path: &Path) -> Result<(u32, Eras), StorageError> {
     noted().ok_or_else(|| StorageError::new(ACTION, path, StorageFault::NotStorage))
 }
 
-/// `RocksDB` takes pages of the usual size where it gets no huge ones, and says nothing.
+/// Checks for enough huge pages, because `RocksDB` silently falls back to pages of the default size.
 fn check_huge_pages(options: &StorageOptions) -> Result<(), StorageError> {
     let page_bytes = options.huge_page_bytes;
     if page_bytes == 0 {
@@ -214,11 +214,11 @@ fn check_huge_pages(options: &StorageOptions) -> Result<(), StorageError> {
     Err(StorageError::new("use huge pages for the storage", &options.path, fault))
 }
 
-/// Opens the files. With a state, what comes after a damage of the log is given up, and the state has a new era.
+/// Opens the files. With a state, the part of the log after a damage is discarded, and the state gets a new era.
 ///
-/// The end of a log that a crash has cut was never synced and never acknowledged as such: it is dropped. Anything else that
-/// cannot be read was written once, and `RocksDB` is to say so (`TolerateCorruptedTailRecords`): with its default, what comes
-/// after the damage would disappear without a word.
+/// The end of a log that a crash has truncated was never synced or acknowledged as synced, so it is dropped. Any other
+/// unreadable part was once complete, and `RocksDB` must report it (`TolerateCorruptedTailRecords`). With the default
+/// of `RocksDB`, the part after the damage would be lost silently.
 fn open_after_crash(
     options: &StorageOptions,
     clock: &Arc<StorageClock>,
@@ -234,7 +234,8 @@ fn open_after_crash(
         return Err(StorageError::rocksdb(ACTION, path, &error));
     }
     if let Some(state) = keeps_until_damage {
-        // First, since the next start finds no damage any more, even if this one ends before it has written anything else.
+        // Write the state first, because the next start no longer finds the damage, even if this one ends before
+        // another write.
         state.eras.damage += 1;
         state.write(path)?;
         return open_files(options, clock, DBRecoveryMode::PointInTime)
@@ -253,7 +254,7 @@ fn open_files(
 ) -> Result<DB, rocksdb::Error> {
     let cache = Cache::new_lru_cache(options.block_cache_bytes);
     let mut of_db = Options::default();
-    // Compactions give way to shards that have something to deliver. Flushes do not: publications wait for them.
+    // Compactions have a lower priority than shards. Flushes do not, because publications wait for them.
     let mut env = Env::new()?;
     env.lower_thread_pool_cpu_priority();
     of_db.set_env(&env);
@@ -278,7 +279,7 @@ fn family_options(family: Family, options: &StorageOptions, cache: &Cache, clock
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(cache);
     table.set_block_size(if family == Family::Publications { 16 << 10 } else { 4 << 10 });
-    // Nothing grows with what is on disk: indexes and filters are in the cache, too.
+    // Memory must not grow with the data on disk, so indexes and filters are in the cache, too.
     table.set_cache_index_and_filter_blocks(true);
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);
     table.set_format_version(6);
@@ -290,14 +291,14 @@ fn family_options(family: Family, options: &StorageOptions, cache: &Cache, clock
     of_family.set_write_buffer_size((options.memtable_bytes / 2).max(64 << 10));
     of_family.set_memtable_huge_page_size(options.huge_page_bytes);
     of_family.set_level_compaction_dynamic_level_bytes(true);
-    // What is young is written again soon, or has expired by then: compressing it would slow flushes down for nothing.
+    // Young data is rewritten soon or expires before that, so compressing it would only slow flushes down.
     let (young, old) = (DBCompressionType::None, DBCompressionType::Zstd);
     of_family.set_compression_per_level(&[young, young, old, old, old, old, old]);
     of_family.set_bottommost_compression_type(old);
     of_family.set_compression_options(-14, 3, 0, 0);
     if family.expires() {
         let clock = Arc::clone(clock);
-        // A file that nothing is merged with is compacted once a day for what has expired in it.
+        // A file that is not merged with others is compacted once per day to remove expired entries.
         of_family.set_periodic_compaction_seconds(24 * 60 * 60);
         of_family.set_compaction_filter("dunlin.expiry", move |_level, _key, value| {
             let is_expired = expiry_of(value).is_some_and(|expires_ms| expires_ms <= clock.now_ms());

@@ -1,4 +1,4 @@
-//! Entries of rooms that are written, and their checkpoints. The storage does not know what is in them. `paths.rs` has the paths.
+//! Batches of rooms' entries, and checkpoints. Their content is opaque to the storage. `paths.rs` contains the paths.
 
 use crate::{
     family::Family,
@@ -6,22 +6,22 @@ use crate::{
     request::{EntryBatch, EntryChange},
 };
 
-/// A room's state, or what it needs besides.
+/// A stored state of a room, or another entry of a room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoomCheckpoint {
-    /// At which tick.
+    /// The tick of the state.
     pub tick: u64,
-    /// What the room has written.
+    /// The bytes that the room has written.
     pub bytes: Box<[u8]>,
 }
 
 impl EntryBatch {
-    /// A batch without changes; `is_synced` as in [`dunlin_engine::log::LogTerms::is_synced`].
+    /// Creates an empty batch; `is_synced` as in [`dunlin_engine::log::LogTerms::is_synced`].
     pub const fn new(is_synced: bool) -> Self {
         Self { changes: Vec::new(), bytes: 0, is_synced }
     }
 
-    /// Adds a checkpoint. A room chooses what its kinds are.
+    /// Adds a checkpoint. The room defines the meaning of its kinds.
     pub fn put_checkpoint(&mut self, room: &str, kind: u8, tick: u64, bytes: Vec<u8>) {
         self.put(Family::Checkpoints, keys::checkpoint_key(room, kind, tick), bytes);
     }
@@ -38,7 +38,7 @@ impl EntryBatch {
         self.delete(Family::Checkpoints, begin.clone(), keys::behind(&begin));
     }
 
-    /// Whether nothing is to be done.
+    /// Whether the batch contains no changes.
     pub const fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }

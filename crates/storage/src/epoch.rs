@@ -1,6 +1,6 @@
-//! Epochs: names for a life of a channel's offsets.
+//! Epochs: ids of sequences of offsets.
 
-/// A new one; `None` if the operating system gives no randomness.
+/// Creates a random epoch; `None` if the operating system returns no random bytes.
 pub(crate) fn new_epoch() -> Option<Box<str>> {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let mut bytes = [0; 8];

@@ -1,16 +1,16 @@
-//! What can go wrong with a storage, and what to do about it.
+//! Errors of a storage, and their remedies.
 
 use std::{
     fmt,
     path::{Path, PathBuf},
 };
 
-/// A storage does not do what it was asked.
+/// An operation of a storage failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageError {
-    /// What was being done, as in "open the storage".
+    /// The operation, such as "open the storage".
     pub action: &'static str,
-    /// To what: a directory or a file.
+    /// The directory or file of the operation.
     pub path: PathBuf,
     /// Why it failed.
     pub fault: StorageFault,
@@ -21,51 +21,51 @@ pub struct StorageError {
 pub enum StorageFault {
     /// Another process has the directory open.
     Locked,
-    /// A newer Dunlin has written it.
+    /// A newer version of Dunlin has written the storage.
     NewerFormat {
-        /// Its version.
+        /// The version of the storage's format.
         found: u32,
-        /// The newest version that this Dunlin reads.
+        /// The newest version that this version of Dunlin reads.
         known: u32,
     },
-    /// The directory has files, and none that says that they are a storage.
+    /// The directory contains files, but not the file that marks a storage.
     NotStorage,
-    /// A part of the write-ahead log cannot be read that was complete once.
+    /// A part of the write-ahead log that was once complete cannot be read.
     DamagedLog(String),
-    /// Stored bytes are not what was written.
+    /// Stored bytes differ from the written ones.
     Corruption(String),
     /// No space on the device.
     DiskFull(String),
-    /// The file system takes no writes, or the process may not write.
+    /// The file system is read-only, or the process has no permission to write.
     NotWritable(String),
     /// The device or the file system failed.
     Io(String),
     /// The wall clock is far ahead of the end of the last run.
     ClockAhead {
-        /// So far.
+        /// The difference.
         ahead_ms: u64,
     },
-    /// The kernel has reserved fewer huge pages than the options ask for.
+    /// The kernel has reserved fewer huge pages than the options require.
     FewHugePages {
-        /// Pages of this size.
+        /// The size of a page.
         page_bytes: usize,
-        /// So many are free.
+        /// Number of free pages.
         free: u64,
-        /// So many are needed.
+        /// Number of required pages.
         needed: u64,
     },
-    /// A write failed before, so no further one is tried.
+    /// An earlier write failed, so no further writes are attempted.
     Poisoned,
-    /// The directory has to be empty.
+    /// The directory is not empty.
     NotEmpty,
-    /// There is no such backup.
+    /// The backup does not exist.
     NoBackup,
     /// This program is built without the storage.
     NotBuilt,
 }
 
 impl StorageFault {
-    /// What to do about it.
+    /// The remedy, for the error message.
     pub const fn remedy(&self) -> &'static str {
         match self {
             Self::Locked => "stop the process that uses it, or give this one another directory",
@@ -94,7 +94,7 @@ impl StorageFault {
         }
     }
 
-    /// A word for metrics.
+    /// The label in metrics.
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Locked => "locked",
@@ -114,8 +114,8 @@ impl StorageFault {
         }
     }
 
-    /// What `RocksDB` says, as one of the faults. Its interface has the kind of an error and a text, which ends with the
-    /// text of the C library for `errno`.
+    /// Converts an error of `RocksDB`. Its interface provides the kind of an error and a text, which ends with the C
+    /// library's text for `errno`.
     #[cfg(feature = "rocksdb")]
     pub(crate) fn of_rocksdb(error: &rocksdb::Error) -> Self {
         let text = error.to_string();

@@ -24,7 +24,7 @@ impl Family {
         }
     }
 
-    /// Whether its values say when they expire.
+    /// Whether its values contain their expiry.
     pub(crate) const fn expires(self) -> bool {
         matches!(self, Self::Publications | Self::Heads | Self::Idempotency | Self::Paths)
     }

@@ -1,16 +1,16 @@
-//! The heads that the writer keeps in memory.
+//! The writer's cache of channel heads.
 
 use std::{collections::HashMap, sync::Arc};
 
 use crate::records::ChannelHead;
 
-/// The heads that were used last, between so many and twice as many.
+/// The most recently used heads: at least `heads_max`, and at most twice that number.
 #[derive(Debug)]
 pub(crate) struct HeadCache {
     heads_max: usize,
-    /// Used since the last change of generations.
+    /// The heads that were used in this generation.
     young: HashMap<Arc<str>, ChannelHead>,
-    /// Used in the generation before. What is not used again leaves with it.
+    /// The heads of the previous generation. Heads that are not used again are evicted with it.
     old: HashMap<Arc<str>, ChannelHead>,
 }
 

@@ -1,4 +1,4 @@
-//! What operators ask of a storage: whether all of it can be read, how large it is, what is in it.
+//! Operators' commands for a storage: check, sizes, compaction and export.
 
 use std::io::{self, Write};
 
@@ -15,10 +15,10 @@ use crate::{
 };
 
 impl Storage {
-    /// Reads everything, compares all checksums and decodes all records. Takes as long as reading the disk does.
+    /// Reads everything, compares all checksums and decodes all records.
     ///
     /// # Errors
-    /// The disk fails, or a block's checksum is wrong.
+    /// The disk fails, or the checksum of a block is wrong.
     pub fn check(&self) -> Result<StorageReport, StorageError> {
         let mut report = StorageReport::default();
         for family in Family::ALL {
@@ -41,7 +41,7 @@ impl Storage {
         Ok(report)
     }
 
-    /// How large the column families are.
+    /// The sizes of the column families.
     pub fn sizes(&self) -> Vec<FamilySize> {
         let database = &self.database;
         let size = |family: Family| {
@@ -58,17 +58,18 @@ impl Storage {
         Family::ALL.map(size).into()
     }
 
-    /// Compacts everything: what was deleted or has expired gives its space back. Takes a while; serving goes on.
+    /// Compacts everything, so that deleted and expired entries free their space. Takes a while; requests are served in
+    /// the meantime.
     pub fn compact(&self) {
         for family in Family::ALL {
             self.database.db.compact_range_cf(self.database.family(family), None::<&[u8]>, None::<&[u8]>);
         }
     }
 
-    /// Writes the publications of one channel, or of all, as a line of JSON each.
+    /// Writes the publications of one channel or of all channels, each as a line of JSON.
     ///
     /// # Errors
-    /// Stored bytes cannot be read, or `output` cannot be written; then the error's path is the storage's as well.
+    /// Stored bytes cannot be read, or `output` cannot be written. In both cases the error's path is the storage's.
     pub fn export(&self, channel: Option<&str>, output: &mut dyn Write) -> Result<u64, StorageError> {
         const ACTION: &str = "export from the storage";
         let database = &self.database;
@@ -116,8 +117,8 @@ fn is_readable(family: Family, key: &[u8], value: &[u8]) -> bool {
     }
 }
 
-/// Reads an entry of a column family and encodes what was read, as key and value. `None` for bytes that are no entry. The
-/// fuzzer compares the two.
+/// Decodes an entry of a column family, and encodes it again as key and value. `None` if the bytes are not an entry.
+/// The fuzzer compares the result with the input.
 pub fn encoded_again(family: &str, key: &[u8], value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let family = Family::ALL.into_iter().find(|known| known.name() == family)?;
     if !is_readable(family, key, value) {
@@ -145,7 +146,7 @@ pub fn encoded_again(family: &str, key: &[u8], value: &[u8]) -> Option<(Vec<u8>,
     })
 }
 
-/// `data` where it is JSON, `b64data` where it is not, as in the server API.
+/// Writes JSON as `data` and other bytes as `b64data`, as in the server API.
 fn json_line(channel: &str, epoch: &str, stored: &StoredPublication) -> String {
     let LogRecord { publication, version, version_epoch, idempotency_key } = &stored.record;
     let mut line = serde_json::Map::new();

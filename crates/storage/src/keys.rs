@@ -8,11 +8,11 @@
 //! | `paths` | channel, owner (2 bytes of length, then its bytes), Unix time of the first point (8 bytes), player (4 bytes) |
 //! | `checkpoints` | channel, kind (1 byte), tick (8 bytes) |
 //!
-//! *channel* is 2 bytes of length, then the bytes of the name. Numbers are big-endian. So the keys of one channel lie
-//! together, no channel's keys begin with those of another one, and within a channel they are ordered by number. The
+//! *channel* is 2 bytes of length, then the bytes of the name. Numbers are big-endian. So the keys of one channel are
+//! adjacent, no channel's keys begin with those of another one, and within a channel they are ordered by number. The
 //! version of this layout is the storage's ([`crate::FORMAT_VERSION`]).
 
-/// Bytes that a key's part with a length may have.
+/// Maximum length of a length-prefixed part of a key.
 const PART_BYTES_MAX: usize = u16::MAX as usize;
 
 /// The beginning of all keys of a channel.
@@ -22,7 +22,8 @@ pub(crate) fn channel_key(channel: &str) -> Vec<u8> {
     key
 }
 
-/// The first key behind all those that begin with `prefix`, which is not all 0xff: a length of 65,535 is refused before.
+/// The first key after all keys that begin with `prefix`. The prefix contains a byte other than 0xff, because a length
+/// of 65,535 is refused earlier.
 pub(crate) fn behind(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -53,7 +54,7 @@ pub(crate) fn read_channel(key: &[u8]) -> Option<(&str, &[u8])> {
     Some((std::str::from_utf8(channel).ok()?, rest))
 }
 
-/// The key of an idempotency key's result.
+/// The key of the result of an idempotency key.
 pub(crate) fn result_key(channel: &str, idempotency_key: &str) -> Vec<u8> {
     let mut key = channel_key(channel);
     key.extend_from_slice(idempotency_key.as_bytes());
@@ -111,7 +112,7 @@ pub(crate) fn fits(name: &str) -> bool {
 }
 
 fn push_part(key: &mut Vec<u8>, part: &[u8]) {
-    // Callers have refused longer ones; a longer one would only share its beginning with another, never panic.
+    // Callers refuse longer parts. A longer part would be truncated instead of causing a panic.
     let part = &part[..part.len().min(PART_BYTES_MAX - 1)];
     key.extend_from_slice(&(part.len() as u16).to_be_bytes());
     key.extend_from_slice(part);

@@ -1,20 +1,21 @@
 //! Publications and rooms on disk: `RocksDB` behind one writer and bounded readers.
 //!
-//! - Shards queue publications with [`Storage::store`]. The writer's thread takes what all of them have queued, writes it as
-//!   one batch, and answers through [`Completions`]. An answer is given when the batch is in the write-ahead log, and synced
-//!   if one of its publications asks for that.
-//! - [`Storage::load`] has a reader's thread read a part of a channel.
-//! - The first write that fails is the last one: the storage is *poisoned*, everything further is answered with
-//!   [`dunlin_engine::log::LogError::Broken`], and reading goes on. What was acknowledged stays.
-//! - A publication says when it expires and which one was before it. So a page tells what is missing, whatever compactions
-//!   have removed.
-//! - A channel gets another epoch when clients may have seen publications that the storage has lost: after a loss of power
-//!   where its last write was not synced, after a damage, after a restore.
+//! - Shards queue publications with [`Storage::store`]. The writer's thread takes all queued publications, writes them
+//!   as one batch, and answers through [`Completions`]. It answers when the batch is in the write-ahead log, and synced
+//!   if one of its publications requires that.
+//! - [`Storage::load`] reads a part of a channel on a reader's thread.
+//! - After the first failed write, the storage is *poisoned*: it answers all further writes with
+//!   [`dunlin_engine::log::LogError::Broken`]. Reads continue to work, and acknowledged publications remain.
+//! - A publication contains its expiry and the offset of the previous publication. So a page shows which publications
+//!   are missing, regardless of what compactions have removed.
+//! - A channel gets a new epoch when clients may have received publications that the storage has lost: after a power
+//!   loss if its last write was not synced, after a damage, and after a restore.
 //!
 //! Keys and records are laid out in `keys.rs` and `records.rs`. `RocksDB` occurs in no other crate.
 //!
-//! Without the feature `rocksdb`, the same types exist, [`Storage`] has no value, and whatever would open a directory fails with
-//! [`StorageFault::NotBuilt`]. So a game that stores nothing does not compile `RocksDB`, which takes longer than the rest.
+//! Without the feature `rocksdb`, the same types exist, but no value of [`Storage`] can be created, and every function
+//! that would open a directory fails with [`StorageFault::NotBuilt`]. So a game that stores nothing need not compile
+//! `RocksDB`, which takes longer than the rest.
 
 #![cfg_attr(not(feature = "rocksdb"), allow(dead_code, reason = "what reads and writes the directory is not compiled"))]
 

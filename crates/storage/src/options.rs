@@ -1,8 +1,8 @@
-//! What a storage is opened with.
+//! Options of a storage.
 
 use std::path::PathBuf;
 
-/// How a storage is opened.
+/// The options with which a storage is opened.
 #[derive(Clone, Debug)]
 pub struct StorageOptions {
     /// The directory. It is created if it is missing; its parent must exist.
@@ -12,73 +12,77 @@ pub struct StorageOptions {
     /// Memory for writes that are in the write-ahead log and not yet in a table, over all column families. 64 MiB by
     /// default.
     pub memtable_bytes: usize,
-    /// The write-ahead log grows to this size at most, which bounds the time of a start after a crash. 256 MiB by default.
+    /// Maximum size of the write-ahead log, which bounds the duration of a start after a crash. 256 MiB by default.
     pub wal_bytes_max: u64,
     /// Memtables are allocated from pages of this size, which the kernel must have reserved. 0, the default: from the heap.
     pub huge_page_bytes: usize,
     /// The kernel writes back unsynced bytes of the write-ahead log in steps of this size, so that no step is long.
     /// 1 MiB by default.
     pub wal_writeback_bytes: u64,
-    /// Files that are open at a time. 512 by default.
+    /// Maximum number of open files. 512 by default.
     pub open_files_max: u16,
-    /// Threads that read. 2 by default.
+    /// Number of reader threads. 2 by default.
     pub readers: u8,
     /// See [`QueueLimits`].
     pub queues: QueueLimits,
     /// See [`PageLimits`].
     pub pages: PageLimits,
-    /// Heads of channels that the writer keeps in memory; at least those of one group commit. 65,536 by default.
+    /// Number of channel heads that the writer caches; at least those of one group commit. 65,536 by default.
     pub cached_heads_max: usize,
-    /// What happens when a part of the write-ahead log cannot be read.
+    /// The reaction to a part of the write-ahead log that cannot be read.
     pub damaged_log: DamagedLogPolicy,
-    /// The wall clock may be ahead of the last run's end by so much at a start. What has a time to live would expire at
-    /// once if the clock were wrong. 400 days by default.
+    /// Maximum time by which the wall clock may be ahead of the end of the last run at a start. With a wrong clock,
+    /// entries with a time to live would expire at once. 400 days by default.
     pub clock_ahead_ms_max: u64,
-    /// Where the time comes from.
+    /// The source of the time.
     pub clock: ClockSource,
 }
 
-/// Bounds on what waits for a storage.
+/// Limits on queued requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// Requests that wait for the writer. 65,536 by default.
+    /// Maximum number of requests that wait for the writer. 65,536 by default.
     pub writes_max: usize,
-    /// Their bytes. 64 MiB by default.
+    /// Maximum number of bytes of requests that wait for the writer. 64 MiB by default.
     pub write_bytes_max: usize,
-    /// Requests that wait for a reader. 16,384 by default.
+    /// Maximum number of requests that wait for a reader. 16,384 by default.
     pub reads_max: usize,
-    /// Requests of one group commit. 4,096 by default.
+    /// Maximum number of requests in one group commit. 4,096 by default.
     pub batch_writes_max: usize,
-    /// Their bytes. 4 MiB by default.
+    /// Maximum number of bytes of the requests in one group commit. 4 MiB by default.
     pub batch_bytes_max: usize,
 }
 
-/// Bounds on what a load answers.
+/// Limits on the result of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLimits {
-    /// Publications. 10,000 by default.
+    /// Maximum number of publications. 10,000 by default.
     pub publications_max: usize,
-    /// Bytes of their records, but always at least one publication. 16 MiB by default.
+    /// Maximum number of bytes of the publications' records; a page always contains at least one publication. 16 MiB by
+    /// default.
     pub bytes_max: usize,
-    /// Results of idempotency keys that come with a channel's newest publications. 1,000 by default.
+    /// Maximum number of results of idempotency keys that are returned with a channel's newest publications. 1,000 by
+    /// default.
     pub results_max: usize,
 }
 
-/// What happens when a part of the write-ahead log cannot be read that was complete once.
+/// The reaction to a part of the write-ahead log that was once complete and cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DamagedLogPolicy {
-    /// The storage is not opened, unless the machine lost power: then the end of the log may be damaged where nothing was
-    /// synced, and [`DamagedLogPolicy::KeepUntilDamage`] applies.
+    /// The storage is not opened, except after a power loss. Then the unsynced end of the log may be damaged, and
+    /// [`DamagedLogPolicy::KeepUntilDamage`] applies.
     #[default]
     Refuse,
-    /// What stands before the damage is kept. All channels get a new epoch, so that clients which have seen more notice it.
+    /// The part of the log before the damage is kept. All channels get a new epoch, so that clients that have received
+    /// later publications detect the loss.
     KeepUntilDamage,
 }
 
-/// Where the time comes from.
+/// The source of the time.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum ClockSource {
-    /// The wall clock at the start, the monotonic clock from then on: a wall clock that jumps expires nothing.
+    /// The wall clock at the start, and the monotonic clock afterwards, so that a jump of the wall clock expires
+    /// nothing.
     #[default]
     System,
     /// A function that returns Unix time in milliseconds.

@@ -1,7 +1,7 @@
-//! Blocks of players' paths. The storage does not know what is in them.
+//! Blocks of players' paths. Their content is opaque to the storage.
 //!
-//! A value is a version, 1, and the time at which it expires (as in `records.rs`), then 0 or 1 for bytes as they are or
-//! compressed with Zstandard, and the bytes. What becomes no smaller is not compressed.
+//! A value consists of a version, 1, and the time at which it expires (as in `records.rs`), then 0 for plain bytes or 1
+//! for bytes compressed with Zstandard, and the bytes. Bytes that do not become smaller are not compressed.
 
 use std::{fmt, ops::RangeInclusive, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
     request::EntryBatch,
 };
 
-/// Bytes of a block before it is compressed.
+/// Maximum number of bytes of a block before compression.
 const BLOCK_BYTES_MAX: usize = 4_096;
 
 const COMPRESSION_LEVEL: i32 = 3;
@@ -23,7 +23,7 @@ const COMPRESSION_LEVEL: i32 = 3;
 const PLAIN: u8 = 0;
 const COMPRESSED: u8 = 1;
 
-/// Whose path it is.
+/// The owner of the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathOwner {
     /// All players of a user.
@@ -32,40 +32,41 @@ pub enum PathOwner {
     Player(u32),
 }
 
-/// A block of a path where it lies among the others: they are ordered like this.
+/// The place of a block among the others, which are sorted by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPlace {
-    /// Whose path it is.
+    /// The owner of the path.
     pub owner: PathOwner,
     /// The Unix time of its first point.
     pub first_ms: u64,
-    /// The player: a user may have several at a time.
+    /// The player, because a user may have several players at the same time.
     pub player: u32,
 }
 
 /// Part of a player's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathBlock {
-    /// Where it lies.
+    /// The place of the block.
     pub place: PathPlace,
-    /// What the room has written.
+    /// The bytes that the room has written.
     pub bytes: Box<[u8]>,
 }
 
-/// Which blocks are read.
+/// Selects blocks to read.
 #[derive(Clone, Debug)]
 pub struct PathQuery {
     /// The channel.
     pub room: Arc<str>,
-    /// Of whom; `None` for everybody.
+    /// The owner of the paths; `None` for all owners.
     pub owner: Option<PathOwner>,
-    /// Those that begin in this time, the one before them, and those that reach into it. Unix time.
+    /// The range of Unix time. Selects the blocks that begin in it, the block before them, and blocks that reach into
+    /// it.
     pub times_ms: RangeInclusive<u64>,
-    /// How long a block may be: a user may have several players at a time.
+    /// Maximum duration of a block. Necessary because a user may have several players at the same time.
     pub reach_ms: u64,
-    /// The first one, as [`PathPage::next`] said.
+    /// The first block, from [`PathPage::next`].
     pub from: Option<PathPlace>,
-    /// Blocks and owners that are looked at.
+    /// Maximum number of blocks and owners that are examined.
     pub blocks_max: usize,
 }
 
@@ -74,14 +75,14 @@ pub struct PathQuery {
 pub struct PathPage {
     /// The blocks.
     pub blocks: Vec<PathBlock>,
-    /// Where to go on; `None` at the end.
+    /// Where the next query continues; `None` at the end.
     pub next: Option<PathPlace>,
 }
 
-/// Takes what was read, on a reader's thread.
+/// Receives the result on a reader's thread.
 pub type PathsRead = Box<dyn FnOnce(Result<PathPage, StorageError>) + Send>;
 
-/// Compresses blocks. Its memory is used again.
+/// Compresses blocks, and reuses its memory.
 pub struct PathCompressor {
     context: CCtx<'static>,
     buffer: Vec<u8>,
@@ -94,14 +95,14 @@ impl Default for PathCompressor {
 }
 
 impl PathCompressor {
-    /// The smaller one of the bytes as they are and compressed, behind what says which it is.
+    /// Appends the form of the bytes, and the smaller of the plain and the compressed bytes.
     fn append(&mut self, bytes: &[u8], value: &mut Vec<u8>) {
         match self.context.compress(&mut *self.buffer, bytes, COMPRESSION_LEVEL) {
             Ok(length) if length < bytes.len() => {
                 value.push(COMPRESSED);
                 value.extend_from_slice(&self.buffer[..length]);
             }
-            // Longer blocks do not fit; what is stored is right all the same.
+            // The buffer may be too small for a longer block, which is then stored uncompressed.
             _ => {
                 value.push(PLAIN);
                 value.extend_from_slice(bytes);
@@ -111,7 +112,7 @@ impl PathCompressor {
 }
 
 impl EntryBatch {
-    /// Adds a block of a player's path. Returns how many bytes its value has.
+    /// Adds a block of a player's path. Returns the number of bytes of its value.
     pub fn put_block(
         &mut self,
         room: &str,
@@ -151,7 +152,7 @@ pub(crate) fn unpacked(stored: &[u8]) -> Option<Box<[u8]>> {
     }
 }
 
-/// Users and anonymous players are told apart by the first character.
+/// The first character distinguishes users from anonymous players.
 pub(crate) fn owner_key(owner: &PathOwner) -> String {
     match owner {
         PathOwner::User(user) => format!("u{user}"),

@@ -22,7 +22,7 @@ pub(crate) const ACTION: &str = "read a room";
 pub(crate) type Entry = (Box<[u8]>, Box<[u8]>);
 
 impl Storage {
-    /// Has entries written; `done` is called on the writer's thread, and not at all after an error here.
+    /// Queues a batch of entries. `done` is called on the writer's thread, unless this function returns an error.
     ///
     /// # Errors
     /// The queue is full, or the storage is poisoned.
@@ -47,7 +47,7 @@ impl Storage {
         self.checkpoint(&key, bytes).map(Some)
     }
 
-    /// The checkpoints of a kind at these ticks, by rising ticks; those behind `bytes_max` are left out.
+    /// The checkpoints of a kind at these ticks, in ascending order, up to a total of `bytes_max`.
     ///
     /// # Errors
     /// As [`Storage::newest_checkpoint`].
@@ -72,7 +72,7 @@ impl Storage {
         Ok(found)
     }
 
-    /// Rooms that have checkpoints, in the order of their keys, behind `after`.
+    /// Rooms after `after` that have checkpoints, in the order of their keys.
     ///
     /// # Errors
     /// As [`Storage::blocks`].

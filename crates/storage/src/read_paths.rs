@@ -18,14 +18,14 @@ use crate::{
     records::split_prefix,
 };
 
-/// A query that waits for a reader.
+/// A queued query.
 pub(crate) struct PathTask {
     query: PathQuery,
     done: PathsRead,
 }
 
 impl Storage {
-    /// Has blocks read; `done` is called on a reader's thread, and not at all after an error here.
+    /// Queues a query for blocks. `done` is called on a reader's thread, unless this function returns an error.
     ///
     /// # Errors
     /// The queue of the readers is full.
@@ -74,14 +74,14 @@ fn read(database: &Database, query: &PathQuery) -> Result<PathPage, StorageError
     Ok(page)
 }
 
-/// What is read next: an owner's blocks from a key on, or the first owner from a key on.
+/// The next step: read an owner's blocks from a key on, or find the first owner from a key on.
 enum Step {
     Blocks(Vec<u8>),
     Owner(Vec<u8>),
 }
 
-/// The key of the last block that begins before the time, or at its beginning. If others may reach into the time as well,
-/// the first key that one of these can have.
+/// The key of the last block that begins before the time range or at its start. If earlier blocks may also reach into
+/// the range, the lowest key that such a block can have.
 fn first_key(database: &Database, query: &PathQuery, owner: &PathOwner) -> Result<Vec<u8>, StorageError> {
     let prefix = owner_prefix(&query.room, owner);
     let key_at = |first_ms| keys::block_key(&query.room, &owner_key(owner), first_ms, 0);
@@ -90,7 +90,7 @@ fn first_key(database: &Database, query: &PathQuery, owner: &PathOwner) -> Resul
     Ok(last.map_or(begin, |(key, _)| key.into_vec().min(key_at(start.saturating_sub(query.reach_ms)))))
 }
 
-/// Reads the blocks of one owner, and says with what to go on.
+/// Reads the blocks of one owner. Returns the next step.
 fn read_blocks(
     database: &Database,
     query: &PathQuery,

@@ -28,20 +28,20 @@ use crate::{
 
 const ACTION: &str = "read a channel";
 
-/// What a reader does.
+/// A task of a reader.
 #[derive(Debug)]
 pub(crate) enum ReadTask {
     Load(LoadTask),
     Paths(PathTask),
 }
 
-/// A part of a channel that is to be loaded.
+/// A part of a channel to load.
 #[derive(Debug)]
 pub(crate) struct LoadTask {
     request: LoadRequest,
-    /// Trims that the page must not undo.
+    /// The number of trims requested before this load. The page must reflect them.
     trims: u64,
-    /// Whether the writer has made the head.
+    /// Whether the writer has created the head.
     is_opened: bool,
 }
 
@@ -50,12 +50,12 @@ impl ReadTask {
         Self::Load(LoadTask { request, trims: queue.trims.requested.load(Ordering::SeqCst), is_opened: false })
     }
 
-    /// A load for which the writer has made the head.
+    /// A load for which the writer has created the head.
     pub(crate) fn reload(request: LoadRequest) -> Self {
         Self::Load(LoadTask { request, trims: 0, is_opened: true })
     }
 
-    /// The load of a task that was not queued; `None` for another one.
+    /// The load request of a task that could not be queued; `None` for other tasks.
     pub(crate) fn into_load(error: TrySendError<Self>) -> Option<LoadRequest> {
         match error {
             TrySendError::Full(task) | TrySendError::Disconnected(task) => match task {
@@ -95,7 +95,7 @@ impl Reader {
                 self.touch(&request, loaded.expires_ms);
                 Ok(Box::new(loaded.page))
             }
-            // The writer alone makes heads.
+            // Only the writer creates heads.
             Ok(None) if is_opened => Err(LogError::Unavailable),
             Ok(None) if self.database.poison().is_some() => Err(LogError::Broken),
             Ok(None) => match self.queue.push(WriteTask::Open(request)) {
@@ -117,12 +117,12 @@ impl Reader {
         self.completions.flush();
     }
 
-    /// Has the head live on, when more than half of its time is over.
+    /// Extends the lifetime of the head when more than half of it has passed.
     fn touch(&self, request: &LoadRequest, expires_ms: u64) {
         let half_ms = request.terms.meta_ttl_ms / 2;
         if head_expiry_ms(self.database.clock.now_ms(), &request.terms) > expires_ms.saturating_add(half_ms) {
             let (channel, terms) = (Arc::clone(&request.channel), request.terms);
-            // When the queue is full, a later load does it.
+            // If the queue is full, a later load extends the lifetime.
             let _ = self.queue.push(WriteTask::Touch { channel, terms });
         }
     }
@@ -133,7 +133,7 @@ struct Loaded {
     expires_ms: u64,
 }
 
-/// The part of a channel that is asked for; `None` without a head, or when it needs another epoch.
+/// Reads the requested part of a channel; `None` if it has no head or needs a new epoch.
 fn load(database: &Database, limits: &PageLimits, request: &LoadRequest) -> Result<Option<Loaded>, StorageError> {
     let key = keys::channel_key(&request.channel);
     let Some(head) = database.head(&key)?.filter(|head| !database.is_overtaken(head)) else { return Ok(None) };
@@ -157,7 +157,8 @@ struct PageBounds {
     bytes_max: usize,
 }
 
-/// What comes behind `after`. A publication names the one before it: where that is not there, it has expired.
+/// The publications after an offset. Each publication contains the offset of the previous one; if that one is missing,
+/// it has expired.
 fn page_after(
     database: &Database,
     channel: &str,
@@ -188,7 +189,7 @@ fn page_after(
             }
         }
         if !is_cut && last < top {
-            // The newest ones have expired.
+            // The newest publications have expired.
             floor = top;
             records.clear();
         }
@@ -232,7 +233,7 @@ fn newest_page(
     })
 }
 
-/// Publications above `floor`, up to `top`: offset, record, bytes.
+/// The publications above `floor`, up to `top`: offset, record, bytes.
 fn publications<'a>(
     database: &'a Database,
     channel: &str,
@@ -261,7 +262,7 @@ fn publications<'a>(
     })
 }
 
-/// The newest results of a channel, the first to expire first. They are stored by key, so all are read.
+/// The newest results of a channel, sorted by expiry. All results are read, because they are stored by key.
 fn known_results(database: &Database, key: &[u8], results_max: usize) -> Result<Vec<LogResult>, StorageError> {
     let now_ms = database.clock.now_ms();
     let mut options = ReadOptions::default();

@@ -1,18 +1,19 @@
 //! The values of the column families that channels use.
 //!
-//! Each begins with its version, 1, and the time at which it expires: Unix time in milliseconds, 8 bytes, `u64::MAX` for
-//! never. Compactions read no more than that. Then, where *number* is a LEB128 varint and *text* a number of bytes and the
-//! bytes:
+//! Each value begins with its version, 1, and the time at which it expires: Unix time in milliseconds, 8 bytes,
+//! `u64::MAX` for never. Compactions read only this prefix. The rest depends on the family; *number* is a LEB128
+//! varint, and *text* is a number of bytes and the bytes:
 //!
 //! - a publication (`publications`): flags (2 bytes); number: time of the write; number: distance to the offset of the
-//!   publication before it in the channel, or to 0; as the flags say: number: its time (zigzag); number and text: version,
-//!   epoch of versions; text: idempotency key; number: count, then so many names and values: tags; text, text: user and
-//!   session, then text and text as the flags say: connection info, channel info; text: epoch; the rest is its data;
+//!   previous publication in the channel, or to 0; depending on the flags: number: its time (zigzag); number and text:
+//!   version, epoch of versions; text: idempotency key; number: count, then this number of names and values: tags;
+//!   text, text: user and session, then depending on the flags text and text: connection info, channel info; text:
+//!   epoch; the rest is its data;
 //! - a channel's head (`heads`): flags (1 byte); numbers: era of power losses, era of damages, top, floor, offset up to
 //!   which publications are deleted, time of the last activity, version; texts: epoch of versions, epoch;
 //! - an idempotency key's result (`idempotency`): number: offset; text: epoch.
 //!
-//! Reading returns `None` for bytes that none of these are. A value of a later version is read by a function of its own.
+//! Decoding returns `None` for other bytes. Values of a later version are decoded by a separate function.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use bytes::Bytes;
 use dunlin_engine::log::LogRecord;
 use dunlin_protocol::{ClientInfo, Payload, Publication, Tags};
 
-/// Nothing of this version is changed any more: what a release has written is read by all later ones.
+/// This version must not change, because later releases read values that earlier ones have written.
 const VERSION: u8 = 1;
 
 /// Version and time of expiry.
@@ -41,39 +42,40 @@ mod flag {
     pub(super) const EPOCH: u16 = 1 << 10;
 }
 
-/// A publication with what the storage needs to know about it.
+/// A publication with the storage's data about it.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredPublication {
     pub(crate) expires_ms: u64,
     pub(crate) written_ms: u64,
-    /// The offset of the publication before it; 0 if there was none.
+    /// The offset of the previous publication; 0 if there was none.
     pub(crate) previous: u64,
     pub(crate) record: LogRecord,
 }
 
-/// What is known of a channel.
+/// The stored state of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ChannelHead {
     pub(crate) expires_ms: u64,
     /// Whether everything up to the last write was synced.
     pub(crate) is_synced: bool,
-    /// The storage's eras when its epoch began, or it was last found good.
+    /// The power era and the damage era of the storage when the epoch began or was last found to be valid.
     pub(crate) power_era: u32,
     pub(crate) damage_era: u32,
-    /// The newest offset that there ever was.
+    /// The highest offset of the epoch.
     pub(crate) top: u64,
-    /// Nothing at or below it is kept.
+    /// Publications up to this offset are not kept.
     pub(crate) floor: u64,
-    /// Publications up to this one are deleted. Deletions lag behind the floor, so that one covers many publications.
+    /// Publications up to this offset are deleted. Deletions lag behind the floor, so that one deletion covers many
+    /// publications.
     pub(crate) deleted_through: u64,
     pub(crate) activity_ms: u64,
-    /// Of the newest publication.
+    /// The version of the newest publication.
     pub(crate) version: u64,
     pub(crate) version_epoch: Box<str>,
     pub(crate) epoch: Box<str>,
 }
 
-/// What became of a publication with an idempotency key.
+/// The result of a publication with an idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredResult {
     pub(crate) expires_ms: u64,
@@ -81,7 +83,7 @@ pub(crate) struct StoredResult {
     pub(crate) epoch: Box<str>,
 }
 
-/// When a value expires, whatever it is; `None` for bytes that are no value.
+/// The expiry of any value; `None` if the bytes are not a value.
 pub(crate) fn expiry_of(value: &[u8]) -> Option<u64> {
     let (_, rest) = value.split_first()?;
     Some(u64::from_be_bytes(*rest.first_chunk()?))
@@ -149,7 +151,7 @@ impl StoredPublication {
         .fold(0, |flags, (_, bit)| flags | bit)
     }
 
-    /// The publication with this offset.
+    /// Decodes the publication with this offset.
     pub(crate) fn decode(offset: u64, bytes: &[u8]) -> Option<Self> {
         let (expires_ms, mut rest) = split_prefix(bytes)?;
         let flags = u16::from_be_bytes(*take_chunk(&mut rest)?);
@@ -253,7 +255,7 @@ fn payload(bytes: &[u8], is_json: bool) -> Payload {
 
 fn take_tags(rest: &mut &[u8]) -> Option<Tags> {
     let count = take_number(rest)?;
-    // Each takes two bytes at least: a count that promises more reserves nothing.
+    // Each tag takes at least two bytes, so a larger count is invalid and reserves no memory.
     if count > rest.len() as u64 / 2 {
         return None;
     }
@@ -284,7 +286,7 @@ fn take_number(rest: &mut &[u8]) -> Option<u64> {
     for shift in (0..64).step_by(7) {
         let [byte] = *take_chunk(rest)?;
         let bits = u64::from(byte & 0x7f);
-        // The tenth byte has room for one bit.
+        // The tenth byte has space for one bit.
         if shift == 63 && bits > 1 {
             return None;
         }

@@ -1,11 +1,11 @@
-//! What a storage reports about itself and about its backups.
+//! Reports about a storage and its backups.
 
-/// How large a column family is.
+/// The size of a column family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FamilySize {
     /// Its name.
     pub name: &'static str,
-    /// Entries, about.
+    /// Estimated number of entries.
     pub entries: u64,
     /// Bytes of its tables.
     pub table_bytes: u64,
@@ -13,12 +13,12 @@ pub struct FamilySize {
     pub memtable_bytes: u64,
 }
 
-/// What a check has read.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorageReport {
     /// Channels with a head.
     pub channels: u64,
-    /// Publications that are kept.
+    /// Stored publications.
     pub publications: u64,
     /// Results of idempotency keys.
     pub results: u64,
@@ -26,7 +26,7 @@ pub struct StorageReport {
     pub blocks: u64,
     /// Checkpoints of rooms.
     pub checkpoints: u64,
-    /// Entries that nothing known has written.
+    /// Entries of an unknown format.
     pub unreadable: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a storage is asked, and what it answers.
+//! Requests to a storage, and their answers.
 
 use std::{fmt, sync::Arc};
 
@@ -9,31 +9,31 @@ use dunlin_engine::{
 
 use crate::error::StorageError;
 
-/// A publication that is to be stored; answered with [`Completions::committed`].
+/// A publication to store; answered with [`Completions::committed`].
 #[derive(Debug)]
 pub struct StoreRequest {
-    /// Who is answered.
+    /// The shard that receives the answer.
     pub shard: ShardIndex,
     /// The channel.
     pub channel: Arc<str>,
-    /// Given back with the answer.
+    /// Returned with the answer.
     pub proposal: ProposalNumber,
-    /// The publication with its offset, which is above those before it.
+    /// The publication with its offset, which is above the earlier offsets.
     pub record: Box<LogRecord>,
-    /// How.
+    /// How the channel is stored.
     pub terms: LogTerms,
 }
 
-/// A part of a channel that is to be read; answered with [`Completions::loaded`].
+/// A part of a channel to read; answered with [`Completions::loaded`].
 #[derive(Debug)]
 pub struct LoadRequest {
-    /// Who is answered.
+    /// The shard that receives the answer.
     pub shard: ShardIndex,
     /// The channel. Its epoch begins with the first load.
     pub channel: Arc<str>,
-    /// Given back with the answer.
+    /// Returned with the answer.
     pub load: LoadNumber,
-    /// Which part.
+    /// The requested part.
     pub query: LoadQuery,
     /// How the channel is stored.
     pub terms: LogTerms,
@@ -44,9 +44,9 @@ pub struct LoadRequest {
 pub struct StoreAnswer {
     /// The channel.
     pub channel: Arc<str>,
-    /// Which publication.
+    /// The number of the request.
     pub proposal: ProposalNumber,
-    /// Its offset.
+    /// The offset of the publication, or the error.
     pub outcome: Result<u64, LogError>,
 }
 
@@ -55,29 +55,29 @@ pub struct StoreAnswer {
 pub struct LoadAnswer {
     /// The channel.
     pub channel: Arc<str>,
-    /// Which load.
+    /// The number of the request.
     pub load: LoadNumber,
-    /// The part.
+    /// The part, or the error.
     pub outcome: Result<Box<LogPage>, LogError>,
 }
 
-/// Takes the answers. They come on the storage's threads, so an implementation passes them on and returns. Answers about a
-/// channel's publications come in the order of the requests.
+/// Receives the answers. It is called on the storage's threads, so an implementation must pass answers on and return.
+/// Answers about a channel's publications are in the order of the requests.
 pub trait Completions: Send + Sync + 'static {
-    /// A publication is stored, or it is not.
+    /// A publication was stored, or could not be.
     fn committed(&self, shard: ShardIndex, answer: StoreAnswer);
-    /// A part of a channel was read, or it was not.
+    /// A part of a channel was read, or could not be.
     fn loaded(&self, shard: ShardIndex, answer: LoadAnswer);
-    /// Several answers were given, and none follows at once: the time to wake who waits for them.
+    /// Several answers were passed, and no other follows immediately. An implementation can now wake the receivers.
     fn flush(&self) {}
     /// A write failed, and nothing is stored from now on. Called once, before the answers about that write.
     fn poisoned(&self, _error: &StorageError) {}
 }
 
-/// What became of a write of entries that are no publications. Called on the writer's thread.
+/// Receives the result of a write of entries that are not publications. Called on the writer's thread.
 pub type EntriesDone = Box<dyn FnOnce(Result<(), StorageError>) + Send>;
 
-/// Entries of rooms that are written together, all or none.
+/// Entries of rooms that are written atomically.
 pub struct EntryBatch {
     pub(crate) changes: Vec<EntryChange>,
     pub(crate) bytes: usize,

@@ -1,4 +1,4 @@
-//! The file `STORAGE` in the directory: what has to be known before `RocksDB` opens its files.
+//! The file `STORAGE` in the directory, which is read before `RocksDB` opens its files.
 
 use std::{
     fs::{self, File},
@@ -8,30 +8,31 @@ use std::{
 
 use crate::error::{StorageError, StorageFault};
 
-/// The layout of keys, and which versions of records there may be. A storage with a newer one is not opened.
+/// The version of the layout of keys and of the set of record versions. A storage with a newer version is not opened.
 pub const FORMAT_VERSION: u32 = 1;
 
 const FILE_NAME: &str = "STORAGE";
 const FIRST_LINE: &str = "dunlin storage";
 const CHECK: &str = "check ";
 
-/// What the file says.
+/// The content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StorageState {
     pub(crate) format: u32,
-    /// The kernel's id of the boot in which the storage was opened last.
+    /// The kernel's id of the boot in which the storage was last opened.
     pub(crate) boot: String,
     /// Whether it was closed with everything synced.
     pub(crate) is_closed: bool,
     pub(crate) eras: Eras,
 }
 
-/// Epochs of channels that were last written in an earlier era may have lost publications that clients have seen.
+/// Counters of losses. A channel that was last written in an earlier era may have lost publications that clients have
+/// received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Eras {
-    /// Counts losses of power: what was not synced may be lost.
+    /// Counts power losses, after which unsynced writes may be lost.
     pub(crate) power: u32,
-    /// Counts damages of the log, and restores of backups: anything may be lost.
+    /// Counts damages of the log and restores of backups, after which any write may be lost.
     pub(crate) damage: u32,
 }
 
@@ -61,7 +62,7 @@ impl StorageState {
         Ok(Some(state))
     }
 
-    /// Replaces the file. It has the old content or the new one, whatever happens meanwhile.
+    /// Replaces the file atomically.
     pub(crate) fn write(&self, directory: &Path) -> Result<(), StorageError> {
         let (file, new) = (file_in(directory), directory.join("STORAGE.new"));
         let write = || {
@@ -99,17 +100,17 @@ impl StorageState {
                 "damage_era" => state.eras.damage = value.parse().ok()?,
                 "closed" => state.is_closed = value == "1",
                 "boot" => value.clone_into(&mut state.boot),
-                // A newer format may say more; its version is what counts then.
+                // A newer format may contain other lines. Its version decides.
                 _ => {}
             }
         }
-        // How a newer format is checked is not known.
+        // The checksum of a newer format is unknown.
         let is_whole = state.format > FORMAT_VERSION || is_whole(text);
         (state.format > 0 && is_whole).then_some(state)
     }
 }
 
-/// Whether the last line has the checksum of the lines before it. A flipped bit would else hide a loss of power.
+/// Whether the last line is the checksum of the lines before it. Without it, a flipped bit could hide a power loss.
 fn is_whole(text: &str) -> bool {
     let Some(at) = text.rfind(CHECK) else { return false };
     let (checked, line) = text.split_at(at);
@@ -121,7 +122,7 @@ fn checksum(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Whether a directory has a storage.
+/// Whether a directory contains a storage.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -133,12 +134,12 @@ pub fn is_storage(directory: &Path) -> std::io::Result<bool> {
     }
 }
 
-/// The id that the kernel has given to this boot; empty if it says none.
+/// The kernel's id of this boot; empty if it is unknown.
 pub(crate) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
-/// Whether a directory has nothing in it but what file systems put there.
+/// Whether a directory contains only entries that file systems create.
 pub(crate) fn is_empty(directory: &Path, action: &'static str) -> Result<bool, StorageError> {
     let failed = |error: &std::io::Error| StorageError::io(action, directory, error);
     for entry in fs::read_dir(directory).map_err(|error| failed(&error))? {

@@ -24,7 +24,7 @@ use crate::{
     writer::{TrimTo, WriteQueue, WriteTask, Writer},
 };
 
-/// An open storage. Shards share it; dropping it writes what is queued, and ends its threads.
+/// An open storage, which shards share. Dropping it writes the queued requests, and ends its threads.
 #[derive(Debug)]
 pub struct Storage {
     pub(crate) database: Arc<Database>,
@@ -35,7 +35,7 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Opens a directory, or makes one, and starts the threads.
+    /// Opens or creates a storage in a directory, and starts the threads.
     ///
     /// # Errors
     /// See [`StorageFault`].
@@ -69,7 +69,7 @@ impl Storage {
             tasks: write_tasks,
             readers: readers.clone(),
             completions,
-            // All heads of a batch are in the cache until it is written.
+            // All heads of a batch must stay in the cache until it is written.
             heads: HeadCache::new(options.cached_heads_max.max(options.queues.batch_writes_max)),
             trims_taken: 0,
         };
@@ -79,10 +79,10 @@ impl Storage {
         Ok(storage)
     }
 
-    /// Has a publication stored.
+    /// Queues a publication to be stored.
     ///
     /// # Errors
-    /// The queue is full, or the storage is poisoned. Nothing else is answered then.
+    /// The queue is full, or the storage is poisoned. In this case, no answer follows.
     pub fn store(&self, request: StoreRequest) -> Result<(), LogError> {
         if !keys::fits(&request.channel) {
             return Err(LogError::Unavailable);
@@ -90,10 +90,10 @@ impl Storage {
         self.push(WriteTask::Store(request))
     }
 
-    /// Has a part of a channel read.
+    /// Queues a load of a part of a channel.
     ///
     /// # Errors
-    /// The queue is full. Nothing else is answered then.
+    /// The queue is full. In this case, no answer follows.
     pub fn load(&self, request: LoadRequest) -> Result<(), LogError> {
         if !keys::fits(&request.channel) {
             return Err(LogError::Unavailable);
@@ -101,35 +101,34 @@ impl Storage {
         self.push_read(ReadTask::new(request, &self.queue))
     }
 
-    /// Forgets a channel's publications with this offset and the ones below, as far as they are committed. A load that comes
-    /// later does not read them.
+    /// Deletes a channel's committed publications up to this offset. Later loads do not return them.
     pub fn trim(&self, channel: Arc<str>, through: u64) {
         self.request_trim(channel, TrimTo::Offset(through));
     }
 
-    /// Forgets a channel with its epoch, its offsets and its idempotency keys. Publications that are still queued are stored in
-    /// its next epoch.
+    /// Deletes a channel with its epoch, its offsets and its idempotency keys. Publications that are still queued are
+    /// stored in its next epoch.
     pub fn remove(&self, channel: Arc<str>) {
         self.request_trim(channel, TrimTo::Removed);
     }
 
-    /// The write that failed, since which nothing is written any more.
+    /// The error of the failed write, after which nothing is written.
     pub fn poison(&self) -> Option<&StorageError> {
         self.database.poison()
     }
 
-    /// The last read that failed.
+    /// The error of the last failed read.
     pub fn last_read_fault(&self) -> Option<StorageError> {
         self.database.counters.last_read_fault()
     }
 
-    /// What it has done since it was opened.
+    /// The counters since the storage was opened.
     pub fn counts(&self) -> StorageCounts {
         self.database.counters.counts()
     }
 
-    /// Writes and syncs what is queued, and notes that nothing is lost. Returns when that is done. Nothing is stored
-    /// afterwards; reading goes on until the storage is dropped.
+    /// Writes and syncs the queued requests, and records that nothing is lost. Returns when this is done. Nothing is
+    /// stored afterwards; reads continue to work until the storage is dropped.
     pub fn close(&self) {
         let thread = self.writer_thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
@@ -142,7 +141,7 @@ impl Storage {
     fn request_trim(&self, channel: Arc<str>, to: TrimTo) {
         if keys::fits(&channel) {
             self.queue.trims.request(channel, to);
-            // When the queue is full, the writer is awake.
+            // If the queue is full, the writer is awake and needs no task.
             let _ = self.queue.push(WriteTask::Trim);
         }
     }
@@ -164,7 +163,7 @@ impl Storage {
         LogError::Busy
     }
 
-    /// Starts a thread that ends the process if it panics. Without the thread, requests would wait for ever.
+    /// Starts a thread that ends the process if it panics. Without the thread, requests would wait forever.
     fn start(&self, name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StorageError> {
         let thread_name = name.clone();
         let thread = Builder::new().name(name).spawn(move || {

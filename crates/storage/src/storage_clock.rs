@@ -1,4 +1,4 @@
-//! The time of a storage. It never goes back, not even over a restart, and does not follow a wall clock that jumps.
+//! The time of a storage. It never decreases, even across a restart, and does not follow jumps of the wall clock.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -7,13 +7,13 @@ use std::{
 
 use crate::options::ClockSource;
 
-/// Unix time in milliseconds, as far as it is known.
+/// A monotonic clock of Unix time in milliseconds.
 #[derive(Debug)]
 pub(crate) struct StorageClock {
     source: ClockSource,
     began: Instant,
     began_ms: AtomicU64,
-    /// The newest time that was read, or of the last run.
+    /// The highest time that was read, or the time of the last run.
     newest_ms: AtomicU64,
 }
 
@@ -41,7 +41,8 @@ impl StorageClock {
         self.newest_ms.fetch_max(now_ms, Ordering::Relaxed).max(now_ms)
     }
 
-    /// Continues from the time that a run before has seen, if that is later. Returns by how much the time is ahead of it.
+    /// Continues from the last time of an earlier run, if that is later. Returns the time by which the clock is ahead
+    /// of it.
     pub(crate) fn resume(&self, last_ms: u64) -> u64 {
         let ahead_ms = self.began_ms.load(Ordering::Relaxed).saturating_sub(last_ms);
         self.began_ms.fetch_max(last_ms, Ordering::Relaxed);

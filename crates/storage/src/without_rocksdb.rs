@@ -1,4 +1,4 @@
-//! The interface of the storage in a program that is built without it.
+//! The interface of the storage in a program that is built without `RocksDB`.
 
 #![cfg_attr(test, allow(dead_code, reason = "tests compile it in programs with a storage as well"))]
 
@@ -16,7 +16,7 @@ use crate::{
     request::{Completions, EntriesDone, EntryBatch, LoadRequest, StoreRequest},
 };
 
-/// An open storage. There is none: [`UnbuiltStorage::open`] fails.
+/// An open storage. No value exists, because [`UnbuiltStorage::open`] always fails.
 #[derive(Debug)]
 pub struct UnbuiltStorage(Infallible);
 

@@ -1,5 +1,5 @@
-//! Writes while `RocksDB` takes none. A full disk can stop a flush before it stops the write-ahead log. `RocksDB` then waits
-//! for free space with every write blocked, so no caller would ever get an error.
+//! Handles writes while `RocksDB` stalls them. A full disk can stop a flush before it stops the write-ahead log.
+//! `RocksDB` then blocks every write and waits for free space, so callers would never get an error.
 
 use std::{ffi::CString, os::unix::ffi::OsStrExt as _, path::Path, time::Duration};
 
@@ -7,17 +7,18 @@ use rocksdb::{DB, ErrorKind, WriteBatch, WriteOptions, properties};
 
 use crate::error::StorageFault;
 
-/// Time between two looks at a stalled `RocksDB`.
+/// Time between two checks of a stalled `RocksDB`.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// A stall of this length after a background failure is a failure. Compactions end ordinary stalls.
+/// Number of checks after which a stall that follows a background failure counts as a failure. Compactions end ordinary
+/// stalls.
 const STALL_POLLS_MAX: u32 = 1_000;
 /// A compaction takes up to 25 files (`max_compaction_bytes`), each about as large as a memtable, and a flush takes one more.
 const COMPACTION_MEMTABLES: u64 = 26;
 /// The size of a file that a compaction writes (`target_file_size_base`).
 const FILE_BYTES: u64 = 64 << 20;
 
-/// Writes a batch. Waits while writes are stopped or slowed down because flushes or compactions are behind. If one has
-/// failed, waits for a second only.
+/// Writes a batch. Waits while writes are stopped or slowed down because flushes or compactions are behind. If a flush
+/// or a compaction has failed, waits for at most a second.
 pub(crate) fn write(
     db: &DB,
     path: &Path,
@@ -41,7 +42,7 @@ pub(crate) fn write(
                 options.set_no_slowdown(true);
                 std::thread::sleep(POLL_INTERVAL);
             }
-            // Only slowed down: `RocksDB` knows for how long to wait.
+            // Writes are only slowed down, and `RocksDB` waits for the right time.
             Err(_) if !is_stopped(db) => options.set_no_slowdown(false),
             Err(_) => {
                 options.set_no_slowdown(true);
@@ -60,7 +61,7 @@ fn has_failed(db: &DB) -> bool {
     db.property_int_value(properties::BACKGROUND_ERRORS).ok().flatten().is_some_and(|errors| errors > 0)
 }
 
-/// `RocksDB` keeps the error of a background job to itself. Nearly always there was no space for a new file.
+/// `RocksDB` does not return the error of a background job. Nearly always, it had no space for a new file.
 fn fault_of_stall(path: &Path, memtable_bytes: usize) -> StorageFault {
     let needed = (memtable_bytes as u64).saturating_mul(COMPACTION_MEMTABLES).max(FILE_BYTES);
     match free_bytes(path) {
@@ -100,7 +101,7 @@ mod tests {
 
     const CHILD_DIRECTORY: &str = "DUNLIN_STALL_CHILD";
 
-    /// Fills a file system that has the tables, while the write-ahead log has all the space of another.
+    /// Fills the file system of the tables, while the write-ahead log is on another file system with enough space.
     #[test]
     fn child_fills_the_disk_of_the_tables() {
         const MEMTABLE_BYTES: usize = 64 << 10;
@@ -118,7 +119,7 @@ mod tests {
             batch.put(number.to_be_bytes(), [7; 4096]);
             write(&db, &tables, &batch, false, MEMTABLE_BYTES).err()
         });
-        // A write that waits for `RocksDB` never ends here.
+        // A write that waited for `RocksDB` would never return.
         assert!(matches!(refusal, Some(StorageFault::DiskFull(_))), "{refusal:?}");
         println!("filled");
     }

@@ -1,4 +1,4 @@
-//! The writer: one thread that takes what all shards have queued, writes it as one batch and answers.
+//! The writer: one thread that takes the queued requests of all shards, writes them as one batch, and answers.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -27,19 +27,19 @@ use crate::{
     request::{Completions, EntriesDone, EntryBatch, EntryChange, LoadAnswer, LoadRequest, StoreAnswer, StoreRequest},
 };
 
-/// A deletion covers so many publications at least, or a quarter of what the channel keeps.
+/// Minimum number of publications per deletion, unless a quarter of the channel's limit is more.
 const DELETED_AT_ONCE_MIN: u64 = 64;
 
-/// A head outlives the time that its channel's owner counts with by this, or an eighth of it.
+/// Minimum time for which a head is kept beyond its channel's lifetime, unless an eighth of the lifetime is more.
 const HEAD_MARGIN_MS: u64 = 60_000;
 
-/// What the writer does.
+/// A task of the writer.
 #[derive(Debug)]
 pub(crate) enum WriteTask {
     Store(StoreRequest),
-    /// A channel gets a head, or another epoch; then the load is queued again.
+    /// Create a channel's head or a new epoch, and queue the load again.
     Open(LoadRequest),
-    /// A channel is in use.
+    /// Extend the lifetime of a channel that is in use.
     Touch {
         channel: Arc<str>,
         terms: LogTerms,
@@ -48,7 +48,7 @@ pub(crate) enum WriteTask {
         batch: EntryBatch,
         done: Done,
     },
-    /// There are trims.
+    /// Apply trims.
     Trim,
     Stop,
 }
@@ -61,22 +61,22 @@ impl std::fmt::Debug for Done {
     }
 }
 
-/// What is to be done to a channel besides storing publications. One per channel, so that they need no bound of their own.
+/// Pending trims and removals. Each channel has at most one entry, so they need no separate limit.
 #[derive(Debug, Default)]
 pub(crate) struct Trims {
     pending: Mutex<HashMap<Arc<str>, TrimTo>>,
-    /// Trims that there ever were.
+    /// Total number of requested trims.
     pub(crate) requested: AtomicU64,
-    /// Those that are in the storage.
+    /// Number of trims that are written to the storage.
     applied: Mutex<u64>,
     changed: Condvar,
 }
 
-/// How far a channel is trimmed.
+/// The extent of a trim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TrimTo {
     Offset(u64),
-    /// Everything, with its head.
+    /// The whole channel with its head.
     Removed,
 }
 
@@ -88,7 +88,7 @@ impl Trims {
         self.requested.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Waits until so many are applied.
+    /// Waits until this number of trims is applied.
     pub(crate) fn wait_for(&self, requested: u64) {
         let applied = lock(&self.applied);
         let waited = self.changed.wait_while(applied, |applied| *applied < requested);
@@ -106,7 +106,7 @@ impl Trims {
     }
 }
 
-/// The queue's sending end with what bounds it.
+/// The sending end of the queue, with its limits.
 #[derive(Debug)]
 pub(crate) struct WriteQueue {
     sender: SyncSender<WriteTask>,
@@ -120,7 +120,7 @@ impl WriteQueue {
         Self { sender, queued_bytes: AtomicUsize::new(0), limits, trims: Trims::default() }
     }
 
-    /// Queues a task, or gives it back when there is no room.
+    /// Queues a task, or returns it if the queue is full.
     pub(crate) fn push(&self, task: WriteTask) -> Result<(), WriteTask> {
         let bytes = bytes_of(&task);
         if self.queued_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > self.limits.write_bytes_max {
@@ -138,7 +138,7 @@ impl WriteQueue {
     pub(crate) fn stop(&self) {
         // The writer subtracts it, as for all tasks.
         self.queued_bytes.fetch_add(bytes_of(&WriteTask::Stop), Ordering::Relaxed);
-        // The writer takes from the queue until it has this, so there will be room.
+        // The writer reads from the queue until it receives this task, so the send succeeds.
         let _ = self.sender.send(WriteTask::Stop);
     }
 }
@@ -151,11 +151,11 @@ pub(crate) struct Writer {
     pub(crate) readers: SyncSender<ReadTask>,
     pub(crate) completions: Arc<dyn Completions>,
     pub(crate) heads: HeadCache,
-    /// Trims that were taken over.
+    /// Number of trims that the writer has read.
     pub(crate) trims_taken: u64,
 }
 
-/// A batch that is being put together.
+/// A batch under construction.
 #[derive(Default)]
 struct GroupCommit {
     batch: WriteBatch,
@@ -167,7 +167,7 @@ struct GroupCommit {
     trims: Option<u64>,
 }
 
-/// What is answered after the commit, with its outcome.
+/// An answer that is sent after the commit, with its outcome.
 enum PendingAnswer {
     Stored { request: StoreRequest, refused: Option<LogError> },
     Opened { request: LoadRequest, refused: Option<LogError> },
@@ -187,7 +187,7 @@ impl Writer {
                 (tasks, bytes) = (tasks + 1, bytes + of_task);
                 stops |= matches!(task, WriteTask::Stop);
                 if self.queue.trims.requested.load(Ordering::SeqCst) != self.trims_taken {
-                    // A commit of their own: what follows has to find the channel as they leave it.
+                    // Trims have a separate commit, because later tasks must read the channel after the trim.
                     self.commit(std::mem::take(&mut group));
                     self.add_trims(&mut group);
                     self.commit(std::mem::take(&mut group));
@@ -241,10 +241,11 @@ impl Writer {
         let now_ms = database.clock.now_ms();
         let head = self.head_or_new(group, channel, terms)?;
         if offset <= head.top {
-            // It would take the place of what was acknowledged.
+            // The publication would replace an acknowledged one.
             return Err(LogError::Unavailable);
         }
-        // From here on a loss of power may take more than it might before: that is to be known first.
+        // If all earlier writes of the channel were synced, sync this one, too, because its head records that a power
+        // loss may now lose publications.
         group.is_synced |= terms.is_synced || head.is_synced;
         let keeps_until_ms = terms.retention.ttl_ms.min(terms.meta_ttl_ms);
         let stored = StoredPublication {
@@ -321,7 +322,8 @@ impl Writer {
         }
     }
 
-    /// A channel's head, made if there is none; with another epoch, if clients may have seen what is lost.
+    /// A channel's head. Creates it if it is missing, and begins a new epoch if clients may have received lost
+    /// publications.
     fn head_or_new(
         &mut self,
         group: &mut GroupCommit,
@@ -375,7 +377,7 @@ impl Writer {
     fn commit(&mut self, mut group: GroupCommit) {
         let outcome = self.write(&mut group);
         if let Some(requested) = group.trims {
-            // After a failure as well: who waits for them must be answered.
+            // Also after a failure, because readers wait for the trims.
             self.queue.trims.note_applied(requested);
         }
         for answer in group.answers {
@@ -442,7 +444,7 @@ impl Writer {
     }
 }
 
-/// When the storage may forget a channel that is used now.
+/// The time at which a channel that is used now expires in the storage.
 pub(crate) fn head_expiry_ms(now_ms: u64, terms: &LogTerms) -> u64 {
     now_ms.saturating_add(terms.meta_ttl_ms).saturating_add(HEAD_MARGIN_MS.max(terms.meta_ttl_ms / 8))
 }
@@ -452,7 +454,7 @@ fn note_use(head: &mut ChannelHead, now_ms: u64, terms: &LogTerms) {
     head.expires_ms = head.expires_ms.max(head_expiry_ms(now_ms, terms));
 }
 
-/// Deletes what an expired head has left: its offsets are given again.
+/// Deletes the entries of an expired head, because its offsets will be assigned again.
 fn delete_leftovers(database: &Database, batch: &mut WriteBatch, channel: &str) {
     let begin = keys::channel_key(channel);
     let end = keys::behind(&begin);
@@ -460,7 +462,7 @@ fn delete_leftovers(database: &Database, batch: &mut WriteBatch, channel: &str) 
     let mut options = ReadOptions::default();
     options.set_iterate_upper_bound(&*end);
     let mode = IteratorMode::From(&begin, Direction::Forward);
-    // Nearly all new channels have none, and each range that is deleted makes reading a little slower.
+    // Nearly all new channels have no such entries, and each deleted range slows down reads slightly.
     if database.db.iterator_cf_opt(family, options, mode).next().is_some() {
         batch.delete_range_cf(family, begin, end);
     }

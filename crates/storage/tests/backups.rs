@@ -1,4 +1,4 @@
-//! Backups while the storage serves, and what a restore makes of them.
+//! Backups of an open storage, and their restore.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! A process that is killed while it commits: what it has acknowledged is there, once and in order.
+//! Kills a process while it commits. All acknowledged publications must be stored once and in order.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use crate::harness::{ScratchDirectory, TERMS, TestStorage, child, directory_of_c
 
 const CHANNELS: [&str; 4] = ["chat:1", "chat:2", "market:a", "x"];
 
-/// Writes what is acknowledged to standard output, and each time has the next publication stored.
+/// Writes each acknowledged publication to standard output, and stores the next one.
 struct ChildCompletions {
     storage: Mutex<Option<Arc<Storage>>>,
 }
@@ -25,7 +25,7 @@ struct ChildCompletions {
 impl Completions for ChildCompletions {
     fn committed(&self, _: ShardIndex, answer: StoreAnswer) {
         let offset = answer.outcome.expect("the disk works");
-        // One write, so that the parent reads whole lines.
+        // One write call, so that the parent reads complete lines.
         let line = format!("stored {} {offset}\n", answer.channel);
         std::io::stdout().write_all(line.as_bytes()).expect("the parent reads");
         self.store(&answer.channel, offset + 8);
@@ -33,7 +33,8 @@ impl Completions for ChildCompletions {
 
     fn loaded(&self, _: ShardIndex, answer: LoadAnswer) {
         let top = answer.outcome.expect("it can be read").top;
-        // Under one lock: the first of them may be stored, and followed by the ninth, before the others are requested.
+        // The requests share one lock. Otherwise the first publication could be stored, and the ninth requested after
+        // it, before the others.
         let storage = self.storage.lock().unwrap();
         for next in 1..=8 {
             Self::request(storage.as_ref(), &answer.channel, top + next);
@@ -60,7 +61,7 @@ impl ChildCompletions {
 fn child_stores_until_it_is_killed() {
     let Some(directory) = directory_of_child() else { return };
     let completions = Arc::new(ChildCompletions { storage: Mutex::new(None) });
-    // Memtables so small that tables are written and compacted all the time.
+    // Small memtables, so that tables are constantly written and compacted.
     let options = StorageOptions { memtable_bytes: 256 << 10, ..StorageOptions::at(directory) };
     let answered = Arc::clone(&completions) as Arc<dyn Completions>;
     let storage = Arc::new(Storage::open(&options, answered).expect("the storage opens"));
@@ -97,7 +98,7 @@ fn acknowledged_publications_survive_a_kill() {
             acknowledged.entry(channel.to_owned()).or_default().push(offset.parse().expect("a number"));
             stored += 1;
             if stored == killed_after {
-                // SIGKILL. What is in the pipe was acknowledged as well.
+                // SIGKILL. Lines that are still in the pipe were also acknowledged.
                 process.kill().expect("it runs");
             }
         }
@@ -107,7 +108,8 @@ fn acknowledged_publications_survive_a_kill() {
     }
 }
 
-/// After how many answers each child is killed. `DUNLIN_STORAGE_KILLS` is the number of children, 5 without it.
+/// For each child, the number of answers after which it is killed. `DUNLIN_STORAGE_KILLS` is the number of children;
+/// the default is 5.
 fn kills() -> Vec<u32> {
     let count = std::env::var("DUNLIN_STORAGE_KILLS").map_or(5, |count| count.parse().expect("a number"));
     (0..count).map(|number: u32| [1, 40, 700, 3_000, 220][number as usize % 5] + number * 7 % 61).collect()
@@ -139,7 +141,7 @@ fn see_that_all_is_there(
     }
 }
 
-/// Completions that break their promise not to panic.
+/// Completions that panic, although they must not.
 struct PanickingCompletions;
 
 impl Completions for PanickingCompletions {

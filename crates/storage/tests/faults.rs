@@ -1,4 +1,4 @@
-//! What a storage says when it cannot be opened, written or read: always what, and never nothing.
+//! Errors of a storage that cannot be opened, written or read. Each fault must be reported.
 
 use std::{
     fs,
@@ -28,13 +28,13 @@ fn files_with(directory: &Path, extension: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The log with something in it.
+/// The non-empty file of the write-ahead log.
 fn log_file(directory: &Path) -> PathBuf {
     let is_used = |path: &PathBuf| fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0);
     files_with(directory, "log").into_iter().rfind(is_used).expect("there is a log")
 }
 
-/// A storage that has ended as if it had been killed: a copy of its files while it is open.
+/// Copies the files of an open storage, so that the copy looks as after a kill.
 fn killed_copy(directory: &ScratchDirectory, name: &str, opened: &TestStorage) -> PathBuf {
     let copy = directory.join(name);
     fs::create_dir(&copy).expect("it can be written");
@@ -56,7 +56,7 @@ fn child_keeps_a_storage_open() {
     let Some(directory) = directory_of_child() else { return };
     let _desk = TestStorage::open(&directory);
     println!("opened");
-    // Until the parent closes the pipe.
+    // Wait until the parent closes the pipe.
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
@@ -179,7 +179,7 @@ fn after_power_loss_unsynced_channels_get_a_new_epoch() {
     let lines =
         lines.map(|line| if line.starts_with("boot ") { "boot another\n".to_owned() } else { format!("{line}\n") });
     let text = lines.collect::<String>();
-    // FNV-1a, as the storage counts.
+    // FNV-1a, as in the storage.
     let add = |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325, add);
     fs::write(copy.join("STORAGE"), format!("{text}check {sum:016x}\n")).expect("it can be written");
@@ -217,7 +217,7 @@ fn a_flipped_bit_in_a_table_is_reported() {
     assert_eq!(opened.storage.poison(), None, "what can be written is written");
 }
 
-/// Anything but an error or the same pages would be silent loss.
+/// Any result other than an error or the same pages would be a silent loss.
 #[test]
 fn a_flipped_bit_anywhere_is_reported_or_harmless() {
     const POSITIONS: usize = 12;
@@ -234,7 +234,7 @@ fn a_flipped_bit_anywhere_is_reported_or_harmless() {
     let mut reported = 0;
     for entry in fs::read_dir(opened.storage.path()).expect("it can be read") {
         let name = entry.expect("it can be read").file_name().into_string().expect("it is text");
-        // Texts for people, and the lock.
+        // Files for human readers, and the lock.
         if name.starts_with("LOG") || name.starts_with("OPTIONS") || name == "LOCK" {
             continue;
         }
@@ -285,7 +285,7 @@ fn a_clock_far_ahead_is_refused_and_one_behind_is_not_followed() {
 fn missing_huge_pages_are_an_error() {
     let directory = ScratchDirectory::new();
     let mut options = StorageOptions::at(directory.join("data"));
-    // More than any machine has.
+    // More memory than any machine has.
     (options.huge_page_bytes, options.memtable_bytes) = (2 << 20, 1 << 50);
     let fault = fault_of(TestStorage::with(&options));
     assert!(matches!(fault, StorageFault::FewHugePages { needed: 0x2000_0000, .. }), "{fault:?}");
@@ -345,8 +345,8 @@ fn a_read_only_disk_is_named() {
 fn a_full_disk_stops_writes_and_nothing_else() {
     let directory = ScratchDirectory::new();
     let filler = child("faults::child_fills_a_small_disk", &directory.0);
-    // A file system of its own, in a mount namespace that ends with the child. The ballast is larger than the write-ahead
-    // log can become: opening makes tables of that.
+    // A separate file system in a mount namespace that ends with the child. The ballast is larger than the maximum size
+    // of the write-ahead log, which opening converts to tables.
     let script =
         "mount -t tmpfs -o size=48m tmpfs \"$0\" && head -c 30000000 /dev/zero > \"$0/ballast\" && exec \"$@\"";
     let mut command = Command::new("unshare");

@@ -1,4 +1,4 @@
-//! A storage in a directory of its own, and whoever it answers.
+//! A storage in a separate directory, and a collector of its answers.
 
 use std::{
     collections::HashMap,
@@ -20,10 +20,10 @@ use dunlin_storage::{
     Completions, LoadAnswer, LoadRequest, Storage, StorageError, StorageOptions, StoreAnswer, StoreRequest,
 };
 
-/// A test that waits for longer has failed.
+/// Maximum time that a test waits for a condition. Only a failing test waits this long.
 const WAIT_MAX: Duration = Duration::from_mins(1);
 
-/// Names the directory of a child process, which is this binary with one test.
+/// The environment variable with the directory of a child process, which is this binary with one test.
 pub const CHILD_DIRECTORY: &str = "DUNLIN_STORAGE_CHILD";
 
 pub const TERMS: LogTerms = LogTerms {
@@ -33,7 +33,7 @@ pub const TERMS: LogTerms = LogTerms {
     is_synced: false,
 };
 
-/// A directory that is removed with the test.
+/// A directory that is removed on drop.
 pub struct ScratchDirectory(pub PathBuf);
 
 impl ScratchDirectory {
@@ -59,7 +59,7 @@ impl Drop for ScratchDirectory {
 /// Channel, number and outcome of a publication.
 type CommitOutcome = (String, u64, Result<u64, LogError>);
 
-/// Keeps all answers until somebody asks for them.
+/// Stores all answers until the test reads them.
 #[derive(Default)]
 pub struct AnswerCollector {
     commits: Mutex<Vec<CommitOutcome>>,
@@ -82,7 +82,7 @@ impl Completions for AnswerCollector {
     }
 }
 
-/// An open storage with what answers it has given.
+/// An open storage with its answers.
 pub struct TestStorage {
     pub storage: Storage,
     pub answers: Arc<AnswerCollector>,
@@ -100,7 +100,7 @@ impl TestStorage {
         Ok(Self { storage, answers, requests: AtomicU64::new(0) })
     }
 
-    /// Queues a publication; its number is that of the answer.
+    /// Queues a publication. Returns the number that its answer will have.
     pub fn propose(&self, channel: &str, record: LogRecord, terms: LogTerms) -> Result<u64, LogError> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let (shard, record) = (ShardIndex(3), Box::new(record));
@@ -128,7 +128,7 @@ impl TestStorage {
         assert_eq!(self.store_with(channel, record(offset), TERMS), Ok(offset));
     }
 
-    /// All answers about publications, when there are so many.
+    /// Waits for this number of answers about publications, and returns all of them.
     pub fn commits(&self, count: usize) -> Vec<CommitOutcome> {
         let commits = self.answers.commits.lock().unwrap();
         let waited =
@@ -157,7 +157,7 @@ impl TestStorage {
     }
 }
 
-/// A publication whose data says which one it is.
+/// A publication whose data contains its offset.
 pub fn record(offset: u64) -> LogRecord {
     record_of(offset, format!("{{\"number\":{offset}}}"))
 }
@@ -182,14 +182,14 @@ pub fn offsets(page: &LogPage) -> Vec<u64> {
     page.records.iter().map(|record| record.publication.offset).collect()
 }
 
-/// This binary with one test, which finds the directory in [`CHILD_DIRECTORY`].
+/// Runs this binary with one test, which reads the directory from [`CHILD_DIRECTORY`].
 pub fn child(test: &str, directory: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a test is a file"));
     command.args(["--exact", test, "--nocapture", "--test-threads", "1"]).env(CHILD_DIRECTORY, directory);
     command
 }
 
-/// The directory that a child was given; `None` in a run of all tests.
+/// The directory of a child process; `None` in a run of all tests.
 pub fn directory_of_child() -> Option<PathBuf> {
     std::env::var_os(CHILD_DIRECTORY).map(PathBuf::from)
 }

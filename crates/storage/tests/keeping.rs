@@ -1,4 +1,4 @@
-//! What is stored is read, as long as it is kept, and no longer.
+//! Stored entries are read while they are kept, and not afterwards.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -109,7 +109,7 @@ fn publications_after_a_removal_have_a_new_epoch() {
     let opened = TestStorage::open(&directory.0);
     opened.store("chat:1", 1);
     let epoch = opened.newest("chat:1", 1).epoch;
-    // The writer waits in the callback, so that what comes now is one batch.
+    // The writer waits in the callback, so that the next requests are one batch.
     let (release, held) = std::sync::mpsc::channel::<()>();
     let wait = Box::new(move |_| {
         let _ = held.recv();

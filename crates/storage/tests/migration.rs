@@ -1,4 +1,4 @@
-//! Directories that released versions have written are opened, read and written on.
+//! Opens directories that released versions have written, reads them, and continues writing.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::{
     rooms::{ROOM, owner, put, query, read, write},
 };
 
-/// Nothing in a fixture expires.
+/// The entries of a fixture never expire.
 const FOR_EVER: LogTerms = LogTerms {
     retention: LogRetention { publications_max: 15, ttl_ms: u64::MAX },
     meta_ttl_ms: u64::MAX,
@@ -22,21 +22,21 @@ const FOR_EVER: LogTerms = LogTerms {
     is_synced: false,
 };
 
-/// Names a directory that the fixture of this version is written to:
-/// `DUNLIN_FIXTURE=crates/storage/tests/fixtures/storage-1 cargo test -p dunlin-storage this_version_writes`.
-/// A fixture of a released version is never written again.
+/// The environment variable with the directory to which the fixture of this version is written:
+/// `DUNLIN_FIXTURE=crates/storage/tests/fixtures/storage-1 cargo test -p dunlin-storage this_version_writes`. The
+/// fixture of a released version is never written again.
 const FIXTURE_VARIABLE: &str = "DUNLIN_FIXTURE";
 
 fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/storage-1")
 }
 
-/// The clock is years ahead of the end of the last run.
+/// Opens a fixture, although the clock is years ahead of the end of its last run.
 fn open(path: &Path) -> TestStorage {
     TestStorage::with(&StorageOptions { clock_ahead_ms_max: u64::MAX, ..StorageOptions::at(path) }).expect("it opens")
 }
 
-/// A part of everything that a storage keeps, in tables and in the write-ahead log.
+/// Writes entries of all kinds, in tables and in the write-ahead log.
 fn fill(path: &Path, backups: &Path) {
     let opened = open(path);
     for offset in 1..=20 {
@@ -53,7 +53,7 @@ fn fill(path: &Path, backups: &Path) {
     }
     write(&opened, batch).expect("the disk works");
     put(&opened, ROOM, "ada", &[0, 600], u64::MAX);
-    // Has it all written to tables.
+    // A backup writes everything to tables.
     opened.storage.back_up(backups).expect("it is made");
     for offset in 21..=23 {
         assert_eq!(opened.store_with("chat:1", record(offset), FOR_EVER), Ok(offset));
@@ -68,7 +68,7 @@ fn fill(path: &Path, backups: &Path) {
     opened.storage.trim("chat:1".into(), 10);
 }
 
-/// Everything that [`fill`] has written is there, and a publication is added.
+/// Checks that all entries of [`fill`] exist, and adds a publication.
 fn see_all(path: &Path) {
     let opened = open(path);
     let report = opened.storage.check().expect("all can be read");
@@ -129,7 +129,7 @@ fn this_version_writes_what_the_fixture_has() {
         for entry in fs::read_dir(&data).expect("it is there") {
             let path = entry.expect("an entry").path();
             let name = path.file_name().expect("a file").to_string_lossy().into_owned();
-            // What RocksDB does not need to open it.
+            // Skip the files that RocksDB does not need to open the storage.
             if !["LOCK", "LOG", "OPTIONS", "IDENTITY"].iter().any(|other| name.starts_with(other)) {
                 fs::copy(&path, fixture.join(&name)).expect("it can be copied");
             }

@@ -1,4 +1,5 @@
-//! Random requests, restarts and compactions, against a model that keeps everything in a list.
+//! Runs random requests, restarts and compactions, and compares the storage with a model that keeps everything in a
+//! list.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +17,7 @@ const PUBLICATIONS_MAX: usize = 12;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Publications that follow each other, the first of which leaves out so many offsets.
+    /// Store consecutive publications, after a gap of `left_out` offsets.
     Store {
         channel: u8,
         count: u8,
@@ -48,12 +49,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a channel has: offsets with the time at which each was stored.
+/// A channel of the model: offsets with the time at which each was stored.
 #[derive(Clone, Debug, Default)]
 struct ModelChannel {
     stored: Vec<(u64, u64)>,
     top: u64,
-    /// Nothing at or below it is kept.
+    /// Publications up to this offset are not kept.
     trimmed: u64,
     epoch: Box<str>,
 }
@@ -65,7 +66,7 @@ impl ModelChannel {
         self.stored.iter().filter(is_kept).map(|(offset, _)| *offset).collect()
     }
 
-    /// Nothing that was ever stored lies above the floor and is not in the page.
+    /// Checks that no stored publication above the floor is missing in the page.
     fn see_that_nothing_is_hidden(&self, page: &LogPage) {
         let found = offsets(page);
         for (offset, _) in &self.stored {
@@ -103,7 +104,7 @@ impl Play {
                     storage.propose(&name(channel), record(offset), terms).expect("there is room");
                     known.stored.push((offset, now_ms));
                 }
-                // Answers come in order: with this one, all were given.
+                // Answers arrive in order, so all previous ones have arrived with this one.
                 let last = known.top + u64::from(count) + left_out + 1;
                 assert_eq!(storage.store_with(&name(channel), record(last), terms), Ok(last));
                 known.stored.push((last, now_ms));

@@ -1,4 +1,4 @@
-//! What rooms store.
+//! Entries of rooms.
 
 use std::{ops::RangeInclusive, sync::mpsc::channel};
 
@@ -17,7 +17,7 @@ pub fn write(opened: &TestStorage, batch: EntryBatch) -> Result<(), StorageError
 
 pub const ROOM: &str = "arena:1";
 
-/// Blocks with the time of their first point, of a user or, if its name is a number, of an anonymous player.
+/// Stores blocks with these times of their first points: of a user, or of an anonymous player if the name is a number.
 pub fn put(opened: &TestStorage, room: &str, user: &str, times_ms: &[u64], expires_ms: u64) {
     let (mut batch, mut compressor) = (EntryBatch::new(false), PathCompressor::default());
     for &first_ms in times_ms {
@@ -46,7 +46,7 @@ fn page(opened: &TestStorage, query: PathQuery) -> PathPage {
     receiver.recv().expect("it is answered").expect("the disk works")
 }
 
-/// All blocks of all pages, and how many pages there were.
+/// The blocks of all pages, and the number of pages.
 pub fn read(opened: &TestStorage, mut query: PathQuery) -> (Vec<(PathOwner, u64)>, usize) {
     let (mut found, mut pages) = (Vec::new(), 0);
     loop {
@@ -133,7 +133,7 @@ fn path_reads_include_every_player_at_the_start_time() {
             assert!(found.len() <= expected.len() + 2, "{start} to {end}: {found:?}");
         }
     }
-    // What is long over is read for the one who was there last alone.
+    // For a time long after the last blocks, only the block of the last player is read.
     assert_eq!(of(1_000..=1_001, 100, 9), [(1, 300)]);
     assert_eq!(of(150..=160, 0, 9), [(2, 140)], "without the reach, a player is missing");
 }

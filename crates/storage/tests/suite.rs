@@ -1,4 +1,4 @@
-//! The storage on real disks: what it keeps, and what it says when it cannot.
+//! Tests of the storage on real disks: stored data and reported errors.
 
 #[path = "../../../fuzz/bodies/storage.rs"]
 mod fuzzing;

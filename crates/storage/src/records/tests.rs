@@ -1,4 +1,4 @@
-//! What was written is read back, by this version and by all later ones.
+//! Stored values are read by this version and by all later ones.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::keys;
 
-/// A name, the key and the value in hexadecimal on each line, as version 1 has written them. Lines are added when a
-/// version is; none is changed.
+/// Each line contains a name, the key and the value in hexadecimal, as version 1 writes them. A new version adds lines,
+/// and changes none.
 const VERSION_1: &str = include_str!("../../tests/fixtures/records-1.txt");
 
 fn publication(data: Payload) -> Publication {
@@ -86,7 +86,7 @@ fn is_same(one: &StoredPublication, other: &StoredPublication) -> bool {
         && parts(one) == parts(other)
 }
 
-/// The samples as this version writes them.
+/// The samples, as this version writes them.
 fn written() -> [(&'static str, Vec<u8>, Vec<u8>); 4] {
     [
         ("publication-full", keys::publication_key("chat:1", 300), full().encode()),
@@ -140,7 +140,7 @@ fn records_of_version_1_are_read() {
 #[test]
 fn truncated_records_are_refused() {
     let [(_, _, publication), _, (_, _, head), (_, _, result)] = written();
-    // The data is what remains, so a cut in it cannot be seen: blocks have checksums for that.
+    // The data is the rest of the value, so truncated data cannot be detected here. The checksums of blocks detect it.
     for length in 0..publication.len() - 7 {
         assert!(StoredPublication::decode(300, &publication[..length]).is_none(), "{length}");
     }
