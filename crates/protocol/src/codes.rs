@@ -13,7 +13,7 @@ macro_rules! error_codes {
             /// All codes, in ascending order.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The text that goes with the number.
+            /// The message of the code.
             pub const fn message(self) -> &'static str {
                 match self { $(Self::$name => $message,)* }
             }
@@ -41,7 +41,7 @@ error_codes! {
     AlreadySubscribed = 105, "already subscribed", false;
     /// A limit of the session is reached.
     LimitExceeded = 106, "limit exceeded", false;
-    /// The command makes no sense.
+    /// The command is invalid.
     BadRequest = 107, "bad request", false;
     /// Not enabled for the namespace.
     NotAvailable = 108, "not available", false;
@@ -51,9 +51,9 @@ error_codes! {
     Expired = 110, "expired", false;
     /// A rate or queue limit was reached; SDKs retry later.
     TooManyRequests = 111, "too many requests", true;
-    /// What lies between the client's position and now is no longer there.
+    /// The publications after the client's position are no longer available.
     UnrecoverablePosition = 112, "unrecoverable position", false;
-    /// Another pagination is under way.
+    /// Another pagination is in progress.
     ConcurrentPagination = 113, "concurrent pagination", true;
 }
 
@@ -82,7 +82,7 @@ macro_rules! disconnects {
             /// Every disconnect that the server itself uses.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The name of the constant with this code; empty for codes of the application's own.
+            /// The name of the constant with this code; empty for the application's own codes.
             pub const fn name(&self) -> &'static str {
                 match self.code {
                     $($code => stringify!($name),)*
@@ -96,41 +96,41 @@ macro_rules! disconnects {
 disconnects! {
     /// The client closed the connection.
     CONNECTION_CLOSED = 3000, "connection closed";
-    /// The node is going away.
+    /// The node is shutting down.
     SHUTDOWN = 3001, "shutdown";
     /// The server failed; SDKs reconnect.
     INTERNAL = 3004, "internal server error";
-    /// The connection token ran out and was not refreshed.
+    /// The connection token expired and was not refreshed.
     EXPIRED = 3005, "connection expired";
-    /// The token of a server-side subscription ran out.
+    /// The token of a server-side subscription expired.
     SUBSCRIPTION_EXPIRED = 3006, "subscription expired";
-    /// The client reads slower than it is sent to.
+    /// The client reads too slowly.
     SLOW = 3008, "slow";
-    /// Writing failed.
+    /// A write to the connection failed.
     WRITE_ERROR = 3009, "write error";
     /// The client's position in a server-side subscription is lost.
     INSUFFICIENT_STATE = 3010, "insufficient state";
-    /// The server wants the client to connect anew.
+    /// The server requests that the client reconnects.
     FORCE_RECONNECT = 3011, "force reconnect";
     /// The client did not reply to a ping in time.
     NO_PONG = 3012, "no pong";
     /// A rate limit was reached at connect; SDKs reconnect later.
     TOO_MANY_REQUESTS = 3013, "too many requests";
-    /// The client's token and cached state are void.
+    /// The client's token and cached state are invalid.
     STATE_INVALIDATED = 3014, "state invalidated";
     /// The token cannot be verified.
     INVALID_TOKEN = 3500, "invalid token";
-    /// What came is not of the protocol.
+    /// The client sent data that violates the protocol.
     BAD_REQUEST = 3501, "bad request";
-    /// Not authenticated in time.
+    /// The session was not authenticated in time.
     STALE = 3502, "stale";
     /// Closed by the application.
     FORCE_NO_RECONNECT = 3503, "force disconnect";
-    /// The node has its fill of connections.
+    /// The node has reached its connection limit.
     CONNECTION_LIMIT = 3504, "connection limit";
-    /// Too many channels.
+    /// The session has too many channels.
     CHANNEL_LIMIT = 3505, "channel limit";
-    /// The session's encoding cannot carry a payload it was to be sent.
+    /// The session's encoding cannot carry a payload for it.
     INAPPROPRIATE_PROTOCOL = 3506, "inappropriate protocol";
     /// The connection is not permitted.
     PERMISSION_DENIED = 3507, "permission denied";
@@ -141,32 +141,32 @@ disconnects! {
 }
 
 impl Disconnect {
-    /// Whether SDKs connect again after this code.
+    /// Whether SDKs reconnect after this code.
     pub const fn reconnects(&self) -> bool {
         matches!(self.code, 3000..=3499 | 4000..=4499 | 5000..)
     }
 }
 
-/// Why the server ended a subscription. From 2500 on SDKs subscribe again.
+/// Why the server ended a subscription. SDKs resubscribe after codes from 2500 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UnsubscribeCode(pub u32);
 
 impl UnsubscribeCode {
-    /// By the application; the client does not come back.
+    /// The application ended the subscription; the client does not resubscribe.
     pub const SERVER: Self = Self(2000);
-    /// The room was closed; the client does not come back.
+    /// The room was closed; the client does not resubscribe.
     pub const ROOM_CLOSED: Self = Self(2010);
-    /// Another connection has taken over the player; the client does not come back.
+    /// Another connection has taken over the player; the client does not resubscribe.
     pub const SEAT_TAKEN: Self = Self(2011);
-    /// The game or the application has removed the player from its room; the client does not come back.
+    /// The game or the application has removed the player from its room; the client does not resubscribe.
     pub const KICKED: Self = Self(2012);
-    /// The position is lost; the client recovers.
+    /// The position is lost; the client resubscribes and recovers.
     pub const INSUFFICIENT_STATE: Self = Self(2500);
-    /// The subscription token ran out.
+    /// The subscription token expired.
     pub const EXPIRED: Self = Self(2501);
-    /// The client drops its token and state and comes back.
+    /// The client drops its token and state, and resubscribes.
     pub const STATE_INVALIDATED: Self = Self(2502);
-    /// The room failed; the client comes back to a new one.
+    /// The room failed; the client resubscribes to a new one.
     pub const ROOM_FAILED: Self = Self(2510);
 
     /// Every code that the server itself uses.
@@ -181,7 +181,7 @@ impl UnsubscribeCode {
         Self::ROOM_FAILED,
     ];
 
-    /// The name of the constant with this code; empty for codes of the application's own.
+    /// The name of the constant with this code; empty for the application's own codes.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SERVER => "SERVER",
@@ -196,12 +196,12 @@ impl UnsubscribeCode {
         }
     }
 
-    /// Whether SDKs subscribe again after this code.
+    /// Whether SDKs resubscribe after this code.
     pub const fn resubscribes(self) -> bool {
         self.0 >= 2500
     }
 
-    /// The text that goes with the number; the general one for numbers of the application's own.
+    /// The message of the code; a general one for the application's own codes.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::INSUFFICIENT_STATE => "insufficient state",

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 /// One command of a frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Command<'a> {
-    /// Chosen by the client, above 0 for everything that is answered.
+    /// Chosen by the client; above 0 for commands with a reply.
     pub id: u32,
     /// The first non-null request, by field number; `None` for an empty command, which is a pong when `id` is 0.
     pub request: Option<Request<'a>>,
@@ -73,7 +73,7 @@ pub struct ConnectRequest<'a> {
     pub version: Cow<'a, str>,
 }
 
-/// Gives the entries of a map the order of their channels and, where a channel came more than once, keeps the last.
+/// Sorts the entries of a map by channel, and keeps only the last entry of each channel.
 pub(crate) fn each_channel_once<T>(entries: &mut Vec<(Cow<'_, str>, T)>) {
     entries.reverse();
     entries.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -90,7 +90,7 @@ impl SubscribeFlags {
         self.0 & 1 != 0
     }
 
-    /// Answer error 112 instead of `recovered: false`.
+    /// The client wants error 112 instead of `recovered: false`.
     pub const fn rejects_unrecoverable(self) -> bool {
         self.0 & 2 != 0
     }
@@ -119,7 +119,7 @@ pub struct SubscribeRequest<'a> {
     pub join_leave: bool,
     /// Requested delta type, such as `fossil`; empty for none.
     pub delta: Cow<'a, str>,
-    /// A tags filter as it is written (field `tf`): see [`crate::TagsFilter::parse`].
+    /// An encoded tags filter (field `tf`): see [`crate::TagsFilter::parse`].
     pub tags_filter: Option<&'a [u8]>,
     /// Feature bits.
     pub flag: SubscribeFlags,

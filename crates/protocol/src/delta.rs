@@ -5,27 +5,27 @@
 //! hashes blocks of the old bytes into a table, looks up each position of the new bytes, and takes the longest of a few
 //! matches. So the work is linear in both lengths for any input.
 
-/// Bytes of a block of the old bytes, and the least that is looked for.
+/// Size of a block of the old bytes, which is also the minimum length of a match.
 const BLOCK_BYTES: usize = 16;
-/// Blocks with the same hash that are tried at one place.
+/// Maximum number of blocks with the same hash that are tried per position.
 const TRIES_MAX: usize = 16;
 /// No block.
 const NONE: u32 = u32::MAX;
 
-/// Makes patches. It keeps the memory of its table for the next one.
+/// Creates patches. The memory of its table is reused for the next patch.
 #[derive(Debug, Default)]
 pub struct DeltaEncoder {
     /// The first block of each hash.
     heads: Vec<u32>,
-    /// Of each block, the next one with the same hash.
+    /// For each block, the next one with the same hash.
     next: Vec<u32>,
 }
 
 impl DeltaEncoder {
-    /// A patch that turns `old` into `new`; `None` if it would not be smaller than `new`. Where `new` is UTF-8, so is the
-    /// patch.
+    /// A patch that turns `old` into `new`; `None` if it would not be smaller than `new`. If `new` is UTF-8, the patch
+    /// is, too.
     pub fn patch(&mut self, old: &[u8], new: &[u8]) -> Option<Vec<u8>> {
-        // Lengths and places are numbers of 32 bits in every decoder.
+        // All decoders use 32-bit lengths and positions.
         if old.len() > u32::MAX as usize / 2 || new.len() > u32::MAX as usize / 2 {
             return None;
         }
@@ -61,7 +61,7 @@ impl DeltaEncoder {
         self.heads.resize(blocks.next_power_of_two(), NONE);
         self.next.clear();
         self.next.resize(blocks, NONE);
-        // From the back, so that the first of equal blocks is tried first.
+        // In reverse order, so that the first of equal blocks is tried first.
         for (index, block) in old.chunks_exact(BLOCK_BYTES).enumerate().rev() {
             let head = self.slot(block);
             self.next[index] = std::mem::replace(&mut self.heads[head], index as u32);
@@ -96,7 +96,7 @@ impl DeltaEncoder {
     }
 }
 
-/// A range that the old and the new bytes have in common: its start in the old bytes, and its length before and after a
+/// A range that occurs in the old and the new bytes: its start in the old bytes, and its length before and after a
 /// position of the new ones.
 struct Match {
     from: usize,
@@ -104,12 +104,12 @@ struct Match {
     behind: usize,
 }
 
-/// A patch being written.
+/// A patch under construction.
 struct Patch<'a> {
     new: &'a [u8],
-    /// Whether copies and inserts have to begin and end between characters.
+    /// Whether copies and inserts must begin and end between characters.
     is_text: bool,
-    /// How much of `new` the patch has.
+    /// The number of bytes of `new` that the patch covers.
     written: usize,
     out: Vec<u8>,
 }
@@ -122,8 +122,8 @@ impl<'a> Patch<'a> {
         patch
     }
 
-    /// Copies `bytes` bytes for the place `at`, which is not written yet, from `from` in the old bytes; or leaves them to an
-    /// insert, where that is shorter. Returns whether it copied.
+    /// Writes a copy of `bytes` bytes from position `from` of the old bytes to position `at` of the new ones, which is
+    /// not written yet. Does nothing if an insert would be shorter. Returns whether it wrote a copy.
     fn copy(&mut self, mut at: usize, bytes: usize, mut from: usize) -> bool {
         let mut end = at + bytes;
         while at < end && !self.is_between_characters(at) {
@@ -132,7 +132,7 @@ impl<'a> Patch<'a> {
         while at < end && !self.is_between_characters(end) {
             end -= 1;
         }
-        // The command itself, and the insert that ends before it.
+        // The size of the copy command, and of the insert command that ends before it.
         if end - at < digits(end - at) + digits(from) + 2 + 2 {
             return false;
         }
@@ -173,12 +173,12 @@ impl<'a> Patch<'a> {
     }
 }
 
-/// How many digits to the base of 64 a number has.
+/// The number of base-64 digits of a number.
 fn digits(number: usize) -> usize {
     (number | 1).ilog2() as usize / 6 + 1
 }
 
-/// The sum of all words of 32 bits, most significant byte first.
+/// The sum of all 32-bit words, in big-endian order.
 fn checksum(bytes: &[u8]) -> u32 {
     let word =
         |bytes: &[u8]| bytes.iter().zip([24, 16, 8, 0]).fold(0, |word, (byte, by)| word | u32::from(*byte) << by);
@@ -197,7 +197,7 @@ fn common_prefix_of_reversed(one: &[u8], other: &[u8]) -> usize {
     count_compared(one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count())
 }
 
-/// Passes the number on; a test sums them up.
+/// Returns the number unchanged. In tests, it is also summed up.
 fn count_compared(bytes: usize) -> usize {
     #[cfg(test)]
     COMPARED.set(COMPARED.get() + bytes);

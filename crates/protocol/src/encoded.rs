@@ -1,13 +1,13 @@
-//! Publications of a reply, encoded once for many replies.
+//! Publications that are encoded once for many replies.
 
 use std::sync::Arc;
 
 use crate::{Encoding, NotJson, SubscribeResult, json, protobuf};
 
-/// Bytes from which on it pays to leave a gap in a message rather than to copy what belongs there.
+/// Minimum size for which leaving a gap in a message is cheaper than copying the bytes.
 const GAP_BYTES_MIN: usize = 256;
 
-/// The publications of a subscribe result as one encoding has them: in JSON the array, in Protobuf the fields.
+/// The encoded publications of a subscribe result: in JSON the array, in Protobuf the fields.
 #[derive(Debug, PartialEq, Eq)]
 pub struct EncodedPublications {
     encoding: Encoding,
@@ -15,10 +15,10 @@ pub struct EncodedPublications {
 }
 
 impl EncodedPublications {
-    /// Writes the publications of `result`.
+    /// Encodes the publications of `result`.
     ///
     /// # Errors
-    /// [`NotJson`] if a payload of theirs is not JSON and `encoding` is.
+    /// [`NotJson`] if `encoding` is JSON and a payload is not.
     pub fn new(encoding: Encoding, result: &SubscribeResult) -> Result<Self, NotJson> {
         let mut bytes = Vec::new();
         match encoding {
@@ -28,35 +28,35 @@ impl EncodedPublications {
         Ok(Self { encoding, bytes: bytes.into() })
     }
 
-    /// The bytes, the same in every message that has them.
+    /// The bytes, which are the same in every message.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What they are written in.
+    /// The encoding of the bytes.
     pub fn encoding(&self) -> Encoding {
         self.encoding
     }
 }
 
-/// What a message lacks that was written around its [`EncodedPublications`].
+/// The gaps of a message, into which [`EncodedPublications`] must be inserted.
 #[derive(Debug, Default)]
 pub struct Gaps {
     missing: Vec<(usize, Arc<EncodedPublications>)>,
 }
 
 impl Gaps {
-    /// What is missing, in order: each with the length that the buffer had where it belongs.
+    /// The missing publications in order, each with its position in the buffer.
     pub fn into_missing(self) -> Vec<(usize, Arc<EncodedPublications>)> {
         self.missing
     }
 
-    /// Sum of the gaps: bytes that the caller has to insert.
+    /// Total size of the gaps: the number of bytes that the caller must insert.
     pub fn missing_bytes(&self) -> usize {
         self.missing.iter().map(|(_, encoded)| encoded.bytes.len()).sum()
     }
 
-    /// Leaves out `encoded` at the end of `out`, or appends it where a gap would not pay.
+    /// Records a gap for `encoded` at the end of `out`, or appends it if it is too small for a gap.
     pub(crate) fn leave(&mut self, encoded: &Arc<EncodedPublications>, out: &mut Vec<u8>) {
         if encoded.bytes.len() < GAP_BYTES_MIN {
             out.extend_from_slice(&encoded.bytes);

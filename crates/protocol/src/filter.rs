@@ -7,86 +7,87 @@ pub(crate) use parse::RawNode;
 
 use crate::Tags;
 
-/// What the tags of a publication have to be for a subscriber to be sent it.
+/// A filter by tags. A subscriber receives only the publications that pass it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TagsFilter {
-    /// All of these hold; at least one.
+    /// All of these filters pass. Contains at least one.
     All(Box<[Self]>),
-    /// One of these holds; at least one.
+    /// One of these filters passes. Contains at least one.
     Any(Box<[Self]>),
-    /// This does not hold.
+    /// This filter does not pass.
     Not(Box<Self>),
-    /// The tag `key` is like this.
+    /// The tag `key` passes a test.
     Tag {
         /// The tag's name.
         key: Box<str>,
-        /// What of it.
+        /// The test.
         test: TagTest,
     },
 }
 
-/// A condition on one tag. An absent tag is neither a text nor a number.
+/// A condition on one tag. An absent tag is neither a string nor a number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TagTest {
-    /// It is this text (`eq`).
+    /// The tag equals this string (`eq`).
     Equals(Box<str>),
-    /// It is not this text, or not there (`neq`).
+    /// The tag differs from this string, or is absent (`neq`).
     Differs(Box<str>),
-    /// It is one of these (`in`); one that is not there counts as the empty text.
+    /// The tag is one of these strings (`in`). An absent tag counts as the empty string.
     OneOf(Box<[Box<str>]>),
-    /// It is none of these (`nin`); one that is not there counts as the empty text.
+    /// The tag is none of these strings (`nin`). An absent tag counts as the empty string.
     NoneOf(Box<[Box<str>]>),
-    /// It is there (`ex`).
+    /// The tag is present (`ex`).
     Exists,
-    /// It is not there (`nex`).
+    /// The tag is absent (`nex`).
     IsMissing,
-    /// It begins with this (`sw`).
+    /// The tag begins with this string (`sw`).
     StartsWith(Box<str>),
-    /// It ends with this (`ew`).
+    /// The tag ends with this string (`ew`).
     EndsWith(Box<str>),
-    /// It contains this (`ct`).
+    /// The tag contains this string (`ct`).
     Contains(Box<str>),
-    /// It is a decimal number above this one (`gt`). Where either is none, this does not hold; so below.
+    /// The tag is a decimal number above this one (`gt`). This test and the next three fail if either is not a decimal
+    /// number.
     Above(Box<str>),
-    /// At least this one (`gte`).
+    /// The tag is at least this number (`gte`).
     AtLeast(Box<str>),
-    /// Below this one (`lt`).
+    /// The tag is below this number (`lt`).
     Below(Box<str>),
-    /// At most this one (`lte`).
+    /// The tag is at most this number (`lte`).
     AtMost(Box<str>),
 }
 
-/// How large a filter may be.
+/// Limits on the size of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterLimits {
-    /// Bytes that it is written in.
+    /// Maximum length of the encoded filter.
     pub bytes_max: usize,
-    /// Nodes of its tree, leaves included.
+    /// Maximum number of nodes of its tree, including leaves.
     pub nodes_max: usize,
-    /// Nodes on the way from the root to a leaf, both included.
+    /// Maximum number of nodes on the path from the root to a leaf, including both.
     pub depth_max: usize,
 }
 
-/// Why bytes are no filter.
+/// Why bytes are not a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterError {
-    /// They are no message of the protocol: the frame they came in is malformed.
+    /// The bytes violate the protocol, so their frame is malformed.
     Malformed,
-    /// They make no sense: error 107.
+    /// The filter is invalid: error 107.
     Invalid,
-    /// It is larger than it may be: error 107.
+    /// The filter exceeds a limit: error 107.
     TooLarge,
 }
 
 impl TagsFilter {
-    /// Whether a publication with these tags passes. Allocates nothing.
+    /// Whether a publication with these tags passes. Does not allocate.
     pub fn passes(&self, tags: &Tags) -> bool {
         match self {
             Self::All(filters) => filters.iter().all(|filter| filter.passes(tags)),
             Self::Any(filters) => filters.iter().any(|filter| filter.passes(tags)),
             Self::Not(filter) => !filter.passes(tags),
             Self::Tag { key, test } => {
-                // The last counts, as in a map that was filled in order.
+                // The last of equal names is used, as in a map that was filled in order.
                 let tag = tags.iter().rev().find(|(name, _)| name == key);
                 test.holds(tag.map(|(_, value)| &**value))
             }

@@ -63,18 +63,18 @@ impl Encoding {
     }
 }
 
-/// A frame, or a message within it, that is not of the protocol. The answer to it is always
-/// [`Disconnect::BAD_REQUEST`]; the text is for the log and never holds payload bytes.
+/// A frame, or a message within it, that violates the protocol. The session is always closed with
+/// [`Disconnect::BAD_REQUEST`]. The text is for the log, and never contains payload bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeError {
-    /// What was wrong, in a few fixed words.
+    /// The violation, as a constant text.
     pub what: &'static str,
 }
 
 /// The commands of one transport frame, in order. Decoding stops at the first error.
 ///
-/// An empty frame yields one error, and so does an empty line in JSON, but for one line feed at the end of the frame. In
-/// Protobuf a message of length 0 is an empty command.
+/// An empty frame yields one error, and so does an empty line in JSON, except for one line feed at the end of the
+/// frame. In Protobuf, a message of length 0 is an empty command.
 pub enum Commands<'a> {
     /// From a text frame.
     Json(json::JsonDecoder<'a>),
@@ -91,7 +91,7 @@ impl<'a> Commands<'a> {
         }
     }
 
-    /// The same, but a message that goes past `limits` is an error.
+    /// The same, but a message that exceeds `limits` is an error.
     #[must_use]
     pub fn within(mut self, limits: ShapeLimits) -> Self {
         match &mut self {
@@ -101,8 +101,8 @@ impl<'a> Commands<'a> {
         self
     }
 
-    /// What has not been decoded yet: a session that must wait (for a token to be verified) keeps it and goes on later
-    /// with `Commands::new(encoding, rest)`. Empty when the frame is used up.
+    /// The bytes that are not decoded yet. A session that must wait, for example for the verification of a token,
+    /// stores them and continues later with `Commands::new(encoding, rest)`. Empty at the end of the frame.
     pub fn rest(&self) -> &'a [u8] {
         match self {
             Self::Json(decoder) => decoder.rest(),
@@ -130,11 +130,11 @@ pub fn decode_connect(bytes: &[u8], limits: ShapeLimits) -> Result<ConnectReques
     json::read_connect(bytes, limits)
 }
 
-/// Appends the message `reply` to the command `id` to `out`, without any separator in JSON and with its length prefix in
-/// Protobuf. On an error `out` is as it was.
+/// Appends the message `reply` to the command `id` to `out`, without any separator in JSON and with its length prefix
+/// in Protobuf. On an error, `out` is unchanged.
 ///
 /// # Errors
-/// [`NotJson`] if a payload inside is not JSON and `encoding` is.
+/// [`NotJson`] if `encoding` is JSON and a payload is not.
 pub fn encode_reply(encoding: Encoding, id: u32, reply: &Reply, out: &mut Vec<u8>) -> Result<(), NotJson> {
     match encoding {
         Encoding::Json => json::encode_reply(id, reply, out, None),
@@ -166,10 +166,10 @@ pub fn encode_reply_around(
     }
 }
 
-/// Appends the message that carries `push` (a Reply without an id) to `out`. On an error `out` is as it was.
+/// Appends the message with `push` (a Reply without an id) to `out`. On an error, `out` is unchanged.
 ///
 /// # Errors
-/// [`NotJson`] if a payload inside is not JSON and `encoding` is.
+/// [`NotJson`] if `encoding` is JSON and a payload is not.
 pub fn encode_push(encoding: Encoding, push: &Push<'_>, out: &mut Vec<u8>) -> Result<(), NotJson> {
     match encoding {
         Encoding::Json => json::encode_push(push, out),
@@ -180,10 +180,10 @@ pub fn encode_push(encoding: Encoding, push: &Push<'_>, out: &mut Vec<u8>) -> Re
     }
 }
 
-/// Appends `push` without the reply around it, as unidirectional transports carry it. On an error `out` is as it was.
+/// Appends `push` without the reply around it, for unidirectional transports. On an error, `out` is unchanged.
 ///
 /// # Errors
-/// [`NotJson`] if a payload inside is not JSON and `encoding` is.
+/// [`NotJson`] if `encoding` is JSON and a payload is not.
 pub fn encode_bare_push(encoding: Encoding, push: &Push<'_>, out: &mut Vec<u8>) -> Result<(), NotJson> {
     match encoding {
         Encoding::Json => json::encode_bare_push(push, out),
@@ -194,9 +194,9 @@ pub fn encode_bare_push(encoding: Encoding, push: &Push<'_>, out: &mut Vec<u8>) 
     }
 }
 
-/// Appends to `out` what stands before `data` in the message that carries a publication of `channel` with nothing but
-/// `data`, of `data_bytes` bytes. Behind `data` follows the encoding's entry of [`PUBLICATION_TAILS`]. So one who has
-/// `data` in parts need not copy them to one place.
+/// Appends to `out` the part before `data` of a message with a publication of `channel` that has only `data`, of
+/// `data_bytes` bytes. After `data`, the caller must append the encoding's entry of [`PUBLICATION_TAILS`]. So a caller
+/// whose data is in several parts need not join them first.
 pub fn publication_head(encoding: Encoding, channel: &str, data_bytes: usize, out: &mut Vec<u8>) {
     match encoding {
         Encoding::Json => json::publication_head(channel, out),
@@ -204,10 +204,10 @@ pub fn publication_head(encoding: Encoding, channel: &str, data_bytes: usize, ou
     }
 }
 
-/// What stands behind `data` in a message that [`publication_head`] began, by [`Encoding::index`].
+/// The part after `data` of a message that [`publication_head`] began, by [`Encoding::index`].
 pub const PUBLICATION_TAILS: [&[u8]; Encoding::ALL.len()] = [b"}}}", b""];
 
-/// The message by which a server asks for a pong: a wholly empty reply.
+/// The message with which a server requests a pong: an empty reply.
 pub const fn ping_message(encoding: Encoding) -> &'static [u8] {
     match encoding {
         Encoding::Json => b"{}",

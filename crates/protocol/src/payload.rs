@@ -3,8 +3,7 @@
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 
-/// A payload was to be written into a JSON message and is not JSON itself. The session is closed with
-/// [`crate::Disconnect::INAPPROPRIATE_PROTOCOL`].
+/// A payload for a JSON message is not JSON. The session is closed with [`crate::Disconnect::INAPPROPRIATE_PROTOCOL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotJson;
 
@@ -13,8 +12,8 @@ fn is_json(bytes: &[u8]) -> bool {
     str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
 }
 
-/// The bytes of a `data`, `conn_info` or `chan_info` field: raw JSON when they came from a JSON message, otherwise
-/// anything.
+/// The bytes of a `data`, `conn_info` or `chan_info` field: raw JSON if they were received in a JSON message, otherwise
+/// any bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload {
     bytes: Bytes,
@@ -27,17 +26,17 @@ impl Payload {
         Self { bytes, known_json: true }
     }
 
-    /// Bytes of unknown content. They are validated as JSON only when a JSON session is to receive them.
+    /// Bytes of unknown content. They are validated as JSON only when they are encoded for a JSON session.
     pub fn from_opaque(bytes: Bytes) -> Self {
         Self { bytes, known_json: false }
     }
 
-    /// The bytes as they came.
+    /// The unchanged bytes.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Whether the bytes are exactly one JSON value; looks at them if that is not known.
+    /// Whether the bytes are exactly one JSON value. Validates them if this is unknown.
     pub fn is_json(&self) -> bool {
         self.known_json || is_json(&self.bytes)
     }
@@ -48,9 +47,9 @@ impl Payload {
     }
 }
 
-/// The text of a member of a JSON object; `None` for everything that is not a JSON object with such a member.
+/// The string value of a member of a JSON object; `None` if the bytes are not a JSON object with such a member.
 pub fn text_member(json: &[u8], name: &str) -> Option<String> {
-    // Nearly all data has no such member, and is not parsed.
+    // Avoids parsing, because nearly all data has no such member.
     memchr::memmem::find(json, name.as_bytes())?;
     let mut value: serde_json::Value = serde_json::from_slice(json).ok()?;
     match value.get_mut(name)?.take() {

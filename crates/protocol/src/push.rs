@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{ConnectResult, Payload, SubscribeResult, UnsubscribeCode};
 
-/// Who a session is, as others see it in presence, joins, leaves and publications.
+/// The identity of a session in presence, joins, leaves and publications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientInfo {
     /// The user's id; empty for an anonymous session.
@@ -38,15 +38,16 @@ pub type Tags = Vec<(Box<str>, Box<str>)>;
 pub struct Publication {
     /// The application's bytes.
     pub data: Payload,
-    /// Who published it; `None` when it came through the server API.
+    /// The publisher; `None` if it was published through the server API.
     pub info: Option<Arc<ClientInfo>>,
     /// Position in the channel's stream, from 1; 0 when the channel has no stream.
     pub offset: u64,
     /// Key-value pairs that filters and conflation keys use; not part of the payload.
     pub tags: Tags,
-    /// Unix time in milliseconds; 0 when not known.
+    /// Unix time in milliseconds; 0 if unknown.
     pub time_ms: i64,
-    /// The stream's epoch with its first publication, for a client that subscribed before there was one; otherwise empty.
+    /// The stream's epoch in its first publication, for clients that subscribed before the stream existed; otherwise
+    /// empty.
     pub epoch: Box<str>,
 }
 
@@ -55,7 +56,7 @@ pub struct Publication {
 pub enum ChannelRef<'a> {
     /// By its name.
     Name(&'a str),
-    /// By the number that the reply to `subscribe` gave, above 0.
+    /// By the number from the reply to `subscribe`, above 0.
     Number(u64),
 }
 
@@ -65,23 +66,23 @@ impl<'a> From<&'a str> for ChannelRef<'a> {
     }
 }
 
-/// How a publication's data is written.
+/// The form in which a publication's data is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DataForm<'a> {
-    /// As it is.
+    /// Unchanged.
     #[default]
     Plain,
-    /// As it is, to a subscription that gets differences: in JSON a string that holds the text.
+    /// The whole data, for a subscription with deltas. In JSON, a string with the text.
     Whole,
-    /// As this patch of the data before, in the Fossil format; to JSON a string, so it has to be UTF-8.
+    /// A patch of the previous data, in the Fossil format. In JSON, a string, so the patch must be UTF-8.
     Patch(&'a [u8]),
 }
 
 /// An asynchronous message to a session (a Reply with id 0 on a bidirectional transport).
 #[derive(Clone, Debug)]
 pub enum Push<'a> {
-    /// A publication of `channel`. `skipped` is how many older ones of its latest-lane slot this session was not sent;
-    /// above 0 it is written as the additional tag `skipped`.
+    /// A publication of `channel`. `skipped` is the number of older publications of its latest-lane slot that this
+    /// session did not receive. If it is above 0, it is written as the additional tag `skipped`.
     Publication {
         /// Written as a name, or as a number for compacting clients.
         channel: ChannelRef<'a>,
@@ -110,12 +111,12 @@ pub enum Push<'a> {
     Unsubscribe {
         /// Always written as a name, never as a number.
         channel: &'a str,
-        /// From it, SDKs decide whether to resubscribe.
+        /// Determines whether SDKs resubscribe.
         code: UnsubscribeCode,
         /// Human-readable form of `code`.
         reason: &'a str,
     },
-    /// A message to this session alone.
+    /// A message to this session only.
     Message {
         /// The application's bytes.
         data: &'a Payload,
@@ -132,9 +133,9 @@ pub enum Push<'a> {
         /// The same fields as the reply on bidirectional transports.
         result: &'a ConnectResult,
     },
-    /// The server closes the session; only for transports that have no close frame of their own.
+    /// The server closes the session; only for transports without close frames.
     Disconnect {
-        /// Code and reason, from which SDKs decide whether to reconnect.
+        /// The code, which determines whether SDKs reconnect, and the reason.
         disconnect: &'a crate::Disconnect,
     },
     /// The session's expiry changed.
@@ -144,11 +145,11 @@ pub enum Push<'a> {
     },
 }
 
-/// The tag with the number of publications that the session was not sent before this one.
+/// The tag with the number of earlier publications that the session did not receive.
 pub(crate) const SKIPPED_TAG: &str = "skipped";
 
 impl Publication {
-    /// The tags to write beside the number `skipped`: all, but for one of the same name if that number is to be written.
+    /// The tags to write in addition to `skipped`: all, except one with that name if `skipped` is written.
     pub(crate) fn tags_beside(&self, skipped: u32) -> impl Iterator<Item = (&str, &str)> {
         self.tags
             .iter()

@@ -7,9 +7,9 @@ use crate::{ClientInfo, DataForm, EncodedPublications, ErrorCode, Payload, Publi
 /// The answer to one command. The encoders write it under the command's id.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// The command failed; the session goes on.
+    /// The command failed; the session continues.
     Error(ErrorCode),
-    /// The application does not want it: an error in its own words.
+    /// The application refused the command with its own error.
     Refused {
         /// 100 to 1,999.
         code: u16,
@@ -60,48 +60,49 @@ pub struct ConnectResult {
     pub ping_s: u32,
     /// Whether the client must answer pings.
     pub pong: bool,
-    /// The session's secret id, by which commands find it that come by requests of their own; empty leaves it out.
+    /// The session's secret id, with which separate HTTP requests select the session for their commands; omitted if
+    /// empty.
     pub session: Box<str>,
-    /// The node's id, to go with `session`; empty leaves it out.
+    /// The node's id, which belongs to `session`; omitted if empty.
     pub node: Box<str>,
-    /// The server's Unix time in milliseconds; 0 leaves it out.
+    /// The server's Unix time in milliseconds; omitted if 0.
     pub time_ms: i64,
 }
 
-/// Result of `subscribe`, and what a server-side subscription is.
+/// Result of `subscribe`; also describes a server-side subscription.
 #[derive(Clone, Debug, Default)]
 pub struct SubscribeResult {
     /// Seconds until the subscription expires; `None` when it does not.
     pub ttl_s: Option<u32>,
-    /// The client may recover with the position it holds.
+    /// Whether the client may recover with its position.
     pub recoverable: bool,
-    /// The server watches over the position.
+    /// Whether the server checks the position.
     pub positioned: bool,
-    /// Epoch of the stream; empty when there is none.
+    /// Epoch of the stream; empty without a stream.
     pub epoch: Box<str>,
-    /// Offset of the stream's top, or of the client's position when it recovered.
+    /// Offset of the stream's top, or of the client's position if it recovered.
     pub offset: u64,
-    /// What the client had missed.
+    /// The publications that the client missed.
     pub publications: Vec<Arc<Publication>>,
-    /// Where the subscription gets differences: the patch of each publication against the one before it. One without a
+    /// For a subscription with deltas: the patch of each publication against the previous one. A publication without a
     /// patch is written whole.
     pub patches: Vec<Option<Arc<[u8]>>>,
-    /// `publications` as they are written, if that was done before, in the encoding of the message.
+    /// `publications` in the encoding of the message, if they are already encoded.
     pub encoded: Option<Arc<EncodedPublications>>,
-    /// Whether nothing is missing.
+    /// Whether the client has received all publications.
     pub recovered: bool,
     /// Whether recovery was attempted.
     pub was_recovering: bool,
     /// Application bytes.
     pub data: Option<Payload>,
-    /// Whether the subscription gets differences between publications.
+    /// Whether the subscription receives deltas.
     pub delta: bool,
     /// The number that pushes carry instead of the channel's name; 0 for none.
     pub channel_number: u64,
 }
 
 impl SubscribeResult {
-    /// What the client had missed, and how each publication's data is written.
+    /// The publications that the client missed, each with the form of its data.
     pub(crate) fn written_publications(&self) -> impl Iterator<Item = (&Publication, DataForm<'_>)> {
         self.publications.iter().enumerate().map(|(place, publication)| {
             let form = match self.patches.get(place) {
@@ -114,14 +115,14 @@ impl SubscribeResult {
     }
 }
 
-/// The clients of a channel, as the owner knows them.
+/// The clients of a channel, from its owner.
 #[derive(Clone, Debug, Default)]
 pub struct PresenceResult {
-    /// Everyone, keyed on the wire by session id.
+    /// All clients; on the wire, the key is the session id.
     pub clients: Vec<Arc<ClientInfo>>,
 }
 
-/// Numbers of clients and users of a channel, as the owner knows them.
+/// Numbers of clients and users of a channel, from its owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PresenceStatsResult {
     /// Subscribed sessions.
@@ -148,7 +149,7 @@ pub struct RpcResult {
     pub data: Option<Payload>,
 }
 
-/// The connection's new expiration.
+/// The new expiry of the connection.
 #[derive(Clone, Debug)]
 pub struct RefreshResult {
     /// The session's id.

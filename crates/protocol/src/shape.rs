@@ -2,15 +2,16 @@
 
 use crate::DecodeError;
 
-/// The deepest that [`ShapeLimits::json_depth_max`] may ask for.
+/// Maximum value of [`ShapeLimits::json_depth_max`].
 pub const JSON_DEPTH_MAX: usize = 256;
 
-/// Bounds on one message of a client.
+/// Limits on one message of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShapeLimits {
-    /// Objects and lists in one another, the command itself among them. At most [`JSON_DEPTH_MAX`] count.
+    /// Maximum nesting depth of objects and lists, including the command itself. Values above [`JSON_DEPTH_MAX`] count
+    /// as that value.
     pub json_depth_max: u32,
-    /// Fields of one JSON object, and subscriptions that a `connect` lists, in either encoding.
+    /// Maximum number of fields of one JSON object, and of subscriptions of a `connect` in either encoding.
     pub object_keys_max: u32,
 }
 
@@ -21,21 +22,21 @@ impl Default for ShapeLimits {
     }
 }
 
-/// Lines that are too short to break a rule need not be looked at: a level takes a byte, a field four.
+/// Whether a line is long enough to exceed a limit: a level takes at least one byte, and a field four.
 fn may_break(line_bytes: usize, limits: ShapeLimits) -> bool {
     let depth_max = (limits.json_depth_max as usize).min(JSON_DEPTH_MAX);
     line_bytes > depth_max || line_bytes > 4 * limits.object_keys_max as usize
 }
 
-/// Holds a line against the limits, in one pass and whatever else is wrong with it.
+/// Checks a line against the limits in one pass. Ignores other errors of the line.
 ///
 /// # Errors
-/// What it has too many of.
+/// The exceeded limit.
 pub(crate) fn check_json(line: &[u8], limits: ShapeLimits) -> Result<(), DecodeError> {
     if !may_break(line.len(), limits) {
         return Ok(());
     }
-    // How many names were read at each level.
+    // The number of names that were read at each level.
     let mut keys = [0_u32; JSON_DEPTH_MAX];
     let (levels, _) = keys.split_at_mut((limits.json_depth_max as usize).min(JSON_DEPTH_MAX));
     let mut depth = 0;
@@ -63,7 +64,7 @@ pub(crate) fn check_json(line: &[u8], limits: ShapeLimits) -> Result<(), DecodeE
     Ok(())
 }
 
-/// What follows the quotation mark that ends the text at the front of `line`.
+/// The bytes after the quotation mark that ends the string at the beginning of `line`.
 fn behind_text(mut line: &[u8]) -> &[u8] {
     while let Some(at) = memchr::memchr2(b'"', b'\\', line) {
         let is_end = line.get(at) == Some(&b'"');
@@ -116,7 +117,7 @@ mod tests {
         }
     }
 
-    /// The shortest lines that break a rule are looked at.
+    /// The shortest lines that exceed a limit must be checked.
     #[test]
     fn short_lines_are_checked_as_well() {
         for limits in [LIMITS, ShapeLimits::default(), ShapeLimits { json_depth_max: 1, object_keys_max: 1 }] {

@@ -36,7 +36,7 @@ fn a_publication_is_written_without_an_allocation_and_read_with_one_at_most() {
         assert_eq!(allocations, 0, "{encoding:?}");
     }
     for (encoding, frame, expected) in [
-        // The scanner's note of the brackets that are open inside the payload.
+        // The scanner's stack of open brackets in the payload.
         (Encoding::Json, br#"{"id":1,"publish":{"channel":"c","data":{"text":[1,"hello"]}}}"#.as_slice(), 1),
         (Encoding::Json, br#"{"id":1,"publish":{"channel":"c","data":"hello"}}"#.as_slice(), 0),
         (Encoding::Protobuf, b"\x0b\x08\x01\x3a\x07\x0a\x01c\x12\x02{}".as_slice(), 0),

@@ -8,7 +8,8 @@ fn decode_one(encoding: Encoding, frame: &[u8]) -> Result<Command<'_>, DecodeErr
     Commands::new(encoding, frame).next().expect("a frame contains a command")
 }
 
-/// On a thread with a stack that recursion would overflow, but for the hundred levels or so that a filter may have.
+/// Runs a test on a thread with a small stack. Deep recursion would overflow it, but not the hundred levels that a
+/// filter may have.
 fn on_a_small_stack(test: impl FnOnce() + Send + 'static) {
     const STACK_BYTES: usize = 512 * 1024;
     std::thread::Builder::new().stack_size(STACK_BYTES).spawn(test).expect("a thread").join().expect("no failure");
@@ -67,7 +68,7 @@ fn depth_in_protobuf_costs_no_stack() {
     });
 }
 
-/// The text of an error goes to the log, where no byte of a client may go.
+/// The text of an error is logged, and the log must not contain bytes of clients.
 #[test]
 fn errors_do_not_quote_the_frame() {
     let frame = br#"{"id":1,"publish":{"channel":"c","data":SECRET}}"#;
@@ -91,7 +92,7 @@ fn strings_without_escapes_and_payloads_are_borrowed() {
     }
 }
 
-/// Frames whose command is as wide as `limits` allow, and one past it.
+/// Frames whose command is at the limit of its width, and one past it.
 #[test]
 fn subscriptions_of_a_connect_are_bounded_where_limits_are_given() {
     let limits = ShapeLimits::default();

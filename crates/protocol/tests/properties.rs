@@ -28,7 +28,7 @@ fn subscribe_results(reply: &mut Reply) -> impl Iterator<Item = &mut SubscribeRe
 proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Commands in one frame, read in as many sittings as there may be, with the rest kept in between.
+    /// Decodes the commands of one frame with interruptions at random positions, and continues with the stored rest.
     #[test]
     fn commands_are_decoded_to_their_meaning(commands in vec(command(), 1..5), sittings in any::<u8>()) {
         for encoding in Encoding::ALL {
@@ -49,7 +49,7 @@ proptest! {
         }
     }
 
-    /// Publications that were encoded before make the same message, copied into it or put into its gaps.
+    /// Already encoded publications result in the same message, whether they are copied or inserted into gaps.
     #[test]
     fn pre_encoded_parts_give_the_same_message(reply in reply(), id in 1..=u32::MAX, opaque in any::<bool>()) {
         let mut meaning = reply;
@@ -101,7 +101,7 @@ proptest! {
         }
     }
 
-    /// To a subscription that gets differences, whole or as a patch, under the channel's number.
+    /// Publications for a subscription with deltas, whole or as a patch, with the channel's number.
     #[test]
     fn deltas_are_encoded_with_their_meaning(
         number in 1..=i64::MAX.cast_unsigned(),
@@ -119,7 +119,7 @@ proptest! {
         for encoding in Encoding::ALL {
             let mut written = Vec::new();
             prop_assert_eq!(encode_push(encoding, &push, &mut written), Ok(()));
-            // In JSON the bytes are the content of a string.
+            // In JSON, the bytes are the content of a string.
             let is_json = encoding == Encoding::Json;
             meaning["data"] = if is_json { json!(json!(bytes).to_string()) } else { json!(bytes) };
             let meaning = json!({"push": {"id": number, "pub": meaning}});
@@ -144,7 +144,7 @@ fn write_frame(encoding: Encoding, message: &str, meanings: &[Value]) -> Vec<u8>
     }
 }
 
-/// The JSON text of a message, whose payloads are put in as they are.
+/// The JSON text of a message, with its payloads embedded unchanged.
 fn to_json(meaning: &Value) -> String {
     let Some(fields) = meaning.as_object() else { return meaning.to_string() };
     let fields = fields.iter().map(|(name, value)| {
@@ -158,7 +158,7 @@ fn is_payload(name: &str) -> bool {
     matches!(name, "data" | "conn_info" | "chan_info")
 }
 
-/// Reads a frame, leaving off after each command whose bit is set and going on with the rest.
+/// Reads a frame. Stops after each command whose bit is set, and continues with the rest.
 fn read_in_sittings(encoding: Encoding, frame: &[u8], sittings: u8) -> Vec<Value> {
     let mut meanings = Vec::new();
     let mut commands = Commands::new(encoding, frame);
@@ -185,7 +185,7 @@ fn read_reply(encoding: Encoding, written: &[u8]) -> Value {
     without_empty(&read)
 }
 
-/// Payloads were compact texts of JSON; as values they are written back to the same.
+/// Converts payloads from JSON values to text. They were compact JSON texts, so the result is identical.
 fn payloads_as_text(mut value: Value) -> Value {
     let turn = |(name, field): (String, Value)| {
         let field = if is_payload(&name) { Value::String(field.to_string()) } else { payloads_as_text(field) };
@@ -198,8 +198,8 @@ fn payloads_as_text(mut value: Value) -> Value {
     }
 }
 
-/// Without the zero values and the empty lists and maps that an encoding may or may not write. Messages stay: being there
-/// is their meaning.
+/// Removes zero values and empty lists and maps, which an encoding may omit. Empty messages stay, because their
+/// presence is significant.
 fn without_empty(message: &Value) -> Value {
     without_empty_in(message, "")
 }
@@ -238,7 +238,7 @@ fn command() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A reply without its id. Pushes are left to another test.
+/// A reply without its id. Another test covers pushes.
 fn reply() -> impl Strategy<Value = Value> {
     one_of_the_messages("Reply").prop_filter("a push", |reply| reply.get("push").is_none())
 }
@@ -310,12 +310,12 @@ fn payload() -> impl Strategy<Value = String> {
     .prop_map(|value| value.to_string())
 }
 
-/// Mends what cannot be said with the crate's types.
+/// Corrects messages that the crate's types cannot represent.
 fn possible(message: &str, mut fields: Map<String, Value>) -> Value {
     if !fields.contains_key("expires") {
         fields.remove("ttl");
     }
-    // Differences have a test of their own.
+    // A separate test covers deltas.
     if matches!(message, "Publication" | "SubscribeResult") {
         fields.remove("delta");
     }

@@ -16,6 +16,6 @@ mod properties;
 mod schema;
 mod vectors;
 
-/// It counts for each thread, so a test sees its own allocations alone.
+/// Counts per thread, so that a test sees only its own allocations.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

@@ -94,7 +94,7 @@ fn check_frame(vector: &Value, encoding: Encoding, frame: &[u8]) {
     assert_eq!(commands.rest(), b"", "{name}");
 }
 
-/// Reading a command, and the rest of the frame later, is the same as reading all at once.
+/// Checks that decoding a frame with an interruption gives the same commands as decoding it at once.
 fn check_frame_in_parts(encoding: Encoding, frame: &[u8]) {
     let at_once = Commands::new(encoding, frame).collect::<Vec<_>>();
     let mut in_parts = Vec::new();
@@ -174,7 +174,7 @@ fn encode(
     encode_one_push(push, skipped, encoding, reader, out)
 }
 
-/// The bytes to write of data that the meaning has as a JSON string: in JSON they become that string again.
+/// The bytes to encode for data that is a JSON string in the meaning. In JSON, they are encoded to that string again.
 fn written(encoding: Encoding, data: &Payload) -> Vec<u8> {
     match encoding {
         Encoding::Json => {

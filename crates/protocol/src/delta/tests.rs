@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a client makes of a patch, written after the description of the format.
+/// Applies a patch as a client does, following the description of the format.
 fn apply(old: &[u8], patch: &[u8]) -> Option<Vec<u8>> {
     let mut rest = patch;
     let mut number = |ends: &[u8]| {
@@ -73,7 +73,7 @@ fn patches_that_are_not_smaller_are_refused() {
 
 #[test]
 fn patches_do_not_split_characters() {
-    // € and 䂬 have their last bytes in common, € and ₭ their first.
+    // € and 䂬 share their last bytes, and € and ₭ their first.
     let filler = "x".repeat(40);
     for (one, other) in [("€", "䂬"), ("€", "₭"), ("€", "é"), ("😀", "😁")] {
         let (old, new) = (format!("{filler}{one}{filler}"), format!("{filler}{other}{filler}"));
@@ -83,8 +83,8 @@ fn patches_do_not_split_characters() {
 
 #[test]
 fn encoding_takes_linear_time() {
-    // The worst for a search by hash: every block of the old bytes is the same, and so is every place of the new ones, but
-    // nothing is long enough to jump far.
+    // The worst case for a search by hash: all blocks of the old bytes and all positions of the new bytes have the same
+    // hash, but no match is long enough to skip far.
     let old = |bytes: usize| b"a".repeat(bytes);
     let new = |bytes: usize| b"aaaaaaaaaaaaaaaaaaaaaaaab".repeat(bytes / 25);
     let work = |bytes: usize| {

@@ -2,19 +2,19 @@
 
 use std::cmp::Ordering;
 
-/// Bytes of a number, as in Centrifugo.
+/// Maximum length of a number, as in Centrifugo.
 const BYTES_MAX: usize = 200;
-/// Digits behind the point, as in Centrifugo.
+/// Maximum number of fraction digits, as in Centrifugo.
 const FRACTION_DIGITS_MAX: usize = 19;
 
-/// A number without what does not count: zeros in front, and zeros at the end of the fraction.
+/// A number without leading zeros and without zeros at the end of the fraction.
 struct Number<'a> {
     is_negative: bool,
     whole: &'a [u8],
     fraction: &'a [u8],
 }
 
-/// How `one` compares to `other`; `None` if either is no number such as `-12.50`.
+/// Compares `one` to `other`; `None` if either is not a number such as `-12.50`.
 pub(super) fn compare(one: &str, other: &str) -> Option<Ordering> {
     let (one, other) = (Number::read(one)?, Number::read(other)?);
     let sizes = || one.whole.len().cmp(&other.whole.len()).then_with(|| one.whole.cmp(other.whole));

@@ -11,7 +11,7 @@ use crate::{Encoding, protobuf::read_filter};
 
 use super::{FilterError, FilterLimits, TagTest, TagsFilter};
 
-/// A node as it is written.
+/// A node in its encoded form.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct RawNode<'a> {
@@ -29,7 +29,7 @@ pub(crate) struct RawNode<'a> {
     pub(crate) nodes: Option<Vec<RawNode<'a>>>,
 }
 
-/// Reads nodes that are objects. A list of values in the order of the fields would do for a structure, but is no message.
+/// Reads nodes, which must be objects. The derived `Deserialize` would also accept an array of the field values.
 fn objects<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<RawNode<'de>>>, D::Error> {
     let nodes = Option::<Vec<ObjectNode<'de>>>::deserialize(deserializer)?;
     Ok(nodes.map(|nodes| nodes.into_iter().map(|ObjectNode(node)| node).collect()))
@@ -58,7 +58,7 @@ impl<'de> Visitor<'de> for ObjectVisitor {
 }
 
 impl TagsFilter {
-    /// Reads the field `tf` as it was written in `encoding`.
+    /// Parses the field `tf` in this encoding.
     ///
     /// # Errors
     /// See [`FilterError`].
@@ -68,7 +68,7 @@ impl TagsFilter {
         }
         let mut nodes_left = limits.nodes_max;
         let raw = match encoding {
-            // Its depth is bounded by serde_json.
+            // `serde_json` limits the depth.
             Encoding::Json => {
                 let ObjectNode(node) = serde_json::from_slice(bytes).map_err(|_| FilterError::Malformed)?;
                 node

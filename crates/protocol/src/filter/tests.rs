@@ -34,7 +34,7 @@ fn each_comparison() {
         ("lte", "0", "-0.00", true),
         ("lte", "1", "+1", true),
         ("lt", "100000000000000000000000000000", "99999999999999999999999999999", true),
-        // What is no number is neither above nor below.
+        // A value that is not a number is neither above nor below another.
         ("gt", "1", "1e3", false),
         ("lt", "1", ".5", false),
         ("lt", "1", "0.", false),
@@ -44,7 +44,7 @@ fn each_comparison() {
     ] {
         let filter = format!(r#"{{"key":"k","cmp":"{cmp}","val":"{val}"}}"#);
         assert_eq!(passes(&filter, &[("k", value)]), expected, "{filter} {value}");
-        // A tag that is not there is only unlike something.
+        // For an absent tag, only `neq` passes.
         assert_eq!(passes(&filter, &[("other", value)]), cmp == "neq", "{filter}");
     }
 }

@@ -57,7 +57,7 @@ fn split_line(lines: &[u8]) -> (&[u8], &[u8]) {
     (line, rest.get(1..).unwrap_or_default())
 }
 
-/// Reads a connect request that stands by itself; nothing at all is an empty one.
+/// Reads a connect request without a command around it. Empty input is an empty request.
 pub(crate) fn read_connect(text: &[u8], limits: ShapeLimits) -> Result<ConnectRequest<'_>, DecodeError> {
     if text.is_empty() {
         return Ok(ConnectRequest::default());
@@ -82,7 +82,7 @@ fn read_command(line: &[u8]) -> Result<Command<'_>, DecodeError> {
     Ok(command)
 }
 
-/// The kind of a JSON error; its text could quote what the client sent.
+/// The kind of a JSON error. The error's own text could quote the client's data.
 fn describe(error: &serde_json::Error) -> DecodeError {
     let what = match error.classify() {
         serde_json::error::Category::Eof => "JSON ends too early",
@@ -181,7 +181,7 @@ trait Object<'a>: Default {
     fn read_field<A: MapAccess<'a>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error>;
 }
 
-/// For each object the names of its fields, where they go, and the function that reads them.
+/// Defines for each object the names of its fields, their destinations, and the functions that read them.
 macro_rules! objects {
     ($($type:ty: { $($name:literal => $field:ident: $read:ident,)* })*) => {$(
         impl<'a> Object<'a> for $type {
@@ -308,7 +308,7 @@ impl<'a, T: Object<'a>> Visitor<'a> for ObjectReader<T> {
     }
 }
 
-/// A string, borrowed unless it has escapes in it; empty for null.
+/// A string, borrowed unless it contains escapes; empty for null.
 struct Text<'a>(Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
@@ -355,7 +355,7 @@ fn flags<'a, A: MapAccess<'a>>(map: &mut A) -> Result<SubscribeFlags, A::Error> 
     number(map).map(SubscribeFlags)
 }
 
-/// The bytes of a value as they stand, without the white space around it.
+/// The verbatim bytes of a value, without the white space around it.
 fn payload<'a, A: MapAccess<'a>>(map: &mut A) -> Result<Option<&'a [u8]>, A::Error> {
     map.next_value::<&'a RawValue>().map(|raw| Some(raw.get().as_bytes()))
 }

@@ -10,7 +10,7 @@ use crate::{
     push::SKIPPED_TAG,
 };
 
-/// Appends the reply to the command `id`; with `gaps` around publications that were encoded before.
+/// Appends the reply to the command `id`. With `gaps`, leaves out publications that are already encoded.
 pub(crate) fn encode_reply(id: u32, reply: &Reply, out: &mut Vec<u8>, gaps: Option<&mut Gaps>) -> Result<(), NotJson> {
     write(out, gaps, |writer| {
         writer.object(|message| {
@@ -35,7 +35,7 @@ pub(crate) fn encode_bare_push(push: &Push<'_>, out: &mut Vec<u8>) -> Result<(),
     write_object(out, |object| write_push(push, object))
 }
 
-/// Appends what stands before `data` in the push of a publication of `channel` that has nothing else.
+/// Appends the part before `data` of the push of a publication of `channel` that has only `data`.
 pub(crate) fn publication_head(channel: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(br#"{"push":{"channel":"#);
     write_string(channel, out);
@@ -129,7 +129,7 @@ fn write_publication(publication: &Publication, data: DataForm<'_>, skipped: u32
     object.text("epoch", &publication.epoch);
 }
 
-/// SDKs rely on `user` and `client` being there, empty or not.
+/// Always writes `user` and `client`, even if they are empty, because SDKs require them.
 fn write_client_info(info: &ClientInfo, object: &mut Object<'_, '_>) {
     object.field("user").string(&info.user);
     object.field("client").string(&info.client);
@@ -194,7 +194,7 @@ fn write_subscribe_push(result: &SubscribeResult, object: &mut Object<'_, '_>) {
     object.payload("data", result.data.as_ref());
 }
 
-/// SDKs rely on the object being there, empty or not.
+/// Always writes the object, even if it is empty, because SDKs require it.
 fn write_presence(result: &PresenceResult, object: &mut Object<'_, '_>) {
     object.object("presence", |presence| {
         for info in &result.clients {
@@ -203,13 +203,13 @@ fn write_presence(result: &PresenceResult, object: &mut Object<'_, '_>) {
     });
 }
 
-/// SDKs rely on both numbers being there, zero or not.
+/// Always writes both numbers, even if they are zero, because SDKs require them.
 fn write_presence_stats(result: PresenceStatsResult, object: &mut Object<'_, '_>) {
     object.field("num_clients").number(result.num_clients.into());
     object.field("num_users").number(result.num_users.into());
 }
 
-/// SDKs rely on every field being there, empty or not.
+/// Always writes all fields, even if they are empty, because SDKs require them.
 fn write_history(result: &HistoryResult, object: &mut Object<'_, '_>) {
     let publications = result.publications.iter();
     object.field("publications").array(publications, |publication, object| {

@@ -9,7 +9,8 @@ pub(super) fn write_object(out: &mut Vec<u8>, fields: impl FnOnce(&mut Object<'_
     write(out, None, |writer| writer.object(fields))
 }
 
-/// Appends what `value` writes, or nothing if a payload in it is not JSON. With `gaps`, what is encoded may be left out.
+/// Appends the output of `value`, or nothing if a payload in it is not JSON. With `gaps`, encoded publications may be
+/// left out.
 pub(super) fn write<'o>(
     out: &'o mut Vec<u8>,
     gaps: Option<&'o mut Gaps>,
@@ -30,7 +31,8 @@ pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
     Writer { out, gaps: None, outcome: Ok(()) }.string(text);
 }
 
-/// Writes values. It goes on after a payload that is not JSON: that is rare, and what was written is dropped at the end.
+/// Writes values. It continues after a payload that is not JSON, because that is rare, and the output is dropped at the
+/// end.
 pub(super) struct Writer<'o> {
     out: &'o mut Vec<u8>,
     gaps: Option<&'o mut Gaps>,
@@ -55,7 +57,7 @@ impl<'o> Writer<'o> {
         self.out.push(b']');
     }
 
-    /// What was written before.
+    /// Writes publications that are already encoded.
     pub(super) fn encoded(&mut self, encoded: &Arc<EncodedPublications>) {
         match &mut self.gaps {
             Some(gaps) => gaps.leave(encoded, self.out),
@@ -96,7 +98,8 @@ impl<'o> Writer<'o> {
         }
     }
 
-    /// A payload as the content of a string. It has to be JSON all the same: that is what the client makes of the content.
+    /// Writes a payload as the content of a string. The payload must still be JSON, because the client parses the
+    /// content.
     pub(super) fn payload_as_string(&mut self, payload: &Payload) {
         if payload.is_json() {
             self.bytes_as_string(payload.bytes());
@@ -105,7 +108,7 @@ impl<'o> Writer<'o> {
         }
     }
 
-    /// Bytes, which have to be UTF-8, as the content of a string.
+    /// Writes bytes, which must be UTF-8, as the content of a string.
     pub(super) fn bytes_as_string(&mut self, bytes: &[u8]) {
         match str::from_utf8(bytes) {
             Ok(text) => self.string(text),
@@ -113,8 +116,8 @@ impl<'o> Writer<'o> {
         }
     }
 
-    /// A payload as it is, without its line breaks: in JSON they can only be white space between tokens, and a line feed
-    /// ends a message.
+    /// Writes a payload verbatim, but without line breaks, because a line feed ends a message. In JSON, line breaks can
+    /// only be white space between tokens.
     fn payload(&mut self, payload: &Payload) {
         let mut bytes: &[u8] = payload.bytes();
         if !payload.is_json() {
@@ -138,7 +141,7 @@ pub(super) struct Object<'w, 'o> {
 }
 
 impl<'o> Object<'_, 'o> {
-    /// Starts the field `name`, which needs no escaping; its value is to be written next.
+    /// Starts the field `name`, which needs no escaping. The caller must write its value next.
     pub(super) fn field(&mut self, name: &'static str) -> &mut Writer<'o> {
         self.separate();
         self.writer.out.push(b'"');
@@ -147,7 +150,7 @@ impl<'o> Object<'_, 'o> {
         self.writer
     }
 
-    /// Starts an entry under a key of any content; its value is to be written next.
+    /// Starts an entry with any key, which is escaped. The caller must write its value next.
     pub(super) fn entry(&mut self, key: &str) -> &mut Writer<'o> {
         self.separate();
         self.writer.string(key);

@@ -19,7 +19,7 @@ use crate::{
 pub struct ProtobufDecoder<'a> {
     /// Unread messages; `None` after the last item of the frame.
     rest: Option<&'a [u8]>,
-    /// Subscriptions that one `connect` may list.
+    /// Maximum number of subscriptions of one `connect`.
     subs_max: usize,
 }
 
@@ -224,7 +224,7 @@ fn read_sub_refresh(message: &[u8]) -> Result<SubRefreshRequest<'_>, DecodeError
     Ok(request)
 }
 
-/// A message with a string in field 1 and nothing else of interest.
+/// Reads the string in field 1 of a message, and ignores other fields.
 fn read_only_text(message: &[u8]) -> Result<Cow<'_, str>, DecodeError> {
     let mut only = Cow::default();
     each_field(message, |field, value| {
@@ -255,7 +255,7 @@ fn payload(value: Value<'_>) -> Result<Option<&[u8]>, DecodeError> {
     value.bytes().map(|bytes| Some(bytes).filter(|bytes| !bytes.is_empty()))
 }
 
-/// Proto3 writes negative numbers as 64 bits and keeps the lower 32.
+/// Proto3 encodes negative numbers with 64 bits, and decoders keep the lower 32.
 fn int32(value: Value<'_>) -> Result<i32, DecodeError> {
     value.varint().map(|number| number as i32)
 }

@@ -17,7 +17,7 @@ pub(crate) fn encode_reply(id: u32, reply: &Reply, out: &mut Vec<u8>) {
     out.length_prefixed(&ReplyMessage { id, reply });
 }
 
-/// As above, but leaves out publications that were encoded before, and stores their positions in `gaps`.
+/// As [`encode_reply`], but leaves out publications that are already encoded, and stores their positions in `gaps`.
 pub(crate) fn encode_reply_around(id: u32, reply: &Reply, out: &mut Vec<u8>, gaps: &mut Gaps) {
     Around { out, gaps }.length_prefixed(&ReplyMessage { id, reply });
 }
@@ -37,8 +37,8 @@ pub(crate) fn encode_bare_push(push: &Push<'_>, out: &mut Vec<u8>) {
     out.length_prefixed(push);
 }
 
-/// Appends what stands before `data`, which has `data_bytes` bytes, in the push of a publication of `channel` that has
-/// nothing else.
+/// Appends the part before `data`, which has `data_bytes` bytes, of the push of a publication of `channel` that has
+/// only `data`.
 pub(crate) fn publication_head(channel: &str, data_bytes: usize, out: &mut Vec<u8>) {
     const PUSH: u8 = 4 << 3 | 2;
     const CHANNEL: u8 = 2 << 3 | 2;
@@ -239,7 +239,7 @@ fn write_publications(result: &SubscribeResult, sink: &mut impl ProtobufSink) {
     }
 }
 
-/// The push `subscribe`, which has fewer fields than the result, under other numbers.
+/// The push `subscribe`, which has fewer fields than the result, with other field numbers.
 struct SubscribeMessage<'a> {
     result: &'a SubscribeResult,
 }
@@ -323,7 +323,7 @@ impl ProtobufMessage for DataMessage<'_> {
     }
 }
 
-/// `expires` in `field` and `ttl` in the one after it, as every message has them that can expire.
+/// The fields `expires`, with number `field`, and `ttl`, with the next number, of messages that can expire.
 struct Expiry {
     field: u32,
     ttl_s: Option<u32>,
@@ -349,7 +349,7 @@ impl<M: ProtobufMessage> ProtobufMessage for Entry<'_, M> {
     }
 }
 
-/// A message that holds nothing but another one.
+/// A message that contains only another message.
 struct Wrapped<'a, M> {
     field: u32,
     message: &'a M,

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use crate::{DecodeError, EncodedPublications, Gaps};
 
-/// What a field holds, by its wire type.
+/// The value of a field, by its wire type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// A number of any type but the fixed ones.
+    /// A number of any type except the fixed ones.
     Varint(u64),
-    /// Four bytes, the lowest first.
+    /// Four bytes, little-endian.
     Fixed32(u32),
-    /// Eight bytes, the lowest first.
+    /// Eight bytes, little-endian.
     Fixed64(u64),
     /// A string, bytes, a message or a packed list.
     Bytes(&'a [u8]),
@@ -28,7 +28,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// What has not been read yet.
+    /// The unread bytes.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -36,7 +36,7 @@ impl<'a> Reader<'a> {
     /// The number and value of the next field; `None` at the end.
     ///
     /// # Errors
-    /// [`DecodeError`] for what is not Protobuf.
+    /// [`DecodeError`] if the bytes are not Protobuf.
     pub fn field(&mut self) -> Result<Option<(u32, Value<'a>)>, DecodeError> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -56,7 +56,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Bytes that follow their own length.
+    /// Reads bytes that follow their length.
     ///
     /// # Errors
     /// [`DecodeError`] if there are fewer.
@@ -80,10 +80,10 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Seven bits in each byte, the lowest first; at most ten bytes that together fit 64 bits.
+    /// Reads a varint: seven bits per byte, the lowest first, in at most ten bytes that together fit in 64 bits.
     ///
     /// # Errors
-    /// [`DecodeError`] if it is longer, or not all there.
+    /// [`DecodeError`] if the varint is longer or incomplete.
     #[inline]
     pub fn varint(&mut self) -> Result<u64, DecodeError> {
         if let Some((&byte, rest)) = self.rest.split_first()
@@ -129,7 +129,7 @@ impl<'a> Value<'a> {
     /// The text of a string.
     ///
     /// # Errors
-    /// [`DecodeError`] for a field of another type or what is not UTF-8.
+    /// [`DecodeError`] for a field of another type, or if the bytes are not UTF-8.
     pub fn text(self) -> Result<&'a str, DecodeError> {
         str::from_utf8(self.bytes()?).map_err(|_| DecodeError { what: "string is not UTF-8" })
     }
@@ -148,21 +148,21 @@ impl<'a> Value<'a> {
 
 const WRONG_TYPE: DecodeError = DecodeError { what: "Protobuf field of the wrong type" };
 
-/// Where a message goes: a buffer, or a counter that only wants to know how long it gets.
+/// The destination of a message: a buffer, or a counter that computes the length.
 pub trait ProtobufSink {
-    /// Bytes as they are.
+    /// Writes bytes unchanged.
     fn raw(&mut self, bytes: &[u8]);
-    /// A number, seven bits in each byte.
+    /// Writes a varint.
     fn varint(&mut self, number: u64);
-    /// A message behind its length.
+    /// Writes the length of a message, and then the message.
     fn length_prefixed(&mut self, message: &impl ProtobufMessage);
-    /// What was written before.
+    /// Writes publications that are already encoded.
     fn encoded(&mut self, encoded: &Arc<EncodedPublications>) {
         self.raw(encoded.bytes());
     }
 }
 
-/// A message that can be written; written twice it yields the same bytes.
+/// A message that can be written. Repeated writes must produce the same bytes.
 pub trait ProtobufMessage {
     /// Writes the fields.
     fn write(&self, sink: &mut impl ProtobufSink);
@@ -187,7 +187,7 @@ impl ProtobufSink for Vec<u8> {
     }
 }
 
-/// Writes a message around what was written before.
+/// A sink that leaves out publications that are already encoded.
 pub(super) struct Around<'a> {
     pub(super) out: &'a mut Vec<u8>,
     pub(super) gaps: &'a mut Gaps,
@@ -241,7 +241,7 @@ fn length_of(message: &impl ProtobufMessage) -> u64 {
 const VARINT: u32 = 0;
 const LENGTH_PREFIXED: u32 = 2;
 
-/// A number, unless it is 0.
+/// Writes a number, unless it is 0.
 pub fn write_number(sink: &mut impl ProtobufSink, field: u32, number: u64) {
     if number != 0 {
         sink.varint(u64::from(field << 3 | VARINT));
@@ -249,26 +249,26 @@ pub fn write_number(sink: &mut impl ProtobufSink, field: u32, number: u64) {
     }
 }
 
-/// A bool, unless it is false.
+/// Writes a bool, unless it is false.
 pub fn write_flag(sink: &mut impl ProtobufSink, field: u32, flag: bool) {
     write_number(sink, field, flag.into());
 }
 
-/// A string or bytes, unless they are empty.
+/// Writes a string or bytes, unless they are empty.
 pub fn write_bytes(sink: &mut impl ProtobufSink, field: u32, bytes: &[u8]) {
     if !bytes.is_empty() {
         write_entry_bytes(sink, field, bytes);
     }
 }
 
-/// The key or value of a map's entry, even if it is empty, as official encoders do.
+/// Writes the key or value of a map entry, even if it is empty, as official encoders do.
 pub fn write_entry_bytes(sink: &mut impl ProtobufSink, field: u32, bytes: &[u8]) {
     write_length_tag(sink, field);
     sink.varint(bytes.len() as u64);
     sink.raw(bytes);
 }
 
-/// A message, even if it is empty.
+/// Writes a message, even if it is empty.
 pub fn write_message(sink: &mut impl ProtobufSink, field: u32, message: &impl ProtobufMessage) {
     write_length_tag(sink, field);
     sink.length_prefixed(message);

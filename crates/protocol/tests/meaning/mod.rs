@@ -1,5 +1,5 @@
-//! Commands and replies as the vectors of `schema/vectors/protocol` write them: JSON objects of the fields that are set,
-//! with payloads as strings, or `{"hex": "…"}` where they are not UTF-8.
+//! Commands and replies in the form of the vectors in `schema/vectors/protocol`: JSON objects with the fields that are
+//! set. Payloads are strings, or `{"hex": "…"}` if they are not UTF-8.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use dunlin_protocol::{
 };
 use serde_json::{Map, Value, json};
 
-/// What `command` means.
+/// The meaning of `command`.
 pub fn of_command(command: &Command<'_>) -> Value {
     let mut meaning = json!({"id": command.id});
     if let Some(request) = &command.request {
@@ -80,8 +80,8 @@ fn of_subscribe(subscribe: &SubscribeRequest<'_>) -> Value {
     }))
 }
 
-/// The meaning of a command reduced to what the crate reads of it: of several requests the `chosen` one, of a tags
-/// filter that there is one.
+/// The meaning of a command, reduced to the parts that the crate reads: of several requests only the `chosen` one, and
+/// of a tags filter only its presence.
 pub fn as_read(command: &Value, chosen: Option<&str>) -> Value {
     const NOT_READ: &[(&str, &[&str])] = &[
         ("connect", &["headers", "flag", "dict", "profile"]),
@@ -138,9 +138,9 @@ pub fn unhex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Values out of a meaning.
+/// Creates values from a meaning.
 pub struct Reader {
-    /// How payloads are made: known to be JSON, or not.
+    /// Creates payloads, either known to be JSON or of unknown content.
     pub make_payload: fn(Bytes) -> Payload,
 }
 
@@ -219,8 +219,8 @@ impl Reader {
         }
     }
 
-    /// The same of a subscription with differences. The meaning has the data as the JSON string that text frames carry:
-    /// `written` turns it into the bytes that are to be written.
+    /// The result of a subscription with deltas. The meaning contains the data as the JSON string of text frames, and
+    /// `written` converts it to the bytes to encode.
     pub fn subscribe_with_delta(&self, result: &Value, written: impl Fn(&Payload) -> Vec<u8>) -> SubscribeResult {
         let mut subscribe = self.subscribe(result);
         for (publication, meant) in

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// What a field is.
+/// The type of a field.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     U32,
@@ -23,8 +23,7 @@ use Kind::{Bool, I32, I64, List, One, Payload, Text, TextMap, U32, U64};
 
 type Fields = &'static [(u32, &'static str, Kind)];
 
-/// Fields by message. Those of requests that the crate does not read, and of results that it does not write, are left
-/// out.
+/// Fields by message, without those of requests that the crate does not read and of results that it does not write.
 const MESSAGES: &[(&str, Fields)] = &[
     (
         "Command",
@@ -187,7 +186,7 @@ pub fn fields(message: &str) -> Fields {
     MESSAGES.iter().find(|(name, _)| *name == message).unwrap_or_else(|| panic!("no message {message}")).1
 }
 
-/// The bytes of a message with this meaning, its fields in the order of their names, and something unknown in between.
+/// Encodes a message with this meaning, its fields in the order of their names, and unknown fields in between.
 pub fn encode(message: &str, meaning: &Value) -> Vec<u8> {
     let known = fields(message);
     let mut bytes = Vec::new();
@@ -251,7 +250,7 @@ pub fn varint(mut value: u64, bytes: &mut Vec<u8>) {
     }
 }
 
-/// What the bytes of a message mean.
+/// Decodes a message to its meaning.
 pub fn decode(message: &str, mut bytes: &[u8]) -> Value {
     let known = fields(message);
     let mut meaning = Map::new();
