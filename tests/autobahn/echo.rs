@@ -29,9 +29,9 @@ const LIMITS: WebSocketLimits = WebSocketLimits {
     inflated_bytes_max: 32 << 20,
     inflated_ratio_max: usize::MAX,
 };
-/// Quick: the suite is about what is compressed, not how well.
+/// A fast level, because the suite checks the compression, not its ratio.
 const DEFLATE_LEVEL: u8 = 1;
-/// As much as a shard reads at once.
+/// The size of a shard's reads.
 const READ_BYTES: usize = 65_536;
 const HEAD_BYTES_MAX: usize = 16_384;
 const HEAD_FIELDS_MAX: usize = 64;
@@ -61,14 +61,14 @@ fn serve() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Carries one connection from its handshake to its end.
+/// Serves one connection from its handshake to its end.
 fn echo(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let Some((mut unread, agreed)) = open(&mut stream)? else { return Ok(()) };
     let began = Instant::now();
     let mut receiver = if agreed.is_some() { Receiver::with_deflate() } else { Receiver::new() };
     let mut inflater = Inflater::default();
-    // As the server does: who asks for a smaller window gets messages as they are.
+    // As in the server, a client that requires a smaller window gets uncompressed messages.
     let mut deflater = agreed.filter(|offer| offer.has_full_window()).map(|_| Deflater::new(DEFLATE_LEVEL));
     let mut buffer = vec![0; READ_BYTES];
     let mut out = Vec::new();
@@ -87,14 +87,14 @@ fn echo(mut stream: TcpStream) -> io::Result<()> {
         unread.clear();
         unread.extend_from_slice(buffer.get(..length).unwrap_or_default());
     }
-    // Read until the peer closes; otherwise a reset could destroy our last frame.
+    // Read until the peer closes; otherwise a reset could discard our last frame.
     stream.shutdown(Shutdown::Write)?;
     while stream.read(&mut buffer)? > 0 {}
     Ok(())
 }
 
-/// Reads the request and answers it; `None` when it is refused. What came behind it is the first of the frames, and what was
-/// agreed on about compression.
+/// Reads and answers the request; `None` if it is refused. Returns the bytes after the request, which begin the frames,
+/// and the negotiated compression.
 fn open(stream: &mut TcpStream) -> io::Result<Option<(Vec<u8>, Option<DeflateOffer>)>> {
     let mut head = Vec::new();
     let mut piece = [0; 1_024];
@@ -128,7 +128,7 @@ fn open(stream: &mut TcpStream) -> io::Result<Option<(Vec<u8>, Option<DeflateOff
     }
 }
 
-/// Answers all that `unread` makes up; `false` when the connection is over.
+/// Answers all complete messages in `unread`. Returns `false` at the end of the connection.
 fn answer(
     receiver: &mut Receiver,
     inflater: &mut Inflater,
@@ -163,7 +163,7 @@ fn answer(
     }
 }
 
-/// Appends a message compressed, or as it is where that may not be or is shorter.
+/// Appends a message, compressed if that is permitted and shorter.
 fn append_message(deflater: Option<&mut Deflater>, opcode: Opcode, message: &[u8], out: &mut Vec<u8>) {
     let mut compressed = Vec::new();
     if !deflater.is_some_and(|deflater| deflater.deflate(message, &mut compressed)) {

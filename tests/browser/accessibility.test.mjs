@@ -38,7 +38,7 @@ const PAGES = {
 /** The pages with figures, whose labels are explained. */
 const EXPLAINED = ["ticker", "arena"];
 
-/** Axe measures the contrast of what is painted, so text that is fading out would be a violation. */
+/** Axe measures the contrast of the painted page, so text that is fading out would be a violation. */
 async function untilUnveiled(opened) {
   await new ArenaPage(opened).untilJoined();
   await opened.page.waitForSelector("#veil", { state: "hidden" });

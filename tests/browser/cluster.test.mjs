@@ -58,7 +58,7 @@ class ClusterPage extends TickerPage {
     return this.until((gone) => !["", gone].includes(document.querySelector("#node").dataset.node), node);
   }
 
-  /** Sends a message, again if its outcome was not known. */
+  /** Sends a message, and sends it again if its outcome is unknown. */
   async send(text) {
     await this.page.fill("#chat-text", text);
     const deadline = Date.now() + 2 * DEADLINE_MS;
@@ -77,7 +77,7 @@ class ClusterPage extends TickerPage {
     return this.page.locator("#chat li span").allTextContents();
   }
 
-  /** Waits until each price has changed so many times. */
+  /** Waits until each price has changed this number of times. */
   async untilPricesMove(times = 2) {
     const before = await this.offsets();
     for (const [symbol, offset] of before) await this.untilOffset(symbol, offset + times);
@@ -144,7 +144,7 @@ async function sendNumbered(page, text) {
   for (let number = 1; number <= 3; number += 1) await page.send(`${text}, ${number}`);
 }
 
-/** All pages show the same messages in the same order, and prices go on with nothing missing. */
+/** Checks that all pages show the same messages in the same order, and that prices continue without gaps. */
 async function assertWhole() {
   const written = await pages[0].chat().then((first) => pages[1].chat().then((second) => (second.length > first.length ? second : first)));
   for (const page of pages) {

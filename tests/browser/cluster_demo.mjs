@@ -1,4 +1,4 @@
-/** The demo on a cluster of its own: NATS servers and nodes as processes that a test can kill. */
+/** The demo on a separate cluster: NATS servers and nodes as processes that a test can kill. */
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -35,7 +35,7 @@ export class ClusterDemo {
     return `http://127.0.0.1:${this.port}/`;
   }
 
-  /** What the supervisor has written last; null before that. */
+  /** The last output of the supervisor; null before the first. */
   state() {
     try {
       return JSON.parse(readFileSync(this.stateFile, "utf8"));
@@ -51,7 +51,7 @@ export class ClusterDemo {
       if (state !== null && condition(state)) return state;
       assert.equal(this.process.exitCode, null, "the supervisor has ended");
       assert.ok(Date.now() < deadline, `not in ${START_TIMEOUT_MS / 1000} s: ${what}: ${JSON.stringify(state)}`);
-      await wait(50); // between two looks
+      await wait(50); // between two checks
     }
   }
 
@@ -66,7 +66,7 @@ export class ClusterDemo {
     return pid;
   }
 
-  /** Waits until another process has taken the place of the one with this id, and all nodes are ready. */
+  /** Waits until another process has replaced the one with this id, and all nodes are ready. */
   untilReplaced(name, pid) {
     return this.until(`${name} runs again`, ({ processes }) => {
       const now = processes.find((process) => process.name === name).pid;

@@ -1,10 +1,10 @@
 /**
- * Takes a picture of one of the demo's pages for README.md. The server runs with demo/config.json and `--demo-bots 300`:
- *   DUNLIN_PAGE_URL=http://127.0.0.1:8000/ node picture.mjs arena ../../docs/images/arena.png
- *   DUNLIN_PAGE_URL=http://127.0.0.1:8000/ node picture.mjs ticker ../../docs/images/ticker.png
- *   DUNLIN_PAGE_URL=http://127.0.0.1:8000/ node picture.mjs tag ../../docs/images/tag.png
- *   DUNLIN_PAGE_URL=http://127.0.0.1:8000/ node picture.mjs lobby ../../docs/images/lobby.png
- * `pngquant --ext .png --force` then makes them small.
+ * Takes a picture of one of the demo's pages for README.md. The server runs with demo/config.json and `--demo-bots
+ * 300`: DUNLIN_PAGE_URL=http://127.0.0.1:8000/ node picture.mjs arena ../../docs/images/arena.png
+ * DUNLIN_PAGE_URL=http://127.0.0.1:8000/ node picture.mjs ticker ../../docs/images/ticker.png
+ * DUNLIN_PAGE_URL=http://127.0.0.1:8000/ node picture.mjs tag ../../docs/images/tag.png
+ * DUNLIN_PAGE_URL=http://127.0.0.1:8000/ node picture.mjs lobby ../../docs/images/lobby.png `pngquant --ext .png
+ * --force` then reduces their size.
  */
 
 import { ArenaPage } from "./arena_page.mjs";
@@ -16,7 +16,7 @@ import { TickerPage } from "./ticker_page.mjs";
 const MAP_UNITS = 16_384;
 /** Distance from the edge; larger than the radius of the view. */
 const INLAND_UNITS = 3_000;
-/** The side of the tag game's map; how far from its edge and among how many others the runner in the picture is. */
+/** The side of the tag game's map; the distance of the runner in the picture from the edge, and the number of other runners near it. */
 const TAG_MAP_UNITS = 4_096;
 const TAG_INLAND_UNITS = 800;
 const TAG_CROWD = 7;
@@ -61,7 +61,7 @@ async function walkInland(arena, start) {
   }
 }
 
-/** After a recovery, and with ten more sessions. */
+/** The ticker after a recovery, with ten more sessions. */
 async function takeTicker(path) {
   const cutPublications = 20;
   const livePublications = 40;

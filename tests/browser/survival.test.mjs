@@ -50,7 +50,7 @@ class MortalServer {
     while (!(await this.isHealthy())) {
       assert.equal(this.process.exitCode, null, "the server ends at start");
       assert.ok(Date.now() < deadline, "no /health");
-      await wait(20); // between two tries
+      await wait(20); // between two attempts
     }
   }
 

@@ -62,7 +62,7 @@ for (const encoding of ["json", "protobuf"]) {
       await one.untilListed(ada.room, 1);
       await lobby.until((room) => document.querySelector(`#rooms [data-room="${room}"]`)?.dataset.players === "1", ada.room);
       await two.page.click("#to-lobby");
-      // A room that is empty for long is not listed any more.
+      // A room that has been empty for a while is no longer listed.
       await lobby.until((room) => Number(document.querySelector(`#rooms [data-room="${room}"]`)?.dataset.players ?? 0) === 0, ada.room);
     }));
 }
@@ -91,7 +91,7 @@ test("on a phone there is a button to shoot, and nothing is out of reach", () =>
       const box = await phone.page.locator(`#${id}`).boundingBox();
       assert.ok(box.x >= 0 && box.x + box.width <= 360 && box.y + box.height <= 740, `#${id} is in reach`);
     }
-    // What a tagged runner reads does not cover the map.
+    // The message for a tagged runner does not cover the map.
     await phone.until(() => {
       const out = document.querySelector("#out");
       if (!out.hidden) window.outBox = out.getBoundingClientRect();

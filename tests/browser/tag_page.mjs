@@ -47,7 +47,7 @@ export class TagPage {
     await this.page.keyboard.up(key);
   }
 
-  /** Waits until the lobby's page lists a room with at least so many players. */
+  /** Waits until the lobby's page lists a room with at least this number of players. */
   untilListed(room, players) {
     return this.until(([room, players]) => {
       const row = document.querySelector(`#rooms [data-room="${room}"]`);

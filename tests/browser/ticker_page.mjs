@@ -16,7 +16,7 @@ export class TickerPage {
     return this.page.waitForFunction(condition, argument, { timeout: DEADLINE_MS });
   }
 
-  /** Connected, with all twelve histories in. */
+  /** Waits until the page is connected and has loaded all twelve histories. */
   async ready() {
     await this.until(() => document.querySelector("#state").dataset.state === "connected");
     await this.until(() => !document.querySelector("#cut-switch").disabled);

@@ -27,7 +27,7 @@ from room_client import GRID_NAMES, INPUT, Connection, Replica, RoomError, encod
 VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../schema/vectors/room")
 ENCODINGS = ("json", "protobuf")
 MAGIC = b"dunlin-snapshots-1\n"
-#: Messages that a player reads while it waits for something.
+#: Maximum number of messages that a player reads during a wait.
 MESSAGES_MAX = 5_000
 #: By this tick of its room, the server has sent two pings and ended connections that did not answer the first (server.json).
 ANSWERED_TICK = 750
@@ -62,7 +62,7 @@ def data_of(vector, encoding):
 
 
 def shown(replica):
-    """A replica as the vectors write it."""
+    """A replica in the format of the vectors."""
     objects = [
         {"id": id, "kind": seen.kind, "x": seen.x, "y": seen.y, "state": seen.state.hex(), "cell": seen.cell}
         for id, seen in sorted(replica.objects.items())
@@ -106,7 +106,7 @@ def vectors():
 
 
 def picture(replica):
-    """A replica as `record_snapshots` writes it for the checksum."""
+    """A replica in the format that `record_snapshots` uses for the checksum."""
     lines = [f"{replica.tick} {replica.time_us} {replica.ack} {replica.avatar} {replica.view}\n"]
     for id, (kind, x, y, cell, state) in sorted(replica.objects.items()):
         lines.append(f"{id} {kind} {x} {y} {'-' if cell is None else cell} {state.hex()}\n")
@@ -144,7 +144,7 @@ def recording(path):
 
 
 class Player:
-    """A client in a room of its own: it applies what arrives, and keeps its unacknowledged inputs."""
+    """A client in a separate room. It applies received messages, and stores its unacknowledged inputs."""
 
     def __init__(self, encoding, room, connect=None, position=None, **data):
         self.room, self.replica, self.events, self.number, self.end = room, Replica(), [], 0, None
@@ -212,14 +212,14 @@ def play(encoding):
         ada.walk(0, 0, transport)
         ada.until("the stop is applied", lambda: ada.replica.ack == ada.number)
         bob.until("Bob sees Ada where she is", lambda: bob.replica.objects[ada.replica.avatar] == ada.avatar)
-    # In turn, because each answers pings only while it reads.
+    # One after another, because a client answers pings only while it reads.
     while ada.replica.tick <= ANSWERED_TICK:
         ada.read()
         bob.until("the same tick", lambda: bob.replica.tick >= ada.replica.tick)
     assert ada.end is None and bob.end is None, (ada.end, bob.end)
     refused = ada.connection.ask({"publish": {"channel": room, "data": ada.connection.input(1, b"\0\0\0", room)}})
     assert refused["error"]["code"] == 107, refused
-    # Another connection takes Bob's seat over, and another one comes back to it.
+    # Another connection takes over Bob's seat, and a third one returns to it.
     seats = [bob]
     for _ in range(2):
         seats.append(Player(encoding, room, seat_token=seats[-1].seat["seat_token"]))
@@ -260,7 +260,7 @@ def user_of(encoding):
 
 
 def endings(encoding):
-    """How the server refuses joins and ends subscriptions."""
+    """Checks how the server refuses joins and ends subscriptions."""
     room, user = f"arena:{uuid.uuid4()}", user_of(encoding)
     connect = {"token": token(user, 600)}
     ada = Player(encoding, room, connect, name="Ada")
@@ -285,7 +285,7 @@ def endings(encoding):
         ada.until(f"the end {code}", lambda: ada.end)
         assert ada.end["code"] == code, ada.end
         if code != 2010:
-            # The player has left, so a join is another player, in spite of the token.
+            # The player has left, so a join creates a new player, despite the token.
             ada = Player(encoding, room, connect, seat_token=ada.seat["seat_token"])
             assert ada.seat["seat_resumed"] is False, ada.seat
     spectator.until("the end of the room", lambda: spectator.end)
@@ -294,7 +294,7 @@ def endings(encoding):
 
 
 def expiries(encoding):
-    """Tokens that expire: replaced in time, and not."""
+    """Checks tokens that expire, with and without a replacement in time."""
     user, channel = user_of(encoding), "lobby:duel"
     connection = Connection(os.environ["DUNLIN_WS_URL"], encoding, {"token": token(user, 60)})
     assert connection.connected["expires"] and 50 < connection.connected["ttl"] <= 60, connection.connected
@@ -321,7 +321,7 @@ def expiries(encoding):
 
 
 def closing(connection):
-    """The code with which the server closes a connection."""
+    """Returns the code with which the server closes a connection."""
     try:
         while True:
             connection.receive()
@@ -330,7 +330,7 @@ def closing(connection):
 
 
 def recovery(encoding):
-    """After a lost connection, the same player gets the events that it has missed."""
+    """Checks that after a lost connection, the same player receives the events that it has missed."""
     room = f"arena:{uuid.uuid4()}"
     ada, bob = Player(encoding, room, name="Ada"), Player(encoding, room, name="Bob")
     clues = lambda player: [event["tick"] for event in player.events if "clue" in event["event"]]
@@ -353,7 +353,7 @@ def recovery(encoding):
 
 
 def matchmaking(encoding):
-    """Two users get a room by an RPC, and learn of it in channels of their own."""
+    """Checks that two users get a room by an RPC, and are notified in their own channels."""
     users = [user_of(encoding) for _ in range(2)]
     criteria = {"table": str(uuid.uuid4())}
     connections = [Connection(os.environ["DUNLIN_WS_URL"], encoding, {"token": token(user, 600)}) for user in users]

@@ -178,7 +178,7 @@ def scalar(value, kind, name):
 
 
 class Replica:
-    """What the player sees. A snapshot is applied completely, or refused and nothing changes."""
+    """What the player sees. A snapshot is applied completely, or refused without any change."""
 
     def __init__(self):
         self.tick = self.time_us = self.ack = self.avatar = self.view = 0
@@ -250,7 +250,7 @@ def seen_of(one, left, top, cell):
 
 
 class Connection:
-    """One WebSocket. `receive` answers pings and returns what else the server sends, one message at a time."""
+    """One WebSocket. `receive` answers pings and returns all other messages of the server, one at a time."""
 
     def __init__(self, url, encoding, connect_request=None):
         self.encoding, self.ids, self.waiting, self.ping_s = encoding, itertools.count(1), [], 25

@@ -1,23 +1,23 @@
-"""What fails in a cluster under load: processes, the network between them, a disk.
+"""Faults of a cluster under load: of processes, of the network between them, and of a disk.
 
 A world has a `cluster`, a generator `random`, the nodes that are `down`, and `make_progress(what)`, which waits for `step` more
 acknowledged publications and returns how long that took.
 """
 
-#: Faults of processes, and those of the network and of disks.
+#: Faults of processes, and faults of the network and of disks.
 OF_PROCESSES = ["node", "server", "pause"]
 OF_NETWORK = ["part server", "part servers", "part node", "part link", "disk", "rolling"]
 
 
 def part(world, kind):
-    """Parts processes from each other under load, and joins them."""
+    """Partitions the network under load, and heals the partition."""
     cluster, network = world.cluster, world.cluster.network
     server, node = world.random.choice(cluster.servers).name, world.random.choice(cluster.nodes)
     other_servers = [each.name for each in cluster.servers if each.name != server]
     if kind == "part server":
         network.part(server, other_servers + [each.name for each in cluster.nodes])
     elif kind == "part servers":
-        # The nodes reach all of them.
+        # The nodes can reach all servers.
         network.part(server, other_servers)
     elif kind == "part link":
         network.part(node.name, [server])
@@ -33,7 +33,7 @@ def part(world, kind):
 
 
 def fill_disk(world):
-    """The disk of a server is full under load; it is emptied, and the server is started again."""
+    """Fills the disk of a server under load, empties it, and restarts the server."""
     cluster = world.cluster
     server = cluster.servers[0]
     server.fill_disk()
@@ -59,10 +59,10 @@ def roll(world):
 
 
 def strike(world, kind):
-    """Has something fail under load, and mends it. Returns how long the next publications took."""
+    """Causes a fault under load, and repairs it. Returns the time until the next publications were acknowledged."""
     cluster = world.cluster
     if len(cluster.servers) > 1:
-        # Three copies bear one failure: a copy that is behind is one already.
+        # Three replicas tolerate one failure, and a replica that is behind counts as one.
         cluster.wait_until_in_step()
     if kind.startswith("part"):
         took_s = part(world, kind)

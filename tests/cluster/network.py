@@ -1,7 +1,7 @@
-"""A network of the test's own: each process of a cluster has an address in a network namespace, and any two can be parted.
+"""A private network for a test. Each process of a cluster has an address in a network namespace, and any two can be partitioned.
 
-`enter()` starts the program again in namespaces for network and mounts, in which nothing of the machine can be changed and
-which end with it. It needs root, or the right to make user namespaces.
+`enter()` restarts the program in separate network and mount namespaces, which cannot change the machine and end with the
+program. It needs root, or the permission to create user namespaces.
 """
 
 import os
@@ -17,7 +17,7 @@ from node import Failed  # noqa: E402
 SUBNET = "10.77.0"
 ENTERED = "DUNLIN_TEST_NETWORK"
 
-#: Packets from and to the members of the set are dropped, without an answer.
+#: Packets from and to the members of the set are dropped silently.
 RULES = """
 table ip dunlin {
   set parted { type ipv4_addr; }
@@ -35,7 +35,7 @@ def run(*command, text=None):
 
 
 def enter():
-    """Continues in namespaces of its own. Returns only there."""
+    """Restarts the program in separate namespaces. Returns only in the restarted program."""
     if os.environ.pop(ENTERED, None):
         return
     for tool in ("ip", "nft", "unshare", "mount"):
@@ -56,7 +56,7 @@ class Network:
     def __init__(self, subnet=SUBNET):
         self.subnet = subnet
         run("ip", "link", "set", "lo", "up")
-        # The names of namespaces are files here.
+        # The names of namespaces are files in this folder.
         os.makedirs("/run/netns", exist_ok=True)
         run("mount", "-t", "tmpfs", "none", "/run/netns")
         run("ip", "link", "add", "switch", "type", "bridge")
@@ -66,7 +66,7 @@ class Network:
         self.members = []
 
     def add(self, name):
-        """A namespace with an address of its own."""
+        """Creates a namespace with its own address. Returns the address."""
         address, cable = f"{self.subnet}.{len(self.members) + 1}", f"v-{name}"
         run("ip", "netns", "add", name)
         run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)
@@ -82,7 +82,7 @@ class Network:
         return f"{self.subnet}.{self.members.index(name) + 1}"
 
     def part(self, name, others):
-        """Drops everything between one and the others, in both directions."""
+        """Drops all packets between one member and the others, in both directions."""
         addresses = ", ".join(map(self.address, others))
         run("ip", "netns", "exec", name, "nft", "add", "element", "ip", "dunlin", "parted", f"{{ {addresses} }}")
 
@@ -93,5 +93,5 @@ class Network:
 
 
 def command_in(namespace, command):
-    """The same command in a namespace; its process has the same id."""
+    """The command that runs this command in a namespace. The process keeps its id."""
     return ["ip", "netns", "exec", namespace, *map(str, command)] if namespace else command

@@ -1,4 +1,4 @@
-"""NATS servers and nodes of a cluster, each a process of its own on the loopback interface."""
+"""NATS servers and nodes of a cluster, each a separate process on the loopback interface."""
 
 import errno
 import http.client
@@ -20,11 +20,11 @@ from storage_node import Api, StorageNode  # noqa: E402, F401
 
 NATS_VERSION = "2.15.2"
 START_TIMEOUT_S = 60
-#: A copy that has been away for long is caught up in parts.
+#: A replica that was away for long catches up in parts.
 STEP_TIMEOUT_S = 180
-#: A copy in step is behind by what is on its way.
+#: Maximum lag of a replica in sync, caused by messages in flight.
 LAG_MAX = 500
-#: Ends the name of the stream of leases.
+#: Suffix of the name of the stream of leases.
 LEASE = "_LEASE"
 
 
@@ -34,7 +34,7 @@ def nats_binary():
 
 
 class NatsServer:
-    """Processes of one server, one after the other, on the same folder."""
+    """Consecutive processes of one server on the same folder."""
 
     def __init__(self, folder, index, place, route_port, routes, program=None):
         self.program = program or nats_binary()
@@ -60,7 +60,7 @@ class NatsServer:
             )
 
     def streams(self):
-        """The streams that this server knows of, each with its leader and its other copies."""
+        """The streams that this server reports, each with its leader and its other replicas."""
         connection = http.client.HTTPConnection(self.place.host, self.monitor_port, timeout=START_TIMEOUT_S)
         try:
             connection.request("GET", "/jsz?streams=true")
@@ -75,12 +75,12 @@ class NatsServer:
         self.process.wait()
 
     def stop(self):
-        """Ends it in order: it hands its streams over."""
+        """Shuts the server down, which hands over its streams."""
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(START_TIMEOUT_S)
 
     def wait_until_current(self):
-        """Waits until it has what the other servers have: a second server may be stopped then."""
+        """Waits until the server has caught up with the others, so that a second server may be stopped."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
             connection = http.client.HTTPConnection(self.place.host, self.monitor_port, timeout=START_TIMEOUT_S)
@@ -89,14 +89,14 @@ class NatsServer:
                 if connection.getresponse().status == 200:
                     return
             except (OSError, http.client.HTTPException):
-                pass  # it starts
+                pass  # it is starting
             finally:
                 connection.close()
-            time.sleep(0.05)  # between two looks
+            time.sleep(0.05)  # between two checks
         raise Failed(f"{self.name} is not current in {START_TIMEOUT_S} s")
 
     def has_small_disk(self, size):
-        """Keeps its streams on a disk of its own. Only in a namespace for mounts."""
+        """Stores its streams on a separate disk. Requires a mount namespace."""
         self.store.mkdir(parents=True, exist_ok=True)
         run("mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(self.store))
 
@@ -132,7 +132,7 @@ class Node(StorageNode):
         self.name = name
 
     def is_ready(self):
-        """Whether it can use the cluster. None while `/health` and the metrics do not agree."""
+        """Whether the node can use the cluster. None while `/health` and the metrics differ."""
         status, body = self.health()
         if status != 200:
             raise Failed(f"{self.name}: /health is answered with {status}")
@@ -141,15 +141,15 @@ class Node(StorageNode):
         return said if metric else None
 
     def leases(self):
-        """Whether it holds its lease, how many leases others hold, and how many it has taken."""
+        """Whether the node holds its lease, the number of leases that others hold, and the number that it has taken."""
         names = ["lease_held", "leases_elsewhere", "leases_taken_total"]
         samples = dict(line.rsplit(" ", 1) for line in self.get("/metrics")[1].splitlines() if line[:1] != "#")
         return tuple(int(samples[f"dunlin_cluster_{name}"]) for name in names)
 
     def spawn(self):
-        """Starts a process on another port, so that no client of the one before is taken for one of this."""
+        """Starts a process on a new port, so that no client of the previous process connects to this one."""
         self.port = self.config["http_server"]["port"] = free_port()
-        # Others see when it is another process: clients of the one before have another port.
+        # The new port also shows other code that the process is a new one.
         path = self.folder / "server.json"
         path.write_text(json.dumps(self.config), "utf-8")
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DUNLIN_")}
@@ -162,7 +162,7 @@ class Node(StorageNode):
 
 @dataclass
 class Place:
-    """Where a process is: on the machine's loopback interface, or in a namespace."""
+    """The address of a process: on the machine's loopback interface, or in a namespace."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -170,7 +170,7 @@ class Place:
 
 
 class Cluster:
-    """So many NATS servers, and nodes that use them. With a network, each has an address of its own there."""
+    """NATS servers, and nodes that use them. With a network, each has a separate address."""
 
     def __init__(self, binary, folder, server_count, node_count, network=None, nats=None):
         self.network = network
@@ -193,7 +193,7 @@ class Cluster:
     def start(self):
         for server in self.servers:
             server.start()
-        # The first one makes the streams.
+        # The first node creates the streams.
         for node in self.nodes:
             node.start()
 
@@ -204,13 +204,13 @@ class Cluster:
                 process.wait()
 
     def wait_for_readiness(self, is_ready):
-        """Waits until all nodes say that they can use the cluster, or that they cannot."""
+        """Waits until all nodes report that they can use the cluster, or that they cannot."""
         what = "all nodes are ready" if is_ready else "no node is ready"
         self.wait_until(what, lambda: all(node.is_ready() is is_ready for node in self.nodes))
 
     def leader_in_step(self, of_leases=False):
-        """The server that leads a stream of publications, or that of leases, whose other copies are in step: one more failure stops
-        nothing then."""
+        """The leader of a stream of publications, or of the stream of leases, whose other replicas are in sync, so that the stream
+        tolerates a failure. None if there is no such stream."""
         for server in self.servers:
             for name, stream in server.streams().items():
                 if name.endswith(LEASE) != of_leases:
@@ -237,4 +237,4 @@ class Cluster:
         while not is_so():
             if time.monotonic() > deadline:
                 raise Failed(f"not in {timeout_s} s: {what}")
-            time.sleep(0.05)  # between two looks
+            time.sleep(0.05)  # between two checks

@@ -1,17 +1,17 @@
-"""Holds what publishers and subscribers of a cluster recorded against the histories.
+"""Compares the records of a cluster's publishers and subscribers with the histories.
 
-What was acknowledged is in the history, at its offset, once. Each subscriber has seen the history from its first position
-on: everything, once, in the order of the offsets, on whatever nodes it was. Offsets rise, and need not be consecutive.
+Each acknowledged publication is in the history at its offset, once. Each subscriber has received the history from its first
+position on: completely, once, in the order of the offsets, on any nodes. Offsets rise, but need not be consecutive.
 """
 
 SHOWN_MAX = 5
 
 
 def problems_of(acknowledged, seen, history):
-    """What is wrong in one channel.
+    """The problems of one channel.
 
     acknowledged    (offset, id) in the order of one publisher's acknowledgements, by publisher
-    seen            (begin, [(offset, id), …]) by subscriber: what it saw behind the offset at which it began
+    seen            (begin, [(offset, id), …]) by subscriber: the publications received after the offset at which it began
     history         (offset, id) in order
     """
     problems = []
@@ -40,7 +40,7 @@ def problems_of(acknowledged, seen, history):
 
 
 def problems_of_step(acknowledged, seen):
-    """What is wrong in one channel, of what was acknowledged and seen since the last comparison.
+    """The problems of one channel in the publications since the last comparison.
 
     acknowledged    (offset, number), in any order
     seen            [(offset, number), …] up to the highest acknowledged offset, by subscriber
@@ -63,7 +63,7 @@ def problems_of_step(acknowledged, seen):
 
 GOOD = {"p": [(3, "p/1"), (9, "p/2")]}, {"s": (3, [(7, "q/1"), (9, "p/2")])}, [(3, "p/1"), (7, "q/1"), (9, "p/2")]
 
-#: What is wrong, and the acknowledgements, what was seen and the history with it.
+#: Problems, each with acknowledgements, received publications and a history that contain it.
 PLANTED = {
     "an acknowledged publication lost": ({"p": [(3, "p/1"), (5, "p/2")]}, *GOOD[1:]),
     "two in the wrong order": ({"p": [(9, "p/2"), (3, "p/1")]}, *GOOD[1:]),

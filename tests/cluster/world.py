@@ -1,4 +1,4 @@
-"""Publishers of a cluster under faults, what they were acknowledged, and the waiting for it."""
+"""Publishers of a cluster under faults. They record acknowledgements, and a test can wait for these."""
 
 import http.client
 import json
@@ -8,16 +8,16 @@ import time
 from servers import Api, Failed
 
 BROKEN = (OSError, http.client.HTTPException, json.JSONDecodeError)
-#: Acknowledged publications between two faults.
+#: Number of acknowledged publications between two faults.
 STEP = 150
 STEP_TIMEOUT_S = 90
 QUIET_TIMEOUT_S = 90
-#: Unsubscribed with insufficient state, and errors that are temporary: try again.
+#: Temporary errors, and error 112 for a lost position, after which clients retry.
 TEMPORARY = {100, 111, 112, 503}
 
 
 class Publisher(threading.Thread):
-    """Publishes one after the other, on one node after the other."""
+    """Publishes sequentially, and changes to another node after an error."""
 
     def __init__(self, name, channel, world, pause_s=0):
         super().__init__(daemon=True)
@@ -96,7 +96,7 @@ class World:
 
 
 class Over:
-    """A world that is over for those who publish, and goes on for those who listen."""
+    """A view of the world in which publishing is over, while subscribers continue."""
 
     def __init__(self, world):
         self.world, self.is_over = world, True
@@ -106,10 +106,10 @@ class Over:
 
 
 def whole_history(api, channel, top):
-    """The epoch and the history, once the node has what was acknowledged last: its connection may have been silent."""
+    """The epoch and the history, when the node has received the last acknowledged publication. Its connection may have been lagging."""
     deadline = time.monotonic() + QUIET_TIMEOUT_S
     while True:
         epoch, offset, found = api.history(channel)
         if offset >= top or time.monotonic() > deadline:
             return epoch, [(offset, data["id"]) for offset, data in found]
-        time.sleep(0.05)  # between two looks
+        time.sleep(0.05)  # between two checks

@@ -16,12 +16,12 @@ Records are tuples in the order in which they were made:
 An id is PUBLISHER/NUMBER, with numbers that rise in the order of publishing.
 """
 
-#: Problems of one kind that are listed.
+#: Maximum number of listed problems of one kind.
 SHOWN_MAX = 5
 
 
 class Channel:
-    """What is known of a channel's offsets, from all sources. Its history has `kept` publications; None means all."""
+    """The known offsets of a channel, from all sources. Its history has `kept` publications; None means all."""
 
     def __init__(self, name, kept):
         self.name, self.kept = name, kept
@@ -36,7 +36,7 @@ class Channel:
 
 
 class Checker:
-    """Takes records one by one; `problems` has what is wrong so far."""
+    """Processes records one by one. `problems` contains the problems so far."""
 
     def __init__(self, kept=None):
         """`kept`: size of the history by namespace, for namespaces that do not keep everything."""

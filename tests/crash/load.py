@@ -129,7 +129,7 @@ class Subscriber:
             pass
 
     def session(self, port):
-        """Whether it disconnected on purpose."""
+        """Runs one connection. Returns whether it disconnected on purpose."""
         self.subscribed = set()
         try:
             self.socket = self.connect(port)
@@ -160,7 +160,7 @@ class Subscriber:
             except OSError:
                 if time.monotonic() > deadline or self.world.is_over:
                     raise
-                time.sleep(0.01)  # between two tries; the server is starting
+                time.sleep(0.01)  # between two attempts; the server is starting
         connection.sendall(handshake(port))
         head = b""
         while not head.endswith(b"\r\n\r\n"):
@@ -213,7 +213,7 @@ class Subscriber:
         self.positions[channel] = self.positions[channel][0], offset
 
     def has_seen(self, tops):
-        """Whether it is subscribed to all its channels and has seen all publications up to these offsets."""
+        """Whether it is subscribed to all its channels and has received all publications up to these offsets."""
         return all(
             channel in self.subscribed and self.positions[channel][1] >= tops[channel] for channel in self.channels
         )
@@ -227,7 +227,7 @@ class Subscriber:
 
 
 class World:
-    """What all publishers and subscribers share."""
+    """The state that all publishers and subscribers share."""
 
     def __init__(self):
         self.records, self.errors = [], []

@@ -25,7 +25,7 @@ def history(*publications, top=None, epoch="e"):
     return 10, ("history", CHANNEL, epoch, top or len(publications), list(publications))
 
 
-#: A fault, the record that it changes, and what it changes it to.
+#: Faults, each with the record that it changes, and the changed record.
 PLANTED = {
     "an offset twice in the history": history((1, "a/1"), (2, "b/1"), (2, "a/2"), top=3),
     "an acknowledged publication lost": history((1, "a/1"), (2, "a/2"), top=2),

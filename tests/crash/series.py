@@ -1,4 +1,4 @@
-"""Runs on one directory: load, crash or stop, restart, recovery, and the checks after it."""
+"""A series of runs on one directory. Each run consists of load, a crash or stop, a restart, recovery, and checks."""
 
 import json
 import math
@@ -13,21 +13,22 @@ from node import within
 
 LOAD_TIMEOUT_S = 120
 THREADS_TIMEOUT_S = 120
-#: Publications of a run, by series.
+#: Maximum number of publications per run, by series.
 ACKNOWLEDGEMENTS_MAX = [600, 600, 600, 3_000]
 STOP_PART, KILLED_IN_START_PART = 0.15, 0.15
-#: The longest time after which a starting server is killed.
+#: Maximum time after which a starting server is killed.
 KILLED_IN_START_S = 0.2
 #: Errors of the protocol that are temporary, and HTTP's 503.
 TEMPORARY_CODES = {100, 111, 503}
-#: Kinds of publishers by channel; versions need a channel of their own.
+#: Kinds of publishers by channel. Publications with versions need a separate channel.
 CHANNELS = {
     "disk:crowd": ["plain", "keyed", "batch", "twins"],
     "disk:versions": ["versioned"],
     "synced:crowd": ["plain", "keyed", "twins"],
     "synced:batches": ["batch", "keyed"],
 }
-#: Publications into many channels, some of them without any, and into histories of KEPT["short"] publications.
+#: Numbers of publications: into many channels, some of which stay empty, and into histories of KEPT["short"]
+#: publications.
 WIDE = [f"disk:wide-{number}" for number in range(40)] + ["short:1", "short:2"]
 KEPT = {"short": 20}
 
@@ -57,7 +58,7 @@ class Series:
         self.figures = {"stops": 0, "killed in start": 0, "left open": 0, "stored of these": 0, "start s": 0.0, "refused while stopping": 0}
 
     def vary_settings(self):
-        """Settings that may change between two starts on the same directory."""
+        """Changes settings that may change between two starts on the same directory."""
         self.node.settings = {
             "shards": self.random.choice([1, 2, 3]),
             "reactor": self.random.choice(["auto", "epoll"]),
@@ -128,7 +129,7 @@ class Series:
         self.see_all()
 
     def more_publishers(self):
-        """Publishers whose publications have checks of their own."""
+        """Publishers whose publications have separate checks."""
         return []
 
     def before_end(self):
@@ -141,7 +142,7 @@ class Series:
         """Hook for a healthy server before anything is resent."""
 
     def count_stored_without_answer(self):
-        """The unacknowledged publications of before the crash that are stored."""
+        """Counts the unacknowledged publications from before the crash that are stored."""
         self.take_records()
         there = {identity for channel in self.checker.channels.values() for identity in channel.ids.values()}
         left_open = [identity for publisher in self.publishers for identity, _ in publisher.unanswered]
@@ -152,7 +153,7 @@ class Series:
             self.threads.start(subscriber.run, self.node.port)
 
     def note_histories(self):
-        """The top offsets by channel."""
+        """Records the histories. Returns the top offsets by channel."""
         api, tops = Api(self.node.port), {}
         for channel in self.channels:
             epoch, tops[channel], publications = api.history(channel)
@@ -162,7 +163,7 @@ class Series:
         return tops
 
     def see_all(self):
-        """Without publications in flight, every subscriber, also one that connects late, sees the whole histories."""
+        """Checks, without publications in flight, that every subscriber receives the whole histories, including one that connects late."""
         tops = self.note_histories()
         self.take_records()
         epochs = {name: known.epoch for name, known in self.checker.channels.items()}
@@ -185,7 +186,7 @@ class Series:
             raise Failed(f"{len(self.world.errors)} refused, the first: {self.world.errors[0]}")
 
     def see_only_temporary_errors(self):
-        """A publication that a stopping server refused may be resent."""
+        """Checks that a stopping server refused publications only with temporary errors."""
         others = [each for each in self.world.errors if each[1].get("code") not in TEMPORARY_CODES]
         self.world.errors.clear()
         if others:

@@ -14,7 +14,7 @@ sys.path.insert(0, str(HERE.parent / "hostile"))
 
 from node import Failed, free_port  # noqa: E402
 
-#: All waits have a deadline; on a machine of its own each takes less than a second.
+#: Deadline of all waits. On an idle machine, each takes less than a second.
 START_TIMEOUT_S = 60
 ANSWER_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
@@ -29,7 +29,7 @@ class Api:
         self.connection = http.client.HTTPConnection(host, port, timeout=ANSWER_TIMEOUT_S)
 
     def ask(self, method, body):
-        """The result, or the protocol error. Raises `OSError` or `HTTPException` if the connection breaks."""
+        """Sends a request. Returns the result or the protocol error. Raises `OSError` or `HTTPException` if the connection breaks."""
         self.connection.request("POST", f"/api/{method}", json.dumps(body), {"X-API-Key": API_KEY})
         response = self.connection.getresponse()
         answer = response.read()
@@ -57,7 +57,7 @@ class Api:
 
 
 class StorageNode:
-    """Processes of a server, one after the other, on the same folder."""
+    """Consecutive processes of a server on the same folder."""
 
     def __init__(self, binary, folder, storage=None, settings=None):
         self.binary, self.folder = str(Path(binary).resolve()), Path(folder)
@@ -100,7 +100,7 @@ class StorageNode:
                 if self.health()[0] == 200:
                     return
             except (OSError, http.client.HTTPException):
-                time.sleep(0.01)  # between two tries; the verdict is /health's
+                time.sleep(0.01)  # between two attempts; /health determines the result
         raise Failed(f"the server did not start; it ended with {self.process.poll()}: {self.last_log()}")
 
     def health(self):

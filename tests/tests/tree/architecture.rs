@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{files, is_rust, read};
 
-/// What stands in backquotes.
+/// The texts in backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// The cells of the rows of the tables of bounds, without their heads.
+/// The cells of all rows of the tables of bounds, without the table heads.
 fn bounds(text: &str) -> Vec<Vec<&str>> {
     let section = text.split("\n## Bounds\n").nth(1).expect("there is a section about bounds");
     let section = section.split("\n## ").next().unwrap_or(section);

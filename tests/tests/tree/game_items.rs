@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use crate::{production_files, read};
 
 const FACADE: &str = "crates/game/src/lib.rs";
-/// The crates whose items the facade exports. `run` alone is documented in the facade itself.
+/// The crates whose items the facade exports. Only `run` is documented in the facade itself.
 const SOURCES: [&str; 2] = ["crates/games/src/", "crates/rooms/src/"];
 /// The module of the facade whose items are not for games.
 const INTERNALS: &str = "pub mod room_internals";
-/// Types, functions and methods that a game can use. It grows with the interface, and shows that the scan finds them.
+/// Minimum number of types, functions and methods that a game can use, which shows that the scan finds them. Raise it
+/// when the interface grows.
 const ITEMS_MIN: usize = 180;
 
 #[test]
@@ -29,7 +30,7 @@ fn each_public_item_of_the_game_crate_has_an_example() {
     assert!(facade.contains("/// ```no_run\n"), "`run` has an example");
 }
 
-/// The names behind `pub use dunlin_…`, without those of the internals and without `run`.
+/// The names after `pub use dunlin_…`, without those of the internals and without `run`.
 fn exported_names(facade: &str) -> BTreeSet<String> {
     let facade = facade.split(INTERNALS).next().unwrap_or(facade);
     let uses = facade.split("pub use dunlin_").skip(1).filter_map(|rest| rest.split(';').next());
@@ -47,7 +48,7 @@ struct Item {
 fn public_items(text: &str, names: &BTreeSet<String>) -> Vec<Item> {
     let mut items = Vec::new();
     let (mut has_example, mut owner) = (false, None);
-    // Unit tests stand last. A `mod tests;` may stand first, with the items behind it.
+    // Unit tests are last in a file. A declaration `mod tests;` may come first, before the items.
     let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or(text);
     for line in text.lines() {
         let code = line.trim_start();

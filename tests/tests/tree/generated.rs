@@ -6,7 +6,7 @@ use crate::{files, read, targets};
 
 const SCRIPT: &str = "scripts/generate";
 
-/// The pages and lists that the script names.
+/// The pages and lists that the script writes.
 fn written() -> BTreeSet<String> {
     let is_generated = |word: &&str| word.starts_with("docs/") || word.starts_with("schema/");
     let text = read(SCRIPT);

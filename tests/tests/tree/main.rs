@@ -27,7 +27,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the tests lie inside the repository")
 }
 
-/// The files git knows or would know, relative to the root.
+/// The files that git tracks or would add, relative to the root.
 fn files() -> Vec<String> {
     let arguments = ["ls-files", "--cached", "--others", "--exclude-standard"];
     let output = Command::new("git").args(arguments).current_dir(root()).output().expect("git is there");
@@ -41,12 +41,12 @@ fn read(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Whether a file has Rust in it, by its name.
+/// Whether a file contains Rust, by its name.
 fn is_rust(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|extension| extension == "rs")
 }
 
-/// Rust files of the crates, but for their tests.
+/// Rust files of the crates, without their tests.
 fn production_files() -> Vec<String> {
     let is_production = |name: &String| {
         is_rust(name)
@@ -58,8 +58,8 @@ fn production_files() -> Vec<String> {
     files().into_iter().filter(is_production).collect()
 }
 
-/// The text of a Rust file up to its unit tests, which stand last. A declaration of tests in another file cuts off nothing: it
-/// stands among the declarations of other modules.
+/// The text of a Rust file up to its unit tests, which are last. A declaration of tests in another file does not end
+/// the text, because it is among the declarations of other modules.
 fn without_tests(text: &str) -> &str {
     text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or(text)
 }

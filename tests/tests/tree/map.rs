@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::{files, read, root};
 
-/// Folders deep enough to be on the map: all at the top, and one level further where the top one only groups.
+/// The folders that must be on the map: all top-level folders, and the second level of folders that only group others.
 fn folders() -> BTreeSet<String> {
     let grouping = ["crates", "docs", "schema", "tests", "web", "bench"];
     files()
@@ -22,7 +22,7 @@ fn folders() -> BTreeSet<String> {
         .collect()
 }
 
-/// What the map's tables name: the first cell of each row, in backquotes, ending with a slash.
+/// The folders in the map's tables: the first cell of each row, in backquotes, ending with a slash.
 pub fn mapped() -> BTreeSet<String> {
     let map = read("ARCHITECTURE.md");
     let cells = map.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("/` |"));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{production_files, read, without_tests};
 
-/// What each crate may depend on, outside tests. `server` may know all.
+/// The third-party crates on which each crate may depend, outside tests. `server` may use all.
 const ALLOWED: [(&str, &[&str]); 6] = [
     ("websocket", &["base64", "flate2", "sha1"]),
     ("rooms", &["base64", "bytes", "dunlin-protocol", "foldhash", "hashbrown", "rand_chacha", "serde", "serde_json"]),
@@ -26,7 +26,7 @@ const ALLOWED: [(&str, &[&str]); 6] = [
     ),
 ];
 
-/// Which crates of ours the others may depend on, outside tests. `server` may know all.
+/// The crates of the workspace on which the others may depend, outside tests. `server` may use all.
 const KNOWN: [(&str, &[&str]); 4] = [
     ("cluster", &["dunlin-engine", "dunlin-protocol"]),
     (
@@ -46,7 +46,7 @@ const KNOWN: [(&str, &[&str]); 4] = [
     ("token", &["dunlin-engine", "dunlin-protocol"]),
 ];
 
-/// What pure code does not say, and why.
+/// Names that pure code must not use, and the reason.
 const BANNED: [(&str, &str); 11] = [
     ("Instant::now", "time is an argument"),
     ("SystemTime", "time is an argument"),
@@ -80,7 +80,7 @@ fn dependencies_point_one_way() {
     }
 }
 
-/// The part of `cluster` that is as pure as those crates.
+/// The part of `cluster` that must also be pure.
 const PURE_IN_CLUSTER: [&str; 4] = ["core/", "core.rs", "names.rs", "record.rs"];
 
 #[test]
@@ -119,8 +119,8 @@ fn dependencies(manifest: &str) -> Vec<String> {
     names.filter(|name| !name.is_empty() && !name.starts_with('#')).map(str::to_owned).collect()
 }
 
-/// The halves of a shard, and what neither may name of the other: they exchange requests and notices only. Private
-/// fields enforce the same; this test gives the reason if a field becomes public.
+/// The halves of a shard, and the names of the other half that each must not use, because they exchange only requests
+/// and notices. Private fields enforce the same; this test gives the reason if a field becomes public.
 const HALVES: [(&str, [&str; 2]); 2] = [("owner", ["Sessions", "session::"]), ("session", ["Owner", "owner::"])];
 
 #[test]
@@ -141,7 +141,7 @@ fn the_halves_of_a_shard_do_not_name_each_other() {
     }
 }
 
-/// Whether a line has `name` at the beginning of a word.
+/// Whether a word of the line begins with `name`.
 fn names(line: &str, name: &str) -> bool {
     line.match_indices(name).any(|(at, _)| {
         let before = line[..at].chars().next_back();

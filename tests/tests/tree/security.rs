@@ -43,14 +43,14 @@ fn rows(text: &str) -> Vec<[String; 3]> {
     text.lines().filter(|line| line.starts_with("| ")).filter_map(cells).collect()
 }
 
-/// What stands behind "Tests:" in backticks.
+/// The names in backticks after "Tests:".
 fn named(how: &str) -> Vec<String> {
     let tests = how.split_once("Tests: ").map_or("", |(_, tests)| tests);
     tests.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Functions with `#[test]` in what `cargo test` compiles, rows of the table of bad inputs, and headings of the engine's
-/// scripts and of the configuration's messages.
+/// Functions with `#[test]` in files that `cargo test` compiles, rows of the table of bad inputs, and headings of the
+/// engine's scripts and of the configuration's messages.
 fn known_tests() -> BTreeSet<String> {
     let mut known: BTreeSet<String> =
         targets::test_files().iter().flat_map(|file| targets::test_functions(&read(file))).collect();
@@ -70,7 +70,7 @@ fn known_tests() -> BTreeSet<String> {
 /// Whether the Makefile runs this file, or a script that the Makefile runs does.
 fn is_script_that_runs(name: &str) -> bool {
     let Some((folder, file)) = name.rsplit_once('/') else { return false };
-    // The end of a line is the end of a word, too.
+    // The end of a line also ends a word.
     let makefile = read("Makefile").replace('\n', " \n");
     files().iter().any(|known| known == name)
         && (makefile.contains(&format!("\t{name} "))

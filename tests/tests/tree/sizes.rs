@@ -6,7 +6,7 @@ use crate::{files, production_files, read, without_tests};
 
 const FILE_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 70;
-/// Names of modules and crates that name nothing.
+/// Unspecific names of modules and crates.
 const EMPTY_WORDS: [&str; 5] = ["common", "utils", "helpers", "manager", "misc"];
 
 #[test]

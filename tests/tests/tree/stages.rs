@@ -24,7 +24,7 @@ fn every_stage_is_a_target_of_the_makefile() {
     }
 }
 
-/// Whether the stages passed, and what was printed.
+/// Runs a plan. Returns whether the stages passed, and the output.
 fn run(plan: &str) -> (bool, String) {
     run_with(&[], plan)
 }

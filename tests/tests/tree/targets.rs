@@ -26,8 +26,8 @@ pub fn test_files() -> BTreeSet<String> {
     found
 }
 
-/// Where Cargo looks for targets: `src/lib.rs`, `src/main.rs`, `src/bin/*.rs`, `tests/*.rs` and `tests/*/main.rs`. Where a
-/// crate switches the last two off, `tests/suite.rs` is its only binary of tests.
+/// Whether Cargo discovers the file as a target: `src/lib.rs`, `src/main.rs`, `src/bin/*.rs`, `tests/*.rs` and
+/// `tests/*/main.rs`. In a crate that disables the last two, `tests/suite.rs` is the only test binary.
 fn is_root(name: &str) -> bool {
     let parts: Vec<&str> = match name.split('/').collect::<Vec<_>>().as_slice() {
         ["crates", krate, "tests", rest @ ..] if has_suite(krate) => return *rest == ["suite.rs"],
@@ -47,7 +47,7 @@ fn has_suite(krate: &str) -> bool {
     manifest.is_ok_and(|manifest| manifest.lines().any(|line| line == "autotests = false"))
 }
 
-/// For each `mod name;` of a file, the places where it may lie.
+/// For each `mod name;` of a file, the possible paths of the module.
 fn declared_modules(text: &str, file: &str) -> Vec<Vec<String>> {
     let (folder, name) = file.rsplit_once('/').expect("no target lies at the root");
     let own_folder = match name {
