@@ -27,7 +27,7 @@ CHANNELS = {
     "synced:crowd": ["plain", "keyed", "twins"],
     "synced:batches": ["batch", "keyed"],
 }
-#: Numbers of publications: into many channels, some of which stay empty, and into histories of KEPT["short"]
+#: The channels of the publisher that publishes into many channels: some stay empty, and some keep only KEPT["short"]
 #: publications.
 WIDE = [f"disk:wide-{number}" for number in range(40)] + ["short:1", "short:2"]
 KEPT = {"short": 20}

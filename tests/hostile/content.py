@@ -3,12 +3,12 @@
 A text is its UTF-8, a list is its parts one after the other, and an object is one of
 
     {"hex": "81 85"}                        these bytes
-    {"repeat": CONTENT, "times": N}         the same N times
+    {"repeat": CONTENT, "times": N}         CONTENT, N times
     {"frame": KIND, "payload": CONTENT}     a client's WebSocket frame; KIND is a name or the number of an opcode.
-        "fin": false, "rsv": 0-7            as they are called
+        "fin": false, "rsv": 0-7            the bits with these names
         "mask": false                       without one
-        "form": 7, 16 or 64                 bits in which the length is written
-        "length": N                         the length that is announced, whatever the payload is
+        "form": 7, 16 or 64                 number of bits of the encoded length
+        "length": N                         the announced length, regardless of the payload
         "cut": N                            only the first N bytes of the whole
     {"u16": N}                              two bytes
     {"json": VALUE}                         VALUE as JSON
@@ -71,7 +71,7 @@ def frame(parts) -> bytes:
         head = bytes([first, second | 126]) + struct.pack(">H", length)
     else:
         head = bytes([first, second | 127]) + struct.pack(">Q", length)
-    # A mask of zeros is valid.
+    # A zero mask is valid.
     whole = head + (bytes(4) if masked else b"") + payload
     return whole[: parts["cut"]] if "cut" in parts else whole
 
@@ -82,7 +82,7 @@ def message(fields) -> bytes:
         if isinstance(value, bool) or isinstance(value, int):
             out += varint(number << 3) + varint(value)
         else:
-            # A list of fields is a message, and any other list is bytes.
+            # A list of fields is a message; any other list is bytes.
             nested = isinstance(value, list) and all(isinstance(v, list) and len(v) == 2 for v in value)
             body = message(value) if nested else content(value)
             out += varint(number << 3 | 2) + varint(len(body)) + body

@@ -9,13 +9,13 @@ import time
 from node import Failed
 from wire import Frames, client_frame, handshake
 
-#: Client addresses: so many that the ports of each are sufficient.
+#: Client addresses, enough that no address runs out of ports.
 SOURCES = [f"127.0.0.{last}" for last in range(2, 12)]
 CONNECTS_AT_A_TIME = 250
 
 
 class Client:
-    """One connection. A kind of client overrides what it does."""
+    """One connection. Kinds of clients override its methods."""
 
     receive_bytes = None
 

@@ -53,7 +53,7 @@ class Node:
                 if self.request("GET", "/health", b"", {})[0] == 200:
                     return self
             except OSError:
-                time.sleep(0.02)  # between two tries; the verdict is /health's
+                time.sleep(0.02)  # between two attempts; /health determines the result
         self.__exit__(RuntimeError)
         sys.exit("the server did not start")
 
@@ -98,7 +98,7 @@ class Node:
         raise Failed("the kernel says nothing about the server's memory")
 
     def files(self) -> int:
-        """Open files, sockets among them."""
+        """The number of open files, including sockets."""
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
 
@@ -122,4 +122,4 @@ def within(seconds, condition, between_s=0.01):
         found = condition()
         if found or time.monotonic() > deadline:
             return found
-        time.sleep(between_s)  # between two looks; the verdict is the condition's
+        time.sleep(between_s)  # between two checks of the condition

@@ -2,7 +2,7 @@
 
     {"name": TEXT, "why": TEXT, ..., "expect": {...}}
 
-A row says what is sent in one of these ways:
+A row describes the sent bytes in one of these ways:
 
     "head": {"line": TEXT, "set": {FIELD: VALUE or null}, "add": [LINE, ...], "raw": CONTENT, "then": CONTENT}
         a WebSocket handshake and its changes; "raw" replaces all of it, "then" follows it
@@ -12,22 +12,22 @@ A row says what is sent in one of these ways:
         "connect": false        without the `connect`, or another one instead of {}
         "opcode": KIND          of the frames
     "http": {"method", "path", "key", "fields": {...}, "body": CONTENT, "raw": CONTENT}
-        "kept": true            on a connection that has carried a request and its answer before
+        "kept": true            on a connection that has already carried a request and its response
 
-and how it is sent: "each": {NAME: [VALUE, ...] or {"from": N, "to": N}} plays it once for every value, "pieces": "bytes"
-sends one byte at a time and "cuts" plays it once for every place where the bytes can be cut in two; "hang_up": true
-ends our side after what was sent; "receive_bytes": N bounds what the kernel takes for us before we read. "may_be_cut": true:
-we send more after the close frame than a closed session is read for, and the kernel then drops what we have not read.
+and how they are sent: "each": {NAME: [VALUE, ...] or {"from": N, "to": N}} plays the row once for every value. "pieces": "bytes"
+sends one byte at a time, and "cuts" plays the row once for every position at which the bytes can be split. "hang_up": true
+shuts down our side after the bytes; "receive_bytes": N limits the kernel's receive buffer. "may_be_cut": true: the server
+reads only a part of our bytes after the close frame, so the kernel may drop its messages before we read them.
 
-What has to come back ("expect"):
+The expected response ("expect"):
 
     {"status": N}               of the HTTP response; "field": [NAME, VALUE] in its head, "text" in its body
     {"close": N}                the code of a close frame; "reason": TEXT
     {"closed": true}            a close frame without a code
     {"ended": true}             nothing, and the end of the connection
     {"error": N}                the command with the id 2, or "id": N, is answered with this error, and the session lives
-    {"reply": JSON}             it is answered so, "$any" for what may be anything; the session lives
-    {"lives": true}             nothing is closed: a ping sent behind is answered
+    {"reply": JSON}             it is answered with this reply, with "$any" for any value; the session lives
+    {"lives": true}             nothing is closed: a ping sent afterwards is answered
 """
 
 import json
@@ -43,7 +43,7 @@ PING = b"still there?"
 
 
 def play(server, row) -> int:
-    """The number of inputs that were sent."""
+    """Plays a row. Returns the number of sent inputs."""
     inputs = 0
     for names in variants(row.get("each", {})):
         filled = content.fill({key: row[key] for key in row if key != "each"}, names)
@@ -77,7 +77,7 @@ def cut(sent, how):
 
 
 def build(server, row):
-    """The bytes of the row, and the good ones before them."""
+    """The bytes of the row, and the valid bytes before them."""
     if "head" in row:
         return head(row["head"]), b""
     if "http" in row:
@@ -157,7 +157,7 @@ def play_once(server, row, before, pieces):
             try:
                 connection.sendall(piece)
             except (BrokenPipeError, ConnectionResetError):
-                break  # what was said before it is still to be read, as far as the kernel has it
+                break  # the earlier messages may still be in the kernel's buffer
         if row.get("hang_up"):
             connection.shutdown(socket.SHUT_WR)
         if "status" in expect:
@@ -226,7 +226,7 @@ class Answer:
         try:
             read = self.connection.recv(65_536)
         except ConnectionResetError:
-            # It closed without reading all our bytes.
+            # The server closed the connection without reading all our bytes.
             read = b""
         except TimeoutError:
             raise Failed(f"nothing came for {ANSWER_TIMEOUT_S} s after {self.rest[-200:]!r}") from None
@@ -265,7 +265,7 @@ class Answer:
         return Frames().take(self.rest)
 
     def reply_and_pong(self, row, wanted):
-        """The last reply with the id `wanted`, once it and the reply to our ping have arrived."""
+        """The last reply with the id `wanted`, after it and the pong have arrived."""
         reader, pong, reply = Frames(), False, None
         while True:
             found = reader.take(self.rest)

@@ -2,7 +2,7 @@
 
 
 def option(arguments, name):
-    """The value behind `name`, both taken out of `arguments`; nothing if it is not there."""
+    """Removes `name` and its value from `arguments`. Returns the value, or None if `name` is absent."""
     if name not in arguments:
         return None
     at = arguments.index(name)

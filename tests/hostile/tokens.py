@@ -1,10 +1,10 @@
-"""JSON Web Tokens, right ones and wrong ones.
+"""JSON Web Tokens, valid and invalid ones.
 
     {"claims": {...}}           signed with HS256 and the connection key
-    "header": {...}             instead of {"alg": "HS256", "typ": "JWT"}; {} leaves everything out
-    "header_text", "claims_text"  text instead of JSON, taken as it is
+    "header": {...}             instead of {"alg": "HS256", "typ": "JWT"}; {} omits all fields
+    "header_text", "claims_text"  text instead of JSON, used verbatim
     "sign": "HS256", "HS384", "HS512", "none" (an empty signature) or a text that is the signature
-    "key": TEXT                 another key than the right one
+    "key": TEXT                 a key other than the correct one
     "padded": true              base64 with its padding
     "text": TEXT                the whole token
 

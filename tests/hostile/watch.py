@@ -1,4 +1,4 @@
-"""Well-behaved sessions that get every publication of a running stream, whatever happens beside them."""
+"""Well-behaved sessions that must receive every publication of a running stream while attacks take place."""
 
 import http.client
 import json
@@ -11,12 +11,12 @@ from wire import Frames, client_frame, open_websocket, protobuf_fields, protobuf
 
 CHANNEL = "watched:stream"
 PUBLISH_EVERY_S = 0.02
-#: As many for each encoding, so that each shard has some.
+#: Number of sessions per encoding, enough that each shard has some.
 SESSIONS_PER_ENCODING = 4
 
 
 class Follower:
-    """What one session has seen. It reports gaps, duplicates and the end of the connection."""
+    """The publications that one session has received. Reports gaps, duplicates and the end of the connection."""
 
     def __init__(self, name):
         self.name, self.offset, self.seen, self.fault = name, None, 0, None
@@ -35,7 +35,7 @@ class Follower:
 
 
 class Watch:
-    """Publishes to a channel and watches it with several sessions, in threads of its own."""
+    """Publishes into a channel and watches it with several sessions, on separate threads."""
 
     def __init__(self, server):
         self.server = server
@@ -77,7 +77,7 @@ class Watch:
             except (OSError, http.client.HTTPException, KeyError, ValueError) as error:
                 self.faults.append(f"the publisher: {error!r}")
                 return
-            time.sleep(PUBLISH_EVERY_S)  # the stream's pace; nothing is judged by it
+            time.sleep(PUBLISH_EVERY_S)  # the rate of the stream; no check depends on it
 
     def follow(self):
         while not self.stopping:
@@ -97,12 +97,12 @@ class Watch:
                     self.selector.unregister(connection)
 
     def fault(self):
-        """The disturbances so far, or nothing."""
+        """The disturbances so far, or None."""
         faults = [follower.fault for follower in self.followers if follower.fault]
         return "; ".join(self.faults + faults)
 
     def stop(self):
-        """Ends the stream and returns the disturbances: none, if every watcher received all publications."""
+        """Ends the stream and returns the disturbances: None, if every watcher received all publications."""
         self.stopping = True
         for thread in self.threads:
             thread.join()

@@ -35,7 +35,7 @@ def open_websocket(port, encoding="json", source="127.0.0.1", host="127.0.0.1"):
 
 
 def client_frame(opcode, payload):
-    """A frame with a mask of zeros, which is valid."""
+    """A frame with a zero mask, which is valid."""
     length = len(payload)
     if length < 126:
         head = bytes([0x80 | length])
@@ -98,7 +98,7 @@ def protobuf_replies(payload):
 
 
 def protobuf_fields(message):
-    """Fields by number: varints as numbers, everything else as bytes; the last of a kind."""
+    """The fields by number: varints as numbers, others as bytes. If a field occurs more than once, the last one."""
     fields, at = {}, 0
     while at < len(message):
         tag, at = read_varint(message, at)

@@ -3,9 +3,9 @@
 
     proxies.py BINARY
 
-nginx and Caddy run with the files as they are, but for: nginx.conf stands inside of an `http` block with a certificate
-made here, and Caddy makes its certificate itself instead of asking an authority. Clients come over TLS from several
-addresses of 127.0.0.0/8.
+nginx and Caddy run with the unchanged files, except that nginx.conf is included in an `http` block with a generated
+certificate, and Caddy creates its certificate itself instead of requesting it from an authority. Clients connect over TLS
+from several addresses of 127.0.0.0/8.
 """
 
 import base64
@@ -64,7 +64,7 @@ def until(what, condition):
     while not condition():
         if time.monotonic() > deadline:
             raise Failed(f"not within {DEADLINE_S} s: {what}")
-        time.sleep(0.05)  # between two tries; the verdict is the condition's
+        time.sleep(0.05)  # between two checks of the condition
 
 
 def answers(port):

@@ -1,7 +1,7 @@
 """A backend for the server's hooks, with responses that the tests define.
 
 The server sends requests to `/hook/KIND`. A test first defines the responses to requests about a channel, user, method or, for
-connect, the `about` in the client's data. No other test uses the same one:
+connect, the `about` in the client's data. Each test must use a unique one:
 
     POST /answers  {"kind": "connect", "about": "x", "answers": [ANSWER, ...]}
     POST /asked    {"kind": "connect", "about": "x"}     -> [{"question": {...}, "headers": {...}}, ...] so far
@@ -44,7 +44,7 @@ class Backend:
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
-            # The number of clients that connect at once.
+            # The length of the accept queue, for many concurrent connections.
             request_queue_size = 256
 
             def handle_error(self, request, client_address):

@@ -40,7 +40,7 @@ inBothEncodings('disconnect by the HTTP API', (scenario) => {
     const second = await connect(bench, first.user);
     await api('disconnect', { user: first.user, client: first.context.client });
     assert.equal((await first.events.next('disconnected')).code, 3503);
-    await assert.rejects(second.client.rpc('any', bench.encode({})), { code: 108 }); // answered: alive
+    await assert.rejects(second.client.rpc('any', bench.encode({})), { code: 108 }); // the reply proves that the session is alive
   });
 
   scenario('with a whitelist leaves those named', async (bench) => {

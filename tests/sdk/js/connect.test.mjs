@@ -91,7 +91,7 @@ inBothEncodings('connect', (scenario) => {
         return short();
       },
     });
-    // The third refresh comes after the first token's end plus expired_close_delay.
+    // The third refresh is later than the first token's expiry plus expired_close_delay.
     await within(third, 'third refresh');
     assert.equal(events.count('connecting'), 1);
     assert.equal(events.count('connected'), 1);
@@ -150,7 +150,7 @@ inBothEncodings('connect', (scenario) => {
   scenario('pings are answered, so the connection stays', async (bench) => {
     const proxy = await bench.proxy();
     const { events } = await bench.connected({}, proxy.url);
-    // When the second ping comes the first one's pong is already due.
+    // When the second ping arrives, the pong for the first one is already due.
     await within(proxy.pings(2), 'two pings');
     assert.equal(events.count('connecting'), 1);
   });

@@ -95,7 +95,7 @@ describe('every transport', { concurrency: TRANSPORTS.length }, () => {
         assert.equal((await other.events.next('disconnected')).code, 3503);
         await one.client.publish(channel, { still: 'there' });
         assert.equal(other.own.count('unsubscribed'), 0);
-        // The session of another user: it stays connected.
+        // The session of another user stays connected.
         await api('disconnect', { user: newUser(), session: one.session });
         await one.client.publish(channel, { still: 'there' });
       } finally {
@@ -153,7 +153,7 @@ for (const [transport, open] of [
       text += piece;
       if (!told && text.includes('"connect":')) {
         told = true;
-        // For this one of the user's sessions, by the secret id that the server has just sent to it.
+        // Only for this session of the user, selected by the secret id that the server has just sent to it.
         const { session } = JSON.parse(text.match(/\{.*\}/)[0]).connect;
         await api('disconnect', { user, session: 'nobody' });
         await api('disconnect', { user, session });

@@ -1,9 +1,9 @@
-// Clients that follow channels and print what they see, a line of JSON for each event:
+// Clients that follow channels and print a line of JSON for each event:
 //
 //   node follower.mjs URL CLIENTS CHANNEL...
 //
-// Client number N follows the channel at N modulo their number. {"client", "begin"}: the offset at which it began.
-// {"client", "recovered"}: after a reconnect. {"client", "offset", "id"}: a publication.
+// Client N follows the channel with the index N modulo the number of channels. {"client", "begin"}: the offset at which
+// it began. {"client", "recovered"}: after a reconnect. {"client", "offset", "id"}: a publication.
 import { Centrifuge as JsonCentrifuge } from 'centrifuge';
 import { Centrifuge as ProtobufCentrifuge } from 'centrifuge/build/protobuf';
 import WebSocket from 'ws';

@@ -1,10 +1,10 @@
-// Sessions about which the server asks a backend.
+// Sessions for which the server sends requests to a backend.
 import assert from 'node:assert/strict';
 import WebSocket from 'ws';
 import { inBothEncodings } from './support/client.mjs';
 import { HOOKS_WS_URL, answers, asked, channelIn, hooksApi, inSeconds, newUser } from './support/server.mjs';
 
-/** A client that is not connected yet; the backend gives this answer to its connect. */
+/** A client that is not connected yet. The backend responds to its connect with this answer. */
 async function visitor(bench, user, all, options = {}) {
   await answers('connect', user, ...all);
   return bench.client({ data: bench.encode({ about: user }), ...options }, HOOKS_WS_URL);
@@ -100,7 +100,7 @@ inBothEncodings('the refresh hook', (scenario) => {
     const subscription = await bench.subscribed(client, channelIn('open'));
     const [{ question }] = await asked('refresh', about, 1);
     assert.deepEqual([question.client, question.user, question.meta], [id, about, { plan: 'pro' }]);
-    for (;;) { // until the answer is there; the client is not told of it
+    for (;;) { // until the server has the answer, which the client does not receive
       await subscription.sub.publish(bench.encode({}));
       const { info } = await subscription.events.next('publication');
       if (bench.decode(info.connInfo).seat === 2) break;

@@ -4,7 +4,7 @@ import { inBothEncodings } from './support/client.mjs';
 import { IS_CLUSTER } from './support/offsets.mjs';
 import { api, channelIn } from './support/server.mjs';
 
-/** A document of which little changes from one publication to the next. */
+/** A document that changes only slightly from one publication to the next. */
 const documentAt = (n) => ({ n, text: 'the same in every publication, and long enough to be worth leaving out. '.repeat(8) });
 
 inBothEncodings('options of a subscription', (scenario, encoding) => {

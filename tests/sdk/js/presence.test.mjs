@@ -75,7 +75,7 @@ inBothEncodings('presence', (scenario) => {
     const other = await bench.connected();
     const told = await bench.subscribed(other.client, channel, { joinLeave: true });
     assert.equal((await told.events.next('join')).info.client, other.context.client);
-    // A round trip on the quiet connection: everything that was pushed to it has arrived then.
+    // After a round trip on this connection, all earlier pushes have arrived.
     await quiet.client.presenceStats(channel);
     assert.equal(events.count('join'), 0);
   });

@@ -90,7 +90,7 @@ inBothEncodings('recovery', (scenario) => {
     assert.deepEqual(numbers(bench, await events.take('publication', 2)), [2, 3]);
   });
 
-  scenario('a history removed meanwhile: not recovered', async (bench) => {
+  scenario('a history that was removed in the meantime is not recovered', async (bench) => {
     const { channel, proxy, events } = await cutOff(bench, 'history', 1);
     await publish(channel, 2, 3);
     await api('history_remove', { channel });

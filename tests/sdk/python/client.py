@@ -19,7 +19,7 @@ DEADLINE_S = 20
 
 
 class Events:
-    """Queues the events of the SDK until a test reads them."""
+    """Queues the events of the SDK until the test reads them."""
 
     def __init__(self):
         self._unread = []
@@ -79,7 +79,7 @@ _SubscriptionRecorder = _recorder(
 
 
 def both_encodings(scenarios):
-    """Makes two test cases of a class of scenarios; the class itself isn't one."""
+    """Creates two test cases from a class of scenarios, which is not a test case itself."""
     import sys
 
     module = sys.modules[scenarios.__module__]
@@ -126,7 +126,7 @@ class _Case(unittest.IsolatedAsyncioTestCase):
         return *(await self.connected(token=token({"sub": user, **claims}))), user
 
     async def subscription(self, client, channel, **options):
-        """A subscription with its events; `subscribe` has been called."""
+        """Creates a subscription, and calls `subscribe`. Returns it with its events."""
         recorder = _SubscriptionRecorder()
         recorder.events.channel = channel
         sub = client.new_subscription(
@@ -141,19 +141,19 @@ class _Case(unittest.IsolatedAsyncioTestCase):
         return sub, events, await events.next("subscribed")
 
     async def refused(self, client, channel, code, **options):
-        """Subscribing has to end with this code."""
+        """Checks that a subscription ends with this code."""
         sub, events = await self.subscription(client, channel, **options)
         self.assertEqual((await events.next("unsubscribed")).code, code)
         self.assertEqual(sub.state, SubscriptionState.UNSUBSCRIBED)
 
     async def fails(self, call, code):
-        """The call has to end with this error of the server."""
+        """Checks that a call fails with this error of the server."""
         with self.assertRaises(ReplyError) as caught:
             await call
         self.assertEqual(caught.exception.code, code)
 
     async def numbers(self, events, first, last):
-        """The next publications have to be {"n": n} with the offset of the channel's nth publication."""
+        """Checks that the next publications are {"n": n}, each with the offset of the channel's nth publication."""
         for n in range(first, last + 1):
             publication = (await events.next("publication")).pub
             number = number_of(events.channel, publication.offset)

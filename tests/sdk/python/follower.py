@@ -1,4 +1,4 @@
-"""Clients that follow channels and print what they see; the arguments and the lines are those of ../js/follower.mjs."""
+"""Clients that follow channels and print received publications; the arguments and the lines are those of ../js/follower.mjs."""
 
 import asyncio
 import json

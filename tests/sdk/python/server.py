@@ -1,4 +1,4 @@
-"""The server under test: where it is, its HTTP API, and tokens it accepts."""
+"""The server under test: its addresses, its HTTP API, and tokens that it accepts."""
 
 import asyncio
 import base64
@@ -24,12 +24,12 @@ _API_URL = _required("DUNLIN_API_URL")
 _API_KEY = _required("DUNLIN_API_KEY")
 _HMAC_SECRET = _required("DUNLIN_HMAC_SECRET")
 
-# A second server, which asks a backend (see answers) about clients without a token.
+# A second server, which sends requests about clients without a token to a backend (see answers).
 HOOKS_WS_URL = _required("HOOKS_WS_URL")
 _HOOKS_API_URL = _required("HOOKS_API_URL")
 _BACKEND_URL = _required("HOOKS_BACKEND_URL")
 
-# Loopback only: a proxy named by the environment must not be asked.
+# Requests are local, so proxies from the environment must not be used.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -39,7 +39,7 @@ async def api(method: str, **body):
 
 
 async def hooks_api(method: str, **body):
-    """The same, of the server that asks a backend."""
+    """The same, for the server with a backend."""
     return await _api(_HOOKS_API_URL, method, body)
 
 
@@ -49,14 +49,14 @@ async def answers(kind: str, about: str, *all):
 
 
 async def asked(kind: str, about: str, count: int = 1):
-    """The requests to the backend so far, once there are `count` of them."""
+    """Waits until the backend has received `count` requests, and returns all of them."""
     deadline = time.monotonic() + 20
     while True:
         all = await asyncio.to_thread(_post, f"{_BACKEND_URL}/asked", {"kind": kind, "about": about})
         if len(all) >= count:
             return [one["question"] for one in all]
         assert time.monotonic() < deadline, f"asked {len(all)} times of {count}: {kind} {about}"
-        await asyncio.sleep(0.02)  # between two looks; the verdict is the backend's
+        await asyncio.sleep(0.02)  # between two checks
 
 
 def _post(url: str, body):
@@ -77,7 +77,7 @@ async def _api(url: str, method: str, body):
 
 
 async def publish(channel: str, first: int, last: int):
-    """Publishes {"n": n} for each n; gives the position of the last."""
+    """Publishes {"n": n} for each n. Returns the position of the last publication."""
     position = None
     for n in range(first, last + 1):
         position = await api("publish", channel=channel, data={"n": n})
@@ -98,8 +98,8 @@ def record_offset(channel: str, offset: int):
 
 
 async def record_history(channel: str, count: int):
-    """The same for the first publications of a channel, which have been published without a result of their own. A history that
-    is read on another node may be some milliseconds old."""
+    """The same for the first publications of a channel, if their offsets were not returned. The history of another node may lag
+    by some milliseconds."""
     deadline, publications = time.monotonic() + 20, []
     while len(publications) < count:
         assert time.monotonic() < deadline, f"{channel}: {len(publications)} publications of {count}"
@@ -109,7 +109,7 @@ async def record_history(channel: str, count: int):
 
 
 def number_of(channel: str, offset: int) -> int:
-    """The number of the publication with this offset: 1 is the first one of the channel, 0 none."""
+    """The number of the publication with this offset: 1 for the first one of the channel, 0 if there is none."""
     if not IS_CLUSTER:
         return offset
     return _recorded[channel].index(offset) + 1 if offset in _recorded[channel] else 0
@@ -134,8 +134,8 @@ def _base64url(raw: bytes) -> str:
 
 
 def in_seconds(seconds: int) -> int:
-    """Unix seconds. Tokens live for 2 seconds at least: whole seconds are all a
-    token knows, and 1 could be none by the time it is read."""
+    """Unix time in seconds, `seconds` from now. Tokens must live for at least 2 seconds, because
+    they contain whole seconds, and 1 could already have expired when the token is read."""
     return int(time.time()) + seconds
 
 

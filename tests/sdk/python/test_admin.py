@@ -35,7 +35,7 @@ class DisconnectByApi:
         second, _, _ = await self.connected(token=token({"sub": user}))
         await api("disconnect", user=user, client=own)
         self.assertEqual((await first.next("disconnected")).code, 3503)
-        await self.fails(second.rpc("any", self.encode({})), 108)  # answered: alive
+        await self.fails(second.rpc("any", self.encode({})), 108)  # the reply proves that the session is alive
 
 
 @both_encodings

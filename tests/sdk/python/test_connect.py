@@ -57,7 +57,7 @@ class Connect:
             return token({"sub": "x", "exp": in_seconds(2)})
 
         _, events, _ = await self.connected(token=token({"sub": "x", "exp": in_seconds(2)}), get_token=get_token)
-        # The third refresh comes after the first token's end plus expired_close_delay.
+        # The third refresh is later than the first token's expiry plus expired_close_delay.
         await asyncio.wait_for(third.wait(), DEADLINE_S)
         self.assertEqual(events.count("connecting"), 1)
         self.assertEqual(events.count("connected"), 1)
@@ -81,7 +81,7 @@ class Connect:
     async def test_pings_are_answered_so_the_connection_stays(self):
         proxy = await self.proxy()
         _, events, _ = await self.connected(proxy.url)
-        # When the second ping comes the first one's pong is already due.
+        # When the second ping arrives, the pong for the first one is already due.
         await asyncio.wait_for(proxy.pings(2), DEADLINE_S)
         self.assertEqual(events.count("connecting"), 1)
 

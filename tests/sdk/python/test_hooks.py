@@ -1,4 +1,4 @@
-"""Sessions about which the server asks a backend."""
+"""Sessions for which the server sends requests to a backend."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ def goodbye(code):
 
 class _Visits:
     async def visitor(self, user, *all):
-        """A client that is not connected yet; the backend gives this answer to its connect."""
+        """A client that is not connected yet. The backend responds to its connect with this answer."""
         await answers("connect", user, *all)
         return self.client(HOOKS_WS_URL, data=self.encode({"about": user}), name="tests", version="7")
 

@@ -9,7 +9,7 @@ from server import IS_CLUSTER, api, channel_in
 
 
 def document_at(n):
-    """A document of which little changes from one publication to the next."""
+    """A document that changes only slightly from one publication to the next."""
     return {"n": n, "text": "the same in every publication, and long enough to be worth leaving out. " * 8}
 
 

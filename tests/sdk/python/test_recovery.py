@@ -19,7 +19,7 @@ class _Cuts:
         return channel, proxy, events
 
     async def back(self, events, recovered):
-        """The subscription must resubscribe with recovery, successful or not."""
+        """Waits until the subscription has resubscribed, and checks whether the recovery succeeded."""
         context = await events.next("subscribed")
         self.assertEqual((context.was_recovering, context.recovered), (True, recovered))
         return context

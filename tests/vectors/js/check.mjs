@@ -20,7 +20,7 @@ const KINDS = {
   'replies.json': { isCommand: false, canonical: true },
   'pushes.json': { isCommand: false, canonical: true },
 };
-// Fields that are maps. A result's `presence` is one as well.
+// Fields that are maps. `presence` of a result is also a map.
 const MAPS = new Set(['tags', 'subs', 'headers']);
 const PAYLOADS = new Set(['data', 'conn_info', 'chan_info']);
 
@@ -30,7 +30,7 @@ assert.deepEqual([json.name(), protobuf.name()], ['json', 'protobuf']);
 
 const folder = process.argv[2];
 const names = readdirSync(folder).filter(name => name.endsWith('.json')).sort();
-assert.deepEqual(names, Object.keys(KINDS).sort(), 'every file, and none that nobody knows');
+assert.deepEqual(names, Object.keys(KINDS).sort(), 'exactly the known files');
 
 let checked = 0;
 let failures = 0;
@@ -48,7 +48,7 @@ for (const name of names) {
     }
   }
 }
-// Patches, as the text that a JSON session gets and as the bytes that a Protobuf session gets.
+// Patches, as text for a JSON session and as bytes for a Protobuf session.
 let patches = 0;
 for (const { name, old, new: made, patch } of JSON.parse(readFileSync(join(folder, '../delta/patches.json'), 'utf8')).vectors) {
   if (patch === null) continue;
@@ -105,7 +105,7 @@ function payloadBytes(payload) {
   return new Uint8Array(typeof payload === 'string' ? Buffer.from(payload) : Buffer.from(payload.hex, 'hex'));
 }
 
-// `value` with each payload in it put through `convert`.
+// `value` with each payload converted by `convert`.
 function mapPayloads(value, convert) {
   if (Array.isArray(value)) return value.map(item => mapPayloads(item, convert));
   if (typeof value !== 'object' || value === null) return value;
@@ -116,7 +116,7 @@ function mapPayloads(value, convert) {
   );
 }
 
-// Own fields alone; bytes as hexadecimal digits; 64-bit integers as the numbers JavaScript can hold.
+// Only own fields; bytes as hexadecimal digits; 64-bit integers as JavaScript numbers.
 function plain(value) {
   if (value instanceof Uint8Array) return Buffer.from(value).toString('hex');
   if (Array.isArray(value)) return value.map(plain);
@@ -130,7 +130,7 @@ function withoutZeros(message, parent = '') {
   const kept = {};
   for (const [name, field] of Object.entries(message)) {
     if (PAYLOADS.has(name)) {
-      // Empty bytes are absent ones. (In JSON '' is a value; no vector has it as the payload of a reply.)
+      // Empty bytes are equivalent to absent ones. (In JSON '' is a value; no vector has it as the payload of a reply.)
       if (field !== '') kept[name] = field;
     } else if (MAPS.has(name) || (name === 'presence' && parent === 'presence')) {
       const entries = Object.entries(field).map(([key, entry]) => [key, withoutZerosIn(entry ?? {}, name)]);

@@ -79,7 +79,7 @@ class Bench {
     return made;
   }
 
-  /** A subscription with its events; `subscribe` has been called. */
+  /** Creates a subscription, and calls `subscribe`. Returns it with its events. */
   subscription(client, channel, options = {}) {
     const sub = client.newSubscription(channel, { minResubscribeDelay: 20, maxResubscribeDelay: 200, ...options });
     const events = new Events(sub, SUBSCRIPTION_EVENTS);

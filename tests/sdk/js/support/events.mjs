@@ -37,7 +37,7 @@ export class Events {
     return taken;
   }
 
-  /** How many events of this name were seen, read or not. */
+  /** The number of received events of this name, including unread ones. */
   count(name) {
     return this.#all.filter((event) => event.name === name).length;
   }

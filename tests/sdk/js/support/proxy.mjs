@@ -1,4 +1,4 @@
-// A TCP proxy in front of the server. Its connections can be cut and paused, and what the server sends can be altered.
+// A TCP proxy in front of the server. Its connections can be cut and paused, and the server's bytes can be altered.
 import { connect, createServer } from 'node:net';
 
 export class Proxy {
@@ -11,7 +11,7 @@ export class Proxy {
   #onPing = null;
   #alteration = null;
 
-  /** In front of the server with this WebSocket address. */
+  /** A proxy in front of the server with this WebSocket address. */
   static async start(upstream = process.env.DUNLIN_WS_URL) {
     const proxy = new Proxy();
     proxy.#upstream = new URL(upstream);

@@ -1,4 +1,4 @@
-// The server under test: where it is, its HTTP API, and tokens it accepts.
+// The server under test: its addresses, its HTTP API, and tokens that it accepts.
 import { createHmac, randomUUID } from 'node:crypto';
 import { DEADLINE_MS } from './events.mjs';
 import { recordPosition } from './offsets.mjs';
@@ -8,7 +8,7 @@ const API_URL = required('DUNLIN_API_URL');
 const API_KEY = required('DUNLIN_API_KEY');
 const HMAC_SECRET = required('DUNLIN_HMAC_SECRET');
 
-/** A second server, which asks a backend (see answers) about clients without a token. */
+/** A second server, which sends requests about clients without a token to a backend (see answers). */
 export const HOOKS_WS_URL = required('HOOKS_WS_URL');
 const HOOKS_API_URL = required('HOOKS_API_URL');
 const BACKEND_URL = required('HOOKS_BACKEND_URL');
@@ -21,20 +21,20 @@ export async function api(method, body) {
   return result;
 }
 
-/** Calls the HTTP API of the server that asks a backend. */
+/** Calls the HTTP API of the server with a backend. */
 export const hooksApi = (method, body) => call(HOOKS_API_URL, method, body);
 
 /** Defines the backend's responses of this kind about a channel, user or method; the last one is repeated. */
 export const answers = (kind, about, ...all) => backend('answers', { kind, about, answers: all });
 
-/** The requests to the backend so far, as `{ question, headers }`, once there are `count` of them. */
+/** Waits until the backend has received `count` requests, and returns all of them as `{ question, headers }`. */
 export async function asked(kind, about, count = 1) {
   const deadline = Date.now() + DEADLINE_MS;
   for (;;) {
     const all = await backend('asked', { kind, about });
     if (all.length >= count) return all;
     if (Date.now() > deadline) throw new Error(`asked ${all.length} times of ${count}: ${kind} ${about}`);
-    await new Promise((resolve) => setTimeout(resolve, 20)); // between two looks; the verdict is the backend's
+    await new Promise((resolve) => setTimeout(resolve, 20)); // between two checks
   }
 }
 
@@ -65,8 +65,8 @@ export function token(claims, secret = HMAC_SECRET) {
 }
 
 /**
- * Unix seconds, `seconds` from now. Tokens live for 2 seconds at least: whole
- * seconds are all a token knows, and 1 could be none by the time it is read.
+ * Unix time in seconds, `seconds` from now. Tokens must live for at least 2 seconds, because they contain whole
+ * seconds, and 1 could already have expired when the token is read.
  */
 export const inSeconds = (seconds) => Math.floor(Date.now() / 1000) + seconds;
 
