@@ -4,10 +4,10 @@
 //! record_snapshots COUNT [SEED]
 //! ```
 //!
-//! `schema/vectors/room/README.md` describes the format. Every other room is a treasure hunt, played by clients that walk, dig,
-//! leave and join; the rest are the random worlds of the tests of `crates/rooms`, whose objects and views jump. Some clients skip
-//! ticks, some lose a snapshot and join again, and some rooms send everything again. A third of the clients is sent far cells late half of
-//! the time, as below a bandwidth limit.
+//! `schema/vectors/room/README.md` describes the format. Half of the rooms are treasure hunts with clients that walk,
+//! dig, leave and join. The others are the random worlds of the tests of `crates/rooms`, whose objects and views jump.
+//! Some clients skip ticks, some lose a snapshot and join again, and some rooms send everything again. A third of the
+//! clients receives far cells late half of the time, as with a bandwidth limit.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +35,8 @@ mod model;
 const MAGIC: &[u8] = b"dunlin-snapshots-1\n";
 const TICKS_PER_ROOM: u32 = 120;
 const CLIENTS: u32 = 12;
-/// Far cells are postponed for this number of ticks, then not postponed for the same number: longer than they may wait.
+/// Far cells are postponed for this number of ticks, which is longer than their maximum delay, and then not postponed
+/// for the same number.
 const POSTPONED_TICKS: u32 = 20;
 const START_US: u64 = 1_763_762_400_000_000;
 
@@ -59,7 +60,7 @@ fn record(count: u64, seed: u64) -> Result<(), Box<dyn Error>> {
     Ok(log.out.flush()?)
 }
 
-/// The file that is written, and how many snapshots it still takes.
+/// The output file, and the number of snapshots that are left to write.
 struct SnapshotLog<W> {
     out: W,
     left: u64,
@@ -79,7 +80,7 @@ impl<W: Write> SnapshotLog<W> {
     }
 }
 
-/// What a replica shows, as text: a line for itself, and one for each object in ascending order of ids.
+/// The content of a replica as text: a line for the replica, and one for each object in ascending order of ids.
 fn picture(replica: &Replica) -> String {
     let mut text = String::new();
     let avatar = replica.avatar().map_or(0, |id| id.0);
@@ -102,14 +103,14 @@ fn picture(replica: &Replica) -> String {
     text
 }
 
-/// CRC-32 of IEEE 802.3, which most languages have in their libraries.
+/// CRC-32 of IEEE 802.3, which the libraries of most languages contain.
 fn crc32(bytes: &[u8]) -> u32 {
     let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
     let table: [u32; 256] = std::array::from_fn(|byte| (0..8).fold(byte as u32, |crc, _| step(crc)));
     !bytes.iter().fold(!0, |crc, byte| crc >> 8 ^ table[(crc as u8 ^ byte) as usize])
 }
 
-/// A client of a room, and what its server knows of it.
+/// A client of a room, with the server's state for it.
 struct FollowedClient {
     number: u32,
     encoding: Encoding,
@@ -121,7 +122,7 @@ struct FollowedClient {
     own: Bytes,
     is_own_news: bool,
     absent_ticks: u32,
-    /// As of when it knows far cells; `None` until it was sent a snapshot.
+    /// The tick of the far cells that it has received; `None` before its first snapshot.
     far_tick: Option<u32>,
 }
 
@@ -144,7 +145,7 @@ impl FollowedClient {
         }
     }
 
-    /// The room sends what is new, unless the client's socket is full for a while.
+    /// Sends the changes to the client, unless its socket is full for a while.
     fn receive<W: Write>(
         &mut self,
         mirror: &mut Mirror,
@@ -160,7 +161,7 @@ impl FollowedClient {
         }
         let snapshot = self.next_snapshot(mirror);
         if chance.below(200) == 0 {
-            return Ok(()); // Lost: the next one does not fit.
+            return Ok(()); // Lost, so the next snapshot does not fit.
         }
         let is_applied = self.replica.apply(self.encoding, &snapshot).is_ok();
         let kind = 1 + self.encoding.index() as u8;
@@ -226,7 +227,7 @@ fn play_hunt<W: Write>(chance: &mut Chance, log: &mut SnapshotLog<W>) -> Result<
                 0..4 => drop(room.input(player, inputs, &[0, dx, dy])),
                 4 => drop(room.input(player, inputs, &[1])),
                 5 => drop(room.input(player, inputs, &[2, act % 8])),
-                // The first two stay, so that the room always writes both encodings.
+                // The first two clients stay, so that the room always writes both encodings.
                 6 if player.0 > 2 && chance.below(8) == 0 => {
                     room.leave(player);
                     let Some(gone) = clients.remove(&player) else { continue };
@@ -297,7 +298,7 @@ fn play_model<W: Write>(chance: &mut Chance, log: &mut SnapshotLog<W>) -> Result
     Ok(())
 }
 
-/// Another view, other objects of its own, more inputs.
+/// Changes the view and the private objects of a client, and adds inputs.
 fn wander(client: &mut FollowedClient, grid: &Grid, chance: &mut Chance) {
     let (width, height) = grid.size_units();
     if chance.below(5) == 0 {

@@ -7,7 +7,7 @@
 //! | `everyone_sees_everything` | `false` | the same map as a single cell |
 //! | `state_bytes` | 12 | length of an object's state, 8 to 1,024 |
 //! | `moving_permille` | 1,000 | permille of the objects that move and change; the others are static |
-//! | `player_objects` | `false` | whether each player has an object of its own |
+//! | `player_objects` | `false` | whether each player has its own object |
 //!
 //! Objects move straight ahead and reverse at the edges of the map. With `player_objects`, each player has an
 //! additional object, which determines its viewpoint. Without it, player number N uses object N modulo `objects`, and
@@ -19,9 +19,9 @@
 //! | the rest | different after every tick, and for each object |
 //!
 //! An input is 8 bytes: a stamp that the sender recognizes. The next tick writes it to the object's state, and it
-//! determines the object's new direction. Joining requires no data. A message of the backend, which is any JSON, becomes an
-//! event for all players; the answer is `{"players": 3}`. A message `{"call": "score", "data": {}, "timeout_ticks": 60}` calls
-//! the method of the backend instead; what comes of it becomes an event ([`calls`]).
+//! determines the object's new direction. Joining requires no data. A message of the backend, which is any JSON,
+//! becomes an event for all players; the answer is `{"players": 3}`. A message `{"call": "score", "data": {},
+//! "timeout_ticks": 60}` calls the method of the backend instead, and the outcome becomes an event ([`calls`]).
 
 mod calls;
 

@@ -1,4 +1,4 @@
-// What the examples in the documentation use: the names of the crate `dunlin_game`, and a game. Included there.
+// Included by the examples in the documentation: the names of the crate `dunlin_game`, and a game.
 
 pub mod dunlin_game {
     pub use dunlin_games::*;

@@ -31,7 +31,7 @@ pub use saving::Saving;
 pub use tag::TagGame;
 pub use treasure_hunt::TreasureHunt;
 
-/// Makes a simulation from the parameters that the configuration gives for it; `null` if it gives none.
+/// Creates a simulation from the parameters in the configuration, or from `null` if there are none.
 ///
 /// ```
 /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -47,7 +47,7 @@ pub use treasure_hunt::TreasureHunt;
 /// ```
 pub type Make = fn(&serde_json::Value) -> Result<Box<dyn Simulation>, BadParams>;
 
-/// What is wrong with parameters: which, what it is, and what it may be.
+/// The error for invalid parameters: the parameter, its value, and the allowed values.
 ///
 /// ```
 /// use dunlin_games::TagGame;
@@ -72,7 +72,7 @@ pub struct BadParams(pub String);
 pub struct Registry(BTreeMap<&'static str, Make>);
 
 impl Registry {
-    /// Those that come with Dunlin.
+    /// The simulations that ship with Dunlin.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -87,10 +87,10 @@ impl Registry {
             .with("crowd", |params| Ok(Box::new(Crowd::new(params)?)))
     }
 
-    /// With one more.
+    /// Adds a simulation.
     ///
     /// # Panics
-    /// If there is a simulation of this name: configurations that name it would run another game.
+    /// If a simulation with this name exists, because configurations with this name would run another game.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -112,7 +112,7 @@ impl Registry {
         self
     }
 
-    /// Makes the simulation of this name; `None` if there is none.
+    /// Creates the simulation with this name; `None` if the name is unknown.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -128,7 +128,7 @@ impl Registry {
         self.0.get(name).map(|make| make(params))
     }
 
-    /// The names, in order.
+    /// The names in alphabetical order.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;

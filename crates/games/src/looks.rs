@@ -50,7 +50,8 @@ impl Looks {
         Ok(Self { name, colour })
     }
 
-    /// With the `name` of a visitor's info, which the application vouches for, in place of the one that its client gave.
+    /// Replaces the client's name by the `name` in the visitor's info, if any, because the application has confirmed
+    /// it.
     #[must_use]
     pub fn with_name_of(self, info: &[u8]) -> Self {
         let info: Value = serde_json::from_slice(info).unwrap_or_default();

@@ -105,7 +105,7 @@ impl<'a> Params<'a> {
         value.as_bool().ok_or_else(|| BadParams(format!("`{name}` is {value}; it may be true or false")))
     }
 
-    /// A text of at most `chars_max` characters; none by default.
+    /// A string of at most `chars_max` characters; none by default.
     ///
     /// # Errors
     /// [`BadParams`]

@@ -2,8 +2,9 @@
 
 use dunlin_rooms::{Angle, Fixed, ObjectId, PlayerId, Position, RestoreError};
 
-/// Reads the state of a game in [`Simulation::restore`](dunlin_rooms::Simulation::restore): the same values in the order in which
-/// [`Saving`](crate::Saving) wrote them. What is missing, malformed or left over is a [`RestoreError`], never a panic.
+/// Reads the state of a game in [`Simulation::restore`](dunlin_rooms::Simulation::restore): the same values, in the
+/// order in which [`Saving`](crate::Saving) wrote them. Missing, malformed or trailing bytes cause a [`RestoreError`],
+/// never a panic.
 ///
 /// ```
 /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -24,7 +25,7 @@ use dunlin_rooms::{Angle, Fixed, ObjectId, PlayerId, Position, RestoreError};
 pub struct Saved<'a>(&'a [u8]);
 
 impl<'a> Saved<'a> {
-    /// Reads what a simulation saved, from the front.
+    /// Reads a saved state from the beginning.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -38,7 +39,7 @@ impl<'a> Saved<'a> {
         Self(saved)
     }
 
-    /// As many bytes as the type of the result has.
+    /// Reads `N` bytes.
     ///
     /// # Errors
     /// [`RestoreError`]

@@ -45,7 +45,7 @@ use dunlin_rooms::{Angle, Fixed, ObjectId, PlayerId, Position};
 pub struct Saving<'a>(&'a mut Vec<u8>);
 
 impl<'a> Saving<'a> {
-    /// Appends to what a simulation saves.
+    /// Appends to the saved state of a simulation.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;

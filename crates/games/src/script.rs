@@ -7,9 +7,9 @@ use dunlin_rooms::{
 };
 use serde_json::Value;
 
-/// A room whose players do what a test says. The seed is always the same, so a test that passes once passes always.
+/// A room whose players a test controls. The seed is constant, so tests are deterministic.
 ///
-/// Methods panic where a test cannot go on, for instance if a player is refused that should join.
+/// Methods panic if the test cannot continue, for instance if a join is unexpectedly refused.
 ///
 /// ```
 /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -110,7 +110,7 @@ impl Script {
         Self { room, input_number: self.input_number }
     }
 
-    /// A player that joins with this data.
+    /// Joins a player with this data.
     ///
     /// # Errors
     /// The game's [`Refusal`].
@@ -126,7 +126,7 @@ impl Script {
         self.join_as(&Visitor::of_user(""), data)
     }
 
-    /// A player that joins as this visitor, for games that read its user or its token's info.
+    /// Joins a player as this visitor, for games that read its user or its token's info.
     ///
     /// # Errors
     /// The game's [`Refusal`].
@@ -144,7 +144,7 @@ impl Script {
         self.room.join(visitor, Encoding::Protobuf, data.as_bytes()).map(|joined| joined.player)
     }
 
-    /// A player that joins with this data and is not refused.
+    /// Joins a player with this data. Panics if the game refuses it.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -159,7 +159,7 @@ impl Script {
         self.try_join(data).expect("the game refused the player")
     }
 
-    /// A spectator with this data that is not refused.
+    /// Joins a spectator with this data. Panics if the game refuses it.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -175,7 +175,7 @@ impl Script {
         self.room.join(&visitor, Encoding::Protobuf, data.as_bytes()).expect("the game refused the spectator").player
     }
 
-    /// The player's connection is lost and comes back.
+    /// Loses and restores a player's connection.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -193,7 +193,7 @@ impl Script {
         self.back(player);
     }
 
-    /// The player's connection is lost. The seat stays until [`Script::back`].
+    /// Loses a player's connection. The seat stays until [`Script::back`].
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -211,7 +211,7 @@ impl Script {
         self.room.away(player);
     }
 
-    /// The connection of a player who is away comes back.
+    /// Restores the connection of a player who is away.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -246,7 +246,7 @@ impl Script {
         assert!(self.room.back(player, visitor, Encoding::Protobuf), "the player is not in the room");
     }
 
-    /// A message of the backend, as by `room_send`.
+    /// Sends a message of the backend to the game, as `room_send` does. Returns the game's answer.
     ///
     /// # Errors
     /// The game's [`Refusal`].
@@ -264,7 +264,7 @@ impl Script {
         self.room.message(data)
     }
 
-    /// A player's input. Returns whether the game accepted it.
+    /// Passes a player's input to the game. Returns whether the game accepted it.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -280,7 +280,7 @@ impl Script {
         self.room.input(player, self.input_number, data)
     }
 
-    /// A player leaves the room.
+    /// Removes a player from the room.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -295,7 +295,8 @@ impl Script {
         self.room.leave(player);
     }
 
-    /// The backend's answer to a call of the game, or why there is none. Returns whether the game waits for it.
+    /// Passes the backend's answer to a call, or the reason for its absence, to the game. Returns whether the game was
+    /// waiting for it.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -354,7 +355,7 @@ impl Script {
         self.room.tick_number()
     }
 
-    /// The world, to look at.
+    /// The world, for assertions.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -369,7 +370,7 @@ impl Script {
         self.room.world()
     }
 
-    /// A hash of everything that the future of the room depends on. Rooms with the same past have the same hash.
+    /// A hash of all state that determines the future of the room. Rooms with the same past have the same hash.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -418,7 +419,7 @@ impl Script {
         self.room.world().object(id).expect("there is no such object")
     }
 
-    /// Where a player's object is.
+    /// The position of a player's object.
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;

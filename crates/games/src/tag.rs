@@ -5,7 +5,7 @@
 //! - `input`: the inputs of players;
 //! - `runner`: a player or a bot on the map;
 //! - `shot`: projectiles, which are judged by what the shooter saw ([`World::rewind`]);
-//! - `bot`: what bots do;
+//! - `bot`: the behavior of bots;
 //! - `round`: rounds, and the messages of the backend;
 //! - `backend`: results of rounds for the backend ([`World::call`]), and its answers;
 //! - `objects`: kinds of objects and the encoding of their states;
@@ -39,7 +39,7 @@ use self::{
 };
 use crate::{BadParams, looks::Looks, params::Params};
 
-/// The default map: 4,096 units wide, of which a player sees 2,304.
+/// The default map: 4,096 units wide. A player sees 2,304 units of it.
 const MAP: GridShape =
     GridShape { columns: 16, rows: 16, cell_units: 256, near_cells: 4, far_cells: 0, far_interval_ticks: 1 };
 
@@ -48,9 +48,10 @@ const BOTS_MAX: u32 = 500;
 /// The refusal code when the world is full.
 const FULL: u16 = 409;
 
-/// How far a shot is rewound, in milliseconds: more than an honest player on a slow network needs would be an advantage.
+/// Maximum rewind of a shot in milliseconds. A higher limit than honest players on slow networks need would be an
+/// advantage for cheaters.
 const REWIND_MS: u32 = 250;
-/// The highest rate at which `REWIND_MS` fits the ticks that a world can keep.
+/// The highest tick rate at which `REWIND_MS` is within the history that a world can keep.
 const REWIND_TICKS_MAX: u8 = 60;
 
 /// The simulation's state outside of the world.
@@ -58,7 +59,7 @@ pub struct TagGame {
     map: GridShape,
     bots: u32,
     idle_limit_s: u32,
-    /// By their object.
+    /// The runners, by object.
     runners: BTreeMap<ObjectId, TagRunner>,
     players: BTreeMap<PlayerId, ObjectId>,
     spectators: BTreeSet<PlayerId>,
@@ -120,7 +121,7 @@ impl TagGame {
         let Some(tagged) = self.runners.get_mut(&target) else { return };
         tagged.tag(world);
         let (place, name) = (tagged.position(world), tagged.looks.name.clone());
-        // The shooter may have left while its projectile was on the way.
+        // The shooter may have left while its projectile was in flight.
         let Some(shooter) = self.runners.get_mut(&by) else { return };
         shooter.score_point(world);
         let cell = world.grid().cell_of(place);
@@ -128,14 +129,14 @@ impl TagGame {
         self.round.is_changed = true;
         if shooter.score >= self.round.score_limit && self.round.finish(world, shooter) {
             let has_backend = self.results.send(world, &self.round, &self.runners);
-            // The backend's words about the last round are shown before the room closes.
+            // The backend's message about the last round is shown before the room closes.
             if self.round.is_last() && !has_backend {
                 world.close(round::LAST_ROUND_OVER);
             }
         }
     }
 
-    /// Begins a round: nobody has points, and nothing flies.
+    /// Begins a round without points and projectiles.
     fn begin_round(&mut self, world: &mut World) {
         for id in std::mem::take(&mut self.shots).into_keys() {
             world.despawn(id);
@@ -155,7 +156,7 @@ impl TagGame {
         }
     }
 
-    /// Removes players who have not done anything for long, so that others find a place.
+    /// Removes idle players, so that others find a place.
     fn kick_idle(&self, world: &mut World) {
         let limit = self.idle_limit_s.saturating_mul(world.ticks_per_second());
         if limit == 0 || !world.tick().is_multiple_of(world.ticks_per_second()) {
@@ -248,7 +249,8 @@ impl Simulation for TagGame {
         match input {
             TagInput::Run(velocity) => runner.run(world, velocity),
             TagInput::Shoot { seen_tick, angle } if is_playing => {
-                // The shot is judged by a past that is as far away as the shooter's picture is now.
+                // The shot is judged at the time that the shooter saw, so it is rewound by the age of the shooter's
+                // view.
                 let lag_max = REWIND_MS * world.ticks_per_second() / 1_000;
                 let lag_ticks = (world.tick() - world.rewind(seen_tick).tick()).min(lag_max);
                 let shot = runner.shoot(world, angle, lag_ticks);
@@ -273,7 +275,7 @@ impl Simulation for TagGame {
 
     fn answer(&mut self, world: &mut World, call: CallId, outcome: Result<&[u8], CallError>) {
         let round = self.results.end(world, call, &outcome);
-        // The backend may have begun another round meanwhile.
+        // The backend may have begun another round in the meantime.
         if round == Some(self.round.number) && self.round.is_last() && !self.round.is_playing() {
             world.close(round::LAST_ROUND_OVER);
         }

@@ -1,4 +1,5 @@
-//! The movement of players, in integers only, so that clients can compute the same: `docs/rooms.md` has the formulas.
+//! The movement of players. It uses only integers, so that clients can compute the same: `docs/rooms.md` contains the
+//! formulas.
 
 use dunlin_rooms::{Grid, Position};
 
@@ -73,7 +74,7 @@ mod tests {
                 if square(dx, dy) <= FULL * FULL {
                     assert_eq!((x, y), (dx, dy));
                 } else {
-                    // Not shortened by more than the rounding either.
+                    // The result is not shortened by more than the rounding.
                     assert!(square(x, y) >= 124 * 124, "{dx} {dy}: {x} {y}");
                 }
             }
@@ -108,7 +109,7 @@ mod tests {
         let corner = Position { x: 64 * 512 - 1, y: 32 * 512 - 1 };
         assert_eq!(Velocity { x: 90, y: 89 }.step(corner, 1, 1, &grid()), corner);
         assert_eq!(Velocity { x: -90, y: -89 }.step(Position::default(), 1, 1, &grid()), Position::default());
-        // Along an edge a player slides.
+        // At an edge, a player slides along it.
         let slid = Velocity { x: 90, y: 89 }.step(Position { x: 0, y: corner.y }, 1, 1, &grid());
         assert_eq!(slid, Position { x: 453, y: corner.y });
     }

@@ -3,7 +3,7 @@
 use dunlin_rooms::{CallError, CallId, World, WorldError};
 use serde_json::{Value, json};
 
-/// A call that a message asks for.
+/// A call that a message requests.
 pub(super) struct CrowdCall {
     method: String,
     data: Value,

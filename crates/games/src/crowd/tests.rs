@@ -8,7 +8,7 @@ fn crowd(params: &Value) -> Script {
     Script::new(Box::new(Crowd::new(params).expect("good parameters")))
 }
 
-/// What each object shows, by id.
+/// The position and the state of each object, by id.
 fn shown(script: &Script) -> Vec<(ObjectId, Position, Vec<u8>)> {
     let mut objects = script.of_kind(MOVER);
     objects.sort_by_key(|(id, _)| *id);
@@ -132,7 +132,7 @@ fn play(script: &mut Script, dice: &mut Dice, ticks: u32) {
     }
 }
 
-/// The number is that of every build on every machine. It changes when the crowd does, and then on purpose.
+/// The hash is the same for every build on every machine. It must change only with an intended change of the crowd.
 #[test]
 fn a_crowd_is_deterministic() {
     let params = json!({"moving_permille": 700, "player_objects": true});

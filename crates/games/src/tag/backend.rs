@@ -1,4 +1,4 @@
-//! Results of rounds for the application's backend, and what players see of its answers.
+//! Results of rounds for the application's backend, and the messages to players about its answers.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -17,14 +17,14 @@ use crate::{
 
 /// The method of the calls.
 const METHOD: &str = "round_over";
-/// Seconds until the game goes on without an answer: fewer than between two rounds.
+/// Timeout for an answer in seconds, shorter than the pause between two rounds.
 const TIMEOUT_S: u32 = 3;
-/// Players in a result.
+/// Maximum number of players in a result.
 const PLAYERS_MAX: usize = 100;
-/// Characters of the backend's words that players see.
+/// Maximum number of characters of the backend's message that players see.
 const WORDS_CHARS_MAX: usize = 200;
 
-/// Results that the backend has not answered yet.
+/// The results that the backend has not answered yet.
 #[derive(Debug, Default)]
 pub struct Results {
     /// The round of each call.
@@ -32,7 +32,8 @@ pub struct Results {
 }
 
 impl Results {
-    /// Sends the result of a round. Returns whether an answer or an error will come: not in a room without a backend.
+    /// Sends the result of a round. Returns whether an answer or an error will follow; `false` in a room without a
+    /// backend.
     pub fn send(&mut self, world: &mut World, round: &Round, runners: &BTreeMap<ObjectId, TagRunner>) -> bool {
         let result = result(world, round, runners);
         match world.call(METHOD, result.as_bytes(), TIMEOUT_S * world.ticks_per_second()) {
@@ -48,7 +49,7 @@ impl Results {
         }
     }
 
-    /// The backend has answered, or it will not. Returns the round.
+    /// Processes the backend's answer or its error. Returns the round.
     pub fn end(&mut self, world: &mut World, call: CallId, outcome: &Result<&[u8], CallError>) -> Option<u32> {
         let round = self.waiting.remove(&call)?;
         let event = match outcome {
@@ -74,7 +75,7 @@ impl Results {
     }
 }
 
-/// The players of a round, the best first. Bots have no user to whom points belong.
+/// The players of a round, the best first. Excludes bots, which have no user to receive the points.
 fn result(world: &World, round: &Round, runners: &BTreeMap<ObjectId, TagRunner>) -> String {
     let is_player = |runner: &&TagRunner| matches!(runner.driver, Driver::Player { .. });
     let mut players: Vec<&TagRunner> = runners.values().filter(is_player).collect();
@@ -85,7 +86,7 @@ fn result(world: &World, round: &Round, runners: &BTreeMap<ObjectId, TagRunner>)
     json!({ "room": world.info().channel, "round": round.number, "scores": scores }).to_string()
 }
 
-/// The text `message` of an answer; empty without one.
+/// The string `message` in an answer; empty if it is absent.
 fn words(answer: &[u8]) -> String {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
     shortened(answer["message"].as_str().unwrap_or_default())

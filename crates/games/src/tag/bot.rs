@@ -1,4 +1,4 @@
-//! What bots do: they run about, approach whom they see, and shoot with a poor aim.
+//! The behavior of bots: they run around, approach runners that they see, and shoot inaccurately.
 
 use dunlin_rooms::{Angle, ObjectId, World};
 
@@ -8,13 +8,13 @@ use super::{
 };
 use crate::looks::{COLOURS, Looks};
 
-/// How far bots see, in units: less than a projectile flies.
+/// How far bots see, in units; less than the range of a projectile.
 const SIGHT_UNITS: u32 = 650;
 /// Milliseconds between two decisions of a bot.
 const DECISION_MS: u32 = 350;
-/// A shot is at most so many degrees off to either side.
+/// Maximum error of a shot in degrees, to either side.
 const ERROR_DEGREES: u32 = 24;
-/// Out of a hundred decisions with a target, so many are shots.
+/// The percentage of decisions with a target that are shots.
 const SHOTS_PERCENT: u32 = 45;
 
 /// The name and the colour of a bot.
@@ -27,7 +27,7 @@ pub fn driver() -> Driver {
     Driver::Bot { next_tick: 0 }
 }
 
-/// Decides, if it is time to. Returns a projectile that was fired.
+/// Decides, if it is time to. Returns the projectile if the bot fired one.
 pub fn act(world: &mut World, id: ObjectId, runner: &mut TagRunner, is_playing: bool) -> Option<(ObjectId, Shot)> {
     let Driver::Bot { next_tick } = &mut runner.driver else { return None };
     if world.tick() < *next_tick {
@@ -46,7 +46,7 @@ pub fn act(world: &mut World, id: ObjectId, runner: &mut TagRunner, is_playing: 
         return None;
     };
     let exact = Angle::between(from, target);
-    // It does not run straight at its target, which would make it easy to tag.
+    // The bot does not run straight at its target, because that would make it easy to tag.
     let way = exact + turn(world, 80);
     runner.run(world, velocity_towards(way));
     if !is_playing || world.random_below(100) >= SHOTS_PERCENT {
@@ -56,7 +56,7 @@ pub fn act(world: &mut World, id: ObjectId, runner: &mut TagRunner, is_playing: 
     runner.shoot(world, aim, 0)
 }
 
-/// A random turn of at most so many degrees to either side.
+/// A random turn of at most `degrees_max` to either side.
 fn turn(world: &mut World, degrees_max: u32) -> Angle {
     let degrees = world.random_below(2 * degrees_max + 1).cast_signed() - degrees_max.cast_signed();
     Angle::degrees(degrees)

@@ -7,8 +7,8 @@ use crate::looks::Looks;
 
 /// Kind of an object: a player or a bot.
 pub const RUNNER: u16 = 1;
-/// Kind of an object: a runner's name and points, which are not sent with every step. It moves only when its runner enters
-/// another cell.
+/// Kind of an object: a runner's name and points. It is a separate object, so that they are not sent with every step.
+/// It moves only when its runner enters another cell.
 pub const LABEL: u16 = 2;
 /// Kind of an object: a projectile.
 pub const SHOT: u16 = 3;

@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use super::{report, runner::TagRunner};
 
-/// The largest number of points that a round may need.
+/// Maximum number of points that win a round.
 pub const SCORE_LIMIT_MAX: u32 = 1_000;
 /// Seconds between two rounds.
 const PAUSE_S: u32 = 5;
 /// The refusal code of a message that the game does not know.
 const BAD_MESSAGE: u16 = 460;
-/// The reason for which the room closes.
+/// The reason with which the room closes.
 pub const LAST_ROUND_OVER: &str = "the last round is over";
-/// Runners on the scoreboard.
+/// Maximum number of runners on the scoreboard.
 const LEADERS_MAX: usize = 10;
 
 /// The current round.
@@ -25,7 +25,7 @@ pub struct Round {
     pub number: u32,
     /// Points that win it.
     pub score_limit: u32,
-    /// After so many rounds the room closes; 0: never.
+    /// Number of rounds after which the room closes; 0: never.
     pub rounds_max: u32,
     /// The tick in which the next round begins, after this one is over.
     pub next_round_tick: Option<u32>,
@@ -50,7 +50,7 @@ impl Round {
         Self { number: 1, score_limit, rounds_max, next_round_tick: None, is_changed: true, next_report_tick: 0 }
     }
 
-    /// Whether projectiles can be fired: not between two rounds.
+    /// Whether projectiles can be fired, which is not the case between two rounds.
     pub fn is_playing(&self) -> bool {
         self.next_round_tick.is_none()
     }
@@ -65,7 +65,7 @@ impl Round {
         self.rounds_max > 0 && self.number >= self.rounds_max
     }
 
-    /// A runner has won. Returns whether the round was still going on.
+    /// Ends the round with a winner. Returns `false` if the round was already over.
     pub fn finish(&mut self, world: &mut World, winner: &TagRunner) -> bool {
         if !self.is_playing() {
             return false;
@@ -77,13 +77,13 @@ impl Round {
         true
     }
 
-    /// The next round begins.
+    /// Begins the next round.
     pub fn begin(&mut self, world: &mut World) {
         self.number = self.number.saturating_add(1);
         self.next_round_tick = None;
         self.is_changed = true;
         let _ = world.emit(Scope::All, &report::round_started(self));
-        // Who joined the last round could not win any more. A room with one round is open in it.
+        // A player who joined the last round late could hardly win. A room with a single round stays open.
         world.set_locked(self.is_last());
         self.list(world);
     }
@@ -107,7 +107,7 @@ impl Round {
 }
 
 impl RoundCommand {
-    /// Parses a message: an object with `score_limit`, `start_round`, or none of both to ask for the state.
+    /// Parses a message: an object with `score_limit`, `start_round`, or neither to request the state.
     ///
     /// # Errors
     /// [`Refusal`] with code 460.
@@ -128,7 +128,7 @@ impl RoundCommand {
     }
 }
 
-/// The best runners, the best first. Of several with the same points, the oldest.
+/// The best runners in descending order. Of runners with equal points, the oldest is first.
 pub fn leaders(runners: &BTreeMap<ObjectId, TagRunner>) -> Vec<(ObjectId, &TagRunner)> {
     let mut ranked: Vec<(ObjectId, &TagRunner)> = runners.iter().map(|(id, runner)| (*id, runner)).collect();
     ranked.sort_unstable_by_key(|(id, runner)| (Reverse(runner.score), *id));

@@ -7,13 +7,13 @@ use crate::{looks::Looks, walk::Velocity};
 
 /// Seconds that a tagged runner is out.
 const OUT_S: u32 = 2;
-/// Seconds in which a runner that has just come cannot be tagged.
+/// Seconds for which a runner that has just entered the map cannot be tagged.
 const SAFE_S: u32 = 1;
 /// Milliseconds between two shots of a runner.
 const RELOAD_MS: u32 = 400;
-/// Distance from other runners, in units, at which a runner comes to the map, if such a place is found.
+/// Minimum distance from other runners, in units, at which a runner enters the map, if such a place is found.
 const FREE_UNITS: u32 = 400;
-/// Places that are tried.
+/// Number of places that are tried.
 const TRIES: u32 = 8;
 
 /// A runner's state that is not in its object.
@@ -27,7 +27,7 @@ pub struct TagRunner {
     pub avatar: ObjectId,
     /// The object with its name and points.
     pub label: ObjectId,
-    /// Who decides what it does.
+    /// Controls the runner.
     pub driver: Driver,
     /// Points in this round.
     pub score: u32,
@@ -41,7 +41,7 @@ pub struct TagRunner {
     pub reloaded_tick: u32,
 }
 
-/// Who decides what a runner does.
+/// The controller of a runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
     /// A player.
@@ -58,17 +58,17 @@ pub enum Driver {
     },
 }
 
-/// What a runner can do.
+/// Whether a runner can run, shoot and be tagged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// It runs, shoots, and can be tagged.
+    /// The runner runs, shoots, and can be tagged.
     Running,
-    /// It is out until a tick.
+    /// The runner is out until a tick.
     Tagged {
-        /// The tick in which it comes back to the map.
+        /// The tick in which it returns to the map.
         until: u32,
     },
-    /// It runs and shoots, and cannot be tagged until a tick.
+    /// The runner runs and shoots, and cannot be tagged until a tick.
     Safe {
         /// The tick in which it can be tagged again.
         until: u32,
@@ -120,7 +120,7 @@ impl TagRunner {
         self.condition == Condition::Running && !self.is_away
     }
 
-    /// Whether it takes part: it is not out, and not away.
+    /// Whether it takes part: it is neither out nor away.
     pub fn is_active(&self) -> bool {
         !matches!(self.condition, Condition::Tagged { .. }) && !self.is_away
     }
@@ -131,7 +131,7 @@ impl TagRunner {
         self.show(world);
     }
 
-    /// Shoots, if it may. Returns the projectile; the caller keeps it.
+    /// Shoots, if it may. Returns the projectile, which the caller must store.
     pub fn shoot(&mut self, world: &mut World, angle: Angle, lag_ticks: u32) -> Option<(ObjectId, Shot)> {
         if !self.is_active() || world.tick() < self.reloaded_tick {
             return None;
@@ -143,19 +143,19 @@ impl TagRunner {
         Some((id, Shot::new(world, self.avatar, position, angle, lag_ticks)))
     }
 
-    /// It was hit.
+    /// Marks the runner as tagged.
     pub fn tag(&mut self, world: &mut World) {
         self.condition = Condition::Tagged { until: world.tick().saturating_add(OUT_S * world.ticks_per_second()) };
         self.show(world);
     }
 
-    /// It has tagged somebody.
+    /// Adds a point for tagging another runner.
     pub fn score_point(&mut self, world: &mut World) {
         self.score = self.score.saturating_add(1);
         self.show_label(world);
     }
 
-    /// A new round begins.
+    /// Resets the runner for a new round.
     pub fn reset(&mut self, world: &mut World) {
         self.score = 0;
         self.condition = safe(world);
@@ -163,14 +163,14 @@ impl TagRunner {
         self.show_label(world);
     }
 
-    /// Its player has lost the connection.
+    /// Called when its player has lost the connection.
     pub fn go_away(&mut self, world: &mut World) {
         self.is_away = true;
         self.velocity = Velocity::NONE;
         self.show(world);
     }
 
-    /// Its player has a connection again. The time away does not count as idle.
+    /// Called when its player has a connection again. The time away does not count as idle.
     pub fn come_back(&mut self, world: &mut World) {
         self.is_away = false;
         self.velocity = Velocity::NONE;
@@ -183,7 +183,7 @@ impl TagRunner {
         self.show(world);
     }
 
-    /// Moves by a step, or comes back to the map when its time out is over.
+    /// Moves by a step, or returns to the map when its time out is over.
     pub fn tick(&mut self, world: &mut World) {
         match self.condition {
             Condition::Tagged { until } if world.tick() >= until => {
@@ -234,7 +234,7 @@ fn safe(world: &World) -> Condition {
     Condition::Safe { until: world.tick().saturating_add(SAFE_S * world.ticks_per_second()) }
 }
 
-/// A random place without runners near it. On a crowded map it may have some.
+/// A random place without runners near it, or any random place if none is found.
 fn free_place(world: &mut World) -> Position {
     let (width, height) = world.grid().size_units();
     let mut place = Position::default();

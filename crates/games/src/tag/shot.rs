@@ -1,5 +1,5 @@
-//! Projectiles. A player aims at others where it sees them, which is where they were some ticks ago. So a projectile meets
-//! the runners as they were as many ticks ago as its shooter's picture was old when it was fired.
+//! Projectiles. A player sees and aims at other runners where they were some ticks ago. So a projectile is compared
+//! with past positions of the runners: as many ticks ago as the age of the shooter's view when it fired.
 
 use dunlin_rooms::{Angle, Fixed, ObjectId, Position, World};
 
@@ -19,11 +19,11 @@ pub struct Shot {
     pub owner: ObjectId,
     /// Position, with parts of a unit.
     pub x: Fixed,
-    /// Downwards.
+    /// Position downwards.
     pub y: Fixed,
     /// Direction.
     pub angle: Angle,
-    /// Age of the shooter's picture in ticks.
+    /// Age of the shooter's view in ticks.
     pub lag_ticks: u32,
     /// The tick in which it disappears.
     pub until: u32,
@@ -37,9 +37,9 @@ impl Shot {
         Self { owner, x: whole(from.x), y: whole(from.y), angle, lag_ticks, until }
     }
 
-    /// Moves by a tick. Returns the first object on its way that is a target.
+    /// Moves by a tick. Returns the first target on its path.
     ///
-    /// The way is covered in pieces of at most [`HIT_UNITS`], so that a projectile does not jump over a runner.
+    /// The path is divided into steps of at most [`HIT_UNITS`], so that a projectile does not skip a runner.
     pub fn fly(&mut self, world: &World, is_target: impl Fn(ObjectId) -> bool) -> Option<ObjectId> {
         let seen = world.rewind(world.tick().saturating_sub(1).saturating_sub(self.lag_ticks));
         let pieces = SPEED.unsigned_abs().div_ceil(world.ticks_per_second() * HIT_UNITS).cast_signed();

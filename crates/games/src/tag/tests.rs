@@ -12,7 +12,7 @@ fn game(params: &Value) -> Script {
     Script::new(Box::new(TagGame::new(params).expect("good parameters")))
 }
 
-/// A duel in a room where nobody is safe any more: the players stand at known places.
+/// A duel in a room: the players stand at known places, and can be tagged.
 fn duel(params: &Value) -> (Script, PlayerId, PlayerId) {
     let info = RoomInfo { channel: "tag:1".into(), seed: 42, ..RoomInfo::default() };
     let simulation = Box::new(TagGame::new(params).expect("good parameters"));
@@ -41,7 +41,7 @@ fn run_to(script: &mut Script, player: PlayerId, to: Position) {
             script.ticks(1);
             return;
         }
-        // A unit is about a fifth of what full speed covers in a tick.
+        // Full speed is 127 and covers about ten units per tick, so 12 covers about one unit.
         let [dx, dy] = [x, y].map(|way| (way * 12).clamp(-90, 90) as i8);
         script.input(player, &[0, dx.cast_unsigned(), dy.cast_unsigned()]);
         script.ticks(1);
@@ -114,7 +114,7 @@ fn a_shot_tags_its_target_and_scores_a_point() {
     assert_eq!((score(&script, ada), score(&script, ben)), (1, 0));
     assert_eq!(condition(&script, ben), 1, "out");
     assert!(script.of_kind(objects::SHOT).is_empty());
-    // Who is out does not run or shoot, and comes back elsewhere.
+    // A runner that is out does not run or shoot, and returns elsewhere.
     script.input(ben, &[0, 127, 0]);
     assert!(shoot(&mut script, ben, seen, target));
     script.ticks(10);
@@ -127,7 +127,8 @@ fn a_shot_tags_its_target_and_scores_a_point() {
     assert_eq!(condition(&script, ben), 0);
 }
 
-/// Ben runs across Ada's line of fire. Ada sees him 12 ticks late, and aims at where he meets its projectile in its picture.
+/// Ben runs across Ada's line of fire. Ada sees him 12 ticks late, and aims at the place where, in this view, he meets
+/// the projectile.
 fn shot_at_a_moving_target(claimed_lag_ticks: u32) -> usize {
     const LAG: u32 = 12;
     let (mut script, ada, ben) = duel(&Value::Null);
@@ -211,7 +212,7 @@ fn a_round_ends_with_a_winner_and_the_next_one_begins() {
     let emitted = script.ticks(30);
     let over = named(&emitted, "round_over");
     assert_eq!((over.len(), &over[0]["name"], &over[0]["round"]), (1, &json!("Ada"), &json!(1)));
-    // Between rounds nobody shoots.
+    // Runners cannot shoot between rounds.
     let seen = script.room.tick_number();
     shoot(&mut script, ada, seen, target);
     assert!(script.of_kind(objects::SHOT).is_empty());
@@ -226,7 +227,7 @@ fn the_room_closes_after_the_last_round() {
     let (mut script, ada, ben) = duel(&json!({"score_limit": 1, "rounds": 1}));
     let (seen, target) = (script.room.tick_number(), script.place(ben));
     shoot(&mut script, ada, seen, target);
-    // The backend's answer to the result comes first.
+    // The room waits for the backend's answer to the result.
     let mut calls = Vec::new();
     for _ in 0..30 {
         let outcome = script.tick();
@@ -246,7 +247,7 @@ fn the_room_closes_at_once_without_a_backend_and_in_time_if_it_hangs() {
         let (ada, ben) = placed(&mut script);
         let (seen, target) = (script.tick_number(), script.place(ben));
         shoot(&mut script, ada, seen, target);
-        assert!((0..30).any(|_| !named(&script.ticks(1), "round_over").is_empty()), "somebody is hit");
+        assert!((0..30).any(|_| !named(&script.ticks(1), "round_over").is_empty()), "a runner is hit");
         (0..1_000).find(|_| script.tick().removals.closing.is_some())
     };
     assert_eq!(closes_after(0), Some(0));
@@ -254,7 +255,7 @@ fn the_room_closes_at_once_without_a_backend_and_in_time_if_it_hangs() {
     assert!(closes_after(64).is_some_and(|ticks| (timeout - 2..=timeout).contains(&ticks)), "{:?}", closes_after(64));
 }
 
-/// Plays a round that Ada wins at once, and returns what the game has sent to the backend.
+/// Plays a round that Ada wins at once, and returns the game's call to the backend.
 fn won_round(script: &mut Script, ada: PlayerId, ben: PlayerId) -> dunlin_rooms::GameCall {
     let (seen, target) = (script.tick_number(), script.place(ben));
     shoot(script, ada, seen, target);
@@ -272,7 +273,7 @@ fn the_backend_gets_the_result_of_a_round_and_players_see_its_answer() {
     let sent: Value = serde_json::from_slice(&call.data).expect("JSON");
     assert_eq!(sent, json!({"room": "tag:1", "round": 1, "scores": scores}));
 
-    // A copy waits for the same answer.
+    // A restored copy waits for the same answer.
     let mut copy = script.restored(Box::new(TagGame::new(&json!({"score_limit": 1})).expect("good")));
     for script in [&mut script, &mut copy] {
         assert!(script.answer(call.id, Ok(br#"{"message":"Ada is first of the day"}"#)));
@@ -296,7 +297,7 @@ fn players_see_why_a_result_is_lost() {
         let call = won_round(&mut script, ada, ben);
         assert!(script.answer(call.id, Err(error)));
         assert_eq!(named(&script.ticks(1), "result"), [&json!({"round": 1, "error": shown})]);
-        assert!(!named(&script.ticks(400), "round_started").is_empty(), "the game goes on");
+        assert!(!named(&script.ticks(400), "round_started").is_empty(), "the game continues");
     }
 }
 
@@ -324,7 +325,7 @@ fn lists_show_the_round_and_the_last_of_several_is_locked() {
     script.ticks(301);
     assert_eq!(listed(&script), (json!({"round": 2, "phase": "last"}), true));
     assert_eq!(script.try_join("").expect_err("a locked room").code, 423);
-    // Who is away comes back.
+    // A player who is away can still return.
     script.reconnect(ada);
 }
 

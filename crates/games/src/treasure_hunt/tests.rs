@@ -68,7 +68,7 @@ fn a_leaving_player_removes_its_objects_and_sends_an_event_nearby() {
     script.room.leave(ada);
     assert_eq!(script.ticks(1), [(Some(vec![ben]), json!({"left": {"player": avatar.0, "name": "Ada"}}))]);
     assert_eq!(script.room.object_count(), objects - 3);
-    assert!(!script.input(ada, DIG), "who has left cannot play");
+    assert!(!script.input(ada, DIG), "a player who has left cannot play");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn malformed_joins_and_joins_to_a_full_map_are_refused() {
     for _ in 0..3 {
         let refused = script.try_join("").expect_err("refused");
         assert_eq!((refused.code, &*refused.message), (409, "the world is full"));
-        assert_eq!(script.room.object_count(), 3, "nothing stays of who was refused");
+        assert_eq!(script.room.object_count(), 3, "a refused player leaves no objects");
     }
 }
 
@@ -105,7 +105,7 @@ fn players_walk_as_clients_predict() {
     script.ticks(1);
     let way = |v: i64, tick: i64| (v * 640 * tick).div_euclid(127 * 60);
     let (start, tick) = (script.place(ada), i64::from(script.room.tick_number()));
-    // Too fast by far: the world goes its own pace.
+    // The input requests more than the maximum speed, which the world limits.
     assert!(script.input(ada, &[0, 127, (-128_i8).cast_unsigned()]));
     let (vx, vy) = (127 * 127 / 181, -128 * 127 / 181);
     script.ticks(90);
@@ -142,7 +142,7 @@ fn a_chest_is_dug_up_and_another_one_buried() {
     assert!(script.input(ada, DIG));
     assert_eq!(script.object(script.avatar(ada)).state[1..], [0, 0, 1], "stands and digs");
     assert_eq!(script.ticks(59), []);
-    assert_eq!(script.object(chest).state, objects::BURIED, "nobody knows what is in it");
+    assert_eq!(script.object(chest).state, objects::BURIED, "its value is hidden");
 
     let emitted = script.ticks(1);
     let state = script.object(chest).state.clone();
@@ -214,7 +214,7 @@ fn digging_uses_energy_and_rest_restores_it() {
     let energy = |script: &Script| only(script.of_kind(objects::PURSE)).1.state[6];
     let doing = |script: &Script| script.object(script.avatar(ada)).state[3];
     let mut digs = 0;
-    // Ten energy for a dig, and five come back meanwhile.
+    // A dig costs ten energy, and five are regained in the meantime.
     while script.input(ada, DIG) && doing(&script) == 1 {
         digs += 1;
         script.ticks(60);
@@ -302,7 +302,7 @@ fn the_leaderboard_is_published_when_it_changed_and_once_a_second_at_most() {
     let published = |script: &mut Script, ticks| -> Vec<(Box<str>, Value)> {
         (0..ticks).flat_map(|_| publications(script.tick())).collect()
     };
-    assert!(published(&mut script, 100).is_empty(), "nobody is there");
+    assert!(published(&mut script, 100).is_empty(), "the room is empty");
     let players: Vec<_> = (0..12).map(|_| script.join("")).collect();
     let emitted = published(&mut script, 1);
     assert_eq!(&*emitted[0].0, "leaders:hunt");
@@ -353,7 +353,7 @@ fn parameters_out_of_bounds_are_named() {
     assert!(TreasureHunt::new(&json!({"treasures": 50_000, "obstacles": 50_000, "clue_interval_s": 86_400})).is_ok());
 }
 
-/// Players who come, walk, dig, wave, talk nonsense and go, by the dice.
+/// Players who join, walk, dig, wave, send invalid inputs and leave at random.
 fn play(script: &mut Script, dice: &mut Dice, players: &mut Vec<PlayerId>, ticks: u32) {
     for _ in 0..ticks {
         if players.len() < 50 {
@@ -380,7 +380,7 @@ fn busy() -> Box<dyn Simulation> {
     Box::new(TreasureHunt::new(&params).expect("good parameters"))
 }
 
-/// The number is that of every build on every machine. It changes when the hunt does, and then on purpose.
+/// The hash is the same for every build on every machine. It must change only with an intended change of the hunt.
 #[test]
 fn a_hunt_of_fifty_players_is_deterministic() {
     let mut script = Script::new(busy());
@@ -437,7 +437,7 @@ proptest! {
         let mut script = hunt(&params);
         let players: Vec<_> = (0..5).map(|_| script.join("")).collect();
         for (player, data, ticks) in inputs {
-            // One of six has never been there.
+            // One in six inputs is from an unknown player.
             let player = players.get(player).copied().unwrap_or(PlayerId(99));
             let before = script.of_kind(objects::PLAYER);
             if !script.input(player, &data) {
@@ -452,7 +452,7 @@ proptest! {
             for (_, purse) in script.of_kind(objects::PURSE) {
                 prop_assert!(purse.state[6] <= 100);
             }
-            // Chests are always as many as there were; a clue is two objects more.
+            // The number of chests is constant, and a clue adds two objects.
             let objects = script.room.object_count();
             prop_assert!(objects == 60 + 15 || objects == 62 + 15, "{objects}");
         }

@@ -88,7 +88,7 @@ impl Treasures {
         Some(Find { treasure: id, value, shares_left: shares })
     }
 
-    /// Removes a treasure that nobody found.
+    /// Removes a treasure that was not found.
     pub fn remove(&mut self, world: &mut World, treasure: ObjectId) {
         if self.buried.remove(&treasure).is_some() {
             world.despawn(treasure);
