@@ -1,4 +1,4 @@
-//! Everything for a game of your own: the one crate to depend on.
+//! Everything for your own game, in a single dependency.
 //!
 //! A game is a type that implements [`Simulation`]. It changes a [`World`], which Dunlin replicates to the players. [`run`] is
 //! the whole server with this game. `dunlin new-game NAME` writes a crate to start with; `docs/own-game.md` is the guide, and
@@ -81,8 +81,9 @@
 //! }
 //! ```
 //!
-//! The module [`testing`] has scripted players, and [`room_internals`] what the server runs a room with. The feature `storage`
-//! adds the storage for publications and for rooms that survive a restart; it needs `RocksDB`, which takes long to compile.
+//! The module [`testing`] contains scripted players, and [`room_internals`] the types with which the server runs a
+//! room. The feature `storage` adds the storage for publications and for rooms that survive a restart; it needs
+//! `RocksDB`, which takes long to compile.
 
 #![forbid(unsafe_code)]
 
@@ -119,7 +120,7 @@ pub mod testing {
     pub use dunlin_rooms::{CallsOfTick, GameCall, Removals, RoomOptions, TickOutcome};
 }
 
-/// What the server itself runs a room with. A game and its tests need none of it.
+/// The types with which the server runs a room. A game and its tests do not need them.
 pub mod room_internals {
     pub use dunlin_games::script::Encoding;
     pub use dunlin_rooms::{Joined, ListingChange, Room, Scoped, recording};

@@ -1,4 +1,5 @@
-//! A game as a crate outside of Dunlin writes it: it uses `dunlin_game` and nothing else. One binary, because each links the server.
+//! A game as in a separate crate, which uses only `dunlin_game`. The tests are one binary, because each binary links
+//! the server.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +14,18 @@ use dunlin_game::{
     testing::{RoomOptions, ScopedEvent, Script, events},
 };
 
-/// Ticks in which the backend has to answer.
+/// Timeout for the backend's answer in ticks.
 const ANSWER_TICKS: u32 = 30;
 const LATE_CODE: u16 = 460;
 
-/// Players walk. Who has walked `goal` steps asks the backend for a prize, and leaves with it.
+/// Players walk. After `goal` steps, the game requests a prize from the backend, and removes the player with it.
 struct Walk {
     goal: u32,
     walkers: BTreeMap<PlayerId, Walker>,
 }
 
 struct Walker {
-    /// `World::avatar_of` does not know it any more when the player has left.
+    /// Stored here, because `World::avatar_of` returns `None` when the player has left.
     avatar: ObjectId,
     steps: u32,
     is_away: bool,
@@ -104,14 +105,14 @@ impl Simulation for Walk {
         match outcome {
             Ok(prize) => world.kick(*player, &String::from_utf8_lossy(prize)),
             Err(error) => {
-                // The next step asks again.
+                // The next step repeats the request.
                 let _ = world.emit(Scope::Player(*player), &json!({ "no_prize": error.name() }).to_string());
             }
         }
     }
 
     fn tick(&mut self, world: &mut World) {
-        // Chance is part of what a replay repeats.
+        // Random numbers, because a replay must reproduce them.
         let players: Vec<_> = self.walkers.iter().filter(|(_, walker)| !walker.is_away).map(|(id, _)| *id).collect();
         for player in players {
             let to = Position { x: world.random_below(1_024), y: world.random_below(1_024) };
@@ -180,7 +181,7 @@ fn the_backend_s_answer_kicks_a_player_with_its_reason() {
     let mut script = script(&json!({ "goal": 3 }));
     let (ada, ben) = (script.join(""), script.join(""));
     assert!(script.input(ada, &[2]) && script.input(ben, &[1]));
-    assert!(script.tick().calls.sent.is_empty(), "nobody has arrived");
+    assert!(script.tick().calls.sent.is_empty(), "no player has reached the goal");
     assert!(script.input(ada, &[2]));
     let call = call_of(&mut script);
     assert!(script.answer(call, Ok(b"a medal")));
@@ -188,7 +189,7 @@ fn the_backend_s_answer_kicks_a_player_with_its_reason() {
     let expected: Vec<(PlayerId, Box<str>)> = vec![(ada, "a medal".into())];
     assert_eq!(script.tick().removals.kicked, expected);
     assert!(!script.world().is_player(ada) && script.world().is_player(ben));
-    assert!(!script.input(ada, &[1]), "an input of who is gone");
+    assert!(!script.input(ada, &[1]), "an input of a removed player");
     assert_eq!(script.of_kind(1).len(), 1, "its object is gone as well");
 }
 
@@ -216,7 +217,7 @@ fn a_seat_outlasts_a_lost_connection_and_refusals_have_the_game_s_code() {
     assert_eq!(state(&script, ada), [2, 1]);
     let place = script.place(ada);
     script.ticks(10);
-    assert_eq!(script.place(ada), place, "who is away does not wander");
+    assert_eq!(script.place(ada), place, "a player who is away does not move");
     script.back(ada);
     assert_eq!(state(&script, ada), [2, 0]);
     assert_eq!(events(script.tick()), [(Some(vec![ada]), json!({ "welcome_back": 2 }))]);
@@ -250,7 +251,7 @@ fn a_saved_room_goes_on_as_the_room_itself() {
     assert!(Walk { goal: 1, walkers: BTreeMap::new() }.restore(&[1, 0, 0, 0]).is_err(), "cut off");
 }
 
-/// A recording of a walk to the goal with a lost connection, a call and a kick; and the last state hash.
+/// Records a walk to the goal with a lost connection, a call and a kick. Returns the recording and the last state hash.
 fn recorded(params: &Value) -> (Vec<u8>, u64) {
     let mut script = script(params);
     let header = Header {

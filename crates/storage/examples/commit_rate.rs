@@ -44,9 +44,9 @@ impl Completions for AnswerCount {
 
 impl AnswerCount {
     fn wait_for(&self, answered: u64) {
-        let held = self.waiting.lock().expect("nobody panics");
+        let held = self.waiting.lock().expect("not poisoned");
         let is_short = |(): &mut ()| self.answered.load(Ordering::SeqCst) < answered;
-        drop(self.changed.wait_while(held, is_short).expect("nobody panics"));
+        drop(self.changed.wait_while(held, is_short).expect("not poisoned"));
     }
 }
 

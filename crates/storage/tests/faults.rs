@@ -309,7 +309,7 @@ fn child_fills_a_small_disk() {
     assert!(matches!(poison.fault, StorageFault::DiskFull(_)), "{poison}");
     assert_eq!(opened.store_with("chat:2", record(1), TERMS), Err(LogError::Broken), "nothing is tried again");
     let page = opened.after("chat:1", stored - 3, 10);
-    assert_eq!(offsets(&page), [stored - 2, stored - 1, stored], "reading goes on");
+    assert_eq!(offsets(&page), [stored - 2, stored - 1, stored], "reads continue");
     drop(opened);
     fs::remove_file(directory.join("ballast")).expect("it is there");
     let opened = TestStorage::open(&directory.join("data"));
