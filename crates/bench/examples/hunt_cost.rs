@@ -1,7 +1,8 @@
 //! Measures a tick of the treasure hunt on the demo's map: `cargo run --profile measured -p dunlin-bench --example hunt_cost`.
 //!
-//! Prints the median and the 99th percentile of each part of a tick in microseconds. To compare two versions, build both
-//! and let the programs take turns on the same machine: the figures of two runs at different times do not compare.
+//! Prints the median and the 99th percentile of each part of a tick in microseconds. To compare two versions, build
+//! both and run the programs alternately on the same machine, because figures of runs at different times are not
+//! comparable.
 
 use std::time::Instant;
 
@@ -14,7 +15,7 @@ const PLAYERS: u32 = 300;
 const WARM_UP_TICKS: u32 = 300;
 const TICKS: u32 = 3_000;
 
-/// One of the parts of a tick.
+/// A part of a tick.
 struct Part {
     name: &'static str,
     times_ns: Vec<u64>,
@@ -46,7 +47,7 @@ fn main() {
     let hunt = TreasureHunt::new(&params).expect("good parameters");
     let mut room = Room::new(RoomOptions::default(), 1, Box::new(hunt)).expect("a map");
     for player in 0..PLAYERS {
-        // A few pages in JSON, the rest in Protobuf.
+        // A few players use JSON, and the others Protobuf.
         let encoding = if player < 3 { Encoding::Json } else { Encoding::Protobuf };
         room.join(&Visitor::of_user(""), encoding, b"").expect("there is room");
     }
@@ -60,7 +61,7 @@ fn main() {
     for number in 1..=WARM_UP_TICKS + TICKS {
         inputs.time(|| {
             for player in 1..=PLAYERS {
-                // A change of direction three times a second, and a dig every few seconds.
+                // Changes direction three times per second, and digs every few seconds.
                 let input: [u8; 3] = match below(200) {
                     0..10 => [0, below(256) as u8, below(256) as u8],
                     10 => [1, 0, 0],
@@ -70,7 +71,7 @@ fn main() {
                 room.input(PlayerId(player), number, &input[..length]);
             }
         });
-        // Every other tick is run without an update, as a replay does: the difference is the update's.
+        // Every other tick runs without an update, as in a replay. The difference is the cost of the update.
         if number % 2 == 0 {
             rules.time(|| room.tick_without_update());
             whole.times_ns.push(*whole.times_ns.last().unwrap_or(&0));

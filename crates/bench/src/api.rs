@@ -42,22 +42,22 @@ fn body_of_response(address: SocketAddr, path: &str, request: &str, patience: Du
     ask().map_err(|source| Error::os(format!("read http://{address}{path}"), source, "check the server's log"))
 }
 
-/// Collects bytes, gives responses.
+/// Collects received bytes, and splits them into responses.
 #[derive(Default)]
 pub struct Responses {
     pending: Vec<u8>,
 }
 
-/// Longest response that is waited for.
+/// Maximum length of a response.
 const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
 impl Responses {
-    /// Adds what was read.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.pending.extend_from_slice(bytes);
     }
 
-    /// The next response's error: 0 for success, the HTTP status where it is not 200, 1 for an error object in the body.
+    /// The next response's error: 0 for success, the HTTP status if it is not 200, 1 for an error object in the body.
     pub fn next(&mut self) -> Result<Option<u32>, String> {
         let mut headers = [httparse::EMPTY_HEADER; 32];
         let mut response = httparse::Response::new(&mut headers);

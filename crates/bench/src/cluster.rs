@@ -1,10 +1,10 @@
-//! `cluster`: what sharing channels between nodes costs. Each run has NATS servers and nodes of its own.
+//! `cluster`: the cost of sharing channels between nodes. Each run starts its own NATS servers and nodes.
 //!
 //! - `args`: the command line. `latency`, `fanout`, `recovery`, `drain`, `failover` with `node_loss` and
 //!   `leader_loss`: the scenarios.
 //! - `nats`: the NATS servers. `node`: the settings of nodes. `bare`: a NATS client without Dunlin. `histories`:
-//!   what sessions recover. `sessions`: subscribers that go to another node when theirs ends.
-//!   `elections`: advisories of the NATS servers.
+//!   publications for recoveries. `sessions`: subscribers that reconnect to another node when theirs ends. `elections`:
+//!   advisories of the NATS servers.
 
 pub mod args;
 

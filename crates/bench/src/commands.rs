@@ -16,7 +16,7 @@ pub enum EncodingOption {
 }
 
 impl EncodingOption {
-    /// What the crate of the rooms calls it.
+    /// The corresponding encoding of `dunlin_protocol`.
     pub fn of_rooms(self) -> dunlin_protocol::Encoding {
         match self {
             EncodingOption::Json => dunlin_protocol::Encoding::Json,
@@ -25,12 +25,13 @@ impl EncodingOption {
     }
 }
 
-/// Ids of the commands each session sends.
+/// Id of the connect command.
 pub const CONNECT_ID: u32 = 1;
-/// See [`CONNECT_ID`].
+/// Id of the subscribe command.
 pub const SUBSCRIBE_ID: u32 = 2;
 
-/// The HTTP request that opens a session (RFC 6455, section 4.1). The key is constant: nothing here depends on it.
+/// The HTTP request that opens a session (RFC 6455, section 4.1). The key is constant, because nothing depends on it
+/// here.
 pub fn upgrade_request(host: &str, path: &str, encoding: EncodingOption) -> Vec<u8> {
     let subprotocol = match encoding {
         EncodingOption::Json => "",
@@ -43,7 +44,7 @@ pub fn upgrade_request(host: &str, path: &str, encoding: EncodingOption) -> Vec<
     .into_bytes()
 }
 
-/// Connect, and subscribe to `channel` where one is given, in one frame; `join` is the data of the subscription, a JSON
+/// Connect, and subscribe to `channel` if one is given, in one frame; `join` is the data of the subscription, a JSON
 /// document.
 pub fn hello(encoding: EncodingOption, channel: Option<&str>, join: Option<&str>) -> Vec<u8> {
     let mut messages = Vec::new();
@@ -74,7 +75,7 @@ pub fn hello(encoding: EncodingOption, channel: Option<&str>, join: Option<&str>
     frame(encoding, &messages)
 }
 
-/// Connect, and subscribe to `channel` with a recovery of what came after `offset`.
+/// Connect, and subscribe to `channel` with a recovery of the publications after `offset`.
 pub fn hello_again(encoding: EncodingOption, channel: &str, epoch: &str, offset: u64) -> Vec<u8> {
     let mut messages = Vec::new();
     match encoding {
@@ -101,7 +102,7 @@ pub fn hello_again(encoding: EncodingOption, channel: &str, epoch: &str, offset:
     frame(encoding, &messages)
 }
 
-/// A publish command in a frame of its own.
+/// A publish command in a separate frame.
 pub fn publish(encoding: EncodingOption, id: u32, channel: &str, payload: &[u8]) -> Vec<u8> {
     let mut messages = Vec::with_capacity(payload.len() + channel.len() + 48);
     match encoding {
@@ -121,7 +122,7 @@ pub fn publish(encoding: EncodingOption, id: u32, channel: &str, payload: &[u8])
     frame(encoding, &messages)
 }
 
-/// A send command, which has no reply, in a frame of its own.
+/// A send command, which has no reply, in a separate frame.
 pub fn send(encoding: EncodingOption, data: &[u8]) -> Vec<u8> {
     let mut messages = Vec::with_capacity(data.len() + 32);
     match encoding {
@@ -142,7 +143,7 @@ pub fn send(encoding: EncodingOption, data: &[u8]) -> Vec<u8> {
     frame(encoding, &messages)
 }
 
-/// A binary message that is nothing but `data`.
+/// A binary message that contains only `data`.
 pub fn bare(data: &[u8]) -> Vec<u8> {
     masked_frame(2, data)
 }
@@ -160,7 +161,7 @@ pub fn websocket_pong(payload: &[u8]) -> Vec<u8> {
     masked_frame(0xa, payload)
 }
 
-/// A publication over the HTTP API, for a connection that is kept open.
+/// A publication through the HTTP API on a kept-alive connection.
 pub fn api_publish(host: &str, key: &str, channel: &str, payload: &[u8]) -> Vec<u8> {
     let head = format!(r#"{{"channel":"{channel}","data":"#);
     let length = head.len() + payload.len() + 1;
@@ -174,9 +175,9 @@ pub fn api_publish(host: &str, key: &str, channel: &str, payload: &[u8]) -> Vec<
     request
 }
 
-/// How many bytes one publication takes on the wire to one subscriber, as the reference server encodes it (push, channel,
-/// data, and the publisher's client id where it was published by a client). For the roofline when nothing has been
-/// measured yet.
+/// The number of bytes of one publication on the wire to one subscriber, as the reference server encodes it (push,
+/// channel, data, and the publisher's client id if a client published it). Used for the roofline before a measurement
+/// exists.
 pub fn delivery_bytes(encoding: EncodingOption, channel: &str, payload_bytes: usize, by_client: bool) -> usize {
     const CLIENT_ID_BYTES: usize = 36;
     let message = match encoding {
@@ -228,7 +229,8 @@ fn frame(encoding: EncodingOption, messages: &[u8]) -> Vec<u8> {
     masked_frame(opcode, messages)
 }
 
-/// Clients must mask (RFC 6455, section 5.3). The mask is constant: it guards browsers' proxies, and there are none here.
+/// Clients must mask (RFC 6455, section 5.3). The mask is constant, because masks protect proxies of browsers, and none
+/// are involved here.
 fn masked_frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
     const LENGTH_16: u8 = 126;
@@ -255,7 +257,7 @@ fn masked_frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Takes a masked frame of less than 126 bytes apart.
+    /// Decodes a masked frame of less than 126 bytes.
     fn unmask(frame: &[u8]) -> (u8, Vec<u8>) {
         assert_eq!(frame[1] & 0x80, 0x80);
         assert_eq!(frame.len(), 6 + usize::from(frame[1] & 0x7f));

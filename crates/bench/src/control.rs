@@ -12,7 +12,7 @@ use crate::commands::EncodingOption;
 use crate::latency::Latency;
 use crate::room::player_commands::{PlayersCommand, PlayersReply, PlayersRole};
 
-/// First line to every process: what it is to be.
+/// The first line to every process: its role.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Role {
@@ -24,7 +24,8 @@ pub enum Role {
     Clients(ClientsRole),
     /// The one publisher. Answers [`WorkerReply::Connected`], then takes [`WorkerCommand::Publish`].
     Publisher(PublisherRole),
-    /// Subscribers that come back when they were cut off. Takes [`WorkerCommand::Connect`], [`WorkerCommand::Cut`] and [`WorkerCommand::End`].
+    /// Subscribers that reconnect after they were cut off. Takes [`WorkerCommand::Connect`], [`WorkerCommand::Cut`] and
+    /// [`WorkerCommand::End`].
     Returners(ClientsRole),
     /// Subscribers that connect once, from given positions. Takes [`WorkerCommand::Recover`].
     Recoverers(ClientsRole),
@@ -54,34 +55,34 @@ pub struct DrainRole {
     pub cores: Vec<usize>,
 }
 
-/// The server under test, as clients see it.
+/// The server under test, from the clients' perspective.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Target {
-    /// Where it listens.
+    /// The address of its listener.
     pub address: SocketAddr,
     /// Path of the WebSocket endpoint.
     pub path: String,
-    /// Encoding that the clients ask for.
+    /// Encoding that the clients request.
     pub encoding: EncodingOption,
     /// The one channel of the run.
     pub channel: String,
     /// The data of the subscription to it, a JSON document.
     pub join: Option<String>,
-    /// What is inside WebSocket messages.
+    /// The content of WebSocket messages.
     pub speech: Speech,
     /// Whether the connection is TLS.
     #[serde(default)]
     pub tls: bool,
 }
 
-/// What is inside the WebSocket messages of a server under test.
+/// The content of the WebSocket messages of a server under test.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Speech {
     /// The client protocol.
     #[default]
     Protocol,
-    /// A snapshot of a room, or an input, and nothing around it.
+    /// Only a snapshot of a room or an input.
     Bare,
 }
 
@@ -94,7 +95,7 @@ pub struct ClientsRole {
     pub worker: usize,
     /// Local address to connect from.
     pub source: IpAddr,
-    /// Handshakes under way at a time.
+    /// Maximum number of concurrent handshakes.
     pub handshakes_max: usize,
     /// Receive buffer of slow readers, in bytes.
     pub slow_receive_bytes: usize,
@@ -102,7 +103,7 @@ pub struct ClientsRole {
     pub tally: PathBuf,
     /// Cores to run on.
     pub cores: Vec<usize>,
-    /// Other nodes of the server's cluster. Returners begin at all of them, and go on to the next.
+    /// Other nodes of the server's cluster. Returners are spread over all nodes, and reconnect to the next one.
     #[serde(default)]
     pub others: Vec<SocketAddr>,
 }
@@ -128,7 +129,7 @@ pub enum WorkerCommand {
     /// Open this many more sessions; the first `slow` of them can be paused later. → [`WorkerReply::Connected`]
     Connect {
         sessions: usize,
-        /// How many of them are slow readers.
+        /// Number of slow readers among them.
         slow: usize,
     },
     /// A phase begins; its first publication has this sequence. → [`WorkerReply::Done`]
@@ -143,26 +144,27 @@ pub enum WorkerCommand {
     },
     /// Slow readers stop reading. → [`WorkerReply::Done`]
     PauseSlow,
-    /// Slow readers read again, until they are closed, have what is newest, or get nothing more. → [`WorkerReply::Slow`]
+    /// Slow readers read again, until they are closed, have the newest publication, or receive nothing more. →
+    /// [`WorkerReply::Slow`]
     WakeSlow {
         /// One past the last sequence.
         end_sequence: u64,
     },
-    /// All sessions are cut off, and come back. → [`WorkerReply::Returned`], when all are back or were given up
+    /// Cut off all sessions, which then reconnect. → [`WorkerReply::Returned`], when all are back or have timed out
     Cut,
-    /// The server at this address will end: its sessions come back elsewhere. → [`WorkerReply::Returned`], when all are back or
-    /// were given up
+    /// The server at this address will end, and its sessions reconnect to other nodes. → [`WorkerReply::Returned`],
+    /// when all are back or have timed out
     Lose {
-        /// Where they are connected.
+        /// The server of these sessions.
         address: SocketAddr,
     },
-    /// Open sessions that recover. → [`WorkerReply::Recovered`], when all have an answer or were given up
+    /// Open sessions that recover. → [`WorkerReply::Recovered`], when all have an answer or have timed out
     Recover { groups: Vec<RecoveryGroup> },
     /// Publish. → [`WorkerReply::Published`]
     Publish(Publish),
     /// Send rounds of frames. → [`WorkerReply::Sent`]
     Send(Send),
-    /// Something for players. → [`WorkerReply::Play`]
+    /// A command for players. → [`WorkerReply::Play`]
     Play(PlayersCommand),
 }
 
@@ -173,7 +175,7 @@ pub struct RecoveryGroup {
     pub epoch: String,
     pub offset: u64,
     pub sessions: usize,
-    /// Publications that each of them misses; none if they subscribe without a recovery.
+    /// Number of publications that each of them misses; none if they subscribe without a recovery.
     pub expected: Option<u64>,
 }
 
@@ -193,11 +195,11 @@ pub struct Publish {
 pub enum PublishRate {
     /// Open loop: this many publications per second, regardless of the server's speed.
     PerSecond(f64),
-    /// Saturating: publish while fewer than `window` publications are on their way to `readers` readers.
+    /// Saturating: publish while fewer than `window` publications are in flight to `readers` readers.
     Window {
-        /// Publications under way.
+        /// Maximum number of publications in flight.
         window: u64,
-        /// Readers that each must get them.
+        /// Number of readers that must receive each publication.
         readers: u64,
     },
 }
@@ -207,7 +209,7 @@ pub enum PublishRate {
 pub struct Send {
     /// Bytes of each send.
     pub frame_bytes: usize,
-    /// Rounds a second; none: back to back.
+    /// Rounds per second; none: without pauses.
     pub rounds_per_second: Option<f64>,
     /// When to stop.
     pub until: Until,
@@ -225,19 +227,19 @@ pub enum Until {
     DurationNs(u64),
 }
 
-/// What a process answers.
+/// An answer of a process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum WorkerReply {
     /// The sender accepts connections here.
     Listening { address: SocketAddr },
-    /// All connections are open, or were given up.
+    /// All connections are open or have timed out.
     Connected(Connected),
     /// Nothing to report.
     Done,
     /// A phase of the subscribers.
     Received(Box<SubscriberReport>),
-    /// What became of the slow readers.
+    /// The outcome of the slow readers.
     Slow(Slow),
     /// Sessions that were cut off.
     Returned(Box<Returned>),
@@ -247,14 +249,14 @@ pub enum WorkerReply {
     Published(Box<PublisherReport>),
     /// Rounds of a sender.
     Sent(SenderReport),
-    /// There is no `io_uring` to send in batches with.
+    /// `io_uring` is not available for sending in batches.
     NoBatches {
         /// The error of the system call.
         reason: String,
     },
-    /// Of players.
+    /// An answer of players.
     Play(PlayersReply),
-    /// The process can't go on.
+    /// The process cannot continue.
     Failed {
         /// The worker's error message.
         message: String,
@@ -270,10 +272,10 @@ pub struct Connected {
     pub failed: BTreeMap<String, u64>,
 }
 
-/// What subscribers received in a phase. Slow readers are not counted here.
+/// The measurements of subscribers in a phase, without slow readers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SubscriberReport {
-    /// Publications, each once per session.
+    /// Number of deliveries: publications, counted once per session.
     pub deliveries: u64,
     /// Publications that a session should have received and did not.
     pub lost: u64,
@@ -295,35 +297,35 @@ pub struct SubscriberReport {
     pub cpu_ns: u64,
 }
 
-/// Sessions that were cut off, and came back.
+/// Sessions that were cut off and have reconnected.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Returned {
     /// Sessions that were cut off.
     pub cut: u64,
     /// Sessions that are back: connected, and subscribed with everything recovered.
     pub back: u64,
-    /// Connections that were tried.
+    /// Number of connection attempts.
     pub attempts: u64,
-    /// How many of these failed, by the error that the client received.
+    /// Failed attempts, by the error that the client received.
     pub failed: BTreeMap<String, u64>,
     /// Subscriptions that could not recover.
     pub unrecovered: u64,
-    /// From the cut to being back.
+    /// From the cut to the completed recovery.
     pub absence: Latency,
-    /// When sessions ended that the server closed: milliseconds of the monotonic clock, in no order.
+    /// When the server closed sessions: milliseconds of the monotonic clock, unsorted.
     pub ended_at_ms: Vec<u64>,
 }
 
-/// What recoveries brought.
+/// The results of recoveries.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Recovered {
     /// Sessions with an answer to their subscription.
     pub ready: u64,
-    /// Of these, sessions whose recovery failed.
+    /// Sessions whose recovery failed; included in `ready`.
     pub unrecovered: u64,
-    /// Publications that the recoveries brought.
+    /// Recovered publications.
     pub publications: u64,
-    /// Publications that they should have brought and did not.
+    /// Missing publications, which should have been recovered.
     pub missing: u64,
     /// Sessions that failed, and why.
     pub failed: BTreeMap<String, u64>,
@@ -331,37 +333,37 @@ pub struct Recovered {
     pub time: Latency,
 }
 
-/// What became of the slow readers.
+/// The outcome of the slow readers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Slow {
-    /// Slow readers there were.
+    /// Number of slow readers.
     pub sessions: u64,
-    /// Those the server ended, by close code or reason.
+    /// Slow readers that the server closed, by close code or reason.
     pub closed: BTreeMap<String, u64>,
-    /// Those still connected that have the newest publication.
+    /// Connected slow readers that have the newest publication.
     pub newest: u64,
-    /// Those still connected that don't.
+    /// Connected slow readers that do not have the newest publication.
     pub behind: u64,
-    /// Publications they received.
+    /// Publications that slow readers received.
     pub deliveries: u64,
-    /// Publications that were skipped for those that have the newest one.
+    /// Publications that were skipped for slow readers that have the newest one.
     pub skipped: u64,
 }
 
-/// What the publisher did in a phase.
+/// The measurements of the publisher in a phase.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PublisherReport {
     /// Publications sent.
     pub publications: u64,
-    /// Those the server answered with success before the phase was over.
+    /// Publications that the server accepted before the end of the phase.
     pub accepted: u64,
-    /// Those the server answered with an error, by code.
+    /// Publications that the server refused, by error code.
     pub refused: BTreeMap<String, u64>,
     /// From the intended time to the write: the load generator's own lateness.
     pub lag: Latency,
-    /// From the intended time to the answer with success; of sessions only, not of the HTTP API.
+    /// From the intended time to the successful answer; only for sessions, not for the HTTP API.
     pub acknowledged: Latency,
-    /// The longest time without such an answer.
+    /// The longest time without a successful answer.
     pub pause: AcknowledgementPause,
     /// Processor time of the publisher.
     pub cpu_ns: u64,
@@ -380,14 +382,14 @@ impl AcknowledgementPause {
     }
 }
 
-/// What a sender did.
+/// The measurements of a sender.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SenderReport {
     /// Rounds over all sockets.
     pub rounds: u64,
-    /// Frames the kernel took whole.
+    /// Frames that the kernel accepted completely.
     pub sends: u64,
-    /// Sends the kernel refused because the receiver's buffer was full.
+    /// Sends that the kernel refused because the receiver's buffer was full.
     pub would_block: u64,
     /// Processor time of the sender.
     pub cpu_ns: u64,

@@ -3,46 +3,46 @@
 use std::fmt;
 use std::io;
 
-/// Why a run could not be made. A run that *was* made and shows losses is a result, not an error.
+/// Why a run could not be completed. A completed run that shows losses is a result, not an error.
 #[derive(Debug)]
 pub enum Error {
-    /// An option has a value this program can't work with.
+    /// An option has an invalid value.
     Setting {
         /// The option's name as typed on the command line.
         name: &'static str,
         /// The value it was given.
         value: String,
-        /// What to give instead.
+        /// The allowed values.
         remedy: String,
     },
-    /// The operating system refused something.
+    /// An operation of the operating system failed.
     Os {
-        /// What was being done, with the path, address or pid in question.
+        /// The operation, with its path, address or process id.
         doing: String,
-        /// What the system answered.
+        /// The error of the operating system.
         source: io::Error,
-        /// What to try.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// One of our own processes failed or went away.
+    /// A worker process failed or ended unexpectedly.
     Worker {
         /// The role of the worker, such as `clients`.
         role: &'static str,
-        /// Its message, or how it ended.
+        /// Its message, or its exit status.
         message: String,
     },
-    /// A NATS server did not do what the scenario needs.
+    /// A NATS server did not behave as the scenario requires.
     Nats {
-        /// What it did.
+        /// What the server did.
         did: String,
-        /// What to try.
+        /// The remedy.
         remedy: String,
     },
-    /// The server under test did not do what the scenario needs.
+    /// The server under test did not behave as the scenario requires.
     Server {
-        /// What it did.
+        /// What the server did.
         did: String,
-        /// What to try.
+        /// The remedy.
         remedy: String,
     },
 }

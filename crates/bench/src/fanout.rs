@@ -18,7 +18,7 @@ use crate::rig::{FanoutPhase, FanoutRig, FanoutSetup};
 use crate::roofline::{Beside, BesideFigures};
 use crate::spawn::ServerProcess;
 
-/// What `fanout` found.
+/// The result of `fanout`.
 #[derive(Debug, Serialize)]
 pub struct FanoutReport {
     scenario: &'static str,
@@ -27,23 +27,23 @@ pub struct FanoutReport {
     settings: Settings,
     #[serde(flatten)]
     load: LoadFigures,
-    /// The kernel's limit in the same run, where asked for.
+    /// The kernel's limit in the same run, if requested.
     roofline: Option<BesideFigures>,
-    /// The same with TLS, in turns with it, where asked for.
+    /// The same load with TLS, measured alternately, if requested.
     tls: Option<TlsFigures>,
-    /// What became of readers that stopped reading, where there were any.
+    /// The outcome of readers that stopped reading, if any.
     slow_readers: Option<Slow>,
-    /// Those that there are for this load.
+    /// The goals for this load, if any.
     goals: Vec<Goal>,
 }
 
-/// What was asked for.
+/// The settings of the run.
 #[derive(Debug, Serialize)]
 pub struct Settings {
     subscribers: usize,
-    /// None: saturating.
+    /// None if saturating.
     publications_per_second: Option<f64>,
-    /// Publications under way where saturating.
+    /// Publications in flight, if saturating.
     window: Option<u64>,
     payload_bytes: usize,
     encoding: EncodingOption,
@@ -52,13 +52,13 @@ pub struct Settings {
     cores: Cores,
 }
 
-/// What a load gave.
+/// The measurements of a load.
 #[derive(Debug, Serialize)]
 pub struct LoadFigures {
     publications: u64,
-    /// Answers of the server to the publisher: success.
+    /// Publications that the server accepted.
     accepted: u64,
-    /// And errors, by code.
+    /// Publications that the server refused, by error code.
     refused: BTreeMap<String, u64>,
     deliveries_offered: u64,
     deliveries_received: u64,
@@ -66,7 +66,7 @@ pub struct LoadFigures {
     duplicated: u64,
     /// Sessions that ended, by close code or reason.
     closed: BTreeMap<String, u64>,
-    /// Those that ended before the measurement began, and received none of it.
+    /// Sessions that ended before the measurement, by close code or reason.
     closed_in_warm_up: BTreeMap<String, u64>,
     /// The figure to compare with the roofline.
     deliveries_per_server_cpu_second: f64,
@@ -74,9 +74,9 @@ pub struct LoadFigures {
     reads_per_second: f64,
     deliveries_per_read: f64,
     bytes_per_delivery: f64,
-    /// From the intended time of a publication to the read that brought it.
+    /// From the intended time of a publication to the read that received it.
     latency: Summary,
-    /// From the intended time to the write of the publisher: lateness that is not the server's.
+    /// From the intended time to the write of the publisher: lateness of the load generator.
     publisher_lag: Summary,
     server_cpu_ns: u64,
     /// Share of the server's processor time spent in its own code (from coarse ticks).
@@ -87,20 +87,20 @@ pub struct LoadFigures {
     memory_anon_bytes_max: u64,
     client_cpu_ns: u64,
     publisher_cpu_ns: u64,
-    /// Below 1 as it should be: what a delivery costs the clients, against the server.
+    /// Ratio of the clients' cost of a delivery to the server's. It should be below 1.
     client_cost_ratio: f64,
 }
 
-/// What TLS costs.
+/// The cost of TLS.
 #[derive(Debug, Serialize)]
 struct TlsFigures {
     #[serde(flatten)]
     load: LoadFigures,
-    /// Deliveries per server CPU-second over those without TLS.
+    /// Deliveries per server CPU-second, divided by those without TLS.
     ratio: f64,
 }
 
-/// The load with TLS, on a server of its own.
+/// The load with TLS, on a separate server.
 struct TlsSide {
     rig: FanoutRig,
     warm: FanoutPhase,
@@ -169,7 +169,7 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
     report::publish(&report, &report.lines(), &args.run.output)
 }
 
-/// Deliveries per CPU-second with TLS, against those without.
+/// Minimum ratio of deliveries per CPU-second with TLS to those without.
 const TLS_RATIO_GOAL: f64 = 0.7;
 
 impl TlsSide {
@@ -188,7 +188,7 @@ impl TlsSide {
     }
 }
 
-/// What 1,000 subscribers at 60 and at 500 publications a second are to reach.
+/// The goals for 1,000 subscribers at 60 and at 500 publications per second.
 fn goals(
     load: &LoadArgs,
     figures: &LoadFigures,
@@ -237,7 +237,7 @@ pub fn ready_rig(
     Ok(rig)
 }
 
-/// The bare loop with frames of the size that the server sends, in the manner of this load.
+/// The roofline command that corresponds to this load, with frames of the size that the server sends.
 fn roofline_order(load: &LoadArgs, warm: &FanoutPhase, turn: Duration) -> Send {
     let bytes = ratio(warm.received.bytes as f64, warm.received.deliveries as f64);
     Send {
@@ -249,7 +249,7 @@ fn roofline_order(load: &LoadArgs, warm: &FanoutPhase, turn: Duration) -> Send {
 }
 
 impl LoadArgs {
-    /// The pace of the publisher.
+    /// The rate of the publisher.
     pub(crate) fn pace(&self, slow_readers: usize) -> PublishRate {
         match self.saturate {
             Some(window) => PublishRate::Window { window, readers: (self.subscribers - slow_readers) as u64 },
@@ -259,7 +259,7 @@ impl LoadArgs {
 }
 
 impl Settings {
-    /// Takes them from the arguments.
+    /// The settings from the arguments.
     pub(crate) fn new(load: &LoadArgs, cores: &Cores) -> Self {
         Settings {
             subscribers: load.subscribers,
@@ -335,12 +335,12 @@ impl LoadFigures {
         self.latency.p99_us
     }
 
-    /// See the field.
+    /// Deliveries per second.
     pub(crate) fn deliveries_per_second(&self) -> f64 {
         self.deliveries_per_second
     }
 
-    /// Lost or duplicated.
+    /// The number of lost or duplicated deliveries.
     pub(crate) fn missed(&self) -> u64 {
         self.lost + self.duplicated
     }

@@ -10,7 +10,8 @@ use crate::error::Error;
 pub struct DataFolder(PathBuf);
 
 impl DataFolder {
-    /// Makes it in `parent`, or where temporary files are. Its name begins with `dunlin-bench-` and `what`.
+    /// Creates the directory in `parent`, or in the directory for temporary files. Its name begins with `dunlin-bench-`
+    /// and `what`.
     pub fn make(parent: Option<&Path>, what: &str) -> Result<Self, Error> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -29,7 +30,7 @@ impl DataFolder {
 
 impl Drop for DataFolder {
     fn drop(&mut self) {
-        // Fails only if there is nothing left to do.
+        // Fails only if the directory is already gone.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

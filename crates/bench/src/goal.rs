@@ -4,26 +4,26 @@ use serde::Serialize;
 
 use crate::report::Line;
 
-/// A figure and its bound.
+/// A figure and its limit.
 #[derive(Debug, Clone, Serialize)]
 pub struct Goal {
     name: &'static str,
-    /// None: it could not be measured.
+    /// None if it could not be measured.
     found: Option<f64>,
     bound: f64,
     unit: &'static str,
-    /// Whether `found` may be at most, or has to be at least, `bound`.
+    /// Whether `bound` is the maximum of `found`, or else the minimum.
     at_most: bool,
     met: bool,
 }
 
 impl Goal {
-    /// `found` may be `bound` at most.
+    /// `found` must be at most `bound`.
     pub fn at_most(name: &'static str, found: Option<f64>, bound: f64, unit: &'static str) -> Self {
         Goal { name, found, bound, unit, at_most: true, met: found.is_some_and(|found| found <= bound) }
     }
 
-    /// `found` has to be `bound` at least.
+    /// `found` must be at least `bound`.
     pub fn at_least(name: &'static str, found: Option<f64>, bound: f64, unit: &'static str) -> Self {
         Goal { name, found, bound, unit, at_most: false, met: found.is_some_and(|found| found >= bound) }
     }
@@ -36,7 +36,7 @@ impl Goal {
     }
 }
 
-/// As many digits as are worth reading.
+/// Rounds to the significant digits.
 fn short(value: f64) -> String {
     match value.abs() {
         0.0..10.0 if value.fract() != 0.0 => format!("{value:.3}"),

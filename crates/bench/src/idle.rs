@@ -16,18 +16,18 @@ use crate::report::{self, Line, ratio, size, whole};
 use crate::rig::{FanoutRig, FanoutSetup};
 use crate::spawn::ServerProcess;
 
-/// Memory has settled when it moved by less than a thousandth in this time.
+/// Memory has settled when it has changed by less than a thousandth in this time.
 const SETTLED_FOR: Duration = Duration::from_secs(1);
 const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What `idle` found.
+/// The result of `idle`.
 #[derive(Debug, Serialize)]
 pub struct IdleReport {
     scenario: &'static str,
     machine: String,
     server: String,
     encoding: EncodingOption,
-    /// Whether sessions speak TLS.
+    /// Whether sessions use TLS.
     tls: bool,
     points: Vec<Point>,
     /// Slope of private memory (`RssAnon`).
@@ -37,9 +37,9 @@ pub struct IdleReport {
     goals: Vec<Goal>,
 }
 
-/// What a session may take, of all resident memory.
+/// Maximum resident memory of a session.
 const SESSION_BYTES_GOAL: f64 = 1024.0;
-/// The same of one that speaks TLS.
+/// The same for a session with TLS.
 const TLS_SESSION_BYTES_GOAL: f64 = 8192.0;
 
 /// Memory at a number of sessions.
@@ -103,7 +103,7 @@ fn settled_memory(pid: u32) -> Result<Memory, Error> {
     }
 }
 
-/// Least squares.
+/// The slope of the least-squares line.
 fn slope(points: impl Iterator<Item = (f64, f64)> + Clone) -> f64 {
     let count = points.clone().count() as f64;
     let (sum_x, sum_y) = points.clone().fold((0.0, 0.0), |(x, y), point| (x + point.0, y + point.1));

@@ -22,7 +22,7 @@ impl Latency {
         self.0.saturating_record(ns / 1000);
     }
 
-    /// Adds all of another histogram.
+    /// Adds all latencies of another histogram.
     pub fn add(&mut self, other: &Latency) {
         self.0.add(&other.0).expect("all have the same bounds");
     }
@@ -46,19 +46,19 @@ impl Latency {
 pub struct Summary {
     /// Latencies recorded.
     pub count: u64,
-    /// Half of them were at most this.
+    /// The median.
     pub p50_us: u64,
-    /// 90 %.
+    /// The 90th percentile.
     pub p90_us: u64,
-    /// 99 %.
+    /// The 99th percentile.
     pub p99_us: u64,
-    /// 99.9 %.
+    /// The 99.9th percentile.
     pub p999_us: u64,
-    /// The longest.
+    /// The maximum.
     pub max_us: u64,
 }
 
-/// As pairs of value and count, which is short because most values are never seen.
+/// Serializes pairs of value and count. The list is short, because most values do not occur.
 impl Serialize for Latency {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.0.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())))

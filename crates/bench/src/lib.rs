@@ -3,12 +3,12 @@
 //! A run consists of several processes of this program. The orchestrator, which the user starts, starts the server
 //! under test and the *workers*, sends commands to their stdin ([`control`]) and combines their answers into a report.
 //! Workers are subscribers, a publisher, or the two sides of the roofline. None of them shares a process with the
-//! server, nor a core if there are enough.
+//! server, or a core if there are enough cores.
 //!
 //! - [`Args`] and [`run`]: the interface for the binary.
 //! - `roofline`, `fanout`, `slow_reader`, `idle`, `subscribers`, `storm`: the scenarios; `rig` is the setup that most
 //!   of them share, `goal` their target figures.
-//! - `room`, `storage`, `cluster`: the scenarios of rooms, of the storage and of clusters, with everything that only they need.
+//! - `room`, `storage`, `cluster`: the scenarios of rooms, of the storage and of clusters, with their specific code.
 //! - `worker`: the code of the workers. `worker_process`, `control`, `tally`: communication with them.
 //! - `wire`, `push`, `commands`, `payload`, `api`: encoding and decoding. `metrics`: the server's metrics. `proc`, `spawn`,
 //!   `folder`, `tls`: the machine and the server under test.

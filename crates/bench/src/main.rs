@@ -13,7 +13,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    // Workers are started as `bench worker`, whatever the program is called.
+    // Workers are started as `bench worker`, regardless of the program's name.
     let arguments = std::env::args_os().enumerate().filter(|(at, argument)| !(*at == 1 && argument == "bench"));
     let cli = Cli::parse_from(arguments.map(|(_, argument)| argument));
     match dunlin_bench::run(cli.args) {

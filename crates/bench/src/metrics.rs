@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 /// The samples of a scrape.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MetricsSample {
-    /// By name, then by labels as they stand in the text, without braces.
+    /// By name, then by labels as in the text, without braces.
     samples: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
 impl MetricsSample {
-    /// Reads a page. Lines that make no sense are passed over.
+    /// Parses a page. Invalid lines are skipped.
     pub fn parse(text: &str) -> Self {
         let mut scrape = MetricsSample::default();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -28,7 +28,7 @@ impl MetricsSample {
         Some(self.samples.get(name)?.values().sum())
     }
 
-    /// The series of this name by the value of a label, added up.
+    /// The sums of the series of this name, by the value of a label.
     pub fn by(&self, name: &str, label: &str) -> BTreeMap<String, f64> {
         let mut by = BTreeMap::new();
         for (labels, value) in self.samples.get(name).into_iter().flatten() {
@@ -39,7 +39,7 @@ impl MetricsSample {
         by
     }
 
-    /// What has been counted since an earlier scrape. Gauges are differences then, and not to be used.
+    /// The counts since an earlier scrape. Gauges become differences, which are meaningless.
     #[must_use]
     pub fn since(&self, earlier: &MetricsSample) -> MetricsSample {
         let before = |name: &str, labels: &str| earlier.samples.get(name).and_then(|all| all.get(labels));
@@ -52,7 +52,7 @@ impl MetricsSample {
         since
     }
 
-    /// Adds what was counted elsewhere, or later.
+    /// Adds the counts of another server or of a later time.
     pub fn add(&mut self, other: &MetricsSample) {
         for (name, all) in &other.samples {
             let own = self.samples.entry(name.clone()).or_default();
@@ -62,7 +62,7 @@ impl MetricsSample {
         }
     }
 
-    /// A histogram, all series of the name added up; `None` if there is none.
+    /// The histogram of this name, summed over all series; `None` if there is none.
     pub fn histogram(&self, name: &str) -> Option<Buckets> {
         let mut upto: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
         for (labels, count) in self.samples.get(&format!("{name}_bucket"))? {
@@ -70,7 +70,7 @@ impl MetricsSample {
                 "+Inf" => f64::INFINITY,
                 bound => bound.parse().ok()?,
             };
-            // Bounds are not negative, so their bits are in their order.
+            // Bounds are not negative, so the order of their bits is the order of the bounds.
             upto.entry(bound.to_bits()).or_insert((bound, 0.0)).1 += count;
         }
         let sum_s = self.sum(&format!("{name}_sum")).unwrap_or(0.0);
@@ -78,7 +78,7 @@ impl MetricsSample {
     }
 }
 
-/// A histogram: how many observations there are up to each bound, in seconds.
+/// A histogram: the number of observations up to each bound in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Buckets {
     upto: Vec<(f64, f64)>,
@@ -86,18 +86,18 @@ pub struct Buckets {
 }
 
 impl Buckets {
-    /// How many observations there are.
+    /// The number of observations.
     pub fn count(&self) -> f64 {
         self.upto.last().map_or(0.0, |(_, count)| *count)
     }
 
-    /// All observations together, in seconds.
+    /// The sum of all observations in seconds.
     pub fn sum_s(&self) -> f64 {
         self.sum_s
     }
 
-    /// The quantile in microseconds, as if observations were spread evenly between the bounds of a bucket. What lies above
-    /// the last bound counts as that bound.
+    /// The quantile in microseconds, with linear interpolation within a bucket. Observations above the last bound count
+    /// as that bound.
     pub fn quantile_us(&self, share: f64) -> f64 {
         let wanted = share * self.count();
         let (mut bound_before, mut count_before) = (0.0, 0.0);
@@ -114,7 +114,7 @@ impl Buckets {
         0.0
     }
 
-    /// How many observations are above a bound, which has to be one of the histogram's; otherwise the next one counts.
+    /// The number of observations above a bound of the histogram. Another value is rounded up to the next bound.
     pub fn above(&self, bound_s: f64) -> f64 {
         let upto = self.upto.iter().find(|(bound, _)| *bound >= bound_s * 0.999_999).map_or(0.0, |(_, count)| *count);
         self.count() - upto

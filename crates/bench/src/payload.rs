@@ -15,7 +15,7 @@ pub const PAYLOAD_BYTES_MIN: usize = 2 + MAGIC.len() + 2 * HEX_DIGITS;
 /// The stamp of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// When the publication was meant to be sent: nanoseconds of the monotonic clock, which all processes share.
+    /// The intended time of the publication: nanoseconds of the monotonic clock, which all processes share.
     pub intended_ns: u64,
     /// Counts the publications of a run from 0.
     pub sequence: u64,
@@ -46,12 +46,12 @@ impl StampFinder {
         StampFinder(Finder::new(MAGIC))
     }
 
-    /// The stamp of the publication in this message, if it holds one.
+    /// The stamp of the publication in this message, if any.
     pub fn find(&self, message: &[u8]) -> Option<Stamp> {
         self.take(message).map(|(stamp, _)| stamp)
     }
 
-    /// The same, and what comes behind it: other publications, where a reply brings several.
+    /// The same, and the bytes after it, which contain other publications if a reply has several.
     pub fn take<'a>(&self, message: &'a [u8]) -> Option<(Stamp, &'a [u8])> {
         let (_, after) = message.split_at_checked(self.0.find(message)? + MAGIC.len())?;
         let (intended, rest) = after.split_first_chunk::<HEX_DIGITS>()?;

@@ -16,12 +16,12 @@ pub fn unix_us() -> u64 {
     clock_ns(libc::CLOCK_REALTIME).expect("the clock of the day always exists") / 1_000
 }
 
-/// Processor time (user and system, all threads, those that ended included) of this process.
+/// Processor time (user and system, of all threads including ended ones) of this process.
 pub fn own_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID).expect("a process can always read its own clock")
 }
 
-/// Processor time (user and system, all threads, those that ended included) of another process.
+/// Processor time (user and system, of all threads including ended ones) of another process.
 pub fn cpu_ns(pid: u32) -> Result<u64, Error> {
     // The kernel's encoding of "the scheduler's processor clock of process PID" (clock_getcpuclockid(3) computes the same).
     let clock = (!pid.cast_signed()) << 3 | 2;
@@ -80,14 +80,14 @@ pub fn ticks(pid: u32) -> Result<Ticks, Error> {
     parse_stat(&stat).ok_or_else(|| gone(pid, io::Error::other("no times in its stat")))
 }
 
-/// The name in parentheses may hold spaces and parentheses itself; utime and stime are fields 14 and 15 (proc(5)).
+/// The name in parentheses may itself contain spaces and parentheses; utime and stime are fields 14 and 15 (proc(5)).
 fn parse_stat(stat: &str) -> Option<Ticks> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_ascii_whitespace().skip(11);
     Some(Ticks { user: fields.next()?.parse().ok()?, system: fields.next()?.parse().ok()? })
 }
 
-/// Where the side under test and the load run. The same split serves the roofline and every server.
+/// The cores of the side under test and of the load. The roofline and every server use the same split.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Cores {
     /// Cores of the server under test, or of the roofline's sender. Empty: not pinned.
@@ -97,13 +97,13 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// Nothing is pinned.
+    /// No process is pinned.
     pub fn unpinned() -> Self {
         Cores { server: Vec::new(), clients: Vec::new() }
     }
 
-    /// The last of the cores that this process may use for the server, the others for the load. With one core there is nothing
-    /// to split.
+    /// Assigns the last of the cores that this process may use to the server, and the others to the load. With one
+    /// core, nothing is split.
     pub fn split() -> Self {
         let mut clients = allowed_cores();
         match clients.pop() {
@@ -116,7 +116,7 @@ impl Cores {
 fn allowed_cores() -> Vec<usize> {
     // SAFETY: a cpu_set_t is a plain bit array, for which zero is valid.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: the set is as large as we say, and valid for the call.
+    // SAFETY: the size is that of the set, which is valid for the call.
     if unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) } != 0 {
         return Vec::new();
     }
@@ -124,13 +124,13 @@ fn allowed_cores() -> Vec<usize> {
     (0..libc::CPU_SETSIZE.cast_unsigned() as usize).filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect()
 }
 
-/// Binds the calling thread, and what it starts later, to these cores. No cores: leaves it as it is. Safe between fork and
-/// exec: allocates nothing.
+/// Pins the calling thread, and threads and processes that it starts later, to these cores. Has no effect without
+/// cores. Safe between fork and exec, because it does not allocate.
 pub fn pin_self(cores: &[usize]) -> io::Result<()> {
     pin_thread(0, cores)
 }
 
-/// Binds all threads of a process that runs already.
+/// Pins all threads of a running process.
 pub fn pin_process(pid: u32, cores: &[usize]) -> Result<(), Error> {
     let denied = |source| {
         let remedy = "run as the server's user, or give --no-pin";
@@ -154,7 +154,7 @@ fn pin_thread(thread: libc::pid_t, cores: &[usize]) -> io::Result<()> {
         // SAFETY: CPU_SET checks the index against the size of the set.
         unsafe { libc::CPU_SET(core, &mut set) };
     }
-    // SAFETY: the set is as large as we say, and valid for the call.
+    // SAFETY: the size is that of the set, which is valid for the call.
     match unsafe { libc::sched_setaffinity(thread, size_of::<libc::cpu_set_t>(), &raw const set) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -173,7 +173,7 @@ pub fn raise_open_files_limit() -> u64 {
     limit.rlim_cur
 }
 
-/// The machine in a line, for results that are compared later.
+/// A description of the machine in one line, for later comparisons.
 pub fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo

@@ -4,24 +4,24 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar whose meaning changes with the phase.
+/// A progress bar whose meaning depends on the phase.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Shows nothing where `quiet`.
+    /// Creates a progress bar, which shows nothing if `quiet`.
     pub fn new(quiet: bool) -> Self {
         let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
         bar.enable_steady_tick(Duration::from_millis(200));
         Progress(bar)
     }
 
-    /// Something whose end is not countable.
+    /// Shows an activity without a known number of steps.
     pub fn doing(&self, what: String) {
         self.0.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("a constant template"));
         self.0.set_message(what);
     }
 
-    /// Something of that many steps.
+    /// Shows an activity with this number of steps.
     pub fn counting(&self, what: String, steps: u64) {
         let template = "{spinner} {msg} [{wide_bar}] {human_pos}/{human_len} {eta}";
         self.0.set_style(ProgressStyle::with_template(template).expect("a constant template"));
@@ -30,12 +30,12 @@ impl Progress {
         self.0.reset();
     }
 
-    /// So many of the steps are done.
+    /// Sets the number of completed steps.
     pub fn at(&self, steps: u64) {
         self.0.set_position(steps);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.0.finish_and_clear();
     }

@@ -9,22 +9,22 @@ use serde_json::value::RawValue;
 use crate::commands::EncodingOption;
 use crate::wire::{Field, take_field};
 
-/// A push, as far as players care.
+/// The part of a push that players use.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PlayerPush<'a> {
-    /// A publication; offset 0: it is in no stream.
+    /// A publication; with offset 0, it is not in a stream.
     Publication {
         data: &'a [u8],
         /// 0 on the latest lane.
         offset: u64,
     },
-    /// The subscription is over.
+    /// The subscription has ended.
     Unsubscribed { code: u32 },
-    /// Something else.
+    /// Any other push.
     Other,
 }
 
-/// Reads a message of the server; `None` if it is no push.
+/// Parses a message of the server; `None` if it is not a push.
 pub fn push(encoding: EncodingOption, message: &[u8]) -> Option<PlayerPush<'_>> {
     match encoding {
         EncodingOption::Json => json_push(message),
@@ -84,7 +84,7 @@ fn protobuf_push(message: &[u8]) -> Option<PlayerPush<'_>> {
     })
 }
 
-/// The first field of that number that holds bytes.
+/// The first field with this number that contains bytes.
 fn field(mut message: &[u8], wanted: u64) -> Option<&[u8]> {
     while !message.is_empty() {
         let (found, value, rest) = take_field(message)?;

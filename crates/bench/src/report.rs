@@ -1,4 +1,4 @@
-//! Results as JSON for programs and as a short table for people.
+//! Results as JSON for programs, and as a short table for human readers.
 
 use std::fs;
 use std::io::Write;
@@ -11,14 +11,14 @@ use crate::error::Error;
 /// The channel of every run.
 pub const CHANNEL: &str = "bench";
 
-/// A line of the table: a name and what was found.
+/// A line of the table: a name and a value.
 pub struct Line {
     name: String,
     value: String,
 }
 
 impl Line {
-    /// Makes a line.
+    /// Creates a line.
     pub fn new(name: impl Into<String>, value: impl Into<String>) -> Self {
         Line { name: name.into(), value: value.into() }
     }
@@ -31,7 +31,7 @@ pub fn publish(report: &impl Serialize, lines: &[Line], output: &OutputArgs) -> 
     if !output.quiet {
         let width = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
         for line in lines {
-            // Standard error may be closed; the result still goes where it belongs.
+            // Standard error may be closed. The result must still be written.
             let _ = writeln!(std::io::stderr(), "{:width$}  {}", line.name, line.value);
         }
     }
@@ -45,17 +45,17 @@ pub fn publish(report: &impl Serialize, lines: &[Line], output: &OutputArgs) -> 
     })
 }
 
-/// Events for each second of `ns`; 0 where no time passed.
+/// Events per second in an interval of `ns`; 0 for an empty interval.
 pub fn per_second(events: u64, ns: u64) -> f64 {
     ratio(events as f64 * 1e9, ns as f64)
 }
 
-/// A quotient; 0 where the divisor is.
+/// A quotient; 0 if the divisor is 0.
 pub fn ratio(dividend: f64, divisor: f64) -> f64 {
     if divisor == 0.0 { 0.0 } else { dividend / divisor }
 }
 
-/// The whole part of a number that is not negative; what does not fit is the nearest that does.
+/// The integer part of a non-negative number, saturated to the range of the type.
 #[expect(clippy::cast_sign_loss, reason = "`as` saturates, which is what this promises")]
 pub fn whole(value: f64) -> u64 {
     value as u64
@@ -74,7 +74,7 @@ pub fn grouped(value: f64) -> String {
     out
 }
 
-/// Microseconds in the unit that reads best.
+/// Microseconds in the most readable unit.
 pub fn time(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} µs"),
@@ -83,7 +83,7 @@ pub fn time(us: u64) -> String {
     }
 }
 
-/// Bytes in the unit that reads best.
+/// Bytes in the most readable unit.
 pub fn size(bytes: u64) -> String {
     match bytes {
         0..10_240 => format!("{bytes} B"),

@@ -20,21 +20,21 @@ use crate::worker_process::{Worker, source_address};
 /// Default number of sessions in one worker, well below 20,000 open files.
 const SESSIONS_PER_WORKER: usize = 4_000;
 const HANDSHAKES_MAX: usize = 256;
-/// What has not arrived when nothing arrived for this long is lost.
+/// Publications that are missing after this time without any arrival count as lost.
 const ARRIVAL_PATIENCE: Duration = Duration::from_secs(3);
 const MEMORY_EVERY: Duration = Duration::from_millis(100);
 
-/// What the clients are.
+/// The configuration of the clients.
 #[derive(Clone)]
 pub struct FanoutSetup {
-    /// Most sessions that will be asked for.
+    /// Maximum number of sessions.
     pub sessions_max: usize,
     pub encoding: EncodingOption,
-    /// Processes to spread them over.
+    /// Number of worker processes.
     pub workers: Option<usize>,
     /// Receive buffer of slow readers.
     pub slow_receive_bytes: usize,
-    /// Where all run.
+    /// The cores of all processes.
     pub cores: Cores,
 }
 
@@ -53,10 +53,10 @@ impl FanoutSetup {
 
 /// A server and its clients.
 pub struct FanoutRig {
-    // Dropped in this order: clients leave before the server ends.
+    // Dropped in this order, so that clients disconnect before the server ends.
     publisher: Option<Worker>,
     workers: Vec<Worker>,
-    /// Sessions that are connected and subscribed elsewhere.
+    /// Sessions that are connected but subscribed to another channel.
     bystanders: Vec<Worker>,
     /// The server under test.
     pub server: ServerProcess,
@@ -68,10 +68,10 @@ pub struct FanoutRig {
     next_sequence: u64,
 }
 
-/// What one measured phase brought.
+/// The measurements of one phase.
 #[derive(Default)]
 pub struct FanoutPhase {
-    /// All subscribers together, slow readers aside.
+    /// The sum of all subscribers without slow readers.
     pub received: SubscriberReport,
     /// The publisher.
     pub published: PublisherReport,
@@ -87,7 +87,7 @@ pub struct FanoutPhase {
     pub memory_before: Option<Memory>,
     /// Memory of the server when the last phase was over.
     pub memory_after: Option<Memory>,
-    /// The most private memory of the server that was seen.
+    /// Maximum observed private memory of the server.
     pub anon_bytes_max: u64,
 }
 
@@ -187,7 +187,7 @@ impl FanoutRig {
         Ok(())
     }
 
-    /// Opens sessions that are subscribed to another channel, in processes of their own.
+    /// Opens sessions that are subscribed to another channel, in separate processes.
     pub fn connect_bystanders(&mut self, sessions: usize, progress: &Progress) -> Result<(), Error> {
         progress.doing(format!("connecting {sessions} bystanders"));
         let count = sessions.div_ceil(SESSIONS_PER_WORKER);
@@ -217,7 +217,7 @@ impl FanoutRig {
         Ok(())
     }
 
-    /// Publishes for a time, and waits until all that was published has arrived or is lost.
+    /// Publishes for a time, and waits until all publications have arrived or are lost.
     pub fn phase(
         &mut self,
         pace: PublishRate,
@@ -257,12 +257,12 @@ impl FanoutRig {
         watch.phase(self, received, published, offered)
     }
 
-    /// What is published and subscribed to.
+    /// The channel of the publications.
     pub fn channel(&self) -> &str {
         &self.target.channel
     }
 
-    /// Slow readers stop reading.
+    /// Makes the slow readers stop reading.
     pub fn pause_slow(&mut self) -> Result<(), Error> {
         self.send_to_all(&WorkerCommand::PauseSlow)
     }

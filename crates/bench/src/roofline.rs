@@ -14,7 +14,7 @@ use crate::progress::Progress;
 use crate::report::{self, Line, grouped};
 use crate::worker_process::{Worker, source_address};
 
-/// Receivers in one process.
+/// Number of receivers per process.
 const SOCKETS_PER_DRAIN: usize = 8_000;
 
 /// Sender and receivers, connected.
@@ -62,7 +62,7 @@ impl Roofline {
     }
 }
 
-/// Sends of one submission in the turns beside another scenario: as many as a server's reactor submits.
+/// Number of sends per submission in turns beside another scenario, which is typical of a server's reactor.
 const BATCH_BESIDE: usize = 1_000;
 
 /// The roofline, alternating with another scenario, so that a change in the machine's load affects both.
@@ -74,19 +74,20 @@ pub struct Beside {
     in_batches: Option<SenderReport>,
 }
 
-/// What it found.
+/// The results of [`Beside`].
 #[derive(Debug, Serialize)]
 pub struct BesideFigures {
     frame_bytes: usize,
     #[serde(flatten)]
     figure: Figure,
-    /// Deliveries per server CPU-second over sends per CPU-second.
+    /// Deliveries per server CPU-second, divided by sends per CPU-second.
     pub ratio: f64,
-    /// Processor time of one round of the bare loop: the last receiver of a publication cannot have it sooner.
+    /// Processor time of one round of the bare loop, which is the minimum latency of the last receiver of a
+    /// publication.
     round_cpu_us: f64,
-    /// The same sends through `io_uring`, where the kernel allows it.
+    /// The same sends through `io_uring`, if the kernel permits it.
     in_batches: Option<Figure>,
-    /// Deliveries per server CPU-second over those.
+    /// Deliveries per server CPU-second, divided by the sends per CPU-second in batches.
     ratio_in_batches: Option<f64>,
 }
 
@@ -114,7 +115,7 @@ impl Beside {
         Ok(())
     }
 
-    /// All turns, against the deliveries per CPU-second of the scenario.
+    /// The figures of all turns, compared with the deliveries per CPU-second of the scenario.
     pub fn figures(self, deliveries_per_cpu_second: f64) -> BesideFigures {
         let in_batches = self.in_batches.map(Figure::new);
         let over = |figure: &Figure| report::ratio(deliveries_per_cpu_second, figure.sends_per_cpu_second);
@@ -152,7 +153,7 @@ impl BesideFigures {
 }
 
 impl SenderReport {
-    /// The figure that everything else is compared with.
+    /// The figure with which all others are compared.
     pub fn per_cpu_second(&self) -> f64 {
         report::per_second(self.sends, self.cpu_ns)
     }
@@ -167,7 +168,7 @@ impl SenderReport {
     }
 }
 
-/// What `roofline` found.
+/// The result of `roofline`.
 #[derive(Debug, Serialize)]
 pub struct RooflineReport {
     scenario: &'static str,
@@ -176,34 +177,34 @@ pub struct RooflineReport {
     sockets: usize,
     frame_bytes: usize,
     rounds_per_second: f64,
-    /// Rounds at the rate of a server under ordinary load.
+    /// Rounds at the rate of a server under normal load.
     paced: Figure,
-    /// Rounds back to back.
+    /// Rounds without pauses.
     saturated: Figure,
-    /// The same in batches, where asked for.
+    /// The same in batches, if requested.
     io_uring: Option<InBatches>,
 }
 
-/// Sends that `io_uring` takes many at a time.
+/// Sends in batches through `io_uring`.
 #[derive(Debug, Serialize)]
 struct InBatches {
-    /// Sends of one submission.
+    /// Number of sends per submission.
     batch: usize,
     paced: Figure,
     saturated: Figure,
-    /// Sends per CPU-second, against the bare loop of the same run.
+    /// Sends per CPU-second, divided by those of the bare loop in the same run.
     paced_ratio: f64,
     saturated_ratio: f64,
 }
 
-/// One way of sending.
+/// The measurements of one way of sending.
 #[derive(Debug, Serialize)]
 pub struct Figure {
-    /// The roofline.
+    /// The roofline: sends per second of processor time.
     pub sends_per_cpu_second: f64,
-    /// Sends for each second that passed.
+    /// Sends per second of elapsed time.
     pub sends_per_second: f64,
-    /// The counters behind it.
+    /// The underlying counters.
     #[serde(flatten)]
     pub sent: SenderReport,
 }

@@ -2,8 +2,8 @@
 //!
 //! - `args`: the command line. `everyone`, `views`, `spike`, `slow`, `rooms`, `record`, `survival`: the scenarios; `rig` is their
 //!   common setup, `side` their common report; `tamper` changes a recording.
-//! - `player_commands`: commands to the workers with players (`worker::players` executes them). `observation`, `verify`: what the
-//!   players saw, and the comparison with the world.
+//! - `player_commands`: commands to the workers with players (`worker::players` executes them). `observation`,
+//!   `verify`: the state that the players saw, and its comparison with the world.
 //! - `figures`: the servers' own figures.
 
 pub mod args;
@@ -43,14 +43,14 @@ pub fn run(args: &RoomArgs) -> Result<(), Error> {
     }
 }
 
-/// How a run ends.
+/// The outcome of a run.
 struct Found {
-    /// Whether players saw what was there.
+    /// Whether players saw the correct state.
     is_right: bool,
     lines: Vec<Line>,
 }
 
-/// Publishes the report. A run in which players saw something else than there was has failed.
+/// Publishes the report. A run fails if players saw an incorrect state.
 fn finish(report: &impl Serialize, found: &Found, output: &OutputArgs) -> Result<(), Error> {
     report::publish(report, &found.lines, output)?;
     if found.is_right {

@@ -15,26 +15,26 @@ use crate::report::{self, Line, ratio};
 use crate::rig::FanoutPhase;
 use crate::spawn::ServerProcess;
 
-/// What `slow-reader` found.
+/// The result of `slow-reader`.
 #[derive(Debug, Serialize)]
 pub struct SlowReaderReport {
     scenario: &'static str,
     machine: String,
     server: String,
     settings: Settings,
-    /// Runs in which all read.
+    /// Runs in which all readers read.
     without: LoadFigures,
-    /// The readers that read on, in runs in which others stopped.
+    /// The remaining readers, in runs in which others stopped reading.
     with: LoadFigures,
-    /// 99th percentile of the second over that of the first, all runs together.
+    /// 99th percentile with slow readers, divided by that without, over all runs.
     p99_ratio: f64,
-    /// The same of each pair: how far a difference can be trusted.
+    /// The same for each pair, which shows the variation.
     p99_ratio_by_pair: Vec<f64>,
-    /// What became of those that stopped, one entry a run.
+    /// The outcome of the readers that stopped, one entry per run.
     slow_readers: Vec<Slow>,
 }
 
-/// Runs of one kind, added up.
+/// The sum of the runs of one kind.
 #[derive(Default)]
 struct Side {
     phase: FanoutPhase,
@@ -51,7 +51,7 @@ struct Scenario<'a> {
     slow_readers: Vec<Slow>,
 }
 
-/// Runs the scenario. The order of the two runs alternates, so that a drift of the machine meets both alike.
+/// Runs the scenario. The order of the two runs alternates, so that a drift of the machine affects both equally.
 pub fn run(args: &SlowReaderArgs) -> Result<(), Error> {
     args.load.check(args.slow_readers)?;
     let mut scenario = Scenario {
@@ -81,7 +81,7 @@ pub fn run(args: &SlowReaderArgs) -> Result<(), Error> {
 }
 
 impl Scenario<'_> {
-    /// Runs on a fresh rig and adds to its side; returns the 99th percentile of those that read on.
+    /// Runs on a fresh rig and adds to its side; returns the 99th percentile of the remaining readers.
     fn run_once(&mut self, slow: usize, label: &str) -> Result<u64, Error> {
         let args = self.args;
         let server = ServerProcess::start(&args.run.server, &self.cores)?;

@@ -17,24 +17,24 @@ use crate::error::Error;
 use crate::proc::{self, Cores};
 use crate::tls;
 
-/// A server that takes longer to become healthy has failed.
+/// Maximum time for a server to become healthy.
 const START_PATIENCE: Duration = Duration::from_secs(20);
-/// A server that takes longer to end is killed.
+/// Time after which a server that does not end is killed.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The server under test. A started one ends when this is dropped.
 pub struct ServerProcess {
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
-    /// Where it listens.
+    /// The address of its listener.
     pub address: SocketAddr,
-    /// Where its health and its API are.
+    /// The address of its health check and its API.
     pub operators: SocketAddr,
     /// Path of its WebSocket endpoint.
     pub path: String,
-    /// Whether it speaks TLS.
+    /// Whether it uses TLS.
     pub tls: bool,
-    /// What it is, for the report.
+    /// A description for the report.
     pub name: String,
     started: Option<Started>,
 }
@@ -45,7 +45,7 @@ struct Started {
 }
 
 impl ServerProcess {
-    /// Finds or starts the server, and puts it on its cores.
+    /// Finds or starts the server, and pins it to its cores.
     pub fn start(args: &ServerArgs, cores: &Cores) -> Result<Self, Error> {
         match (&args.url, args.server_pid) {
             (Some(url), Some(pid)) => {
@@ -67,15 +67,15 @@ impl ServerProcess {
 }
 
 impl ServerProcess {
-    /// Ends it as a crash does.
+    /// Kills the server, as in a crash.
     pub fn kill(mut self) {
         if let Some(started) = &mut self.started {
-            // Fails only if there is nothing left to do. It is waited for when this is dropped.
+            // Fails only if the process has already ended. The drop waits for the process.
             let _ = started.child.kill();
         }
     }
 
-    /// Ends it in order, and waits until it has ended. Returns how long that took.
+    /// Shuts the server down, and waits for its end. Returns the duration.
     pub fn stop(mut self, patience: Duration) -> Result<Duration, Error> {
         let began = Instant::now();
         let Some(started) = &mut self.started else { return Ok(Duration::ZERO) };
@@ -105,7 +105,7 @@ impl Drop for ServerProcess {
         while Instant::now() < deadline && matches!(started.child.try_wait(), Ok(None)) {
             thread::sleep(Duration::from_millis(10));
         }
-        // Each fails only if there is nothing left to do.
+        // Fails only if the process has already ended.
         let _ = started.child.kill();
         let _ = started.child.wait();
         let _ = fs::remove_dir_all(&started.folder);
@@ -123,7 +123,7 @@ fn spawn(args: &ServerArgs, cores: &Cores) -> Result<ServerProcess, Error> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let folder = make_folder(port)?;
     let config_path = folder.join("config.json");
-    // Other servers know nothing of this key, so it is there only when it was asked for.
+    // Other servers do not know this key, so it is only set if requested.
     let reactor = args.reactor.iter().map(|kind| format!("reactor={kind}"));
     let tls = args.tls.then(tls::server_settings).into_iter().flatten();
     let internal = args.internal_port.map(|port| format!("http_server.internal_port={port}"));
@@ -150,7 +150,7 @@ pub fn setting(key: &str, value: impl std::fmt::Display) -> String {
     format!("{key}={value}")
 }
 
-/// A port that nobody listens on.
+/// A free port.
 pub fn free_port() -> Result<u16, Error> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
@@ -171,8 +171,8 @@ fn write(path: &Path, config: &Value) -> Result<(), Error> {
         .map_err(|source| Error::os(format!("write {}", path.display()), source, "set TMPDIR to a folder with space"))
 }
 
-/// One shard, one namespace without history, everybody may do what the load does. The keys are Centrifugo's (v6), but for
-/// `shards`.
+/// A configuration with one shard and one namespace without history, which permits all actions of the load. The keys
+/// are Centrifugo's (v6), except for `shards`.
 fn config(port: u16, api_key: &str, settings: &[String]) -> Result<Value, Error> {
     let mut config = json!({
         "shards": 1,
@@ -223,7 +223,7 @@ fn start_process(program: &Path, args: &ServerArgs, config: &Path, log: &Path, c
     // SAFETY: between fork and exec only two system calls are made; nothing is allocated or locked.
     unsafe {
         command.pre_exec(move || {
-            // If this program is killed, the server must not stay behind.
+            // If this program is killed, the server must end, too.
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
             proc::pin_self(&cores)
         });

@@ -1,7 +1,7 @@
-//! `storage`: what namespaces with `durability` cost, and what the storage costs everything else.
+//! `storage`: the cost of namespaces with `durability`, and the effect of the storage on everything else.
 //!
 //! - `args`: the command line. `latency`, `start`, `background`: the scenarios.
-//! - `fill`: writes a storage before a server opens it. `disk`: how long one sync takes, what compactions have done.
+//! - `fill`: writes a storage before a server opens it. `disk`: the duration of a sync, and statistics of compactions.
 
 pub mod args;
 

@@ -27,14 +27,14 @@ use crate::tally::Tally;
 use crate::worker_process::{Worker, source_address};
 
 const SESSIONS_PER_WORKER: usize = 4_000;
-/// Handshakes under way at a time in the beginning. Who comes back is bounded by nothing but its own delay.
+/// Maximum number of concurrent handshakes at the beginning. Reconnects are limited only by their own delays.
 const HANDSHAKES_MAX: usize = 256;
-/// What has not arrived when nothing arrived for this long is lost.
+/// Publications that are missing after this time without any arrival count as lost.
 const ARRIVAL_PATIENCE: Duration = Duration::from_secs(3);
-/// Time between two looks at the server's health.
+/// Time between two health checks.
 const HEALTH_EVERY: Duration = Duration::from_millis(50);
 
-/// What `storm` found.
+/// The result of `storm`.
 #[derive(Debug, Serialize)]
 pub struct StormReport {
     scenario: &'static str,
@@ -51,7 +51,7 @@ pub struct StormReport {
     /// Failed attempts, by the error that the client received.
     failed: BTreeMap<String, u64>,
     unrecovered: u64,
-    /// From the cut to being back, the client's own delay (0.5 to 1 s at first) included.
+    /// From the cut to the completed recovery, including the client's own delay (0.5 to 1 s at first).
     absence: Summary,
     health: Health,
     /// Processor time of the server from the cut until all were back.
@@ -60,7 +60,7 @@ pub struct StormReport {
     goals: Vec<Goal>,
 }
 
-/// What `/health` answered all the while.
+/// The responses of `/health` during the storm.
 #[derive(Debug, Default, Serialize)]
 struct Health {
     probes: u64,
@@ -122,7 +122,7 @@ pub fn run(args: &StormArgs) -> Result<(), Error> {
     report::publish(&report, &report.lines(), &args.run.output)
 }
 
-/// The channel keeps what is published while nobody is there.
+/// Settings with history, so that the channel keeps publications while the sessions are disconnected.
 fn with_recovery(args: &ServerArgs) -> ServerArgs {
     let mut settings: Vec<String> = [
         "channel.without_namespace.history_size=100000",
@@ -199,7 +199,7 @@ impl StormRig {
         Ok(())
     }
 
-    /// Cuts all off, and waits until they are back.
+    /// Cuts off all sessions, and waits until they are back.
     fn cut(&mut self, progress: &Progress) -> Result<Returned, Error> {
         for worker in &mut self.workers {
             worker.send_command(&WorkerCommand::Cut)?;
@@ -268,7 +268,7 @@ impl Returned {
     }
 }
 
-/// Asks for the server's health, again and again.
+/// Requests the server's health repeatedly.
 struct HealthWatch {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Health>,

@@ -13,30 +13,30 @@ use crate::report::{self, Line, ratio};
 use crate::rig::{FanoutPhase, FanoutRig};
 use crate::spawn::ServerProcess;
 
-/// What a delivery may cost with many connections, against one without them.
+/// Maximum ratio of the cost of a delivery with many connections to that without them.
 const COST_RATIO_GOAL: f64 = 1.1;
 
-/// What `subscribers` found.
+/// The result of `subscribers`.
 #[derive(Debug, Serialize)]
 pub struct SubscribersReport {
     scenario: &'static str,
     machine: String,
     server: String,
     settings: Settings,
-    /// Connections where there are many.
+    /// Number of connections on the server with many.
     connections: usize,
-    /// Where all who are connected are subscribed.
+    /// The server on which all connections are subscribed.
     alone: LoadFigures,
-    /// Where many others are connected.
+    /// The server with many other connections.
     among_many: LoadFigures,
-    /// Processor time of a delivery of the second over that of the first, all turns together.
+    /// Processor time of a delivery on the second server, divided by that on the first, over all turns.
     cost_ratio: f64,
-    /// The same of each pair of turns: how far a difference can be trusted.
+    /// The same for each pair of turns, which shows the variation.
     cost_ratio_by_pair: Vec<f64>,
     goals: Vec<Goal>,
 }
 
-/// Runs the scenario. The order of the two alternates, so that a drift of the machine meets both alike.
+/// Runs the scenario. The order of the two alternates, so that a drift of the machine affects both equally.
 pub fn run(args: &SubscribersArgs) -> Result<(), Error> {
     args.check()?;
     let cores = args.run.pin.cores();

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Error;
 
-/// The most workers one run can have.
+/// Maximum number of workers of a run.
 pub const WORKERS_MAX: usize = 64;
 
-/// Written by one worker, read by everyone.
+/// Written by one worker, and read by all processes.
 #[repr(C, align(128))]
 pub struct Slot {
     /// Publications that reached a reader that is expected to keep up, since the start.
@@ -27,7 +27,7 @@ pub struct Slot {
 /// The shared counters.
 pub struct Tally {
     slots: NonNull<Slot>,
-    /// Set for the process that made the file and takes it away again.
+    /// The file, if this process created it and must remove it.
     owned: Option<PathBuf>,
 }
 
@@ -39,7 +39,7 @@ unsafe impl Sync for Tally {}
 const FILE_BYTES: usize = WORKERS_MAX * size_of::<Slot>();
 
 impl Tally {
-    /// Makes the file for a new run.
+    /// Creates the file for a new run.
     pub fn create() -> Result<Self, Error> {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let folder = if Path::new("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
@@ -64,7 +64,7 @@ impl Tally {
         Ok(Tally { slots: map(&file).map_err(failed)?, owned: None })
     }
 
-    /// Where the other processes find it.
+    /// The path of the file, for other processes.
     pub fn path(&self) -> &Path {
         self.owned.as_deref().expect("only the process that made the tally hands its path on")
     }
@@ -92,10 +92,10 @@ impl Tally {
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        // SAFETY: this is the address and length that mmap gave, and nobody can hold a reference into it any more.
+        // SAFETY: this is the address and length from mmap, and no reference into the mapping can exist any more.
         unsafe { libc::munmap(self.slots.as_ptr().cast(), FILE_BYTES) };
         if let Some(path) = &self.owned {
-            // Nothing useful can be done if the file is gone already.
+            // Fails only if the file is already gone.
             let _ = fs::remove_file(path);
         }
     }
@@ -103,7 +103,7 @@ impl Drop for Tally {
 
 fn map(file: &File) -> io::Result<NonNull<Slot>> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping of an open file, of a length the file has.
+    // SAFETY: a new mapping of an open file, with the length of the file.
     let address =
         unsafe { libc::mmap(std::ptr::null_mut(), FILE_BYTES, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     if address == libc::MAP_FAILED {

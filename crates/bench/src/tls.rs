@@ -11,7 +11,7 @@ use rustls::{ClientConfig, ClientConnection, Error, RootCertStore};
 const CERTIFICATE: &str = include_str!("tls/certificate.pem");
 const KEY: &str = include_str!("tls/key.pem");
 
-/// Configuration of a server that shows the certificate.
+/// Configuration of a server that uses the certificate.
 pub fn server_settings() -> [String; 3] {
     [
         "http_server.tls.enabled=true".to_owned(),

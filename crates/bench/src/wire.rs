@@ -8,17 +8,17 @@ use serde_json::Value;
 
 use crate::commands::EncodingOption;
 
-/// A frame of the server, or why there is none yet.
+/// The result of parsing a frame of the server.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Walk<'a> {
-    /// A whole frame, and how many bytes it took.
+    /// A complete frame, and its number of bytes.
     Frame(Frame<'a>, usize),
     /// The rest of the frame has not arrived. With the header complete, `frame_bytes` is the size of the whole frame.
     Partial {
-        /// Size of the whole frame where its header has arrived.
+        /// Size of the whole frame, if its header has arrived.
         frame_bytes: Option<usize>,
     },
-    /// Not something a server may send to this client.
+    /// The server must not send this to the client.
     Broken(&'static str),
 }
 
@@ -27,11 +27,11 @@ pub enum Walk<'a> {
 pub enum Frame<'a> {
     /// One or more protocol messages.
     Messages(&'a [u8]),
-    /// To be answered with the same bytes.
+    /// Must be answered with the same bytes.
     Ping(&'a [u8]),
-    /// An answer nobody asked for.
+    /// An unsolicited answer.
     Pong,
-    /// The server ends the session; the code is 1005 where it gave none (RFC 6455, section 7.1.5).
+    /// The server ends the session; the code is 1005 if it sent none (RFC 6455, section 7.1.5).
     Close(u16),
 }
 
@@ -82,7 +82,7 @@ fn classify(opcode: u8, payload: &[u8], frame_bytes: usize) -> Walk<'_> {
     Walk::Frame(frame, frame_bytes)
 }
 
-/// Splits the payload of a data frame into protocol messages; stops at the first byte that makes no sense.
+/// Splits the payload of a data frame into protocol messages; stops at the first invalid byte.
 pub fn messages(encoding: EncodingOption, payload: &[u8]) -> Messages<'_> {
     Messages { encoding, rest: payload }
 }
@@ -115,7 +115,7 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// What a message without a stamp is, as far as the load cares.
+/// The kind of a message without a stamp.
 #[derive(Debug, PartialEq, Eq)]
 pub enum UnstampedMessage {
     /// The server's ping: an empty reply.
@@ -127,11 +127,11 @@ pub enum UnstampedMessage {
         /// Error code, 0 for success.
         error: u32,
     },
-    /// A push, or something else that needs no reaction.
+    /// A push, or another message that needs no reaction.
     Other,
 }
 
-/// Looks at a message that carries no stamp.
+/// Classifies a message without a stamp.
 pub fn answer(encoding: EncodingOption, message: &[u8]) -> UnstampedMessage {
     match encoding {
         EncodingOption::Json => json_answer(message),
@@ -186,14 +186,14 @@ fn protobuf_answer(message: &[u8]) -> Option<UnstampedMessage> {
     Some(if id == 0 { UnstampedMessage::Other } else { UnstampedMessage::Reply { id, error } })
 }
 
-/// The positions in the reply to a subscribe command.
+/// The position in the reply to a subscribe command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SubscribedPosition {
     /// The stream's epoch.
     pub epoch: String,
-    /// Whether a recovery was asked for.
+    /// Whether a recovery was requested.
     pub was_recovering: bool,
-    /// Whether nothing is missing.
+    /// Whether all publications were recovered.
     pub recovered: bool,
 }
 
@@ -255,7 +255,7 @@ pub enum Field<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Takes a Protobuf field: its number, its value, and what follows.
+/// Reads a Protobuf field. Returns its number, its value, and the bytes after it.
 pub fn take_field(bytes: &[u8]) -> Option<(u64, Field<'_>, &[u8])> {
     let (tag, rest) = take_varint(bytes)?;
     let (value, rest) = match tag & 7 {

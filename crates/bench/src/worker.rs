@@ -22,11 +22,12 @@ use crate::control::{Role, WorkerCommand, WorkerReply};
 use crate::error::Error;
 use crate::proc;
 
-/// What readers read into. Large enough for any burst that fits a socket's buffer in its usual size, small enough for the
-/// second-level cache.
+/// Size of the read buffer: large enough for any burst that fits in a socket's buffer of the usual size, and small
+/// enough for the second-level cache.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Reads the role from stdin and plays it until stdin ends. Failures go to the orchestrator, which alone talks to the user.
+/// Reads the role from stdin, and runs it until stdin ends. Failures are reported to the orchestrator, because only
+/// that communicates with the user.
 pub fn run() {
     let mut line = String::new();
     let role = match io::stdin().lock().read_line(&mut line).map_err(|err| err.to_string()) {
@@ -62,7 +63,7 @@ fn play(role: Role) -> Result<(), Error> {
     }
 }
 
-/// Sends one answer. If nobody listens any more, the process has no purpose.
+/// Sends one answer. Ends the process if the orchestrator is gone.
 fn answer(answer: &WorkerReply) {
     let mut line = serde_json::to_vec(answer).expect("answers have string keys only");
     line.push(b'\n');
@@ -72,7 +73,7 @@ fn answer(answer: &WorkerReply) {
     }
 }
 
-/// Reads the commands on a thread of their own; `wake` is called after each. The process ends with its stdin.
+/// Reads the commands on a separate thread, and calls `wake` after each. The process ends with its stdin.
 fn commands(wake: impl Fn() + Send + 'static) -> Receiver<WorkerCommand> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
@@ -95,7 +96,7 @@ fn commands_for(poll: &mio::Poll, token: mio::Token) -> Result<Receiver<WorkerCo
     let waker = mio::Waker::new(poll.registry(), token).map_err(poll_failed)?;
     let waker = Arc::new(waker);
     Ok(commands(move || {
-        // The only error is a full counter, which wakes as well.
+        // The only error is a full counter, and then the poll is woken anyway.
         let _ = waker.wake();
     }))
 }

@@ -9,20 +9,20 @@ use std::time::Duration;
 use crate::control::{Role, WorkerCommand, WorkerReply};
 use crate::error::Error;
 
-/// Connecting many sessions may take a while, but an answer that takes longer than this never comes.
+/// Timeout for an answer. Connecting many sessions may take a while.
 const ANSWER_PATIENCE: Duration = Duration::from_mins(10);
 
-/// One of our processes. It ends when this is dropped.
+/// A worker process. It ends when this is dropped.
 pub struct Worker {
     name: &'static str,
     child: Child,
-    /// None only while dropping: closing it is what ends the process.
+    /// None only during the drop, because closing it ends the process.
     stdin: Option<ChildStdin>,
     answers: Receiver<WorkerReply>,
 }
 
 impl Worker {
-    /// Starts this same program again as `dunlin bench worker`, in that role.
+    /// Starts this program again as `dunlin bench worker` with this role.
     pub fn start(role: &Role) -> Result<Self, Error> {
         let failed =
             |source| Error::os("start another process of this program", source, "check the limit of processes");
@@ -66,7 +66,7 @@ impl Worker {
         self.answer_within(ANSWER_PATIENCE)?.ok_or_else(|| self.failed("it does not answer"))
     }
 
-    /// The next answer if it comes in time.
+    /// The next answer, if it arrives in time.
     pub fn answer_within(&self, patience: Duration) -> Result<Option<WorkerReply>, Error> {
         match self.answers.recv_timeout(patience) {
             Ok(WorkerReply::Failed { message }) => Err(self.failed(&message)),
@@ -76,7 +76,7 @@ impl Worker {
         }
     }
 
-    /// The error for an answer that does not belong to the command.
+    /// The error for an answer that does not match the command.
     pub fn unexpected(&self, answer: &WorkerReply) -> Error {
         self.failed(&format!("it answered {answer:?}"))
     }
@@ -91,7 +91,7 @@ impl Worker {
         let stdin = self.stdin.as_mut().expect("stdin is open until drop");
         match stdin.write_all(&bytes) {
             Ok(()) => Ok(()),
-            // Its last message explains more than a broken pipe.
+            // The worker's last message is more helpful than the broken pipe.
             Err(err) => {
                 Err(self.answer_within(Duration::from_secs(1)).err().unwrap_or_else(|| self.failed(&err.to_string())))
             }
@@ -102,14 +102,14 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         drop(self.stdin.take());
-        // It ends by itself with its stdin; the signal is for one that hangs in a loop.
+        // The process ends with its stdin. The signal ends a process that hangs in a loop.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A local address of its own for each worker: the ports of one address would not do for 15,000 sessions and the connections
-/// of earlier runs that the kernel still remembers.
+/// A separate local address for each worker. The ports of one address would not be sufficient for 15,000 sessions and
+/// connections of earlier runs that the kernel still tracks.
 pub fn source_address(worker: usize) -> IpAddr {
     Ipv4Addr::new(127, 0, 1, (worker % 250) as u8 + 1).into()
 }

@@ -8,7 +8,7 @@ use std::thread;
 
 use serde_json::Value;
 
-/// What the faulty server sends to one subscriber for one publication.
+/// The publications that the faulty server sends to one subscriber for one publication.
 type Fault = fn(subscriber: usize, publication: usize) -> &'static [usize];
 
 #[test]
@@ -43,7 +43,7 @@ fn publications_in_another_order_count_as_lost_and_repeated() {
 
 #[test]
 fn publications_joined_in_one_frame_are_all_counted() {
-    // Every second one waits for the next, which the server joins into one frame.
+    // The server delays every second publication, and joins it with the next one into one frame.
     let faults: Fault = |_, publication| if publication % 2 == 0 { &[] } else { &[1, 0] };
     assert_eq!(counts(&run(faults, &[])), (60, 60, 0, 0));
 }
@@ -56,7 +56,7 @@ fn a_saturating_run_is_verified() {
     assert_eq!((received, lost, duplicated), (offered, 0, 0));
 }
 
-/// Three subscribers, 20 publications, none before the measurement.
+/// A run with three subscribers and 20 publications, without a warm-up.
 fn run(fault: Fault, more: &[&str]) -> Value {
     let address = start_server(fault);
     let url = format!("ws://{address}/connection/websocket");
@@ -74,7 +74,7 @@ fn counts(report: &Value) -> (u64, u64, u64, u64) {
     (count("deliveries_offered"), count("deliveries_received"), count("lost"), count("duplicated"))
 }
 
-/// A server with just enough of the protocol for a run: JSON, one channel.
+/// Starts a server with the minimum of the protocol for a run: JSON and one channel.
 fn start_server(fault: Fault) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it has an address");
@@ -90,7 +90,7 @@ fn start_server(fault: Fault) -> SocketAddr {
     address
 }
 
-/// The publications of the whole run so far, and what each subscriber is to get of them.
+/// Delivers the publications of the run to each subscriber, with the planted fault.
 fn deliver(publications: &Receiver<String>, joined: &Receiver<TcpStream>, fault: Fault) {
     let mut subscribers: Vec<TcpStream> = Vec::new();
     let mut pushes: Vec<String> = Vec::new();
@@ -127,7 +127,7 @@ fn serve(socket: TcpStream, to_publish: &Sender<String>, to_join: &Sender<TcpStr
                 to_publish.send(data.to_string()).expect("the other thread lives");
                 send(&mut writer, &format!(r#"{{"id":{id},"publish":{{}}}}"#));
             } else if command.get("subscribe").is_some() {
-                // It must be known before its client can tell anyone that it is ready.
+                // The subscriber must be registered before its client can report that it is ready.
                 to_join.send(writer.try_clone().expect("a socket can be cloned")).expect("the other thread lives");
                 send(&mut writer, &format!(r#"{{"id":{id},"subscribe":{{}}}}"#));
             } else {
@@ -158,6 +158,6 @@ fn send(writer: &mut TcpStream, text: &str) {
     let mut frame = vec![0x81, 126];
     frame.extend_from_slice(&u16::try_from(text.len()).expect("a short frame").to_be_bytes());
     frame.extend_from_slice(text.as_bytes());
-    // A client that is gone takes nothing.
+    // The client may be gone.
     let _ = writer.write_all(&frame);
 }

@@ -158,7 +158,7 @@ impl NatsArgs {
 impl ClusterLatencyArgs {
     pub fn check(&self) -> Result<(), Error> {
         self.load.check(0)?;
-        // What a node has in flight by default.
+        // The default number of publications that a node has in flight.
         check_count("saturate", self.load.saturate.unwrap_or(1), 1, 1_024)?;
         self.nats.check()?;
         self.run.server.check_started()
@@ -193,7 +193,7 @@ impl ClusterFailoverArgs {
         check_count("turns", self.turns.into(), 1, 1_000)?;
         check_count("duration", self.duration.as_secs(), 4, 3_600)?;
         check_rate(self.rate)?;
-        // With one server there is no election.
+        // An election requires several servers.
         check_count("nats-servers", self.nats.nats_servers as u64, 3, 3)?;
         self.run.server.check_started()
     }

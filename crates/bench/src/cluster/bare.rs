@@ -1,4 +1,5 @@
-//! A NATS client without Dunlin, which publishes to the stream of a node: what an acknowledged publication costs at least.
+//! A NATS client without Dunlin that publishes to the stream of a node. It measures the minimum cost of an acknowledged
+//! publication.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,14 +19,14 @@ use crate::payload::{Stamp, write_payload};
 use crate::proc;
 use crate::report::per_second;
 
-/// What has no answer by then never gets one.
+/// Publications without an answer within this time count as lost.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
-/// Answers of a window that may wait.
+/// Maximum number of queued answers.
 const QUEUED_MESSAGES_MAX: usize = 1 << 16;
-/// In the answer to a publication that was not stored.
+/// Part of the answer to a publication that was not stored.
 const ERROR: &[u8] = b"\"error\"";
 
-/// A client on one connection, with a runtime of its own on the calling thread.
+/// A client on one connection, with its own runtime on the calling thread.
 pub struct BareClient {
     runtime: Runtime,
     client: NatsClient,
@@ -34,7 +35,7 @@ pub struct BareClient {
     published: u64,
 }
 
-/// Publications that were acknowledged in a time.
+/// Publications that were acknowledged in an interval.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Acknowledged {
     pub publications: u64,
@@ -42,7 +43,7 @@ pub struct Acknowledged {
 }
 
 impl BareClient {
-    /// Connects to the server at `url`. `channel` is of the first partition of the channels without a namespace.
+    /// Connects to the server at `url`. `channel` is in the first partition of the channels without a namespace.
     pub fn connect(url: &str, channel: &str, payload_bytes: usize) -> Result<Self, Error> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| no_client(&error))?;
         let client = runtime.block_on(open_once(&link_options(url)?)).map_err(|faults| no_client(&faults))?;
@@ -50,7 +51,7 @@ impl BareClient {
         Ok(BareClient { runtime, client, subject, payload_bytes, published: 0 })
     }
 
-    /// Publishes at times that do not depend on the answers, and measures the time of each until its acknowledgement.
+    /// Publishes at times that do not depend on the answers, and measures the time until each acknowledgement.
     pub fn at_rate(&mut self, rate: f64, duration: Duration) -> Result<Latency, Error> {
         let period = Duration::from_secs_f64(1.0 / rate);
         let (mut times, mut asked) = (Latency::default(), FuturesUnordered::new());
@@ -89,7 +90,8 @@ impl BareClient {
         Ok(times)
     }
 
-    /// Publishes with so many publications in flight. With ids, NATS drops copies, as nodes need it.
+    /// Publishes with this number of publications in flight. With ids, NATS drops duplicates, as for publications of
+    /// nodes.
     pub fn in_window(&mut self, window: u64, has_ids: bool, duration: Duration) -> Result<Acknowledged, Error> {
         let began = Instant::now();
         let (mut sent, mut answered) = (0, 0);
@@ -125,7 +127,7 @@ impl BareClient {
     }
 }
 
-/// For a connection to one server.
+/// Options for a connection to one server.
 pub fn link_options(url: &str) -> Result<LinkOptions, Error> {
     Ok(LinkOptions {
         servers: parsed_servers(url).map_err(|error| no_client(&error))?,
@@ -141,7 +143,7 @@ pub fn link_options(url: &str) -> Result<LinkOptions, Error> {
     })
 }
 
-/// The error of a client that cannot be connected.
+/// The error of a client that cannot connect.
 pub fn no_client(why: &dyn std::fmt::Display) -> Error {
     Error::Nats { did: format!("takes no client: {why}"), remedy: "start again".into() }
 }

@@ -1,5 +1,5 @@
-//! A rolling update: each node is stopped in order and started again, and the next one follows when the sessions of the one before
-//! are complete elsewhere. A publisher publishes meanwhile, on any node that takes it.
+//! A rolling update: each node is shut down and restarted, and the next one follows when the sessions of the previous
+//! one have recovered on other nodes. At the same time, a publisher publishes on any node that accepts it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -30,15 +30,16 @@ use crate::spawn::{ServerProcess, setting};
 const NODES: usize = 3;
 const CHANNEL: &str = "drain";
 const PAYLOAD_BYTES: usize = 128;
-/// Publications before the first node stops, and after the last one is back.
+/// Duration of publishing before the first node stops, and after the last one is back.
 const BEFORE: Duration = Duration::from_secs(2);
-/// By then, the workers know that sessions will be lost.
+/// Time for the workers to learn that sessions will be lost.
 const NOTICE: Duration = Duration::from_millis(500);
 /// `shutdown.timeout`: at three quarters of it, a node closes all remaining sessions at once.
 const SHUTDOWN_TIMEOUT_S: u64 = 60;
-/// Attempts for one publication, on the nodes in turn.
+/// Maximum number of attempts for one publication, on alternating nodes.
 const ATTEMPTS_MAX: u64 = 200;
-/// Sessions closed in a second, compared with the configured rate. Closes are seen by the clients' clock, on busy cores.
+/// Maximum ratio of the sessions closed in a second to the configured rate. It is above 1, because the clients measure
+/// closes with their own clock on busy cores.
 const RATE_GOAL: f64 = 1.1;
 
 #[derive(Debug, Serialize)]
@@ -50,27 +51,27 @@ struct ClusterDrainReport {
     sessions: usize,
     sessions_per_second: u32,
     publications: u64,
-    /// Attempts to publish that another one had to follow, by the node's answer.
+    /// Failed attempts to publish, by the node's answer.
     retried: BTreeMap<String, u64>,
-    /// Lost or duplicated, of all sessions.
+    /// Lost or duplicated publications of all sessions.
     missed: u64,
     drains: Vec<NodeDrain>,
     goals: Vec<Goal>,
 }
 
-/// A node that was stopped and started.
+/// A node that was restarted.
 #[derive(Debug, Serialize)]
 struct NodeDrain {
-    /// Sessions that it had.
+    /// Its number of sessions.
     cut: u64,
-    /// Those that are complete elsewhere.
+    /// Sessions that have recovered on other nodes.
     back: u64,
     unrecovered: u64,
     /// From SIGTERM to the end of the process.
     stopped_s: f64,
-    /// Sessions closed in the second in which most were.
+    /// The highest number of sessions closed within one second.
     closed_per_second_max: u64,
-    /// From the close of the connection to the answer that completes the subscription elsewhere.
+    /// From the close of the connection to the reply to the subscription on another node.
     absence: Summary,
     failed: BTreeMap<String, u64>,
 }
@@ -117,7 +118,8 @@ pub fn run(args: &ClusterDrainArgs) -> Result<(), Error> {
     report::publish(&report, &report.lines(), &args.run.output)
 }
 
-/// A node keeps its port, so clients find it after it was started again. It is healthy when it can use the cluster.
+/// The settings of a node. It keeps its port, so that clients find it after the restart, and is healthy only when it
+/// can use the cluster.
 fn node_settings(args: &ClusterDrainArgs, number: usize, nats: &NatsProcesses) -> ServerArgs {
     let more = [
         setting("channel.without_namespace.force_recovery", true),
@@ -130,7 +132,7 @@ fn node_settings(args: &ClusterDrainArgs, number: usize, nats: &NatsProcesses) -
     node::in_cluster(&args.run.server, &format!("node-{number}"), nats, &more)
 }
 
-/// Stops a node, waits for its sessions, and starts it again.
+/// Stops a node, waits until its sessions have recovered, and restarts it.
 fn drain(
     node: ServerProcess,
     settings: &ServerArgs,
@@ -155,14 +157,14 @@ fn drain(
     Ok((drain, node))
 }
 
-/// The most of these times, in milliseconds, that are within one second.
+/// The highest number of these times, in milliseconds, within one second.
 fn most_in_a_second(mut times_ms: Vec<u64>) -> u64 {
     times_ms.sort_unstable();
     let within = |(place, from): (usize, &u64)| times_ms[place..].partition_point(|time| *time < from + 1_000) as u64;
     times_ms.iter().enumerate().map(within).max().unwrap_or(0)
 }
 
-/// Publishes at a rate. What a node does not take goes to the next one.
+/// Publishes at a fixed rate. If a node refuses a publication, it is sent to the next node.
 struct DrainPublisher {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Result<Published, Error>>,
@@ -198,7 +200,7 @@ impl DrainPublisher {
 }
 
 impl Published {
-    /// Publishes the next one. The key keeps an attempt that was not answered from being published twice.
+    /// Publishes the next publication. Its idempotency key prevents duplicates after an unanswered attempt.
     fn publish(&mut self, nodes: &[SocketAddr], place: &mut usize, api_key: &str) -> Result<(), Error> {
         let mut payload = Vec::new();
         let sequence = self.publications;

@@ -1,4 +1,4 @@
-//! When the NATS servers have elected leaders of streams, by the servers' own advisories.
+//! Observes elections of stream leaders through the advisories of the NATS servers.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -15,21 +15,21 @@ use crate::proc;
 
 const SUBJECT: &str = "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.>";
 
-/// A leader was elected.
+/// An election of a leader.
 #[derive(Debug, Clone)]
 pub struct Election {
     pub stream: String,
-    /// On the monotonic clock.
+    /// Time of the monotonic clock.
     pub seen_ns: u64,
 }
 
-/// Listens on all servers, on a thread of its own.
+/// Listens to all servers on a separate thread.
 pub struct ElectionWatch {
     elections: Receiver<Election>,
 }
 
 impl ElectionWatch {
-    /// Connects to all servers. The thread ends with the first election after this was dropped, or with the connections.
+    /// Connects to all servers. The thread ends with the connections, or with the first election after the drop.
     pub fn start(nats: &NatsProcesses) -> Result<Self, Error> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| bare::no_client(&error))?;
         let mut clients = Vec::new();
@@ -44,7 +44,7 @@ impl ElectionWatch {
         Ok(ElectionWatch { elections })
     }
 
-    /// What was seen since the last call.
+    /// The elections since the last call.
     pub fn seen(&self) -> Vec<Election> {
         self.elections.try_iter().collect()
     }
@@ -55,7 +55,7 @@ fn watch(runtime: &Runtime, clients: &[NatsClient], sender: &Sender<Election>, r
         let mut advisories = Vec::new();
         for client in clients {
             let Ok(subscription) = client.subscribe(SUBJECT).await else { return };
-            // What is sent afterwards is seen when this connection's server has the subscription.
+            // After the flush, this connection's server has the subscription, so later advisories are received.
             let Ok(()) = client.flush().await else { return };
             advisories.push(subscription);
         }

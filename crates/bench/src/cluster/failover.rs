@@ -1,5 +1,5 @@
-//! A node is killed: its clients recover on the other nodes. A NATS server that leads streams is killed: their publications wait for
-//! an election, those of other streams do not.
+//! First, a node is killed, and its clients recover on the other nodes. Then a NATS server that leads streams is
+//! killed. Publications to these streams wait for an election, and those to other streams do not.
 
 use serde::Serialize;
 
@@ -17,11 +17,12 @@ use crate::progress::Progress;
 use crate::report::{self, Line};
 use crate::spawn::{ServerProcess, setting};
 
-/// From noticing that the connection is closed, to being complete on another node. The delay of SDKs, 0.5 to 1 s, is part of it.
+/// From the detection of the closed connection to the recovery on another node, including the delay of SDKs, 0.5 to 1
+/// s.
 const BACK_S_GOAL: f64 = 2.0;
 /// From the election to the first acknowledgement.
 const ACCEPTED_MS_GOAL: f64 = 500.0;
-/// Longest time without an acknowledgement in a stream whose leader lives.
+/// Longest time without an acknowledgement in a stream whose leader is alive.
 const OTHERS_PAUSE_MS_GOAL: f64 = 500.0;
 const NODES: usize = 3;
 
@@ -76,7 +77,7 @@ pub fn run(args: &ClusterFailoverArgs) -> Result<(), Error> {
     report::publish(&report, &report.lines(), &args.run.output)
 }
 
-/// A channel of a node, as clients see it.
+/// The target for clients of a channel on a node.
 pub fn target(node: &ServerProcess, channel: &str) -> Target {
     Target {
         address: node.address,
@@ -93,7 +94,7 @@ fn goals(node: &NodeLoss, leaders: &[LeaderLoss]) -> Vec<Goal> {
     let longest = |of: fn(&LeaderLoss) -> Option<f64>| {
         leaders.iter().map(of).try_fold(0.0_f64, |longest, found| Some(longest.max(found?)))
     };
-    // A server may lead all streams.
+    // If a server leads all streams, there is no pause of others.
     let others_pause_ms = leaders.iter().filter_map(|loss| loss.others_pause_ms).reduce(f64::max);
     let missed = leaders.iter().map(LeaderLoss::missed).sum::<u64>();
     vec![

@@ -1,5 +1,5 @@
-//! One channel with many subscribers on a node of a cluster, in turns with the same on a node on its own. Of the cluster's other
-//! nodes, one has a few subscribers of the channel and one has none.
+//! One channel with many subscribers on a node of a cluster, alternating with the same load on a node without a
+//! cluster. Of the cluster's other nodes, one has a few subscribers of the channel, and one has none.
 
 use serde::Serialize;
 
@@ -15,11 +15,11 @@ use crate::report::{self, Line, ratio};
 use crate::rig::{FanoutPhase, FanoutRig, FanoutSetup};
 use crate::spawn::ServerProcess;
 
-/// Processor time of a delivery on a node of a cluster, compared with a node on its own.
+/// Maximum ratio of the processor time of a delivery on a node of a cluster to that on a node without a cluster.
 const COST_RATIO_GOAL: f64 = 1.05;
-/// The node with all subscribers, and the one with a few.
+/// The number of nodes with subscribers: one with all, and one with a few.
 const NODES_THAT_LISTEN: f64 = 2.0;
-/// Subscribers on another node.
+/// Number of subscribers on another node.
 const FEW: usize = 10;
 
 #[derive(Debug, Serialize)]
@@ -31,10 +31,10 @@ struct ClusterFanoutReport {
     settings: Settings,
     alone: LoadFigures,
     in_cluster: LoadFigures,
-    /// Processor time of a delivery in the cluster, divided by that of a delivery of the node on its own.
+    /// Processor time of a delivery in the cluster, divided by that of a delivery on the node without a cluster.
     cost_ratio: f64,
     cost_ratio_by_pair: Vec<f64>,
-    /// Messages of the channel that the NATS servers have sent to nodes, by their own count.
+    /// Messages of the channel that the NATS servers have sent to nodes, from their own counters.
     nats_messages: u64,
     nats_messages_per_publication: f64,
     goals: Vec<Goal>,
@@ -44,13 +44,13 @@ struct ClusterFanoutReport {
 struct FanoutSides {
     alone: FanoutRig,
     in_cluster: FanoutRig,
-    // They only have to be there.
+    // These subscribers only need to be connected.
     _few: FanoutRig,
     _nobody: ServerProcess,
     nats: NatsProcesses,
 }
 
-/// Runs the scenario. The order alternates, so that a drift of the machine meets both alike.
+/// Runs the scenario. The order alternates, so that a drift of the machine affects both sides equally.
 pub fn run(args: &ClusterFanoutArgs) -> Result<(), Error> {
     args.check()?;
     let progress = Progress::new(args.run.output.quiet);
@@ -110,7 +110,7 @@ pub fn run(args: &ClusterFanoutArgs) -> Result<(), Error> {
 impl FanoutSides {
     fn start(args: &ClusterFanoutArgs, cores: &Cores, progress: &Progress) -> Result<Self, Error> {
         progress.doing("starting NATS and four nodes".into());
-        // With the clients: the core of the nodes is for what is measured.
+        // The NATS servers share the clients' cores, because only the nodes are measured on their core.
         let nats = NatsProcesses::start(&args.nats, &cores.clients)?;
         let (load, api_key) = (&args.load, &args.run.server.api_key);
         let node = |name: &str| ServerProcess::start(&node::in_cluster(&args.run.server, name, &nats, &[]), cores);
@@ -124,7 +124,7 @@ impl FanoutSides {
         Ok(FanoutSides { alone, in_cluster, _few: few, _nobody: nobody, nats })
     }
 
-    /// Messages of the channel that were sent to nodes.
+    /// The number of messages of the channel that were sent to nodes.
     fn nats_messages(&self) -> Result<u64, Error> {
         self.nats.messages_of(&node::live_subject(self.in_cluster.channel()))
     }

@@ -1,4 +1,4 @@
-//! Publishes to channels by the HTTP API, and keeps the positions.
+//! Publishes into channels through the HTTP API, and stores the positions.
 
 use serde_json::{Value, json};
 
@@ -9,18 +9,18 @@ use crate::proc;
 use crate::spawn::ServerProcess;
 
 const PAYLOAD_BYTES: usize = 128;
-/// Commands of one request.
+/// Number of commands in one request.
 const BATCH: usize = 100;
 
 /// The offsets of a channel's newest publications.
 pub struct Positions {
     pub channel: String,
     pub epoch: String,
-    /// In their order.
+    /// The offsets in ascending order.
     pub offsets: Vec<u64>,
 }
 
-/// Publishes so many times to each of the channels.
+/// Publishes this number of times into each channel.
 pub fn publish(
     node: &ServerProcess,
     api_key: &str,

@@ -1,5 +1,6 @@
-//! Publications to one channel: with history in memory on a node on its own, in a stream on a node of a cluster, and by a bare
-//! NATS client to the same stream. The three take turns, first at a rate, then the latter two with as many in flight as fit.
+//! Publications into one channel: with history in memory on a node without a cluster, in a stream on a node of a
+//! cluster, and by a bare NATS client to the same stream. The three alternate, first at a fixed rate. Then the latter
+//! two alternate with a full window of publications in flight.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,10 +23,10 @@ use crate::report::{self, Line, grouped, per_second, ratio, time};
 use crate::rig::{FanoutPhase, FanoutRig};
 use crate::spawn::ServerProcess;
 
-/// What a stream may add to the latency, in acknowledged publications of a bare client.
+/// Maximum latency that a stream may add, as a multiple of the bare client's median.
 const ADDED_MEDIANS_GOAL: f64 = 1.5;
 const ADDED_P99S_GOAL: f64 = 3.0;
-/// Publications per second, compared with those of a bare client.
+/// Minimum ratio of the publications per second to those of the bare client.
 const THROUGHPUT_GOAL: f64 = 0.8;
 const NODE: &str = "node";
 
@@ -38,10 +39,11 @@ struct ClusterLatencyReport {
     settings: Settings,
     memory: LoadFigures,
     stream: LoadFigures,
-    /// From a publication of the bare client to its acknowledgement.
+    /// Time from a publication of the bare client to its acknowledgement.
     bare: Summary,
     turns: Vec<Turn>,
-    /// What the stream adds to the median, in medians of the bare client; the same of the 99th percentile.
+    /// Latency that the stream adds to the median, in medians of the bare client; the next field has the same for the
+    /// 99th percentile.
     added_medians: f64,
     added_p99s: f64,
     throughput: ThroughputFigures,
@@ -56,19 +58,19 @@ struct Turn {
     bare: Summary,
 }
 
-/// With a window in flight.
+/// Figures with a full window in flight.
 #[derive(Debug, Serialize)]
 struct ThroughputFigures {
     window: u64,
     node_publications_per_second: f64,
     bare_publications_per_second: f64,
-    /// The same with ids in the messages, as nodes send them.
+    /// The same with message ids, as nodes send them.
     bare_publications_per_second_with_ids: f64,
-    /// Of the node to the bare client without ids.
+    /// Ratio of the node to the bare client without ids.
     ratio: f64,
     ratio_by_turn: Vec<f64>,
     ratio_with_ids: f64,
-    /// Processor time of each for a publication: what they compete for when all are on one machine.
+    /// Processor time per publication of each process, for which all processes of one machine compete.
     node_cpu_ns: f64,
     clients_cpu_ns: f64,
     nats_cpu_ns_beside_node: f64,
@@ -82,7 +84,7 @@ struct Sides {
     stream: FanoutRig,
     bare: BareClient,
     nats: NatsProcesses,
-    /// At a rate, whatever the arguments say about saturation.
+    /// The load at a fixed rate, even if the arguments request saturation.
     load: LoadArgs,
     window: u64,
     closed: [BTreeMap<String, u64>; 2],
@@ -90,7 +92,7 @@ struct Sides {
     machine: String,
 }
 
-/// What was measured at a rate.
+/// Measurements at a fixed rate.
 #[derive(Default)]
 struct AtRate {
     memory: FanoutPhase,
@@ -99,25 +101,25 @@ struct AtRate {
     turns: Vec<Turn>,
 }
 
-/// What was measured with a window in flight.
+/// Measurements with a full window in flight.
 #[derive(Default)]
 struct InWindow {
     node: FanoutPhase,
-    /// Without ids, and with them.
+    /// Without ids, and with ids.
     bare: [Acknowledged; 2],
     ratio_by_turn: Vec<f64>,
     nats_cpu_beside_node_ns: u64,
     nats_cpu_beside_bare_ns: [u64; 2],
 }
 
-/// Runs the scenario. The order rotates, so that a drift of the machine meets all alike.
+/// Runs the scenario. The order rotates, so that a drift of the machine affects all sides equally.
 pub fn run(args: &ClusterLatencyArgs) -> Result<(), Error> {
     args.check()?;
     let progress = Progress::new(args.run.output.quiet);
     let cores = args.run.pin.cores();
     let mut sides = Sides::start(args, &cores, &progress)?;
     let turn = args.load.duration / args.load.turns;
-    // The bare client, which is in this process, has the core that the node has.
+    // The bare client runs in this process, on the core of the node.
     proc::pin_self(&cores.server).map_err(|source| Error::os("pin to a core", source, "give --no-pin"))?;
     let (mut at_rate, mut in_window) = (AtRate::default(), InWindow::default());
     for number in 1..=args.load.turns {

@@ -26,12 +26,12 @@ use crate::tally::Tally;
 use crate::worker_process::{Worker, source_address};
 
 const PAYLOAD_BYTES: usize = 128;
-/// Publications before the server is killed.
+/// Duration of publishing before the server is killed.
 const BEFORE: Duration = Duration::from_secs(2);
-/// What has not arrived when nothing arrived for this long is lost.
+/// Publications that are missing after this time without any arrival count as lost.
 const ARRIVAL_PATIENCE: Duration = Duration::from_secs(3);
 
-/// What became of the publications.
+/// The outcome of the publications.
 #[derive(Debug, Serialize)]
 pub struct LeaderLoss {
     /// The number of the killed server.
@@ -42,18 +42,18 @@ pub struct LeaderLoss {
     duplicated: u64,
     /// Answers with an error, by code.
     refused: BTreeMap<String, u64>,
-    /// Publications without any answer in 5 s after the last one.
+    /// Publications without an answer 5 s after the last one.
     unanswered: u64,
-    /// Channels of the two nodes whose subscribers had to recover, which these subscribers do not do: what is lost then is not
-    /// lost to SDKs.
+    /// Channels of the two nodes whose subscribers had to recover. The subscribers of this scenario do not recover, so
+    /// their losses are not losses for SDKs.
     interrupted: u64,
-    /// From the kill to the last election of a leader of the streams; none if an election was not seen.
+    /// Time from the kill to the last election of a stream leader; none if an election was not observed.
     elected_ms: Option<f64>,
     /// The longest time from the election of a stream's leader to the first acknowledgement.
     pub accepted_ms: Option<f64>,
     /// The longest time without an acknowledgement in one of the streams.
     pause_ms: f64,
-    /// The same in the streams that others lead; none if there are none.
+    /// The same in the streams with other leaders; none if there are no such streams.
     pub others_pause_ms: Option<f64>,
 }
 
@@ -74,7 +74,7 @@ struct PartitionLoad {
 }
 
 impl LeaderLossRig {
-    /// Publishers are at the first node, subscribers at the second.
+    /// Publishers connect to the first node, and subscribers to the second.
     pub fn start(args: &ClusterFailoverArgs, nodes: &[ServerProcess], cores: &Cores) -> Result<Self, Error> {
         let tally = Tally::create()?;
         let mut partitions = Vec::new();
@@ -111,7 +111,7 @@ impl LeaderLossRig {
         Ok(LeaderLossRig { partitions, tally, next_sequence: 0, nodes: [nodes[0].operators, nodes[1].operators] })
     }
 
-    /// Kills the server that leads the first stream, and starts it again afterwards.
+    /// Kills the server that leads the first stream, and restarts it afterwards.
     pub fn lose_leader(&mut self, args: &ClusterFailoverArgs, nats: &mut NatsProcesses) -> Result<LeaderLoss, Error> {
         nats.wait_until_in_step()?;
         let watch = ElectionWatch::start(nats)?;
@@ -202,7 +202,7 @@ fn channel_in(part: u16, parts: u16) -> String {
     }
 }
 
-/// None if one of them is missing.
+/// The longest of these times; none if one of them is missing.
 fn longest(all: &[Option<f64>]) -> Option<f64> {
     all.iter().try_fold(0.0_f64, |longest, found| Some(longest.max((*found)?)))
 }
@@ -216,7 +216,7 @@ fn ms(ns: u64) -> f64 {
 }
 
 impl LeaderLoss {
-    /// `reports` has for each stream whether the server led it.
+    /// `reports` contains for each stream whether the killed server led it.
     fn new(
         server: usize,
         killed_ns: u64,
@@ -257,7 +257,7 @@ impl LeaderLoss {
         }
     }
 
-    /// Publications that are not accepted, and deliveries that are missing or repeated.
+    /// The number of publications that were not accepted, and of missing or repeated deliveries.
     pub fn missed(&self) -> u64 {
         self.lost + self.duplicated + self.unanswered + self.refused.values().sum::<u64>()
     }

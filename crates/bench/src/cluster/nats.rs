@@ -18,16 +18,16 @@ use crate::error::Error;
 use crate::folder::DataFolder;
 use crate::proc;
 
-/// As `scripts/need` installs it.
+/// The version that `scripts/need` installs.
 const VERSION: &str = "2.15.2";
 const START_PATIENCE: Duration = Duration::from_mins(1);
-/// A copy that has been away is caught up in parts.
+/// A replica that was away catches up in parts.
 const STEP_PATIENCE: Duration = Duration::from_mins(3);
-/// A copy in step is behind by what is on its way.
+/// Maximum lag of a replica in sync, caused by messages in flight.
 const LAG_MAX: u64 = 100;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Servers that know each other. They end when this is dropped.
+/// The servers of a NATS cluster. They end when this is dropped.
 pub struct NatsProcesses {
     servers: Vec<NatsProcess>,
     program: PathBuf,
@@ -52,7 +52,7 @@ struct Ports {
 }
 
 impl NatsProcesses {
-    /// Starts them, and waits until all take part.
+    /// Starts the servers, and waits until all have joined.
     pub fn start(args: &NatsArgs, cores: &[usize]) -> Result<Self, Error> {
         let program = args.nats_server.clone().map_or_else(installed_program, Ok)?;
         let folder = DataFolder::make(args.directory.as_deref(), "nats")?;
@@ -90,7 +90,7 @@ impl NatsProcesses {
         Ok(())
     }
 
-    /// The addresses of all servers, as a node takes them.
+    /// The addresses of all servers, in the format of a node's configuration.
     pub fn urls(&self) -> String {
         let urls: Vec<String> = (0..self.servers.len()).map(|number| self.url(number)).collect();
         urls.join(",")
@@ -100,27 +100,28 @@ impl NatsProcesses {
         format!("nats://127.0.0.1:{}", self.servers[number].port)
     }
 
-    /// Copies of each publication.
+    /// Number of replicas of each publication.
     pub fn replicas(&self) -> usize {
         self.servers.len()
     }
 
-    /// Ends a server as a crash does.
+    /// Kills a server, as in a crash.
     pub fn kill(&mut self, number: usize) {
         let child = &mut self.servers[number].child;
-        // Each fails only if there is nothing left to do.
+        // Fails only if the process has already ended.
         let _ = child.kill();
         let _ = child.wait();
     }
 
-    /// Starts a killed server again, and waits until it has what the others have.
+    /// Restarts a killed server, and waits until it has caught up with the others.
     pub fn restart(&mut self, number: usize) -> Result<(), Error> {
         let server = &mut self.servers[number];
         server.child = launch(&self.program, &server.config, &server.log, &self.cores)?;
         self.wait_until_healthy()
     }
 
-    /// Waits until each stream has a leader, and all other copies are in step: one more failure stops nothing then.
+    /// Waits until each stream has a leader and all other replicas are in sync, so that the cluster tolerates a
+    /// failure.
     pub fn wait_until_in_step(&self) -> Result<(), Error> {
         let deadline = Instant::now() + STEP_PATIENCE;
         let others = self.servers.len() as u64 - 1;
@@ -156,7 +157,7 @@ impl NatsProcesses {
         self.servers.iter().map(|server| proc::cpu_ns(server.child.id())).sum()
     }
 
-    /// Messages that were sent to subscriptions of this subject, by the servers' own count.
+    /// Messages that were sent to subscriptions of this subject, from the servers' own counters.
     pub fn messages_of(&self, subject: &str) -> Result<u64, Error> {
         let mut messages = 0;
         for server in &self.servers {
@@ -172,7 +173,7 @@ impl NatsProcesses {
         Ok(messages)
     }
 
-    /// The server that has a connection of this name.
+    /// The server with a connection of this name.
     pub fn server_of(&self, connection: &str) -> Result<usize, Error> {
         for (number, server) in self.servers.iter().enumerate() {
             let page = page(server, "/connz?limit=1024")?;
@@ -188,14 +189,14 @@ impl NatsProcesses {
 impl Drop for NatsProcesses {
     fn drop(&mut self) {
         for server in &mut self.servers {
-            // Each fails only if there is nothing left to do.
+            // Fails only if the process has already ended.
             let _ = server.child.kill();
             let _ = server.child.wait();
         }
     }
 }
 
-/// A page of the server's monitoring.
+/// Reads a page of the server's monitoring endpoint.
 fn page(server: &NatsProcess, path: &str) -> Result<Value, Error> {
     let text = api::get(server.monitor, path)?;
     serde_json::from_str(&text).map_err(|error| {
@@ -212,7 +213,8 @@ fn streams(page: &Value) -> impl Iterator<Item = &Value> {
     items(&page["account_details"]).iter().flat_map(|account| items(&account["stream_detail"]))
 }
 
-/// In the words of the server of this number: whether it leads the stream, and so many others have all of it.
+/// Whether the server with this number reports that it leads the stream, and that this number of other replicas is in
+/// sync.
 fn is_in_step(cluster: &Value, number: usize, others: u64) -> bool {
     let current = items(&cluster["replicas"])
         .iter()
@@ -231,7 +233,7 @@ fn installed_program() -> Result<PathBuf, Error> {
     Err(Error::Setting { name: "nats-server", value: program.display().to_string(), remedy })
 }
 
-/// Free ports for so many servers. All are bound at once, so that no two are the same.
+/// Free ports for this number of servers. All are bound at the same time, so that no two are equal.
 fn free_ports(servers: usize) -> Result<Vec<Ports>, Error> {
     let failed = |source| Error::os("find free ports", source, "end other programs");
     let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed);
@@ -254,7 +256,7 @@ fn configuration(number: usize, ports: &Ports, routes: &[String], folder: &DataF
     );
     if routes.len() > 1 {
         let (listen, routes) = (ports.routes, routes.join(", "));
-        // A text takes everything that is written to it.
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "cluster {{ name: bench, listen: \"127.0.0.1:{listen}\", routes: [{routes}] }}");
     }
     text
@@ -271,7 +273,7 @@ fn launch(program: &Path, config: &Path, log: &Path, cores: &[usize]) -> Result<
     // SAFETY: between fork and exec only two system calls are made; nothing is allocated or locked.
     unsafe {
         command.pre_exec(move || {
-            // If this program is killed, the server must not stay behind.
+            // If this program is killed, the server must end, too.
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             proc::pin_self(&cores)
         });

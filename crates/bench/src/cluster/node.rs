@@ -1,4 +1,4 @@
-//! The settings of nodes, with a cluster and without.
+//! The settings of nodes with and without a cluster.
 
 use dunlin_cluster::names::PartitionNames;
 
@@ -6,17 +6,17 @@ use super::nats::NatsProcesses;
 use crate::args::ServerArgs;
 use crate::spawn::setting;
 
-/// Begins the names of streams and subjects.
+/// Prefix of the names of streams and subjects.
 pub const PREFIX: &str = "bench";
-/// Publications of a channel that are kept.
+/// Number of publications that a channel keeps.
 pub const HISTORY_SIZE: u64 = 100;
 
-/// Where the publications of a channel without a namespace reach nodes, if there is one partition.
+/// The subject of publications in a channel without a namespace, if there is one partition.
 pub fn live_subject(channel: &str) -> String {
     PartitionNames::new(PREFIX, "", 0).live_subject(channel).into_string()
 }
 
-/// Settings of a node of a cluster. What the command line sets comes last, and counts.
+/// Settings of a node of a cluster. Settings of the command line come last, and take precedence.
 pub fn in_cluster(server: &ServerArgs, name: &str, nats: &NatsProcesses, more: &[String]) -> ServerArgs {
     let cluster = [
         setting("node.name", name),
@@ -29,7 +29,7 @@ pub fn in_cluster(server: &ServerArgs, name: &str, nats: &NatsProcesses, more: &
     with_history(server, cluster.into_iter().chain(more.iter().cloned()))
 }
 
-/// Settings of a node on its own, with the same history in memory.
+/// Settings of a node without a cluster, with the same history in memory.
 pub fn alone(server: &ServerArgs, more: &[String]) -> ServerArgs {
     with_history(server, more.iter().cloned())
 }
@@ -41,6 +41,6 @@ fn with_history(server: &ServerArgs, more: impl Iterator<Item = String>) -> Serv
         setting("channel.without_namespace.history_ttl", "1h"),
     ];
     let set = history.into_iter().chain(more).chain(server.set.iter().cloned()).collect();
-    // Each has a port of its own.
+    // Each node has its own port.
     ServerArgs { set, port: None, ..server.clone() }
 }

@@ -19,12 +19,12 @@ use crate::worker_process::Worker;
 
 const PAYLOAD_BYTES: usize = 128;
 const CHANNEL: &str = "failover";
-/// Publications before the node is killed.
+/// Duration of publishing before the node is killed.
 const BEFORE: Duration = Duration::from_secs(2);
-/// By then, the workers know that sessions will be lost.
+/// Time for the workers to learn that sessions will be lost.
 const NOTICE: Duration = Duration::from_millis(500);
 
-/// What became of the sessions.
+/// The outcome of the sessions.
 #[derive(Debug, Serialize)]
 pub struct NodeLoss {
     sessions: usize,
@@ -35,9 +35,9 @@ pub struct NodeLoss {
     attempts: u64,
     failed: BTreeMap<String, u64>,
     pub unrecovered: u64,
-    /// From the close of the connection to the answer that completes the subscription elsewhere.
+    /// From the close of the connection to the reply to the subscription on another node.
     pub absence: Summary,
-    /// Lost or duplicated, of all sessions.
+    /// Lost or duplicated publications of all sessions.
     pub missed: u64,
 }
 

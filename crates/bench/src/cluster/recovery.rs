@@ -1,7 +1,8 @@
-//! Many sessions connect to a node that has just started, and recover: how many reads of the stream that takes, and what it costs
-//! those who publish to the same stream on another node. Storms without a recovery take turns with those.
+//! Many sessions connect to a node that has just started, and recover. The scenario measures the number of reads of the
+//! stream, and the effect on publishers of the same stream on another node. Storms with recoveries alternate with
+//! storms without.
 //!
-//! The storm has one core (the node, its sessions), everything else the other one, as if these were two machines.
+//! The node and its sessions have one core, and all other processes the other one, as if these were two machines.
 
 use std::time::Duration;
 
@@ -28,12 +29,12 @@ use crate::spawn::{ServerProcess, setting};
 use crate::tally::Tally;
 use crate::worker_process::{Worker, source_address};
 
-/// p99 of others' acknowledgements in a storm, compared with that without one.
+/// Maximum ratio of the p99 of others' acknowledgements in a storm to that without a storm.
 const OTHERS_P99_GOAL: f64 = 3.0;
 const SESSIONS_PER_WORKER: usize = 4_000;
 const HANDSHAKES_MAX: usize = 256;
 const PAYLOAD_BYTES: usize = 128;
-/// The others publish in slices, until the storm is over.
+/// The others publish in slices of this duration until the storm is over.
 const SLICE: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Serialize)]
@@ -47,11 +48,11 @@ struct ClusterRecoveryReport {
     positions: usize,
     publications_per_second: f64,
     recovering: StormFigures,
-    /// The same sessions, which subscribe without a recovery.
+    /// The same sessions, without a recovery.
     subscribing: StormFigures,
-    /// p99 of others' acknowledgements in a storm of recoveries, compared with that before it.
+    /// Ratio of the p99 of others' acknowledgements in a storm of recoveries to that before the storm.
     others_p99_ratio: f64,
-    /// The same of sessions that only subscribe.
+    /// The same for sessions that only subscribe.
     others_p99_ratio_without_recovery: f64,
     goals: Vec<Goal>,
 }
@@ -64,9 +65,9 @@ struct StormFigures {
     publications: u64,
     missing: u64,
     failed: std::collections::BTreeMap<String, u64>,
-    /// From the TCP connection of a session to the answer to its subscription.
+    /// From the TCP connection of a session to the reply to its subscription.
     time: Summary,
-    /// By storm: reads of channels that the node has asked for, and reads that many shared.
+    /// By storm: reads of channels that the node requested, and reads that several sessions shared.
     reads: Vec<u64>,
     reads_shared: Vec<u64>,
     seconds: Vec<f64>,
@@ -75,7 +76,7 @@ struct StormFigures {
     others_refused: u64,
 }
 
-/// What storms of a kind brought.
+/// The measurements of all storms of a kind.
 #[derive(Default)]
 struct Storms {
     recovered: Recovered,
@@ -86,7 +87,7 @@ struct Storms {
     seconds: Vec<f64>,
 }
 
-/// What lives as long as the run.
+/// The processes of a run.
 struct RecoveryRig<'a> {
     args: &'a ClusterRecoveryArgs,
     publisher: Worker,
@@ -137,7 +138,7 @@ impl<'a> RecoveryRig<'a> {
         Ok(RecoveryRig { args, publisher, next_sequence: 0, writer, nats, tally, storm_cores })
     }
 
-    /// All sessions come to a node that has nothing in memory.
+    /// Connects all sessions to a node with nothing in memory.
     fn storm(&mut self, recovers: bool, storms: &mut Storms) -> Result<(), Error> {
         let args = self.args;
         let channels = histories::publish(&self.writer, &args.run.server.api_key, args.channels, args.publications)?;
@@ -190,7 +191,7 @@ impl<'a> RecoveryRig<'a> {
         (0..count).map(start).collect()
     }
 
-    /// The others publish for a time, and have all answers.
+    /// The others publish for a time, and wait for all answers.
     fn publish_slice(&mut self, duration: Duration, report: &mut PublisherReport) -> Result<(), Error> {
         let pace = PublishRate::PerSecond(self.args.rate);
         let duration_ns = duration.as_nanos() as u64;
@@ -224,7 +225,7 @@ fn target(server: &ServerProcess, channel: &str) -> Target {
     }
 }
 
-/// The sessions, evenly spread over channels and positions. The first position lacks the fewest publications.
+/// The sessions, evenly spread over channels and positions. The first position misses the fewest publications.
 fn groups(args: &ClusterRecoveryArgs, channels: &[Positions], recovers: bool) -> Vec<RecoveryGroup> {
     let count = args.channels * args.positions;
     let mut groups = Vec::with_capacity(count);
@@ -242,7 +243,7 @@ fn groups(args: &ClusterRecoveryArgs, channels: &[Positions], recovers: bool) ->
     groups
 }
 
-/// What one of several workers does of a group.
+/// One worker's part of a group.
 fn part(group: &RecoveryGroup, worker: usize, workers: usize) -> RecoveryGroup {
     let sessions = group.sessions / workers + usize::from(worker < group.sessions % workers);
     RecoveryGroup { sessions, ..group.clone() }

@@ -1,4 +1,4 @@
-//! Sessions on all nodes of a cluster, which go to another node and recover when theirs ends.
+//! Sessions on all nodes of a cluster. When a node ends, its sessions reconnect to another node and recover.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -14,7 +14,7 @@ use crate::worker_process::{Worker, source_address};
 
 const SESSIONS_PER_WORKER: usize = 4_000;
 const HANDSHAKES_MAX: usize = 256;
-/// What has not arrived when nothing arrived for this long is lost.
+/// Publications that are missing after this time without any arrival count as lost.
 const ARRIVAL_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Subscribers of one channel.
@@ -55,17 +55,17 @@ impl NodeSessions {
         Ok(NodeSessions { workers, tally, sessions })
     }
 
-    /// Where deliveries are counted.
+    /// The shared counters of deliveries.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// The node at this address is about to end.
+    /// Announces that the node at this address is about to end.
     pub fn expect_loss(&mut self, address: SocketAddr) -> Result<(), Error> {
         self.workers.iter_mut().try_for_each(|worker| worker.send_command(&WorkerCommand::Lose { address }))
     }
 
-    /// Waits until the sessions of the node are complete elsewhere.
+    /// Waits until the sessions of the node have recovered on other nodes.
     pub fn wait_until_back(&self) -> Result<Returned, Error> {
         let mut returned = Returned::default();
         for worker in &self.workers {
@@ -77,7 +77,7 @@ impl NodeSessions {
         Ok(returned)
     }
 
-    /// Waits until all publications have arrived or are lost. Returns how many deliveries are lost or duplicated.
+    /// Waits until all publications have arrived or are lost. Returns the number of lost or duplicated deliveries.
     pub fn missed(&mut self, publications: u64) -> Result<u64, Error> {
         let (mut deliveries, mut changed) = (self.tally.deliveries(), Instant::now());
         while deliveries < publications * self.sessions as u64 && changed.elapsed() < ARRIVAL_PATIENCE {

@@ -21,7 +21,7 @@ use crate::progress::Progress;
 use crate::report::{Line, ratio};
 use crate::spawn::ServerProcess;
 
-/// What `room everyone` found.
+/// The result of `room everyone`.
 #[derive(Debug, Serialize)]
 struct Report {
     scenario: &'static str,
@@ -32,7 +32,7 @@ struct Report {
     ticks_per_second: u32,
     inputs_per_second: f64,
     sides: Vec<Side>,
-    /// Processor time of the server for a snapshot, Dunlin's over the other's; of each turn.
+    /// Processor time per snapshot of Dunlin, divided by that of the other server, by turn.
     cpu_ratio_to_shared_by_turn: Vec<f64>,
     verified: Option<Verified>,
     goals: Vec<Goal>,
@@ -42,7 +42,7 @@ const DUNLIN: &str = "Dunlin";
 const SHARED: &str = "Go, shared";
 const NAIVE: &str = "Go, naive";
 
-/// A server that takes part.
+/// A server in the comparison.
 struct Contender {
     name: &'static str,
     args: ServerArgs,
@@ -63,7 +63,7 @@ pub fn run(args: &EveryoneArgs) -> Result<(), Error> {
         if args.verify_seconds > 0.0 && !args.only_peer { Some(verify(args, &cores, &progress)?) } else { None };
     let mut contenders = contenders(args, &cores)?;
     for turn in 1..=args.turns {
-        // The order alternates, so that a drift of the machine meets all alike.
+        // The order alternates, so that a drift of the machine affects all servers equally.
         if turn % 2 == 0 {
             contenders.reverse();
         }
@@ -81,7 +81,7 @@ pub fn run(args: &EveryoneArgs) -> Result<(), Error> {
 }
 
 fn params(args: &EveryoneArgs) -> Value {
-    // With 10 bytes of state an object takes 24, so that a hundred of them are a snapshot of 2.4 KB.
+    // With 10 bytes of state, an object takes 24 bytes, so a hundred objects result in a snapshot of 2.4 KB.
     json!({"objects": args.objects, "everyone_sees_everything": true, "state_bytes": 10})
 }
 
@@ -93,7 +93,7 @@ fn dunlin(args: &EveryoneArgs, more: &[(&str, Value)]) -> ServerArgs {
     server
 }
 
-/// A run of its own, which is recorded: recording costs a hash of the world in every tick.
+/// A separate run with a recording, because recording adds a hash of the world to every tick.
 fn verify(args: &EveryoneArgs, cores: &Cores, progress: &Progress) -> Result<Verified, Error> {
     let scratch = Scratch::create()?;
     let server = ServerProcess::start(&dunlin(args, &[scratch.recording()]), cores)?;

@@ -1,4 +1,4 @@
-//! The figures that either kind of server reports.
+//! The figures that both kinds of servers report.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,16 +19,16 @@ const SKIPPED: &str = "dunlin_room_ticks_skipped_total";
 const LATE: &str = "dunlin_room_ticks_late_total";
 const ASSEMBLIES: &str = "dunlin_room_assemblies_total";
 const SNAPSHOTS: &str = "dunlin_room_frames_total";
-/// Kinds of bodies that bring a player from the last tick to this one.
+/// Kinds of bodies that update a player from the previous tick.
 const UP_TO_DATE: [&str; 1] = ["last_tick"];
 const INPUTS: &str = "dunlin_room_inputs_total";
 
-/// What a server has counted.
+/// The counters of a server.
 #[derive(Debug, Clone)]
 pub enum ServerStats {
     /// Dunlin.
     Metrics(MetricsSample),
-    /// The Go peer, since it was asked the last time.
+    /// The Go peer, since the last request.
     Peer(PeerStats),
 }
 
@@ -38,7 +38,7 @@ impl Default for ServerStats {
     }
 }
 
-/// What the Go peer answers.
+/// The response of the Go peer.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PeerStats {
     ticks: f64,
@@ -52,28 +52,29 @@ pub struct PeerStats {
     snapshots_replaced: f64,
 }
 
-/// What is compared between servers. `None`: not reported.
+/// The figures that are compared between servers; `None` if not reported.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ServerFigures {
-    /// Ticks carried out.
+    /// Number of ticks that ran.
     pub ticks: f64,
-    /// How long they took.
+    /// Median duration of ticks.
     pub tick_p50_us: Option<f64>,
-    /// See `tick_p50_us`.
+    /// 99th percentile of the duration of ticks.
     pub tick_p99_us: Option<f64>,
-    /// On average.
+    /// Mean duration of ticks.
     pub tick_mean_us: Option<f64>,
-    /// How late they began.
+    /// 99th percentile of the lateness of ticks.
     pub late_p99_us: Option<f64>,
     /// Ticks that took longer than their interval.
     pub overruns: Option<f64>,
-    /// Ticks that began when the next one was due already.
+    /// Ticks that began after the next tick was due.
     pub ticks_late: Option<f64>,
-    /// Ticks that were passed over.
+    /// Skipped ticks.
     pub ticks_skipped: Option<f64>,
-    /// Snapshot bodies put together.
+    /// Encoded snapshot bodies.
     pub encodes_per_tick: Option<f64>,
-    /// Of these, those that bring a player up to date from before the last tick, or from nothing.
+    /// Encoded bodies for players whose base is older than the previous tick, or who have none; included in
+    /// `encodes_per_tick`.
     pub catch_ups_per_tick: Option<f64>,
     /// Snapshots written.
     pub snapshots_per_tick: Option<f64>,
@@ -82,7 +83,7 @@ pub struct ServerFigures {
 }
 
 impl ServerStats {
-    /// Asks the server.
+    /// Requests the counters from the server.
     pub fn ask(speech: Speech, address: SocketAddr) -> Result<Self, Error> {
         Ok(match speech {
             Speech::Protocol => ServerStats::Metrics(MetricsSample::parse(&api::get(address, "/metrics")?)),
@@ -96,7 +97,7 @@ impl ServerStats {
         })
     }
 
-    /// What is new since an earlier question.
+    /// The difference to earlier counters.
     #[must_use]
     pub fn since(self, earlier: &ServerStats) -> ServerStats {
         match (self, earlier) {
@@ -105,7 +106,7 @@ impl ServerStats {
         }
     }
 
-    /// Adds what a later phase brought. Of the peer's percentiles the largest counts.
+    /// Adds the counters of a later phase. Of the peer's percentiles, the largest is kept.
     pub fn add(&mut self, later: ServerStats) {
         match (self, later) {
             (ServerStats::Metrics(all), ServerStats::Metrics(more)) => all.add(&more),
@@ -132,7 +133,7 @@ impl ServerStats {
         }
     }
 
-    /// A counter, all its series together; 0 if there is none.
+    /// The sum of all series of a counter; 0 if there is none.
     pub fn counted(&self, name: &str) -> f64 {
         match self {
             ServerStats::Metrics(scrape) => scrape.sum(name).unwrap_or(0.0),
@@ -140,10 +141,10 @@ impl ServerStats {
         }
     }
 
-    /// Inputs that were neither applied nor lost: refused for a reason.
+    /// The number of inputs that the server refused for a reason.
     pub fn inputs_turned_away(&self) -> u64 {
         let inputs = self.figures().inputs;
-        // What the game could make nothing of is acknowledged all the same.
+        // Inputs that the game rejects are also acknowledged.
         let is_taken = |outcome: &str| matches!(outcome, "applied" | "senseless");
         inputs.iter().filter(|(outcome, _)| !is_taken(outcome)).map(|(_, count)| count).sum()
     }

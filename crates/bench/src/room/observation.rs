@@ -1,5 +1,5 @@
-//! What players saw, in a form that can be compared with the world: for each room, tick and view, the hash of the near
-//! objects.
+//! The state that players saw, in a form that can be compared with the world: for each room, tick and view, the hash of
+//! the near objects.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// What was seen of a room from a view after a tick. All who saw the same are one observation.
+/// The state of a room that was seen from a view after a tick. Players that saw the same state share one observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Observation {
     /// The room's number in the run.
     pub room: u32,
     pub tick: u32,
-    /// The cell looked from.
+    /// The cell of the viewpoint.
     pub view: u32,
     /// Exclusive-or of the hashes of all objects in near cells.
     pub hash: u64,
 }
 
-/// Observations kept in memory; more are written to the file.
+/// Maximum number of observations in memory; more are written to the file.
 const OBSERVATIONS_MAX: usize = 1 << 20;
 const RECORD_BYTES: usize = 24;
 
@@ -31,7 +31,7 @@ pub struct Observations {
 }
 
 impl Observations {
-    /// With a new file.
+    /// Creates a new file.
     pub fn create(path: &Path) -> Result<Self, Error> {
         File::create(path).map_err(|source| failed("make", path, source))?;
         Ok(Observations { path: path.to_owned(), seen: HashMap::new() })
@@ -42,7 +42,7 @@ impl Observations {
         if self.seen.len() < OBSERVATIONS_MAX { Ok(()) } else { self.flush() }
     }
 
-    /// Writes what is not written yet.
+    /// Writes the remaining observations.
     pub fn flush(&mut self) -> Result<(), Error> {
         self.append().map_err(|source| failed("write", &self.path, source))
     }
@@ -56,7 +56,7 @@ impl Observations {
     }
 }
 
-/// Reads a file of observations: each with how many snapshots it stands for.
+/// Reads a file of observations, each with the number of its snapshots.
 pub fn read(path: &Path) -> Result<Vec<(Observation, u32)>, Error> {
     let file = File::open(path).map_err(|source| failed("open", path, source))?;
     let mut reader = BufReader::new(file);

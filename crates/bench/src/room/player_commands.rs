@@ -18,24 +18,24 @@ pub struct PlayersRole {
     pub worker: usize,
     /// Number of its first player; the others follow.
     pub first_player: u32,
-    /// Players of a room: those with the lowest numbers are in the first one.
+    /// Number of players per room. Players with the lowest numbers are in the first room.
     pub players_per_room: u32,
-    /// Share of the players that speak JSON.
+    /// Share of the players that use JSON.
     pub json_share: f64,
-    /// What players do.
+    /// The behavior of the players.
     pub play: PlayerBehavior,
-    /// Whether what they look from is their own object.
+    /// Whether the viewpoint of a player is its own object.
     pub looks_from_own: bool,
     /// One in this number of players decodes each snapshot completely and waits for its inputs; the others only check
     /// the snapshot's head.
     pub full_every: u32,
     /// Local address to connect from.
     pub source: IpAddr,
-    /// Handshakes under way at a time.
+    /// Maximum number of concurrent handshakes.
     pub handshakes_max: usize,
     /// Receive buffer of slow players, in bytes.
     pub slow_receive_bytes: usize,
-    /// Where to write what was seen, for verifying it; none: nothing is kept.
+    /// The file for observations, for the verification; none: observations are not recorded.
     pub observations: Option<PathBuf>,
     /// The shared counters.
     pub tally: PathBuf,
@@ -43,7 +43,7 @@ pub struct PlayersRole {
     pub cores: Vec<usize>,
 }
 
-/// What players do.
+/// The behavior of the players.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlayerBehavior {
@@ -60,12 +60,12 @@ pub enum PlayerBehavior {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlayersCommand {
-    /// Forget what was measured, and play at this pace. → [`PlayersReply::Done`]
+    /// Reset the measurements, and play at this rate. → [`PlayersReply::Done`]
     Begin {
         /// Inputs per player and second.
         inputs_per_second: f64,
     },
-    /// Play on at this pace. → [`PlayersReply::Done`]
+    /// Continue to play at this rate. → [`PlayersReply::Done`]
     Pace {
         /// Inputs per player and second.
         inputs_per_second: f64,
@@ -74,9 +74,9 @@ pub enum PlayersCommand {
     Pause,
     /// Slow players read again. → [`PlayersReply::Done`]
     Wake,
-    /// What has been measured since `Begin`; it goes on being measured. → [`PlayersReply::Played`]
+    /// Report the measurements since `Begin`, without resetting them. → [`PlayersReply::Played`]
     Report,
-    /// Write the rest of what was seen. → [`PlayersReply::Done`]
+    /// Write the remaining observations. → [`PlayersReply::Done`]
     Flush,
 }
 
@@ -86,47 +86,47 @@ pub enum PlayersCommand {
 pub enum PlayersReply {
     /// Nothing to report.
     Done,
-    /// What was measured.
+    /// The measurements.
     Played(Box<Played>),
 }
 
-/// What players measured.
+/// The measurements of players.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Played {
-    /// Snapshots that were taken in whole.
+    /// Snapshots that were received completely.
     pub snapshots: u64,
-    /// Their bytes, without what the protocol puts around them.
+    /// Bytes of snapshots, without the protocol's overhead.
     pub snapshot_bytes: u64,
     /// Bytes read.
     pub bytes: u64,
     /// Calls of `read`.
     pub reads: u64,
-    /// Ticks between two snapshots of a player that it was sent nothing of.
+    /// Ticks between two snapshots of a player for which it received nothing.
     pub ticks_skipped: u64,
     pub events: u64,
-    /// Snapshots that could not be taken in, by reason.
+    /// Snapshots that could not be applied, by reason.
     pub broken: BTreeMap<String, u64>,
-    /// Replicas that were looked through object by object, ...
+    /// Replicas that were checked object by object.
     pub looked_through: u64,
-    /// ... the objects in them, ...
+    /// Objects in the checked replicas.
     pub objects_seen: u64,
-    /// ... and those whose running hash was not that of their objects.
+    /// Checked replicas whose running hash differed from that of their objects.
     pub inconsistent: u64,
-    /// Those whose own object was not in the cell that they looked from, where it should be.
+    /// Checked replicas whose own object was not in the cell of their viewpoint, although it should be.
     pub misplaced: u64,
     /// Players that ended, by close code or reason.
     pub closed: BTreeMap<String, u64>,
-    /// From the server's time of the tick to the read that brought the snapshot.
+    /// From the server's time of the tick to the read that received the snapshot.
     pub age: Latency,
     /// Inputs sent.
     pub inputs: u64,
     /// Inputs that the room has acknowledged.
     pub acknowledged: u64,
-    /// The same two since the process began: phases have gaps between them.
+    /// Inputs sent since the process began, which includes the time between phases.
     pub inputs_ever: u64,
-    /// See `inputs_ever`.
+    /// Inputs acknowledged since the process began.
     pub acknowledged_ever: u64,
-    /// Inputs that were skipped because the socket took no more.
+    /// Inputs that were skipped because the socket was full.
     pub inputs_held_up: u64,
     /// Inputs whose stamp was seen.
     pub shown: u64,
@@ -136,19 +136,19 @@ pub struct Played {
     pub effect: Latency,
     /// From the intended time of an input to its write: the load generator's own lateness.
     pub lag: Latency,
-    /// Of slow players that read again: those whose socket has been empty since, ...
+    /// Slow players that read again and have emptied their socket.
     pub drained: u64,
-    /// ... those that have had a snapshot younger than two ticks after that, ...
+    /// Drained players that have then received a snapshot younger than two ticks.
     pub caught_up: u64,
-    /// ... and the time between the two.
+    /// Time from the empty socket to this snapshot.
     pub catch_up: Latency,
     /// Processor time of the process.
     pub cpu_ns: u64,
 }
 
 impl Played {
-    /// Adds what another process, or a later phase, measured. What is counted since processes began adds up over processes
-    /// alone.
+    /// Adds the measurements of another process or of a later phase. The counts since processes began are only added
+    /// for other processes.
     pub fn add(&mut self, other: &Played) {
         self.snapshots += other.snapshots;
         self.snapshot_bytes += other.snapshot_bytes;

@@ -19,7 +19,7 @@ use crate::progress::Progress;
 use crate::report::{Line, size};
 use crate::spawn::ServerProcess;
 
-/// What `room record` found.
+/// The result of `room record`.
 #[derive(Debug, Serialize)]
 struct Report {
     scenario: &'static str,

@@ -20,48 +20,48 @@ use crate::spawn::ServerProcess;
 use crate::tally::{Tally, WORKERS_MAX};
 use crate::worker_process::{Worker, source_address};
 
-/// Players in one process. Well under 20,000 open files.
+/// Number of players per process, well below 20,000 open files.
 const PLAYERS_PER_WORKER: usize = 4_000;
 const HANDSHAKES_MAX: usize = 64;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// What channels are called in front of the room's number.
+/// The channel name before the room's number.
 pub const CHANNEL: &str = "room:bench";
 
-/// What the players are.
+/// The configuration of the players.
 #[derive(Clone)]
 pub struct RoomSetup {
     pub players: usize,
-    /// How many in each room.
+    /// Number of players per room.
     pub players_per_room: usize,
-    /// How many of them can be ordered to stop reading.
+    /// Number of players that can be paused.
     pub slow: usize,
-    /// Share of them that speaks JSON.
+    /// Share of the players that use JSON.
     pub json_share: f64,
-    /// What they do.
+    /// The behavior of the players.
     pub play: PlayerBehavior,
-    /// Whether what they look from is their own object.
+    /// Whether the viewpoint of a player is its own object.
     pub looks_from_own: bool,
     /// One in this number of players decodes each snapshot completely.
     pub full_every: u32,
-    /// What the server speaks.
+    /// The content of the server's WebSocket messages.
     pub speech: Speech,
-    /// What they join with.
+    /// The data of the joins.
     pub join: Option<String>,
-    /// Processes to spread them over.
+    /// Number of worker processes.
     pub workers: Option<usize>,
-    /// Receive buffer of slow ones.
+    /// Receive buffer of slow players.
     pub slow_receive_bytes: usize,
-    /// Where all run.
+    /// The cores of all processes.
     pub cores: Cores,
-    /// Whether to keep what they see.
+    /// Whether to record observations.
     pub keeps_observations: bool,
 }
 
-/// A folder for the files of a run. It goes when this is dropped.
+/// A folder for the files of a run, removed on drop.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes it.
+    /// Creates the folder.
     pub fn create() -> Result<Self, Error> {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
@@ -76,14 +76,14 @@ impl Scratch {
         &self.0
     }
 
-    /// The room's key that lets the server record it here.
+    /// The room's setting with which the server writes recordings into this folder.
     pub fn recording(&self) -> (&'static str, serde_json::Value) {
         ("record_directory", self.0.display().to_string().into())
     }
 
-    /// The recordings in it of a room with this number, the earliest first.
+    /// The recordings of the room with this number, the earliest first.
     pub fn recordings(&self, room: u32) -> Vec<PathBuf> {
-        // A recording has the channel's name, its other characters replaced.
+        // The file name contains the channel's name with special characters replaced.
         let prefix = format!("{CHANNEL}{room}-").replace(':', "_");
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
@@ -98,14 +98,14 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nothing useful can be done if it is gone already.
+        // Fails only if the folder is already gone.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 /// A server and its players.
 pub struct RoomRig {
-    // Dropped in this order: players leave before the server ends.
+    // Dropped in this order, so that players disconnect before the server ends.
     workers: Vec<Worker>,
     /// The server under test.
     pub server: ServerProcess,
@@ -115,10 +115,10 @@ pub struct RoomRig {
     observations: Vec<PathBuf>,
 }
 
-/// What one measured phase brought.
+/// The measurements of one phase.
 #[derive(Default)]
 pub struct RoomPhase {
-    /// All players together.
+    /// The sum of all players.
     pub played: Played,
     /// The server's own figures.
     pub server_stats: ServerStats,
@@ -126,9 +126,9 @@ pub struct RoomPhase {
     pub server_cpu_ns: u64,
     /// The same in ticks of user and kernel mode.
     pub server_split: Ticks,
-    /// How long it was.
+    /// Duration of the phase.
     pub wall_ns: u64,
-    /// Memory of the server, again and again.
+    /// Samples of the server's memory.
     pub memory: Vec<Memory>,
 }
 
@@ -144,14 +144,14 @@ impl RoomPhase {
         self.memory.extend(later.memory);
     }
 
-    /// Processor time of the server for each snapshot that was received, in nanoseconds.
+    /// Processor time of the server per received snapshot, in nanoseconds.
     pub fn cpu_ns_per_snapshot(&self) -> f64 {
         crate::report::ratio(self.server_cpu_ns as f64, self.played.snapshots as f64)
     }
 }
 
 impl RoomRig {
-    /// Starts the players' processes and lets all players in.
+    /// Starts the players' processes, and joins all players.
     pub fn start(
         server: ServerProcess,
         setup: &RoomSetup,
@@ -214,7 +214,7 @@ impl RoomRig {
         }
     }
 
-    /// Lets everybody in. The slow ones are all in the first process.
+    /// Joins all players. The slow players are all in the first process.
     fn connect(&mut self, parts: &[usize], slow: usize, progress: &Progress) -> Result<(), Error> {
         progress.counting("joining".into(), self.players as u64);
         for (number, (worker, &sessions)) in self.workers.iter_mut().zip(parts).enumerate() {
@@ -243,7 +243,7 @@ impl RoomRig {
         Err(Error::Server { did, remedy: "check its log, and its limits of connections and players".into() })
     }
 
-    /// Lets the players play at this pace for a time, and measures.
+    /// Makes the players play at this rate for a time, and measures.
     pub fn phase(
         &mut self,
         inputs_per_second: f64,
@@ -267,7 +267,7 @@ impl RoomRig {
         })
     }
 
-    /// Waits for a time and ends the phase.
+    /// Waits for a time, and ends the phase.
     pub fn watch(
         &mut self,
         mut watch: Watch,
@@ -293,7 +293,7 @@ impl RoomRig {
         })
     }
 
-    /// Lets a time pass, and looks at the server's memory meanwhile.
+    /// Waits for a time, and samples the server's memory.
     pub fn wait(&self, watch: &mut Watch, duration: Duration, label: &str, progress: &Progress) -> Result<(), Error> {
         progress.counting(label.to_owned(), duration.as_millis() as u64);
         let start = Instant::now();
@@ -310,7 +310,7 @@ impl RoomRig {
         ServerStats::ask(self.speech, self.server.address)
     }
 
-    /// What players have measured since the phase began.
+    /// The measurements of the players since the phase began.
     pub fn report_played(&mut self) -> Result<Played, Error> {
         let mut all = Played::default();
         for played in self.play_all(&PlayersCommand::Report)? {
@@ -334,12 +334,13 @@ impl RoomRig {
         self.workers.iter().map(answer).collect()
     }
 
-    /// Ends players and server, and holds what was seen against what was recorded.
+    /// Ends the players and the server, and compares the observations with the recordings.
     pub fn verify(mut self, scratch: &Scratch, progress: &Progress) -> Result<Verified, Error> {
         self.play_all(&PlayersCommand::Flush)?;
         let files = std::mem::take(&mut self.observations);
         progress.doing("ending the server".into());
-        // Players leave first, so that the recording has all that they saw; the server writes the rest when it ends.
+        // Players disconnect first, so that the recording contains everything that they saw. The server writes the rest
+        // when it ends.
         drop(self);
         let mut seen = Vec::new();
         for path in files {
@@ -361,7 +362,7 @@ impl RoomRig {
     }
 }
 
-/// A phase that is going on.
+/// A phase in progress.
 pub struct Watch {
     before: ServerStats,
     cpu_before_ns: u64,
@@ -371,13 +372,13 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Private memory of the server when it was looked at last.
+    /// Private memory of the server in the last sample.
     pub fn anon_bytes(&self) -> u64 {
         self.memory.last().map_or(0, |memory| memory.anon_bytes)
     }
 }
 
-/// The server's keys for rooms of this simulation, for [`crate::args::ServerArgs::set`].
+/// The server's settings for rooms of this simulation, for [`crate::args::ServerArgs::set`].
 pub fn room_settings(simulation: &str, params: &serde_json::Value, more: &[(&str, serde_json::Value)]) -> Vec<String> {
     let mut room = serde_json::Map::new();
     room.insert("simulation".into(), simulation.into());

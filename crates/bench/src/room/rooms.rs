@@ -1,4 +1,4 @@
-//! Many small rooms: whether all tick on time, or how many do.
+//! Many small rooms: whether all tick on time, or the largest number that does.
 
 use serde::Serialize;
 use serde_json::json;
@@ -14,12 +14,12 @@ use crate::progress::Progress;
 use crate::report::Line;
 use crate::spawn::ServerProcess;
 
-/// Rooms that the largest number may be wrong by, in parts of it.
+/// The largest number may be too low by this fraction of it.
 const PRECISION: usize = 16;
 const ROOMS_MAX: usize = 20_000;
 const GOAL: f64 = 500.0;
 
-/// What `room rooms` found.
+/// The result of `room rooms`.
 #[derive(Debug, Serialize)]
 struct Report {
     scenario: &'static str,
@@ -27,7 +27,7 @@ struct Report {
     cores: Cores,
     players_per_room: usize,
     ticks_per_second: u32,
-    /// The largest number that held.
+    /// The largest number of rooms that ticked on time.
     rooms_held: usize,
     tries: Vec<Try>,
     goals: Vec<Goal>,
@@ -84,7 +84,7 @@ pub fn run(args: &RoomsArgs) -> Result<(), Error> {
     finish(&report, &found, &args.run.output)
 }
 
-/// No tick took longer than its interval, began when the next was due, or was passed over.
+/// Whether no tick took longer than its interval, began after the next was due, or was skipped.
 fn holds(side: &Side) -> bool {
     let none = |count: Option<f64>| count == Some(0.0);
     none(side.server.overruns) && none(side.server.ticks_late) && none(side.server.ticks_skipped)
@@ -107,7 +107,7 @@ fn measure(args: &RoomsArgs, rooms: usize, cores: &Cores, progress: &Progress) -
     rig.phase(pace, args.play.duration(), &format!("{rooms} rooms"), progress)
 }
 
-/// The largest number that holds, as far as it matters; doubles until one does not, then halves the gap.
+/// The approximately largest number that holds. Doubles the number until one does not hold, and then bisects.
 fn largest(from: usize, max: usize, holds: &mut impl FnMut(usize) -> Result<bool, Error>) -> Result<usize, Error> {
     let (mut good, mut next) = (0, from);
     let mut bad = loop {

@@ -9,10 +9,10 @@ use super::rig::RoomPhase;
 use crate::latency::Summary;
 use crate::report::{Line, grouped, per_second, ratio, size, time};
 
-/// What a server did with a load.
+/// The measurements of a server under a load.
 #[derive(Debug, Clone, Serialize)]
 pub struct Side {
-    /// What it is called in this report.
+    /// Its name in the report.
     pub name: String,
     seconds: f64,
     snapshots: u64,
@@ -21,9 +21,9 @@ pub struct Side {
     /// The share of ticks for which a player received no snapshot.
     ticks_skipped_share: f64,
     events: u64,
-    /// Snapshots that could not be taken in, by reason.
+    /// Snapshots that could not be applied, by reason.
     broken: BTreeMap<String, u64>,
-    /// Replicas that were looked through object by object, and what was wrong with them.
+    /// Replicas that were checked object by object; the next fields count their errors.
     looked_through: u64,
     objects_seen_mean: f64,
     inconsistent: u64,
@@ -37,7 +37,7 @@ pub struct Side {
     shown: u64,
     pub acknowledgement: Summary,
     pub effect: Summary,
-    /// Lateness that is the load generator's own.
+    /// Lateness of the load generator.
     input_lag: Summary,
     pub server_cpu_us_per_snapshot: f64,
     pub server_cpu_us_per_tick: f64,
@@ -87,12 +87,12 @@ impl Side {
         }
     }
 
-    /// Mean over the run.
+    /// The mean over the run.
     pub fn bytes_per_snapshot(&self) -> f64 {
         self.bytes_per_snapshot
     }
 
-    /// Whether players understood all, stayed, and saw no contradiction.
+    /// Whether players could apply all snapshots, stayed connected, and saw no inconsistency.
     pub fn is_sound(&self) -> bool {
         self.broken.is_empty() && self.closed.is_empty() && self.inconsistent == 0 && self.misplaced == 0
     }
@@ -141,7 +141,7 @@ impl Side {
     }
 }
 
-/// Percentiles in a line.
+/// A line with the percentiles.
 pub fn summary_line(name: &str, summary: &Summary) -> Line {
     let text = format!(
         "p50 {}, p90 {}, p99 {}, p99.9 {}, at most {} ({})",

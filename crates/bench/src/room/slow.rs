@@ -19,12 +19,12 @@ use crate::progress::Progress;
 use crate::report::{Line, size};
 use crate::spawn::ServerProcess;
 
-/// Until then the kernel's buffers have filled.
+/// Time for the kernel's buffers to fill.
 const FILLING: Duration = Duration::from_secs(2);
-/// A few pages that the allocator may move meanwhile.
+/// A few pages that the allocator may return or request in the meantime.
 const MEMORY_SLACK_BYTES: f64 = 256.0 * 1024.0;
 
-/// What `room slow` found.
+/// The result of `room slow`.
 #[derive(Debug, Serialize)]
 struct Report {
     scenario: &'static str,
@@ -34,15 +34,17 @@ struct Report {
     slow_players: usize,
     pause_seconds: f64,
     before: Side,
-    /// While the slow ones don't read.
+    /// While the slow players do not read.
     paused: Side,
-    /// From when they read again.
+    /// After the slow players have resumed reading.
     awake: Side,
-    /// Private memory of the server before the pause, 2 s into it, and the most from then to its end.
+    /// Private memory of the server before the pause. The next fields: 2 s into the pause, and the maximum from then to
+    /// its end.
     memory_before_bytes: u64,
     memory_filled_bytes: u64,
     memory_paused_bytes_max: u64,
-    /// Of the slow ones, those whose socket has been empty since, those that are up to date, and how long it took them.
+    /// Slow players that have emptied their socket. The next fields: players that are up to date, and the time that
+    /// this took.
     drained: u64,
     caught_up: u64,
     catch_up: Summary,

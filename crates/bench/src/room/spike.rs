@@ -22,12 +22,12 @@ use crate::spawn::ServerProcess;
 /// Duration and number of steps of the rise.
 const RISE: Duration = Duration::from_millis(500);
 const RISE_STEPS: u32 = 5;
-/// After this everything has to be as before.
+/// Time after which all figures must be as before the spike.
 const RECOVERY: Duration = Duration::from_secs(1);
-/// Two intervals of 60 Hz are 33.3 ms; this is the bound of the histogram below it.
+/// Two intervals of 60 Hz are 33.3 ms. This is the next lower bound of the histogram.
 const TWO_INTERVALS_S: f64 = 0.033;
 
-/// What `room spike` found.
+/// The result of `room spike`.
 #[derive(Debug, Serialize)]
 struct Report {
     scenario: &'static str,
@@ -39,11 +39,11 @@ struct Report {
     before: Side,
     spike: Side,
     after: Side,
-    /// All inputs of the run, ...
+    /// All inputs of the run.
     inputs: u64,
-    /// ... those that the room has acknowledged, ...
+    /// Inputs that the room has acknowledged.
     acknowledged: u64,
-    /// ... and those that the server rejected, by reason.
+    /// Inputs that the server rejected.
     turned_away: u64,
     lost: u64,
     verified: Verified,
@@ -76,9 +76,9 @@ struct Phases {
     before: RoomPhase,
     spike: RoomPhase,
     after: RoomPhase,
-    /// The players' reports after the last reply, ...
+    /// The players' measurements after the last reply.
     end: Played,
-    /// ... and the server's figures of the whole run.
+    /// The server's counters of the whole run.
     server_stats: ServerStats,
 }
 

@@ -1,4 +1,5 @@
-//! One room without and with `survival`, in turn: what checkpoints and the log cost ticks and the processor.
+//! One room without and with `survival`, alternately: the cost of checkpoints and of the log in ticks and processor
+//! time.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ const NONE: &str = "none";
 const CHECKPOINT: &str = "checkpoint";
 const EXACT: &str = "exact";
 
-/// What `room survival` found.
+/// The result of `room survival`.
 #[derive(Debug, Serialize)]
 struct Report {
     scenario: &'static str,
@@ -30,12 +31,12 @@ struct Report {
     inputs_per_second: f64,
     checkpoint_interval: String,
     sides: Vec<Side>,
-    /// Each against the side without `survival` in the same turn.
+    /// Each setting compared with the side without `survival` in the same turn.
     compared: Vec<Compared>,
     goals: Vec<Goal>,
 }
 
-/// A side against the one without `survival`, by turn.
+/// A side compared with the one without `survival`, by turn.
 #[derive(Debug, Serialize)]
 struct Compared {
     name: &'static str,
@@ -65,7 +66,7 @@ pub fn run(args: &SurvivalArgs) -> Result<(), Error> {
         for contender in &mut contenders {
             contender.run_once(args, &cores, &format!("turn {turn} of {}", args.turns), &progress)?;
         }
-        // The order alternates, so that a drift of the machine meets all alike.
+        // The order alternates, so that a drift of the machine affects all settings equally.
         contenders.reverse();
     }
     progress.finish();

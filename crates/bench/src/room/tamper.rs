@@ -6,20 +6,21 @@ use serde::Serialize;
 use super::verify;
 use crate::report::Line;
 
-/// An input without any effect, such as one of a player that digs, is no test; so another is tried.
+/// Maximum number of attempts. An input without any effect, such as one of a digging player, proves nothing, so another
+/// one is changed.
 const TRIES_MAX: usize = 20;
 
-/// What came of it.
+/// The result of a changed input.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Tampered {
     /// The tick before which the changed input was applied.
     pub changed_tick: Option<u32>,
-    /// The tick that the replay named.
+    /// The tick that the replay reported.
     pub found_tick: Option<u32>,
 }
 
 impl Tampered {
-    /// Whether it was found where it was.
+    /// Whether the replay reported the right tick.
     pub fn is_found(&self) -> bool {
         self.changed_tick.is_some() && self.changed_tick == self.found_tick
     }
@@ -48,7 +49,7 @@ pub fn tamper(recording: &[u8]) -> Tampered {
     last
 }
 
-/// The first tick whose hash is not what was recorded.
+/// The first tick whose hash differs from the recorded one.
 fn first_difference(recording: &[u8]) -> Option<u32> {
     let mut replay = verify::begin(recording).ok()?;
     match replay.finish() {

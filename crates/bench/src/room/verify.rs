@@ -1,4 +1,4 @@
-//! Compares what players saw with the world, which is reconstructed from a recording.
+//! Compares the players' observations with the world, which is reconstructed from a recording.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -15,32 +15,32 @@ use super::observation::Observation;
 use crate::error::Error;
 use crate::report::{Line, grouped, ratio};
 
-/// What came of it.
+/// The result of a verification.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Verified {
-    /// Rooms that were replayed.
+    /// Number of replayed rooms.
     pub rooms: u64,
-    /// Ticks of theirs.
+    /// Number of replayed ticks.
     pub ticks: u64,
-    /// Snapshots whose near objects were held against the world.
+    /// Snapshots whose near objects were compared with the world.
     pub snapshots: u64,
-    /// Snapshots that showed something else.
+    /// Snapshots that differed from the world.
     pub mismatches: u64,
-    /// Views that there were of a tick, on average over the ticks that were seen.
+    /// Average number of views per observed tick.
     pub views_per_tick: f64,
-    /// Snapshots of ticks that the recording does not have.
+    /// Snapshots of ticks that are not in the recording.
     pub unknown_ticks: u64,
-    /// The first snapshot that showed something else.
+    /// The first snapshot that differed from the world.
     pub first_mismatch: Option<String>,
-    /// What is wrong with a recording itself, such as the first tick that differs.
+    /// Errors of a recording itself, such as the first tick whose replay differs.
     pub recording_faults: Vec<String>,
 }
 
-/// What players of a room saw, by tick.
+/// The observations of a room's players, by tick.
 pub type ByTick = BTreeMap<u32, Vec<(Observation, u32)>>;
 
 impl Verified {
-    /// Whether every snapshot was right, and at least one was looked at.
+    /// Whether every snapshot was correct, and at least one was compared.
     pub fn is_good(&self) -> bool {
         self.snapshots > 0 && self.mismatches == 0 && self.unknown_ticks == 0 && self.recording_faults.is_empty()
     }
@@ -117,7 +117,7 @@ impl Verified {
     }
 }
 
-/// Begins to replay with the simulations that come with Dunlin.
+/// Begins to replay with the simulations that ship with Dunlin.
 pub fn begin(recording: &[u8]) -> Result<Replay<'_>, String> {
     let header = Header::read(recording).map_err(|error| error.to_string())?;
     let simulation = simulation(&header)?;
@@ -132,7 +132,7 @@ fn simulation(header: &Header) -> Result<Box<dyn Simulation>, String> {
     }
 }
 
-/// Of each cell that is not empty, the exclusive-or of the hashes of the objects that everybody is sent.
+/// For each non-empty cell, the exclusive-or of the hashes of the objects that all players receive.
 fn cell_hashes(room: &Room) -> HashMap<CellIndex, u64> {
     let mut cells = HashMap::new();
     for (id, object) in room.world().objects() {
@@ -145,7 +145,7 @@ fn cell_hashes(room: &Room) -> HashMap<CellIndex, u64> {
 }
 
 fn near_hash(grid: &Grid, view: u32, cells: &HashMap<CellIndex, u64>) -> u64 {
-    // A view outside the map is nobody's.
+    // A view outside the map is invalid.
     if view as usize >= grid.len() {
         return u64::MAX;
     }
@@ -153,7 +153,7 @@ fn near_hash(grid: &Grid, view: u32, cells: &HashMap<CellIndex, u64>) -> u64 {
     near.fold(0, |hash, (cell, _)| hash ^ cells.get(&cell).copied().unwrap_or(0))
 }
 
-/// What players saw of each room.
+/// The observations by room.
 pub fn by_room(observations: Vec<(Observation, u32)>) -> BTreeMap<u32, ByTick> {
     let mut rooms: BTreeMap<u32, ByTick> = BTreeMap::new();
     for (observation, times) in observations {

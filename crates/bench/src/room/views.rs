@@ -18,10 +18,10 @@ use crate::progress::Progress;
 use crate::report::{Line, ratio};
 use crate::spawn::ServerProcess;
 
-/// Cells seen in each direction from the one looked from.
+/// Number of visible cells in each direction from the cell of the viewpoint.
 const NEAR_CELLS: u32 = 2;
 
-/// What `room views` found.
+/// The result of `room views`.
 #[derive(Debug, Serialize)]
 struct Report {
     scenario: &'static str,
@@ -30,10 +30,10 @@ struct Report {
     players: usize,
     objects: u32,
     moving_permille: u32,
-    /// Cells of the map, and those of them that a player sees who is not near an edge.
+    /// Number of cells of the map; the next field is the number that a player away from the edges sees.
     cells: u32,
     visible_cells: u32,
-    /// Cells that somebody looked from in a tick, on average, in the run that was verified.
+    /// Average number of cells with a viewpoint per tick, in the verified run.
     occupied_cells: Option<f64>,
     views: Side,
     everything: Side,
@@ -75,7 +75,7 @@ fn server(args: &ViewsArgs, everything: bool, more: &[(&str, Value)]) -> ServerA
     server
 }
 
-/// A run of its own, which is recorded; with the number of cells that were looked from in a tick.
+/// A separate run with a recording. Also returns the number of cells with a viewpoint per tick.
 fn verify(args: &ViewsArgs, cores: &Cores, progress: &Progress) -> Result<Verified, Error> {
     let scratch = Scratch::create()?;
     let server = ServerProcess::start(&server(args, false, &[scratch.recording()]), cores)?;
@@ -121,7 +121,7 @@ fn report(
             0.125,
             "×",
         ),
-        // One from the tick before, and one for players that are behind or have just come into the cell.
+        // One body from the previous tick, and one for players that are behind or have just entered the cell.
         Goal::at_most("bodies a tick and occupied cell", per_cell, 2.0, ""),
     ];
     Report {

@@ -1,5 +1,5 @@
-//! Fan-out of a channel in memory while backups and compactions of the same server's storage run, in turns with the same
-//! load alone.
+//! Fan-out of a channel in memory during backups and compactions of the same server's storage, alternating with the
+//! same load without them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,10 +24,11 @@ use crate::report::{self, Line, ratio, size};
 use crate::rig::{FanoutPhase, FanoutRig};
 use crate::spawn::{ServerProcess, free_port, setting};
 
-/// Deliveries per second with backups and compactions, against those without.
+/// Minimum ratio of deliveries per second with backups and compactions to those without.
 const SPEED_RATIO_GOAL: f64 = 0.97;
 const CHANNELS: u64 = 1_000;
-/// A broadcast goes to this many channels, which lie far apart in the storage: the compaction that it causes rewrites all of it.
+/// Number of channels of a broadcast. They are far apart in the storage, so the resulting compaction rewrites all of
+/// it.
 const BROADCAST_CHANNELS: u64 = 40;
 const BROADCAST_BYTES: usize = 20_000;
 const BROADCAST_EVERY: Duration = Duration::from_millis(500);
@@ -41,19 +42,19 @@ struct BackgroundReport {
     settings: Settings,
     alone: LoadFigures,
     beside: LoadFigures,
-    /// During the turns with them.
+    /// Number of backups, in the turns with backups.
     backups: u64,
     backup_bytes: u64,
     compactions: Compactions,
-    /// Deliveries per second, all turns together.
+    /// Ratio of deliveries per second, over all turns.
     speed_ratio: f64,
     speed_ratio_by_pair: Vec<f64>,
-    /// p99 of the latency.
+    /// Ratio of the p99 of the latency.
     latency_ratio: f64,
     goals: Vec<Goal>,
 }
 
-/// Runs the scenario. The order alternates, so that a drift of the machine meets both alike.
+/// Runs the scenario. The order alternates, so that a drift of the machine affects both sides equally.
 pub fn run(args: &BackgroundArgs) -> Result<(), Error> {
     args.check()?;
     let progress = Progress::new(args.run.output.quiet);
@@ -105,7 +106,7 @@ fn start(args: &BackgroundArgs, folder: &DataFolder, progress: &Progress) -> Res
     ready_rig(process, &args.load, 0, &args.run.server.api_key, &cores, progress)
 }
 
-/// Compactions of the turn before must not run into the next one.
+/// Waits for the end of all compactions, so that they do not affect the next turn.
 fn wait_until_idle(storage: &std::path::Path, progress: &Progress) -> Result<(), Error> {
     progress.doing("waiting for compactions to end".into());
     let (began, mut busy_at) = (Instant::now(), Instant::now());
@@ -122,7 +123,7 @@ fn wait_until_idle(storage: &std::path::Path, progress: &Progress) -> Result<(),
     Ok(())
 }
 
-/// What was done beside the load.
+/// The background work of a turn.
 #[derive(Debug, Default, Clone, Copy)]
 struct Background {
     backups: u64,
@@ -138,7 +139,7 @@ impl Background {
     }
 }
 
-/// Two threads that ask the server for backups one after the other, and publish what makes it compact.
+/// Two threads: one requests consecutive backups, and one publishes to cause compactions.
 struct BackgroundWork {
     ends: Arc<AtomicBool>,
     backups: JoinHandle<Result<(u64, u64), Error>>,
@@ -185,7 +186,7 @@ impl BackgroundWork {
 
     fn end(self) -> Result<Background, Error> {
         self.ends.store(true, Ordering::Relaxed);
-        // As long as the turn has lasted.
+        // Covers the duration of the turn.
         let compactions = Compactions::since(&self.storage, self.began_unix_us);
         let ended = || Error::Worker { role: "background", message: "it ended early".into() };
         let (backups, backup_bytes) = self.backups.join().map_err(|_| ended())??;

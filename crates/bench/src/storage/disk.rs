@@ -1,4 +1,4 @@
-//! The disk itself: how long one sync takes, and what compactions have done.
+//! The disk itself: the duration of a sync, and statistics of compactions.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::latency::Latency;
 
-/// Bytes before each sync, about those of a group commit of a few publications.
+/// Bytes written before each sync, about the size of a group commit of a few publications.
 const SYNC_BYTES: usize = 512;
 
-/// Appends to a file and syncs it, again and again for `duration`.
+/// Repeatedly appends to a file and syncs it for `duration`.
 pub fn syncs(file: &Path, duration: Duration) -> Result<Latency, Error> {
     let failed = |source| Error::os(format!("sync {}", file.display()), source, "give another --directory");
     let mut writer = OpenOptions::new().create(true).append(true).open(file).map_err(failed)?;
@@ -32,7 +32,7 @@ pub struct Compactions {
     pub started: u64,
     pub finished: u64,
     pub output_bytes: u64,
-    /// Those that have begun and not ended at the time of reading.
+    /// Compactions that had begun but not ended when the log was read.
     #[serde(skip)]
     pub running: usize,
 }

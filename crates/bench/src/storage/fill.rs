@@ -13,10 +13,10 @@ use dunlin_storage::{Completions, LoadAnswer, Storage, StorageOptions, StoreAnsw
 use crate::error::Error;
 use crate::progress::Progress;
 
-/// Publications that are queued at a time.
+/// Maximum number of queued publications.
 const IN_FLIGHT_MAX: u64 = 4_096;
 
-/// What is written.
+/// The content to write.
 #[derive(Clone, Copy, Debug)]
 pub struct Fill {
     pub publications: u64,
@@ -29,7 +29,7 @@ pub fn channel(number: u64) -> String {
     format!("disk:{number}")
 }
 
-/// Fills a directory. Nothing in it expires within a day.
+/// Fills a directory. Its entries do not expire within a day.
 pub fn fill(path: &Path, fill: Fill, progress: &Progress) -> Result<(), Error> {
     let answers = Arc::new(AnswerCount::default());
     let completions = Arc::clone(&answers) as Arc<dyn Completions>;
@@ -59,7 +59,7 @@ fn failed(why: &dyn std::fmt::Debug) -> Error {
     Error::Server { did: format!("could not be given a storage ({why:?})"), remedy }
 }
 
-/// A JSON string that compresses about as names and prices do.
+/// A JSON string with a compression ratio similar to that of names and prices.
 fn record(number: u64, offset: u64, payload_bytes: usize) -> LogRecord {
     let mut text = String::with_capacity(payload_bytes + 20);
     text.push('"');
@@ -81,7 +81,7 @@ fn record(number: u64, offset: u64, payload_bytes: usize) -> LogRecord {
     LogRecord { publication: Arc::new(publication), version: 0, version_epoch: Box::default(), idempotency_key: None }
 }
 
-/// Counts what the storage has answered.
+/// Counts the answers of the storage.
 #[derive(Default)]
 struct AnswerCount {
     answered: AtomicU64,

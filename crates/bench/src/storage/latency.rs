@@ -1,5 +1,5 @@
-//! Latency from publishing to receiving in channels with each durability. Each has a server of its own, all on the same
-//! core, and they take turns. Between the turns, the bench itself syncs a file on the same disk.
+//! Latency from publishing to receiving in channels with each durability. Each durability has a separate server. All
+//! servers run alternately on the same core. Between the turns, the bench itself syncs a file on the same disk.
 
 use serde::Serialize;
 
@@ -18,12 +18,12 @@ use crate::rig::{FanoutPhase, FanoutRig};
 use crate::spawn::{ServerProcess, setting};
 
 const KINDS: [&str; 3] = ["memory", "disk", "disk_sync"];
-/// What storing may add to the latency, at the 99th percentile.
+/// Maximum latency that storing may add, at the 99th percentile.
 const ADDED_MS_GOAL: f64 = 3.0;
-/// What syncing may add, in syncs.
+/// Maximum latency that syncing may add, in syncs.
 const ADDED_SYNCS_GOAL: f64 = 2.0;
 
-/// What `latency` found.
+/// The result of `latency`.
 #[derive(Debug, Serialize)]
 struct LatencyReport {
     scenario: &'static str,
@@ -31,13 +31,13 @@ struct LatencyReport {
     server: String,
     settings: Settings,
     sides: Vec<Side>,
-    /// One sync of a file on the same disk.
+    /// Duration of a sync of a file on the same disk.
     sync: Summary,
-    /// p99 of `disk` less that of `memory`, in microseconds.
+    /// p99 of `disk` minus p99 of `memory`, in microseconds.
     disk_added_us: i64,
-    /// The same of `disk_sync`.
+    /// The same for `disk_sync`.
     disk_sync_added_us: i64,
-    /// That in syncs, p99 of both.
+    /// The same in syncs, from the p99 of both.
     disk_sync_added_syncs: f64,
     goals: Vec<Goal>,
 }
@@ -56,7 +56,7 @@ struct Turns {
     closed: std::collections::BTreeMap<String, u64>,
 }
 
-/// Runs the scenario. The order rotates, so that a drift of the machine meets all alike.
+/// Runs the scenario. The order rotates, so that a drift of the machine affects all sides equally.
 pub fn run(args: &LatencyArgs) -> Result<(), Error> {
     args.check()?;
     let progress = Progress::new(args.run.output.quiet);

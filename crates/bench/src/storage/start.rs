@@ -43,13 +43,13 @@ struct StartReport {
 /// One start.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Started {
-    /// Until `/health` answered.
+    /// Time until `/health` responded.
     healthy_us: u64,
-    /// Until the first history from disk was there.
+    /// Time until the first history was read from disk.
     serving_us: u64,
-    /// When it serves.
+    /// Memory when it serves.
     memory: Memory,
-    /// When the history of some channels was read.
+    /// Memory after the histories of some channels were read.
     memory_after_reads: Memory,
 }
 

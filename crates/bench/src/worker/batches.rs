@@ -11,12 +11,12 @@ use crate::control::SenderReport;
 /// A ring that takes sends in batches.
 pub struct Batches {
     ring: IoUring,
-    /// Sends of one submission.
+    /// Number of sends per submission.
     batch: usize,
 }
 
 impl Batches {
-    /// A ring for batches of `batch` sends, set up as a server would.
+    /// Creates a ring for batches of `batch` sends, configured as in a server.
     pub fn new(batch: usize) -> io::Result<Self> {
         let entries = u32::try_from(batch.next_power_of_two()).unwrap_or(u32::MAX);
         let mut best = IoUring::builder();
@@ -25,7 +25,7 @@ impl Batches {
         Ok(Batches { ring, batch })
     }
 
-    /// One send to every socket.
+    /// Sends the frame once to every socket.
     pub fn send_round(&mut self, sockets: &[TcpStream], frame: &[u8], sent: &mut SenderReport) -> io::Result<()> {
         let length = u32::try_from(frame.len()).map_err(io::Error::other)?;
         for part in sockets.chunks(self.batch) {

@@ -21,7 +21,7 @@ use crate::proc;
 use crate::tally::Tally;
 
 const COMMANDS: Token = Token(usize::MAX);
-/// A server that gets no session further for this long won't.
+/// Maximum time without progress of any session.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 /// A slow reader that reads again has received everything when no data arrives for this long.
 const SLOW_PATIENCE: Duration = Duration::from_secs(3);
@@ -51,7 +51,7 @@ pub fn play(role: ClientsRole) -> Result<(), Error> {
 
 struct Clients {
     role: ClientsRole,
-    /// What connections are opened with, if they are TLS.
+    /// The TLS configuration of connections, if they use TLS.
     tls: Option<Arc<ClientConfig>>,
     poll: Poll,
     sessions: Vec<Reader>,
@@ -66,15 +66,15 @@ struct Clients {
     waiting: Option<Waiting>,
 }
 
-/// A command whose answer needs time.
+/// A command whose answer is pending.
 enum Waiting {
     Connected { patience: Instant },
     Slow { patience: Instant, end_sequence: u64 },
 }
 
-/// A session and what it should receive next.
+/// A session, and the publications that it expects.
 struct Reader {
-    /// None once it has ended.
+    /// None after its end.
     session: Option<Session>,
     sequences: Sequences,
     slow: bool,
@@ -88,7 +88,7 @@ struct Phase {
     cpu_before_ns: u64,
 }
 
-/// Sees the publications of one read of one session.
+/// Processes the publications of one read of one session.
 struct Sink<'a> {
     finder: &'a StampFinder,
     sequences: &'a mut Sequences,
@@ -231,7 +231,7 @@ impl Clients {
         let mut result = Ok(());
         if before == LoadSessionStage::Connecting && writable {
             result = session.connected(&self.role.target);
-            // From here on only reading is waited for.
+            // From now on, wait only for readable data.
             let token = Token(number);
             let reregistered = self.poll.registry().reregister(session.socket(), token, Interest::READABLE);
             result = result.and(reregistered.map_err(|err| format!("register: {err}")));
@@ -251,7 +251,7 @@ impl Clients {
         }
         if before != LoadSessionStage::Ready && after == LoadSessionStage::Ready {
             self.connected.ready += 1;
-            // Only what is published from now on can be expected of this session.
+            // This session can only be expected to receive later publications.
             reader.sequences.next = reader.sequences.next.max(self.phase.first_sequence);
         }
         self.be_patient(reader_is_slow(&self.sessions, number));

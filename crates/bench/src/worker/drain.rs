@@ -27,7 +27,7 @@ pub fn play(role: &DrainRole) -> Result<(), Error> {
         sockets.push(socket);
     }
     answer(&WorkerReply::Connected(Connected { ready: sockets.len(), ..Connected::default() }));
-    // Nothing is ordered: the thread is there to end the process with its stdin.
+    // There are no commands. The thread ends the process with its stdin.
     let _orders = commands(|| ());
     let mut events = Events::with_capacity(1024);
     let mut buffer = vec![0; super::BUFFER_BYTES];
@@ -49,15 +49,15 @@ fn connect(role: &DrainRole) -> io::Result<TcpStream> {
     Ok(TcpStream::from_std(socket.into()))
 }
 
-/// Takes what is there, in the way a client does: how fast receivers come back to sleep decides how often a send has to wake
-/// them, and that is part of what a send costs.
+/// Reads the available data as a client does. How soon receivers sleep again determines how often a send must wake
+/// them, and wakeups are part of the cost of a send.
 fn discard(socket: &TcpStream, buffer: &mut [u8]) {
     loop {
         let mut reader = socket;
         match reader.read(buffer) {
             Ok(bytes) if bytes == buffer.len() => {}
-            // A short count means that the socket is empty (epoll(7)), so that asking again would be a wasted call. A sender
-            // that is gone ends this process in another way.
+            // A short count means that the socket is empty (epoll(7)), so another read would be a wasted call. If the
+            // sender is gone, this process ends with its stdin.
             _ => return,
         }
     }

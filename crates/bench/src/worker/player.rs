@@ -1,4 +1,4 @@
-//! One player: the state that it has seen, and the inputs that it waits for.
+//! One player: its replica, and its unacknowledged inputs.
 
 mod head;
 
@@ -18,13 +18,13 @@ use crate::push::{self, PlayerPush};
 use crate::room::observation::{Observation, Observations};
 use crate::room::player_commands::{Played, PlayerBehavior};
 
-/// Inputs of a player that are waited for; the oldest of more are given up.
+/// Maximum number of pending inputs of a player; the oldest are dropped first.
 const WAITING_MAX: usize = 4_096;
 /// A player checks every visible object once per this number of snapshots.
 const LOOK_THROUGH_EVERY: u32 = 64;
 
 pub struct LoadPlayer {
-    /// None before it begins and once it has ended.
+    /// None before its start and after its end.
     pub session: Option<Session>,
     /// Its number in the run.
     pub number: u32,
@@ -32,11 +32,11 @@ pub struct LoadPlayer {
     pub room: u32,
     /// The server, and its room there.
     pub target: Rc<Target>,
-    /// It can be ordered to stop reading.
+    /// Whether it can be paused.
     pub slow: bool,
-    /// It reads again after a pause.
+    /// Its state after a pause, if it reads again.
     pub waking: Option<Waking>,
-    /// It checks the heads of snapshots alone, and waits for no input.
+    /// Whether it checks only the heads of snapshots, and does not wait for inputs.
     pub heads_only: bool,
     replica: Replica,
     /// The tick of the last head; 0 for none.
@@ -49,9 +49,9 @@ pub struct LoadPlayer {
 /// A player that reads again.
 #[derive(Default)]
 pub struct Waking {
-    /// When there was nothing more to read for the first time.
+    /// When the socket was empty for the first time.
     drained_ns: Option<u64>,
-    /// The last snapshot was younger than two ticks when it was read.
+    /// Whether the last snapshot was younger than two ticks when it was read.
     is_fresh: bool,
 }
 
@@ -60,7 +60,7 @@ struct Sent {
     intended_ns: u64,
 }
 
-/// What a player's reads are for.
+/// The destination of a player's measurements.
 pub struct PlayerSink<'a> {
     pub played: &'a mut Played,
     pub observations: Option<&'a mut Observations>,
@@ -71,7 +71,7 @@ pub struct PlayerSink<'a> {
     pub clock: Clock,
 }
 
-/// The time of a read, asked for once.
+/// The time of a read, which is determined at most once.
 #[derive(Clone, Copy, Default)]
 pub struct Clock(Option<(u64, u64)>);
 
@@ -86,7 +86,7 @@ impl Clock {
 pub struct Reading<'a, 'b> {
     pub player: &'a mut LoadPlayer,
     pub sink: &'a mut PlayerSink<'b>,
-    /// The subscription is over.
+    /// The reason, if the subscription has ended.
     pub ended: Option<Ended>,
 }
 
@@ -108,7 +108,7 @@ impl Observer for Reading<'_, '_> {
 }
 
 impl LoadPlayer {
-    /// A player that has seen nothing yet.
+    /// A player without received snapshots.
     pub fn new(session: Option<Session>, number: u32, room: u32, target: Rc<Target>) -> Self {
         LoadPlayer {
             session,
@@ -163,7 +163,7 @@ impl LoadPlayer {
         Ok(())
     }
 
-    /// There is nothing more to read for now.
+    /// Called when the socket is empty.
     pub fn drained(&mut self, played: &mut Played) {
         let Some(waking) = &mut self.waking else { return };
         if waking.drained_ns.is_none() {
@@ -177,7 +177,7 @@ impl LoadPlayer {
         }
     }
 
-    /// Checks that a snapshot builds on the tick that is here, and counts it.
+    /// Checks that the base of a snapshot is the last received tick, and counts the snapshot.
     fn snapshot_head(&mut self, data: &[u8], sink: &mut PlayerSink<'_>) {
         let head = head::read(data).filter(|head| head.tick > self.head_tick);
         let Some(head) = head.filter(|head| head.base == 0 || head.base == self.head_tick) else {
@@ -230,7 +230,7 @@ impl LoadPlayer {
         }
     }
 
-    /// Which inputs this snapshot acknowledges, and which it shows.
+    /// Records the inputs that this snapshot acknowledges, and the input that it shows.
     fn note_inputs(&mut self, now_ns: u64, sink: &mut PlayerSink<'_>) {
         if self.waiting.is_empty() {
             return;
@@ -260,7 +260,8 @@ impl LoadPlayer {
         }
     }
 
-    /// Whether the running hash is that of the objects, they are all in sight, and the player is where it looks from.
+    /// Checks that the running hash matches the objects, that all objects are visible, and that the player is at its
+    /// viewpoint.
     fn look_through(&self, grid: &Grid, hash: u64, sink: &mut PlayerSink<'_>) {
         let played = &mut *sink.played;
         let (mut sum, mut objects) = (0, 0);
@@ -305,7 +306,7 @@ fn shown_number(player: u32, state: &[u8]) -> Option<u32> {
     (u32::from_be_bytes(*who) == player).then_some(u32::from_be_bytes(*number))
 }
 
-/// An input for the treasure hunt: mostly another direction, sometimes a dig, now and then a wave.
+/// An input for the treasure hunt: mostly a new direction, sometimes a dig, and rarely a wave.
 fn hunt(player: u32, number: u32) -> Vec<u8> {
     let mixed = (u64::from(player) << 32 | u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let [.., a, b, c] = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9).to_be_bytes();

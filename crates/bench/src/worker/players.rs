@@ -20,7 +20,7 @@ use crate::room::player_commands::{Played, PlayersCommand, PlayersReply, Players
 use crate::tally::{Slot, Tally};
 
 const COMMANDS: Token = Token(usize::MAX);
-/// A server that gets no player further for this long won't.
+/// Maximum time without progress of any player.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn play(role: Box<PlayersRole>) -> Result<(), Error> {
@@ -56,7 +56,7 @@ struct Players {
     to_open: usize,
     slow_to_open: usize,
     handshakes: usize,
-    /// Until when a command to connect waits for the next sign of life.
+    /// The deadline of a connect command, which progress extends.
     patience: Option<Instant>,
     connected: Connected,
     schedule: Schedule,
@@ -64,14 +64,14 @@ struct Players {
     cpu_before_ns: u64,
     snapshots_ever: u64,
     observations: Option<Observations>,
-    /// What makes going on pointless.
+    /// The error after which the process cannot continue.
     failed: Option<Error>,
 }
 
-/// When the next input is due, of all players in turn.
+/// The schedule of inputs, in which all players take turns.
 #[derive(Default)]
 struct Schedule {
-    /// None: nobody sends anything.
+    /// None: no inputs are sent.
     interval_ns: Option<u64>,
     due_ns: u64,
     next_player: usize,
@@ -240,7 +240,7 @@ impl Players {
         let mut result = Ok(());
         if before == LoadSessionStage::Connecting && writable {
             result = session.connected(&target);
-            // From here on only reading is waited for.
+            // From now on, wait only for readable data.
             let token = Token(number);
             let reregistered = self.poll.registry().reregister(session.socket(), token, Interest::READABLE);
             result = result.and(reregistered.map_err(|err| format!("register: {err}")));
@@ -305,7 +305,7 @@ impl Players {
 impl PlayersRole {
     fn player(&self, session: Session, place: u32) -> LoadPlayer {
         let number = self.first_player + place;
-        // Spread evenly: a player speaks JSON where the share passes the next whole number.
+        // JSON players are spread evenly: a player uses JSON if the share passes the next integer.
         let passed = |players: u32| crate::report::whole(f64::from(players) * self.json_share);
         let is_json = passed(number + 1) > passed(number);
         let encoding = if is_json { EncodingOption::Json } else { self.target.encoding };

@@ -22,17 +22,17 @@ use crate::proc;
 use crate::report::whole;
 use crate::tally::Tally;
 
-/// A server that lets this much wait takes no publications any more.
+/// Maximum number of unsent bytes. Above it, the server is considered stuck.
 const OUT_BYTES_MAX: usize = 64 << 20;
 const ANSWER_PATIENCE_NS: u64 = 5_000_000_000;
-/// How often a saturating publisher looks whether there is room in its window.
+/// Interval at which a saturating publisher checks for space in its window.
 const WINDOW_POLL_NS: u64 = 50_000;
 const IDLE_POLL_NS: u64 = 1_000_000_000;
 
 pub fn play(role: PublisherRole) -> Result<(), Error> {
     let (wake, woken) = pair()?;
     let commands = commands(move || {
-        // A full pipe wakes as well.
+        // A full pipe also wakes the publisher.
         let _ = (&wake).write(&[1]);
     });
     let source = std::net::Ipv4Addr::LOCALHOST.into();
@@ -63,8 +63,8 @@ fn pair() -> Result<(UnixStream, UnixStream), Error> {
     Ok((ours, theirs))
 }
 
-/// A publication that waits for the processor behind a thousand readers would be late by the load generator's own fault.
-/// Both calls are best effort; the result shows the lag.
+/// Raises the priority of this process. Otherwise a publication could wait for the processor behind a thousand readers,
+/// and be late because of the load generator. Both calls are best effort; the result contains the lag.
 fn prefer_this_process() {
     // SAFETY: plain system calls on this process without pointers.
     unsafe {
@@ -77,9 +77,9 @@ struct Publisher {
     role: PublisherRole,
     tally: Tally,
     buffer: Vec<u8>,
-    /// What the kernel did not take yet.
+    /// Bytes that the kernel has not accepted yet.
     out: Vec<u8>,
-    /// With the HTTP API only its socket is used.
+    /// With the HTTP API, only its socket is used.
     session: Session,
     answers: Answers,
     responses: Responses,
@@ -91,10 +91,10 @@ struct Publisher {
 struct Answers {
     accepted: u64,
     refused: BTreeMap<String, u64>,
-    /// Intended times of publications without an answer, by the command's id. Only of a session.
+    /// Intended times of publications without an answer, by the command's id. Not used with the HTTP API.
     awaited: HashMap<u32, u64>,
     acknowledged: Latency,
-    /// When the last acknowledgement came, or the phase began.
+    /// The time of the last acknowledgement, or of the beginning of the phase.
     last_ns: u64,
     pause: AcknowledgementPause,
 }
@@ -160,7 +160,7 @@ impl Publisher {
                 self.read()?;
             }
             if entries[1].revents != 0 {
-                // Whether one byte or many: all commands are taken below.
+                // The number of bytes is irrelevant, because all commands are read below.
                 let _ = woken.read(&mut [0; 64]);
             }
             while let Ok(command) = commands.try_recv() {
@@ -278,7 +278,7 @@ impl Publisher {
     }
 }
 
-/// When the next publication is due.
+/// The schedule of publications.
 struct Schedule {
     pace: PublishRate,
     start_ns: u64,
@@ -314,7 +314,7 @@ impl Schedule {
         Some(intended_ns)
     }
 
-    /// How long there is nothing to publish; none once the phase is over.
+    /// The time until the next publication; none after the end of the phase.
     fn pause_ns(&self, now_ns: u64) -> Option<u64> {
         let next_ns = self.next_ns(now_ns);
         let over = next_ns >= self.start_ns + self.duration_ns;
@@ -341,7 +341,7 @@ fn poll_entry(fd: RawFd, events: i16) -> libc::pollfd {
     libc::pollfd { fd, events, revents: 0 }
 }
 
-/// Waits to the nanosecond, which neither std nor mio can. True if something is ready.
+/// Waits with nanosecond precision, which std and mio do not support. Returns whether an entry is ready.
 fn wait(entries: &mut [libc::pollfd], timeout_ns: u64) -> bool {
     let seconds = (timeout_ns / 1_000_000_000).cast_signed();
     let timeout = libc::timespec { tv_sec: seconds, tv_nsec: (timeout_ns % 1_000_000_000).cast_signed() };

@@ -1,4 +1,4 @@
-//! A worker with sessions that connect once, all from a given position, and report what the recovery brought.
+//! A worker with sessions that connect once, recover from given positions, and report the recovered publications.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::tally::Tally;
 use crate::wire;
 
 const COMMANDS: Token = Token(usize::MAX);
-/// Sessions that are not ready by now are given up.
+/// Timeout for sessions to become ready.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 pub fn play(role: ClientsRole) -> Result<(), Error> {
@@ -45,24 +45,24 @@ struct Recoverers {
     sessions: Vec<Recoverer>,
     finder: StampFinder,
     buffer: Vec<u8>,
-    /// Sessions to be opened, by the group that each belongs to. The last one is next.
+    /// The groups of the sessions that are to be opened, the next one last.
     waiting: Vec<RecoveryGroup>,
     /// Sessions that are neither ready nor failed.
     handshakes: usize,
-    /// Of the command that is under way.
+    /// The result of the current command.
     recovered: Option<Recovered>,
     give_up: Instant,
 }
 
 struct Recoverer {
-    /// None once it has ended.
+    /// None after its end.
     session: Option<Session>,
     opened_ns: u64,
-    /// What its recovery has to bring; none if it does not recover.
+    /// The number of publications that it must recover; none if it does not recover.
     expected: Option<u64>,
 }
 
-/// Sees what one session is sent.
+/// Processes the messages of one session.
 struct Sink<'a> {
     finder: &'a StampFinder,
     encoding: EncodingOption,
@@ -107,7 +107,7 @@ impl Recoverers {
         }
     }
 
-    /// Sessions of all groups take turns.
+    /// Sessions of all groups are opened alternately.
     fn begin(&mut self, groups: &[RecoveryGroup]) {
         let most = groups.iter().map(|group| group.sessions).max().unwrap_or(0);
         for round in 0..most {

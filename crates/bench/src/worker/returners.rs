@@ -23,12 +23,12 @@ use crate::tally::Tally;
 use crate::wire;
 
 const COMMANDS: Token = Token(usize::MAX);
-/// The delays of the JavaScript SDK: from half a second to twenty.
+/// The delays of the JavaScript SDK: from half a second to twenty seconds.
 const DELAY_MIN_MS: u64 = 500;
 const DELAY_MAX_MS: u64 = 20_000;
-/// Who is not back by now is given up.
+/// Timeout for sessions to reconnect.
 const RETURN_PATIENCE: Duration = Duration::from_mins(1);
-/// A server that lets so long pass before the first sessions are ready has failed.
+/// Timeout for the first sessions to become ready.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn play(role: ClientsRole) -> Result<(), Error> {
@@ -62,53 +62,53 @@ struct Returners {
     sessions: Vec<Returner>,
     finder: StampFinder,
     buffer: Vec<u8>,
-    /// Sessions that are still to be opened for the first time.
+    /// Number of sessions that are not opened for the first time yet.
     to_open: usize,
-    /// Of those, sessions that are neither ready nor failed.
+    /// Sessions of the first connect that are neither ready nor failed.
     handshakes: usize,
     ready: u64,
     deliveries: u64,
-    /// When which session tries again.
+    /// The sessions that will retry, by time.
     due: BinaryHeap<Reverse<(Instant, usize)>>,
-    /// Of the channel, from the first subscription.
+    /// The epoch of the channel, from the first subscription.
     epoch: String,
     random: u64,
-    /// Attempts that came to nothing.
+    /// Failed attempts.
     failed: BTreeMap<String, u64>,
-    /// What has become of those that were cut off, while that is waited for.
+    /// The result for sessions that were cut off, while the worker waits for them.
     returned: Option<Returned>,
     patience: Option<Instant>,
 }
 
-/// A session, or where it was.
+/// A session, or the state for its reconnect.
 struct Returner {
     session: Option<Session>,
     sequences: Sequences,
     attempts: u32,
-    /// When it was cut off, until it is back.
+    /// The time of the cut, until the session is back.
     away_since: Option<Instant>,
-    /// It was cut off, and is back.
+    /// Whether it was cut off and is back.
     is_back: bool,
     /// The node that it connects to: the target, then the others.
     place: usize,
-    /// Its position, where there are other nodes.
+    /// Its position, if there are other nodes.
     offset: u64,
 }
 
-/// Sees what one session is sent.
+/// Processes the messages of one session.
 struct Sink<'a> {
     finder: &'a StampFinder,
     sequences: &'a mut Sequences,
     encoding: EncodingOption,
     epoch: &'a mut String,
-    /// Its newest offset, where positions are not the numbers of publications.
+    /// Its newest offset, if offsets are not the numbers of publications.
     offset: Option<&'a mut u64>,
     deliveries: &'a mut u64,
     unrecovered: u64,
 }
 
 impl Observer for Sink<'_> {
-    /// Takes the publications of a push, or those that a recovery brought.
+    /// Processes the publications of a push or of a recovery.
     fn message(&mut self, message: &[u8]) -> bool {
         let mut rest = message;
         let mut found = false;
@@ -125,7 +125,7 @@ impl Observer for Sink<'_> {
             self.epoch.push_str(&position.epoch);
         }
         self.unrecovered += u64::from(position.was_recovering && !position.recovered);
-        // A reply, to which the session has to react.
+        // A reply that the session must process.
         false
     }
 }
@@ -181,7 +181,7 @@ impl Returners {
         }
     }
 
-    /// Drops every connection, as when a network goes.
+    /// Drops every connection, as in a network failure.
     fn cut(&mut self) {
         self.failed.clear();
         self.returned = Some(Returned { cut: self.sessions.len() as u64, ..Returned::default() });
@@ -198,7 +198,7 @@ impl Returners {
         self.ready = 0;
     }
 
-    /// Those at this address will be lost without a cut.
+    /// Marks the sessions of this address, which will be lost without a cut.
     fn expect_loss(&mut self, address: SocketAddr) {
         self.failed.clear();
         self.sessions.iter_mut().for_each(|returner| returner.is_back = false);
@@ -214,7 +214,7 @@ impl Returners {
         self.due.push(Reverse((Instant::now() + Duration::from_millis(delay_ms), number)));
     }
 
-    /// Xorshift (Marsaglia): spreads delays, and no more is wanted of it.
+    /// Xorshift (Marsaglia), which is sufficient to spread delays.
     fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -264,7 +264,7 @@ impl Returners {
             }
         };
         if returner.away_since.is_some() {
-            // One publisher, one channel from its beginning: so the offset is the number of publications so far.
+            // With one publisher and one channel from its beginning, the offset is the number of publications so far.
             let is_alone = self.role.others.is_empty();
             let offset = if is_alone { returner.sequences.next } else { returner.offset };
             session.greet_with(commands::hello_again(target.encoding, &target.channel, &self.epoch, offset));
@@ -328,20 +328,21 @@ impl Returners {
         }
     }
 
-    /// A session ended, or did not come about. After the cut it comes again, before that the run has failed.
+    /// Processes the end of a session or a failed attempt. After the cut, the session retries; before it, the run has
+    /// failed.
     fn fail(&mut self, number: usize, why: Ended) {
         *self.failed.entry(why).or_default() += 1;
         let returner = &mut self.sessions[number];
         returner.session = None;
         if let Some(returned) = &mut self.returned {
-            // One that was back and is lost again is away again.
+            // A session that was back and is lost again counts as away.
             returned.back -= u64::from(std::mem::take(&mut returner.is_back));
             if returner.away_since.is_none() {
                 returner.away_since = Some(Instant::now());
                 returner.attempts = 0;
                 returned.ended_at_ms.push(proc::now_ns() / 1_000_000);
             }
-            // The sessions of a node spread over all others.
+            // The sessions of a node are spread over all other nodes.
             let others = self.role.others.len();
             returner.place = (returner.place + 1 + number.checked_rem(others).unwrap_or(0)) % (1 + others);
             self.come_back_later(number);

@@ -9,28 +9,28 @@ use rustls::{ClientConfig, ClientConnection};
 use crate::error::Error;
 use crate::tls;
 
-/// A read of fewer bytes than this has emptied the socket: rustls had room for more.
+/// If rustls had at least this space left after a read, the socket is empty.
 const ROOM_BYTES_MIN: usize = 1_024;
 
-/// A connection's TLS.
+/// The TLS state of a connection.
 pub struct Secure(Box<ClientConnection>);
 
-/// What was read.
+/// The result of a read.
 pub struct DecryptedRead {
-    /// Bytes that the socket gave.
+    /// Bytes read from the socket.
     pub raw_bytes: usize,
-    /// Bytes of the session, at the front of the buffer.
+    /// Decrypted bytes at the beginning of the buffer.
     pub bytes: usize,
-    /// There may be more to read at once.
+    /// Whether more data may be available at once.
     pub more: bool,
 }
 
-/// What a worker's connections are opened with.
+/// The TLS configuration of a worker's connections.
 pub fn tls_config() -> Result<Arc<ClientConfig>, Error> {
     tls::client_config().map_err(unfit)
 }
 
-/// The TLS of a connection that is about to be made.
+/// The TLS state for a new connection.
 pub fn secure(config: &Arc<ClientConfig>) -> Result<Secure, Error> {
     tls::client(Arc::clone(config)).map(|connection| Secure(Box::new(connection))).map_err(unfit)
 }
@@ -47,7 +47,7 @@ impl Secure {
         self.flush(socket)
     }
 
-    /// Reads once. None: there is nothing to read.
+    /// Reads once; `None` if there is nothing to read.
     pub fn read(&mut self, socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<Option<DecryptedRead>> {
         let raw_bytes = match self.0.read_tls(socket) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),

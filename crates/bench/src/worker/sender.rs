@@ -69,7 +69,7 @@ fn send_rounds(sockets: &[TcpStream], command: &Send) -> io::Result<SenderReport
                 let next_ns = whole(sent.rounds as f64 * 1e9 / rate);
                 thread::sleep(Duration::from_nanos(next_ns.saturating_sub(elapsed_ns)));
             }
-            // The receivers are behind: asking again at once would only measure refusals.
+            // The receivers are behind, so sending again at once would only measure refusals.
             None if sent.would_block > refused_before => thread::sleep(Duration::from_millis(1)),
             None => {}
         }

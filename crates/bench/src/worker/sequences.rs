@@ -3,18 +3,18 @@
 /// The order in which publications reach one session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sequences {
-    /// The sequence that comes next.
+    /// The next expected sequence.
     pub next: u64,
-    /// Publications that were passed over.
+    /// Skipped publications.
     pub lost: u64,
-    /// Publications that came again, or too late.
+    /// Publications that were received again or too late.
     pub duplicated: u64,
-    /// Publications that came.
+    /// Received publications.
     pub received: u64,
 }
 
 impl Sequences {
-    /// Takes note of a publication; false if it had been received, or was passed over, before.
+    /// Records a publication. Returns `false` if it was received or skipped before.
     pub fn take(&mut self, sequence: u64) -> bool {
         if sequence < self.next {
             self.duplicated += 1;
@@ -26,7 +26,7 @@ impl Sequences {
         true
     }
 
-    /// Ends a phase: what has not come by now is lost. Leaves the next phase a clean start.
+    /// Ends a phase: missing publications count as lost. Resets the counters for the next phase.
     pub fn settle(&mut self, end_sequence: u64) -> Sequences {
         self.lost += end_sequence.saturating_sub(self.next);
         let settled = Sequences { next: end_sequence, ..*self };

@@ -11,16 +11,16 @@ use crate::commands::{self, CONNECT_ID, EncodingOption, SUBSCRIBE_ID};
 use crate::control::{Speech, Target};
 use crate::wire::{self, Frame, UnstampedMessage, Walk};
 
-/// How far a session has come.
+/// The stage of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadSessionStage {
-    /// The TCP connection is being made.
+    /// The TCP connection is being established.
     Connecting,
     /// The upgrade request is sent.
     Upgrading,
     /// Connect (and subscribe) are sent.
     Greeting,
-    /// All answered: publications can come.
+    /// All commands are answered, and publications can arrive.
     Ready,
 }
 
@@ -36,13 +36,13 @@ pub struct Session {
     partial: Vec<u8>,
 }
 
-/// What one read brought.
+/// The result of one read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken {
     /// Bytes, and whether there may be more to read at once.
     Bytes {
         bytes: usize,
-        /// The buffer was filled.
+        /// Whether the buffer was filled.
         more: bool,
     },
     /// Nothing to read.
@@ -51,21 +51,21 @@ pub enum Taken {
 
 /// Events of a session for its driver.
 pub trait Observer {
-    /// A WebSocket frame came.
+    /// A WebSocket frame was received.
     fn frame(&mut self) {}
-    /// A message came. Returns whether it is a publication, and therefore nothing to react to.
+    /// A message was received. Returns whether it is a publication, which needs no reaction.
     fn message(&mut self, _message: &[u8]) -> bool {
         false
     }
-    /// A reply to a command came, after the session was ready.
+    /// A reply to a command was received after the session was ready.
     fn reply(&mut self, _id: u32, _error: u32) {}
 }
 
-/// Why a session ended: the close code, or what went wrong.
+/// Why a session ended: the close code or the error.
 pub type Ended = String;
 
 impl Session {
-    /// Begins to connect from `source`, with a receive buffer of that size where one is given. With `channel`, the session
+    /// Begins to connect from `source`, with a receive buffer of the given size, if any. With `channel`, the session
     /// subscribes to it.
     pub fn open(
         source: IpAddr,
@@ -97,12 +97,12 @@ impl Session {
         })
     }
 
-    /// Sends these commands, connect and subscribe with the default ids, once the WebSocket is open.
+    /// Sets the commands to send when the WebSocket is open: connect and subscribe with the default ids.
     pub fn greet_with(&mut self, greeting: Vec<u8>) {
         self.greeting = Some(greeting);
     }
 
-    /// Speaks TLS from its first byte on.
+    /// Makes the session use TLS from its first byte on.
     pub fn speak_tls(&mut self, secure: Secure) {
         self.secure = Some(secure);
     }
@@ -112,7 +112,7 @@ impl Session {
         &mut self.socket
     }
 
-    /// The socket has become writable: the connection is made, or has failed.
+    /// Called when the socket has become writable, because the connection is established or has failed.
     pub fn connected(&mut self, target: &Target) -> Result<(), Ended> {
         if let Some(err) = self.socket.take_error().ok().flatten() {
             return Err(format!("connect: {}", err.kind()));
@@ -134,7 +134,7 @@ impl Session {
         }
     }
 
-    /// Sends as much as the kernel takes, and returns how much that was.
+    /// Sends as much as the kernel accepts. Returns the number of sent bytes.
     pub fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Ended> {
         if self.secure.is_some() {
             return self.write(bytes).map(|()| bytes.len());
@@ -146,7 +146,7 @@ impl Session {
         }
     }
 
-    /// Reads once, and reacts to what came.
+    /// Reads once, and processes the received data.
     pub fn read(&mut self, target: &Target, buffer: &mut [u8], observer: &mut impl Observer) -> Result<Taken, Ended> {
         let kept = self.partial.len();
         let Some((head, free)) = buffer.split_at_mut_checked(kept) else {
@@ -164,7 +164,7 @@ impl Session {
         Ok(Taken::Bytes { bytes: raw_bytes, more })
     }
 
-    /// Reads until the socket is empty, and reacts to what came.
+    /// Reads until the socket is empty, and processes the received data.
     pub fn read_all(
         &mut self,
         target: &Target,
@@ -198,7 +198,7 @@ impl Session {
         }
     }
 
-    /// Takes whole frames off the front, and returns how many bytes they were.
+    /// Processes the complete frames at the beginning. Returns their number of bytes.
     fn consume(&mut self, target: &Target, all: &[u8], observer: &mut impl Observer) -> Result<usize, Ended> {
         let mut used = 0;
         if self.stage == LoadSessionStage::Upgrading {
@@ -229,7 +229,7 @@ impl Session {
         }
     }
 
-    /// The length of the response head once it is whole.
+    /// The length of the response head, if it is complete.
     fn upgraded(all: &[u8]) -> Result<Option<usize>, Ended> {
         let mut headers = [httparse::EMPTY_HEADER; 32];
         let mut response = httparse::Response::new(&mut headers);

@@ -5,7 +5,8 @@ use serde_json::json;
 
 use super::*;
 
-/// A recorded crowd of one player that sends an input in tick 3, and what can be seen from each cell after each tick.
+/// A recording of a crowd with one player that sends an input in tick 3, and the correct observations from each cell
+/// after each tick.
 pub fn recorded(ticks: u32) -> (Vec<u8>, ByTick) {
     let params = json!({"objects": 50, "columns": 4, "rows": 4, "near_cells": 1, "player_objects": true});
     let options = RoomOptions::default();

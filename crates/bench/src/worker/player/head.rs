@@ -2,7 +2,7 @@
 
 use dunlin_protocol::protobuf::wire::{Reader, Value};
 
-/// When a snapshot is of, and what it builds on.
+/// The tick of a snapshot, its base and its time.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Head {
     pub tick: u32,
@@ -10,7 +10,7 @@ pub struct Head {
     pub time_us: u64,
 }
 
-/// Reads up to the time; nothing behind it is looked at. `None` if that is no snapshot.
+/// Parses the fields up to the time, and ignores the rest. `None` if the data is not a snapshot.
 pub fn read(data: &[u8]) -> Option<Head> {
     let mut head = Head::default();
     let mut reader = Reader::new(data);

@@ -59,7 +59,7 @@ impl Table {
         Table { room, mirror: None, player, played: Played::default(), encoding, base, ack: 0, avatar: 0, view }
     }
 
-    /// A tick; returns what the player is then to be sent.
+    /// Runs a tick. Returns the message for the player.
     fn tick(&mut self) -> Vec<u8> {
         let encoding = self.encoding.of_rooms();
         let outcome = self.room.tick(1_000);
@@ -83,7 +83,7 @@ impl Table {
         }
     }
 
-    /// The player reads a message.
+    /// Passes a message to the player.
     fn read(&mut self, message: &[u8], observations: &mut Observations) -> Option<Ended> {
         let mut sink = PlayerSink {
             played: &mut self.played,
@@ -121,7 +121,7 @@ fn a_player_sees_the_world_and_its_own_inputs_in_both_encodings() {
         let mut table = Table::new(encoding);
         let player = table.room.world().players().next().unwrap();
         for number in 1..=130_u32 {
-            // In every third tick, the player's input is applied.
+            // Every third tick applies an input of the player.
             if number % 3 == 0 {
                 let input = number / 3;
                 table.player.waiting.push_back(Sent { number: input, intended_ns: proc::now_ns() });
