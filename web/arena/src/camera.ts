@@ -1,4 +1,4 @@
-/** Which part of the map the canvas shows. */
+/** The part of the map that the canvas shows. */
 
 import type { Grid, Place } from "@dunlin/room-client";
 

@@ -14,7 +14,7 @@ export class ClueBanner {
   private readonly title = byId("clue-title", HTMLElement);
   private readonly text = byId("clue-text", HTMLElement);
 
-  /** `leftS` seconds are left. */
+  /** Shows that `leftS` seconds are left. */
   show(clue: Clue | null, from: Place, leftS: number): void {
     this.box.hidden = clue === null;
     if (clue === null) return;

@@ -1,4 +1,4 @@
-/** The state of the connection and of the room, the switch between encodings, and the cable that can be cut. */
+/** The state of the connection and of the room, the switch between encodings, and the simulated cable that can be cut. */
 
 import type { Room } from "@dunlin/room-client";
 import { byId, setText } from "../../ticker/src/dom";

@@ -1,4 +1,4 @@
-/** Keys, mouse and fingers: where the player wants to go. */
+/** Keyboard, mouse and touch: the direction in which the player wants to go. */
 
 import type { Place } from "@dunlin/room-client";
 
@@ -61,7 +61,7 @@ export class Controls {
       this.wishes.walk(0, 0);
       return;
     }
-    // The player slows down near the target in few steps, because each change of speed is an input.
+    // Near the target, the player slows down in few steps, because each change of speed is an input.
     const speed = distance >= SLOW_UNITS ? FULL : Math.ceil((distance / SLOW_UNITS) * 4) * (FULL / 4);
     // A sixteenth of a right angle is precise enough, and small movements of the pointer cause no inputs.
     const angle = (Math.round((Math.atan2(way.y, way.x) / Math.PI) * 32) / 32) * Math.PI;

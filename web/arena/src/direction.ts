@@ -1,4 +1,4 @@
-/** The direction in which the player wants to go. Sends changes of it, but not each at once. */
+/** The direction in which the player wants to go. Sends changes at a limited rate. */
 
 /** The shortest interval between two inputs; changes in between are dropped. */
 const INTERVAL_MS = 50;
@@ -8,7 +8,7 @@ export class Direction {
   private wished = { dx: 0, dy: 0 };
   private lastMs = 0;
 
-  /** Whether the last direction that was sent is one. */
+  /** Whether the last sent direction is not a stop. */
   get isMoving(): boolean {
     return this.sent.dx !== 0 || this.sent.dy !== 0;
   }
@@ -18,7 +18,7 @@ export class Direction {
     this.wished = { dx, dy };
   }
 
-  /** The player stands: after a stop was sent, or in a new room. */
+  /** Resets the state to standing, after a stop was sent or in a new room. */
   clear(): void {
     this.sent = this.wished = { dx: 0, dy: 0 };
   }

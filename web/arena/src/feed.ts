@@ -1,4 +1,4 @@
-/** What happens around the player, newest first. */
+/** Events near the player, the newest first. */
 
 import { byId, element } from "../../ticker/src/dom";
 

@@ -1,4 +1,4 @@
-/** How to play, on the first visit, until the player has dug or closed it. */
+/** Instructions on the first visit, until the player has dug or closed them. */
 
 import { byId } from "../../ticker/src/dom";
 

@@ -33,7 +33,7 @@ export interface Moving {
 }
 
 export interface Walker extends Moving {
-  /** 0, `DIGGING`, or how it waves. */
+  /** 0, `DIGGING`, or the code of an emote. */
   readonly doing: number;
   readonly energy: number;
 }
@@ -63,7 +63,7 @@ function way(velocity: number, tick: number, ticksPerSecond: number): number {
   return Math.floor((velocity * SPEED_UNITS * tick) / (FULL * ticksPerSecond));
 }
 
-/** The rules that a client predicts: walking exactly, digging and waving as far as it knows the state. */
+/** The rules that a client predicts: walking exactly, and digging and waving as far as the state is known. */
 export function walkingOn(grid: Grid): Rules<Walker, HuntInput> {
   const step = stepOn(grid);
   return {
@@ -82,7 +82,7 @@ export function walkingOn(grid: Grid): Rules<Walker, HuntInput> {
   };
 }
 
-/** A step of whatever moves as players do, in this game and in others. */
+/** A step of an object that moves like a player, in this game and in others. */
 export function stepOn(grid: Grid): <State extends Moving>(state: State, tick: number) => State {
   const rate = grid.shape.ticksPerSecond;
   const step = (at: number, velocity: number, tick: number, size: number) =>
@@ -109,7 +109,7 @@ export function playerOf({ state }: SeenObject): PlayerLooks {
   return { colour: state[0] ?? 0, vx: signed(state[1] ?? 0), vy: signed(state[2] ?? 0), doing: state[3] ?? 0 };
 }
 
-/** How a player waves, as an index of `EMOTES`; null if it does not. */
+/** The current emote of a player, as an index of `EMOTES`; null without one. */
 export const emoteOf = (doing: number): number | null => (doing >= WAVING ? doing - WAVING : null);
 
 export interface Purse {
@@ -136,7 +136,7 @@ export function tagOf({ state }: SeenObject): Tag {
   return { player: view.getUint32(0, true), score: view.getUint32(4, true), name: utf8.decode(state.subarray(8)) };
 }
 
-/** What an open chest held; null while it is buried. */
+/** The value of an open chest; null while it is buried. */
 export function chestOf({ state }: SeenObject): { value: number; finder: number } | null {
   if (state[0] !== 1) return null;
   const view = viewOf(state, 7);

@@ -1,4 +1,4 @@
-/** A canvas that shows a part of a map: its size follows the page's, and its camera follows a place. */
+/** A canvas that shows a part of a map. Its size follows the page, and its camera follows a position. */
 
 import type { Grid, Place } from "@dunlin/room-client";
 import { Camera } from "./camera";
@@ -20,7 +20,7 @@ export class MapCanvas {
     this.resize();
   }
 
-  /** Begins a frame in CSS pixels, with the camera on its way to `to`. `whole` shows the whole view. */
+  /** Begins a frame in CSS pixels, and moves the camera toward `to`. `whole` shows the whole view. */
   protected begin(to: Place, grid: Grid, whole: boolean, nowMs: number): void {
     this.camera.follow(to, grid, whole, Math.min(PAUSE_MS_MAX, Math.max(0, nowMs - this.lastMs)));
     this.lastMs = nowMs;
@@ -28,7 +28,7 @@ export class MapCanvas {
     this.context.setTransform(density, 0, 0, density, 0, 0);
   }
 
-  /** The places that are shown, or at most `margin` units outside. */
+  /** The positions that are visible, or at most `margin` units outside. */
   protected *inView<P extends Place>(places: Iterable<P>, margin: number): Generator<P> {
     const { left, top, right, bottom } = this.camera.bounds(margin);
     for (const place of places) {
@@ -36,7 +36,7 @@ export class MapCanvas {
     }
   }
 
-  /** Draws with a place as the origin. */
+  /** Draws with a position as the origin. */
   protected at(place: Place, draw: () => void, scale = this.camera.scale): void {
     const [x, y] = this.camera.toScreen(place.x, place.y);
     this.context.save();

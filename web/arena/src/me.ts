@@ -19,7 +19,7 @@ export class Me {
     return this.predicted.aheadTicks;
   }
 
-  /** What the player is doing, predicted. */
+  /** The predicted action of the player. */
   get state(): Walker | null {
     return this.predicted.state;
   }
@@ -30,7 +30,7 @@ export class Me {
     this.direction.clear();
   }
 
-  /** Takes in a snapshot. */
+  /** Processes a snapshot. */
   observe(changes: Changes): void {
     const { replica } = this.room;
     for (const seen of changes.added) if (seen.kind === PURSE) this.purse = purseOf(seen);

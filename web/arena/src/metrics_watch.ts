@@ -6,7 +6,7 @@ const METRICS_PATH = "/metrics";
 const EVERY_MS = 2_000;
 
 export class MetricsWatch {
-  /** For the ticks between the last two reads; `null` if the metrics cannot be read. */
+  /** The durations of the ticks between the last two reads; `null` if the metrics cannot be read. */
   tickTime: TickTime | null = null;
   private before: TickHistogram | null = null;
   private readonly timer: number;

@@ -1,4 +1,4 @@
-/** The whole map in a corner: where the player is, what it sees, and where the clue lies. */
+/** The whole map in a corner, with the player, its view and the clue. */
 
 import type { Grid, Place } from "@dunlin/room-client";
 import { colours } from "./colours";

@@ -28,7 +28,7 @@ export interface Leader {
 export interface Leaders {
   readonly leaders: readonly Leader[];
   readonly players: number;
-  /** In the whole world; `null` if the message does not contain it. */
+  /** The number of objects in the whole world; `null` if the message does not contain it. */
   readonly objects: number | null;
 }
 

@@ -1,4 +1,4 @@
-/** The figures beside the map, written a few times a second. */
+/** The figures beside the map, updated a few times per second. */
 
 import type { Changes, Room } from "@dunlin/room-client";
 import { setText } from "../../ticker/src/dom";
@@ -8,13 +8,13 @@ import { MetricsWatch } from "./metrics_watch";
 
 const WRITE_MS = 250;
 const WINDOW_MS = 1_000;
-/** More than the number of snapshots in a second; they are evaluated only when the page is drawn. */
+/** More than the number of snapshots per second. They are evaluated only when the page is drawn. */
 const SPANS_MAX = 512;
 const UNKNOWN = "\u2013";
 
 interface Span {
   readonly atMs: number;
-  /** Between two ticks on the server's clock. */
+  /** Time between two ticks on the server's clock. */
   readonly tickMs: number;
 }
 

@@ -6,7 +6,7 @@ export type PathPoint = readonly [number, number, number];
 export interface PathsAnswer {
   /** The points of each player. */
   readonly paths: readonly (readonly PathPoint[])[];
-  /** The cursor of what follows. */
+  /** The cursor of the next page. */
   readonly more?: string;
 }
 

@@ -28,7 +28,7 @@ export class Predicted<State extends Place, Input> {
     this.prediction = null;
   }
 
-  /** Takes in a snapshot, in which the player had this state. */
+  /** Processes a snapshot, in which the player had this state. */
   reconcile({ full }: Changes, state: State): void {
     const { replica } = this.room;
     const { grid } = replica;

@@ -1,4 +1,4 @@
-/** The canvas: draws a frame of what the player sees. */
+/** The canvas: draws a frame of the player's view. */
 
 import type { Changes, Place, Replica, SeenObject } from "@dunlin/room-client";
 import { type Colours, colours } from "./colours";
@@ -16,7 +16,7 @@ export interface Frame {
   /** The player's own shown position and its action. */
   readonly me: Place;
   readonly mine: Walker | null;
-  /** Where another object is shown. */
+  /** The shown position of another object. */
   readonly placeOf: (id: number) => Place | null;
   readonly target: Place | null;
   readonly clue: Clue | null;
@@ -44,7 +44,7 @@ export class Scene extends MapCanvas {
   private readonly walks = new Walks();
   private floats: Float[] = [];
 
-  /** Takes in what a snapshot changed. */
+  /** Processes the changes of a snapshot. */
   observe({ added, changed, removed }: Changes): void {
     for (const { kind, id, state } of removed) {
       if (kind === TAG) this.names.forget(new DataView(state.buffer, state.byteOffset).getUint32(0, true));

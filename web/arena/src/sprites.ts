@@ -22,7 +22,7 @@ function shadow(canvas: Canvas, colours: Colours, radius: number): void {
   canvas.fill();
 }
 
-/** A dunlin from above. `heading` in radians; `stride` grows with the way that it has gone. */
+/** A dunlin from above. `heading` in radians; `stride` increases with the distance that it has moved. */
 export function drawBird(canvas: Canvas, colours: Colours, colour: number, heading: number, stride: number, isMe: boolean): void {
   const sway = Math.sin(stride / 26) * 5;
   shadow(canvas, colours, 27);
@@ -80,7 +80,7 @@ export function drawBird(canvas: Canvas, colours: Colours, colour: number, headi
   canvas.restore();
 }
 
-/** Earth that flies while somebody digs. */
+/** Flying earth around a digging player. */
 export function drawDigging(canvas: Canvas, colours: Colours, nowMs: number): void {
   const share = (nowMs % 420) / 420;
   canvas.strokeStyle = colours.wood[1];
@@ -157,7 +157,7 @@ export function drawChest(canvas: Canvas, colours: Colours, isOpen: boolean): vo
   canvas.fillRect(-5, 2, 10, 12);
 }
 
-/** Where a clue has dropped. */
+/** The marker of a clue. */
 export function drawBeacon(canvas: Canvas, colours: Colours, nowMs: number): void {
   canvas.strokeStyle = colours.gold;
   for (let ring = 0; ring < 3; ring += 1) {

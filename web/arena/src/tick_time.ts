@@ -1,11 +1,11 @@
-/** How long the server's ticks take, from the histogram among its metrics. */
+/** The duration of the server's ticks, from the histogram in its metrics. */
 
 const FAMILY = "dunlin_room_tick_seconds";
 const QUANTILE = 0.99;
 const SAMPLE = new RegExp(`^${FAMILY}_(bucket|sum|count)(?:\\{(.*)\\})? (\\S+)$`);
 const BOUND = /(?:^|,)le="([^"]+)"/;
 
-/** All ticks since the server started, of all threads. */
+/** All ticks of all threads since the server started. */
 export interface TickHistogram {
   readonly count: number;
   readonly sumS: number;
@@ -19,7 +19,7 @@ export interface TickTime {
   readonly p99Ms: number;
 }
 
-/** The histogram in a page of metrics; `null` where it has none. */
+/** The histogram in a metrics page; `null` if there is none. */
 export function tickHistogramOf(metrics: string): TickHistogram | null {
   let isThere = false;
   let count = 0;

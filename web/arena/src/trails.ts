@@ -1,4 +1,4 @@
-/** Where players went: the trail of one player, and a heat map of all, from what the server has stored. */
+/** The trail of one player and a heat map of all players, from the paths that the server has stored. */
 
 import type { Grid } from "@dunlin/room-client";
 import { byId } from "../../ticker/src/dom";
@@ -13,15 +13,15 @@ const TRAIL_INTERVAL_MS = 200;
 const HEAT_INTERVAL_MS = 2_000;
 /** Squares of the heat map in each direction. */
 const HEAT_SIDE = 96;
-/** The pages that are requested; more points would not change the picture. */
+/** Maximum number of requested pages. More points would not change the picture. */
 const PAGES_MAX = 16;
 /** Blocks of other players are stored with this delay, so the newest points are requested again. */
 const LATE_MS = 10_000;
-/** A longer distance between two points is a jump, because the player joined anew. */
+/** A longer distance between two points is a jump, because the player has joined again. */
 const JUMP_UNITS = 1_024;
 
 export class Trails {
-  /** Whose trail is shown; null for the visitor's own. */
+  /** The player whose trail is shown; null for the visitor's own. */
   private chosen: number | null = null;
   private shown = 0;
   private showTrail = false;
@@ -32,14 +32,14 @@ export class Trails {
   private askedMs = -EVERY_MS;
   private readonly heatCanvas = document.createElement("canvas");
 
-  /** `avatarOf` says which object is the visitor's own. */
+  /** `avatarOf` returns the visitor's own object. */
   constructor(private readonly avatarOf: () => number) {
     this.heatCanvas.width = this.heatCanvas.height = HEAT_SIDE;
     this.toggle("toggle-trails", () => (this.showTrail = !this.showTrail));
     this.toggle("toggle-heat", () => (this.showHeat = !this.showHeat));
   }
 
-  /** Shows another player's trail; the same again shows the visitor's own. */
+  /** Shows another player's trail. A second call with the same player shows the visitor's own. */
   choose(avatar: number): void {
     this.chosen = this.chosen === avatar ? null : avatar;
     if (!this.showTrail) byId("toggle-trails", HTMLButtonElement).click();
@@ -55,7 +55,7 @@ export class Trails {
     return { trail: String(this.trail.length), heat: String(this.heat.length) };
   }
 
-  /** Asks the server for what is missing, if it is time. */
+  /** Requests the missing points from the server, if it is time. */
   update(grid: Grid, nowMs: number): void {
     if (!(this.showTrail || this.showHeat) || this.isAsking || nowMs - this.askedMs < EVERY_MS) return;
     if (document.visibilityState === "hidden") return;
@@ -124,7 +124,7 @@ export class Trails {
     }
   }
 
-  /** The known points that are not too old, and newer ones; null if the server has none to give. */
+  /** The known points that are not too old, and newer ones; null if the server provides none. */
   private async points(known: readonly PathPoint[], query: string): Promise<PathPoint[] | null> {
     const sinceMs = Math.max(Date.now() - PAST_MS, (known.at(-1)?.[0] ?? 0) - LATE_MS);
     const points = known.filter(([timeMs]) => timeMs < sinceMs);
@@ -141,7 +141,7 @@ export class Trails {
   private async page(query: string): Promise<PathsAnswer | null> {
     try {
       const response = await fetch(`${PATHS_PATH}?${query}`, { cache: "no-store", signal: AbortSignal.timeout(10_000) });
-      // If paths are not stored now, they will not be two seconds later.
+      // If paths are not stored now, they will not be stored two seconds later either.
       if (response.status >= 400 && response.status < 500) this.off();
       return response.ok ? readAnswer(await response.json()) : null;
     } catch {
@@ -178,7 +178,7 @@ export class Trails {
     });
   }
 
-  /** Shows why the buttons have no effect. */
+  /** Shows the reason why the buttons have no effect. */
   private off(): void {
     this.showTrail = this.showHeat = false;
     for (const id of ["toggle-trails", "toggle-heat"]) {

@@ -1,4 +1,4 @@
-/** Heading and stride of players. They are derived from the shown movement, so that they match it in all cases. */
+/** Heading and stride of players, derived from the shown movement, so that they always match it. */
 
 import type { Place } from "@dunlin/room-client";
 
@@ -10,7 +10,7 @@ export interface Walk extends Place {
 export class Walks {
   private readonly walks = new Map<number, Walk>();
 
-  /** A player is shown at a position. */
+  /** Called with the shown position of a player. */
   moved(id: number, place: Place): Walk {
     const walk = this.walks.get(id) ?? { ...place, heading: (id * 2.4) % (Math.PI * 2), stride: 0 };
     const way = { x: place.x - walk.x, y: place.y - walk.y };

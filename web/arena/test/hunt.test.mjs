@@ -1,4 +1,4 @@
-// The hunt's formats and rules, against what docs/rooms.md says.
+// The hunt's formats and rules, compared with docs/rooms.md.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { chestOf, emoteOf, encodeHuntInput, playerOf, purseOf, tagOf, velocityOf, walkingOn } from '../dist/test/hunt.mjs';

@@ -1,9 +1,9 @@
-// What ticks take, from a page of metrics.
+// The duration of ticks, from a metrics page.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { tickHistogramOf, tickTimeBetween } from '../dist/test/tick_time.mjs';
 
-/** A page of metrics with a histogram for each thread: bounds with counts that are cumulated already, and a sum. */
+/** A metrics page with a histogram for each thread: bounds with cumulative counts, and a sum. */
 const page = (...threads) => [
   '# HELP dunlin_room_tick_seconds How long ticks took.',
   '# TYPE dunlin_room_tick_seconds histogram',

@@ -19,7 +19,7 @@ export class Clock {
     return Number.isFinite(Math.min(this.leastMs, this.leastBeforeMs));
   }
 
-  /** What to add to the local clock to get the server's, in milliseconds. */
+  /** The difference of the server's clock to the local clock, in milliseconds. */
   get offsetMs(): number {
     return this.isSet ? -Math.min(this.leastMs, this.leastBeforeMs) : 0;
   }

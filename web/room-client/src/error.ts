@@ -7,7 +7,7 @@ export type RoomErrorKind =
   | "wrong_base"
   /** The snapshot is about a cell outside the map or the view. */
   | "wrong_cell"
-  /** The snapshot holds more than may be kept. */
+  /** The snapshot exceeds the limits of the replica. */
   | "too_large"
   /** The client uses the other encoding. */
   | "wrong_encoding"

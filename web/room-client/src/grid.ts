@@ -1,4 +1,4 @@
-/** The grid: where cells are, and which of them a player sees. */
+/** The grid: the positions of cells, and the cells that a player sees. */
 
 import type { GridShape } from "./snapshot.js";
 
@@ -7,7 +7,7 @@ export type Band = "near" | "far" | null;
 export class Grid {
   constructor(readonly shape: GridShape) {}
 
-  /** How many cells there are. */
+  /** The number of cells. */
   get length(): number {
     return this.shape.columns * this.shape.rows;
   }
@@ -28,7 +28,7 @@ export class Grid {
     return Math.floor(cell / this.shape.columns);
   }
 
-  /** How often `cell` is updated for a player that looks from `view`; null if it does not see it. */
+  /** How often `cell` is updated for a player with the view `view`; null if the player does not see it. */
   band(view: number, cell: number): Band {
     const { nearCells, farCells } = this.shape;
     const distance = Math.max(

@@ -1,4 +1,4 @@
-/** The inputs since one join: their numbers, and which of them the room has not applied yet. */
+/** The inputs since one join: their numbers, and the inputs that the room has not applied yet. */
 
 import { encodeBase64 } from "./base64.js";
 import { Writer } from "./protobuf.js";
@@ -8,7 +8,7 @@ export type Encoding = "json" | "protobuf";
 export interface PendingInput {
   readonly number: number;
   readonly data: Uint8Array;
-  /** On the local clock. */
+  /** The time of sending, on the local clock. */
   readonly sentMs: number;
 }
 
@@ -20,7 +20,7 @@ export class Inputs {
   private next = 1;
   private waiting: PendingInput[] = [];
 
-  /** Those that the room has not applied yet, as far as is known here. */
+  /** The inputs that are not acknowledged yet. */
   get pending(): readonly PendingInput[] {
     return this.waiting;
   }
@@ -35,7 +35,7 @@ export class Inputs {
     return input;
   }
 
-  /** The room has applied all up to `ack`, or dropped them. Returns those that were waiting for it. */
+  /** Processes an acknowledgement: the room has applied or dropped all inputs up to `ack`. Returns the inputs that were waiting for it. */
   acknowledge(ack: number): readonly PendingInput[] {
     const first = this.waiting.findIndex(({ number }) => number > ack);
     return this.waiting.splice(0, first === -1 ? this.waiting.length : first);

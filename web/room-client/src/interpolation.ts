@@ -20,7 +20,7 @@ interface Sample extends Place {
 interface Track {
   readonly samples: Sample[];
   isFar: boolean;
-  /** How much later than the shown time the object is shown. */
+  /** Additional delay of the object relative to the shown time. */
   lagMs: number;
   /** The last shown time. */
   shownMs: number | null;
@@ -65,7 +65,7 @@ export class Interpolation {
   private farTargetMs = 0;
   /** The tick of the last snapshot with a far cell. */
   private farTick = 0;
-  /** The tick of the last one that did not have to bring far cells; 0 for none. */
+  /** The tick of the last snapshot that did not have to contain far cells; 0 for none. */
   private farLateTick = 0;
   private lastMs: number | null = null;
   private shownMs: number | null = null;
@@ -81,12 +81,12 @@ export class Interpolation {
     return this.targetMs;
   }
 
-  /** How much later than others an object in a far cell is shown. */
+  /** Additional delay of objects in far cells. */
   get farDelayMs(): number {
     return this.farTargetMs;
   }
 
-  /** How many objects are followed. */
+  /** The number of tracked objects. */
   get size(): number {
     return this.tracks.size;
   }
@@ -99,7 +99,7 @@ export class Interpolation {
     this.targetMs = this.options.delayMinMs;
   }
 
-  /** Takes in what a snapshot changed, which arrived at server time `arrivedMs` (see `Clock`). */
+  /** Processes the changes of a snapshot that arrived at server time `arrivedMs` (see `Clock`). */
   observe(changes: Changes, grid: Grid, arrivedMs: number): void {
     const atMs = changes.snapshot.timeUs / 1000;
     this.grid = grid;
@@ -144,7 +144,7 @@ export class Interpolation {
     return this.shownMs;
   }
 
-  /** Where an object was at server time `atMs`; null if it is not followed. */
+  /** The position of an object at server time `atMs`; null if it is not tracked. */
   place(id: number, atMs: number): Place | null {
     const track = this.tracks.get(id);
     if (track === undefined) return null;
@@ -177,7 +177,7 @@ export class Interpolation {
     return track.lagMs;
   }
 
-  /** Measures how much longer it is from one update of far cells to the next than between snapshots. */
+  /** Measures the difference between the interval of far-cell updates and the interval of snapshots. */
   private observeFar(changes: Changes, grid: Grid, atMs: number): void {
     if (this.lastMs === null || !hasFarUpdate(changes, grid)) return;
     const { tick, base } = changes.snapshot;
@@ -208,7 +208,7 @@ export class Interpolation {
   }
 }
 
-/** The delay that covers nearly all of these. */
+/** The delay that covers nearly all of these values. */
 function covering(needsMs: readonly number[]): number {
   const sorted = [...needsMs].sort((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * COVERED))] ?? 0;

@@ -39,12 +39,12 @@ export class Prediction<State, Input> {
     return this.states?.now ?? null;
   }
 
-  /** The state one tick earlier, to draw what lies between. */
+  /** The state one tick earlier, for interpolation between the two. */
   get before(): State | null {
     return this.states?.before ?? null;
   }
 
-  /** How many ticks it is ahead of the last snapshot. */
+  /** The number of ticks that the prediction is ahead of the last snapshot. */
   get aheadTicks(): number {
     return this.tick - this.authoritativeTick;
   }
@@ -55,7 +55,7 @@ export class Prediction<State, Input> {
     this.states = null;
   }
 
-  /** The player has sent an input: it is applied before the next tick. */
+  /** Adds an input that the player has sent. It is applied before the next tick. */
   input(number: number, input: Input): void {
     this.pending.push({ number, input, tick: this.tick + 1 });
     if (this.pending.length > PENDING_MAX) this.pending.shift();
@@ -76,7 +76,7 @@ export class Prediction<State, Input> {
     const [next] = this.pending;
     if (next !== undefined && next.tick <= tick) ahead += this.delay(tick + 1 - next.tick);
     if (ahead >= AHEAD_TICKS_MAX) {
-      // No input is that late: the room has dropped it.
+      // An input cannot be this late, so the room has dropped it.
       this.pending = [];
       ahead = 0;
     }
@@ -108,13 +108,13 @@ export class Smoothing {
   private offsetX = 0;
   private offsetY = 0;
 
-  /** Half of a correction is gone after `halfLifeMs`; one of more than `jumpUnits` is shown at once. */
+  /** Half of a correction is applied after `halfLifeMs`. A correction of more than `jumpUnits` is applied at once. */
   constructor(
     private readonly halfLifeMs = 60,
     private readonly jumpUnits = 256,
   ) {}
 
-  /** The prediction moved by itself from one place to another. */
+  /** Records a correction of the prediction from one position to another. */
   corrected(from: { x: number; y: number }, to: { x: number; y: number }): void {
     this.offsetX += from.x - to.x;
     this.offsetY += from.y - to.y;

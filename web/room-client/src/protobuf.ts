@@ -42,7 +42,7 @@ export class Reader {
     return this.varint(UINT32_MAX);
   }
 
-  /** A signed varint of at most 64 bits. Beyond 2^53 a double holds it roughly, as it does in JSON. */
+  /** A signed varint of at most 64 bits. Beyond 2^53, a double holds it only approximately, as in JSON. */
   whole(): number {
     const from = this.at;
     const value = this.varint(UINT64_MAX);
@@ -132,7 +132,7 @@ export class Reader {
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 const encoder = new TextEncoder();
 
-/** Writes fields; those with their default value are left out, as proto3 does. */
+/** Writes fields. Fields with their default value are omitted, as in proto3. */
 export class Writer {
   private bytes = new Uint8Array(64);
   private length = 0;
@@ -184,13 +184,13 @@ export class Writer {
     return this.blob(field, encoder.encode(value));
   }
 
-  /** Also writes an empty message, because its presence has a meaning. */
+  /** Also writes an empty message, because its presence is significant. */
   message(field: number, value: Uint8Array): this {
     this.varint((field << 3) | LENGTH);
     return this.framed(value);
   }
 
-  /** A length and the bytes, as messages follow each other in a frame. */
+  /** A length and the bytes, as for consecutive messages in a frame. */
   framed(value: Uint8Array): this {
     this.varint(value.length);
     this.room(value.length);

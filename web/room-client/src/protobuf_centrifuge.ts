@@ -6,8 +6,8 @@ import { ProtobufCodec } from "./protobuf_codec.js";
 type Endpoint = ConstructorParameters<typeof Centrifuge>[0];
 
 /**
- * The SDK's client in Protobuf. It has all of the SDK except deltas, HTTP streams and WebTransport. The SDK's own Protobuf build replaces the same
- * member, `_codec`, as well.
+ * The SDK's client in Protobuf, with all features of the SDK except deltas, HTTP streams and WebTransport. The SDK's
+ * own Protobuf build also replaces the member `_codec`.
  */
 export class ProtobufCentrifuge extends Centrifuge {
   constructor(endpoint: Endpoint, options?: Partial<Options>) {

@@ -1,6 +1,6 @@
 /**
- * The client protocol in Protobuf, from tables: a tenth of the code that the SDK's own Protobuf build brings along. It has the methods that
- * the SDK calls on its codec, and all fields of the server's messages that the SDK reads.
+ * A table-driven Protobuf codec of the client protocol, with a tenth of the code of the SDK's own Protobuf build. It
+ * has the methods that the SDK calls on its codec, and all fields of the server's messages that the SDK reads.
  */
 
 import { malformed } from "./error.js";
@@ -93,7 +93,7 @@ const REPLY: Message = {
   15: ["sub_refresh", { ...EXPIRY, 3: ["items", PUBLICATION, true] }],
 };
 
-/** What a publication's data is, for a subscription with deltas. */
+/** The form of a publication's data in a subscription with deltas. */
 interface AppliedDelta {
   readonly newData: Uint8Array;
   readonly newPrevValue: Uint8Array;
@@ -134,7 +134,7 @@ const WIRE_TYPES: Readonly<Record<Scalar, number>> = { number: VARINT, bool: VAR
 
 function decode(reader: Reader, message: Message): Fields {
   const fields: Fields = message === PUBLICATION || message === DATA ? { data: new Uint8Array(0) } : {};
-  // As the SDK's own codec has it: lists and maps are there when they are empty.
+  // As in the SDK's own codec, empty lists and maps are present.
   for (const [name, kind, repeated] of Object.values(message) as Field[]) {
     if (repeated) fields[name] = [];
     else if (typeof kind === "object" && "map" in kind) fields[name] = {};
@@ -151,7 +151,7 @@ function decode(reader: Reader, message: Message): Fields {
     if ((tag & 7) !== (typeof kind === "string" ? WIRE_TYPES[kind] : LENGTH)) throw malformed(`${name} has the wrong type`);
     if (isMap(kind)) {
       const { key = "", value } = decode(reader.inner(), { 1: ["key", "text"], 2: ["value", kind.map] });
-      // A prototype must not be reached through a name from outside.
+      // A name from outside must not access a prototype.
       Object.defineProperty(fields[name], String(key), { value: value ?? (kind.map === "text" ? "" : {}), enumerable: true, configurable: true, writable: true });
     } else if (repeated) (fields[name] as unknown[]).push(decodeValue(reader, kind));
     else fields[name] = decodeValue(reader, kind);

@@ -17,7 +17,7 @@ export interface SeenObject {
   readonly cell: number | null;
 }
 
-/** What one snapshot changed. An object that only went to another cell is changed, not removed and added. */
+/** The changes of one snapshot. An object that only moved to another cell is changed, not removed and added. */
 export interface Changes {
   readonly snapshot: Snapshot;
   /** Whether the snapshot was full; `removed` and `added` are the difference to the state before. */
@@ -28,9 +28,9 @@ export interface Changes {
 }
 
 export interface ReplicaLimits {
-  /** Objects that may be held. */
+  /** Maximum number of objects. */
   readonly objectsMax: number;
-  /** Bytes of all objects' states together. */
+  /** Maximum total size of the objects' states in bytes. */
   readonly stateBytesMax: number;
 }
 
@@ -53,7 +53,7 @@ export class Replica {
     this.limits = { ...REPLICA_LIMITS, ...limits };
   }
 
-  /** The tick that it shows; 0 before the first snapshot. */
+  /** The current tick; 0 before the first snapshot. */
   get tick(): number {
     return this.last?.tick ?? 0;
   }
@@ -65,7 +65,7 @@ export class Replica {
 
   /**
    * The tick that the world showed at this server time, which `Interpolation.advance` returns; 0 before the first
-   * snapshot. A game that rewinds its world to what the player saw sends it with the input.
+   * snapshot. A game whose server rewinds the world to this tick sends it with the input.
    */
   tickAt(serverTimeMs: number): number {
     const ticksPerSecond = this.map?.shape.ticksPerSecond ?? 0;
@@ -83,7 +83,7 @@ export class Replica {
     return this.last?.avatar ?? 0;
   }
 
-  /** The cell that the player looks from. */
+  /** The cell of the player's viewpoint. */
   get view(): number {
     return this.last?.view ?? 0;
   }
@@ -93,7 +93,7 @@ export class Replica {
     return this.map;
   }
 
-  /** How many objects it holds. */
+  /** The number of objects. */
   get size(): number {
     return this.seen.size;
   }

@@ -9,7 +9,7 @@ import { type Changes, Replica, type ReplicaLimits } from "./replica.js";
 import { decodeSnapshot, type Snapshot, snapshotFromJson } from "./snapshot.js";
 import { type Figures, Statistics } from "./statistics.js";
 
-/** The part of a `centrifuge` subscription that is used. Both builds, JSON and Protobuf, have it. */
+/** The part of a `centrifuge` subscription that this class uses, in both the JSON and the Protobuf build. */
 export interface RoomSubscription {
   on(event: "publication", listener: (context: { data: unknown; offset?: number }) => void): unknown;
   on(event: "subscribed", listener: (context: { data?: unknown }) => void): unknown;
@@ -24,7 +24,7 @@ export interface RoomSubscription {
   removeAllListeners(): unknown;
 }
 
-/** Counts what arrives on the client's socket, as a `SocketMeter` does. */
+/** Counts the bytes on the client's socket, as a `SocketMeter` does. */
 export interface ByteCount {
   readonly bytesIn: number;
 }
@@ -49,11 +49,11 @@ export interface RoomOptions {
   readonly encoding?: Encoding;
   /** Data for the game, sent as JSON with each join. */
   readonly data?: unknown;
-  /** A subscription token, where the namespace asks for one. */
+  /** A subscription token, if the namespace requires one. */
   readonly token?: string;
-  /** Gets a subscription token before a join, and again when it expires. A rejection is an `error` event, and tried again. */
+  /** Gets a subscription token before a join, and again when it expires. A rejection causes an `error` event and a retry. */
   readonly getToken?: (channel: string) => Promise<string>;
-  /** The `seatToken` of an earlier `Room`, to come back to its player, for instance after the page was loaded again. */
+  /** The `seatToken` of an earlier `Room`, to return to its player, for instance after a reload of the page. */
   readonly seatToken?: string;
   /** How inputs are sent: `send` has no reply; with `publish`, a refused input causes an `error` event. */
   readonly transport?: "send" | "publish";
@@ -61,7 +61,7 @@ export interface RoomOptions {
   readonly interpolation?: Partial<InterpolationOptions>;
   /** Needed for `bytesPerSecond` in JSON. */
   readonly meter?: ByteCount;
-  /** The local clock in milliseconds; it must not go back. */
+  /** The local clock in milliseconds; it must be monotonic. */
   readonly now?: () => number;
 }
 
@@ -71,15 +71,15 @@ export type RoomState = "left" | "joining" | "joined";
 export type GameEvent<GameEvents extends object> = { [Name in keyof GameEvents]: Pick<GameEvents, Name> }[keyof GameEvents];
 
 export interface RoomEvents<GameEvents extends object = Record<string, unknown>> {
-  /** What a snapshot changed. The first one after joining is full. */
+  /** The changes of a snapshot. The first one after joining is full. */
   snapshot: Changes;
   /** A reliable event of the room, and the tick in which it happened. */
   event: { readonly tick: number; readonly event: GameEvent<GameEvents> };
-  /** The client has joined; a snapshot follows. Also emitted after a reconnect. `seatResumed`: it is back at the player it had before. */
+  /** The client has joined; a snapshot follows. Also emitted after a reconnect. `seatResumed`: the client has returned to its previous player. */
   joined: { readonly seatResumed: boolean };
   /** The player has left. If `rejoins`, the client is trying to join again. */
   left: { readonly code: number; readonly reason: string; readonly rejoins: boolean };
-  /** Invalid data was ignored. After an invalid snapshot the client connects and joins again. */
+  /** Invalid data was ignored. After an invalid snapshot, the client reconnects and joins again. */
   error: Error;
 }
 
@@ -124,12 +124,12 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
     return this.current;
   }
 
-  /** Brings the next join back to the same player; null if the room gave none. Each join gives a new one. It is a secret. */
+  /** With this token, the next join returns to the same player; null if the room issued none. Each join issues a new one. It is a secret. */
   get seatToken(): string | null {
     return this.seat;
   }
 
-  /** Joins, and joins again whenever the connection comes back, until `leave`. */
+  /** Joins, and joins again after each reconnect, until `leave`. */
   join(): void {
     if (this.subscription !== null) return;
     const { token, getToken } = this.options;
@@ -193,7 +193,7 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
     });
     subscription.on("error", ({ error }) => this.emit("error", new Error(`${error.message} (${error.code})`)));
     subscription.on("publication", ({ data, offset }) => {
-      // The rest of a frame with an invalid snapshot: the client connects again already.
+      // The rest of a frame with an invalid snapshot is ignored, because the client is already reconnecting.
       if (this.current !== "joined") return;
       try {
         if (offset === undefined || offset === 0) this.snapshot(data);
@@ -262,8 +262,8 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
   }
 
   /**
-   * After an invalid snapshot, later ones cannot be applied. Only another join brings a full snapshot. To unsubscribe would give up the seat, so the
-   * client connects again, as after a lost connection.
+   * After an invalid snapshot, later ones cannot be applied, and only a new join provides a full snapshot.
+   * Unsubscribing would give up the seat, so the client reconnects, as after a lost connection.
    */
   private rejoin(cause: RoomError): void {
     const { client, subscription } = this;
@@ -298,7 +298,7 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
     this.client.removeSubscription(subscription);
   }
 
-  /** Remembers the seat token that the room has given, to return it with the next join. Returns whether the last one was taken. */
+  /** Stores the seat token from the room, to return it with the next join. Returns whether the room accepted the previous one. */
   private keepSeat(subscription: RoomSubscription, answer: unknown): boolean {
     let value = answer;
     if (answer instanceof Uint8Array) {
@@ -319,7 +319,7 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
     const { data } = this.options;
     if (this.seat === null) return data;
     if (data === undefined || data === null) return { seat_token: this.seat };
-    // Data that is no object has no place for a token.
+    // Data that is not an object cannot contain a token.
     return typeof data === "object" && !Array.isArray(data) ? { ...data, seat_token: this.seat } : data;
   }
 

@@ -57,7 +57,7 @@ const FAR_INTERVAL_TICKS_MAX = 15;
 const CELLS_PER_SIDE_MAX = 1_024;
 const CELL_UNITS_MAX = 65_536;
 
-/** @throws RoomError of the kind `malformed`, and nothing else, whatever the bytes are. */
+/** @throws RoomError of the kind `malformed`, and no other error, for any bytes. */
 export function decodeSnapshot(bytes: Uint8Array): Snapshot {
   const reader = new Reader(bytes);
   const cells: CellUpdate[] = [];

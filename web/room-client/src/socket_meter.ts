@@ -1,4 +1,4 @@
-/** Counts the bytes on a client's socket. The SDK delivers JSON snapshots parsed, so their size is known only there. */
+/** Counts the bytes on a client's socket. The SDK delivers parsed JSON snapshots, so their size is known only on the socket. */
 
 interface MeteredSocket {
   addEventListener(type: "message", listener: (event: { data: unknown }) => void): void;
@@ -28,7 +28,7 @@ export class SocketMeter {
   }
 }
 
-/** Bytes of a text in UTF-8, counted without encoding it. */
+/** The number of UTF-8 bytes of a string, counted without encoding it. */
 function textLength(text: string): number {
   let bytes = text.length;
   for (let at = 0; at < text.length; at += 1) {

@@ -4,9 +4,9 @@ import type { Snapshot } from "./snapshot.js";
 
 export interface Figures {
   readonly snapshotsPerSecond: number;
-  /** Ticks of the room in a second. */
+  /** Ticks of the room per second. */
   readonly ticksPerSecond: number;
-  /** Of snapshots; with a `SocketMeter`, of everything on the socket. Null if it cannot be known: JSON without a meter. */
+  /** Bytes of snapshots; with a `SocketMeter`, all bytes on the socket. Null if unknown, in JSON without a meter. */
   readonly bytesPerSecond: number | null;
   /** Ticks between the last snapshot and its base: 1 if nothing was skipped; 0 for a full snapshot. */
   readonly baseAgeTicks: number;
@@ -41,7 +41,7 @@ export class Statistics {
 
   /** A snapshot arrived. `bytes` is the number of bytes since the last one; null if unknown. */
   arrived(snapshot: Snapshot, bytes: number | null, lateMs: number, nowMs: number): void {
-    // Counting starts with the first one, without its own bytes.
+    // Counting starts with the first snapshot, without its own bytes.
     if (this.sinceMs === null) this.sinceMs = nowMs;
     else this.arrivals.push({ atMs: nowMs, ticks: snapshot.tick - this.lastTick, bytes: bytes ?? Number.NaN, lateMs });
     this.lastTick = snapshot.tick;
@@ -51,7 +51,7 @@ export class Statistics {
     else this.skippedTicks += this.baseAgeTicks - 1;
   }
 
-  /** A snapshot acknowledged an input that was sent so long ago. */
+  /** Records the time from sending an input to the snapshot that acknowledged it. */
   acknowledged(tookMs: number): void {
     this.roundTripMs = this.roundTripMs === null ? tookMs : this.roundTripMs + (tookMs - this.roundTripMs) * ROUND_TRIP_WEIGHT;
   }

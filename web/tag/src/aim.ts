@@ -1,9 +1,9 @@
-/** Where a shot goes: to the mouse, or to the nearest runner where there is no mouse. */
+/** The direction of a shot: to the mouse, or without a mouse to the nearest runner. */
 
 import type { Place, Replica } from "@dunlin/room-client";
 import { RANGE_UNITS, RUNNER, runnerOf } from "./rules";
 
-/** The direction in radians. `mouse` is a position on the map; `ahead` applies if nobody is in range. */
+/** The direction in radians. `mouse` is a position on the map; `ahead` applies if no runner is in range. */
 export function aim(replica: Replica, me: Place, mouse: Place | null, placeOf: (id: number) => Place | null, ahead: number): number {
   const to = mouse ?? nearestRunner(replica, me, placeOf);
   return to === null ? ahead : Math.atan2(to.y - me.y, to.x - me.x);

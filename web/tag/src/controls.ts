@@ -1,4 +1,4 @@
-/** Keys, mouse and fingers. A mouse aims and shoots; a finger leads the way. */
+/** Keyboard, mouse and touch. A mouse aims and shoots; a touch sets the direction. */
 
 import type { Place } from "@dunlin/room-client";
 import { DIRECTIONS, FULL } from "../../arena/src/controls";
@@ -6,7 +6,7 @@ import { DIRECTIONS, FULL } from "../../arena/src/controls";
 const ARRIVED_UNITS = 30;
 
 export class TagControls {
-  /** Where the mouse is on the canvas, in CSS pixels; null without one. */
+  /** The position of the mouse on the canvas in CSS pixels; null without one. */
   mouse: { readonly x: number; readonly y: number } | null = null;
   /** Whether the player wants to shoot now. */
   isShooting = false;

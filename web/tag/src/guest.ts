@@ -1,4 +1,4 @@
-/** A user id for the visitor of the demo: a token that the server gives to guests. It stays the same while the tab is open. */
+/** A user id for the visitor of the demo, from a token that the server issues to guests. It stays the same while the tab is open. */
 
 import { fieldsOf, text } from "./events";
 
@@ -8,7 +8,7 @@ export const INVALID_TOKEN = 3500;
 const KEY = "dunlin.guest";
 const PLACE = "../lobby/guest";
 
-/** A token for the SDK; null if this server gives none. Then the visitor is anonymous, and there is no matchmaking. */
+/** A token for the SDK; null if this server issues none. Then the visitor is anonymous, and matchmaking is not available. */
 export async function guestToken(): Promise<string | null> {
   const known = stored();
   if (known !== null) return known;
@@ -19,7 +19,7 @@ export async function guestToken(): Promise<string | null> {
   try {
     sessionStorage.setItem(KEY, token);
   } catch {
-    // Without storage each page is another guest.
+    // Without storage, each page is a new guest.
   }
   return token;
 }
@@ -39,7 +39,7 @@ export async function guestOptions(): Promise<{ token?: string; getToken?: () =>
   };
 }
 
-/** The next page gets another token. */
+/** Removes the token, so that the next page gets a new one. */
 export function forgetGuest(): void {
   try {
     sessionStorage.removeItem(KEY);

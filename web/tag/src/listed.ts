@@ -1,15 +1,15 @@
-/** What a listing says of a room: its players, and the round that the game's metadata names. */
+/** The content of a room's listing: its players, and the round in the game's metadata. */
 
 import { fieldsOf, number, text } from "./events";
 
 export interface Listed {
   readonly players: number;
   readonly maxPlayers: number;
-  /** The round for people; empty if the metadata is not that of the game. */
+  /** The round as text; empty if the metadata is not from the game. */
   readonly round: string;
 }
 
-/** A publication of the lobby's channel: a room, and what is listed of it. A room that is closed, locked or unlisted is not. */
+/** A publication of the lobby's channel: a room, and its listing. A room that is closed, locked or unlisted has none. */
 export function listingOf(data: unknown): { readonly room: string; readonly listed: Listed | null } | null {
   const { room, players, max_players: maxPlayers, metadata, closed } = fieldsOf(data);
   const name = text(room);

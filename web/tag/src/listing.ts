@@ -1,4 +1,4 @@
-/** The rooms of the lobby: what the lobby's channel has published, and the rows that show it. */
+/** The rooms of the lobby, from publications of the lobby's channel, and their rows. */
 
 import { byId, element, setText } from "../../ticker/src/dom";
 import { count, plural } from "../../ticker/src/format";
@@ -14,13 +14,13 @@ export class Listing {
     this.draw();
   }
 
-  /** The subscription begins anew: its answer has all rooms. */
+  /** Called when the subscription begins again, because its reply contains all rooms. */
   clear(): void {
     this.rooms.clear();
     this.draw();
   }
 
-  /** Takes in a publication of the lobby's channel. */
+  /** Processes a publication of the lobby's channel. */
   take(data: unknown): void {
     const listing = listingOf(data);
     if (listing === null) return;

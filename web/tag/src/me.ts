@@ -23,7 +23,7 @@ export class Me {
     this.direction.clear();
   }
 
-  /** Takes in a snapshot. */
+  /** Processes a snapshot. */
   observe(changes: Changes): void {
     const { replica } = this.room;
     const avatar = replica.object(replica.avatar);
@@ -43,7 +43,7 @@ export class Me {
     this.direction.set(dx, dy);
   }
 
-  /** Shoots in a direction. `shownMs` is the server time that the page shows: the server judges the shot by it. */
+  /** Shoots in a direction. `shownMs` is the server time that the page shows. The server judges the shot at this time. */
   shoot(angle: number, shownMs: number, nowMs: number): void {
     if (nowMs - this.lastShotMs < RELOAD_MS) return;
     if (this.predicted.send({ kind: "shoot", seenTick: this.room.replica.tickAt(shownMs), angle })) this.lastShotMs = nowMs;

@@ -14,7 +14,7 @@ export const OUT = 1;
 export const SAFE = 2;
 export const AWAY = 3;
 
-/** How far a projectile flies, in units. */
+/** The range of a projectile in units. */
 export const RANGE_UNITS = 900;
 export const RELOAD_MS = 400;
 

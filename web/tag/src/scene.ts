@@ -1,4 +1,4 @@
-/** The canvas: draws a frame of what the player sees. */
+/** The canvas: draws a frame of the player's view. */
 
 import type { Changes, Place, Replica, SeenObject } from "@dunlin/room-client";
 import { type Colours, colours, playerColour } from "../../arena/src/colours";
@@ -11,7 +11,7 @@ import { AWAY, LABEL, labelOf, OUT, RUNNER, runnerOf, SAFE, SHOT, shotOf } from 
 
 export interface TagFrame {
   readonly replica: Replica;
-  /** What the camera follows: the own runner, or the one that a spectator watches. */
+  /** The target of the camera: the player's own runner, or the runner that a spectator watches. */
   readonly me: Place;
   readonly isMine: boolean;
   readonly placeOf: (id: number) => Place | null;
@@ -23,7 +23,7 @@ export interface TagFrame {
 /** Runners are never drawn smaller than this many pixels for a unit. */
 const RUNNER_SCALE_MIN = 0.24;
 const MARGIN_UNITS = 160;
-/** How see-through runners are that take no part. */
+/** Opacity of runners that do not take part. */
 const DIMMED = 0.32;
 const BURST_MS = 500;
 const BURSTS_MAX = 32;
@@ -38,7 +38,7 @@ export class TagScene extends MapCanvas {
   private readonly points = new Map<number, number>();
   private bursts: Burst[] = [];
 
-  /** Takes in what a snapshot changed. */
+  /** Processes the changes of a snapshot. */
   observe({ added, changed, removed }: Changes): void {
     for (const seen of removed) {
       if (seen.kind === LABEL) {
@@ -69,7 +69,7 @@ export class TagScene extends MapCanvas {
     return this.points.get(player) ?? 0;
   }
 
-  /** Shows that somebody was tagged. */
+  /** Shows that a runner was tagged. */
   burst(place: Place, nowMs: number): void {
     this.bursts.push({ ...place, sinceMs: nowMs });
     if (this.bursts.length > BURSTS_MAX) this.bursts.shift();

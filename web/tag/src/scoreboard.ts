@@ -1,4 +1,4 @@
-/** The best ten runners, and the round. */
+/** The ten best runners, and the round. */
 
 import { playerColour } from "../../arena/src/colours";
 import { byId, element, setText } from "../../ticker/src/dom";

@@ -1,4 +1,4 @@
-/** Keeps the seat token of a room in the tab, so that a reload of the page comes back to the same player. */
+/** Stores the seat token of a room in the tab, so that a reload of the page returns to the same player. */
 
 import type { Room } from "@dunlin/room-client";
 
@@ -12,13 +12,13 @@ export function storedSeat(channel: string): string | null {
   }
 }
 
-/** Stores each token that the room gives. */
+/** Stores each token that the room issues. */
 export function keepSeat(room: Room): void {
   room.on("joined", () => {
     try {
       if (room.seatToken !== null) sessionStorage.setItem(keyOf(room.channel), room.seatToken);
     } catch {
-      // Without storage, a reload is another player.
+      // Without storage, a reload is a new player.
     }
   });
 }

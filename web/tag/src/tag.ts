@@ -67,7 +67,7 @@ class Tag {
       this.controls.release();
       this.shotsOfMine = 0;
       this.resumed = false;
-      // What was shown is of the connection that is lost.
+      // The shown state belongs to the lost connection.
       const { dataset } = byId("stage", HTMLElement);
       for (const name of ["tick", "avatar", "resumed", "shots", "ack"]) delete dataset[name];
       this.feed.add("", rejoins ? "Connection lost; reconnecting." : `Left the room: ${reason}.`);
@@ -119,7 +119,7 @@ class Tag {
     this.me.shoot(aim(this.room.replica, place, mouse, placeOf, this.heading), shownMs, nowMs);
   }
 
-  /** Where the runner is that a spectator follows. */
+  /** The position of the runner that a spectator follows. */
   private watched(placeOf: (id: number) => Place | null): Place | null {
     const { replica } = this.room;
     return placeOf(replica.avatar) ?? replica.object(replica.avatar) ?? null;
@@ -173,7 +173,7 @@ async function start(): Promise<void> {
   setText(byId("channel", HTMLElement), channel);
   for (const link of document.querySelectorAll<HTMLAnchorElement>("[data-lobby]")) {
     link.href = `${LOBBY}?encoding=${encoding}`;
-    // Who goes to the lobby gives the seat up. The reply to another request shows that the server has read it.
+    // Going to the lobby gives the seat up. The reply to another request shows that the server has processed this.
     link.addEventListener("click", (event) => {
       if (client.state !== "connected") return;
       event.preventDefault();

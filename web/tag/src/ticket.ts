@@ -1,12 +1,12 @@
-/** A place in a room by matchmaking: a ticket, whose status is asked for until there is a room. */
+/** A place in a room by matchmaking: a ticket, whose status is requested until it has a room. */
 
 import type { Sdk } from "../../ticker/src/sdk";
 import { fieldsOf, text } from "./events";
 import { NAMESPACE } from "./rules";
 
-/** Between two requests for the status. The server places tickets ten times per second. */
+/** Time between two requests for the status. The server places tickets ten times per second. */
 const STATUS_MS = 200;
-/** The user has a ticket already: its status is asked for instead. */
+/** The user already has a ticket, whose status is requested instead. */
 const CONFLICT = 409;
 
 export class Ticket {
@@ -35,7 +35,7 @@ export class Ticket {
 
   cancel(): void {
     this.isCancelled = true;
-    // A ticket that is over cannot be cancelled, which does not matter.
+    // An error is ignored, because a ticket that has ended cannot be cancelled.
     this.call("dunlin.match_cancel", { namespace: NAMESPACE }).catch(() => {});
   }
 

@@ -1,4 +1,4 @@
-// What the lobby's page reads from listings.
+// Parsing of listings on the lobby's page.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { hasPlace, listingOf } from '../dist/test/listed.mjs';

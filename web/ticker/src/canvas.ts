@@ -3,7 +3,7 @@
 export interface Surface {
   readonly canvas: HTMLCanvasElement;
   readonly context: CanvasRenderingContext2D;
-  /** Size in CSS pixels, kept by an observer so that drawing never asks for a layout. */
+  /** Size in CSS pixels, updated by an observer so that drawing never forces a layout. */
   width: number;
   height: number;
   /** For labels: the page's own typeface. */

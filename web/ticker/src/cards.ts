@@ -88,7 +88,7 @@ class Card {
     setText(this.arrow, isFirst ? "" : moveIsUp ? "\u25b2" : "\u25bc");
     this.root.dataset["move"] = moveIsUp ? "up" : "down";
     if (isFirst || !this.mayFlash || reducedMotion.matches) return;
-    // Opacity alone, so that the flash costs no painting.
+    // Only the opacity changes, so that the flash causes no repaint.
     this.flashing ??= this.flash.animate([{ opacity: 0.22 }, { opacity: 0 }], {
       duration: FLASH_MS,
       easing: "ease-out",

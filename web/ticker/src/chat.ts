@@ -9,7 +9,7 @@ import type { Sdk } from "./sdk";
 const NOTE = "Messages have history: who comes later, or was away, reads them too.";
 
 export interface ChatEvents {
-  /** The server could not recover what was written while the page was away. */
+  /** The server could not recover the messages that were sent while the page was disconnected. */
   missed(): void;
   failed(message: string): void;
 }
@@ -27,7 +27,7 @@ export class Chat {
   private readonly name = randomName();
   private readonly subscription: Subscription;
   private lines: Line[] = [];
-  /** A message whose outcome is not known. Sent again, it keeps its id, so that pages show it once. */
+  /** A message whose outcome is unknown. It keeps its id when it is sent again, so that pages show it once. */
   private unsent: ChatMessage | null = null;
 
   constructor(
@@ -63,7 +63,7 @@ export class Chat {
       for (const { data, offset } of publications) this.insert(data, offset);
       this.show();
     } catch {
-      // The connection was lost meanwhile: the next subscription loads the history again, or recovers.
+      // The connection was lost in the meantime. The next subscription loads the history again, or recovers.
     }
   }
 
@@ -125,7 +125,7 @@ export class Chat {
   }
 }
 
-/** `crypto.randomUUID` exists only on pages that were loaded over `https:` or from the own machine. */
+/** `crypto.randomUUID` exists only on pages that were loaded over `https:` or from localhost. */
 function randomId(): string {
   return [...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }

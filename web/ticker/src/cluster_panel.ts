@@ -1,4 +1,4 @@
-/** The nodes of the cluster, and the one that this page is connected to. Hidden on a node of its own. */
+/** The nodes of the cluster, and the one that this page is connected to. Hidden without a cluster. */
 
 import type { Centrifuge } from "centrifuge";
 import { type ClusterNode, NODES_CHANNEL, parseNodes } from "./contract";
@@ -22,7 +22,7 @@ export class ClusterPanel {
     private readonly changed: (message: string) => void,
   ) {}
 
-  /** The connection was taken by this node, or is lost. */
+  /** Sets the node of the connection, or that the connection is lost. */
   connected(node: string | null): void {
     this.connectedTo = node;
     setText(this.node, node ?? "\u2013");

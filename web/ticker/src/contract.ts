@@ -29,16 +29,16 @@ export const LOBBY_CHANNEL = "lobby:visitors";
 export const CHAT_CHANNEL = "chat:visitors";
 export const NODES_CHANNEL = "nodes:live";
 
-/** Publications the server keeps per symbol (`history_size` of the namespace `ticker`). */
+/** Number of publications that the server keeps per symbol (`history_size` of the namespace `ticker`). */
 export const HISTORY_SIZE = 120;
-/** Messages that the page shows of the chat. The server keeps as many (`history_size` of the namespace `chat`). */
+/** Number of chat messages that the page shows. The server keeps the same number (`history_size` of the namespace `chat`). */
 export const CHAT_SIZE = 100;
-/** Length of a chat message, in UTF-16 code units. */
+/** Maximum length of a chat message in UTF-16 code units. */
 export const CHAT_TEXT_MAX = 200;
 /** Publications per second and symbol, for the estimate shown while the network is cut. */
 export const TICKS_PER_SECOND = 5;
 
-/** The tag that the latest lane puts on a publication which follows skipped ones. */
+/** The tag of a publication in the latest lane that follows skipped ones. */
 export const SKIPPED_TAG = "skipped";
 
 export function tickerChannel(symbol: string): string {
@@ -85,7 +85,7 @@ export function parseQuotes(payload: unknown): Quotes | null {
 }
 
 export interface ChatMessage {
-  /** The same for a message that is sent again. */
+  /** The id of the message, which stays the same when it is sent again. */
   readonly id: string;
   readonly name: string;
   readonly text: string;
@@ -117,7 +117,7 @@ export function parseNodes(payload: unknown): ClusterNode[] | null {
   return nodes;
 }
 
-/** The node that has taken the connection, from the data of the connect reply; null on a node of its own. */
+/** The node of the connection, from the data of the connect reply; null without a cluster. */
 export function parseNodeName(data: unknown): string | null {
   return isRecord(data) && typeof data["node"] === "string" ? data["node"] : null;
 }

@@ -7,7 +7,7 @@ import type { ChannelReturn, Stock } from "./market";
 import type { OutageReport } from "./outage";
 
 const REFRESH_MS = 100;
-/** How long the history holds what a channel publishes. */
+/** How long the history keeps publications. */
 const HISTORY_MS = (HISTORY_SIZE / TICKS_PER_SECOND) * 1000;
 
 type Phase = "away" | "returning" | "recovered" | "incomplete";
@@ -42,7 +42,7 @@ export class CutPanel {
     this.toggle.disabled = false;
   }
 
-  /** The connection is lost, by the switch or for another reason. */
+  /** Called when the connection is lost, by the switch or for another reason. */
   away(sinceMs: number, isCut: boolean): void {
     this.phase("away");
     this.toggle.setAttribute("aria-checked", String(isCut));

@@ -1,4 +1,4 @@
-/** One line that explains a figure: the one whose label has the focus, is touched, or is under the pointer. */
+/** One line that explains the figure whose label has the focus, is touched, or is under the pointer. */
 
 import { byId, setText } from "./dom";
 
@@ -9,6 +9,6 @@ export function explainLabels(): void {
     const { help } = event.target.dataset;
     if (help !== undefined) setText(line, help);
   };
-  // A touch does not give the focus to a button in every browser.
+  // In some browsers, a touch does not focus a button.
   for (const type of ["focusin", "click", "pointerover"]) document.addEventListener(type, explain);
 }

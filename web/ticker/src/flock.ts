@@ -1,6 +1,6 @@
 /**
- * The visitors as a flock: one bird a session, all on one path, each a moment behind the one in
- * front, so that the flock turns as one. It stops while nobody can see it.
+ * The visitors as a flock with one bird per session. All birds follow one path, each slightly behind the one in front.
+ * The animation stops while it is not visible.
  */
 
 import { palette, type Surface, surface } from "./canvas";
@@ -10,7 +10,7 @@ export type Kind = "you" | "yours" | "other";
 
 interface Bird {
   readonly client: string;
-  /** Place in the flock; small numbers fly in the middle. */
+  /** Place in the flock; small numbers are in the middle. */
   readonly slot: number;
   kind: Kind;
   /** 0 outside the picture, 1 in its place. */
@@ -18,7 +18,7 @@ interface Bird {
   leaving: boolean;
 }
 
-/** The largest number of birds that are drawn; the count beside the flock is exact. */
+/** Maximum number of drawn birds; the count beside the flock is exact. */
 const BIRDS_MAX = 160;
 const GOLDEN_ANGLE = 2.39996;
 const ARRIVAL_MS = 900;
@@ -61,7 +61,7 @@ export class Flock {
     this.wake();
   }
 
-  /** While the network is cut, presence is unknown: the flock stands still and pale. */
+  /** While the network is cut, presence is unknown, so the flock is paused and pale. */
   still(stilled: boolean): void {
     this.stilled = stilled;
     this.wake();
@@ -120,7 +120,7 @@ export class Flock {
     const t = (this.clockMs - lagMs) / 1000;
     const at = path(t, width, height);
     const next = path(t + 0.05, width, height);
-    // The flock breathes: it stretches along its way and draws together in the turn.
+    // The flock stretches on straight parts of its path, and contracts in turns.
     const breath = 1 + 0.22 * Math.sin(t * 0.9);
     const spread = Math.min(15, Math.max(9, height / 15));
     return {

@@ -9,7 +9,7 @@ import type { Stock } from "./market";
 const WINDOW_MS = 30_000;
 /** A longer pause is drawn as a gap. The publisher sends every 50 ms. */
 const HOLE_MS = 800;
-/** The fraction by which the scale approaches its target in one drawing when it shrinks. */
+/** The fraction by which a shrinking scale approaches its target per frame. */
 const EASE = 0.1;
 const AXIS_WIDTH = 58;
 const TOP = 14;

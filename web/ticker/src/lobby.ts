@@ -1,4 +1,4 @@
-/** Who is here: presence of the lobby channel, kept by joins and leaves and checked by count. */
+/** The presence of the lobby channel, updated by joins and leaves and verified by its count. */
 
 import type { Centrifuge, Subscription } from "centrifuge";
 import { LOBBY_CHANNEL } from "./contract";
@@ -6,7 +6,7 @@ import { LOBBY_CHANNEL } from "./contract";
 const CHECK_INTERVAL_MS = 2000;
 
 export interface LobbyEvents {
-  /** The set of sessions here changed; `present` is live. */
+  /** The set of present sessions has changed; `present` is live. */
   changed(present: ReadonlySet<string>): void;
   joined(client: string): void;
   left(client: string): void;
@@ -46,13 +46,13 @@ export class Lobby {
       for (const client of Object.keys(clients)) this.present.add(client);
       this.events.changed(this.present);
     } catch {
-      // The connection was lost meanwhile: the next `subscribed` loads presence again.
+      // The connection was lost in the meantime. The next `subscribed` loads presence again.
     }
   }
 
   /**
-   * Asks for the count: its reply gives the round trip, and a count that differs twice in a row
-   * (once may be a join on its way) means that a join or leave was missed, so presence is loaded.
+   * Requests the count. Its reply provides the round-trip time. A count that differs twice in a row means that a join
+   * or leave was missed, so presence is loaded. A single difference may be a join in flight.
    */
   private async check(): Promise<void> {
     if (this.subscription.state !== "subscribed" || document.hidden) return;

@@ -20,7 +20,7 @@ export interface Stock {
   readonly series: Series;
 }
 
-/** How one channel came back after the connection had been away. */
+/** How one channel returned after a lost connection. */
 export interface ChannelReturn {
   readonly symbol: string;
   readonly recovered: number;
@@ -46,7 +46,7 @@ export class Market {
   malformed = 0;
   /** Publications of the latest lane with the tag for skipped predecessors. */
   skippedTags = 0;
-  /** Ages of publications on arrival in ms, by the clocks of server and page, since last taken. */
+  /** Ages of publications on arrival in ms, from the clocks of server and page, since the last read. */
   private agesMs: number[] = [];
 
   constructor(
@@ -71,7 +71,7 @@ export class Market {
 
   private follow(stock: Stock): void {
     const subscription = this.client.newSubscription(tickerChannel(stock.listing.symbol));
-    // The SDK hands over recovered publications right after `subscribed`, in the same turn.
+    // The SDK delivers recovered publications directly after `subscribed`, in the same task.
     let recovering = false;
     let recovered = 0;
     subscription.on("subscribed", (context) => {

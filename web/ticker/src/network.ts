@@ -1,7 +1,6 @@
 /**
- * The page's own network cable. Every socket of a client that was given `Network.socketClass`
- * runs through it, so that its bytes can be counted and the cable can be cut: a cut closes the
- * real WebSocket and refuses each new one until the cable is restored.
+ * A simulated network cable of the page. It carries every socket of a client with `Network.socketClass`, counts the
+ * bytes, and can be cut. A cut closes the real WebSocket, and refuses each new one until the cable is restored.
  */
 
 const NORMAL_CLOSURE = 1000;
@@ -13,7 +12,7 @@ export class Network {
   bytesIn = 0;
   messagesIn = 0;
   bytesOut = 0;
-  /** Hand this to the SDK as `networkEventTarget`: `online` makes it reconnect at once. */
+  /** Pass this to the SDK as `networkEventTarget`: `online` makes it reconnect at once. */
   readonly events = new EventTarget();
   private readonly sockets = new Set<CuttableSocket>();
   private isCut = false;
@@ -66,7 +65,7 @@ export class CuttableSocket {
   ) {
     if (network.cut) {
       this.real = null;
-      // Later, as a real socket does: the caller has not set its handlers yet.
+      // Later, as with a real socket, because the caller has not set its handlers yet.
       setTimeout(() => this.end(ABNORMAL_CLOSURE, "network is cut"), 0);
       return;
     }

@@ -10,7 +10,7 @@ export interface OutageReport {
   readonly incomplete: number;
   readonly restarted: boolean;
   readonly awayMs: number;
-  /** From the reopened connection to the last channel's return. */
+  /** Time from the reopened connection to the return of the last channel. */
   readonly recoveryMs: number;
 }
 
@@ -28,8 +28,8 @@ export class Outage {
   ) {}
 
   /**
-   * The connection is open again. It may be lost once more before all channels are back: then
-   * each must return anew, while what came so far counts.
+   * Called when the connection is open again. If it is lost once more before all channels are back, each channel must
+   * return again, and the counts so far are kept.
    */
   back(nowMs: number): void {
     this.backAtMs = nowMs;

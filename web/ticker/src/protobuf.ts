@@ -1,2 +1,2 @@
-/** The Protobuf build of the SDK, a file of its own because only `?encoding=protobuf` needs it. */
+/** The Protobuf build of the SDK, in a separate file because only `?encoding=protobuf` needs it. */
 export { Centrifuge } from "centrifuge/build/protobuf";

@@ -7,7 +7,7 @@ export type Encoding = "json" | "protobuf";
 
 export interface Sdk {
   readonly encoding: Encoding;
-  /** A client, not connected yet. With a network, its socket can be cut and is counted. `options`: of the SDK. */
+  /** A client, not connected yet. With a network, its socket can be cut and is counted. `options` are those of the SDK. */
   client(network: Network | null, options?: Partial<Options>): Centrifuge;
   /** The payload of a publication as a value, or null if it is not JSON. */
   payload(data: unknown): unknown;
@@ -34,7 +34,7 @@ export async function loadSdk(encoding: Encoding, endpoint: string, name = "tick
   };
 }
 
-/** The encoding and the endpoint that the page's address asks for. */
+/** The encoding and the endpoint from the page's address. */
 export function pageOptions(location: Location, unasked: Encoding = "json"): { encoding: Encoding; endpoint: string } {
   const query = new URLSearchParams(location.search);
   const asked = query.get("encoding");
@@ -59,7 +59,7 @@ function developmentEndpoint(address: string | null, hostname: string): string |
 }
 
 async function loadProtobufClient(): Promise<typeof Centrifuge> {
-  // A variable keeps the bundler from following the path: protobuf.js is bundled on its own.
+  // A variable prevents the bundler from following the path, because protobuf.js is bundled separately.
   const address = "./protobuf.js";
   const module = (await import(address)) as { Centrifuge: unknown };
   // Both builds have the same public interface, but TypeScript sees two unrelated classes.

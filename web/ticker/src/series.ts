@@ -4,7 +4,7 @@ import type { Tick } from "./contract";
 
 export interface Point extends Tick {
   readonly offset: number;
-  /** True for a publication that came by recovery instead of live. */
+  /** True for a publication from a recovery instead of a live one. */
   readonly recovered: boolean;
 }
 
@@ -22,16 +22,16 @@ export class Series {
   readonly points: Point[] = [];
   /** Missing publications since the page was opened. */
   missing = 0;
-  /** Publications whose offset had been seen already. */
+  /** Publications whose offset had already been received. */
   duplicates = 0;
-  /** Publications that were checked against the one before. */
+  /** Publications that were compared with the previous one. */
   checked = 0;
   private epoch: string | null = null;
-  /** The highest offset seen, or the position subscribed at. */
+  /** The highest received offset, or the position of the subscription. */
   private lastOffset = 0;
   /** Number of the newest publication; null if the next one cannot be compared yet. */
   private lastNumber: number | null = null;
-  /** Between `beginAt` and `fill`: the first live publication, once it is there. */
+  /** Between `beginAt` and `fill`: the first live publication, if any. */
   private filling: { first: Point | null } | null = null;
 
   constructor(private readonly size: number) {}
@@ -41,8 +41,8 @@ export class Series {
   }
 
   /**
-   * A subscription begins at `top` with nothing recovered: the first one, or one whose recovery
-   * failed. `fill` must follow, so that what lies before `top` can be judged.
+   * A subscription begins at `top` with nothing recovered: the first one, or one whose recovery failed. `fill` must
+   * follow, so that publications before `top` can be checked.
    */
   beginAt(top: Position): "first" | "resumed" | "restarted" {
     const outcome =
@@ -63,7 +63,7 @@ export class Series {
       return false;
     }
     this.lastOffset = point.offset;
-    // The history was read ahead of it.
+    // The history already contains it.
     if (this.last !== undefined && point.offset <= this.last.offset) return true;
     if (this.filling !== null && this.filling.first === null) this.filling.first = point;
     else this.missing += gap(this.lastNumber, point.number);
@@ -85,7 +85,8 @@ export class Series {
     ordered.forEach((point, index) => {
       const before = ordered[index - 1];
       if (before === undefined) return;
-      // Two that were known before have been compared, unless the second one began the subscription.
+      // Two publications that were known before have already been compared, unless the second one began the
+      // subscription.
       const isCompared = known.has(before.offset) && known.has(point.offset) && point !== first;
       if (!isCompared) this.missing += gap(before.number, point.number);
     });
@@ -100,7 +101,7 @@ export class Series {
   }
 }
 
-/** Publications between two numbers. A publisher that begins anew counts from 1, and nothing is missing there. */
+/** Number of publications between two numbers. A publisher that restarts counts from 1, and then none is missing. */
 function gap(before: number | null, number: number): number {
   return before === null ? 0 : Math.max(0, number - before - 1);
 }

@@ -1,4 +1,4 @@
-/** The sparkline of a card: one slot per publication, what was recovered in the signal colour. */
+/** The sparkline of a card: one slot per publication, with recovered publications in the signal colour. */
 
 import { palette, type Surface } from "./canvas";
 import { HISTORY_SIZE } from "./contract";

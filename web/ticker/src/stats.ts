@@ -1,4 +1,4 @@
-/** The figures of the page's own connection, once a second. */
+/** The figures of the page's own connection, once per second. */
 
 import { byId, setText } from "./dom";
 import { bytes, count, milliseconds } from "./format";

@@ -1,4 +1,5 @@
-// Players of a test: the room client over the official SDK, in both encodings and from the bundle, waiting for what is true.
+// Players of a test: the room client over the official SDK, in both encodings and from the bundle, with waits for
+// conditions.
 import { Centrifuge as JsonCentrifuge } from 'centrifuge';
 import { Centrifuge as ProtobufCentrifuge } from 'centrifuge/build/protobuf';
 import WebSocket from 'ws';
@@ -33,7 +34,7 @@ export class Player {
     this.#client.connect();
   }
 
-  /** The player's own object, as the server has it. */
+  /** The server's state of the player's own object. */
   get avatar() {
     return this.room.replica.object(this.room.replica.avatar);
   }
@@ -43,7 +44,7 @@ export class Player {
     return this.until('the own object is seen', () => this.avatar !== undefined);
   }
 
-  /** Waits until `condition` gives something, looking again after whatever happens. */
+  /** Waits until `condition` returns a value. Checks it after every event. */
   until(what, condition, deadlineMs = DEADLINE_MS) {
     return new Promise((resolve, reject) => {
       const stops = ['snapshot', 'event', 'joined', 'left', 'error'].map((name) => this.room.on(name, look));
@@ -60,7 +61,7 @@ export class Player {
       function look() {
         const found = condition();
         if (!found) return;
-        // Listeners registered later in this very event must not be missed: the rest runs after it.
+        // Listeners that are registered during this event must be called, too, so the rest runs after it.
         queueMicrotask(() => {
           finish();
           resolve(found);

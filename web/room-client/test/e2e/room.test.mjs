@@ -1,4 +1,4 @@
-// The room client against the real server: the treasure hunt, played by two.
+// The room client against the real server: a treasure hunt with two players.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { describe, test } from 'node:test';
@@ -25,7 +25,8 @@ for (const encoding of ['json', 'protobuf', 'bundle']) {
         assert.equal(purse.cell, null, 'the purse is sent to its player alone');
         const { event } = await ada.until('a welcome', () => ada.events.find(({ event }) => event.welcome));
         assert.deepEqual({ player: event.welcome.player, name: event.welcome.name }, { player: replica.avatar, name: 'Ada' });
-        // Snapshots that share a segment count its bytes once, so the first ones after the join may have none of their own.
+        // The bytes of a segment with several snapshots are counted once, so the first snapshots after the join may
+        // have none.
         const figures = await ada.until('snapshots with their bytes, each on the one before', () => {
           const figures = ada.room.figures();
           return figures.snapshotsPerSecond > 10 && figures.bytesPerSecond > 0 && figures;
@@ -151,7 +152,7 @@ for (const encoding of ['json', 'protobuf', 'bundle']) {
   });
 }
 
-/** Runs a test with players of a room of its own, and ends them. */
+/** Runs a test with players in a separate room, and disconnects them. */
 async function play(encoding, body) {
   const channel = `arena:${randomUUID()}`;
   const players = [];

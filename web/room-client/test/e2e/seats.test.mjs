@@ -1,4 +1,4 @@
-// Seats against the real server: 1,008 lost connections, and each player is who it was.
+// Seats against the real server: after 1,008 lost connections, each client still has its own player.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { describe, test } from 'node:test';
@@ -11,7 +11,7 @@ const PLAYER = 1;
 
 describe('seats', { concurrency: 1 }, () => {
   for (const encoding of ['json', 'protobuf', 'bundle']) {
-    test(`${PLAYERS * CUTS} cuts leave everybody with its own player, ${encoding}`, async () => {
+    test(`${PLAYERS * CUTS} cuts leave each client with its own player, ${encoding}`, async () => {
       const channel = `arena:${randomUUID()}`;
       const watcher = new Player(encoding, channel);
       const others = [];
@@ -27,7 +27,7 @@ describe('seats', { concurrency: 1 }, () => {
         const avatars = new Set(others.map(({ player }) => player.room.replica.avatar));
         assert.equal(avatars.size, PLAYERS);
         const seen = () => [...watcher.room.replica.objects()].filter(({ kind }) => kind === PLAYER).length;
-        assert.equal(seen(), PLAYERS + 1, 'nobody is there twice');
+        assert.equal(seen(), PLAYERS + 1, 'no player exists twice');
       } finally {
         watcher.stop();
         for (const { player, proxy } of others) {
@@ -39,7 +39,7 @@ describe('seats', { concurrency: 1 }, () => {
   }
 });
 
-/** Loses the connection again and again: in turn cut for both sides, and lost for the client alone. */
+/** Loses the connection repeatedly: alternately for both sides, and for the client only. */
 async function wander(player, proxy, index) {
   const self = player.room.replica.avatar;
   for (let cut = 0; cut < CUTS; cut += 1) {

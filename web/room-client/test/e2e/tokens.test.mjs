@@ -4,9 +4,9 @@ import { createHmac, randomUUID } from 'node:crypto';
 import { describe, test } from 'node:test';
 import { Player } from './player.mjs';
 
-/** In seconds. Without another token, the server ends what it is for one second later (server.json). */
+/** Lifetime in seconds. Without a new token, the server ends the connection or subscription one second later (server.json). */
 const TTL = 3;
-/** Two of them have replaced another one. */
+/** Two of the tokens have replaced another one. */
 const TOKENS = 3;
 
 function token(user, claims = {}) {
@@ -35,7 +35,7 @@ describe('tokens', { concurrency: 3 }, () => {
         const { avatar } = player.room.replica;
         await player.until('tokens are replaced', () => asked.connection >= TOKENS && asked.room >= TOKENS);
         const { tick } = player.room.replica;
-        await player.until('the room goes on', () => player.room.replica.tick > tick + 90);
+        await player.until('the room continues', () => player.room.replica.tick > tick + 90);
         assert.deepEqual([player.left, player.errors, player.room.replica.avatar], [[], [], avatar]);
       } finally {
         player.stop();

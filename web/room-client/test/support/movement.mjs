@@ -1,5 +1,5 @@
-// The vectors of movement, schema/vectors/room/movement.json: `play` runs the steps of one and returns what each gives. Run as a
-// program, this file writes the vectors with the current client.
+// The vectors of movement, schema/vectors/room/movement.json: `play` runs the steps of a vector and returns their
+// results. As a program, this file writes the vectors with the current client.
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { Clock, Interpolation, Prediction, Replica, Smoothing, snapshotFromJson } from '../../dist/index.js';
@@ -58,7 +58,7 @@ const PLAYERS = {
   },
 };
 
-/** What each step of a vector gives: a list of numbers. */
+/** The result of each step of a vector: a list of numbers. */
 export function play({ kind, steps }) {
   const step = PLAYERS[kind]();
   return steps.map((parts) => step(parts));

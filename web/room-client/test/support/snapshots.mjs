@@ -1,4 +1,4 @@
-// Snapshots as a room writes them, in both encodings, from one description.
+// Creates snapshots in both encodings from one description, as a room encodes them.
 import { Writer } from '../../dist/protobuf.js';
 import { encodeBase64 } from '../../dist/index.js';
 
@@ -7,7 +7,7 @@ export const GRID = {
 };
 export const START_US = 1_790_000_000_000_000;
 
-/** A snapshot with everything that the description leaves out at its default. */
+/** A snapshot with defaults for all fields that the description omits. */
 export function snapshot(parts) {
   const tick = parts.tick ?? 1;
   const base = parts.base ?? 0;

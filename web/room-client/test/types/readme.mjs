@@ -1,7 +1,7 @@
 // Writes the examples of README.md, each as a module, for the type check: `node readme.mjs FOLDER`. An example with an ellipsis is a fragment.
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 
-/** What the examples take from the application, and from the first example. */
+/** The names that the examples use from the application and from the first example. */
 const GIVEN = `import type { Place } from "../../../dist/index.js";
 declare function fetchToken(): Promise<string>;
 declare function draw(id: number, place: Place | null): void;

@@ -1,4 +1,5 @@
-// The small Protobuf codec does what the SDK's own does, on the vectors of the client protocol; and the bundle with it is small.
+// Compares the small Protobuf codec with the SDK's own on the vectors of the client protocol, and checks the size of
+// the bundle.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -12,7 +13,7 @@ const VECTORS = new URL('../../../../schema/vectors/protocol/', import.meta.url)
 const { Centrifuge } = createRequire(import.meta.url)('centrifuge/build/protobuf');
 const official = new Centrifuge('ws://127.0.0.1:1', {})._codec;
 const codec = new ProtobufCodec();
-/** An empty map is an absent one. */
+/** An empty map is equivalent to an absent one. */
 const MAPS = new Set(['tags', 'subs', 'headers', 'presence']);
 const PAYLOADS = new Set(['data', 'conn_info', 'chan_info']);
 
@@ -26,7 +27,7 @@ function plain(value) {
   return Object.fromEntries(Object.entries(value).map(([name, field]) => [name, plain(field)]).filter(isSet));
 }
 
-/** The meaning of a vector as the SDK gives it to a codec. */
+/** The meaning of a vector in the form that the SDK passes to a codec. */
 function given(value, name) {
   if (PAYLOADS.has(name)) return Uint8Array.from(typeof value === 'string' ? Buffer.from(value) : Buffer.from(value.hex, 'hex'));
   if (Array.isArray(value)) return value.map((item) => given(item));
@@ -82,7 +83,7 @@ test(`the bundle has at most ${BUNDLE_BYTES_MAX} bytes with gzip`, async () => {
   const path = new URL('../../dist/room-client.min.js', import.meta.url);
   const bytes = gzipSync(readFileSync(path), { level: 9 }).length;
   assert.ok(bytes <= BUNDLE_BYTES_MAX, `${bytes}`);
-  // It is all of it.
+  // The bundle is complete.
   const bundle = await import(path);
   assert.equal(new bundle.Centrifuge('ws://127.0.0.1:1')._codec.name(), 'protobuf');
   for (const name of ['Room', 'Replica', 'Interpolation', 'Prediction']) assert.equal(typeof bundle[name], 'function');

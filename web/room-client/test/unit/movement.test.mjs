@@ -16,10 +16,10 @@ test('the clock follows the arrival that took least, and forgets it after a whil
     if (tick > 100) assert.ok(Math.abs(reported - late) < 1e-3);
   }
   assert.ok(Math.abs(clock.offsetMs - (5_000_000 - 20)) < 1e-3);
-  // The way has become 50 ms longer: within two windows of 5 s the clock says so.
+  // The latency has increased by 50 ms, which the clock detects within two windows of 5 s.
   for (let tick = 301; tick <= 1_000; tick += 1) clock.observe(timeMs(tick) * 1000, timeMs(tick) - 5_000_000 + 70);
   assert.ok(Math.abs(clock.offsetMs - (5_000_000 - 70)) < 1e-3);
-  // It was set by an hour.
+  // The clock was changed by an hour.
   clock.observe(timeMs(1_001) * 1000, timeMs(1_001) - 1_400_000);
   assert.ok(Math.abs(clock.offsetMs - 1_400_000) < 1e-3);
 });
@@ -58,7 +58,7 @@ test('an object that stood still does not creep to where it goes next', () => {
   assert.ok(Math.abs(interpolation.place(1, timeMs(39.5)).x - 617) < 0.01);
 });
 
-test('a far object, told of every 6 ticks, moves evenly over them', () => {
+test('a far object that is updated every 6 ticks moves evenly in between', () => {
   const { interpolation, feed } = follow();
   const far = 11; // column 3, row 1: two cells from the view
   feed({ tick: 6, cells: [cell(far, { full: true, upserts: [object(1, 100, 50)] })] });
@@ -102,13 +102,13 @@ test('an object that leaves the far cells catches up without a jump', () => {
   feed({ tick: 6, cells: [cell(far, { full: true, upserts: [object(1, 300, 50)] })] });
   let shown = null;
   for (let tick = 7; tick <= 240; tick += 1) {
-    // It walks 4 units a tick to the left.
+    // The object moves 4 units per tick to the left.
     const x = 3 * 512 + 324 - 4 * tick;
     const at = x < 3 * 512 ? [near, x - 2 * 512] : [far, x - 3 * 512];
     const isSent = at[0] === near || tick % 6 === 0;
     if (x > 2 * 512) feed({ tick, base: tick - 1, cells: isSent ? [cell(at[0], { upserts: [object(1, at[1], 50)] })] : [] });
     const place = interpolation.place(1, timeMs(tick - 1));
-    // It is shown at most a quarter faster than it walks.
+    // It is shown at most a quarter faster than it moves.
     if (tick > 60 && tick < 200) assert.ok(shown - place.x <= 4 * 1.26 + 0.01, `${shown - place.x} units in tick ${tick}`);
     shown = place.x;
   }
@@ -204,7 +204,7 @@ test('a step is shown at once, and on a steady network no correction is seen', (
   const { prediction, server, seen } = play({ ticks: 140, plan, latency: () => 5 });
   assert.ok(seen[20].shown > 0, 'the tick after the input, long before the server knows');
   assert.equal(seen[20].server, 0);
-  // Where a walk begins in another tick, the sixtieths of a way fall differently: by a unit.
+  // If a walk begins in another tick, rounding can change the distance by a unit.
   assert.ok(Math.max(...seen.map(({ corrected }) => corrected)) <= 1, JSON.stringify(seen.filter(({ corrected }) => corrected > 1)));
   assert.equal(prediction.now.x, server.x);
   assert.equal(prediction.now.velocity, 0);
@@ -215,7 +215,7 @@ test('on a network that jitters, corrections stay within what an input may be ea
     const random = randomFrom(seed * 7919);
     let last = 0;
     const latency = (tick) => {
-      // Over TCP nothing overtakes.
+      // TCP preserves the order.
       last = Math.max(last - 1, 3 + (random() % 4));
       return last;
     };

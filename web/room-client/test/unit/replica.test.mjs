@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { Replica } from '../../dist/index.js';
 import { cell, object, snapshot } from '../support/snapshots.mjs';
 
-// Of 8 × 6 cells, the player looks from cell 9 (column 1, row 1): it sees columns 0 to 3 and rows 0 to 3.
+// The grid has 8 × 6 cells. The player's view is cell 9 (column 1, row 1): it sees columns 0 to 3 and rows 0 to 3.
 const start = (parts = {}) => {
   const replica = new Replica(parts.limits);
   const changes = replica.apply(snapshot({
@@ -42,7 +42,7 @@ test('a departure counts only for an object in that cell', () => {
   assert.equal(replica.size, 4);
 });
 
-test('what is told again and did not change is no change', () => {
+test('a repeated object without a difference is not a change', () => {
   const { replica } = start();
   const changes = replica.apply(delta({ own: [object(90, 5, 5, 7)], cells: [cell(9, { full: true, upserts: [object(1, 10, 20), object(2, 30, 41)] })] }));
   assert.deepEqual([changes.added, changes.removed], [[], []]);

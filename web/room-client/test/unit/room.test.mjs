@@ -1,4 +1,4 @@
-// The class Room over a client that a test plays.
+// The class Room over a client that the test simulates.
 import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
 import { test } from 'node:test';
@@ -191,7 +191,7 @@ test('an input that the room refuses comes back as an error', async () => {
   assert.match(seen.at(-1)[1].message, /too many requests \(111\)/);
 });
 
-test('an event that is no event is an error, and the room goes on', () => {
+test('a malformed event is an error, and the room continues', () => {
   const { client, room, seen, joined } = bench({ encoding: 'protobuf' });
   joined();
   for (const text of ['{', '7', '{"tick":1}', '{"event":1}']) {

@@ -88,7 +88,7 @@ test('base64 agrees with the platform, and takes no other form', () => {
   }
 });
 
-/** Whether it throws a RoomError; throws itself at any other error. */
+/** Whether the function throws a RoomError. Other errors are passed on. */
 function isRefused(act) {
   try {
     act();

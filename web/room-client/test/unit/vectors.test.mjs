@@ -12,13 +12,13 @@ const hex = (text) => Uint8Array.from(Buffer.from(text, 'hex'));
 
 const KINDS = { Malformed: 'malformed', WrongBase: 'wrong_base', WrongCell: 'wrong_cell', TooLarge: 'too_large' };
 
-/** The encodings in which a step or a vector is there, with a function that makes a snapshot of it. */
+/** The encodings of a step or a vector, each with a function that creates its snapshot. */
 function* forms({ json, protobuf }) {
   if (json !== null && json !== undefined) yield ['JSON', () => snapshotFromJson(parsed(json))];
   if (protobuf !== null && protobuf !== undefined) yield ['Protobuf', () => decodeSnapshot(hex(protobuf))];
 }
 
-/** The SDK parses a JSON session's messages, and ends the connection over one that is no JSON. */
+/** The SDK parses a JSON session's messages, and closes the connection if one is not JSON. */
 function parsed(json) {
   try {
     return JSON.parse(json);
@@ -27,7 +27,7 @@ function parsed(json) {
   }
 }
 
-/** A replica as the vectors write one. */
+/** A replica in the format of the vectors. */
 function written(replica) {
   const { tick, timeUs, ack, avatar, view, grid } = replica;
   const shape = grid?.shape;
@@ -58,7 +58,7 @@ for (const name of ['snapshots.json', 'snapshots-lenient.json']) {
   }
 }
 
-/** What only a parser of JSON could refuse: here it is the SDK's. */
+/** Vectors that only the JSON parser can refuse. Here, the SDK parses JSON. */
 const PARSED_AWAY = ['JSON, a name twice'];
 
 const malformed = read('snapshots-malformed.json');
