@@ -1,4 +1,5 @@
-//! Measures a tick of the treasure hunt on the demo's map: `cargo run --profile measured -p dunlin-bench --example hunt_cost`.
+//! Measures a tick of the treasure hunt on the demo's map:
+//! `cargo run --profile measured -p dunlin-bench --example hunt_cost`.
 //!
 //! Prints the median and the 99th percentile of each part of a tick in microseconds. To compare two versions, build
 //! both and run the programs alternately on the same machine, because figures of runs at different times are not

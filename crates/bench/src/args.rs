@@ -113,7 +113,7 @@ pub(crate) struct FanoutArgs {
     pub run: RunArgs,
 }
 
-// The defaults are enough to fill what the kernel takes for a loopback socket (2.5 MB) in the measured time.
+// The defaults are sufficient to fill the kernel's buffers of a loopback socket (2.5 MB) in the measured time.
 #[derive(Debug, clap::Args)]
 #[command(
     mut_arg("rate", |arg| arg.default_value("200")),
@@ -357,7 +357,7 @@ impl ServerArgs {
         ServerArgs { port: self.port.map(|port| port + 1), tls, ..self.clone() }
     }
 
-    /// For scenarios that need a server of their own.
+    /// For scenarios that need a separate server.
     pub(crate) fn check_started(&self) -> Result<(), Error> {
         let Some(url) = &self.url else { return Ok(()) };
         let remedy = "leave it out: this scenario starts its servers itself".into();

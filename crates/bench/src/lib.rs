@@ -10,8 +10,8 @@
 //!   of them share, `goal` their target figures.
 //! - `room`, `storage`, `cluster`: the scenarios of rooms, of the storage and of clusters, with their specific code.
 //! - `worker`: the code of the workers. `worker_process`, `control`, `tally`: communication with them.
-//! - `wire`, `push`, `commands`, `payload`, `api`: encoding and decoding. `metrics`: the server's metrics. `proc`, `spawn`,
-//!   `folder`, `tls`: the machine and the server under test.
+//! - `wire`, `push`, `commands`, `payload`, `api`: encoding and decoding. `metrics`: the server's metrics. `proc`,
+//!   `spawn`, `folder`, `tls`: the machine and the server under test.
 
 mod api;
 mod args;

@@ -23,7 +23,8 @@ pub fn own_cpu_ns() -> u64 {
 
 /// Processor time (user and system, of all threads including ended ones) of another process.
 pub fn cpu_ns(pid: u32) -> Result<u64, Error> {
-    // The kernel's encoding of "the scheduler's processor clock of process PID" (clock_getcpuclockid(3) computes the same).
+    // The kernel's encoding of "the scheduler's processor clock of process PID" (clock_getcpuclockid(3) computes the
+    // same).
     let clock = (!pid.cast_signed()) << 3 | 2;
     clock_ns(clock).map_err(|source| gone(pid, source))
 }

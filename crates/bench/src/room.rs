@@ -1,7 +1,7 @@
 //! `room`: the cost and the latency of rooms, and whether every player sees the state of the world.
 //!
-//! - `args`: the command line. `everyone`, `views`, `spike`, `slow`, `rooms`, `record`, `survival`: the scenarios; `rig` is their
-//!   common setup, `side` their common report; `tamper` changes a recording.
+//! - `args`: the command line. `everyone`, `views`, `spike`, `slow`, `rooms`, `record`, `survival`: the scenarios;
+//!   `rig` is their common setup, `side` their common report; `tamper` changes a recording.
 //! - `player_commands`: commands to the workers with players (`worker::players` executes them). `observation`,
 //!   `verify`: the state that the players saw, and its comparison with the world.
 //! - `figures`: the servers' own figures.

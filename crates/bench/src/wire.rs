@@ -139,7 +139,8 @@ pub fn answer(encoding: EncodingOption, message: &[u8]) -> UnstampedMessage {
     }
 }
 
-/// The Go and the Rust encoders write the fields of a reply in the order of their numbers: id, then error, then the rest.
+/// The Go and the Rust encoders write the fields of a reply in the order of their numbers: id, then error, then the
+/// rest.
 fn json_answer(message: &[u8]) -> UnstampedMessage {
     if message == b"{}" {
         return UnstampedMessage::Ping;

@@ -1,8 +1,8 @@
 //! Everything for your own game, in a single dependency.
 //!
-//! A game is a type that implements [`Simulation`]. It changes a [`World`], which Dunlin replicates to the players. [`run`] is
-//! the whole server with this game. `dunlin new-game NAME` writes a crate to start with; `docs/own-game.md` is the guide, and
-//! `docs/rooms.md` describes what a simulation can do and which rules it must follow.
+//! A game is a type that implements [`Simulation`]. It changes a [`World`], which Dunlin replicates to the players.
+//! [`run`] is the whole server with this game. `dunlin new-game NAME` writes a crate to start with; `docs/own-game.md`
+//! is the guide, and `docs/rooms.md` describes what a simulation can do and which rules it must follow.
 //!
 //! ```
 //! use dunlin_game::{

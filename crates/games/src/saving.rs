@@ -1,8 +1,10 @@
-//! Encodes the saved state of a simulation. Numbers are little-endian; texts and lists follow their length in four bytes.
+//! Encodes the saved state of a simulation. Numbers are little-endian; texts and lists follow their length in four
+//! bytes.
 
 use dunlin_rooms::{Angle, Fixed, ObjectId, PlayerId, Position};
 
-/// Writes the state of a game in [`Simulation::save`](dunlin_rooms::Simulation::save), for [`Saved`](crate::Saved) to read.
+/// Writes the state of a game in [`Simulation::save`](dunlin_rooms::Simulation::save), for [`Saved`](crate::Saved) to
+/// read.
 ///
 /// ```
 /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;

@@ -73,7 +73,8 @@ impl Script {
         Self::with_info(options, RoomInfo { seed: 42, ..RoomInfo::default() }, simulation)
     }
 
-    /// A room with a channel, parameters and a seed, which the game reads with [`World::info`](dunlin_rooms::World::info).
+    /// A room with a channel, parameters and a seed, which the game reads with
+    /// [`World::info`](dunlin_rooms::World::info).
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
@@ -87,8 +88,8 @@ impl Script {
         Self { room: Room::open(options, info, simulation).expect("a possible map"), input_number: 0 }
     }
 
-    /// A copy of the room: saves it, and restores it with another simulation. To test [`Simulation::save`], run both and
-    /// compare [`Script::state_hash`].
+    /// A copy of the room: saves it, and restores it with another simulation. To test [`Simulation::save`], run both
+    /// and compare [`Script::state_hash`].
     ///
     /// ```
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;

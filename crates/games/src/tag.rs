@@ -4,7 +4,7 @@
 //!
 //! - `input`: the inputs of players;
 //! - `runner`: a player or a bot on the map;
-//! - `shot`: projectiles, which are judged by what the shooter saw ([`World::rewind`]);
+//! - `shot`: projectiles, which are judged by the state that the shooter saw ([`World::rewind`]);
 //! - `bot`: the behavior of bots;
 //! - `round`: rounds, and the messages of the backend;
 //! - `backend`: results of rounds for the backend ([`World::call`]), and its answers;

@@ -116,10 +116,10 @@ mod heap {
 
     /// Sets two parameters of glibc. Without them, a trim would not return some free pages:
     ///
-    /// - The threshold for mapped blocks is fixed. Otherwise glibc raises it to the size of the largest mapped block that was freed,
-    ///   up to 32 MiB. Then the large tables of a burst lie between small blocks.
-    /// - Small blocks are merged with their free neighbors when they are freed, not by the next trim. A trim does not return the
-    ///   free end of an arena, except of the first one; only a free that merges at least 64 KiB does.
+    /// - The threshold for mapped blocks is fixed. Otherwise glibc raises it to the size of the largest mapped block
+    ///   that was freed, up to 32 MiB. Then the large tables of a burst lie between small blocks.
+    /// - Small blocks are merged with their free neighbors when they are freed, not by the next trim. A trim does not
+    ///   return the free end of an arena, except of the first one; only a free that merges at least 64 KiB does.
     pub(super) fn configure() {
         // SAFETY: each call sets a number that glibc reads with a lock held.
         let is_set =

@@ -51,8 +51,8 @@ impl Storage {
 /// Lowers the priority of the calling thread by as much as `RocksDB` lowers that of compactions.
 fn lower_priority() {
     const NICE: libc::c_int = 19;
-    // A thread without the permission copies at normal priority. SAFETY: the call takes numbers; 0 stands for the
-    // calling thread.
+    // A thread without the permission copies at normal priority.
+    // SAFETY: the call takes numbers; 0 stands for the calling thread.
     let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
 }
 

@@ -14,7 +14,8 @@ pub struct StorageOptions {
     pub memtable_bytes: usize,
     /// Maximum size of the write-ahead log, which bounds the duration of a start after a crash. 256 MiB by default.
     pub wal_bytes_max: u64,
-    /// Memtables are allocated from pages of this size, which the kernel must have reserved. 0, the default: from the heap.
+    /// Memtables are allocated from pages of this size, which the kernel must have reserved. 0, the default: from the
+    /// heap.
     pub huge_page_bytes: usize,
     /// The kernel writes back unsynced bytes of the write-ahead log in steps of this size, so that no step is long.
     /// 1 MiB by default.

@@ -12,7 +12,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Number of checks after which a stall that follows a background failure counts as a failure. Compactions end ordinary
 /// stalls.
 const STALL_POLLS_MAX: u32 = 1_000;
-/// A compaction takes up to 25 files (`max_compaction_bytes`), each about as large as a memtable, and a flush takes one more.
+/// A compaction takes up to 25 files (`max_compaction_bytes`), each about as large as a memtable, and a flush takes one
+/// more.
 const COMPACTION_MEMTABLES: u64 = 26;
 /// The size of a file that a compaction writes (`target_file_size_base`).
 const FILE_BYTES: u64 = 64 << 20;

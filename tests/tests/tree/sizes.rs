@@ -42,8 +42,8 @@ fn names_are_specific() {
     }
 }
 
-/// Functions with a body, with their number of lines. Relies on the formatter: a body ends at a brace with the indentation
-/// of the line on which the function begins.
+/// Functions with a body, with their number of lines. Relies on the formatter: a body ends at a brace with the
+/// indentation of the line on which the function begins.
 fn functions(text: &str) -> Vec<(String, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();

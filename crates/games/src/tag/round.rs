@@ -60,7 +60,8 @@ impl Round {
         self.next_round_tick.is_some_and(|tick| world.tick() >= tick)
     }
 
-    /// Whether the room closes after this round. The backend can begin rounds, so the number may be beyond the last one.
+    /// Whether the room closes after this round. The backend can begin rounds, so the number may be beyond the last
+    /// one.
     pub fn is_last(&self) -> bool {
         self.rounds_max > 0 && self.number >= self.rounds_max
     }

@@ -27,7 +27,7 @@ pub struct Clue {
     pub until: u32,
 }
 
-/// At most one clue lies on the map.
+/// The clues. At most one is on the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clues {
     interval_s: u32,

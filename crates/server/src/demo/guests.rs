@@ -1,5 +1,5 @@
-//! Tokens for visitors of the demo: `GET /lobby/guest`. Each token has a user id of its own, which matchmaking needs. Enabled
-//! only by `demo.guests`.
+//! Tokens for visitors of the demo: `GET /lobby/guest`. Each token has a unique user id, which matchmaking needs.
+//! Enabled only by `demo.guests`.
 
 use std::{
     sync::Arc,

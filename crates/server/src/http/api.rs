@@ -1,7 +1,7 @@
 //! The server API for the application's backend (`docs/http-api.md`).
 //!
-//! A request passes three stages: [`ApiCommand`] parses and checks its bytes, [`Executor`] sends requests to the shards,
-//! and the result becomes JSON. Names of methods and fields and error codes are Centrifugo's.
+//! A request passes three stages: [`ApiCommand`] parses and checks its bytes, [`Executor`] sends requests to the
+//! shards, and the result becomes JSON. Names of methods and fields and error codes are Centrifugo's.
 
 mod cluster;
 mod command;

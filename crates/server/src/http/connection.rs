@@ -55,7 +55,7 @@ pub struct ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// The limits of a head. The HTTP library has limits of its own; the smaller one applies.
+    /// The limits of a head. The HTTP library has its own limits; the smaller one applies.
     fn head(&self) -> HeadLimits {
         HeadLimits {
             head_bytes_max: self.head_bytes_max.max(HYPER_BUFFER_BYTES_MIN),

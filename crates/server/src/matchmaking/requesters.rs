@@ -21,7 +21,8 @@ const USERS_MAX: usize = 65_536;
 pub struct TicketRequester {
     /// The user.
     pub user: Arc<str>,
-    /// The network of the client; `None` if its address is unknown. Users of unknown addresses are not bounded by address.
+    /// The network of the client; `None` if its address is unknown. Users of unknown addresses are not bounded by
+    /// address.
     pub source: Option<SourceNetwork>,
 }
 

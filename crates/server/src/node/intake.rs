@@ -22,7 +22,7 @@ use super::{
     shard_thread::{Life, ShardThread},
 };
 
-/// Messages read from one ring per turn: about as many as one write sends frames.
+/// Maximum number of messages read from one ring per turn: about the number of frames that one write sends.
 const MESSAGES_PER_TURN: usize = 64;
 
 /// Requests of the control thread processed per turn.

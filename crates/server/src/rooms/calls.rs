@@ -1,5 +1,5 @@
-//! Calls of games to the backend. A room thread passes them to the thread of the backends and takes their results from a
-//! channel, so neither waits for the other.
+//! Calls of games to the backend. A room thread passes them to the thread of the backends and takes their results from
+//! a channel, so neither waits for the other.
 
 use std::sync::{
     Arc,

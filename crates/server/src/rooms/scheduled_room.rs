@@ -61,7 +61,7 @@ pub(super) struct Live {
 pub(super) enum Stage {
     /// Its game is being created. Stores messages until then.
     Opening { arrived: Vec<ToRoom> },
-    /// It ticks. `live` is `None` during a tick.
+    /// The room ticks. `live` is `None` during a tick.
     Open { host: Box<RoomHost>, live: Option<Box<Live>> },
 }
 

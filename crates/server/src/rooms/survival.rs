@@ -1,8 +1,8 @@
 //! Rooms that are stored on disk, and the entries of each in the storage.
 //!
-//! A room with `survival` stores a checkpoint from time to time, and with `exact` a log record for each tick. The entries of a
-//! room end with the room: the code that ends it deletes them, unless the room continues after a restart. No entry is written after that,
-//! even by a thread that was stuck in the room's game.
+//! A room with `survival` stores a checkpoint from time to time, and with `exact` a log record for each tick. The
+//! entries of a room end with the room: the code that ends it deletes them, unless the room continues after a restart.
+//! No entry is written after that, even by a thread that was stuck in the room's game.
 
 mod parts;
 

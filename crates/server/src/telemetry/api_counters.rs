@@ -27,7 +27,7 @@ pub struct ControlCounters {
     memory_bytes_max: AtomicU64,
 }
 
-/// One value for each method. Arrays of this length have no default of their own.
+/// One value for each method. Arrays of this length do not implement `Default`.
 struct PerMethod<T>([T; Method::ALL.len()]);
 
 impl<T: Default> Default for PerMethod<T> {

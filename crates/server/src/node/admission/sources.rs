@@ -37,9 +37,9 @@ impl SourceNetwork {
 /// Why a source gets no further session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SourceRefusal {
-    /// It has reached its limit on sessions.
+    /// The source has reached its limit on sessions.
     Sessions,
-    /// It has reached its limit on handshakes per second.
+    /// The source has reached its limit on handshakes per second.
     Rate,
 }
 
