@@ -60,7 +60,7 @@ impl BotSeats {
         }
     }
 
-    /// Writes the file if a token has changed, at most once per [`WRITE_INTERVAL`]. If the file cannot be written, only
+    /// Writes the file if a token has changed, at most twice per second. If the file cannot be written, only
     /// the bots are affected: they lose their seats.
     pub fn write_changed(&mut self, now: Instant) {
         let Some(file) = self.file.as_deref().filter(|_| self.is_changed) else { return };
