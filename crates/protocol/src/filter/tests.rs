@@ -13,7 +13,7 @@ fn passes(json: &str, tags: &[(&str, &str)]) -> bool {
 }
 
 #[test]
-fn each_comparison() {
+fn a_comparison_passes_only_for_matching_tags() {
     for (cmp, val, value, expected) in [
         ("eq", "a", "a", true),
         ("eq", "a", "b", false),
@@ -50,7 +50,7 @@ fn each_comparison() {
 }
 
 #[test]
-fn lists_and_presence() {
+fn lists_and_presence_tests_handle_absent_tags() {
     let one_of = r#"{"key":"k","cmp":"in","vals":["a","b"]}"#;
     let none_of = r#"{"key":"k","cmp":"nin","vals":["a",""]}"#;
     assert_eq!(
@@ -66,7 +66,7 @@ fn lists_and_presence() {
 }
 
 #[test]
-fn trees() {
+fn and_or_and_not_combine_filters() {
     let (yes, no) = (r#"{"key":"k","cmp":"ex"}"#, r#"{"key":"k","cmp":"nex"}"#);
     for (filter, expected) in [
         (format!(r#"{{"op":"and","nodes":[{yes},{yes}]}}"#), true),
@@ -119,7 +119,7 @@ fn invalid_filters_are_refused() {
 }
 
 #[test]
-fn limits() {
+fn a_filter_past_a_limit_is_refused() {
     let leaf = r#"{"cmp":"ex"}"#;
     let all = |nodes: usize| format!(r#"{{"op":"and","nodes":[{}]}}"#, vec![leaf; nodes].join(","));
     let deep = |depth: usize| (1..depth).fold(leaf.to_owned(), |node, _| format!(r#"{{"op":"not","nodes":[{node}]}}"#));

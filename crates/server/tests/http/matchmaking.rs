@@ -475,7 +475,7 @@ fn decide(stream: &TcpStream) -> Option<()> {
 }
 
 #[test]
-fn a_backend_decides() {
+fn a_backend_places_changes_or_refuses_a_ticket() {
     let mut settings = settings(&json!({
         "enabled": true, "min_players": 2, "max_players": 4, "fill_wait": "0s", "allow_for_client": true,
         "proxy_enabled": true, "proxy_name": "decider",
@@ -582,6 +582,6 @@ on_io_uring![
     an_address_has_no_more_waiting_users_than_its_limit,
     a_player_without_a_ticket_uses_no_reserved_place,
     a_reserved_place_is_kept_for_the_user_of_the_ticket,
-    a_backend_decides,
+    a_backend_places_changes_or_refuses_a_ticket,
     a_lobby_of_many_rooms_publishes_changes_alone
 ];

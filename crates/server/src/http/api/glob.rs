@@ -251,7 +251,7 @@ mod tests {
     const PLENTY: u64 = 1_000_000;
 
     #[test]
-    fn patterns_and_names() {
+    fn a_pattern_matches_only_fitting_names() {
         let cases = [
             ("chat", &["chat"][..], &["chat:", "cha", ""][..]),
             ("chat:*", &["chat:", "chat:1", "chat:a:b"], &["chat", "xchat:1"]),
