@@ -71,7 +71,11 @@ pub const LOBBY_KEY: &str = "room";
 pub const LOBBY_REMOVAL: &str = "closed";
 
 /// Matchmaking of all namespaces that enable it.
-pub(super) fn settings(r: &mut Reader<'_>, book: &proxies::Book, engine: &mut Options) -> Vec<MatchSettings> {
+pub(super) fn settings(
+    r: &mut Reader<'_>,
+    proxy_table: &proxies::ProxyTable,
+    engine: &mut Options,
+) -> Vec<MatchSettings> {
     let mut found = Vec::new();
     for (table, namespace) in tables(engine) {
         let at = |key: &str| format!("{table}.room.match.{key}");
@@ -80,7 +84,7 @@ pub(super) fn settings(r: &mut Reader<'_>, book: &proxies::Book, engine: &mut Op
             rules: rules(r, &table),
             allow_for_client: r.bool(&at("allow_for_client")),
             trust_client_skill: r.bool(&at("trust_client_skill")),
-            proxy: book.find(r, &format!("{table}.room.match"), "", "rpc.proxy"),
+            proxy: proxy_table.find(r, &format!("{table}.room.match"), "", "rpc.proxy"),
             criteria_params: r.texts(&at("criteria_params")).into_iter().map(Into::into).collect(),
             region_param: Some(r.text(&at("region_param"))).filter(|name| !name.is_empty()).map(Into::into),
             fill_opened_rooms: r.bool(&at("fill_opened_rooms")),

@@ -43,7 +43,7 @@ const OF_ONE_MESSAGE: [&str; 11] = [
 
 /// All usable proxies.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct ProxyTable {
     pub(super) proxies: Vec<ProxyOptions>,
     /// The table of each proxy, and its name if it has one.
     places: Vec<(String, Option<String>)>,
@@ -51,20 +51,20 @@ pub(super) struct Book {
     refused: Vec<(String, Option<String>)>,
 }
 
-impl Book {
+impl ProxyTable {
     pub(super) fn read(r: &mut Reader<'_>) -> Self {
-        let mut book = Self::default();
+        let mut proxy_table = Self::default();
         for table in ["client.proxy.connect", "client.proxy.refresh"] {
             let is_enabled = r.bool(&format!("{table}.enabled"));
             let proxy = proxy(r, table, table.to_owned());
             if is_enabled && proxy.is_none() && r.text(&format!("{table}.endpoint")).is_empty() {
                 r.error(&format!("{table}.endpoint"), "is empty: set the URL of your backend");
             }
-            book.add(r, table, None, proxy.filter(|_| is_enabled));
+            proxy_table.add(r, table, None, proxy.filter(|_| is_enabled));
         }
         for table in ["channel.proxy.subscribe", "channel.proxy.publish", "channel.proxy.sub_refresh", "rpc.proxy"] {
             let proxy = proxy(r, table, table.to_owned());
-            book.add(r, table, None, proxy);
+            proxy_table.add(r, table, None, proxy);
         }
         let count = r.settings.len("proxies");
         if count > PROXIES_MAX {
@@ -74,7 +74,7 @@ impl Book {
             let table = format!("proxies[{index}]");
             let name = r.text(&format!("{table}.name"));
             let name_path = format!("{table}.name");
-            let is_taken = name == DEFAULT || book.places.iter().any(|(_, known)| known.as_ref() == Some(&name));
+            let is_taken = name == DEFAULT || proxy_table.places.iter().any(|(_, known)| known.as_ref() == Some(&name));
             if !is_namespace_name(&name) {
                 r.error(
                     &name_path,
@@ -93,9 +93,9 @@ impl Book {
             if proxy.is_none() && r.text(&format!("{table}.endpoint")).is_empty() {
                 r.error(&format!("{table}.endpoint"), "is empty: set the URL of your backend");
             }
-            book.add(r, &table, Some(name), proxy);
+            proxy_table.add(r, &table, Some(name), proxy);
         }
-        book
+        proxy_table
     }
 
     fn add(&mut self, r: &mut Reader<'_>, table: &str, name: Option<String>, proxy: Option<ProxyOptions>) {
@@ -150,7 +150,7 @@ impl Book {
 }
 
 /// Stores the proxies of each namespace in the engine's options.
-pub(super) fn assign(r: &mut Reader<'_>, book: &Book, engine: &mut Options) {
+pub(super) fn assign(r: &mut Reader<'_>, proxy_table: &ProxyTable, engine: &mut Options) {
     let mut of_namespaces = Vec::new();
     for index in 0..engine.namespaces.len() {
         of_namespaces.push(format!("channel.namespaces[{index}]"));
@@ -158,22 +158,22 @@ pub(super) fn assign(r: &mut Reader<'_>, book: &Book, engine: &mut Options) {
     let tables = std::iter::once("channel.without_namespace".to_owned()).chain(of_namespaces);
     let namespaces = std::iter::once(&mut engine.without_namespace).chain(&mut engine.namespaces);
     for (table, namespace) in tables.zip(namespaces) {
-        namespace.subscribe_proxy = book.find(r, &table, "subscribe", "channel.proxy.subscribe");
-        namespace.publish_proxy = book.find(r, &table, "publish", "channel.proxy.publish");
-        namespace.sub_refresh_proxy = book.find(r, &table, "sub_refresh", "channel.proxy.sub_refresh");
+        namespace.subscribe_proxy = proxy_table.find(r, &table, "subscribe", "channel.proxy.subscribe");
+        namespace.publish_proxy = proxy_table.find(r, &table, "publish", "channel.proxy.publish");
+        namespace.sub_refresh_proxy = proxy_table.find(r, &table, "sub_refresh", "channel.proxy.sub_refresh");
     }
     engine.backend = BackendOptions {
-        connect: book.at("client.proxy.connect"),
-        refresh: book.at("client.proxy.refresh"),
-        rpc_without_namespace: book.find(r, "rpc.without_namespace", "", "rpc.proxy"),
-        rpc_namespaces: rpc_namespaces(r, book),
+        connect: proxy_table.at("client.proxy.connect"),
+        refresh: proxy_table.at("client.proxy.refresh"),
+        rpc_without_namespace: proxy_table.find(r, "rpc.without_namespace", "", "rpc.proxy"),
+        rpc_namespaces: rpc_namespaces(r, proxy_table),
         rpc_namespace_boundary: super::resolve::one_character(r, "rpc.namespace_boundary", ':'),
         rpc_ping_method: rpc_ping(r),
         has_node_methods: false,
     };
 }
 
-fn rpc_namespaces(r: &mut Reader<'_>, book: &Book) -> Vec<(Box<str>, Option<ProxyIndex>)> {
+fn rpc_namespaces(r: &mut Reader<'_>, proxy_table: &ProxyTable) -> Vec<(Box<str>, Option<ProxyIndex>)> {
     let mut namespaces: Vec<(Box<str>, Option<ProxyIndex>)> = Vec::new();
     for index in 0..r.settings.len("rpc.namespaces") {
         let table = format!("rpc.namespaces[{index}]");
@@ -193,7 +193,7 @@ fn rpc_namespaces(r: &mut Reader<'_>, book: &Book) -> Vec<(Box<str>, Option<Prox
                 format!("{:?} is already the name of a namespace: choose a different name", shortened(&name)),
             );
         }
-        let proxy = book.find(r, &table, "", "rpc.proxy");
+        let proxy = proxy_table.find(r, &table, "", "rpc.proxy");
         namespaces.push((name.into(), proxy));
     }
     namespaces

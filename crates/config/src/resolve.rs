@@ -20,7 +20,7 @@ pub(super) use super::reader::Reader;
 /// Reads every supported key. The result is valid only if there are no problems.
 pub(super) fn config(r: &mut Reader<'_>) -> Config {
     r.settings.judge_support(r.problems);
-    let backends = proxies::Book::read(r);
+    let backends = proxies::ProxyTable::read(r);
     let mut engine = engine(r);
     proxies::assign(r, &backends, &mut engine);
     let matchmaking = matchmaking::settings(r, &backends, &mut engine);

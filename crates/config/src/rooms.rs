@@ -6,7 +6,7 @@ use dunlin_engine::options::{Lane, NamespaceOptions, RoomLimits, RoomOpenings};
 use dunlin_rooms::{Grid, RoomOptions};
 
 use super::{
-    Config, PathSettings, RoomSettings, RoomSurvival, RoomsOptions, problem::SettingSource, proxies::Book,
+    Config, PathSettings, RoomSettings, RoomSurvival, RoomsOptions, problem::SettingSource, proxies::ProxyTable,
     resolve::Reader, value::shortened,
 };
 
@@ -14,7 +14,7 @@ use super::{
 const WITHOUT_NAMESPACE: &str = "channel.without_namespace";
 
 /// Rooms of all namespaces in the engine's order, beginning with channels without a namespace.
-pub(super) fn rooms(r: &mut Reader<'_>, book: &Book) -> RoomsOptions {
+pub(super) fn rooms(r: &mut Reader<'_>, proxy_table: &ProxyTable) -> RoomsOptions {
     let namespaces = (0..r.settings.len("channel.namespaces")).map(|index| format!("channel.namespaces[{index}]"));
     let tables: Vec<String> = std::iter::once(WITHOUT_NAMESPACE.to_owned()).chain(namespaces).collect();
     RoomsOptions {
@@ -23,7 +23,7 @@ pub(super) fn rooms(r: &mut Reader<'_>, book: &Book) -> RoomsOptions {
         lost_threads_max: r.narrow("room.lost_threads_limit"),
         memory_bytes_max: r.narrow("room.total_memory_limit"),
         path_blocks_max: r.count("room.paths_queue_limit"),
-        namespaces: tables.iter().map(|table| settings(r, book, table).map(Arc::new)).collect(),
+        namespaces: tables.iter().map(|table| settings(r, proxy_table, table).map(Arc::new)).collect(),
     }
 }
 
@@ -59,11 +59,11 @@ pub(super) fn limits(r: &mut Reader<'_>, table: &str) -> Option<RoomLimits> {
     has_rooms.then_some(limits)
 }
 
-fn settings(r: &mut Reader<'_>, book: &Book, table: &str) -> Option<RoomSettings> {
+fn settings(r: &mut Reader<'_>, proxy_table: &ProxyTable, table: &str) -> Option<RoomSettings> {
     let at = |key: &str| format!("{table}.room.{key}");
     let simulation = r.text(&at("simulation"));
     let seed = r.narrow::<u64>(&at("seed"));
-    let call_proxy = book.find(r, &format!("{table}.room"), "call", "rpc.proxy");
+    let call_proxy = proxy_table.find(r, &format!("{table}.room"), "call", "rpc.proxy");
     let calls_max = r.count(&at("calls_limit"));
     let settings = RoomSettings {
         namespace: if table == WITHOUT_NAMESPACE { "".into() } else { r.text(&format!("{table}.name")).into() },

@@ -13,7 +13,7 @@ mod messages;
 mod not_restored;
 mod places;
 mod runner;
-mod seat_book;
+mod seat_table;
 mod seating;
 mod tokens_refused;
 

@@ -262,9 +262,8 @@ fn assert_continues_from(fixture: &BTreeMap<&'static str, Vec<u8>>) {
     // Compares the state hash.
     let mut runner = saved.restore(origin().options, Box::<Stones>::default()).expect("it is restored");
     assert_eq!(runner.room().state_hash(), STATE_HASH);
-    let booked: Vec<(PlayerId, String)> =
-        runner.booked_users().map(|(player, user)| (player, user.to_string())).collect();
-    assert_eq!(booked, [(PlayerId(1), "ada".to_owned()), (PlayerId(2), String::new())]);
+    let seats: Vec<(PlayerId, String)> = runner.seat_users().map(|(player, user)| (player, user.to_string())).collect();
+    assert_eq!(seats, [(PlayerId(1), "ada".to_owned()), (PlayerId(2), String::new())]);
     for number in TICKS_SAVED + 1..=ticks().len() {
         let record = TickRecord::read(&fixture[format!("record-{number}").as_str()]).expect("it is read");
         runner.replay(number as u64, record).expect("it follows");

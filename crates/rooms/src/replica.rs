@@ -1,8 +1,8 @@
 //! A client's copy of the visible part of a world, updated by snapshots.
 
-mod book;
 mod json;
 mod protobuf;
+mod seen_objects;
 mod staged;
 
 use std::fmt;
@@ -10,7 +10,7 @@ use std::fmt;
 use dunlin_protocol::Encoding;
 
 use crate::{CellIndex, Grid, ObjectId, Position};
-use book::Book;
+use seen_objects::SeenObjects;
 use staged::{Staged, StagedObject};
 
 /// The limits of a replica.
@@ -63,7 +63,7 @@ pub struct Replica {
     view: CellIndex,
     grid: Option<Grid>,
     ticks_per_second: u32,
-    book: Book,
+    seen: SeenObjects,
     limits: Limits,
     /// Kept only to reuse its memory.
     staged: Staged,
@@ -112,13 +112,13 @@ impl Replica {
     fn would_be_too_large(&self, staged: &Staged) -> bool {
         let coming = || staged.own.iter().chain(&staged.upserts);
         let is_new = staged.base == 0;
-        let (objects, state_bytes) = if is_new { (0, 0) } else { (self.book.len(), self.book.state_bytes()) };
+        let (objects, state_bytes) = if is_new { (0, 0) } else { (self.seen.len(), self.seen.state_bytes()) };
         let coming_bytes: usize = coming().map(|object| object.state.len()).sum();
         let (mut objects, mut state_bytes) = (objects + coming().count(), state_bytes + coming_bytes);
         let is_too_large =
             |objects: usize, state_bytes: usize| objects > self.limits.objects || state_bytes > self.limits.state_bytes;
         if is_too_large(objects, state_bytes) && !is_new {
-            for known in coming().filter_map(|object| self.book.get(object.id)) {
+            for known in coming().filter_map(|object| self.seen.get(object.id)) {
                 objects -= 1;
                 state_bytes = state_bytes.saturating_sub(known.state.len());
             }
@@ -130,26 +130,26 @@ impl Replica {
     fn take_in(&mut self, staged: &Staged, grid: Grid, states: &[u8]) {
         let view = CellIndex(staged.view);
         if staged.base == 0 {
-            self.book.clear();
+            self.seen.clear();
             self.ticks_per_second = staged.grid.map_or(0, |grid| grid.ticks_per_second);
         }
         if staged.has_own {
-            self.book.set_own(&staged.own, states);
+            self.seen.set_own(&staged.own, states);
         }
         if view != self.view {
-            self.book.keep_cells(|cell| grid.band(view, cell).is_some());
+            self.seen.keep_cells(|cell| grid.band(view, cell).is_some());
         }
         for cell in staged.cells.iter().filter(|cell| cell.is_full) {
-            self.book.empty_cell(CellIndex(cell.cell));
+            self.seen.empty_cell(CellIndex(cell.cell));
         }
         for (cell, departed, _) in staged.cells() {
             for id in departed {
-                self.book.depart(CellIndex(cell.cell), *id);
+                self.seen.depart(CellIndex(cell.cell), *id);
             }
         }
         for (cell, _, upserts) in staged.cells() {
             let cell = CellIndex(cell.cell);
-            self.book.upsert_all(cell, grid.corner(cell), upserts, states);
+            self.seen.upsert_all(cell, grid.corner(cell), upserts, states);
         }
         self.tick = staged.tick;
         self.time_us = staged.time_us;
@@ -196,17 +196,17 @@ impl Replica {
 
     /// A visible object.
     pub fn object(&self, id: ObjectId) -> Option<&SeenObject> {
-        self.book.get(id.0)
+        self.seen.get(id.0)
     }
 
     /// All visible objects, in no particular order.
     pub fn objects(&self) -> impl Iterator<Item = (ObjectId, &SeenObject)> {
-        self.book.iter()
+        self.seen.iter()
     }
 
     /// The exclusive-or of [`crate::wire::object_hash`] over the objects in a cell, updated with every change.
     pub fn cell_hash(&self, cell: CellIndex) -> u64 {
-        self.book.cell_hash(cell)
+        self.seen.cell_hash(cell)
     }
 }
 

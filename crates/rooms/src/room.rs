@@ -255,7 +255,7 @@ impl Room {
     /// Removes a player or a spectator at the end of the tick, as [`World::kick`]. Returns whether it is in the room.
     pub fn kick(&mut self, player: PlayerId, reason: &str) -> bool {
         self.world.kick(player, reason);
-        self.world.book().get(player).is_some()
+        self.world.player_table().get(player).is_some()
     }
 
     /// Passes the backend's answer to a call to the game. Returns whether the call was pending: an answer after the
@@ -367,7 +367,7 @@ impl Room {
     }
 
     fn player_changes(&mut self) -> Vec<PlayerChange> {
-        let players = self.world.book();
+        let players = self.world.player_table();
         let mut changes = Vec::with_capacity(players.iter().filter(|player| player.is_news).count());
         for player in players.iter().filter(|player| player.is_news) {
             let own = player.is_own_news.then(|| {
@@ -382,7 +382,7 @@ impl Room {
     }
 
     fn scoped(&self) -> Vec<Scoped> {
-        let (players, grid) = (self.world.book(), self.world.grid());
+        let (players, grid) = (self.world.player_table(), self.world.grid());
         let sent = self.world.events().iter();
         let of_nobody = |audience: &Option<Vec<PlayerId>>| audience.as_ref().is_some_and(Vec::is_empty);
         let scoped_effects = sent.filter_map(|(target, json)| {
@@ -416,7 +416,7 @@ impl Room {
 
     /// The encodings of the current players.
     pub fn encodings(&self) -> EncodingSet {
-        let here = Encoding::ALL.into_iter().filter(|encoding| self.world.book().count_with(*encoding) > 0);
+        let here = Encoding::ALL.into_iter().filter(|encoding| self.world.player_table().count_with(*encoding) > 0);
         here.fold(EncodingSet::default(), EncodingSet::with)
     }
 

@@ -15,7 +15,7 @@ use dunlin_rooms::{PlayerId, Room, RoomOptions, SAVED_ROOM_VERSION, Simulation};
 
 use super::{
     NotRestored, Runner, Step,
-    seat_book::{BookedSeat, LeavesAt, SeatBook},
+    seat_table::{LeavesAt, SeatEntry, SeatTable},
 };
 use crate::room::{SeatKey, SeatToken};
 use step_format::{RecordReader, put_bytes, put_number, put_options, put_seat, put_step, put_token};
@@ -42,7 +42,7 @@ pub struct Checkpoint<'a> {
     ticks_run: u64,
     state_hash: u64,
     players: Vec<(SeatKey, PlayerId)>,
-    book: SeatBook,
+    seat_table: SeatTable,
     room: &'a [u8],
 }
 
@@ -71,8 +71,8 @@ impl Runner {
             put_number(player.0.into(), out);
             put_seat(seat, out);
         }
-        put_number(self.book.iter().len() as u64, out);
-        for (player, seat, away) in self.book.iter() {
+        put_number(self.seat_table.iter().len() as u64, out);
+        for (player, seat, away) in self.seat_table.iter() {
             put_number(player.0.into(), out);
             put_bytes(seat.user.as_bytes(), out);
             out.extend_from_slice(&seat.token.0.to_le_bytes());
@@ -125,19 +125,19 @@ impl<'a> Checkpoint<'a> {
             let player = PlayerId(reader.number_of()?);
             players.push((reader.seat()?, player));
         }
-        let mut book = SeatBook::default();
+        let mut seat_table = SeatTable::default();
         for _ in 0..reader.count()? {
             let player = PlayerId(reader.number_of()?);
             let (user, token) = (reader.text()?.into(), SeatToken(u128::from_le_bytes(reader.array()?)));
             let returned = if version >= 3 { reader.token()? } else { None };
-            book.book(player, BookedSeat { user, token, returned });
+            seat_table.insert(player, SeatEntry { user, token, returned });
             if let Some(tick) = reader.number()?.checked_sub(1) {
-                book.set_away(player, LeavesAt(tick));
+                seat_table.set_away(player, LeavesAt(tick));
             }
         }
         match reader.0.first() {
             Some(version) if *version > SAVED_ROOM_VERSION => Err(NotRestored::NewerState(*version)),
-            _ => Ok(Self { origin, ticks_run, state_hash, players, book, room: reader.0 }),
+            _ => Ok(Self { origin, ticks_run, state_hash, players, seat_table, room: reader.0 }),
         }
     }
 
@@ -187,7 +187,7 @@ impl<'a> Checkpoint<'a> {
         for (seat, player) in self.players {
             runner.seating.put(seat, player);
         }
-        runner.book = self.book;
+        runner.seat_table = self.seat_table;
         runner.check_state(self.state_hash)?;
         Ok(runner)
     }

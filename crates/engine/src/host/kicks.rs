@@ -16,7 +16,7 @@ use crate::{
 const NOBODY_CODE: u16 = 404;
 
 impl RoomHost {
-    /// The seats of a user or a client, including joins that wait for the next tick. A runner's seat book has only
+    /// The seats of a user or a client, including joins that wait for the next tick. A runner's seat table has only
     /// players that may come back, so it cannot find them all. Sorted, because a replay must find the same seats.
     pub(super) fn seats_of(&self, target: &KickTarget) -> Vec<SeatKey> {
         let is_meant = |user: &str, client: &str| match target {
@@ -40,7 +40,7 @@ impl Runner {
     pub(super) fn kick(&mut self, order: &KickOrder, seats: &[SeatKey]) -> Vec<PlayerId> {
         let mut players: BTreeSet<PlayerId> = seats.iter().filter_map(|seat| self.seating.player(*seat)).collect();
         match &order.target {
-            KickTarget::User(user) => players.extend(self.book.of_user(user)),
+            KickTarget::User(user) => players.extend(self.seat_table.of_user(user)),
             KickTarget::Player(player) => players.extend([*player]),
             KickTarget::Client(_) => {}
         }

@@ -124,7 +124,7 @@ impl RoomHost {
             }
             Step::Join { info, is_spectator: false, claim, .. } => {
                 // A user who comes back already has a place.
-                if runner.book.claimed_by(&info.user, *claim).is_some_and(|player| !leaving.contains(&player)) {
+                if runner.seat_table.claimed_by(&info.user, *claim).is_some_and(|player| !leaving.contains(&player)) {
                     return true;
                 }
                 let is_holder = places.has(&info.user) && holders.insert(Arc::clone(&info.user));

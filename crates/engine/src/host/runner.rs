@@ -14,7 +14,7 @@ use super::{
     CallCounts, ShardBefore, TickBatch,
     calls::detached_calls,
     kicks::answer_to_kick,
-    seat_book::{LeavesAt, SeatBook},
+    seat_table::{LeavesAt, SeatTable},
     seating::Seating,
     tokens_refused::TokensRefused,
 };
@@ -121,7 +121,7 @@ pub struct Runner {
     inputs_senseless: u64,
     /// Ticks since the room was created. Unlike the world's tick number, it never restarts.
     pub(super) ticks_run: u64,
-    pub(super) book: SeatBook,
+    pub(super) seat_table: SeatTable,
 }
 
 /// The results of a batch of steps.
@@ -181,8 +181,8 @@ pub struct CompletedTick {
 impl Runner {
     /// A runner of a room without players.
     pub fn new(room: Room) -> Self {
-        let (seating, book) = (Seating::default(), SeatBook::default());
-        Self { room, seating, inputs_senseless: 0, ticks_run: 0, book }
+        let (seating, seat_table) = (Seating::default(), SeatTable::default());
+        Self { room, seating, inputs_senseless: 0, ticks_run: 0, seat_table }
     }
 
     /// The room.
@@ -191,8 +191,8 @@ impl Runner {
     }
 
     /// The players that clients can take over after a restart, with their users.
-    pub fn booked_users(&self) -> impl Iterator<Item = (PlayerId, &Arc<str>)> {
-        self.book.iter().map(|(player, seat, _)| (player, &seat.user))
+    pub fn seat_users(&self) -> impl Iterator<Item = (PlayerId, &Arc<str>)> {
+        self.seat_table.iter().map(|(player, seat, _)| (player, &seat.user))
     }
 
     /// The number of inputs so far that the game could not decode.
@@ -214,7 +214,7 @@ impl Runner {
         let keyframe = keyframe.map(|keyframe| (keyframe, encodings));
         let outcome = self.room.tick(time_us);
         let kicked = self.on_removals(&outcome.removals);
-        let away = self.book.away_count();
+        let away = self.seat_table.away_count();
         calls.timed_out += u64::from(outcome.calls.timed_out);
         calls.refused += u64::from(outcome.calls.refused);
         CompletedTick {
@@ -237,7 +237,7 @@ impl Runner {
     pub(super) fn on_removals(&mut self, removals: &Removals) -> Vec<(SeatKey, Box<str>)> {
         let mut seats = Vec::new();
         for (player, reason) in &removals.kicked {
-            self.book.forget(*player);
+            self.seat_table.forget(*player);
             if let Some(seat) = self.seating.remove_player(*player) {
                 seats.push((seat, reason.clone()));
             }
@@ -247,14 +247,14 @@ impl Runner {
 
     /// The players that leave at the start of the next tick because they did not come back in time, in order.
     pub fn expiring(&self) -> impl Iterator<Item = PlayerId> {
-        self.book.expired(self.ticks_run + 1)
+        self.seat_table.expired(self.ticks_run + 1)
     }
 
     /// Applies the steps before a tick. Players whose time to come back has expired leave first.
     pub(super) fn apply(&mut self, steps: Vec<Step>) -> Applied {
         let expiring: Vec<PlayerId> = self.expiring().collect();
         self.ticks_run += 1;
-        let expired = expiring.iter().filter(|player| !self.book.is_displaced(**player)).count();
+        let expired = expiring.iter().filter(|player| !self.seat_table.is_displaced(**player)).count();
         let mut applied = Applied { expired, ..Applied::default() };
         for player in expiring {
             self.leave(player);
@@ -269,10 +269,10 @@ impl Runner {
         match step {
             Step::Join { seat, info, address, is_spectator, encoding, data, claim } => {
                 let visitor = visitor_of(&info, address, is_spectator);
-                applied.tokens_refused.count(self.book.token_refusal(&info.user, claim));
+                applied.tokens_refused.count(self.seat_table.token_refusal(&info.user, claim));
                 let joined = self.join_or_come_back(seat, &visitor, encoding, &data, claim);
                 if let Ok(entered) = &joined {
-                    self.book.book_join(entered.player, Arc::clone(&info.user), claim);
+                    self.seat_table.insert_join(entered.player, Arc::clone(&info.user), claim);
                 }
                 applied.entered.push((place, seat, joined));
             }
@@ -285,7 +285,7 @@ impl Runner {
             Step::Input { seat, number, data } => {
                 // Inputs of players that have left are dropped.
                 if let Some(player) = self.seating.player(seat) {
-                    self.book.confirm(player);
+                    self.seat_table.confirm(player);
                     self.inputs_senseless += u64::from(!self.room.input(player, number, &data));
                 }
             }
@@ -313,13 +313,13 @@ impl Runner {
                 applied.calls.lost += self.room.lose_calls() as u64;
                 // Spectators cannot come back.
                 let seated = self.seating.iter().map(|(_, player)| player);
-                let mut leaving: Vec<PlayerId> = seated.filter(|player| !self.book.has(*player)).collect();
+                let mut leaving: Vec<PlayerId> = seated.filter(|player| !self.seat_table.has(*player)).collect();
                 leaving.sort_unstable();
                 for player in leaving {
                     self.room.leave(player);
                 }
                 self.seating.clear();
-                self.book.set_all_away(LeavesAt(self.ticks_run.saturating_add(grace_ticks.into())));
+                self.seat_table.set_all_away(LeavesAt(self.ticks_run.saturating_add(grace_ticks.into())));
             }
         }
     }
@@ -327,13 +327,13 @@ impl Runner {
     /// Keeps a player without its client, if it has a seat. Returns whether another player of the user has to leave.
     fn go_away(&mut self, player: PlayerId, stay: Option<AwayTerms>) -> bool {
         let grace_ticks = stay.map_or(u64::MAX, |stay| stay.grace_ticks.into());
-        if !self.book.set_away(player, LeavesAt(self.ticks_run.saturating_add(grace_ticks))) {
+        if !self.seat_table.set_away(player, LeavesAt(self.ticks_run.saturating_add(grace_ticks))) {
             self.leave(player);
             return false;
         }
         self.room.away(player);
         // In the next tick, like all players that do not come back, so that it is in the recording.
-        stay.is_some_and(|stay| self.book.displace(player, stay.per_user_max, LeavesAt(self.ticks_run + 1)))
+        stay.is_some_and(|stay| self.seat_table.displace(player, stay.per_user_max, LeavesAt(self.ticks_run + 1)))
     }
 
     fn join_or_come_back(
@@ -344,9 +344,9 @@ impl Runner {
         data: &[u8],
         claim: SeatClaim,
     ) -> Result<Entered, Refusal> {
-        let (player, is_back) = match self.book.claimed_by(visitor.user, claim) {
+        let (player, is_back) = match self.seat_table.claimed_by(visitor.user, claim) {
             Some(player) => {
-                self.book.end_absence(player);
+                self.seat_table.end_absence(player);
                 self.room.back(player, visitor, encoding);
                 (player, true)
             }
@@ -356,7 +356,7 @@ impl Runner {
     }
 
     fn leave(&mut self, player: PlayerId) {
-        self.book.forget(player);
+        self.seat_table.forget(player);
         self.room.leave(player);
     }
 
@@ -379,7 +379,7 @@ impl Runner {
         let mut shards: Option<Vec<ShardBefore>> = None;
         batch.steps.iter().any(|step| match step {
             // The player's seat on another shard may be the last one there.
-            Step::Join { info, claim, .. } if self.book.claimed_by(&info.user, *claim).is_some() => true,
+            Step::Join { info, claim, .. } if self.seat_table.claimed_by(&info.user, *claim).is_some() => true,
             Step::Join { seat, encoding, .. } => {
                 let shards = shards.as_deref().unwrap_or(&batch.shards);
                 shards.get(usize::from(seat.shard.0)).is_none_or(|shard| !shard.known.contains(*encoding))

@@ -61,9 +61,9 @@ fn state_bytes_of_a_replica_are_limited() {
         let longer = snapshot(encoding, 3, 2, &[], &[(2, &[0; 8])]);
         assert_eq!(replica.apply(encoding, &longer), Ok(()));
         assert_eq!(replica.object(ObjectId(2)).map(|seen| seen.state.len()), Some(8));
-        assert_eq!(replica.book.state_bytes(), 10);
+        assert_eq!(replica.seen.state_bytes(), 10);
         let forgetting = snapshot(encoding, 4, 3, &[1, 2], &[]);
         assert_eq!(replica.apply(encoding, &forgetting), Ok(()));
-        assert_eq!(replica.book.state_bytes(), 0);
+        assert_eq!(replica.seen.state_bytes(), 0);
     }
 }

@@ -159,7 +159,7 @@ impl World {
         })
     }
 
-    pub(crate) fn book(&self) -> &Players {
+    pub(crate) fn player_table(&self) -> &Players {
         &self.players
     }
 

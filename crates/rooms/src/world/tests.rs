@@ -220,7 +220,7 @@ impl Model {
             }
         }
         compare_changes(world, &departed, &changed);
-        for player in world.book().iter() {
+        for player in world.player_table().iter() {
             assert_eq!(player.is_own_news, own_news.contains(&player.id), "{:?}", player.id);
             let own: Vec<ObjectId> = world.own_of(player).map(|view| view.id).collect();
             let to_it = visible.iter().filter(|(_, visible)| **visible == SeenBy::To(player.id)).map(|(&id, _)| id);
@@ -255,7 +255,7 @@ impl Model {
             assert_eq!(world.cell_hash(cell), hash);
             let viewers =
                 self.players.iter().filter(|(_, viewpoint)| grid().band(grid().cell_of(**viewpoint), cell).is_some());
-            assert_eq!(world.book().viewers(&grid(), cell), viewers.map(|(&id, _)| id).collect::<Vec<_>>());
+            assert_eq!(world.player_table().viewers(&grid(), cell), viewers.map(|(&id, _)| id).collect::<Vec<_>>());
         }
         // A restored world has also recomputed its hash.
         let mut saved = Vec::new();

@@ -11,8 +11,8 @@ use crate::room::{SeatClaim, SeatToken, TokenRefusal};
 
 /// The players of a room that keeps them for clients that come back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct SeatBook {
-    booked: BTreeMap<PlayerId, BookedSeat>,
+pub(super) struct SeatTable {
+    entries: BTreeMap<PlayerId, SeatEntry>,
     /// Both tokens of each player.
     by_token: BTreeMap<u128, PlayerId>,
     /// Excludes anonymous users.
@@ -28,7 +28,7 @@ pub(super) struct SeatBook {
 
 /// Identifies the client of a player.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct BookedSeat {
+pub(super) struct SeatEntry {
     /// Empty for an anonymous user.
     pub(super) user: Arc<str>,
     /// The token that the last join issued.
@@ -42,9 +42,9 @@ pub(super) struct BookedSeat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LeavesAt(pub(super) u64);
 
-impl SeatBook {
+impl SeatTable {
     /// Assigns a player to a client.
-    pub(super) fn book(&mut self, player: PlayerId, seat: BookedSeat) {
+    pub(super) fn insert(&mut self, player: PlayerId, seat: SeatEntry) {
         self.forget(player);
         for token in [Some(seat.token), seat.returned].into_iter().flatten() {
             self.by_token.insert(token.0, player);
@@ -52,21 +52,21 @@ impl SeatBook {
         if !seat.user.is_empty() {
             self.by_user.insert((Arc::clone(&seat.user), player));
         }
-        self.booked.insert(player, seat);
+        self.entries.insert(player, seat);
     }
 
     /// Stores the tokens of a join that created a player or took one over.
-    pub(super) fn book_join(&mut self, player: PlayerId, user: Arc<str>, claim: SeatClaim) {
+    pub(super) fn insert_join(&mut self, player: PlayerId, user: Arc<str>, claim: SeatClaim) {
         let Some(token) = claim.given else { return };
         let is_of_player = |returned: &SeatToken| self.by_token.get(&returned.0) == Some(&player);
         let returned = claim.returned.filter(|returned| claim.keeps_returned && is_of_player(returned));
-        self.book(player, BookedSeat { user, token, returned });
+        self.insert(player, SeatEntry { user, token, returned });
     }
 
     /// The client has acted on the answer to its join, so it has the new token: the token that it presented becomes
     /// invalid.
     pub(super) fn confirm(&mut self, player: PlayerId) {
-        let returned = self.booked.get_mut(&player).and_then(|seat| seat.returned.take());
+        let returned = self.entries.get_mut(&player).and_then(|seat| seat.returned.take());
         if let Some(returned) = returned {
             self.by_token.remove(&returned.0);
         }
@@ -75,7 +75,7 @@ impl SeatBook {
     /// Removes a player that has left the room.
     pub(super) fn forget(&mut self, player: PlayerId) {
         self.end_absence(player);
-        if let Some(seat) = self.booked.remove(&player) {
+        if let Some(seat) = self.entries.remove(&player) {
             for token in [Some(seat.token), seat.returned].into_iter().flatten() {
                 self.by_token.remove(&token.0);
             }
@@ -85,13 +85,13 @@ impl SeatBook {
 
     /// Whether a player is kept for its client.
     pub(super) fn has(&self, player: PlayerId) -> bool {
-        self.booked.contains_key(&player)
+        self.entries.contains_key(&player)
     }
 
     /// Marks a player as away: its client has disconnected and may return. Returns whether the player has a seat.
     pub(super) fn set_away(&mut self, player: PlayerId, leaves_at: LeavesAt) -> bool {
         self.end_absence(player);
-        let Some(seat) = self.booked.get(&player) else { return false };
+        let Some(seat) = self.entries.get(&player) else { return false };
         if !seat.user.is_empty() {
             self.away_of_users.entry(Arc::clone(&seat.user)).or_default().insert((leaves_at, player));
         }
@@ -103,7 +103,7 @@ impl SeatBook {
     /// If the user of a player has more than `players_max` away players, the player with the first deadline leaves at
     /// `leaves_at` instead. Returns whether that happened.
     pub(super) fn displace(&mut self, player: PlayerId, players_max: u32, leaves_at: LeavesAt) -> bool {
-        let Some(seat) = self.booked.get(&player) else { return false };
+        let Some(seat) = self.entries.get(&player) else { return false };
         let Some(of_user) = self.away_of_users.get(&seat.user) else { return false };
         let is_over = of_user.len() > players_max as usize;
         let Some((_, first)) = of_user.first().copied().filter(|_| is_over) else { return false };
@@ -120,7 +120,7 @@ impl SeatBook {
 
     /// Marks all players as away: their clients have disconnected and may return.
     pub(super) fn set_all_away(&mut self, leaves_at: LeavesAt) {
-        let players: Vec<PlayerId> = self.booked.keys().copied().collect();
+        let players: Vec<PlayerId> = self.entries.keys().copied().collect();
         for player in players {
             self.set_away(player, leaves_at);
         }
@@ -131,7 +131,7 @@ impl SeatBook {
         self.displaced.remove(&player);
         let Some(leaves_at) = self.away.remove(&player) else { return };
         self.expiries.remove(&(leaves_at, player));
-        let user = self.booked.get(&player).map(|seat| &seat.user);
+        let user = self.entries.get(&player).map(|seat| &seat.user);
         if let Some((user, of_user)) = user.and_then(|user| Some((user, self.away_of_users.get_mut(user)?))) {
             of_user.remove(&(leaves_at, player));
             if of_user.is_empty() {
@@ -163,7 +163,7 @@ impl SeatBook {
     fn of_token(&self, user: &str, claim: SeatClaim) -> Result<Option<PlayerId>, TokenRefusal> {
         let Some(returned) = claim.returned else { return Ok(None) };
         let player = self.by_token.get(&returned.0).copied().ok_or(TokenRefusal::Unknown)?;
-        let seat = self.booked.get(&player).ok_or(TokenRefusal::Unknown)?;
+        let seat = self.entries.get(&player).ok_or(TokenRefusal::Unknown)?;
         if *seat.user != *user {
             return Err(TokenRefusal::OtherUser);
         }
@@ -175,7 +175,7 @@ impl SeatBook {
     pub(super) fn of_user(&self, user: &str) -> impl Iterator<Item = PlayerId> {
         let user: Arc<str> = user.into();
         let first = (Arc::clone(&user), PlayerId(0));
-        let of_user = self.by_user.range(first..).take_while(move |(booked, _)| *booked == user);
+        let of_user = self.by_user.range(first..).take_while(move |(entries, _)| *entries == user);
         of_user.map(|(_, player)| *player)
     }
 
@@ -191,8 +191,8 @@ impl SeatBook {
     }
 
     /// All players with their clients' identity, and when those without a client leave.
-    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (PlayerId, &BookedSeat, Option<LeavesAt>)> {
-        self.booked.iter().map(|(player, seat)| (*player, seat, self.away.get(player).copied()))
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (PlayerId, &SeatEntry, Option<LeavesAt>)> {
+        self.entries.iter().map(|(player, seat)| (*player, seat, self.away.get(player).copied()))
     }
 }
 
@@ -205,21 +205,21 @@ mod tests {
         SeatClaim { given: Some(SeatToken(9)), returned, is_one_per_user, keeps_returned: true }
     }
 
-    fn seat(user: &str, token: u32) -> BookedSeat {
-        BookedSeat { user: user.into(), token: SeatToken(token.into()), returned: None }
+    fn seat(user: &str, token: u32) -> SeatEntry {
+        SeatEntry { user: user.into(), token: SeatToken(token.into()), returned: None }
     }
 
-    fn book() -> SeatBook {
-        let mut book = SeatBook::default();
+    fn table() -> SeatTable {
+        let mut table = SeatTable::default();
         for (player, user, token) in [(1, "ann", 11), (2, "ann", 12), (3, "ben", 13), (4, "", 14)] {
-            book.book(PlayerId(player), seat(user, token));
+            table.insert(PlayerId(player), seat(user, token));
         }
-        book
+        table
     }
 
     #[test]
     fn a_token_finds_its_player_only_for_its_user() {
-        let book = book();
+        let table = table();
         for (user, returned, expected) in [
             ("ann", Some(12), Some(2)),
             ("ben", Some(12), None),
@@ -228,16 +228,16 @@ mod tests {
             ("ann", Some(99), None),
             ("ann", None, None),
         ] {
-            let found = book.claimed_by(user, claim(returned, false));
+            let found = table.claimed_by(user, claim(returned, false));
             assert_eq!(found, expected.map(PlayerId), "{user} with {returned:?}");
         }
         let without_seats = SeatClaim { given: None, ..claim(Some(12), true) };
-        assert_eq!(book.claimed_by("ann", without_seats), None);
+        assert_eq!(table.claimed_by("ann", without_seats), None);
     }
 
     #[test]
     fn a_token_without_effect_has_a_reason() {
-        let book = book();
+        let table = table();
         for (user, returned, expected) in [
             ("ann", Some(12), None),
             ("ann", None, None),
@@ -246,97 +246,97 @@ mod tests {
             ("", Some(12), Some(TokenRefusal::OtherUser)),
             ("ann", Some(14), Some(TokenRefusal::OtherUser)),
         ] {
-            assert_eq!(book.token_refusal(user, claim(returned, false)), expected, "{user} with {returned:?}");
+            assert_eq!(table.token_refusal(user, claim(returned, false)), expected, "{user} with {returned:?}");
         }
         let without_seats = SeatClaim { given: None, ..claim(Some(99), false) };
-        assert_eq!(book.token_refusal("ann", without_seats), None);
+        assert_eq!(table.token_refusal("ann", without_seats), None);
     }
 
     #[test]
     fn the_presented_token_stays_valid_until_the_client_has_the_new_one() {
-        let rejoin = |book: &mut SeatBook, given, returned| {
+        let rejoin = |table: &mut SeatTable, given, returned| {
             let claim = SeatClaim { given: Some(SeatToken(given)), ..claim(Some(returned), false) };
-            let player = book.claimed_by("", claim);
+            let player = table.claimed_by("", claim);
             if let Some(player) = player {
-                book.book_join(player, "".into(), claim);
+                table.insert_join(player, "".into(), claim);
             }
             player.is_some()
         };
-        let finds = |book: &SeatBook| -> Vec<u128> {
-            (10..30).filter(|token| book.by_token.get(token) == Some(&PlayerId(4))).collect()
+        let finds = |table: &SeatTable| -> Vec<u128> {
+            (10..30).filter(|token| table.by_token.get(token) == Some(&PlayerId(4))).collect()
         };
-        let mut book = book();
+        let mut table = table();
         // Two answers are lost, and the client presents its old token again.
         for given in [21, 22] {
-            assert!(book.set_away(PlayerId(4), LeavesAt(5)));
-            assert!(rejoin(&mut book, given, 14));
-            assert_eq!(finds(&book), [14, given], "at most two tokens are valid");
+            assert!(table.set_away(PlayerId(4), LeavesAt(5)));
+            assert!(rejoin(&mut table, given, 14));
+            assert_eq!(finds(&table), [14, given], "at most two tokens are valid");
         }
-        assert!(!rejoin(&mut book, 23, 14), "a late join of an earlier connection has no effect");
-        assert_eq!(book.token_refusal("", claim(Some(14), false)), Some(TokenRefusal::Unknown));
+        assert!(!rejoin(&mut table, 23, 14), "a late join of an earlier connection has no effect");
+        assert_eq!(table.token_refusal("", claim(Some(14), false)), Some(TokenRefusal::Unknown));
         // The client uses the new token.
-        assert!(rejoin(&mut book, 23, 22) && !rejoin(&mut book, 24, 14));
-        assert_eq!(finds(&book), [22, 23]);
-        book.confirm(PlayerId(4));
-        assert_eq!(finds(&book), [23]);
-        assert!(!rejoin(&mut book, 24, 22) && rejoin(&mut book, 24, 23));
+        assert!(rejoin(&mut table, 23, 22) && !rejoin(&mut table, 24, 14));
+        assert_eq!(finds(&table), [22, 23]);
+        table.confirm(PlayerId(4));
+        assert_eq!(finds(&table), [23]);
+        assert!(!rejoin(&mut table, 24, 22) && rejoin(&mut table, 24, 23));
         // As in logs of earlier versions.
-        book.book_join(PlayerId(4), "".into(), SeatClaim { keeps_returned: false, ..claim(Some(24), false) });
-        assert_eq!(finds(&book), Vec::<u128>::new());
-        assert_eq!(book.by_token.get(&9), Some(&PlayerId(4)));
+        table.insert_join(PlayerId(4), "".into(), SeatClaim { keeps_returned: false, ..claim(Some(24), false) });
+        assert_eq!(finds(&table), Vec::<u128>::new());
+        assert_eq!(table.by_token.get(&9), Some(&PlayerId(4)));
         for player in 1..=4 {
-            book.forget(PlayerId(player));
+            table.forget(PlayerId(player));
         }
-        assert_eq!(book, SeatBook::default(), "no state remains of players that left");
+        assert_eq!(table, SeatTable::default(), "no state remains of players that left");
     }
 
     #[test]
     fn a_user_without_a_token_gets_its_player_that_is_away() {
-        let mut book = book();
-        assert!(book.set_away(PlayerId(2), LeavesAt(5)) && book.set_away(PlayerId(4), LeavesAt(5)));
-        assert_eq!(book.claimed_by("ann", claim(None, false)), Some(PlayerId(2)));
-        assert_eq!(book.claimed_by("ann", claim(Some(99), false)), Some(PlayerId(2)), "a stale token");
-        assert_eq!(book.claimed_by("", claim(None, false)), None, "anonymous users have no players");
-        assert_eq!(book.claimed_by("ann", claim(None, true)), Some(PlayerId(1)), "the user's first");
-        assert_eq!(book.claimed_by("ben", claim(None, true)), Some(PlayerId(3)), "also one with a client");
+        let mut table = table();
+        assert!(table.set_away(PlayerId(2), LeavesAt(5)) && table.set_away(PlayerId(4), LeavesAt(5)));
+        assert_eq!(table.claimed_by("ann", claim(None, false)), Some(PlayerId(2)));
+        assert_eq!(table.claimed_by("ann", claim(Some(99), false)), Some(PlayerId(2)), "a stale token");
+        assert_eq!(table.claimed_by("", claim(None, false)), None, "anonymous users have no players");
+        assert_eq!(table.claimed_by("ann", claim(None, true)), Some(PlayerId(1)), "the user's first");
+        assert_eq!(table.claimed_by("ben", claim(None, true)), Some(PlayerId(3)), "also one with a client");
     }
 
     #[test]
     fn away_players_per_user_are_limited() {
-        let mut book = SeatBook::default();
+        let mut table = SeatTable::default();
         for (player, user) in [(1, "ann"), (2, "ann"), (3, "ann"), (4, ""), (5, ""), (6, "ben")] {
-            book.book(PlayerId(player), seat(user, player));
-            assert!(book.set_away(PlayerId(player), LeavesAt(100 + u64::from(player))));
+            table.insert(PlayerId(player), seat(user, player));
+            assert!(table.set_away(PlayerId(player), LeavesAt(100 + u64::from(player))));
             // At the limit, no player leaves. One past the limit, the user's player that would leave first does.
-            assert_eq!(book.displace(PlayerId(player), 2, LeavesAt(7)), player == 3, "{player}");
+            assert_eq!(table.displace(PlayerId(player), 2, LeavesAt(7)), player == 3, "{player}");
         }
-        assert_eq!(book.expired(7).collect::<Vec<_>>(), [PlayerId(1)]);
-        assert!(book.is_displaced(PlayerId(1)) && book.away_count() == 6);
+        assert_eq!(table.expired(7).collect::<Vec<_>>(), [PlayerId(1)]);
+        assert!(table.is_displaced(PlayerId(1)) && table.away_count() == 6);
         // The displaced player may still return, and counts again when it is away again.
-        book.end_absence(PlayerId(1));
-        assert!(!book.is_displaced(PlayerId(1)));
-        assert!(book.set_away(PlayerId(1), LeavesAt(200)) && book.displace(PlayerId(1), 2, LeavesAt(8)));
-        assert!(book.is_displaced(PlayerId(2)));
+        table.end_absence(PlayerId(1));
+        assert!(!table.is_displaced(PlayerId(1)));
+        assert!(table.set_away(PlayerId(1), LeavesAt(200)) && table.displace(PlayerId(1), 2, LeavesAt(8)));
+        assert!(table.is_displaced(PlayerId(2)));
         for player in 1..=6 {
-            book.forget(PlayerId(player));
+            table.forget(PlayerId(player));
         }
-        assert_eq!(book, SeatBook::default(), "no state remains of players that left");
+        assert_eq!(table, SeatTable::default(), "no state remains of players that left");
     }
 
     #[test]
     fn players_expire_at_their_tick() {
-        let mut book = book();
-        assert!(!book.set_away(PlayerId(9), LeavesAt(5)));
+        let mut table = table();
+        assert!(!table.set_away(PlayerId(9), LeavesAt(5)));
         for (player, tick) in [(1, 6), (2, 5), (3, 5)] {
-            book.set_away(PlayerId(player), LeavesAt(tick));
+            table.set_away(PlayerId(player), LeavesAt(tick));
         }
-        book.end_absence(PlayerId(3));
-        let expired = |book: &SeatBook, tick| book.expired(tick).map(|player| player.0).collect::<Vec<_>>();
-        assert_eq!(expired(&book, 4), Vec::<u32>::new());
-        assert_eq!(expired(&book, 5), [2]);
-        assert_eq!(expired(&book, 6), [2, 1]);
-        book.forget(PlayerId(2));
-        assert_eq!((expired(&book, 6), book.away_count()), (vec![1], 1));
-        assert_eq!(book.claimed_by("ann", claim(Some(12), false)), Some(PlayerId(1)), "its token is void");
+        table.end_absence(PlayerId(3));
+        let expired = |table: &SeatTable, tick| table.expired(tick).map(|player| player.0).collect::<Vec<_>>();
+        assert_eq!(expired(&table, 4), Vec::<u32>::new());
+        assert_eq!(expired(&table, 5), [2]);
+        assert_eq!(expired(&table, 6), [2, 1]);
+        table.forget(PlayerId(2));
+        assert_eq!((expired(&table, 6), table.away_count()), (vec![1], 1));
+        assert_eq!(table.claimed_by("ann", claim(Some(12), false)), Some(PlayerId(1)), "its token is void");
     }
 }

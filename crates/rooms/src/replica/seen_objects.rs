@@ -9,7 +9,7 @@ use crate::{CellIndex, ObjectId, Position, wire::object_hash};
 type HashState = foldhash::fast::FixedState;
 
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct SeenObjects {
     objects: HashMap<u32, Kept, HashState>,
     /// Objects that only this player receives; some may have moved to a cell since.
     own: Vec<u32>,
@@ -41,7 +41,7 @@ struct Shown {
     ids: Vec<u32>,
 }
 
-impl Book {
+impl SeenObjects {
     pub(super) fn len(&self) -> usize {
         self.objects.len()
     }
