@@ -69,7 +69,7 @@ pub struct Target {
     /// The data of the subscription to it, a JSON document.
     pub join: Option<String>,
     /// The content of WebSocket messages.
-    pub speech: Speech,
+    pub content: MessageContent,
     /// Whether the connection is TLS.
     #[serde(default)]
     pub tls: bool,
@@ -78,7 +78,7 @@ pub struct Target {
 /// The content of the WebSocket messages of a server under test.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Speech {
+pub enum MessageContent {
     /// The client protocol.
     #[default]
     Protocol,

@@ -13,8 +13,8 @@ use serde::Serialize;
 use crate::api;
 use crate::args::{ServerArgs, StormArgs};
 use crate::control::{
-    ClientsRole, Publish, PublishRate, PublisherReport, PublisherRole, Returned, Role, Speech, SubscriberReport,
-    Target, WorkerCommand, WorkerReply,
+    ClientsRole, MessageContent, Publish, PublishRate, PublisherReport, PublisherRole, Returned, Role,
+    SubscriberReport, Target, WorkerCommand, WorkerReply,
 };
 use crate::error::Error;
 use crate::goal::Goal;
@@ -153,7 +153,7 @@ impl StormRig {
             encoding: args.encoding,
             channel: format!("{CHANNEL}{}", std::process::id()),
             join: None,
-            speech: Speech::Protocol,
+            content: MessageContent::Protocol,
             tls: false,
         };
         let count = args.workers.unwrap_or_else(|| args.sessions.div_ceil(SESSIONS_PER_WORKER)).max(1);

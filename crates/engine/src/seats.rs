@@ -38,7 +38,7 @@ pub(crate) struct Seat {
     pub(crate) wire: Wire,
     pub(crate) channel: LocalChannelId,
     /// The room and the thread for its inputs; `None` until the owner has answered.
-    pub(crate) room: Option<RoomRoad>,
+    pub(crate) room: Option<RoomRoute>,
     /// How its session left, if that was before the owner's answer.
     pub(crate) departure: Option<Departure>,
     /// The room whose ticks have named it.
@@ -76,7 +76,7 @@ struct SeatedAt {
 
 /// A room and the thread that runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RoomRoad {
+pub(crate) struct RoomRoute {
     pub(crate) key: RoomKey,
     pub(crate) thread: RoomThreadIndex,
 }
@@ -264,8 +264,8 @@ impl Seats {
     }
 
     /// The owner has accepted the seat's join, so the seat receives frames from now on. Returns whether it is due.
-    pub(crate) fn join_room(&mut self, index: SeatIndex, road: RoomRoad) -> bool {
-        self.at_mut(index).room = Some(road);
+    pub(crate) fn join_room(&mut self, index: SeatIndex, route: RoomRoute) -> bool {
+        self.at_mut(index).room = Some(route);
         self.begin_frames(index)
     }
 
@@ -283,11 +283,11 @@ impl Seats {
 
     fn begin_frames(&mut self, index: SeatIndex) -> bool {
         let seat = self.at(index);
-        let Some(road) = seat.room else { return false };
-        if seat.at.is_some() || seat.named != Some(road.key) {
+        let Some(route) = seat.room else { return false };
+        if seat.at.is_some() || seat.named != Some(route.key) {
             return false;
         }
-        let Some(room_place) = self.room_place(road.key) else { return false };
+        let Some(room_place) = self.room_place(route.key) else { return false };
         let session = seat.session.index;
         let room = self.room_mut(room_place);
         if room.mirror.is_none() {

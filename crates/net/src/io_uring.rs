@@ -29,7 +29,7 @@ pub use probe::{Unavailable, probe};
 use self::{
     acceptor::MultishotAcceptor,
     buffers::Buffers,
-    intake::{Lent, Stash},
+    intake::{BorrowedBuffer, HeldBytes},
     ring::{Cqe, Ring},
     sends::{BATCH_MAX, Sends},
     slots::{ARMED, ENDED, ENDING, FRESH, FULL, INDEX_MAX, OFFERED, PAUSED, Slot, Subject, WAITS_TO_ARM, live},
@@ -71,8 +71,8 @@ pub struct Uring {
     /// Connections whose receive is not submitted yet.
     fresh: Vec<ConnectionKey>,
     /// Data that was received before a connection was paused, by index.
-    stashes: HashMap<u32, Stash>,
-    lent: Lent,
+    held: HashMap<u32, HeldBytes>,
+    borrowed: BorrowedBuffer,
     /// A buffer to join the bytes of several buffers; reused to keep its capacity.
     together: Vec<u8>,
     counters: ReactorCounters,
@@ -106,8 +106,8 @@ impl Uring {
             read_bytes_max,
             to_arm: VecDeque::new(),
             fresh: Vec::new(),
-            stashes: HashMap::new(),
-            lent: Lent::Nothing,
+            held: HashMap::new(),
+            borrowed: BorrowedBuffer::Nothing,
             together: Vec::new(),
             counters: ReactorCounters::default(),
         };
@@ -272,7 +272,7 @@ impl Reactor for Uring {
         if let Some(slot) = live(&mut self.slots, connection) {
             slot.set(PAUSED, true);
             self.end_receive(connection);
-            self.stash(connection);
+            self.hold_bytes(connection);
         }
     }
 
@@ -359,8 +359,8 @@ impl Reactor for Uring {
             }
             self.drain();
         }
-        self.stash(connection);
-        let read = self.stashes.remove(&connection.index).map_or_else(Vec::new, Stash::into_rest);
+        self.hold_bytes(connection);
+        let read = self.held.remove(&connection.index).map_or_else(Vec::new, HeldBytes::into_rest);
         let stream = live(&mut self.slots, connection)?.stream.take()?;
         Some(Released { stream, read })
     }
@@ -375,7 +375,7 @@ impl Reactor for Uring {
         let Some(slot) = live(&mut self.slots, connection) else { return };
         let Some(stream) = slot.stream.take() else { return };
         self.buffers.discard(&mut slot.received);
-        self.stashes.remove(&connection.index);
+        self.held.remove(&connection.index);
         // Queued after earlier requests, which may refer to the socket by its descriptor.
         self.ring.close(stream.into_raw_fd());
     }

@@ -6,7 +6,6 @@ mod busy_window;
 mod clock;
 mod cluster;
 mod deadlines;
-mod doorbell;
 mod drain;
 mod effects;
 mod emulation;
@@ -19,6 +18,7 @@ mod placement;
 mod report;
 mod secure;
 mod shard_thread;
+mod shard_waker;
 mod start;
 mod storage;
 
@@ -46,7 +46,7 @@ use crate::{
     rooms::{BuilderReport, PathCounts, RoomReport, Rooms, SurvivalReport, ThreadReport},
 };
 
-pub(crate) use doorbell::Doorbell;
+pub(crate) use shard_waker::ShardWaker;
 
 pub use admission::{Admitted, SourceNetwork};
 pub use cluster::{ClusterInbox, NodeCluster, NodeQuery, PresenceQuestion};
@@ -197,7 +197,7 @@ struct Inner {
 struct ShardHandle {
     inbox: mpsc::Sender<ToShard>,
     reports: mpsc::Sender<ReportRequest>,
-    doorbell: Arc<Doorbell>,
+    shard_waker: Arc<ShardWaker>,
 }
 
 impl Node {
@@ -442,7 +442,7 @@ impl Inner {
     fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
         for shard in self.shards.iter() {
-            shard.doorbell.ring();
+            shard.shard_waker.wake();
         }
     }
 }
@@ -455,7 +455,7 @@ impl ShardHandle {
     async fn report(&self) -> Option<Box<ShardReport>> {
         let (reply, report) = oneshot::channel();
         self.reports.send(reply).await.ok()?;
-        self.doorbell.ring();
+        self.shard_waker.wake();
         report.await.ok()
     }
 
@@ -467,7 +467,7 @@ impl ShardHandle {
 
     async fn send(&self, message: ToShard) -> Result<(), NodeError> {
         self.inbox.send(message).await.map_err(|_| NodeError::Stopped)?;
-        self.doorbell.ring();
+        self.shard_waker.wake();
         Ok(())
     }
 }

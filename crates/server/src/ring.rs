@@ -4,13 +4,13 @@
 //! *overflow*, which moves to the ring when the receiver has made space; no thread spins and no message is lost. To
 //! bound its overflow, a sender must not read input that causes messages while its overflow is not empty.
 
-mod bell;
+mod wake_flag;
 
 use std::{collections::VecDeque, sync::Arc};
 
-pub use bell::Bell;
+pub use wake_flag::WakeFlag;
 
-/// The atomics of [`bell`]; the model in `tests/bell_model.rs` replaces them by loom's.
+/// The atomics of [`wake_flag`]; the model in `tests/wake_flag_model.rs` replaces them by loom's.
 mod atomics {
     pub(super) use std::sync::atomic::{AtomicBool, Ordering, fence};
 }
@@ -18,7 +18,7 @@ mod atomics {
 /// Creates a ring for `capacity` messages and returns its ends.
 pub fn ring<T>(capacity: usize) -> (RingSender<T>, RingReceiver<T>) {
     let (producer, consumer) = rtrb::RingBuffer::new(capacity);
-    let starved = Arc::new(Bell::default());
+    let starved = Arc::new(WakeFlag::default());
     (
         RingSender { producer, overflow: VecDeque::new(), starved: Arc::clone(&starved) },
         RingReceiver { consumer, starved },
@@ -32,14 +32,14 @@ pub struct RingSender<T> {
     /// Non-empty only while the ring is full, or was full at the last check.
     overflow: VecDeque<T>,
     /// Armed while there is an overflow.
-    starved: Arc<Bell>,
+    starved: Arc<WakeFlag>,
 }
 
 /// The receiving end.
 #[derive(Debug)]
 pub struct RingReceiver<T> {
     consumer: rtrb::Consumer<T>,
-    starved: Arc<Bell>,
+    starved: Arc<WakeFlag>,
 }
 
 /// The destination of a message.
@@ -71,7 +71,7 @@ impl<T> RingSender<T> {
         let mut moved = self.move_overflow();
         if !self.overflow.is_empty() {
             self.starved.arm();
-            // The receiver may have made space before it could see the armed bell.
+            // The receiver may have made space before it could see the armed flag.
             moved += self.move_overflow();
         }
         if self.overflow.is_empty() {
@@ -111,7 +111,7 @@ impl<T> RingReceiver<T> {
     /// Whether the sender waits for space that was made, and must be woken. Call this after receiving messages; it
     /// returns `true` once per wait of the sender.
     pub fn made_room(&self) -> bool {
-        self.starved.answer()
+        self.starved.try_take()
     }
 
     /// Whether the ring is empty.
@@ -185,7 +185,7 @@ mod tests {
         for message in 0..MESSAGES {
             sender.send(message);
             sender.flush();
-            // Without the bell this would wait forever, because no other code unparks the thread.
+            // Without the flag this would wait forever, because no other code unparks the thread.
             while sender.overflow_len() > 8 {
                 thread::park();
                 sender.flush();

@@ -45,7 +45,7 @@ use thread::RoomThread;
 
 use crate::{
     backend::ProxyClient,
-    node::{Doorbell, NodeStorage},
+    node::{NodeStorage, ShardWaker},
 };
 
 pub(crate) use links::RoomLinks;
@@ -74,7 +74,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 const SAVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Rooms {
-    /// Starts `thread_count` threads and connects them with the shards behind `doorbells`. Returns each shard's ends of
+    /// Starts `thread_count` threads and connects them with the shards of these wakers. Returns each shard's ends of
     /// the rings.
     ///
     /// # Errors
@@ -82,14 +82,14 @@ impl Rooms {
     pub(crate) fn start(
         options: RoomsOptions,
         thread_count: u16,
-        doorbells: &[Arc<Doorbell>],
+        shard_wakers: &[Arc<ShardWaker>],
         node_seed: u64,
         storage: Option<Arc<NodeStorage>>,
         backends: &Arc<dyn ProxyClient>,
     ) -> io::Result<(Self, Vec<RoomLinks>)> {
         let wakers: Vec<Arc<ThreadWaker>> = (0..thread_count).map(|_| Arc::default()).collect();
-        let (links, outgoing) = links::connect(doorbells, &wakers, options.ring_messages.max(1));
-        let shared = Arc::new(Shared::new(options, doorbells.len() as u16, node_seed, storage.clone()));
+        let (links, outgoing) = links::connect(shard_wakers, &wakers, options.ring_messages.max(1));
+        let shared = Arc::new(Shared::new(options, shard_wakers.len() as u16, node_seed, storage.clone()));
         heap::spare_panic_hooks();
         let (alive, ended) = mpsc::channel(1);
         let stores_paths = shared.options.namespaces.iter().flatten().any(|settings| settings.paths.is_some());

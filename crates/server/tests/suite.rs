@@ -10,7 +10,6 @@ mod http_api;
 #[path = "../../../fuzz/bodies/http_emulation.rs"]
 mod http_emulation;
 
-mod bell_model;
 mod bench_room;
 mod cli;
 mod corpus;
@@ -18,3 +17,4 @@ mod http;
 mod http_bodies;
 mod node;
 mod reactor;
+mod wake_flag_model;

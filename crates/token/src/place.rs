@@ -49,7 +49,7 @@ impl Place {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         // The channel needs no bound of its own, because `waiting_max` limits the tokens between request and result.
         let (questions, asked) = mpsc::unbounded_channel();
-        let desk = Desk {
+        let verification = VerificationState {
             judge: Arc::clone(&judge),
             sets: KeySets::default(),
             parked: HashMap::new(),
@@ -58,7 +58,7 @@ impl Place {
             started: Instant::now(),
         };
         thread::Builder::new().name("tokens".to_owned()).spawn(move || {
-            runtime.block_on(desk.run(asked));
+            runtime.block_on(verification.run(asked));
             runtime.shutdown_background();
         })?;
         Ok(Self { questions, judge, waiting_max })
@@ -80,7 +80,7 @@ impl Place {
 type Fetch = Pin<Box<dyn Future<Output = (String, Arc<JwksOptions>, Option<Fetched>)> + Send>>;
 
 /// The state of the verification thread.
-struct Desk {
+struct VerificationState {
     judge: Arc<Judge>,
     sets: KeySets,
     /// Requests that wait for a fetch, by URL.
@@ -104,7 +104,7 @@ enum Needs {
     Named { url: String, key_id: Box<str>, options: Arc<JwksOptions> },
 }
 
-impl Desk {
+impl VerificationState {
     async fn run(mut self, mut asked: mpsc::UnboundedReceiver<Question>) {
         let mut questions = Vec::with_capacity(QUESTIONS_PER_TURN);
         loop {

@@ -9,7 +9,7 @@ use super::nats::NatsProcesses;
 use super::node;
 use super::node_loss::{self, NodeLoss};
 use crate::commands::EncodingOption;
-use crate::control::{Speech, Target};
+use crate::control::{MessageContent, Target};
 use crate::error::Error;
 use crate::goal::Goal;
 use crate::proc;
@@ -85,7 +85,7 @@ pub fn target(node: &ServerProcess, channel: &str) -> Target {
         encoding: EncodingOption::Json,
         channel: channel.to_owned(),
         join: None,
-        speech: Speech::Protocol,
+        content: MessageContent::Protocol,
         tls: false,
     }
 }

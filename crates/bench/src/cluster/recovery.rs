@@ -15,8 +15,8 @@ use super::node;
 use crate::api;
 use crate::commands::EncodingOption;
 use crate::control::{
-    ClientsRole, Publish, PublishRate, PublisherReport, PublisherRole, Recovered, RecoveryGroup, Role, Speech, Target,
-    WorkerCommand, WorkerReply,
+    ClientsRole, MessageContent, Publish, PublishRate, PublisherReport, PublisherRole, Recovered, RecoveryGroup, Role,
+    Target, WorkerCommand, WorkerReply,
 };
 use crate::error::Error;
 use crate::goal::Goal;
@@ -220,7 +220,7 @@ fn target(server: &ServerProcess, channel: &str) -> Target {
         encoding: EncodingOption::Json,
         channel: channel.to_owned(),
         join: None,
-        speech: Speech::Protocol,
+        content: MessageContent::Protocol,
         tls: false,
     }
 }

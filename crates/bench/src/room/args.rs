@@ -8,7 +8,7 @@ use clap::Subcommand;
 use super::player_commands::PlayerBehavior;
 use super::rig::RoomSetup;
 use crate::args::RunArgs;
-use crate::control::Speech;
+use crate::control::MessageContent;
 use crate::error::Error;
 use crate::proc::Cores;
 
@@ -225,7 +225,7 @@ impl PlayArgs {
             play: PlayerBehavior::Stamp { shared_objects: None },
             looks_from_own: false,
             full_every: self.full_every,
-            speech: Speech::Protocol,
+            content: MessageContent::Protocol,
             join: None,
             workers: self.workers,
             slow_receive_bytes: 4_096,

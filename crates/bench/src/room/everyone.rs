@@ -13,7 +13,7 @@ use super::side::Side;
 use super::verify::Verified;
 use super::{Found, finish};
 use crate::args::ServerArgs;
-use crate::control::Speech;
+use crate::control::MessageContent;
 use crate::error::Error;
 use crate::goal::Goal;
 use crate::proc::{self, Cores};
@@ -129,7 +129,11 @@ fn contenders(args: &EveryoneArgs, cores: &Cores) -> Result<Vec<Contender>, Erro
             ..args.run.server.clone()
         };
         let play = PlayerBehavior::Stamp { shared_objects: Some(args.objects) };
-        all.push(contender(name, server, RoomSetup { play, speech: Speech::Bare, json_share: 0.0, ..setup.clone() }));
+        all.push(contender(
+            name,
+            server,
+            RoomSetup { play, content: MessageContent::Bare, json_share: 0.0, ..setup.clone() },
+        ));
     }
     Ok(all)
 }

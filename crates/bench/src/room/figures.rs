@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::api;
-use crate::control::Speech;
+use crate::control::MessageContent;
 use crate::error::Error;
 use crate::metrics::MetricsSample;
 use crate::report::{Line, ratio, whole};
@@ -84,10 +84,10 @@ pub struct ServerFigures {
 
 impl ServerStats {
     /// Requests the counters from the server.
-    pub fn ask(speech: Speech, address: SocketAddr) -> Result<Self, Error> {
-        Ok(match speech {
-            Speech::Protocol => ServerStats::Metrics(MetricsSample::parse(&api::get(address, "/metrics")?)),
-            Speech::Bare => {
+    pub fn ask(content: MessageContent, address: SocketAddr) -> Result<Self, Error> {
+        Ok(match content {
+            MessageContent::Protocol => ServerStats::Metrics(MetricsSample::parse(&api::get(address, "/metrics")?)),
+            MessageContent::Bare => {
                 let text = api::get(address, "/stats")?;
                 ServerStats::Peer(serde_json::from_str(&text).map_err(|err| Error::Server {
                     did: format!("answered something else than its figures ({err})"),

@@ -12,7 +12,7 @@ use super::observation;
 use super::player_commands::{Played, PlayerBehavior, PlayersCommand, PlayersReply, PlayersRole};
 use super::verify::{self, Verified};
 use crate::commands::EncodingOption;
-use crate::control::{Connected, Role, Speech, Target, WorkerCommand, WorkerReply};
+use crate::control::{Connected, MessageContent, Role, Target, WorkerCommand, WorkerReply};
 use crate::error::Error;
 use crate::proc::{self, Cores, Memory, Ticks};
 use crate::progress::Progress;
@@ -44,7 +44,7 @@ pub struct RoomSetup {
     /// One in this number of players decodes each snapshot completely.
     pub full_every: u32,
     /// The content of the server's WebSocket messages.
-    pub speech: Speech,
+    pub content: MessageContent,
     /// The data of the joins.
     pub join: Option<String>,
     /// Number of worker processes.
@@ -110,7 +110,7 @@ pub struct RoomRig {
     /// The server under test.
     pub server: ServerProcess,
     tally: Tally,
-    speech: Speech,
+    content: MessageContent,
     players: usize,
     observations: Vec<PathBuf>,
 }
@@ -167,7 +167,7 @@ impl RoomRig {
         let mut rig = RoomRig {
             workers: Vec::new(),
             tally,
-            speech: setup.speech,
+            content: setup.content,
             players: setup.players,
             observations: Vec::new(),
             server,
@@ -195,7 +195,7 @@ impl RoomRig {
                 encoding: EncodingOption::Protobuf,
                 channel: CHANNEL.into(),
                 join: setup.join.clone(),
-                speech: setup.speech,
+                content: setup.content,
                 tls: false,
             },
             worker,
@@ -259,7 +259,7 @@ impl RoomRig {
     pub fn begin(&mut self, inputs_per_second: f64) -> Result<Watch, Error> {
         self.play_all(&PlayersCommand::Begin { inputs_per_second })?;
         Ok(Watch {
-            before: ServerStats::ask(self.speech, self.server.address)?,
+            before: ServerStats::ask(self.content, self.server.address)?,
             cpu_before_ns: proc::cpu_ns(self.server.pid)?,
             split_before: proc::ticks(self.server.pid)?,
             start: Instant::now(),
@@ -282,7 +282,7 @@ impl RoomRig {
         let played = self.report_played()?;
         Ok(RoomPhase {
             played,
-            server_stats: ServerStats::ask(self.speech, self.server.address)?.since(&watch.before),
+            server_stats: ServerStats::ask(self.content, self.server.address)?.since(&watch.before),
             server_cpu_ns: cpu_ns - watch.cpu_before_ns,
             server_split: Ticks {
                 user: split.user.saturating_sub(watch.split_before.user),
@@ -307,7 +307,7 @@ impl RoomRig {
 
     /// The server's own figures of the whole run.
     pub fn server_stats(&self) -> Result<ServerStats, Error> {
-        ServerStats::ask(self.speech, self.server.address)
+        ServerStats::ask(self.content, self.server.address)
     }
 
     /// The measurements of the players since the phase began.

@@ -11,7 +11,7 @@ use dunlin_rooms::{Band, Grid, ObjectId, Replica};
 
 use super::session::{Ended, Observer, Session};
 use crate::commands;
-use crate::control::{Speech, Target};
+use crate::control::{MessageContent, Target};
 use crate::error::Error;
 use crate::proc;
 use crate::push::{self, PlayerPush};
@@ -92,7 +92,7 @@ pub struct Reading<'a, 'b> {
 
 impl Observer for Reading<'_, '_> {
     fn message(&mut self, message: &[u8]) -> bool {
-        if self.player.target.speech == Speech::Bare {
+        if self.player.target.content == MessageContent::Bare {
             self.player.snapshot(message, self.sink);
             return true;
         }
@@ -136,9 +136,9 @@ impl LoadPlayer {
         let input = Input { number, room: Cow::Borrowed(""), data: Cow::Owned(data) };
         let mut bytes = Vec::with_capacity(48);
         encode_input(self.target.encoding.of_rooms(), &input, &mut bytes);
-        let frame = match self.target.speech {
-            Speech::Bare => commands::bare(&bytes),
-            Speech::Protocol => commands::send(self.target.encoding, &bytes),
+        let frame = match self.target.content {
+            MessageContent::Bare => commands::bare(&bytes),
+            MessageContent::Protocol => commands::send(self.target.encoding, &bytes),
         };
         let Some(session) = &mut self.session else { return Ok(()) };
         match session.write_some(&frame)? {

@@ -8,7 +8,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::secure::{DecryptedRead, Secure};
 use crate::commands::{self, CONNECT_ID, EncodingOption, SUBSCRIBE_ID};
-use crate::control::{Speech, Target};
+use crate::control::{MessageContent, Target};
 use crate::wire::{self, Frame, UnstampedMessage, Walk};
 
 /// The stage of a session.
@@ -206,7 +206,7 @@ impl Session {
                 Some(head_bytes) => used = head_bytes,
                 None => return Ok(0),
             }
-            if target.speech == Speech::Bare {
+            if target.content == MessageContent::Bare {
                 self.stage = LoadSessionStage::Ready;
             } else {
                 self.stage = LoadSessionStage::Greeting;
@@ -245,7 +245,7 @@ impl Session {
 
     fn on_frame(&mut self, target: &Target, frame: &Frame<'_>, observer: &mut impl Observer) -> Result<(), Ended> {
         match frame {
-            Frame::Messages(payload) if target.speech == Speech::Bare => {
+            Frame::Messages(payload) if target.content == MessageContent::Bare => {
                 observer.message(payload);
                 Ok(())
             }

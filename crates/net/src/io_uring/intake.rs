@@ -18,19 +18,19 @@ pub(super) const READ_BYTES_PER_TURN: usize = 1 << 20;
 const HELD_MAX: u16 = 16;
 
 /// The memory that the last completion borrows.
-pub(super) enum Lent {
+pub(super) enum BorrowedBuffer {
     Nothing,
     Buffer(u16),
 }
 
 /// The bytes that a paused connection had received, in order. The first `reported_bytes` bytes were reported.
 #[derive(Debug, Default)]
-pub(super) struct Stash {
+pub(super) struct HeldBytes {
     bytes: Vec<u8>,
     reported_bytes: usize,
 }
 
-impl Stash {
+impl HeldBytes {
     pub(super) fn into_rest(mut self) -> Vec<u8> {
         self.bytes.split_off(self.reported_bytes)
     }
@@ -66,7 +66,7 @@ impl Uring {
             },
         }
         if slot.has(PAUSED) {
-            self.stash(connection);
+            self.hold_bytes(connection);
         } else {
             if slot.received.len() >= HELD_MAX {
                 self.end_receive(connection);
@@ -103,7 +103,7 @@ impl Uring {
             }
             if slot.received.len() == 1 && !slot.has(STASHED) {
                 let buffer = self.buffers.pop(&mut slot.received)?;
-                self.lent = Lent::Buffer(buffer);
+                self.borrowed = BorrowedBuffer::Buffer(buffer);
                 self.queue_read(connection);
                 self.want_receive(connection);
                 let bytes = self.buffers.bytes(buffer);
@@ -125,15 +125,15 @@ impl Uring {
         let bytes_max = self.read_bytes_max;
         let Some(slot) = live(&mut self.slots, connection) else { return };
         if slot.has(STASHED)
-            && let Some(stash) = self.stashes.get_mut(&connection.index)
+            && let Some(held_bytes) = self.held.get_mut(&connection.index)
         {
-            let rest = stash.bytes.get(stash.reported_bytes..).unwrap_or_default();
+            let rest = held_bytes.bytes.get(held_bytes.reported_bytes..).unwrap_or_default();
             let (now, later) = rest.split_at(rest.len().min(bytes_max));
             self.together.extend_from_slice(now);
-            stash.reported_bytes += now.len();
+            held_bytes.reported_bytes += now.len();
             if later.is_empty() {
                 slot.set(STASHED, false);
-                self.stashes.remove(&connection.index);
+                self.held.remove(&connection.index);
             } else {
                 return;
             }
@@ -148,19 +148,19 @@ impl Uring {
     }
 
     /// Copies the received bytes of a connection out of the shared buffers, because a pause can last for any time.
-    pub(super) fn stash(&mut self, connection: ConnectionKey) {
+    pub(super) fn hold_bytes(&mut self, connection: ConnectionKey) {
         let Some(slot) = live(&mut self.slots, connection) else { return };
         if slot.received.is_empty() {
             return;
         }
         slot.set(STASHED, true);
-        let stash = self.stashes.entry(connection.index).or_default();
-        self.buffers.move_to(&mut slot.received, &mut stash.bytes);
+        let held_bytes = self.held.entry(connection.index).or_default();
+        self.buffers.move_to(&mut slot.received, &mut held_bytes.bytes);
     }
 
     /// Returns the buffer of the last completion to the ring.
     pub(super) fn give_back_lent(&mut self) {
-        if let Lent::Buffer(buffer) = std::mem::replace(&mut self.lent, Lent::Nothing) {
+        if let BorrowedBuffer::Buffer(buffer) = std::mem::replace(&mut self.borrowed, BorrowedBuffer::Nothing) {
             self.buffers.give_back(buffer);
         }
     }

@@ -32,7 +32,7 @@ pub(super) const PAUSED: u16 = 1 << 4;
 pub(super) const ENDED: u16 = 1 << 5;
 /// The connection is in the queue of readable connections.
 pub(super) const QUEUED: u16 = 1 << 6;
-/// Bytes that arrived before the pause are in the stash.
+/// Bytes that arrived before the pause are in `HeldBytes`.
 pub(super) const STASHED: u16 = 1 << 7;
 /// The socket is full.
 pub(super) const FULL: u16 = 1 << 8;

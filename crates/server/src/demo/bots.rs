@@ -65,7 +65,10 @@ pub struct BotTarget {
 pub fn start(place: BotTarget, bots: usize, seed: [u8; 32]) -> io::Result<()> {
     let address = SocketAddr::new(loopback(place.address.ip()), place.address.port());
     let place = BotTarget { address, ..place };
-    thread::Builder::new().name("demo-bots".to_owned()).spawn(move || Troop::new(place, bots, seed).play()).map(|_| ())
+    thread::Builder::new()
+        .name("demo-bots".to_owned())
+        .spawn(move || BotGroup::new(place, bots, seed).play())
+        .map(|_| ())
 }
 
 /// The loopback address at which this machine reaches a node with this listener.
@@ -78,7 +81,7 @@ fn loopback(listens: IpAddr) -> IpAddr {
 }
 
 /// The state of all bots.
-struct Troop {
+struct BotGroup {
     place: BotTarget,
     bots: Vec<Bot>,
     seats: BotSeats,
@@ -94,7 +97,7 @@ struct Bot {
     retry: Option<Instant>,
 }
 
-impl Troop {
+impl BotGroup {
     fn new(place: BotTarget, bots: usize, seed: [u8; 32]) -> Self {
         let mut random = ChaCha8Rng::from_seed(seed);
         let seats = BotSeats::read(place.seats.clone(), bots);

@@ -47,7 +47,7 @@ impl<R: Reactor> ShardThread<R> {
         match handle.inbox.try_send(ToShard::Accepted { stream }) {
             Ok(()) => {
                 self.counters.placed += 1;
-                self.counters.wakes += u64::from(handle.doorbell.ring());
+                self.counters.wakes += u64::from(handle.shard_waker.wake());
             }
             Err(TrySendError::Full(message) | TrySendError::Closed(message)) => {
                 self.shared.loads.leave(there);

@@ -14,7 +14,7 @@ use dunlin_protocol::ErrorCode;
 use dunlin_token::TokenAnswer;
 use tokio::sync::mpsc;
 
-use super::doorbell::Doorbell;
+use super::shard_waker::ShardWaker;
 
 /// A result from another thread.
 #[derive(Debug)]
@@ -56,13 +56,13 @@ pub(super) struct Answers {
 #[derive(Clone, Debug)]
 pub(super) struct AnswerSender {
     sender: mpsc::UnboundedSender<Answered>,
-    doorbell: Arc<Doorbell>,
+    shard_waker: Arc<ShardWaker>,
 }
 
 impl Answers {
-    pub(super) fn new(doorbell: Arc<Doorbell>) -> Self {
+    pub(super) fn new(shard_waker: Arc<ShardWaker>) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
-        Self { receiver, sender: AnswerSender { sender, doorbell } }
+        Self { receiver, sender: AnswerSender { sender, shard_waker } }
     }
 
     pub(super) fn sender(&self) -> AnswerSender {
@@ -82,7 +82,7 @@ impl AnswerSender {
     /// Sends a result without blocking. It is dropped if the shard has ended.
     pub(super) fn send_answer(&self, answered: Answered) {
         if self.sender.send(answered).is_ok() {
-            self.doorbell.ring();
+            self.shard_waker.wake();
         }
     }
 }

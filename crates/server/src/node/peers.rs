@@ -18,7 +18,7 @@ use dunlin_engine::{
     message::{Notice, ShardMessage, ShardRequest},
 };
 
-use super::doorbell::Doorbell;
+use super::shard_waker::ShardWaker;
 use crate::ring::{RingReceiver, RingSender, SentTo, ring};
 
 /// One shard's links to the other shards.
@@ -37,14 +37,14 @@ struct Link {
     notices_out: RingSender<Notice>,
     requests_in: RingReceiver<ShardRequest>,
     notices_in: RingReceiver<Notice>,
-    doorbell: Arc<Doorbell>,
+    shard_waker: Arc<ShardWaker>,
     /// A message was sent whose receiver was not woken yet.
     unannounced: bool,
 }
 
-/// Connects the shards behind `doorbells`, in order, with rings of `capacity` messages.
-pub(super) fn connect(doorbells: &[Arc<Doorbell>], capacity: usize) -> Vec<Peers> {
-    let count = doorbells.len();
+/// Connects the shards of these wakers, in order, with rings of `capacity` messages.
+pub(super) fn connect(shard_wakers: &[Arc<ShardWaker>], capacity: usize) -> Vec<Peers> {
+    let count = shard_wakers.len();
     let mut peers: Vec<Peers> = (0..count)
         .map(|_| Peers { links: (0..count).map(|_| None).collect(), requests_overflow: 0, notices_overflow: 0 })
         .collect();
@@ -58,7 +58,7 @@ pub(super) fn connect(doorbells: &[Arc<Doorbell>], capacity: usize) -> Vec<Peers
                 notices_out: there_notices_out,
                 requests_in: back_requests_in,
                 notices_in: back_notices_in,
-                doorbell: Arc::clone(&doorbells[right]),
+                shard_waker: Arc::clone(&shard_wakers[right]),
                 unannounced: false,
             });
             peers[right].links[left] = Some(Link {
@@ -66,7 +66,7 @@ pub(super) fn connect(doorbells: &[Arc<Doorbell>], capacity: usize) -> Vec<Peers
                 notices_out: back_notices_out,
                 requests_in: there_requests_in,
                 notices_in: there_notices_in,
-                doorbell: Arc::clone(&doorbells[left]),
+                shard_waker: Arc::clone(&shard_wakers[left]),
                 unannounced: false,
             });
         }
@@ -100,7 +100,7 @@ impl Peers {
             .links
             .iter_mut()
             .flatten()
-            .filter_map(|link| std::mem::take(&mut link.unannounced).then(|| u64::from(link.doorbell.ring())));
+            .filter_map(|link| std::mem::take(&mut link.unannounced).then(|| u64::from(link.shard_waker.wake())));
         unannounced.sum()
     }
 
@@ -145,11 +145,11 @@ impl Peers {
     /// Wakes the shards that wait for space in their rings to this shard. Returns how many.
     pub(super) fn announce_room(&self) -> u64 {
         let starved = self.links.iter().flatten().filter(|link| {
-            // Both must be evaluated, because each bell rings once.
+            // Both must be evaluated, because each flag is taken once.
             let (requests, notices) = (link.requests_in.made_room(), link.notices_in.made_room());
             requests || notices
         });
-        starved.map(|link| u64::from(link.doorbell.ring())).sum()
+        starved.map(|link| u64::from(link.shard_waker.wake())).sum()
     }
 
     /// Whether there is a message that may be read.

@@ -24,12 +24,12 @@ use super::{
     clock::Clock,
     cluster::NodeCluster,
     deadlines::Deadlines,
-    doorbell::Doorbell,
     drain::Stages,
     inbox::{ReportRequest, Tickets, ToShard},
     peers::Peers,
     placement::Loads,
     secure::Secure,
+    shard_waker::ShardWaker,
     storage::NodeStorage,
 };
 use crate::{backend::ProxyClient, rooms::RoomLinks, telemetry::session_events::RingOverflow};
@@ -50,7 +50,7 @@ pub(super) struct Shared {
     pub(super) sessions: AtomicU32,
     /// Maximum number of sessions; 0 for no limit.
     pub(super) sessions_max: AtomicU32,
-    /// Makes the threads end. After setting it, all doorbells must be rung.
+    /// Makes the threads end. After setting it, all shards must be woken.
     pub(super) stopping: AtomicBool,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct ShardThread<R> {
     pub(super) inbox: mpsc::Receiver<ToShard>,
     pub(super) report_requests: mpsc::Receiver<ReportRequest>,
     pub(super) answers: Answers,
-    pub(super) doorbell: Arc<Doorbell>,
+    pub(super) shard_waker: Arc<ShardWaker>,
     pub(super) tickets: Tickets,
     pub(super) effects: Effects,
     /// A buffer of [`ShardThread::perform_effects`]; reused to keep its capacity.
@@ -128,7 +128,7 @@ impl<R: Reactor> ShardThread<R> {
     fn turn(&mut self) -> io::Result<()> {
         let timeout = self.timeout();
         self.reactor.wait(timeout)?;
-        self.doorbell.sleeping.disarm();
+        self.shard_waker.sleeping.disarm();
         let waited_from_us = self.now.mono_us;
         self.now = self.shared.clock.now();
         self.counters.idle_us += self.now.mono_us - waited_from_us;
@@ -172,14 +172,14 @@ impl<R: Reactor> ShardThread<R> {
         Ok(())
     }
 
-    /// The maximum duration of the next wait; zero if there is work. Otherwise this arms the doorbell, so that threads
+    /// The maximum duration of the next wait; zero if there is work. Otherwise this arms the wake flag, so that threads
     /// with messages for this shard ring it.
     fn timeout(&mut self) -> Option<Duration> {
         if self.has_own_work() {
             return Some(Duration::ZERO);
         }
-        self.doorbell.sleeping.arm();
-        // Check after arming: later messages ring the bell.
+        self.shard_waker.sleeping.arm();
+        // Check after arming: later messages wake the shard.
         self.peers.flush();
         self.room_links.flush();
         self.counters.wakes += self.peers.announce() + self.room_links.announce();
@@ -193,7 +193,7 @@ impl<R: Reactor> ShardThread<R> {
         let is_asked = !self.report_requests.is_empty();
         let is_called = is_asked || self.peers.has_messages() || self.has_room_messages() || (intake && has_left);
         if is_called || self.shared.stopping.load(Ordering::Relaxed) {
-            self.doorbell.sleeping.disarm();
+            self.shard_waker.sleeping.disarm();
             return Some(Duration::ZERO);
         }
         self.next_deadline_us(intake).map(|due_us| Duration::from_micros(due_us.saturating_sub(self.now.mono_us)))

@@ -28,12 +28,12 @@ use super::{
     busy_window::BusyWindow,
     clock::Clock,
     deadlines::Deadlines,
-    doorbell::Doorbell,
     inbox::{REPORT_REQUESTS_MAX, ReportRequest, Tickets, ToShard},
     peers::{self, Peers},
     placement::Loads,
     secure::Secure,
     shard_thread::{Life, ShardThread, Shared},
+    shard_waker::ShardWaker,
 };
 use crate::{
     rooms::{RoomLinks, Rooms},
@@ -41,7 +41,7 @@ use crate::{
 };
 
 /// The parts of a shard that are sent to its thread. The engine's shard is created on the thread itself.
-pub(super) struct Ingredients<R> {
+pub(super) struct ShardSetup<R> {
     pub(super) identity: ShardIdentity,
     pub(super) seed: Seed,
     pub(super) options: Arc<Options>,
@@ -52,7 +52,7 @@ pub(super) struct Ingredients<R> {
     pub(super) shard_handles: Arc<[ShardHandle]>,
     pub(super) inbox: mpsc::Receiver<ToShard>,
     pub(super) report_requests: mpsc::Receiver<ReportRequest>,
-    pub(super) doorbell: Arc<Doorbell>,
+    pub(super) shard_waker: Arc<ShardWaker>,
 }
 
 pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
@@ -80,7 +80,7 @@ fn start_with<R: Reactor + Send + 'static>(
 ) -> Result<Node, StartError> {
     let NodeStart { net, engine, rooms, tokens, backends, storage, cluster, origins, hand_over } = start;
     let headers = backends.wanted_headers().clone();
-    let doorbells: Vec<_> = reactors.iter().map(|(_, waker)| Arc::new(Doorbell::new(Arc::clone(waker)))).collect();
+    let shard_wakers: Vec<_> = reactors.iter().map(|(_, waker)| Arc::new(ShardWaker::new(Arc::clone(waker)))).collect();
     let node_seed = u64::from_ne_bytes(random()?);
     let (ring_messages, inbox_requests, count) = (net.ring_messages, net.inbox_requests, net.shard_count);
     let limits = HeadLimits { head_bytes_max: net.head_bytes_max, request_line_bytes_max: net.request_line_bytes_max };
@@ -100,23 +100,25 @@ fn start_with<R: Reactor + Send + 'static>(
         sessions: AtomicU32::new(0),
         stopping: AtomicBool::new(false),
     });
-    let peers = peers::connect(&doorbells, ring_messages.max(1));
-    let rooms = Rooms::start(rooms, engine.room_threads, &doorbells, node_seed, storage_of_rooms, &backends_of_rooms);
+    let peers = peers::connect(&shard_wakers, ring_messages.max(1));
+    let rooms =
+        Rooms::start(rooms, engine.room_threads, &shard_wakers, node_seed, storage_of_rooms, &backends_of_rooms);
     let (rooms, room_links) = rooms.map_err(resource("a thread for rooms"))?;
-    let (senders, inboxes): (Vec<_>, Vec<_>) = doorbells.iter().map(|_| mpsc::channel(inbox_requests.max(1))).unzip();
+    let (senders, inboxes): (Vec<_>, Vec<_>) =
+        shard_wakers.iter().map(|_| mpsc::channel(inbox_requests.max(1))).unzip();
     let (reports, report_inboxes): (Vec<_>, Vec<_>) =
-        doorbells.iter().map(|_| mpsc::channel(REPORT_REQUESTS_MAX)).unzip();
-    let shard_handles = senders.into_iter().zip(reports).zip(&doorbells);
+        shard_wakers.iter().map(|_| mpsc::channel(REPORT_REQUESTS_MAX)).unzip();
+    let shard_handles = senders.into_iter().zip(reports).zip(&shard_wakers);
     let shard_handles = shard_handles
-        .map(|((inbox, reports), doorbell)| ShardHandle { inbox, reports, doorbell: Arc::clone(doorbell) })
+        .map(|((inbox, reports), shard_waker)| ShardHandle { inbox, reports, shard_waker: Arc::clone(shard_waker) })
         .collect();
     let names = NamespaceNames::new(&engine);
     let inner = Inner { shared, rooms, names, shards: shard_handles, node_seed, local_addr, reactor: choice };
     let reactors = reactors.into_iter().map(|(reactor, _)| reactor);
     let inboxes = inboxes.into_iter().zip(report_inboxes);
-    let parts = reactors.zip(peers).zip(room_links).zip(inboxes).zip(doorbells);
-    for (index, ((((reactor, peers), room_links), (inbox, report_requests)), doorbell)) in (0..count).zip(parts) {
-        let ingredients = Ingredients {
+    let parts = reactors.zip(peers).zip(room_links).zip(inboxes).zip(shard_wakers);
+    for (index, ((((reactor, peers), room_links), (inbox, report_requests)), shard_waker)) in (0..count).zip(parts) {
+        let setup = ShardSetup {
             identity: ShardIdentity { index: ShardIndex(index), count },
             seed: Seed { node: node_seed, shard: random().inspect_err(|_| inner.stop())? },
             options: Arc::clone(&engine),
@@ -127,9 +129,9 @@ fn start_with<R: Reactor + Send + 'static>(
             shard_handles: Arc::clone(&inner.shards),
             inbox,
             report_requests,
-            doorbell,
+            shard_waker,
         };
-        let spawned = thread::Builder::new().name(format!("shard-{index}")).spawn(move || live(ingredients));
+        let spawned = thread::Builder::new().name(format!("shard-{index}")).spawn(move || live(setup));
         if let Err(error) = spawned {
             inner.stop();
             return Err(resource("a thread for a shard")(error));
@@ -143,9 +145,9 @@ const LAST_LINES_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Runs a shard. If a shard fails, the process ends: other shards cannot serve its channels, and clients reconnect to a
 /// working node.
-fn live<R: Reactor>(ingredients: Ingredients<R>) {
-    let ShardIndex(index) = ingredients.identity.index;
-    let ending = catch_unwind(AssertUnwindSafe(|| make(ingredients).run()));
+fn live<R: Reactor>(setup: ShardSetup<R>) {
+    let ShardIndex(index) = setup.identity.index;
+    let ending = catch_unwind(AssertUnwindSafe(|| make(setup).run()));
     match ending {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
@@ -161,8 +163,8 @@ fn live<R: Reactor>(ingredients: Ingredients<R>) {
     }
 }
 
-pub(super) fn make<R: Reactor>(ingredients: Ingredients<R>) -> ShardThread<R> {
-    let Ingredients {
+pub(super) fn make<R: Reactor>(setup: ShardSetup<R>) -> ShardThread<R> {
+    let ShardSetup {
         identity,
         seed,
         options,
@@ -173,15 +175,15 @@ pub(super) fn make<R: Reactor>(ingredients: Ingredients<R>) -> ShardThread<R> {
         shard_handles,
         inbox,
         report_requests,
-        doorbell,
-    } = ingredients;
+        shard_waker,
+    } = setup;
     let now: Now = shared.clock.now();
     let secure = shared.net.certificates.clone().map(Secure::new);
     let pending = PendingConnections::new(
         shared.net.pending_address_connections_max,
         shared.net.admission.trusted_proxies.clone(),
     );
-    let answers = Answers::new(Arc::clone(&doorbell));
+    let answers = Answers::new(Arc::clone(&shard_waker));
     if let Some(storage) = &shared.storage {
         storage.connect(identity.index, answers.sender());
     }
@@ -204,7 +206,7 @@ pub(super) fn make<R: Reactor>(ingredients: Ingredients<R>) -> ShardThread<R> {
         inbox,
         report_requests,
         answers,
-        doorbell,
+        shard_waker,
         tickets: Tickets::default(),
         effects: Effects::default(),
         performing: Vec::new(),

@@ -53,7 +53,7 @@ impl CallLink {
             let answer = Box::new(move |result| {
                 // The thread may have ended with its rooms.
                 let _ = returned.send(ReturnedCall { room: key, call: id, result });
-                waker.ring();
+                waker.wake();
             });
             let channel = Arc::clone(&room.channel);
             // The fields of a session are not part of the request.

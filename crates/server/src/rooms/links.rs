@@ -14,7 +14,7 @@ use dunlin_engine::{
 
 use super::ThreadWaker;
 use crate::{
-    node::Doorbell,
+    node::ShardWaker,
     ring::{RingReceiver, RingSender, SentTo, ring},
 };
 
@@ -46,13 +46,13 @@ pub(super) struct ShardLinks {
 struct LinkToShard {
     out: RingSender<FromRoom>,
     inward: RingReceiver<ToRoom>,
-    waker: Arc<Doorbell>,
+    waker: Arc<ShardWaker>,
     unannounced: bool,
 }
 
 /// Connects each shard with each room thread by rings of `capacity` messages.
 pub(super) fn connect(
-    shards: &[Arc<Doorbell>],
+    shards: &[Arc<ShardWaker>],
     threads: &[Arc<ThreadWaker>],
     capacity: usize,
 ) -> (Vec<RoomLinks>, Vec<ShardLinks>) {
@@ -111,13 +111,13 @@ impl RoomLinks {
         let unannounced = self
             .links
             .iter_mut()
-            .filter_map(|link| std::mem::take(&mut link.unannounced).then(|| u64::from(link.waker.ring())));
+            .filter_map(|link| std::mem::take(&mut link.unannounced).then(|| u64::from(link.waker.wake())));
         unannounced.sum()
     }
 
     /// Wakes the threads that wait for space in their rings to this shard. Returns how many.
     pub(crate) fn announce_room(&self) -> u64 {
-        self.links.iter().filter(|link| link.inward.made_room()).map(|link| u64::from(link.waker.ring())).sum()
+        self.links.iter().filter(|link| link.inward.made_room()).map(|link| u64::from(link.waker.wake())).sum()
     }
 
     /// The next message from the thread with index `place`.
@@ -173,7 +173,7 @@ impl ShardLinks {
         for link in &mut self.links {
             let starves = link.inward.made_room();
             if std::mem::take(&mut link.unannounced) || starves {
-                link.waker.ring();
+                link.waker.wake();
             }
         }
     }

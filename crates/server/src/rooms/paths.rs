@@ -127,7 +127,7 @@ impl RoomPaths {
         let block_ticks = paths.block_ms.saturating_mul(u64::from(settings.room.ticks_per_second)) / 1_000;
         let block_ticks = u32::try_from(block_ticks).unwrap_or(u32::MAX);
         let mut tracker = PathTracker::new(PathTerms { interval_ticks: paths.interval_ticks, block_ticks });
-        for (player, user) in runner.booked_users() {
+        for (player, user) in runner.seat_users() {
             tracker.join(player, user);
         }
         Some(Self { tracker, channel: Arc::clone(channel), retention_ms: paths.retention_ms, sink })

@@ -42,7 +42,7 @@ pub(super) struct Scheduler {
     pub(super) links: ShardLinks,
     pub(super) counters: RoomCounters,
     /// Failures that are not logged yet.
-    pub(super) news: VecDeque<News>,
+    pub(super) failures: VecDeque<RoomFailure>,
     pub(super) load: Load,
     /// When shards were last woken for new messages.
     pub(super) announced_ns: u64,
@@ -80,7 +80,7 @@ struct Running {
 
 /// A room failed.
 #[derive(Debug)]
-pub(super) struct News {
+pub(super) struct RoomFailure {
     pub(super) channel: Arc<str>,
     pub(super) simulation: String,
     pub(super) reason: FailureReason,
@@ -88,7 +88,7 @@ pub(super) struct News {
 }
 
 /// Maximum number of failures that wait to be logged; more are only counted.
-const NEWS_MAX: usize = 64;
+const FAILURES_MAX: usize = 64;
 
 /// Maximum number of messages read from one ring at a time.
 const MESSAGES_PER_LOOK: usize = 4_096;
@@ -105,7 +105,7 @@ impl Scheduler {
             generation: 0,
             links,
             counters: RoomCounters::default(),
-            news: VecDeque::new(),
+            failures: VecDeque::new(),
             load: Load::default(),
             announced_ns: 0,
             alive: Some(alive),
@@ -423,9 +423,9 @@ impl Scheduler {
         let (room, channel) = (scheduled_room.key, Arc::clone(&scheduled_room.channel));
         let refusal = reason.refusal(&detail);
         // Invalid parameters come from a client, and content from clients is not logged.
-        if reason != FailureReason::Params && self.news.len() < NEWS_MAX {
+        if reason != FailureReason::Params && self.failures.len() < FAILURES_MAX {
             let simulation = scheduled_room.settings.simulation.clone();
-            self.news.push_back(News { channel: Arc::clone(&channel), simulation, reason, detail });
+            self.failures.push_back(RoomFailure { channel: Arc::clone(&channel), simulation, reason, detail });
         }
         self.end(place, (UnsubscribeCode::ROOM_FAILED, None), reason.keeps_checkpoint());
         self.links.send(room.owner, FromRoom::Failed { room, channel, refusal });

@@ -30,7 +30,7 @@ pub(super) struct RoomThread {
     /// The current thread.
     pub(super) worker: Mutex<Option<Worker>>,
     /// A room has failed since the watchdog's last check.
-    pub(super) has_news: AtomicBool,
+    pub(super) has_failures: AtomicBool,
 }
 
 /// A running thread.
@@ -69,7 +69,7 @@ impl RoomThread {
             scheduler: Mutex::new(scheduler),
             stuck_at_ns: AtomicU64::new(u64::MAX),
             worker: Mutex::new(None),
-            has_news: AtomicBool::new(false),
+            has_failures: AtomicBool::new(false),
         }
     }
 
@@ -87,9 +87,9 @@ impl RoomThread {
     }
 
     /// Notifies the watchdog of failures.
-    fn note_news(&self, scheduler: &Scheduler) {
-        if !scheduler.news.is_empty() {
-            self.has_news.store(true, Ordering::Release);
+    fn note_failures(&self, scheduler: &Scheduler) {
+        if !scheduler.failures.is_empty() {
+            self.has_failures.store(true, Ordering::Release);
         }
     }
 
@@ -140,7 +140,7 @@ fn work(room_thread: &RoomThread, generation: u32) {
                 }
                 room_thread.stuck_at_ns.store(u64::MAX, Ordering::Release);
                 scheduler.put_back(finished, room_thread.shared.now_ns());
-                room_thread.note_news(&scheduler);
+                room_thread.note_failures(&scheduler);
             }
             Next::Nap(time) => thread::park_timeout(time),
             Next::Sleep => {
@@ -180,7 +180,7 @@ fn next(room_thread: &RoomThread, generation: u32) -> Next {
     scheduler.take_made(shared, now_ns);
     scheduler.take_returned_calls();
     scheduler.release_held();
-    room_thread.note_news(&scheduler);
+    room_thread.note_failures(&scheduler);
     scheduler.report_load(now_ns);
     if let Some(job) = scheduler.next_job(shared, now_ns) {
         // Shards are usually woken once for all rooms that are due at the same time, because waking costs more than the
@@ -198,11 +198,11 @@ fn next(room_thread: &RoomThread, generation: u32) -> Next {
         return Next::Nap(Duration::from_nanos(due_ns.saturating_sub(shared.now_ns())).min(NAP_MAX));
     }
     room_thread.waker.waiting.arm();
-    // Check after arming: later messages and space in rings ring the bell.
+    // Check after arming: later messages and space in rings wake the thread.
     scheduler.links.flush();
     scheduler.links.announce();
     let has_made = scheduler.take_made(shared, now_ns);
-    room_thread.note_news(&scheduler);
+    room_thread.note_failures(&scheduler);
     if has_made || scheduler.links.has_messages() || shared.is_stopping() {
         room_thread.waker.waiting.disarm();
         return Next::Nap(Duration::ZERO);

@@ -5,14 +5,14 @@ use std::{
     thread::Thread,
 };
 
-use crate::ring::Bell;
+use crate::ring::WakeFlag;
 
 /// Wakes a room thread that waits for messages. A thread that waits for a tick is not woken, because it checks for
 /// messages then.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadWaker {
     /// Armed while the thread waits for messages or is about to.
-    pub(super) waiting: Bell,
+    pub(super) waiting: WakeFlag,
     /// The current thread.
     thread: Mutex<Option<Thread>>,
 }
@@ -24,8 +24,8 @@ impl ThreadWaker {
     }
 
     /// Must be called after work was added for the thread. Returns whether the thread had to be woken.
-    pub(crate) fn ring(&self) -> bool {
-        let waits = self.waiting.answer();
+    pub(crate) fn wake(&self) -> bool {
+        let waits = self.waiting.try_take();
         if waits {
             self.call();
         }

@@ -72,7 +72,7 @@ fn give_up_stuck(room_thread: &RoomThread) -> bool {
     scheduler.abandon_running(reason, &room_thread.shared);
     room_thread.stuck_at_ns.store(u64::MAX, Ordering::Release);
     *room_thread.worker.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    room_thread.has_news.store(true, Ordering::Release);
+    room_thread.has_failures.store(true, Ordering::Release);
     drop(scheduler);
     // An error means that the thread has ended in the meantime.
     let _ = system::make_idle(worker.thread);
@@ -80,11 +80,11 @@ fn give_up_stuck(room_thread: &RoomThread) -> bool {
 }
 
 fn report_changes(room_thread: &RoomThread) {
-    if !room_thread.has_news.swap(false, Ordering::AcqRel) {
+    if !room_thread.has_failures.swap(false, Ordering::AcqRel) {
         return;
     }
-    let news: Vec<_> = room_thread.scheduler().news.drain(..).collect();
-    for failed in news {
+    let failures: Vec<_> = room_thread.scheduler().failures.drain(..).collect();
+    for failed in failures {
         events::RoomFailed {
             channel: &failed.channel,
             simulation: &failed.simulation,

@@ -51,7 +51,7 @@ impl Table {
             encoding,
             channel: "c".into(),
             join: None,
-            speech: Speech::Protocol,
+            content: MessageContent::Protocol,
             tls: false,
         };
         let player = LoadPlayer::new(None, PLAYER, 5, Rc::new(target));

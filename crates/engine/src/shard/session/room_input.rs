@@ -88,8 +88,8 @@ impl Sessions {
         input: &Input<'_>,
         effects: &mut Effects,
     ) -> Result<(), InputRefusal> {
-        let road = self.seats.at(seat).room.ok_or(InputRefusal::NotSeated)?;
-        let place = self.seats.room_place(road.key).ok_or(InputRefusal::NotSeated)?;
+        let route = self.seats.at(seat).room.ok_or(InputRefusal::NotSeated)?;
+        let place = self.seats.room_place(route.key).ok_or(InputRefusal::NotSeated)?;
         let namespace = self.seats.room_mut(place).namespace;
         let limits = context.namespace(namespace).room.clone().ok_or(InputRefusal::NotSeated)?;
         if input.data.len() > limits.input_bytes_max {
@@ -109,12 +109,12 @@ impl Sessions {
         self.seats.room_mut(place).inbox_inputs += 1;
         context.count(namespace).rooms.inputs += 1;
         let message = ToRoom::Input {
-            room: road.key,
+            room: route.key,
             seat: self.seats.key(context.identity.index, seat),
             number: input.number,
             data: Bytes::copy_from_slice(&input.data),
         };
-        effects.list.push(Effect::ToRoom { thread: road.thread, message });
+        effects.list.push(Effect::ToRoom { thread: route.thread, message });
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     hub::LocalChannelId,
     names::NamespaceIndex,
     room::{EventAudience, JoinParams, RoomKey, SeatChange, SeatClaim, SeatKey, SeatToken, asks_to_spectate},
-    seats::{LocalRoom, RoomRoad, SeatIndex},
+    seats::{LocalRoom, RoomRoute, SeatIndex},
     session::{Subscription, SubscriptionParams},
 };
 
@@ -86,17 +86,17 @@ impl Sessions {
 
     /// The room of a seat, and the seat's key there.
     pub(super) fn room_of(&self, context: &Context, seat: SeatIndex) -> Option<(RoomKey, SeatKey)> {
-        let road = self.seats.at(seat).room?;
-        Some((road.key, self.seats.key(context.identity.index, seat)))
+        let route = self.seats.at(seat).room?;
+        Some((route.key, self.seats.key(context.identity.index, seat)))
     }
 
     /// A session's subscription to a room has been accepted.
-    pub(super) fn join_room(&mut self, now: Now, seat: SeatIndex, road: RoomRoad, effects: &mut Effects) {
+    pub(super) fn join_room(&mut self, now: Now, seat: SeatIndex, route: RoomRoute, effects: &mut Effects) {
         let (session, channel) = (self.seats.at(seat).session, self.seats.at(seat).channel);
         let namespace = self.hub.channel(channel).namespace;
-        self.seats.know_room(road.key, channel, namespace);
+        self.seats.know_room(route.key, channel, namespace);
         self.table.outbox(session.index).add_seat(seat);
-        if self.seats.join_room(seat, road) {
+        if self.seats.join_room(seat, route) {
             self.seat_is_due(now, seat, effects);
         }
     }
@@ -207,7 +207,7 @@ impl Sessions {
         }
         let is_in_it = |session: &u32| {
             let seat = self.table.at(*session).subscription(channel).and_then(Subscription::seat);
-            seat.and_then(|seat| self.seats.at(seat).room).is_some_and(|road| road.key == room)
+            seat.and_then(|seat| self.seats.at(seat).room).is_some_and(|route| route.key == room)
         };
         let local = self.hub.channel(channel);
         let subscribers = local.classes().flat_map(|(_, subscribers)| subscribers);

@@ -15,7 +15,7 @@ use crate::{
     names::NamespaceIndex,
     planted::Bug,
     room::{Departure, LeftSeat},
-    seats::RoomRoad,
+    seats::RoomRoute,
     session::{
         Ending, Paused, PausedOn, ProxiedCommand, Session, Subscription, SubscriptionExtra, SubscriptionFlags,
         SubscriptionParams,
@@ -439,7 +439,7 @@ impl Sessions {
         let expiry_us = subscription.expiry_us;
         session.deadlines.subscriptions_us = session.deadlines.subscriptions_us.min(expiry_us);
         if let Some((seat, (room, thread))) = seat.zip(subscribed.room) {
-            self.join_room(context.now, seat, RoomRoad { key: room, thread }, effects);
+            self.join_room(context.now, seat, RoomRoute { key: room, thread }, effects);
         }
         let (epoch, offset) = if flags.positioned { (subscribed.epoch, subscribed.offset) } else { Default::default() };
         let result = SubscribeResult {

@@ -33,11 +33,11 @@ use crate::{
         NodeNetOptions,
         admission::Gate,
         clock::Clock,
-        doorbell::Doorbell,
         peers,
         placement::Loads,
         shard_thread::Shared,
-        start::{Ingredients, make},
+        shard_waker::ShardWaker,
+        start::{ShardSetup, make},
     },
 };
 
@@ -141,11 +141,11 @@ fn shard_thread() -> ShardThread<Scripted> {
     };
     let client =
         options::ClientOptions { allow_anonymous_connect_without_token: true, ..options::ClientOptions::default() };
-    let doorbell = Arc::new(Doorbell::new(Arc::new(Waker::eventfd().expect("an eventfd"))));
+    let shard_waker = Arc::new(ShardWaker::new(Arc::new(Waker::eventfd().expect("an eventfd"))));
     let net = NodeNetOptions::default();
     let limits = HeadLimits { head_bytes_max: net.head_bytes_max, request_line_bytes_max: net.request_line_bytes_max };
     let (hand_over, _) = mpsc::channel(1);
-    make(Ingredients {
+    make(ShardSetup {
         identity: ShardIdentity { index: ShardIndex(0), count: 1 },
         seed: Seed { node: 1, shard: [1; 32] },
         options: Arc::new(Options { client, without_namespace: namespace, ..Options::default() }),
@@ -170,12 +170,12 @@ fn shard_thread() -> ShardThread<Scripted> {
             stopping: AtomicBool::new(false),
         }),
         reactor: Scripted::default(),
-        peers: peers::connect(&[Arc::clone(&doorbell)], 1).remove(0),
+        peers: peers::connect(&[Arc::clone(&shard_waker)], 1).remove(0),
         room_links: crate::rooms::RoomLinks::default(),
         shard_handles: Arc::new([]),
         inbox: mpsc::channel(1).1,
         report_requests: mpsc::channel(1).1,
-        doorbell,
+        shard_waker,
     })
 }
 

@@ -19,7 +19,7 @@ use dunlin_protocol::{ClientInfo, Encoding, UnsubscribeCode};
 use super::games;
 use crate::{
     backend::{NoBackends, ProxyClient},
-    node::{Doorbell, NodeStorage},
+    node::{NodeStorage, ShardWaker},
     rooms::{RoomCounters, RoomLinks, Rooms},
 };
 
@@ -111,9 +111,9 @@ impl Rig {
         storage: Option<Arc<NodeStorage>>,
     ) -> Self {
         let waker = Arc::new(Waker::eventfd().expect("an eventfd"));
-        let doorbells: Vec<_> = (0..shard_count).map(|_| Arc::new(Doorbell::new(Arc::clone(&waker)))).collect();
+        let shard_wakers: Vec<_> = (0..shard_count).map(|_| Arc::new(ShardWaker::new(Arc::clone(&waker)))).collect();
         let backends = Arc::new(NoBackends::default()) as Arc<dyn ProxyClient>;
-        let (rooms, mut links) = Rooms::start(options, threads, &doorbells, 1, storage, &backends).expect("threads");
+        let (rooms, mut links) = Rooms::start(options, threads, &shard_wakers, 1, storage, &backends).expect("threads");
         let deaf = links.split_off(1);
         let links = links.remove(0);
         Self { rooms, links, _deaf: deaf, next_room: 1, next_seat: 1, joined: HashMap::new() }

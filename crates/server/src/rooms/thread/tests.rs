@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::{
     backend::NoBackends,
-    node::Doorbell,
+    node::ShardWaker,
     rooms::{
         builder::{RoomBuilder, ToThread},
         calls::CallLink,
@@ -22,9 +22,9 @@ use crate::{
 #[test]
 fn shards_get_messages_before_a_job_of_unknown_length() {
     let waker = Arc::new(dunlin_net::Waker::eventfd().expect("an eventfd"));
-    let doorbells = [Arc::new(Doorbell::new(waker))];
+    let shard_wakers = [Arc::new(ShardWaker::new(waker))];
     let wakers = [Arc::new(ThreadWaker::default())];
-    let (mut links, mut outgoing) = links::connect(&doorbells, &wakers, 16);
+    let (mut links, mut outgoing) = links::connect(&shard_wakers, &wakers, 16);
     let walk = RoomSettings { simulation: "walk".to_owned(), ..RoomSettings::default() };
     let namespaces = vec![Some(Arc::new(walk)); 2];
     let options = RoomsOptions { namespaces, registry: Arc::new(games::registry()), ..RoomsOptions::default() };
@@ -56,7 +56,7 @@ fn shards_get_messages_before_a_job_of_unknown_length() {
         std::thread::yield_now();
     }
     // When the tick is due, the refusal of another room waits for its owner.
-    doorbells[0].sleeping.arm();
+    shard_wakers[0].sleeping.arm();
     (0..room_thread.shared.options.lost_threads_max).for_each(|_| room_thread.shared.lose_thread(0));
     let room = RoomKey { owner: ShardIndex(0), number: 2 };
     links[0].send(
@@ -65,5 +65,5 @@ fn shards_get_messages_before_a_job_of_unknown_length() {
     );
     let Next::Run(_) = next(&room_thread, 0) else { panic!("a room is to tick") };
     assert!(links[0].has_messages());
-    assert!(!doorbells[0].ring(), "the shard sleeps on");
+    assert!(!shard_wakers[0].wake(), "the shard sleeps on");
 }

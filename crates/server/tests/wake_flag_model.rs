@@ -1,4 +1,4 @@
-//! Checks every interleaving of the bell's protocol, including weak memory effects, with loom. Compiles the bell's own
+//! Checks every interleaving of the flag's protocol, including weak memory effects, with loom. Compiles the flag's own
 //! source a second time with loom's atomics.
 
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use loom::{
     thread,
 };
 
-use bell::Bell;
+use wake_flag::WakeFlag;
 
-#[path = "../src/ring/bell.rs"]
-mod bell;
+#[path = "../src/ring/wake_flag.rs"]
+mod wake_flag;
 
 mod atomics {
     pub(super) use loom::sync::atomic::{AtomicBool, Ordering, fence};
@@ -23,33 +23,33 @@ mod atomics {
 /// A primitive to sleep on, like a reactor with its eventfd. A call before the sleep ends the sleep at once.
 struct Sleep(Notify);
 
-/// The operations of both sides of a bell.
+/// The operations of both sides of a flag.
 trait Protocol: Send + Sync + 'static {
     fn new() -> Self;
     fn arm(&self);
     fn disarm(&self);
-    fn answer(&self) -> bool;
+    fn try_take(&self) -> bool;
 }
 
-impl Protocol for Bell {
+impl Protocol for WakeFlag {
     fn new() -> Self {
         Self::default()
     }
     fn arm(&self) {
-        Bell::arm(self);
+        WakeFlag::arm(self);
     }
     fn disarm(&self) {
-        Bell::disarm(self);
+        WakeFlag::disarm(self);
     }
-    fn answer(&self) -> bool {
-        Bell::answer(self)
+    fn try_take(&self) -> bool {
+        WakeFlag::try_take(self)
     }
 }
 
-/// A bell without fences. The model must detect its lost wakeup.
-struct UnfencedBell(loom::sync::atomic::AtomicBool);
+/// A flag without fences. The model must detect its lost wakeup.
+struct UnfencedFlag(loom::sync::atomic::AtomicBool);
 
-impl Protocol for UnfencedBell {
+impl Protocol for UnfencedFlag {
     fn new() -> Self {
         Self(loom::sync::atomic::AtomicBool::new(false))
     }
@@ -59,7 +59,7 @@ impl Protocol for UnfencedBell {
     fn disarm(&self) {
         self.0.store(false, Ordering::Release);
     }
-    fn answer(&self) -> bool {
+    fn try_take(&self) -> bool {
         self.0.load(Ordering::Acquire) && self.0.swap(false, Ordering::AcqRel)
     }
 }
@@ -72,15 +72,15 @@ fn no_message_is_missed_while_sleeping<B: Protocol>(callers: usize) {
     // which takes seconds.
     model.preemption_bound = if callers > 1 { Some(3) } else { None };
     model.check(move || {
-        let bell = Arc::new(B::new());
+        let flag = Arc::new(B::new());
         let sleep = Arc::new(Sleep(Notify::new()));
         let messages: Arc<Vec<AtomicUsize>> = Arc::new((0..callers).map(|_| AtomicUsize::new(0)).collect());
         let threads: Vec<_> = (0..callers)
             .map(|caller| {
-                let (bell, sleep, messages) = (Arc::clone(&bell), Arc::clone(&sleep), Arc::clone(&messages));
+                let (flag, sleep, messages) = (Arc::clone(&flag), Arc::clone(&sleep), Arc::clone(&messages));
                 thread::spawn(move || {
                     messages[caller].store(1, Ordering::Release);
-                    if bell.answer() {
+                    if flag.try_take() {
                         sleep.0.notify();
                     }
                 })
@@ -88,11 +88,11 @@ fn no_message_is_missed_while_sleeping<B: Protocol>(callers: usize) {
             .collect();
         let seen = || messages.iter().map(|message| message.load(Ordering::Acquire)).sum::<usize>();
         while seen() < callers {
-            bell.arm();
+            flag.arm();
             if seen() < callers {
                 sleep.0.wait();
             }
-            bell.disarm();
+            flag.disarm();
         }
         for thread in threads {
             thread.join().expect("a caller never panics");
@@ -102,16 +102,16 @@ fn no_message_is_missed_while_sleeping<B: Protocol>(callers: usize) {
 
 #[test]
 fn one_caller_wakes_the_sleeper() {
-    no_message_is_missed_while_sleeping::<Bell>(1);
+    no_message_is_missed_while_sleeping::<WakeFlag>(1);
 }
 
 #[test]
 fn two_callers_wake_the_sleeper() {
-    no_message_is_missed_while_sleeping::<Bell>(2);
+    no_message_is_missed_while_sleeping::<WakeFlag>(2);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn the_model_finds_a_bell_without_fences() {
-    no_message_is_missed_while_sleeping::<UnfencedBell>(1);
+    no_message_is_missed_while_sleeping::<UnfencedFlag>(1);
 }

@@ -4,24 +4,24 @@ use std::sync::Arc;
 
 use dunlin_net::Waker;
 
-use crate::ring::Bell;
+use crate::ring::WakeFlag;
 
 /// Wakes a sleeping shard. Costs next to nothing while the shard is awake.
 #[derive(Debug)]
-pub(crate) struct Doorbell {
+pub(crate) struct ShardWaker {
     /// Armed while the shard sleeps or is about to.
-    pub(crate) sleeping: Bell,
+    pub(crate) sleeping: WakeFlag,
     waker: Arc<Waker>,
 }
 
-impl Doorbell {
+impl ShardWaker {
     pub(crate) fn new(waker: Arc<Waker>) -> Self {
-        Self { sleeping: Bell::default(), waker }
+        Self { sleeping: WakeFlag::default(), waker }
     }
 
     /// Must be called after work was added for the shard. Returns whether the shard had to be woken.
-    pub(crate) fn ring(&self) -> bool {
-        let sleeps = self.sleeping.answer();
+    pub(crate) fn wake(&self) -> bool {
+        let sleeps = self.sleeping.try_take();
         if sleeps {
             // Fails only if the eventfd's counter overflows, and then the shard is awake.
             let _ = self.waker.wake();
