@@ -34,7 +34,7 @@ func TestABackupIsRestoredWithTheSameBytes(t *testing.T) {
 	if second.IsNew || second.Files != 6 {
 		t.Errorf("%+v", second)
 	}
-	site.fails(site.restore(RestoreOptions{Snapshot: saved.Snapshot, Replace: true}))("0 snapshots of web/shop are named \"" + saved.Snapshot)
+	site.fails(site.restore(RestoreOptions{Snapshot: saved.Snapshot, Replace: true}))("0 snapshots of web/shop match \"" + saved.Snapshot)
 	site.must(site.restore(RestoreOptions{Replace: true}))
 	site.equals(filepath.Join(site.root, "volumes"), filepath.Join(site.into, "volumes"))
 }
@@ -79,7 +79,7 @@ func TestABackupOfNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	site.fails(site.save(Keep{}))("volumes/data, volumes/logs hold no file; a backup of nothing is not kept")
+	site.fails(site.save(Keep{}))("volumes/data, volumes/logs contain no file, and an empty backup is not saved")
 }
 
 // Apps with the same name in two clusters save to one repository.
@@ -91,7 +91,7 @@ func TestTwoOwnersOfOneRepository(t *testing.T) {
 	site.repository = &other
 	foreign := site.must(site.save(Keep{}))
 	site.repository = &mine
-	site.fails(site.verify())("all 1 snapshots of web/shop are of another cluster, or of an App that was deleted; make a backup first")
+	site.fails(site.verify())("all 1 snapshots of web/shop belong to another cluster or to a deleted App; make a backup first")
 	if report := site.must(site.restore(RestoreOptions{})); !report.IsForeign || report.Snapshot != foreign.Snapshot {
 		t.Errorf("a new cluster begins with the snapshots of the old one: %+v", report)
 	}

@@ -67,7 +67,7 @@ func differenceOf(expected Entry, found *Entry) string {
 	case expected.Size != found.Size:
 		return fmt.Sprintf("%d bytes instead of %d", found.Size, expected.Size)
 	case expected.SHA256 != found.SHA256:
-		return "other content"
+		return "different content"
 	case expected.Target != found.Target:
 		return fmt.Sprintf("a link to %s instead of %s", found.Target, expected.Target)
 	}
@@ -77,7 +77,7 @@ func differenceOf(expected Entry, found *Entry) string {
 // check returns an error if the restored entries differ from the saved ones.
 func (comparison Comparison) check(manifest Manifest) error {
 	if count := len(comparison.Differences); count > 0 {
-		return fmt.Errorf("%d of %d restored entries differ from what was saved: %s; make a new backup, and look for the cause in the store",
+		return fmt.Errorf("%d of %d restored entries differ from what was saved: %s; make a new backup, and check the store of the repository",
 			count, len(manifest.Entries), strings.Join(comparison.Differences[:min(count, differencesMax)], "; "))
 	}
 	return nil

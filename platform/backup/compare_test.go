@@ -33,7 +33,7 @@ func TestWhatDiffersIsFound(t *testing.T) {
 	manifest.Entries[name] = entry
 	manifest.Entries["volumes/data/tables/gone"] = Entry{}
 	_, err = site.repository.compare(t.Context(), snapshot, manifest, into)
-	site.fails(Report{}, err)("1 of ", "restored entries differ", "other content")
+	site.fails(Report{}, err)("1 of ", "restored entries differ", "different content")
 }
 
 func TestCompare(t *testing.T) {
@@ -49,7 +49,7 @@ func TestCompare(t *testing.T) {
 		isEnough            bool
 	}{
 		{"the same", file, &saved{3, when}, "abc", 1, 0, "", "", true},
-		{"other content", file, &saved{3, when}, "abd", 0, 0, "other content", "1 of 1 restored entries differ", false},
+		{"different content", file, &saved{3, when}, "abd", 0, 0, "different content", "1 of 1 restored entries differ", false},
 		{"shorter", file, &saved{3, when}, "ab", 0, 0, "2 bytes instead of 3", "differ", false},
 		{"missing", file, &saved{3, when}, "", 0, 0, "missing", "differ", false},
 		{"changed while it was saved", file, &saved{3, when.Add(1)}, "abd", 0, 1, "", "", false},

@@ -117,7 +117,7 @@ func LoadDump(ctx context.Context, root string, words []string, log io.Writer) (
 		err = json.Unmarshal(text, &found)
 	}
 	if err != nil {
-		return found.Report, fmt.Errorf("no dump was restored before: %w", err)
+		return found.Report, fmt.Errorf("there is no restored dump: %w", err)
 	}
 	dump, err := os.Open(filepath.Join(root, found.Dump))
 	if err != nil {
@@ -131,12 +131,12 @@ func LoadDump(ctx context.Context, root string, words []string, log io.Writer) (
 	out := io.MultiWriter(log, last)
 	command.Stdin, command.Stdout, command.Stderr = dump, out, out
 	if err := command.Run(); err != nil {
-		return found.Report, fmt.Errorf("spec.backup.restoreCommand has failed: %w: %s", errors.Join(ctx.Err(), err), last)
+		return found.Report, fmt.Errorf("spec.backup.restoreCommand failed: %w: %s", errors.Join(ctx.Err(), err), last)
 	}
 	// The command shares this open file, so the offset is where the command stopped reading.
 	at, err := dump.Seek(0, io.SeekCurrent)
 	if err == nil && at == 0 {
-		err = errors.New("spec.backup.restoreCommand has read nothing of the dump, which is its standard input")
+		err = errors.New("spec.backup.restoreCommand did not read the dump from its standard input; have it read its standard input")
 	}
 	found.Report.IsLoaded = err == nil
 	return found.Report, err

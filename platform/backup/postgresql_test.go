@@ -221,7 +221,7 @@ func TestADatabase(t *testing.T) {
 	staging = site.emptyRoot()
 	site.must(StageDump(t.Context(), site.repository, staging, RestoreOptions{Snapshot: "latest"}))
 	site.fails(LoadDump(t.Context(), staging, append(live.restoreCommand(), "--role=nobody"), &site.log))(
-		"spec.backup.restoreCommand has failed: exit status 1: pg_restore: error: ", `role "nobody" does not exist`)
+		"spec.backup.restoreCommand failed: exit status 1: pg_restore: error: ", `role "nobody" does not exist`)
 	if rows := live.query(rowsText); rows != changed {
 		t.Errorf("after a restore that has failed: %s instead of %s", rows, changed)
 	}
@@ -271,11 +271,11 @@ func TestDumpsThatAreRefused(t *testing.T) {
 	site.write(filepath.Join(root, DumpFolder, "shop"), string(rows))
 	site.write(filepath.Join(root, DumpFolder, "lost+found/x"), "the file system's")
 	saved := site.must(SaveDump(t.Context(), site.repository, root, []string{DumpFolder}, Keep{Daily: 7}))
-	site.fails(LoadDump(t.Context(), t.TempDir(), []string{"cat"}, &site.log))("no dump was restored before")
+	site.fails(LoadDump(t.Context(), t.TempDir(), []string{"cat"}, &site.log))("there is no restored dump")
 	staging := site.emptyRoot()
 	site.must(StageDump(t.Context(), site.repository, staging, RestoreOptions{Snapshot: saved.Snapshot}))
-	site.fails(LoadDump(t.Context(), staging, []string{"true"}, &site.log))("has read nothing of the dump")
-	site.fails(LoadDump(t.Context(), staging, []string{"no-such-program"}, &site.log))("spec.backup.restoreCommand has failed", "not found")
+	site.fails(LoadDump(t.Context(), staging, []string{"true"}, &site.log))("did not read the dump")
+	site.fails(LoadDump(t.Context(), staging, []string{"no-such-program"}, &site.log))("spec.backup.restoreCommand failed", "not found")
 	site.fails(LoadDump(t.Context(), staging, []string{"sh", "-c", "cat; echo the last words >&2; exit 7"}, &site.log))("exit status 7: ", "the last words")
 	loaded := filepath.Join(t.TempDir(), "loaded")
 	site.must(LoadDump(t.Context(), staging, []string{"sh", "-c", "cat > " + loaded}, &site.log))

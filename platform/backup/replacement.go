@@ -60,7 +60,7 @@ func replacementUnder(root string, folders []string) (*replacement, error) {
 			err = record.check(folder, folders)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("the record %s of a restore that was interrupted is not valid: %w. Or delete that file in a pod that mounts the volume, "+
+			return nil, fmt.Errorf("the record %s of an interrupted restore is not valid: %w. To discard the record, delete that file in a pod that mounts the volume, "+
 				"as docs/backups.md describes under \"An interrupted restore\", and repeat `roost restore --replace`", filepath.Join(folder, recordFile), err)
 		}
 		return record, nil
@@ -74,7 +74,7 @@ var recordedSnapshotPattern = regexp.MustCompile(`^[0-9a-f]{4,64}$`)
 func (record *replacement) check(folder string, folders []string) error {
 	for _, name := range record.Folders {
 		if !slices.Contains(folders, name) {
-			return fmt.Errorf("it names the folder %q, which is none of %q; if that volume was removed from spec.volumes, add it again, and `roost restore` completes the restore", name, folders)
+			return fmt.Errorf("it names the folder %q, but the volumes are %q; if the volume was removed from spec.volumes, add it again, and complete the restore with `roost restore`", name, folders)
 		}
 	}
 	if !slices.Contains(record.Folders, folder) {

@@ -113,7 +113,7 @@ func (repository *Repository) stream(ctx context.Context, folder string, out io.
 	}
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("ended before restic %s was done: %w", arguments[0], ctx.Err())
+		return fmt.Errorf("restic %s was stopped before it completed: %w", arguments[0], ctx.Err())
 	case err != nil:
 		return repository.explain(arguments[0], err, failed.String()+first.String())
 	}
@@ -141,7 +141,7 @@ func (repository *Repository) explain(command string, cause error, output string
 	}
 	switch {
 	case has("wrong password or no key found"):
-		return &failure{failurePermanent, "RESTIC_PASSWORD is not the password of the repository; write the one it was made with in the encrypted file of spec.backup.repository"}
+		return &failure{failurePermanent, "RESTIC_PASSWORD is not the password of the repository; set the password that the repository was created with in the encrypted file of spec.backup.repository"}
 	case has("already locked", "unable to create lock"):
 		return &failure{failureLocked, "the repository is locked: " + output}
 	case command == "list" && has("no such file or directory", "does not exist"):
@@ -149,7 +149,7 @@ func (repository *Repository) explain(command string, cause error, output string
 	case has(unansweredTexts...):
 		return &failure{failureOther, fmt.Sprintf("the store of the repository did not answer during restic %s: %s; check the store and the network", command, findings(output))}
 	case command == "check" || has("Load(<data", "Load(<index", "Load(<snapshot", "ciphertext verification failed", "does not match id", "not found in"):
-		return permanent("the repository is damaged: %s. Repair the store, or empty it so that the next backup begins a new repository", findings(output))
+		return permanent("the repository is damaged: %s. Repair the store, or empty it so that the next backup creates a new repository", findings(output))
 	}
 	return fmt.Errorf("restic %s: %w: %s", command, cause, output)
 }
@@ -278,7 +278,7 @@ func (repository *Repository) whenUnlocked(ctx context.Context, run func() error
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%w. Restic takes a lock for stale 30 minutes after its last refresh; if its process is gone, `restic unlock --remove-all` removes it at once", err)
+			return fmt.Errorf("%w. Restic treats a lock as stale 30 minutes after its last refresh; if the process that holds the lock is gone, `restic unlock --remove-all` removes the lock at once", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -324,7 +324,7 @@ func (repository *Repository) findOwn(ctx context.Context) (Snapshot, error) {
 	}
 	own := repository.own(snapshots)
 	if len(own) == 0 && len(snapshots) > 0 {
-		return Snapshot{}, fmt.Errorf("all %d snapshots of %s are of another cluster, or of an App that was deleted; make a backup first", len(snapshots), repository.Host)
+		return Snapshot{}, fmt.Errorf("all %d snapshots of %s belong to another cluster or to a deleted App; make a backup first", len(snapshots), repository.Host)
 	}
 	return repository.choose(own, "latest")
 }
@@ -353,7 +353,7 @@ func (repository *Repository) choose(snapshots []Snapshot, name string) (Snapsho
 		}
 	}
 	if len(found) != 1 {
-		return Snapshot{}, permanent("%d snapshots of %s are named %q; write latest, or one of %s", len(found), repository.Host, name, shortNames(snapshots))
+		return Snapshot{}, permanent("%d snapshots of %s match %q; write latest, or one of %s", len(found), repository.Host, name, shortNames(snapshots))
 	}
 	return found[0], nil
 }

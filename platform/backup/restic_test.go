@@ -279,7 +279,7 @@ func TestAnInterruptedBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	site.fails(Report{}, <-ended)("ended before restic backup was done")
+	site.fails(Report{}, <-ended)("restic backup was stopped before it completed")
 	if locks := site.locks(); len(locks) > 0 {
 		t.Errorf("%q are left", locks)
 	}

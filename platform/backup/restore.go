@@ -100,7 +100,7 @@ const (
 	ExitRefused = 4
 )
 
-var errNotEmpty = errors.New("is not empty; repeat with --replace to have its content replaced")
+var errNotEmpty = errors.New("is not empty; repeat with --replace to replace its content")
 
 // UnchangedError is the error of a restore that has left each folder in one state: the previous one, or that of a snapshot.
 type UnchangedError struct{ cause error }
@@ -237,7 +237,7 @@ func (manifest Manifest) below(folder string) (Manifest, error) {
 		}
 	}
 	if len(part.Entries) == 0 {
-		return part, permanent("the snapshot has no %s; choose one that was made with the volumes of now", folder)
+		return part, permanent("the snapshot has no %s; choose a snapshot that was made with the current volumes", folder)
 	}
 	return part, nil
 }

@@ -69,7 +69,7 @@ func (repository *Repository) saveIf(ctx context.Context, root string, folders [
 		return report, err
 	}
 	if report.Files, report.Bytes = manifest.filesAndBytes(); report.Files == 0 {
-		return report, fmt.Errorf("%s hold no file; a backup of nothing is not kept", strings.Join(folders, ", "))
+		return report, fmt.Errorf("%s contain no file, and an empty backup is not saved; check the volumes", strings.Join(folders, ", "))
 	}
 	if err := write(filepath.Join(root, ManifestFile), manifest); err != nil {
 		return report, err
@@ -95,7 +95,7 @@ func (repository *Repository) saveIf(ctx context.Context, root string, folders [
 		return report, fmt.Errorf("snapshot %s lacks %d files, such as %s", report.Snapshot, len(missing), missing[0])
 	}
 	if err := repository.forget(ctx, repository.own(snapshots), keep); err != nil {
-		return report, fmt.Errorf("snapshot %s is saved, and earlier ones cannot be removed: %w", report.Snapshot, err)
+		return report, fmt.Errorf("snapshot %s is saved, but older snapshots cannot be removed: %w", report.Snapshot, err)
 	}
 	return report, nil
 }
@@ -134,7 +134,7 @@ func (repository *Repository) save(ctx context.Context, root string, folders []s
 		}
 	}
 	if name == "" {
-		return "", errors.New("restic backup has named no snapshot")
+		return "", errors.New("restic backup printed no snapshot ID")
 	}
 	return name, nil
 }

@@ -25,7 +25,7 @@ func SaveStorage(ctx context.Context, repository *Repository, root string, folde
 	for _, folder := range folders {
 		made, err := newestBackup(filepath.Join(root, folder))
 		if err != nil {
-			return Report{Kind: KindSave}, fmt.Errorf("%s holds no complete backup of the node: %w; the node makes one every hour, and its log says why if it does not", folder, err)
+			return Report{Kind: KindSave}, fmt.Errorf("%s contains no complete backup of the node: %w; the node makes a backup every hour, and logs the cause if a backup fails", folder, err)
 		}
 		if made.After(newest) {
 			newest = made
@@ -70,7 +70,7 @@ func newestBackup(folder string) (time.Time, error) {
 		}
 	}
 	if last == 0 {
-		return time.Time{}, fmt.Errorf("there is none in %s", filepath.Join(folder, "meta"))
+		return time.Time{}, fmt.Errorf("%s contains no backup", filepath.Join(folder, "meta"))
 	}
 	list := filepath.Join(folder, "meta", strconv.FormatUint(last, 10))
 	file, err := os.Open(list)
@@ -83,5 +83,5 @@ func newestBackup(folder string) (time.Time, error) {
 			return time.Unix(seconds, 0).UTC(), nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("%s has no time", list)
+	return time.Time{}, fmt.Errorf("%s contains no time", list)
 }

@@ -111,7 +111,7 @@ func finishStorage(ctx context.Context, root, volume, program string, rename fun
 	command.Env = []string{}
 	if out, err := command.CombinedOutput(); err != nil {
 		words := strings.ToValidUTF8(string(out[max(0, len(out)-lastWordsBytesMax):]), "")
-		err = fmt.Errorf("dunlin restore has failed: %w: %s", err, strings.TrimSpace(words))
+		err = fmt.Errorf("dunlin restore failed: %w: %s", err, strings.TrimSpace(words))
 		return found.Report, errors.Join(err, os.RemoveAll(filepath.Join(root, volume, stagingFolder)))
 	}
 	// The volume may contain more, such as recordings of rooms, which no snapshot contains.

@@ -54,7 +54,7 @@ func TestARestoreOfADunlin(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := FinishStorage(t.Context(), node.root, volume, broken)
-	if !errors.As(err, &unchanged) || !strings.Contains(err.Error(), "dunlin restore has failed: exit status 1: the backup is damaged") {
+	if !errors.As(err, &unchanged) || !strings.Contains(err.Error(), "dunlin restore failed: exit status 1: the backup is damaged") {
 		t.Errorf("a backup that cannot be restored: %v", err)
 	}
 	if count := node.publications(); count != 50 {

@@ -115,7 +115,7 @@ func TestStreams(t *testing.T) {
 	t.Parallel()
 	site := newSite(t)
 	live := newBroker(site)
-	site.fails(SaveStreams(t.Context(), site.repository, live.streams, site.emptyRoot(), Keep{}))("there is no stream with the prefix dunlin that is on disk")
+	site.fails(SaveStreams(t.Context(), site.repository, live.streams, site.emptyRoot(), Keep{}))("there is no stream with the prefix dunlin on disk")
 	live.fill(100)
 	saved := site.must(SaveStreams(t.Context(), site.repository, live.streams, site.emptyRoot(), Keep{Daily: 7}))
 	if saved.Streams != 1 || saved.Messages != 100 || saved.Files != 2 {
@@ -127,7 +127,7 @@ func TestStreams(t *testing.T) {
 	if !verified.IsLoaded || verified.Streams != 1 || verified.Messages != 101 || verified.Snapshot != saved.Snapshot {
 		t.Errorf("%+v of %+v", verified, saved)
 	}
-	site.fails(VerifyStreams(t.Context(), site.repository, scratch.streams, site.emptyRoot(), 100))("the servers have streams")
+	site.fails(VerifyStreams(t.Context(), site.repository, scratch.streams, site.emptyRoot(), 100))("the servers already have streams")
 
 	var unchanged *UnchangedError
 	if _, err := live.restore(RestoreOptions{}); !errors.As(err, &unchanged) || unchanged.ExitCode() != ExitRefused || !strings.Contains(err.Error(), "repeat with --replace") {

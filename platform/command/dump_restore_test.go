@@ -123,7 +123,7 @@ func (machine *taskMachine) restoreDump() {
 	machine.expectLedger("BackupFresh", "False RestoreNever")
 	machine.putLedger("full", "")
 	_, stderr = machine.roost(command.ExitFound, "drill", "-n", "web", "ledger")
-	contains(t, stderr, "spec.backup.restoreCommand has failed: exit status 1: the disk is full")
+	contains(t, stderr, "spec.backup.restoreCommand failed: exit status 1: the disk is full")
 	machine.expectLedger("BackupFresh", "False RestoreFailed")
 	machine.expectLedger("Degraded", "False AsDesired")
 	if rows := machine.ledgerRows("ledger"); rows != "the first rows" {
@@ -142,7 +142,7 @@ func (machine *taskMachine) restoreDump() {
 	machine.putLedger("ledger/rows", "later rows")
 	machine.replicasAtRestore = nil
 	out, _ = machine.roost(command.ExitFine, "restore", "-n", "web", "ledger", "--replace")
-	contains(t, out, ": 1 files, 14 bytes; what was written after ", " is lost")
+	contains(t, out, ": 1 files, 14 bytes; data that was written after ", " is lost")
 	if rows := machine.ledgerRows("ledger"); rows != "the first rows" {
 		t.Errorf("restored: %q", rows)
 	}
@@ -163,7 +163,7 @@ func (machine *taskMachine) failToLoad() {
 	t := machine.t
 	t.Helper()
 	_, stderr := machine.roost(command.ExitFound, "restore", "-n", "web", "ledger")
-	contains(t, stderr, "which only its own program can see; repeat with --replace")
+	contains(t, stderr, "which the operator cannot check; repeat with --replace")
 	away := machine.repository + "-away"
 	if err := os.Rename(machine.repository, away); err != nil {
 		t.Fatal(err)
