@@ -80,7 +80,7 @@ func TestTheKeysOfADunlin(t *testing.T) {
 	person.roost(command.ExitFine, "init", "@apps", "first")
 	person.write("apps/realtime.yaml", blocks(t, "yaml")[1])
 	out, _ := person.roost(command.ExitFound, "validate", "@apps")
-	contains(t, out, `spec.keys.file: "keys.env" is not there; write it beside the manifest`)
+	contains(t, out, `spec.keys.file: "keys.env" does not exist; create it beside the manifest`)
 
 	person.write("apps/keys.env", "api_key="+canary+"\ntoken_hmac_secret_key="+canary+"\n")
 	out, _ = person.roost(command.ExitFound, "validate", "@apps")
@@ -91,7 +91,7 @@ func TestTheKeysOfADunlin(t *testing.T) {
 	person.editor("$ a nats_password=c4n4ry@value")
 	person.roost(command.ExitFine, "secrets", "edit", "@apps/keys.env")
 	out, _ = person.roost(command.ExitFound, "validate", "@apps")
-	contains(t, out, `spec.keys.file: "keys.env": nats_password may have letters, digits and . _ ~ - alone, because it becomes a part of a URL`)
+	contains(t, out, `spec.keys.file: "keys.env": nats_password may contain only letters, digits and . _ ~ -, because it becomes part of a URL`)
 	person.editor("s/^nats_password=.*/nats_password=c4n4ry-value/")
 	person.roost(command.ExitFine, "secrets", "edit", "@apps/keys.env")
 	person.roost(command.ExitFine, "validate", "@apps")

@@ -18,5 +18,5 @@ func TestEncryptedFilesFitAConfigMap(t *testing.T) {
 	person.write("apps/shop.env", "TOKEN="+strings.Repeat("x", 770<<10)+"\n")
 	person.roost(command.ExitFine, "secrets", "encrypt", "@apps/shop.env")
 	out, _ := person.roost(command.ExitFound, "validate", "@apps")
-	contains(t, out, "as they are in the repository, more than the 1048576 of a ConfigMap; encryption makes values a third longer")
+	contains(t, out, "more than the limit of 1048576 for a ConfigMap; encrypted values are a third longer")
 }

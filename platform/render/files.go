@@ -29,13 +29,13 @@ func Files(namespace, name string, files map[string]string) (*corev1.ConfigMap, 
 	for file, content := range files {
 		key := FilesKey(file)
 		if !filesKeyPattern.MatchString(key) {
-			return nil, fmt.Errorf("%q cannot be taken to a cluster; name the file with letters, digits, `.`, `_`, `-` and `/`", file)
+			return nil, fmt.Errorf("%q cannot be stored in a ConfigMap; rename the file, with only letters, digits, `.`, `_`, `-` and `/`", file)
 		}
 		size += len(key) + len(content)
 		data[key] = content
 	}
 	if size > FilesBytesMax {
-		return nil, fmt.Errorf("the files have %d bytes as they are in the repository, more than the %d of a ConfigMap; encryption makes values a third longer; mount large content as a volume", size, FilesBytesMax)
+		return nil, fmt.Errorf("the files have %d bytes, more than the limit of %d for a ConfigMap; encrypted values are a third longer; mount large content as a volume", size, FilesBytesMax)
 	}
 	hash := settings.Settings{Plain: data}.Hash(namespace + "/" + name)
 	return &corev1.ConfigMap{

@@ -39,10 +39,10 @@ func TestFilesOfAnAppHaveABound(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = render.Files("web", "shop", map[string]string{name: full + "x"})
-	if err == nil || err.Error() != "the files have 1048577 bytes as they are in the repository, more than the 1048576 of a ConfigMap; encryption makes values a third longer; mount large content as a volume" {
+	if err == nil || err.Error() != "the files have 1048577 bytes, more than the limit of 1048576 for a ConfigMap; encrypted values are a third longer; mount large content as a volume" {
 		t.Error(err)
 	}
-	if _, err = render.Files("web", "shop", map[string]string{"a b.env": "A=b\n"}); err == nil || !strings.Contains(err.Error(), "name the file with letters") {
+	if _, err = render.Files("web", "shop", map[string]string{"a b.env": "A=b\n"}); err == nil || !strings.Contains(err.Error(), "rename the file, with only letters") {
 		t.Error(err)
 	}
 }

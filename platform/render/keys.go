@@ -92,7 +92,7 @@ func UnusableKey(dunlin *v1alpha1.Dunlin, keys settings.Settings) string {
 	if dunlin.Spec.NATS == nil || wrong == "" {
 		return ""
 	}
-	return wrong + " may have letters, digits and . _ ~ - alone, because it becomes a part of a URL; change it"
+	return wrong + " may contain only letters, digits and . _ ~ -, because it becomes part of a URL; change it"
 }
 
 // MissingKeys names the missing keys of a file of keys. A key in plain text counts as missing.

@@ -72,7 +72,7 @@ func (cluster *natsCluster) until(what string, holds func() bool) {
 	cluster.t.Helper()
 	for deadline := time.Now().Add(natsPatience); !holds(); time.Sleep(natsPause) { // between two tries
 		if time.Now().After(deadline) {
-			cluster.t.Fatalf("not within %s: %s", natsPatience, what)
+			cluster.t.Fatalf("timed out after %s: %s", natsPatience, what)
 		}
 	}
 }
