@@ -116,9 +116,9 @@ func (machine *taskMachine) moves(lost *lostSubject) *v1alpha1.NodeLoss {
 		machine.get(lost.name, lost.object)
 		return meta.IsStatusConditionTrue(lost.status.Conditions, "Ready") && meta.IsStatusConditionFalse(lost.status.Conditions, "Degraded")
 	})
-	window := "what was written from " + loss.Taken.UTC().Format(time.RFC3339) + " to "
+	window := "data that was written from " + loss.Taken.UTC().Format(time.RFC3339) + " to "
 	out, _ := machine.roost(command.ExitFine, "status", "-n", "web", lost.name)
-	contains(t, out, "last loss of a node     node m2 was lost with volume "+lost.lostVolume()+" of claim "+lost.claim()+", which are kept; snapshot ",
+	contains(t, out, "last loss of a node     node m2 was lost with volume "+lost.lostVolume()+" of claim "+lost.claim()+"; the volume and the claim are kept; snapshot ",
 		" was restored into claims of generation 2; "+window, " is lost")
 	var events corev1.EventList
 	waitUntil(t, "an event has the window", func() bool {

@@ -77,7 +77,7 @@ func TestEvents(t *testing.T) {
 	world.converge("App", "shop")
 	first := world.revisionOf(app)
 	world.waitForEvent(corev1.EventTypeNormal, "ReleaseStarted", "revision "+first)
-	world.waitForEvent(corev1.EventTypeNormal, "RolledOut", "revision "+first+": everything is as the spec has it")
+	world.waitForEvent(corev1.EventTypeNormal, "RolledOut", "revision "+first+": all objects match the spec")
 
 	world.deleteService("shop")
 	world.converge("App", "shop")

@@ -301,12 +301,12 @@ func TestGitOps(t *testing.T) {
 	team := newTeam(t)
 	team.commit("1.4.2", "LOG_LEVEL=info\nTOKEN=one\n")
 	app := team.sync()
-	if found := healthOf(t, team.health, app.Object); found.status != "Progressing" || !strings.Contains(found.message, "has not looked at the newest spec yet") {
+	if found := healthOf(t, team.health, app.Object); found.status != "Progressing" || !strings.Contains(found.message, "has not reconciled the newest spec yet") {
 		t.Errorf("before the operator has looked: %+v", found)
 	}
 	team.waitFor("Progressing", "RollingOut: ")
 	stop := team.runControllers()
-	team.waitFor("Healthy", "everything is as the spec has it")
+	team.waitFor("Healthy", "all objects match the spec")
 	if found := team.serving(); found != "registry.example.com/shop:1.4.2 b25l" {
 		t.Error(found)
 	}
@@ -317,7 +317,7 @@ func TestGitOps(t *testing.T) {
 	if after := app.GetAnnotations()["apps.roost.dev/files"]; after == before || !strings.HasPrefix(after, "shop-files-") {
 		t.Errorf("the files %s became %s", before, after)
 	}
-	team.waitFor("Healthy", "everything is as the spec has it")
+	team.waitFor("Healthy", "all objects match the spec")
 	team.prune(app)
 	if found := team.serving(); found != "registry.example.com/shop:2.0.0 dHdv" {
 		t.Error(found)

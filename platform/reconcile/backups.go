@@ -56,24 +56,24 @@ func backupFresh(state BackupState) Condition {
 	switch age, verified := state.AgeSeconds, state.VerifiedAgeSeconds; {
 	case !state.HasRepository:
 		condition.Reason = ReasonRestoreNever
-		condition.Message = "nothing restores what spec.backup.command saves, so it does not count; set spec.backup.repository"
+		condition.Message = "no drill restores the dumps of spec.backup.command, so they do not count as backups; set spec.backup.repository"
 	case state.VerifyFailure != "":
-		condition.Reason, condition.Message = ReasonRestoreFailed, "the last drill has failed: "+tail(state.VerifyFailure, lastWordsBytesMax)
+		condition.Reason, condition.Message = ReasonRestoreFailed, "the last drill failed: "+tail(state.VerifyFailure, lastWordsBytesMax)
 	case state.SaveFailure != "":
-		condition.Reason, condition.Message = ReasonBackupFailed, "the last backup has failed: "+tail(state.SaveFailure, lastWordsBytesMax)
+		condition.Reason, condition.Message = ReasonBackupFailed, "the last backup failed: "+tail(state.SaveFailure, lastWordsBytesMax)
 	case state.Waiting != "" && !isRecent(age, state.FreshSeconds, verified, state.VerifiedSeconds):
 		condition.Reason, condition.Message = ReasonBackupNotStarting, tail(state.Waiting, lastWordsBytesMax)
 	case age == nil && state.DefaultImage != "":
 		condition.Reason = ReasonBackupNever
-		condition.Message = fmt.Sprintf("there was no backup yet. The operator has no --backup-image, so its pods need %s; name an image there that the nodes can pull",
+		condition.Message = fmt.Sprintf("no backup was made yet. The operator has no --backup-image, so the backup pods use the image %s; set --backup-image to an image that the nodes can pull",
 			state.DefaultImage)
 	case age == nil:
-		condition.Reason, condition.Message = ReasonBackupNever, "there was no backup yet"
+		condition.Reason, condition.Message = ReasonBackupNever, "no backup was made yet"
 	case *age > state.FreshSeconds:
 		condition.Reason = ReasonBackupOld
 		condition.Message = fmt.Sprintf("the last backup is older than %d seconds", state.FreshSeconds)
 	case verified == nil:
-		condition.Reason, condition.Message = ReasonRestoreNever, "no restore was verified yet; `roost drill` does it now"
+		condition.Reason, condition.Message = ReasonRestoreNever, "no restore was verified yet; `roost drill` verifies one now"
 	case *verified > state.VerifiedSeconds:
 		condition.Reason = ReasonRestoreOld
 		condition.Message = fmt.Sprintf("the last verified restore is older than %d seconds; `roost drill` verifies one now", state.VerifiedSeconds)
@@ -114,7 +114,7 @@ type OperationInput struct {
 // Reasons why no backup is made now.
 const (
 	notSavedUnfinished = "a restore was interrupted, so the volumes may hold parts of two states; complete it with `roost restore` first"
-	notSavedPart       = "a restore has failed, so the app may have only a part of the dump; repeat `roost restore` first"
+	notSavedPart       = "a restore failed, so the app may have only a part of the dump; repeat `roost restore` first"
 )
 
 // RestoreUnfinishedAfter reports whether volumes may hold parts of two states once the operation is in its next phase. The operator records the
@@ -241,5 +241,5 @@ func (input *OperationInput) lastWords(job string) string {
 			return tail(pod.LastWords, lastWordsBytesMax)
 		}
 	}
-	return "the Job has failed, and its pod has no last words; `roost logs --jobs` may have more"
+	return "the Job failed, and its pod left no log lines; `roost logs --jobs` may show more"
 }

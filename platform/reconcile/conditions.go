@@ -100,7 +100,7 @@ func (decision *decision) conditions() []Condition {
 	found := []Condition{decision.settings()}
 	progressing := decision.progressing()
 	degraded := decision.degraded()
-	ready := Condition{ConditionReady, true, ReasonAsDesired, "everything is as the spec has it"}
+	ready := Condition{ConditionReady, true, ReasonAsDesired, "all objects match the spec"}
 	idle := decision.idleWorkload()
 	switch {
 	case degraded.Holds && (idle != "" || decision.readyPods() == 0):
@@ -119,7 +119,7 @@ func (decision *decision) conditions() []Condition {
 
 func (decision *decision) settings() Condition {
 	if problem := decision.input.SettingsProblem; problem != "" {
-		return Condition{ConditionSettingsDecrypted, false, ReasonSettingsUnreadable, problem + ". Nothing is changed until they can be read"}
+		return Condition{ConditionSettingsDecrypted, false, ReasonSettingsUnreadable, problem + ". No object is changed until the settings can be read"}
 	}
 	return Condition{ConditionSettingsDecrypted, true, ReasonAsDesired, "the settings are decrypted"}
 }
@@ -131,7 +131,7 @@ func (decision *decision) progressing() Condition {
 		condition.Reason = ReasonWaitingForDeletion
 		condition.Message = "objects of an earlier owner of this name are being deleted: " + strings.Join(decision.leaving, ", ")
 	case decision.migration == jobRunning:
-		condition.Reason, condition.Message = ReasonMigrating, "the migration runs; pods of the old revision serve until it has succeeded"
+		condition.Reason, condition.Message = ReasonMigrating, "the migration runs; pods of the old revision serve until it succeeds"
 	case len(decision.writes) > 0:
 		condition.Reason, condition.Message = ReasonApplying, fmt.Sprintf("%d objects are being written", len(decision.writes))
 	case decision.migration != jobFailed && !decision.isStopped() && (decision.hold != "" || !decision.isRolledOut()):
@@ -160,7 +160,7 @@ func (decision *decision) degraded() Condition {
 		condition.Reason, condition.Message = ReasonWriteRefused, tail(decision.input.Refusal, lastWordsBytesMax)
 	case len(decision.taken) > 0:
 		condition.Reason = ReasonNameTaken
-		condition.Message = "these objects are not Roost's, and are not touched: " + strings.Join(decision.taken, ", ") + "; rename or delete them"
+		condition.Message = "Roost does not manage these existing objects, and leaves them unchanged: " + strings.Join(decision.taken, ", ") + "; rename or delete them"
 	case decision.migration == jobFailed:
 		condition.Reason, condition.Message = ReasonMigrationFailed, decision.whyMigrationFailed()
 	case decision.input.RestoreUnfinished:
@@ -172,7 +172,7 @@ func (decision *decision) degraded() Condition {
 		condition.Message = fmt.Sprintf("%s: %s: %s", failing.Name, failing.Waiting, tail(failing.LastWords, lastWordsBytesMax))
 	case decision.isStalled():
 		condition.Reason = ReasonRolloutStalled
-		condition.Message = "the new pods did not become ready in time; pods of the old revision go on. Look at the health check"
+		condition.Message = "the new pods did not become ready in time; pods of the old revision keep serving. Check the logs of the new pods and their health check"
 	case late != nil:
 		condition.Reason = ReasonPodNotReady
 		condition.Message = fmt.Sprintf("%s runs and has not been ready since %s: its health check does not pass", late.Name, late.NotReady.Since)
@@ -187,22 +187,22 @@ func (decision *decision) degraded() Condition {
 // whyMigrationFailed returns the end of the log of the Job's newest pod. If the Job exceeded its deadline, there is no log, because Kubernetes
 // deletes the pod.
 func (decision *decision) whyMigrationFailed() string {
-	const outcome = "the migration failed; pods of the old revision go on"
+	const outcome = "the migration failed; pods of the old revision keep serving"
 	for _, pod := range decision.input.Pods {
 		if pod.Job == decision.migrationJob && pod.LastWords != "" {
 			return fmt.Sprintf("%s. %s: %s", outcome, pod.Name, tail(pod.LastWords, lastWordsBytesMax))
 		}
 	}
-	return outcome + ". Its log has the reason"
+	return outcome + ". The log of its Job shows the cause"
 }
 
 func (decision *decision) whyRestoreUnfinished() string {
 	if decision.input.Backup != nil && decision.input.Backup.LoadUnfinished {
-		return "a restore has failed, so the app may have only a part of the dump. Nothing is saved until `roost restore` has succeeded"
+		return "a restore failed, so the app may have only a part of the dump. No backup is made until `roost restore` succeeds"
 	}
-	text := "a restore was interrupted, so the volumes may hold parts of two states. The pods are stopped, and nothing is saved, until `roost restore` has completed it"
+	text := "a restore was interrupted, so the volumes may hold parts of two states. The pods stay stopped, and no backup is made, until `roost restore` completes it"
 	if decision.input.Backup == nil {
-		text += "; set spec.backup again for that"
+		text += "; set spec.backup again to allow that"
 	}
 	return text
 }

@@ -60,14 +60,14 @@ func WriteEvents(before v1alpha1.Status, revision string, live []Manifest, write
 			continue
 		}
 		if isThere[key] {
-			return []Event{{Reason: EventRollbackStarted, Message: fmt.Sprintf("back to revision %s", revision)}}
+			return []Event{{Reason: EventRollbackStarted, Message: fmt.Sprintf("rollback to revision %s", revision)}}
 		}
 		return []Event{{Reason: EventReleaseStarted, Message: fmt.Sprintf("revision %s", revision)}}
 	}
 	if len(written) == 0 || before.Revision != revision || hasCondition(before, ConditionProgressing) {
 		return nil
 	}
-	return []Event{{Reason: EventDriftUndone, Message: "written again, because it differed from the spec: " + listed(written)}}
+	return []Event{{Reason: EventDriftUndone, Message: "applied again, because they differed from the spec: " + listed(written)}}
 }
 
 func listed(names []string) string {

@@ -73,12 +73,12 @@ func TestWriteEvents(t *testing.T) {
 	}{
 		"nothing":          {status("b"), nil, nil, ""},
 		"release":          {status("a"), nil, []Write{{Kind: WriteApply, Object: revision}, {Kind: WriteApply, Object: service}}, "false ReleaseStarted: revision b"},
-		"rollback":         {status("a"), []Manifest{revision}, []Write{{Kind: WriteApply, Object: revision}}, "false RollbackStarted: back to revision b"},
+		"rollback":         {status("a"), []Manifest{revision}, []Write{{Kind: WriteApply, Object: revision}}, "false RollbackStarted: rollback to revision b"},
 		"rest of release":  {status("a"), nil, []Write{{Kind: WriteApply, Object: service}}, ""},
 		"still going on":   {status("b", progressing), nil, []Write{{Kind: WriteApply, Object: service}}, ""},
-		"drift":            {status("b"), nil, []Write{{Kind: WriteApply, Object: service}}, "false DriftUndone: written again, because it differed from the spec: Service/shop"},
+		"drift":            {status("b"), nil, []Write{{Kind: WriteApply, Object: service}}, "false DriftUndone: applied again, because they differed from the spec: Service/shop"},
 		"deletion":         {status("b"), nil, []Write{{Kind: WriteDelete, Object: service}}, ""},
-		"drift everywhere": {status("b"), nil, many, "false DriftUndone: written again, because it differed from the spec: Service/0, Service/1, Service/2, Service/3, Service/4, and 2 more"},
+		"drift everywhere": {status("b"), nil, many, "false DriftUndone: applied again, because they differed from the spec: Service/0, Service/1, Service/2, Service/3, Service/4, and 2 more"},
 	} {
 		if found := textOf(WriteEvents(row.before, "b", slices.Clone(row.live), row.writes)); found != row.expected {
 			t.Errorf("%s: %q, expected %q", name, found, row.expected)

@@ -49,7 +49,7 @@ func AfterNodeLoss(input NodeLossInput) *v1alpha1.BackupStatus {
 	if !next.Operation.IsEnded() {
 		if waitsForLostNode(next.Operation) && (loss == nil || !isGivenUp(loss)) {
 			next.Operation.Phase = v1alpha1.OperationFailed
-			next.Operation.Message = fmt.Sprintf("node %s with volume %s is lost, so it would wait until the node is back; spec.onNodeLoss restores snapshot %s first", lost.Node, lost.Volume, next.VerifiedSnapshot)
+			next.Operation.Message = fmt.Sprintf("node %s with volume %s is lost, so the operation would wait until the node is back; spec.onNodeLoss restores snapshot %s first", lost.Node, lost.Volume, next.VerifiedSnapshot)
 		}
 		return next
 	}
@@ -99,7 +99,7 @@ func (input *NodeLossInput) leaveLostTarget(status *v1alpha1.BackupStatus) {
 			continue
 		}
 		operation.Phase = v1alpha1.OperationFailed
-		operation.Message = fmt.Sprintf("node %s was lost as well, with volume %s of the new claim %s, which are kept", volume.Node, volume.Volume, volume.Claim)
+		operation.Message = fmt.Sprintf("node %s was also lost, with volume %s of the new claim %s; the volume and the claim are kept", volume.Node, volume.Volume, volume.Claim)
 		addFailure(loss, operation, input.Now)
 		loss.Generation++
 		loss.LostTargets++
@@ -199,15 +199,15 @@ func timeText(when metav1.Time) string { return when.UTC().Format("2006-01-02T15
 // windowOf describes the time between the snapshot and the loss of the node. Data that was written in that time is lost.
 func windowOf(loss *v1alpha1.NodeLoss) string {
 	if loss.Taken == nil {
-		return "what was written after the snapshot is lost"
+		return "data that was written after the snapshot is lost"
 	}
-	return fmt.Sprintf("what was written from %s to %s, in %s, is lost", timeText(*loss.Taken), timeText(loss.Lost),
+	return fmt.Sprintf("data that was written from %s to %s (%s) is lost", timeText(*loss.Taken), timeText(loss.Lost),
 		loss.Lost.Sub(loss.Taken.Time).Round(1e9))
 }
 
 // SentenceOfLoss describes what was restored after the loss of a node, and what is lost.
 func SentenceOfLoss(loss *v1alpha1.NodeLoss) string {
-	return fmt.Sprintf("node %s was lost with volume %s of claim %s, which are kept; snapshot %s was restored into claims of generation %d; %s",
+	return fmt.Sprintf("node %s was lost with volume %s of claim %s; the volume and the claim are kept; snapshot %s was restored into claims of generation %d; %s",
 		loss.Node, loss.Volume, loss.Claim, loss.Snapshot, loss.Generation, windowOf(loss))
 }
 
@@ -220,10 +220,10 @@ func PolicyOf(status *v1alpha1.BackupStatus) string {
 		return fmt.Sprintf("Snapshot %s is being restored into claims of generation %d; %s", operation.Snapshot, operation.Generation, windowOf(loss))
 	case pendingLoss(status) == nil || loss.Failed == nil:
 	case isGivenUp(loss):
-		return fmt.Sprintf("The restore of snapshot %s was ended %d times, because the node with the new claims was lost as well, and is not tried again. "+
-			"The last time: %s", loss.Snapshot, loss.LostTargets, loss.Failure)
+		return fmt.Sprintf("The restore of snapshot %s failed %d times because the node with the new claims was also lost, and is not retried. "+
+			"The last failure: %s", loss.Snapshot, loss.LostTargets, loss.Failure)
 	default:
-		return fmt.Sprintf("The restore of snapshot %s has failed, and is tried again every %d seconds into claims of generation %d: %s",
+		return fmt.Sprintf("The restore of snapshot %s failed, and is retried every %d seconds into claims of generation %d: %s",
 			loss.Snapshot, retrySeconds, loss.Generation, cmp.Or(loss.Failure, "its cause was not recorded"))
 	}
 	return ""

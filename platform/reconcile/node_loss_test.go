@@ -81,12 +81,12 @@ func TestAttemptsAfterTheLossOfANode(t *testing.T) {
 		next = AfterNodeLoss(input)
 	}
 	pass(v1alpha1.OperationRuns, time.Minute)
-	if text := PolicyOf(next); !strings.Contains(text, "being restored into claims of generation 2; what was written from 2026-05-04T04:00:00Z to 2026-05-04T11:54:59Z, in 7h54m59s, is lost") {
+	if text := PolicyOf(next); !strings.Contains(text, "being restored into claims of generation 2; data that was written from 2026-05-04T04:00:00Z to 2026-05-04T11:54:59Z (7h54m59s) is lost") {
 		t.Error(text)
 	}
 	pass(v1alpha1.OperationFailed, time.Minute)
 	pass(v1alpha1.OperationFailed, 599*time.Second)
-	if next.NodeLoss.Failures != 1 || next.VolumeGeneration != 0 || next.Operation.ID != "g2a1" || !strings.Contains(PolicyOf(next), "has failed, and is tried again") {
+	if next.NodeLoss.Failures != 1 || next.VolumeGeneration != 0 || next.Operation.ID != "g2a1" || !strings.Contains(PolicyOf(next), "failed, and is retried") {
 		t.Fatalf("%+v, %+v", next.NodeLoss, next.Operation)
 	}
 	pass(v1alpha1.OperationFailed, time.Second)
@@ -105,7 +105,7 @@ func TestAttemptsAfterTheLossOfANode(t *testing.T) {
 	input.Volumes, next.RestoreUnfinished = []LocalVolume{lostNode}, true
 	before := next
 	pass(v1alpha1.OperationSucceeded, time.Minute)
-	if next.VolumeGeneration != 2 || next.RestoreUnfinished || next.NodeLoss.Restored == nil || !strings.Contains(next.Operation.Message, "in 7h54m59s, is lost") {
+	if next.VolumeGeneration != 2 || next.RestoreUnfinished || next.NodeLoss.Restored == nil || !strings.Contains(next.Operation.Message, "(7h54m59s) is lost") {
 		t.Fatalf("%+v, %+v", next.NodeLoss, next.Operation)
 	}
 	if event := restoredLoss(before, next); event == nil || event.Node != "m2" {
@@ -195,24 +195,24 @@ func TestTheNodeWithTheNewClaimIsLostAsWell(t *testing.T) {
 		lost.Job = render.OperationName("shop", operation)
 		lost.Claim = fmt.Sprintf("data-shop-gen%d-0", operation.Generation)
 		next := pass(time.Minute, lost)
-		if next.Operation.Phase != v1alpha1.OperationFailed || !strings.Contains(next.Operation.Message, "node m3 was lost as well, with volume pvc-2 of the new claim "+lost.Claim) {
+		if next.Operation.Phase != v1alpha1.OperationFailed || !strings.Contains(next.Operation.Message, "node m3 was also lost, with volume pvc-2 of the new claim "+lost.Claim) {
 			t.Fatalf("attempt %d: %+v", attempt, next.Operation)
 		}
 		if next = pass(599*time.Second, lostNode); !next.Operation.IsEnded() || next.VolumeGeneration != 0 || next.NodeLoss.Failures != int32(attempt) {
 			t.Fatalf("attempt %d: %+v, %+v", attempt, next.Operation, next.NodeLoss)
 		}
-		if text := PolicyOf(next); strings.Contains(text, "is tried again every 600 seconds into claims") == (attempt == lostTargetsMax) {
+		if text := PolicyOf(next); strings.Contains(text, "is retried every 600 seconds into claims") == (attempt == lostTargetsMax) {
 			t.Errorf("attempt %d: %s", attempt, text)
 		}
 		pass(time.Second, lostNode)
 	}
 	next := pass(24*time.Hour, lostNode)
-	if text := PolicyOf(next); !next.Operation.IsEnded() || !strings.Contains(text, "was ended 3 times") || !strings.Contains(text, "node m3 was lost as well") {
+	if text := PolicyOf(next); !next.Operation.IsEnded() || !strings.Contains(text, "failed 3 times") || !strings.Contains(text, "node m3 was also lost") {
 		t.Fatalf("%+v: %s", next.Operation, text)
 	}
 	// The user may request an operation. The message still describes the restores.
 	input.Status.Operation = &v1alpha1.Operation{ID: "b", Kind: render.TaskRestore, Phase: v1alpha1.OperationWaits, Message: "the pods of shop are being stopped"}
-	if next = pass(time.Minute, lostNode); next.Operation.IsEnded() || !strings.Contains(PolicyOf(next), "node m3 was lost as well") {
+	if next = pass(time.Minute, lostNode); next.Operation.IsEnded() || !strings.Contains(PolicyOf(next), "node m3 was also lost") {
 		t.Errorf("%+v: %s", next.Operation, PolicyOf(next))
 	}
 	input.Status.Operation.Phase = v1alpha1.OperationFailed

@@ -220,7 +220,7 @@ func (rollout *rollout) nameOf(number int64) string {
 // whyWait returns why the target is not drained yet. Empty if it can be drained. Nodes from the partition on are of the new revision.
 func (rollout *rollout) whyWait(target, partition int64) string {
 	if !rollout.isObserved() {
-		return "Kubernetes has not seen the last change of the nodes"
+		return "Kubernetes has not observed the last change of the StatefulSet yet"
 	}
 	readySince := rollout.before.Since
 	for number := partition; number < rollout.before.Nodes; number++ {
@@ -233,7 +233,7 @@ func (rollout *rollout) whyWait(target, partition int64) string {
 		case node.Figures != nil && node.Figures.IsOutOfCluster:
 			return rollout.nameOf(number) + " has no connection to NATS (dunlin_cluster_ready is 0)"
 		case node.Figures == nil && node.ReadyChanged != nil && rollout.input.secondsSince(node.ReadyChanged) < rollout.input.ReturnSeconds:
-			return rollout.nameOf(number) + " does not answer with its metrics"
+			return rollout.nameOf(number) + " does not return its metrics"
 		}
 		if changed := node.ReadyChanged; changed != nil && (readySince == nil || readySince.Before(changed)) {
 			readySince = changed
@@ -257,7 +257,7 @@ func (rollout *rollout) whyWaitForDrain(target int64) string {
 	for index := range rollout.input.Nodes {
 		node := &rollout.input.Nodes[index]
 		if node.Drained != nil && node.Name != rollout.nameOf(target) && rollout.input.secondsSince(node.Drained) < rollout.input.DrainSeconds+rollout.input.ReturnSeconds {
-			return node.Name + " drains"
+			return node.Name + " is draining"
 		}
 	}
 	return ""
@@ -289,10 +289,10 @@ func (rollout *rollout) whyWaitForSessions(readySince *metav1.Time) string {
 		return ""
 	}
 	if rollout.input.secondsSince(readySince) < rollout.input.ReturnSeconds {
-		return fmt.Sprintf("the rollout waits until %d of %d sessions are back, for %d s at most", needed, rollout.before.Sessions, rollout.input.ReturnSeconds)
+		return fmt.Sprintf("the rollout waits until %d of %d sessions have reconnected, for at most %d s", needed, rollout.before.Sessions, rollout.input.ReturnSeconds)
 	}
 	rollout.notes = append(rollout.notes, Event{Reason: EventSessionsMissing, Message: fmt.Sprintf(
-		"%d of the %d sessions from before the last drain are connected after %d s, and the rollout goes on", found, rollout.before.Sessions, rollout.input.ReturnSeconds)})
+		"only %d of the %d sessions from before the last drain are connected after %d s; the rollout continues", found, rollout.before.Sessions, rollout.input.ReturnSeconds)})
 	return ""
 }
 

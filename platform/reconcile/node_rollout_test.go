@@ -398,14 +398,14 @@ func TestTheNextNodeWaitsForSessions(t *testing.T) {
 		notes     int
 	}{
 		"98 % are back":                     {func([]NodeState) {}, 1, "shop-1 is being replaced", 0},
-		"one less":                          {func(n []NodeState) { n[0].Figures.Sessions-- }, 2, "until 2940 of 3000 sessions are back", 0},
+		"one less":                          {func(n []NodeState) { n[0].Figures.Sessions-- }, 2, "until 2940 of 3000 sessions have reconnected", 0},
 		"one less for 119 s":                {func(n []NodeState) { n[0].Figures.Sessions--; n[2].ReadyChanged = ago(119) }, 2, "until 2940", 0},
 		"one less for 120 s":                {func(n []NodeState) { n[0].Figures.Sessions--; n[2].ReadyChanged = ago(120) }, 1, "shop-1 is being replaced", 1},
 		"the new one starts":                {func(n []NodeState) { n[2].IsReady = false }, 2, "shop-2 is not ready", 0},
 		"the new one is alone":              {func(n []NodeState) { n[2].Figures.IsOutOfCluster = true; n[2].ReadyChanged = ago(9000) }, 2, "no connection to NATS", 0},
-		"the new one is silent":             {func(n []NodeState) { n[2].Figures = nil }, 2, "does not answer", 0},
+		"the new one is silent":             {func(n []NodeState) { n[2].Figures = nil }, 2, "does not return its metrics", 0},
 		"the new one is silent for 120 s":   {func(n []NodeState) { n[2].Figures, n[2].ReadyChanged = nil, ago(120) }, 1, "shop-1 is being replaced", 0},
-		"an old one drains":                 {func(n []NodeState) { n[0].Drained, n[0].IsReady = ago(10), false }, 2, "shop-0 drains", 0},
+		"an old one drains":                 {func(n []NodeState) { n[0].Drained, n[0].IsReady = ago(10), false }, 2, "shop-0 is draining", 0},
 		"an old one is not ready":           {func(n []NodeState) { n[0].IsReady = false }, 2, "shop-0 is not ready", 0},
 		"an old one is not ready for 120 s": {func(n []NodeState) { n[0].IsReady, n[0].ReadyChanged = false, ago(120) }, 1, "shop-1 is being replaced", 0},
 		"the next one is not ready":         {func(n []NodeState) { n[1].IsReady, n[1].Figures = false, nil }, 1, "shop-1 is being replaced", 0},

@@ -53,7 +53,7 @@ func whyNodeLost(volume LocalVolume, backup *BackupState) string {
 	if backup != nil && volume.Pod != backup.FirstPod {
 		loss += ": only the volumes of " + backup.FirstPod + " are saved"
 	} else if backup != nil && backup.HasRepository && backup.LastBackup != "" {
-		loss = "The last backup is of " + backup.LastBackup + "; a restore loses what was written after it"
+		loss = "The last backup is of " + backup.LastBackup + "; a restore loses data that was written after it"
 		if backup.VerifiedAgeSeconds == nil {
 			loss += ", and no restore was verified yet"
 		}

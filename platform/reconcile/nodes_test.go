@@ -36,9 +36,9 @@ func TestNodesThatAreLost(t *testing.T) {
 			&BackupState{FirstPod: "shop-0", AgeSeconds: new(int64(5))}, []string{"no backup"}},
 		{"gone, with a repository that is empty", func(v *LocalVolume) { v.IsNodeThere = false }, &BackupState{FirstPod: "shop-0", HasRepository: true}, []string{"no backup"}},
 		{"gone, with a backup", func(v *LocalVolume) { v.IsNodeThere = false }, &BackupState{FirstPod: "shop-0", HasRepository: true, LastBackup: taken},
-			[]string{"The last backup is of 2026-05-04T10:00:00Z; a restore loses what was written after it, and no restore was verified yet"}},
+			[]string{"The last backup is of 2026-05-04T10:00:00Z; a restore loses data that was written after it, and no restore was verified yet"}},
 		{"gone, with a verified one", func(v *LocalVolume) { v.IsNodeThere = false },
-			&BackupState{FirstPod: "shop-0", HasRepository: true, LastBackup: taken, VerifiedAgeSeconds: new(int64(9))}, []string{"2026-05-04T10:00:00Z; a restore loses what was written after it"}},
+			&BackupState{FirstPod: "shop-0", HasRepository: true, LastBackup: taken, VerifiedAgeSeconds: new(int64(9))}, []string{"2026-05-04T10:00:00Z; a restore loses data that was written after it"}},
 		{"gone, and its pod is never saved", func(v *LocalVolume) { v.IsNodeThere, v.Pod, v.Claim = false, "shop-1", "data-shop-1" },
 			&BackupState{FirstPod: "shop-0", HasRepository: true, LastBackup: taken}, []string{"There is no backup of it that roost can restore: only the volumes of shop-0 are saved"}},
 	} {

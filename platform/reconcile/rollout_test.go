@@ -53,12 +53,12 @@ func TestAFailedMigrationSaysWhy(t *testing.T) {
 	live := stamp(job, revisionsOwner)
 	live["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Failed", "status": "True"}}}
 	for words, pods := range map[string][]PodState{
-		"go on. shop-migrate-1-b: exit code 1: no column": {
+		"keep serving. shop-migrate-1-b: exit code 1: no column": {
 			{Name: "shop-run-1", Job: "shop-run", LastWords: "exit code 2: another Job"},
 			{Name: "shop-migrate-1-b", Job: "shop-migrate-1", LastWords: "exit code 1: no column"},
 			{Name: "shop-migrate-1-a", Job: "shop-migrate-1", LastWords: "exit code 1: an earlier attempt"},
 		},
-		"go on. Its log has the reason": nil,
+		"keep serving. The log of its Job shows the cause": nil,
 	} {
 		result := Decide(Input{Owner: revisionsOwner, Desired: []Manifest{job}, Live: []Manifest{live}, Pods: pods})
 		for _, condition := range result.Conditions {

@@ -65,5 +65,5 @@ func GivenUpEvent(pod LeavingPod) Event {
 		why += ", and has the taint out-of-service"
 	}
 	return Event{IsWarning: true, Reason: EventPodGivenUp, Message: fmt.Sprintf(
-		"%s was on node %s, %s. It has no volume, so it was deleted without the node, and starts on another one", pod.Name, pod.Node, why)}
+		"%s was on node %s, %s. It has no volume, so the operator force-deleted it, and it starts on another node", pod.Name, pod.Node, why)}
 }
