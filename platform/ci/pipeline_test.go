@@ -64,7 +64,7 @@ func TestTheScriptsOfTheWorkflow(t *testing.T) {
 	}
 	pipeline.values["secrets.IMAGE_SIGNING_KEY"] = newKeyText(t)
 	pipeline.run("sign")
-	if output, err := pipeline.try("deploy"); err == nil || !strings.Contains(output, "the signature is not of this key") {
+	if output, err := pipeline.try("deploy"); err == nil || !strings.Contains(output, "the signature was not made with this key") {
 		t.Errorf("with another key: %v\n%s", err, output)
 	}
 	pipeline.values["secrets.IMAGE_SIGNING_KEY"] = key

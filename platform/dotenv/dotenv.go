@@ -62,7 +62,7 @@ func Parse(content []byte) ([]Line, error) {
 		}
 		for _, line := range read {
 			if before, isThere := first[line.Key]; isThere && !line.IsComment() {
-				problem := fmt.Sprintf("%s stands in line %d already", line.Key, before)
+				problem := fmt.Sprintf("%s is already set in line %d", line.Key, before)
 				return nil, &SyntaxError{line.Number, problem, "remove one of the two lines"}
 			}
 			first[line.Key] = line.Number

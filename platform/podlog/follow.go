@@ -136,7 +136,7 @@ func (following *following) look(ctx context.Context, output Output) error {
 			continue
 		}
 		if following.isLater {
-			output.Note(pod.Name, "is followed from now on")
+			output.Note(pod.Name, "new pod; its log follows")
 		}
 		done, query := make(chan struct{}), following.query
 		following.streams[pod.UID] = done
@@ -173,7 +173,7 @@ func (following *following) stream(ctx context.Context, pod *corev1.Pod, query Q
 			return
 		}
 		if err != nil && !isMissing(err) {
-			following.send(ctx, event{pod: pod.Name, note: "the log is interrupted: " + err.Error()})
+			following.send(ctx, event{pod: pod.Name, note: "the log stream was interrupted: " + err.Error()})
 		}
 		select {
 		case <-ctx.Done():

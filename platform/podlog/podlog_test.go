@@ -217,7 +217,7 @@ func TestFollowing(t *testing.T) {
 	waitForNote(t, record, "the pods cannot be listed: the connection is gone")
 	source.change(func() { source.listing = nil })
 	waitFor(t, record, first+" b:later")
-	waitForNote(t, record, "b: is followed from now on")
+	waitForNote(t, record, "b: new pod; its log follows")
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -100,7 +100,7 @@ func documentOf(response *http.Response) ([]byte, error) {
 	case http.StatusNotFound:
 		return nil, ErrMissing
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return nil, fmt.Errorf("the registry %s refuses to be read: status %d; name a Secret with its credentials in spec.pullSecret", response.Request.URL.Host, response.StatusCode)
+		return nil, fmt.Errorf("the registry %s denies access: status %d; name a Secret with its credentials in spec.pullSecret", response.Request.URL.Host, response.StatusCode)
 	default:
 		return nil, fmt.Errorf("the registry %s answers with status %d", response.Request.URL.Host, response.StatusCode)
 	}
@@ -109,7 +109,7 @@ func documentOf(response *http.Response) ([]byte, error) {
 		return nil, err
 	}
 	if len(content) > documentBytesMax {
-		return nil, fmt.Errorf("the registry %s has a document of more than %d bytes, which is no signature", response.Request.URL.Host, documentBytesMax)
+		return nil, fmt.Errorf("the registry %s returned more than %d bytes, which is too large for a signature", response.Request.URL.Host, documentBytesMax)
 	}
 	return content, nil
 }
@@ -132,7 +132,7 @@ func (reading *reading) authorize(ctx context.Context, challenge string) (string
 	}
 	realm, err := url.Parse(parts["realm"])
 	if err != nil || realm.Scheme != "https" {
-		return "", fmt.Errorf("the registry names %q for tokens; it must be an address with https", parts["realm"])
+		return "", fmt.Errorf("the registry names the token server %q; it must be an https address", parts["realm"])
 	}
 	realm.RawQuery = url.Values{"service": {parts["service"]}, "scope": {"repository:" + reading.name + ":pull"}}.Encode()
 	response, err := reading.call(ctx, realm.String(), "application/json", basic)

@@ -76,14 +76,14 @@ func TestAttachments(t *testing.T) {
 	}{
 		"open":           {open, Credentials{}, "sig", ""},
 		"password":       {memory, good, "sig", ""},
-		"other password": {memory, bad, "sig", "refuses to be read: status 401; name a Secret with its credentials"},
-		"no password":    {memory, Credentials{}, "sig", "refuses to be read"},
+		"other password": {memory, bad, "sig", "denies access: status 401; name a Secret with its credentials"},
+		"no password":    {memory, Credentials{}, "sig", "denies access"},
 		"token":          {behind, good, "sig", ""},
-		"token refused":  {behind, bad, "sig", "refuses to be read: status 403"},
+		"token refused":  {behind, bad, "sig", "denies access: status 403"},
 		"nothing there":  {open, Credentials{}, "sbom", ErrMissing.Error()},
 		"not well":       {http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) { response.WriteHeader(500) }), good, "sig", "answers with status 500"},
 		"no manifest":    {http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) { fmt.Fprint(response, "<html>") }), good, "sig", "the manifest is not JSON"},
-		"too large":      {http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) { response.Write(make([]byte, documentBytesMax+1)) }), good, "sig", "a document of more than 1048576 bytes"},
+		"too large":      {http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) { response.Write(make([]byte, documentBytesMax+1)) }), good, "sig", "returned more than 1048576 bytes"},
 		"too many layers": {http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(response, `{"layers":[`+strings.Repeat("{},", layersMax)+`{}]}`)
 		}), good, "sig", "33 layers; at most 32 are read"},
@@ -110,7 +110,7 @@ func TestAttachments(t *testing.T) {
 	}
 	client, subject, _ := serve(t, behind)
 	behind.realm = "http://registry.example.com/token"
-	if _, err := client.Attachment(t.Context(), subject, "sig", good); err == nil || !strings.Contains(err.Error(), "it must be an address with https") {
+	if _, err := client.Attachment(t.Context(), subject, "sig", good); err == nil || !strings.Contains(err.Error(), "it must be an https address") {
 		t.Errorf("a token over plain HTTP: %v", err)
 	}
 	subject.Repository = "team/shop"

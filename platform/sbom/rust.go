@@ -75,7 +75,7 @@ func crates(workspace, crate, target string, program []byte) ([]Component, error
 	}
 	for _, found := range crateInProgram.FindAllSubmatch(program, -1) {
 		if crate := string(found[1]) + "-" + string(found[2]); !isListed[crate] {
-			return nil, fmt.Errorf("the program has a path of the crate %s, which Cargo does not list: the program is of other sources; compile it again", crate)
+			return nil, fmt.Errorf("the program has a path of the crate %s, which Cargo does not list: the program was built from other sources; compile it again", crate)
 		}
 	}
 	return components, nil

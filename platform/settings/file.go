@@ -135,7 +135,7 @@ func parseEncrypted(content []byte) (*encryptedFile, error) {
 			continue
 		}
 		if _, isThere := metadata[name]; isThere {
-			return nil, fmt.Errorf("%s%s stands there twice; restore the file from Git", metadataPrefix, name)
+			return nil, fmt.Errorf("%s%s is set twice; restore the file from Git", metadataPrefix, name)
 		}
 		metadata[name] = line.value
 	}
@@ -164,7 +164,7 @@ func (file *encryptedFile) readMetadata(metadata map[string]string) error {
 		default:
 			field := recipientField.FindStringSubmatch(name)
 			if field == nil {
-				return fmt.Errorf("%s%s is of a kind that Roost does not read; encrypt the file for age recipients with `roost secrets encrypt`", metadataPrefix, name)
+				return fmt.Errorf("%s%s has a type that Roost does not support; encrypt the file for age recipients with `roost secrets encrypt`", metadataPrefix, name)
 			}
 			key := recipients[field[1]]
 			if field[2] == "enc" {
@@ -188,7 +188,7 @@ func (file *encryptedFile) readMetadata(metadata map[string]string) error {
 		file.rule, _ = newCryptRule(unencryptedSuffix, "_unencrypted")
 	}
 	if file.mac == "" || file.modified.IsZero() || len(file.recipients) == 0 {
-		return fmt.Errorf("the lines sops_mac, sops_lastmodified or sops_age… are missing, so the file is cut; restore it from Git")
+		return fmt.Errorf("the lines sops_mac, sops_lastmodified or sops_age… are missing, so the file is truncated; restore it from Git")
 	}
 	return nil
 }

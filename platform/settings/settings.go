@@ -48,7 +48,7 @@ func Merge(files []File, env map[string]string) (Settings, error) {
 	places := map[string]string{}
 	add := func(target map[string]string, key, value, place string) error {
 		if before, isThere := places[key]; isThere {
-			return fmt.Errorf("%s: %s stands in %s already; remove one of the two", place, key, before)
+			return fmt.Errorf("%s: %s is already set in %s; remove one of the two", place, key, before)
 		}
 		places[key] = place
 		target[key] = value
@@ -119,13 +119,13 @@ func (settings Settings) IsEmpty() bool { return len(settings.Secret) == 0 && le
 func refuseCiphertext(lines []dotenv.Line) error {
 	for _, line := range lines {
 		if line.IsComment() && strings.HasPrefix(line.Comment, sealedPrefix) {
-			return fmt.Errorf("the comment in line %d is encrypted, so the file is cut; restore it from Git", line.Number)
+			return fmt.Errorf("the comment in line %d is encrypted, so the file is truncated; restore it from Git", line.Number)
 		}
 		if strings.HasPrefix(line.Key, metadataPrefix) {
-			return fmt.Errorf("the key %s begins with sops_, so the file is encrypted already or cut; restore it from Git", line.Key)
+			return fmt.Errorf("the key %s begins with sops_, so the file is already encrypted, or truncated; restore it from Git", line.Key)
 		}
 		if strings.HasPrefix(line.Value, sealedPrefix) {
-			return fmt.Errorf("the value of %s begins with ENC[, so it is encrypted already; decrypt it first", line.Key)
+			return fmt.Errorf("the value of %s begins with ENC[, so it is already encrypted; decrypt it first", line.Key)
 		}
 	}
 	return nil

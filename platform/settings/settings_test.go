@@ -288,11 +288,11 @@ func TestMergeSplitsAndRefusesDuplicates(t *testing.T) {
 		t.Fatalf("%+v, %v", merged, err)
 	}
 	_, err = Merge([]File{secret, {"b.env", Decrypted{Lines: linesOf(t, "B=2\n")}}}, nil)
-	if err == nil || !strings.Contains(err.Error(), "b.env: B stands in a.env already") {
+	if err == nil || !strings.Contains(err.Error(), "b.env: B is already set in a.env") {
 		t.Fatalf("%v", err)
 	}
 	_, err = Merge([]File{secret}, map[string]string{"A": "x"})
-	if err == nil || !strings.Contains(err.Error(), "spec.env: A stands in a.env already") {
+	if err == nil || !strings.Contains(err.Error(), "spec.env: A is already set in a.env") {
 		t.Fatalf("%v", err)
 	}
 }

@@ -32,7 +32,7 @@ var macOnlyEncryptedPrefix = []byte{
 type WrongKeyError struct{ Recipients []string }
 
 func (e *WrongKeyError) Error() string {
-	return fmt.Sprintf("no age identity decrypts the file, which is encrypted for %s; give the age identity of one of them",
+	return fmt.Sprintf("no age identity decrypts the file, which is encrypted for %s; use the age identity of one of these recipients",
 		strings.Join(e.Recipients, ", "))
 }
 
@@ -43,7 +43,7 @@ const RecipientsMax = 32
 type Options struct {
 	// Recipients are age public keys.
 	Recipients []string
-	// PlainKeys is a regular expression of keys that are no secrets and stay readable. Empty: all are secrets.
+	// PlainKeys is a regular expression for keys that are not secrets and stay readable. Empty: all are secrets.
 	PlainKeys string
 	Now       time.Time
 }

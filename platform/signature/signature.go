@@ -75,14 +75,14 @@ func Verify(layout *image.Layout, key *ecdsa.PublicKey, subject image.Pinned) (m
 		problems = append(problems, err)
 	}
 	if len(problems) == 0 {
-		return nil, errors.New("the file has no signature; give one that `roost-image sign` or cosign has written")
+		return nil, errors.New("the file has no signature; use one that `roost-image sign` or cosign has written")
 	}
 	return nil, errors.Join(problems...)
 }
 
 func verifyLayer(layout *image.Layout, layer image.Descriptor, key *ecdsa.PublicKey, subject image.Pinned) (map[string]string, error) {
 	if layer.MediaType != mediaTypePayload {
-		return nil, fmt.Errorf("the file has a layer of the type %s and not a signature; give one that `roost-image sign` or cosign has written", layer.MediaType)
+		return nil, fmt.Errorf("the file has a layer of the type %s instead of a signature; use one that `roost-image sign` or cosign has written", layer.MediaType)
 	}
 	text, err := layout.Blob(layer.Digest)
 	if err != nil {
@@ -94,7 +94,7 @@ func verifyLayer(layout *image.Layout, layer image.Descriptor, key *ecdsa.Public
 	}
 	sum := sha256.Sum256(text)
 	if !ecdsa.VerifyASN1(key, sum[:], signed) {
-		return nil, errors.New("the signature is not of this key: the image is signed by somebody else, or not for you; do not deploy it")
+		return nil, errors.New("the signature was not made with this key; do not deploy the image")
 	}
 	var content payload
 	if err := json.Unmarshal(text, &content); err != nil {
@@ -104,7 +104,7 @@ func verifyLayer(layout *image.Layout, layer image.Descriptor, key *ecdsa.Public
 		return nil, fmt.Errorf("the signed text has the type %q; it must be %q", content.Critical.Type, payloadType)
 	}
 	if digest := content.Critical.Image.DockerManifestDigest; digest != subject.Digest {
-		return nil, fmt.Errorf("the signature is about %s, not about %s; do not deploy the image", digest, subject.Digest)
+		return nil, fmt.Errorf("the signature is for %s, not for %s; do not deploy the image", digest, subject.Digest)
 	}
 	if repository := content.Critical.Identity.DockerReference; repository != subject.Repository {
 		return nil, fmt.Errorf("the signature is for the repository %s, not for %s; sign the image under the name that it is deployed from", repository, subject.Repository)
@@ -119,7 +119,7 @@ func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
 		return nil, errors.New("the key is not PEM; make one with: openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256")
 	}
 	if strings.Contains(block.Type, "ENCRYPTED") {
-		return nil, fmt.Errorf("the key is %s; give it decrypted, from a file that only you can read or from the secrets of CI", block.Type)
+		return nil, fmt.Errorf("the key is %s; use a decrypted key, from a file that only you can read or from the secrets of CI", block.Type)
 	}
 	if key, err := x509.ParseECPrivateKey(block.Bytes); err == nil && key.Curve == elliptic.P256() {
 		return key, nil

@@ -108,8 +108,8 @@ func TestWhatDoesNotVerify(t *testing.T) {
 		layout  func() *image.Layout
 		message string
 	}{
-		"another key":        {func() *image.Layout { return sign(t, other, subject, nil) }, "not of this key"},
-		"another image":      {func() *image.Layout { return sign(t, key, otherDigest, nil) }, "the signature is about " + otherDigest.Digest},
+		"another key":        {func() *image.Layout { return sign(t, other, subject, nil) }, "not made with this key"},
+		"another image":      {func() *image.Layout { return sign(t, key, otherDigest, nil) }, "the signature is for " + otherDigest.Digest},
 		"another repository": {func() *image.Layout { return sign(t, key, otherName, nil) }, "is for the repository registry.example.com/other/shop"},
 		"no signature": {func() *image.Layout {
 			layout := sign(t, key, subject, nil)
@@ -120,12 +120,12 @@ func TestWhatDoesNotVerify(t *testing.T) {
 			layout := sign(t, key, subject, nil)
 			layout.Manifest.Layers[0].MediaType = image.MediaTypeLayer
 			return layout
-		}, "not a signature"},
+		}, "instead of a signature"},
 		"an empty signature": {func() *image.Layout {
 			layout := sign(t, key, subject, nil)
 			layout.Manifest.Layers[0].Annotations = nil
 			return layout
-		}, "not of this key"},
+		}, "not made with this key"},
 		"a broken signature": {func() *image.Layout {
 			layout := sign(t, key, subject, nil)
 			layout.Manifest.Layers[0].Annotations[annotation] = "%"
@@ -135,7 +135,7 @@ func TestWhatDoesNotVerify(t *testing.T) {
 			layout := sign(t, key, subject, nil)
 			layout.Manifest.Layers[0].Annotations = sign(t, key, otherDigest, nil).Manifest.Layers[0].Annotations
 			return layout
-		}, "not of this key"},
+		}, "not made with this key"},
 	} {
 		optional, err := Verify(wrong.layout(), &key.PublicKey, subject)
 		if err == nil || optional != nil || !strings.Contains(err.Error(), wrong.message) {
@@ -165,7 +165,7 @@ func TestKeysAndNamesThatAreRefused(t *testing.T) {
 		message string
 	}{
 		"no PEM":    {[]byte("key"), "is not PEM"},
-		"encrypted": {encode("ENCRYPTED SIGSTORE PRIVATE KEY", edwards), "give it decrypted"},
+		"encrypted": {encode("ENCRYPTED SIGSTORE PRIVATE KEY", edwards), "use a decrypted key"},
 		"Ed25519":   {encode("PRIVATE KEY", edwards), "must be ECDSA on P-256"},
 		"P-384":     {encode("PRIVATE KEY", wide), "must be ECDSA on P-256"},
 		"damaged":   {pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")}), "cannot be read"},

@@ -26,7 +26,7 @@ const (
 )
 
 // ErrNotEmpty is why nothing was restored.
-var ErrNotEmpty = errors.New("the servers have streams; repeat with --replace to have them replaced")
+var ErrNotEmpty = errors.New("the servers already have streams; repeat with --replace to replace them")
 
 // Options of a restore.
 type Options struct {
@@ -60,7 +60,7 @@ func (server *Server) Restore(ctx context.Context, folder string, options Option
 		return nil, err
 	}
 	if len(found) != len(files) {
-		return nil, fmt.Errorf("%d of %d streams are there", len(found), len(files))
+		return nil, fmt.Errorf("the servers have %d of %d streams", len(found), len(files))
 	}
 	return found, server.ask(ctx, "STREAM.DELETE."+server.markName(), nil, nil)
 }
@@ -104,7 +104,7 @@ func (server *Server) restore(ctx context.Context, file string, options Options)
 	}
 	stream.Name, _ = stream.Config["name"].(string)
 	if !stream.isSaved(server.prefix) || stream.Name+infoSuffix != filepath.Base(file) {
-		return fmt.Errorf("it is not one of the prefix %s", server.prefix)
+		return fmt.Errorf("it is not a stream with the prefix %s", server.prefix)
 	}
 	epoch := strings.ToLower(rand.Text()[:epochCharacters])
 	stream.metadata()[epochKey] = epoch
@@ -156,7 +156,7 @@ func (server *Server) send(ctx context.Context, stream Stream, state json.RawMes
 	// What is older than the history is kept is gone at once.
 	hasAged := stream.Config["max_age"] != float64(0) && made.State.Last == stream.State.Last && made.State.Messages < stream.State.Messages
 	if made.State != stream.State && !hasAged {
-		return fmt.Errorf("it has %+v instead of %+v", made.State, stream.State)
+		return fmt.Errorf("its state is %+v instead of %+v", made.State, stream.State)
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func (server *Server) chunk(ctx context.Context, subject string, part []byte, an
 	defer cancel()
 	message, err := server.connection.RequestWithContext(patience, subject, part)
 	if err != nil {
-		return fmt.Errorf("the server does not take the stream: %w", err)
+		return fmt.Errorf("the server does not accept the stream: %w", err)
 	}
 	if len(message.Data) == 0 && answer == nil {
 		return nil

@@ -36,7 +36,7 @@ func (server *Server) Save(ctx context.Context, folder string) ([]Stream, error)
 	}
 	found, err := server.List(ctx)
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("there is no stream with the prefix %s that is on disk; the nodes make them when they start", server.prefix)
+		err = fmt.Errorf("there is no stream with the prefix %s on disk; the nodes create the streams when they start", server.prefix)
 	}
 	if err != nil {
 		return nil, err
@@ -88,12 +88,12 @@ func receive(ctx context.Context, chunks *nats.Subscription, out *bufio.Writer) 
 		message, err := chunks.NextMsgWithContext(patience)
 		cancel()
 		if err != nil {
-			return fmt.Errorf("the server has not sent the whole stream: %w", err)
+			return fmt.Errorf("the server did not send the whole stream: %w", err)
 		}
 		if len(message.Data) == 0 {
 			// The last message. Servers before 2.12 send it without a status.
 			if status := message.Header.Get("Status"); status != "" && status != "204" {
-				return fmt.Errorf("the server has not sent the whole stream: %s %s", status, message.Header.Get("Description"))
+				return fmt.Errorf("the server did not send the whole stream: %s %s", status, message.Header.Get("Description"))
 			}
 			return nil
 		}

@@ -43,7 +43,7 @@ func Connect(urls, password, prefix string) (*Server, error) {
 	}
 	connection, err := nats.Connect(urls, options...)
 	if err != nil {
-		return nil, fmt.Errorf("NATS does not answer at %s: %w; see whether its pods run", urls, err)
+		return nil, fmt.Errorf("NATS does not answer at %s: %w; check that its pods run", urls, err)
 	}
 	return &Server{connection, prefix}, nil
 }
