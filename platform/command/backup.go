@@ -36,9 +36,10 @@ func (program *program) backupCommand() *cobra.Command {
 	return program.operationCommand(render.TaskSave, &cobra.Command{
 		Use:   "backup NAME",
 		Short: "Save the volumes of an App, or the storage of a Dunlin, now",
-		Long: `Save the volumes of an App, the dump of its command, or the newest backup of a Dunlin to its repository now, and wait until that is done.
+		Long: `Save the volumes of an App, the dump that its command writes, or the newest backup of a Dunlin to its repository now, and wait for the result.
 
-The operator does it, as on schedule. Exit code 1 says that it has failed. A backup counts only when a restore was verified: roost drill.`,
+The operator runs the backup in the same way as a scheduled one. Exit code 1 means that the backup failed. A backup counts only after a
+verified restore: see roost drill.`,
 	})
 }
 
@@ -47,9 +48,10 @@ func (program *program) drillCommand() *cobra.Command {
 		Use:   "drill NAME",
 		Short: "Verify now that the newest backup of an App or a Dunlin can be restored",
 		Long: `Check the repository of an App or a Dunlin, restore its newest snapshot into an empty volume, compare each file with its checksum from the time of
-the backup, and delete the volume. The pods go on. With spec.backup.restoreCommand, the dump is then loaded into a copy of the App with empty volumes.
+the backup, and delete the volume. The pods keep running. With spec.backup.restoreCommand, the dump is then loaded into a copy of the App with
+empty volumes.
 
-Exit code 1 says that the backup cannot be restored.`,
+Exit code 1 means that the backup cannot be restored.`,
 	})
 }
 
@@ -57,15 +59,17 @@ func (program *program) restoreCommand() *cobra.Command {
 	return program.operationCommand(render.TaskRestore, &cobra.Command{
 		Use:   "restore NAME",
 		Short: "Restore the volumes of an App's first pod, its dump, or the storage of a Dunlin, from a backup",
-		Long: `Stop the pods of an App or a Dunlin, restore a snapshot into the volumes of its first pod, and start the pods again. Of a Dunlin, a new storage is
-made of the newest backup in the snapshot. Streams of a Dunlin with its own NATS servers are restored into them, and get a new epoch.
+		Long: `Stop the pods of an App or a Dunlin, restore a snapshot into the volumes of its first pod, and start the pods again. For a Dunlin, a new storage
+is created from the newest backup in the snapshot. If a Dunlin runs its own NATS servers, its streams are restored into them, and get a new epoch.
 
-What was written after the snapshot is lost; its time is printed. Volumes that hold files are replaced with --replace only, and not before
-the snapshot is restored beside them and compared. If that fails, the pods start with what the volumes held. Both states need space at once.
-With spec.backup.restoreCommand, the dump is restored and compared, and then loaded into the App, whose pods go on; --replace is needed.
-If the restore is interrupted while it replaces files, the pods stay stopped, and nothing is saved, until roost restore has completed it.
+Data that was written after the snapshot is lost; the command prints the time of the snapshot. Volumes that contain files are replaced only with
+--replace, and only after the snapshot was restored beside them and compared. If that fails, the pods start with the previous content of the
+volumes. The volumes need space for both states at the same time.
 
-Exit code 1 says that the restore has failed.`,
+With spec.backup.restoreCommand, the dump is restored and compared, and then loaded into the App, whose pods keep running; this needs --replace.
+If the restore is interrupted while it replaces files, the pods stay stopped, and no backup is made, until roost restore completes it.
+
+Exit code 1 means that the restore failed.`,
 		Example: `  roost restore -n web shop --replace
   roost restore -n web shop --replace --snapshot 1f2e3d4c`,
 	})
@@ -83,10 +87,10 @@ func (program *program) operationCommand(kind string, command *cobra.Command) *c
 		return program.operate(cluster, names[0], query)
 	}
 	program.addNamespaceFlags(command, &query.namespace)
-	command.Flags().DurationVar(&query.wait, "wait", operationWaitDefault, "how long to wait for the end; 0: not at all")
+	command.Flags().DurationVar(&query.wait, "wait", operationWaitDefault, "how long to wait for the operation to end; 0: do not wait")
 	if kind == render.TaskRestore {
-		command.Flags().StringVar(&query.operation.Snapshot, "snapshot", "latest", "latest, or the beginning of a snapshot's identifier")
-		command.Flags().BoolVar(&query.operation.Replace, "replace", false, "replace what the volumes hold")
+		command.Flags().StringVar(&query.operation.Snapshot, "snapshot", "latest", "latest, or the prefix of a snapshot ID")
+		command.Flags().BoolVar(&query.operation.Replace, "replace", false, "replace the content of the volumes")
 	}
 	return command
 }
@@ -101,7 +105,7 @@ func (program *program) operate(cluster *cluster, name string, query operationQu
 	title := fmt.Sprintf("%s %s/%s", kindOf(subject), subject.GetNamespace(), subject.GetName())
 	status := statusOf(subject).Backup
 	if status != nil && !status.Operation.IsEnded() {
-		return fmt.Errorf("a %s is under way; wait for its end: `roost status -n %s %s` shows it",
+		return fmt.Errorf("a %s is already running; wait until it ends: `roost status -n %s %s` shows its state",
 			operationNames[status.Operation.Kind], subject.GetNamespace(), subject.GetName())
 	}
 	query.operation.ID = strings.ToLower(rand.Text()[:operationIDCharacters])
@@ -126,7 +130,7 @@ func (program *program) operate(cluster *cluster, name string, query operationQu
 		program.print("%s: %s", title, ended.Message)
 	}
 	if err == nil && ended.Phase != v1alpha1.OperationSucceeded {
-		err = &foundError{fmt.Sprintf("%s: the %s has failed: %s", title, operationNames[ended.Kind], ended.Message)}
+		err = &foundError{fmt.Sprintf("%s: the %s failed: %s", title, operationNames[ended.Kind], ended.Message)}
 	}
 	return err
 }
@@ -154,15 +158,15 @@ func (cluster *cluster) withRepository(ctx context.Context, namespace, name stri
 // point.
 func lossOf(status *v1alpha1.BackupStatus, snapshot string, now time.Time) string {
 	if status == nil || status.LastBackup == nil {
-		return "no backup is known: what was written after the snapshot is lost; its time is printed when it is restored"
+		return "no backup is known. Data that was written after the snapshot is lost; the time of the snapshot is printed when it is restored"
 	}
 	newest := fmt.Sprintf("%s of %s", status.LastSnapshot, status.LastBackup.UTC().Format(time.RFC3339))
 	since := now.Sub(status.LastBackup.Time).Round(time.Second)
 	if snapshot == "latest" || strings.HasPrefix(status.LastSnapshot, snapshot) {
-		return fmt.Sprintf("the newest known snapshot is %s: what was written in the %s since then is lost", newest, since)
+		return fmt.Sprintf("the newest known snapshot is %s (%s ago). Data that was written after it is lost", newest, since)
 	}
-	return fmt.Sprintf("the newest known snapshot is %s: what was written in the %s since then is lost, and what was written between %s and it; "+
-		"the time of %s is printed when it is restored", newest, since, snapshot, snapshot)
+	return fmt.Sprintf("the newest known snapshot is %s (%s ago). Data that was written after snapshot %s is lost; "+
+		"the time of snapshot %s is printed when it is restored", newest, since, snapshot, snapshot)
 }
 
 // ask writes the operation to an annotation, and changes nothing else in the object.
@@ -202,9 +206,9 @@ func (program *program) follow(ctx context.Context, cluster *cluster, subject cl
 		select {
 		case <-ctx.Done():
 			if last == "" {
-				return nil, errors.New("the operator has not begun in time; see whether it runs")
+				return nil, errors.New("timed out, and the operator has not started the operation; check that the operator runs")
 			}
-			return nil, fmt.Errorf("it has not ended in time: %s. The operator goes on; `roost status` shows the end", last)
+			return nil, fmt.Errorf("timed out while the operation runs: %s. The operator continues it; `roost status` shows the result", last)
 		case <-pause.C:
 		}
 	}

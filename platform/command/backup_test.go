@@ -322,7 +322,7 @@ func (machine *taskMachine) restoreAndReplace() {
 	t.Helper()
 	machine.put("two")
 	_, stderr := machine.roost(command.ExitFound, "restore", "-n", "web", "database")
-	contains(t, stderr, "volumes/data is not empty; repeat with --replace", "what was written in the ", " since then is lost")
+	contains(t, stderr, "volumes/data is not empty; repeat with --replace", " ago). Data that was written after it is lost")
 	if rows := machine.rows(); rows != "two" {
 		t.Errorf("%q", rows)
 	}
@@ -421,7 +421,7 @@ func (machine *taskMachine) failAndRecover() {
 		}
 	}
 	_, stderr := machine.roost(command.ExitFound, "drill", "-n", "web", "database")
-	contains(t, stderr, "App web/database: the drill has failed: ", "the repository is damaged: pack ", "unexpected file size: got 50")
+	contains(t, stderr, "App web/database: the drill failed: ", "the repository is damaged: pack ", "unexpected file size: got 50")
 	if fresh := machine.backupFresh(); fresh != "False RestoreFailed" {
 		t.Error(fresh)
 	}

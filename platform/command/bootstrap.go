@@ -66,25 +66,26 @@ func (program *program) bootstrapCommand() *cobra.Command {
 	isPlan, wait := false, time.Duration(0)
 	command := &cobra.Command{
 		Use:   "bootstrap FOLDER",
-		Short: "Make a cluster that serves from bare machines and a folder with everything in it",
-		Long: `Make a cluster that serves from bare machines and a folder with everything in it: machines and k3s with Ansible, the operator,
-access identities, Argo CD where asked for, and apps. FOLDER/bootstrap.yaml names the files of each step:
+		Short: "Set up a cluster and its apps on bare machines, from the files of one folder",
+		Long: `Set up a cluster and its apps on bare machines, from the files of one folder: machines and k3s with Ansible, the operator, access identities,
+Argo CD (optional), and apps. FOLDER/bootstrap.yaml names the files for each step:
 
-  inventory: hosts.yml                       # of Ansible
+  inventory: hosts.yml                       # for Ansible
   playbook: ../platform/machines/site.yml
   token: token.env                           # encrypted, with K3S_TOKEN, and K3S_COPIES_… if snapshots are copied
   ssh: ops@203.0.113.11                      # the server
-  kubeconfig: k3s.kubeconfig                 # is written; do not commit it
+  kubeconfig: k3s.kubeconfig                 # written by this command; do not commit it
   operator: [../platform/crd, ../platform/deploy]
   identities: [{ name: ci, namespace: web, role: deployer }]
-  argocd: []                                 # manifests, if there are some
+  argocd: []                                 # manifests of Argo CD; optional
   apps: [apps]
 
-First, the plan is printed: each step, and what it has to do. What is done already is found in the machines and in the cluster, so the
-command can be run again after a failure, and after changes of the folder. It needs ansible-playbook, ansible-inventory and ssh.`,
+The command first prints the plan: each step with its pending changes. It compares the folder with the machines and the cluster, and skips steps
+without a pending change. So you can run it again after a failure, or after a change of the folder. It needs ansible-playbook, ansible-inventory
+and ssh.`,
 		Args: func(_ *cobra.Command, arguments []string) error {
 			if len(arguments) != 1 {
-				return usageError{fmt.Errorf("there are %d arguments; name the folder of %s", len(arguments), bootstrapFile)}
+				return usageError{fmt.Errorf("there are %d arguments; name the folder that contains %s", len(arguments), bootstrapFile)}
 			}
 			return nil
 		},
@@ -107,26 +108,26 @@ command can be run again after a failure, and after changes of the folder. It ne
 func (program *program) newBootstrap(folder string, wait time.Duration) (*bootstrap, error) {
 	text, err := os.ReadFile(filepath.Join(folder, bootstrapFile))
 	if err != nil {
-		return nil, fmt.Errorf("%w; `roost help bootstrap` has an example", err)
+		return nil, fmt.Errorf("%w; `roost help bootstrap` shows an example", err)
 	}
 	run := &bootstrap{program: program, folder: folder, wait: wait, tunnel: func() {}}
 	if err := yaml.UnmarshalStrict(text, &run.config); err != nil {
-		return nil, fmt.Errorf("%s: %w; `roost help bootstrap` has an example", bootstrapFile, err)
+		return nil, fmt.Errorf("%s: %w; `roost help bootstrap` shows an example", bootstrapFile, err)
 	}
 	for key, value := range map[string]string{
 		"inventory": run.config.Inventory, "playbook": run.config.Playbook, "token": run.config.Token, "ssh": run.config.SSH,
 		"kubeconfig": run.config.Kubeconfig,
 	} {
 		if value == "" {
-			return nil, fmt.Errorf("%s has no %s; set it. `roost help bootstrap` has an example", bootstrapFile, key)
+			return nil, fmt.Errorf("%s has no %s; set it. `roost help bootstrap` shows an example", bootstrapFile, key)
 		}
 		// Ansible and ssh would parse such a value as an option.
 		if strings.HasPrefix(value, "-") || key == "ssh" && strings.Contains(value, "@-") {
-			return nil, fmt.Errorf("%s: %s %q begins with -; write another name. `roost help bootstrap` has an example", bootstrapFile, key, value)
+			return nil, fmt.Errorf("%s: %s %q begins with -; write another name. `roost help bootstrap` shows an example", bootstrapFile, key, value)
 		}
 	}
 	if len(run.config.Operator) == 0 || len(run.config.Apps) == 0 {
-		return nil, fmt.Errorf("%s has no operator or no apps; set both. `roost help bootstrap` has an example", bootstrapFile)
+		return nil, fmt.Errorf("%s has no operator or no apps; set both. `roost help bootstrap` shows an example", bootstrapFile)
 	}
 	program.kubeconfig = run.path(run.config.Kubeconfig)
 	return run, nil
@@ -171,7 +172,7 @@ func (run *bootstrap) plan(ctx context.Context, steps []bootstrapStep) error {
 		missing, err := step.missing(ctx)
 		switch {
 		case errors.Is(err, errNoCluster):
-			missing = "all of it, or less: " + err.Error()
+			missing = "unknown: " + err.Error()
 		case err != nil:
 			return fmt.Errorf("%s: %w", step.name, err)
 		case missing == "":
@@ -197,16 +198,16 @@ func (run *bootstrap) run(ctx context.Context, isPlan bool) error {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 		if missing == "" {
-			summary = append(summary, step.name+": was done")
+			summary = append(summary, step.name+": already done")
 			continue
 		}
 		run.note("%s: %s", step.name, missing)
 		began := time.Now()
 		if err := step.do(ctx); err != nil {
-			return fmt.Errorf("step %d of %d, %s: %w. Steps before it are done; run the command again to go on", number+1, len(steps), step.name, err)
+			return fmt.Errorf("step %d of %d, %s: %w. The steps before it are done; run the command again to continue", number+1, len(steps), step.name, err)
 		}
 		if missing, err = step.missing(ctx); err == nil && missing != "" {
-			err = errors.New("still to do: " + missing)
+			err = errors.New("still pending: " + missing)
 		}
 		if err != nil {
 			return fmt.Errorf("step %d of %d, %s: %w", number+1, len(steps), step.name, err)
@@ -216,6 +217,6 @@ func (run *bootstrap) run(ctx context.Context, isPlan bool) error {
 	for _, line := range summary {
 		run.print("%s", line)
 	}
-	run.print("KUBECONFIG=%s has the rights of an administrator; `roost identity create` makes lesser ones", run.kubeconfig)
+	run.print("KUBECONFIG=%s has administrator rights; `roost identity create` creates a kubeconfig with fewer rights", run.kubeconfig)
 	return nil
 }

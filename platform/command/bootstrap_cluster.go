@@ -37,7 +37,7 @@ func yamlFiles(paths []string) ([]string, error) {
 	return namedFiles(paths, func(folder string) ([]string, error) {
 		inside, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 		if err != nil || len(inside) == 0 {
-			return nil, fmt.Errorf("%s has no file with .yaml at its end; name another folder", folder)
+			return nil, fmt.Errorf("%s contains no .yaml file; name another folder", folder)
 		}
 		return inside, nil
 	})
@@ -136,9 +136,9 @@ func (run *bootstrap) applyObjects(ctx context.Context, paths []string) error {
 		return err
 	}
 	for _, object := range objects {
-		err := run.until(ctx, titleOf(object)+" is applied", func() (bool, error) {
+		err := run.until(ctx, "the API server to serve its kind", func() (bool, error) {
 			err := run.cluster.apply(ctx, object.DeepCopy(), object.Object)
-			if meta.IsNoMatchError(errors.Unwrap(err)) || err != nil && strings.Contains(err.Error(), "does not know the kinds") {
+			if meta.IsNoMatchError(errors.Unwrap(err)) || err != nil && strings.Contains(err.Error(), "does not have the CustomResourceDefinitions") {
 				return false, nil
 			}
 			return err == nil, err
@@ -163,7 +163,7 @@ func (run *bootstrap) until(ctx context.Context, what string, holds func() (bool
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s: not within %s", what, run.wait)
+			return fmt.Errorf("timed out after %s waiting for %s; set a longer --wait", run.wait, what)
 		case <-pause.C:
 		}
 	}
@@ -219,7 +219,7 @@ func (run *bootstrap) makeOperator(ctx context.Context) error {
 	path, _ := run.identityFile()
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("there is no age identity for the operator: %w; --identity names its file", err)
+		return fmt.Errorf("the age identity for the operator cannot be read: %w; name its file with --identity", err)
 	}
 	// The Secret is never replaced, so check that the file is an age identity.
 	if _, err := run.identities(); err != nil {
@@ -234,7 +234,7 @@ func (run *bootstrap) makeOperator(ctx context.Context) error {
 	if err := run.cluster.Create(ctx, secret); err != nil && !apierrors.IsAlreadyExists(err) {
 		return run.cluster.explained(err)
 	}
-	return run.until(ctx, "the operator is available", func() (bool, error) { return run.isOperatorAvailable(ctx) })
+	return run.until(ctx, "the operator to become available", func() (bool, error) { return run.isOperatorAvailable(ctx) })
 }
 
 func (run *bootstrap) missingIdentities(ctx context.Context) (string, error) {
@@ -250,7 +250,7 @@ func (run *bootstrap) missingIdentities(ctx context.Context) (string, error) {
 		isThere := false
 		for _, one := range found {
 			if one.Name == wanted.Name && one.Role != wanted.Role {
-				return "", fmt.Errorf("%s in %s is a %s, not a %s; `roost identity revoke` deletes it", one.Name, one.Namespace, one.Role, wanted.Role)
+				return "", fmt.Errorf("access identity %s in %s has the role %s, not %s; `roost identity revoke` deletes it", one.Name, one.Namespace, one.Role, wanted.Role)
 			}
 			isThere = isThere || one.Name == wanted.Name
 		}
@@ -261,7 +261,7 @@ func (run *bootstrap) missingIdentities(ctx context.Context) (string, error) {
 	if len(missing) == 0 {
 		return "", nil
 	}
-	return listed("make", missing), nil
+	return listed("create", missing), nil
 }
 
 func (run *bootstrap) makeIdentities(ctx context.Context) error {

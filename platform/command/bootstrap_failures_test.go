@@ -122,7 +122,7 @@ func TestBootstrapGoesOnAfterAFailureInAnyStep(t *testing.T) {
 	site.runOperator()
 	site.runControllers()
 	out, _ := site.roost(command.ExitFine, "bootstrap", "@cluster")
-	contains(t, out, "machines: was done", "operator: was done", "argocd: was done")
+	contains(t, out, "machines: already done", "operator: already done", "argocd: already done")
 	out, _ = site.roost(command.ExitFine, "bootstrap", "@cluster")
 	if strings.Contains(out, "done in") {
 		t.Errorf("a second run has done something:\n%s", out)
@@ -143,13 +143,13 @@ func TestBootstrapFindsACordonedNode(t *testing.T) {
 	}
 	cordon(true)
 	_, stderr := site.roost(command.ExitFailed, "bootstrap", "@cluster")
-	contains(t, stderr, "step 1 of 6, machines: still to do: worker1 takes no pods", "kubectl uncordon worker1")
+	contains(t, stderr, "step 1 of 6, machines: still pending: worker1 is cordoned", "kubectl uncordon worker1")
 	plays := site.linesOf("plays")
 
 	// The playbook does the rest.
 	site.stands("ansible-playbook", `echo "$*" >> "`+site.folder+`/plays"; touch "`+site.folder+`/uncordoned"`)
 	_, stderr = site.roost(command.ExitFailed, "bootstrap", "@cluster")
-	contains(t, stderr, "machines: worker1 takes no pods")
+	contains(t, stderr, "machines: worker1 is cordoned")
 	if _, err := os.Stat(filepath.Join(site.folder, "uncordoned")); err != nil || site.linesOf("plays") != plays+1 {
 		t.Errorf("the playbook has not run again: %v", err)
 	}

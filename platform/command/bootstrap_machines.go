@@ -68,7 +68,7 @@ func (run *bootstrap) missingMachines(ctx context.Context) (string, error) {
 	}
 	names := slices.Concat(found.Servers.Hosts, found.Agents.Hosts)
 	if run.cluster == nil {
-		return "make " + strings.Join(names, ", ") + " nodes, or check that they are", nil
+		return "set up or check the nodes " + strings.Join(names, ", "), nil
 	}
 	var missing []string
 	for _, name := range names {
@@ -76,16 +76,16 @@ func (run *bootstrap) missingMachines(ctx context.Context) (string, error) {
 		err := run.cluster.Get(ctx, client.ObjectKey{Name: name}, &node)
 		switch {
 		case apierrors.IsNotFound(err):
-			missing = append(missing, "make "+name+" a node")
+			missing = append(missing, "set up the node "+name)
 		case err != nil:
 			return "", run.cluster.explained(err)
 		case !isReadyNode(&node):
 			missing = append(missing, name+" is not ready")
 		case node.Spec.Unschedulable:
 			// The playbook uncordons nodes that a failed run of the playbook has cordoned.
-			missing = append(missing, fmt.Sprintf("%s takes no pods; if somebody else has cordoned it, `kubectl uncordon %s`", name, name))
+			missing = append(missing, fmt.Sprintf("%s is cordoned; if the playbook did not cordon it, run `kubectl uncordon %s`", name, name))
 		case node.Status.NodeInfo.KubeletVersion != found.Meta.Hosts[name].Version:
-			missing = append(missing, fmt.Sprintf("%s: from %s to %s", name, node.Status.NodeInfo.KubeletVersion, found.Meta.Hosts[name].Version))
+			missing = append(missing, fmt.Sprintf("%s: change k3s from %s to %s", name, node.Status.NodeInfo.KubeletVersion, found.Meta.Hosts[name].Version))
 		}
 	}
 	return strings.Join(missing, "; "), nil
@@ -112,7 +112,7 @@ func (run *bootstrap) makeMachines(ctx context.Context) error {
 		return err
 	}
 	if isOpaque || merged.Secret[tokenVariable] == "" {
-		return fmt.Errorf("%s has no encrypted %s that can be read; `roost secrets edit` sets it, --identity names the key", run.config.Token, tokenVariable)
+		return fmt.Errorf("%s has no encrypted %s that can be decrypted; set it with `roost secrets edit`, and name the age identity with --identity", run.config.Token, tokenVariable)
 	}
 	command := exec.CommandContext(ctx, "ansible-playbook", "-i", run.path(run.config.Inventory), run.path(run.config.Playbook))
 	command.Env = os.Environ()
@@ -123,14 +123,14 @@ func (run *bootstrap) makeMachines(ctx context.Context) error {
 	}
 	command.Stdout, command.Stderr = run.Err, run.Err
 	if err := command.Run(); err != nil {
-		return fmt.Errorf("ansible-playbook: %w; what it prints says which machine and why", err)
+		return fmt.Errorf("ansible-playbook: %w; its output above names the machine and the cause", err)
 	}
 	return run.makeConnection(ctx)
 }
 
 func (run *bootstrap) missingConnection(context.Context) (string, error) {
 	if run.cluster == nil {
-		return "read the kubeconfig of " + run.config.SSH + ", and connect through SSH", nil
+		return "read the kubeconfig of " + run.config.SSH + ", and connect through an SSH tunnel", nil
 	}
 	return "", nil
 }
@@ -218,11 +218,11 @@ func (run *bootstrap) openTunnel(ctx context.Context, address string) error {
 	for !answers(address) {
 		select {
 		case <-ended:
-			return fmt.Errorf("the connection through SSH to %s has ended; `ssh %s` must work without a password", run.config.SSH, run.config.SSH)
+			return fmt.Errorf("the SSH tunnel to %s closed; check that `ssh %s` works without a password", run.config.SSH, run.config.SSH)
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-deadline:
-			return fmt.Errorf("the connection through SSH to %s: not within %d s", run.config.SSH, tunnelSecondsMax)
+			return fmt.Errorf("the SSH tunnel to %s timed out after %d s; check that `ssh %s` works without a password", run.config.SSH, tunnelSecondsMax, run.config.SSH)
 		case <-pause.C:
 		}
 	}

@@ -141,7 +141,7 @@ func TestBootstrapTakesNoNameForAnOption(t *testing.T) {
 func TestBootstrapFromBareMachines(t *testing.T) {
 	site := bare(t)
 	out, _ := site.roost(command.ExitFine, "bootstrap", "--plan", "@cluster")
-	contains(t, out, "make server1, worker1 nodes", "read the kubeconfig of ops@203.0.113.11", "cannot be reached yet")
+	contains(t, out, "set up or check the nodes server1, worker1", "read the kubeconfig of ops@203.0.113.11", "cannot be reached yet")
 	if site.linesOf("plays")+site.linesOf("ssh") != 0 {
 		t.Error("the plan has run something")
 	}
@@ -154,19 +154,19 @@ func TestBootstrapFromBareMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, stderr = site.roost(command.ExitFailed, "bootstrap", "@cluster")
-	contains(t, stderr, "still to do: make server1 a node; make worker1 a node")
+	contains(t, stderr, "still pending: set up the node server1; set up the node worker1")
 
 	// The operator does not become available within --wait.
 	site.makeNodes("v1.36.3+k3s1")
 	_, stderr = site.roost(command.ExitFailed, "bootstrap", "--wait", "3s", "@cluster")
-	contains(t, stderr, "step 3 of 6, operator: the operator is available: not within 3s")
+	contains(t, stderr, "step 3 of 6, operator: timed out after 3s waiting for the operator to become available")
 	plays := site.linesOf("plays")
 
 	site.runOperatorPods()
 	site.runOperator()
 	site.runControllers()
 	out, _ = site.roost(command.ExitFine, "bootstrap", "@cluster")
-	contains(t, out, "machines: was done", "connection: was done", "identities: done in", "argocd: done in", "apps: done in")
+	contains(t, out, "machines: already done", "connection: already done", "identities: done in", "argocd: done in", "apps: done in")
 	if site.linesOf("plays") != plays {
 		t.Error("the playbook has run, though all nodes were ready")
 	}
@@ -200,10 +200,10 @@ func (site *site) drifts() {
 	}
 	site.write("cluster/apps/shop.yaml", strings.Replace(site.read("cluster/apps/shop.yaml"), "shop:1.4.2", "shop:1.5.0", 1))
 	out, _ := site.roost(command.ExitFine, "bootstrap", "--plan", "@cluster")
-	contains(site.t, out, "server1: from v1.35.0+k3s1 to v1.36.3+k3s1", "apply ConfigMap argocd-cm in argocd", "deploy App web/shop", "operator    nothing")
+	contains(site.t, out, "server1: change k3s from v1.35.0+k3s1 to v1.36.3+k3s1", "apply ConfigMap argocd-cm in argocd", "deploy App web/shop", "operator    nothing")
 	site.roost(command.ExitFine, "identity", "revoke", "ci", "-n", "web", "--kubeconfig", filepath.Join(site.folder, "kubeconfig"))
 	out, _ = site.roost(command.ExitFine, "bootstrap", "--plan", "@cluster")
-	contains(site.t, out, "make ci (deployer in web)")
+	contains(site.t, out, "create ci (deployer in web)")
 }
 
 func TestBootstrapFilesThatAreWrong(t *testing.T) {

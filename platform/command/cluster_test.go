@@ -217,7 +217,7 @@ func TestDeployAndRollback(t *testing.T) {
 	first := serving{image("1.4.2"), "info", canary + "-one"}
 
 	out, _ := site.roost(command.ExitFine, "deploy", "--dry-run", "@apps/shop.yaml")
-	contains(t, out, "the API server takes 1 manifest")
+	contains(t, out, "the API server accepts 1 manifest")
 	if states := site.states(command.ExitFine); len(states) != 0 {
 		t.Fatalf("--dry-run has written %v", states)
 	}
@@ -315,7 +315,7 @@ func (site *site) rollBackFromUnreadable() {
 	site.variables["HOME"] = filepath.Join(site.folder, "elsewhere")
 	out, stderr := site.roost(command.ExitFound, "deploy", "@apps/shop.yaml")
 	contains(site.t, out, "SettingsUnreadable: shop.env: no age identity decrypts the file, which is encrypted for "+other.Recipient().String())
-	contains(site.t, stderr, "App web/shop: the release does not serve; `roost rollback -n web shop --to "+served+"` goes back to the revision that served last")
+	contains(site.t, stderr, "App web/shop: the release does not serve; `roost rollback -n web shop --to "+served+"` rolls back to the revision that served last")
 	site.variables["HOME"] = home
 	if state := site.states(command.ExitFound, "shop")[0]; state.Image != image("3.0.0") {
 		site.t.Errorf("%+v", state)
@@ -409,10 +409,10 @@ func TestWhatTheAPIServerRefuses(t *testing.T) {
 	}{
 		{"an unreachable server", []string{"status", "--kubeconfig", "@closed"}, command.ExitFailed, "roost: the API server at https://" + closed + " does not answer"},
 		{"an unreachable server", []string{"deploy", "--kubeconfig", "@closed", "@apps"}, command.ExitFailed, "; check --kubeconfig and the network"},
-		{"missing rights", []string{"deploy", "--kubeconfig", "@stranger", "@apps/shop.yaml"}, command.ExitFailed, "; ask for the ClusterRole roost-deployer in that namespace. Nothing is written"},
-		{"missing rights", []string{"status", "--kubeconfig", "@stranger", "-n", "web"}, command.ExitFailed, "; ask for the ClusterRole roost-deployer in that namespace"},
-		{"a namespace without rights", []string{"status"}, command.ExitFailed, "; ask for the ClusterRole roost-deployer in that namespace"},
-		{"old credentials", []string{"status", "--kubeconfig", "@old"}, command.ExitFailed, "the credentials of --kubeconfig are wrong or too old"},
+		{"missing rights", []string{"deploy", "--kubeconfig", "@stranger", "@apps/shop.yaml"}, command.ExitFailed, "; ask an administrator for the ClusterRole roost-deployer in that namespace. Nothing is written"},
+		{"missing rights", []string{"status", "--kubeconfig", "@stranger", "-n", "web"}, command.ExitFailed, "; ask an administrator for the ClusterRole roost-deployer in that namespace"},
+		{"a namespace without rights", []string{"status"}, command.ExitFailed, "; ask an administrator for the ClusterRole roost-deployer in that namespace"},
+		{"old credentials", []string{"status", "--kubeconfig", "@old"}, command.ExitFailed, "the credentials in the file of --kubeconfig are wrong or have expired; get a new kubeconfig"},
 		{"no file", []string{"status", "--kubeconfig", "@none"}, command.ExitFailed, "; name a file with --kubeconfig"},
 		{"no context", []string{"status", "--context", "none"}, command.ExitFailed, "; name a file with --kubeconfig"},
 		{"an unknown app", []string{"status", "-n", "web", "none"}, command.ExitFailed, "there is no App and no Dunlin none in the namespace web; `roost status -n web` lists them"},
@@ -420,9 +420,9 @@ func TestWhatTheAPIServerRefuses(t *testing.T) {
 		{"no name", []string{"rollback"}, command.ExitUsage, "there are 0 arguments; name one App or Dunlin"},
 		{"two names", []string{"status", "a", "b"}, command.ExitUsage, "there are 2 arguments; name one App or Dunlin, or none"},
 		{"no operator", []string{"deploy", "--wait", "1s", "@apps/shop.yaml"}, command.ExitFound, "does not serve"},
-		{"nothing is looked at", []string{"rollback", "-n", "web", "shop"}, command.ExitFailed, "the operator has not looked at the newest spec yet; wait for it, or name a revision with --to"},
+		{"nothing is looked at", []string{"rollback", "-n", "web", "shop"}, command.ExitFailed, "the operator has not reconciled the newest spec yet; wait until it has, or name a revision with --to"},
 		{"an unknown revision", []string{"rollback", "-n", "web", "shop", "--to", "0123456789"}, command.ExitFailed, "there is no revision 0123456789; `roost status -n web shop` lists them"},
-		{"nothing is looked at", []string{"status", "-n", "web"}, command.ExitFound, "1 of 1 not well"},
+		{"nothing is looked at", []string{"status", "-n", "web"}, command.ExitFound, "1 of 1 not ready or degraded"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			_, stderr := site.roost(row.code, row.arguments...)

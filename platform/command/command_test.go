@@ -126,7 +126,7 @@ func TestFromInitToRender(t *testing.T) {
 	contains(t, out, "2 manifests, no problem")
 	out, stderr := person.roost(command.ExitFine, "render", "@apps/shop.yaml")
 	contains(t, out, "kind: Deployment", "LOG_LEVEL: info")
-	contains(t, stderr, "left out: Secret web/shop-env-")
+	contains(t, stderr, "omitted: Secret web/shop-env-")
 	if strings.Contains(out, "kind: Secret") {
 		t.Error("the Secret was printed")
 	}
@@ -168,10 +168,10 @@ func TestProblemsOfManifests(t *testing.T) {
 	}
 
 	for name, row := range map[string][2]string{
-		"two apps at one host":   {strings.Replace(app, "name: shop", "name: other", 1), "spec.host: the host and path are those of App web/"},
-		"two apps of a name":     {strings.Replace(app, "shop.example.com", "b.example.com", 1), "metadata.name: the name is that of App web/shop"},
-		"a file that is missing": {strings.NewReplacer("shop.env", "no.env", "shop.example.com", "b.example.com", "name: shop", "name: b").Replace(app), `spec.envFiles[0]: "no.env" is not there; write it beside the manifest`},
-		"a key in two places":    {strings.NewReplacer("shop.example.com", "b.example.com", "name: shop", "name: b").Replace(app) + "  env: { TOKEN: x }\n", "spec.envFiles: spec.env: TOKEN stands in shop.env already"},
+		"two apps at one host":   {strings.Replace(app, "name: shop", "name: other", 1), "spec.host: App web/"},
+		"two apps of a name":     {strings.Replace(app, "shop.example.com", "b.example.com", 1), "metadata.name: App web/shop"},
+		"a file that is missing": {strings.NewReplacer("shop.env", "no.env", "shop.example.com", "b.example.com", "name: shop", "name: b").Replace(app), `spec.envFiles[0]: "no.env" does not exist; create it beside the manifest`},
+		"a key in two places":    {strings.NewReplacer("shop.example.com", "b.example.com", "name: shop", "name: b").Replace(app) + "  env: { TOKEN: x }\n", "spec.envFiles: spec.env: TOKEN is already set in shop.env"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			person.write("apps/shop.yaml", app)
@@ -259,7 +259,7 @@ func TestSignalsLeaveNoDecryptedText(t *testing.T) {
 	for _, signal := range []string{"TERM", "HUP"} {
 		person.editorProgram("trap 'exit 0' " + signal + "; echo TOKEN=other >\"$1\"; kill -" + signal + " $PPID; for look in $(seq 600); do sleep 0.1; done; exit 9")
 		_, stderr := person.roost(command.ExitFailed, "secrets", "edit", "@apps/shop.env")
-		contains(t, stderr, "roost was ended with the signal", "nothing is written")
+		contains(t, stderr, "roost received the signal", "nothing is written")
 	}
 	if person.read("apps/shop.env") != after {
 		t.Error("the text of an editor that was ended is written")
@@ -288,7 +288,7 @@ func TestEdit(t *testing.T) {
 	// The first run breaks the file. The second run, with the same script, does not change it, which means to give up.
 	person.editor("s/^TOKEN=/TOKEN = /")
 	_, stderr = person.roost(command.ExitFailed, "secrets", "edit", "@apps/shop.env")
-	contains(t, stderr, "there is a space before `=`", "Leave it unchanged to give up")
+	contains(t, stderr, "there is a space before `=`", "To cancel, leave the text unchanged")
 	if person.read("apps/shop.env") != before {
 		t.Error("a broken file was written")
 	}
@@ -318,7 +318,7 @@ func TestEncryptAndCheck(t *testing.T) {
 	person := newPerson(t)
 	person.repository()
 	_, stderr := person.roost(command.ExitFailed, "secrets", "encrypt", "@apps/shop.env")
-	contains(t, stderr, "encrypted already")
+	contains(t, stderr, "already encrypted")
 	out, _ := person.roost(command.ExitFine, "secrets", "check", "@apps")
 	contains(t, out, "shop.env: encrypted for 1 recipient, decrypted")
 
@@ -351,7 +351,7 @@ func TestRotate(t *testing.T) {
 	alone := person.read("apps/roost.yaml")
 	person.write("apps/roost.yaml", alone+"- "+colleague.Recipient().String()+"\n")
 	out, _ := person.roost(command.ExitFound, "secrets", "check", "@apps")
-	contains(t, out, "the recipients are not those of roost.yaml; run `roost secrets rotate ")
+	contains(t, out, "the recipients differ from those in roost.yaml; run `roost secrets rotate ")
 	person.roost(command.ExitFine, "secrets", "rotate", "@apps")
 	person.roost(command.ExitFine, "secrets", "check", "@apps")
 	person.roost(command.ExitFine, "secrets", "check", "--identity", "@colleague.txt", "@apps")

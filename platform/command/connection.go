@@ -48,7 +48,7 @@ type cluster struct {
 
 func (program *program) addClusterFlags(command *cobra.Command) {
 	command.Flags().StringVar(&program.kubeconfig, "kubeconfig", "", "file with the API server and your credentials (default $KUBECONFIG, then ~/.kube/config)")
-	command.Flags().StringVar(&program.context, "context", "", "context of that file (default the current one)")
+	command.Flags().StringVar(&program.context, "context", "", "context in the kubeconfig file (default the current context)")
 }
 
 func (program *program) connect() (*cluster, error) {
@@ -108,11 +108,11 @@ func explained(err error, host, role string) error {
 	case errors.As(err, &unreachable), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the API server at %s does not answer: %w; check --kubeconfig and the network", host, err)
 	case meta.IsNoMatchError(err):
-		return fmt.Errorf("the API server at %s does not know the kinds of Roost; apply the files of platform/crd", host)
+		return fmt.Errorf("the API server at %s does not have the CustomResourceDefinitions of Roost; apply the files in platform/crd", host)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w; ask for the ClusterRole %s in that namespace", err, role)
+		return fmt.Errorf("%w; ask an administrator for the ClusterRole %s in that namespace", err, role)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%w; the credentials of --kubeconfig are wrong or too old", err)
+		return fmt.Errorf("%w; the credentials in the file of --kubeconfig are wrong or have expired; get a new kubeconfig", err)
 	}
 	return err
 }

@@ -19,12 +19,12 @@ func (program *program) deployCommand() *cobra.Command {
 	var images []string
 	command := &cobra.Command{
 		Use:   "deploy FILE|FOLDER...",
-		Short: "Give manifests and their .env files to the operator, and wait until they serve",
-		Long: `Give manifests and their .env files to the operator, and wait until they serve.
+		Short: "Apply manifests and their .env files, and wait until the apps serve",
+		Long: `Apply manifests and their .env files to the cluster, and wait until the apps serve.
 
-Encrypted files stay encrypted on the way: no age identity is needed here. The API server checks all manifests before the first is written.
-While it waits, it prints each change of their state to stderr: how many pods are ready, and the last words of a pod that fails.
-Exit code 1 says that something does not serve; the operator goes on trying.`,
+The command uploads encrypted files as they are, so it needs no age identity. The API server checks all manifests before the first one is written.
+While the command waits, it prints each change of state to stderr: the number of ready pods, and the last log lines of a failing pod.
+Exit code 1 means that an app does not serve; the operator continues to reconcile it.`,
 		Args: atLeastOne,
 		RunE: func(_ *cobra.Command, paths []string) error {
 			releases, err := program.releases(paths, images)
@@ -47,16 +47,16 @@ Exit code 1 says that something does not serve; the operator goes on trying.`,
 		},
 	}
 	program.addClusterFlags(command)
-	command.Flags().DurationVar(&wait, "wait", waitDefault, "how long to wait until all serve; 0: not at all")
+	command.Flags().DurationVar(&wait, "wait", waitDefault, "how long to wait until all apps serve; 0: do not wait")
 	command.Flags().StringArrayVar(&images, "image", nil, "REGISTRY/NAME@sha256:DIGEST, for manifests with an image of that name; can be repeated")
-	command.Flags().BoolVar(&isDryRun, "dry-run", false, "let the API server check, and write nothing")
+	command.Flags().BoolVar(&isDryRun, "dry-run", false, "validate the manifests on the API server, and write nothing")
 	return command
 }
 
 // printTaken prints that the API server has accepted all manifests.
 func (program *program) printTaken(releases []*release) error {
 	if !program.isJSON() {
-		program.print("the API server takes %s", plural(len(releases), "manifest", "manifests"))
+		program.print("the API server accepts %s", plural(len(releases), "manifest", "manifests"))
 		return nil
 	}
 	taken := []takenManifest{}

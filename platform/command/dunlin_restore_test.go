@@ -106,7 +106,7 @@ func (machine *taskMachine) saveDunlin() {
 		waitUntil(machine.t, "the node has made a backup", func() bool { return strings.Contains(log(), `"backup made"`) })
 	})
 	out, _ := machine.roost(command.ExitFine, "backup", "-n", "web", "realtime")
-	contains(machine.t, out, "Dunlin web/realtime: snapshot ", "the newest backup of the node in it is of 20")
+	contains(machine.t, out, "Dunlin web/realtime: snapshot ", "its newest backup of the node is from 20")
 }
 
 // restoreDunlin saves the storage of a Dunlin, and restores it with its own program.
@@ -126,10 +126,10 @@ func (machine *taskMachine) restoreDunlin() {
 	machine.roost(command.ExitFine, "deploy", "@realtime/realtime.yaml")
 	machine.publish(20)
 	_, stderr := machine.roost(command.ExitFound, "backup", "-n", "web", "realtime")
-	contains(t, stderr, "volumes/storage/backups holds no complete backup of the node")
+	contains(t, stderr, "volumes/storage/backups contains no complete backup of the node")
 	machine.saveDunlin()
 	out, _ := machine.roost(command.ExitFine, "drill", "-n", "web", "realtime")
-	contains(t, out, " restored and compared; the newest backup of the node in it is of 20")
+	contains(t, out, " restored and compared; its newest backup of the node is from 20")
 	machine.publish(10)
 	_, stderr = machine.roost(command.ExitFound, "restore", "-n", "web", "realtime")
 	contains(t, stderr, "volumes/storage is not empty; repeat with --replace")
@@ -138,7 +138,7 @@ func (machine *taskMachine) restoreDunlin() {
 	}
 	machine.replicasAtRestore = nil
 	out, _ = machine.roost(command.ExitFine, "restore", "-n", "web", "realtime", "--replace")
-	contains(t, out, "Dunlin web/realtime: snapshot ", "; what was written after 20", " is lost")
+	contains(t, out, "Dunlin web/realtime: snapshot ", "; data that was written after 20", " is lost")
 	if count := machine.publications(); count != 20 {
 		t.Errorf("%d publications after the restore", count)
 	}

@@ -27,7 +27,7 @@ func (program *program) editCommand() *cobra.Command {
 		Long: `Edit an encrypted .env file with $EDITOR.
 
 The editor gets the decrypted text in a file in memory (tmpfs), which only you can read and which is removed afterwards. Lines of
-values that did not change stay the same. If the text is wrong, nothing is written, and the editor opens again.`,
+unchanged values stay the same. If the text is not valid, nothing is written, and the editor opens again.`,
 		Args: exactlyOne,
 		RunE: func(_ *cobra.Command, paths []string) error { return program.edit(paths[0]) },
 	}
@@ -140,7 +140,7 @@ func (program *program) editText(name string, text []byte) (edited []byte, err e
 		if wrong == nil || bytes.Equal(edited, text) {
 			return edited, nil
 		}
-		program.note("%s: %s. Leave it unchanged to give up", name, wrong)
+		program.note("%s: %s. To cancel, leave the text unchanged", name, wrong)
 		text = edited
 	}
 }
@@ -162,7 +162,7 @@ func runEditor(editor *exec.Cmd, signals <-chan os.Signal) error {
 		case received := <-signals:
 			// The terminal sends SIGINT to the editor as well. Some editors treat it as a key, so leave it to the editor.
 			if received != os.Interrupt {
-				cause = fmt.Errorf("roost was ended with the signal %s", received)
+				cause = fmt.Errorf("roost received the signal %s", received)
 				_ = editor.Process.Signal(received) // it may have ended
 			}
 		}
@@ -182,5 +182,5 @@ func (program *program) memoryFolder() (string, error) {
 			return folder, nil
 		}
 	}
-	return "", errors.New("neither $XDG_RUNTIME_DIR nor /dev/shm is a tmpfs, and a disk is no place for secrets; mount one at /dev/shm")
+	return "", errors.New("neither $XDG_RUNTIME_DIR nor /dev/shm is a tmpfs, and decrypted secrets must not be written to a disk; mount a tmpfs at /dev/shm")
 }

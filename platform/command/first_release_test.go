@@ -17,7 +17,7 @@ func (site *site) failFirstRelease() {
 		site.write("broken/broken.yaml", manifest)
 		out, stderr := site.roost(command.ExitFound, "deploy", "@broken/broken.yaml")
 		contains(site.t, out, "App web/broken: MigrationFailed: ")
-		contains(site.t, stderr, "App web/broken: the release does not serve; no earlier release has served, so there is nothing to go back to")
+		contains(site.t, stderr, "App web/broken: the release does not serve; no earlier release has served, so there is no revision to roll back to")
 		if strings.Contains(stderr, "rollback") {
 			site.t.Errorf("a rollback is advised: %s", stderr)
 		}

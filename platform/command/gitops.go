@@ -65,11 +65,11 @@ func (program *program) gitopsCommand() *cobra.Command {
 		Use:   "gitops FOLDER",
 		Short: "Write the kustomization with which Argo CD applies a folder of manifests and their .env files",
 		Long: `Write kustomization.yaml and kustomizeconfig.yaml into a folder of manifests. With them, Argo CD, or ` + "`kubectl apply -k FOLDER`" + `,
-brings the manifests and their encrypted .env files to the cluster: each app's files become a ConfigMap, whose name has the hash of their
-content, and the annotation ` + render.AnnotationFiles + ` names it. The files stay encrypted; the operator decrypts them.
+applies the manifests and their encrypted .env files to the cluster: each app's files become a ConfigMap, whose name contains the hash of
+their content, and the annotation ` + render.AnnotationFiles + ` names the ConfigMap. The files stay encrypted; the operator decrypts them.
 
-Commit both files. Run the command again when a manifest gets or loses an .env file; a change of an .env file needs nothing. --check
-writes nothing, and exits with 1 if the files are not those of the manifests: run it in CI.`,
+Commit both files. Run the command again after you add an .env file to a manifest or remove one; a change inside an .env file needs no new run.
+--check writes nothing, and exits with 1 if the files are out of date: run it in CI.`,
 		Args: exactlyOne,
 		RunE: func(_ *cobra.Command, folders []string) error {
 			written, err := program.gitopsFiles(folders[0])
@@ -82,7 +82,7 @@ writes nothing, and exits with 1 if the files are not those of the manifests: ru
 			return program.writeGitops(folders[0], written)
 		},
 	}
-	command.Flags().BoolVar(&isCheck, "check", false, "write nothing; exit code 1 says that the files are not those of the manifests")
+	command.Flags().BoolVar(&isCheck, "check", false, "write nothing; exit code 1 means that the files are out of date")
 	return command
 }
 
@@ -164,10 +164,10 @@ func (program *program) checkGitops(folder string, wanted map[string][]byte) err
 			return err
 		}
 		if text, isWanted := wanted[name]; isWanted && !bytes.Equal(content, text) {
-			return &foundError{fmt.Sprintf("%s is not that of the manifests; run `roost gitops %s`, and commit it", path, folder)}
+			return &foundError{fmt.Sprintf("%s is out of date; run `roost gitops %s`, and commit the file", path, folder)}
 		}
 	}
-	program.print("%s is that of the manifests", filepath.Join(folder, kustomizationFile))
+	program.print("%s is up to date", filepath.Join(folder, kustomizationFile))
 	return nil
 }
 
@@ -176,7 +176,7 @@ func (program *program) writeGitops(folder string, wanted map[string][]byte) err
 		path := filepath.Join(folder, name)
 		content, err := os.ReadFile(path)
 		if err == nil && !strings.HasPrefix(string(content), gitopsHeader) {
-			return fmt.Errorf("%s was not written by `roost gitops`; move it to another folder, and refer to this one there", path)
+			return fmt.Errorf("%s was not written by `roost gitops`; move it to another folder, and list this folder in its resources", path)
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err

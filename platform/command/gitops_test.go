@@ -17,7 +17,7 @@ func TestGitops(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, stderr := person.roost(command.ExitFound, "gitops", "--check", "@apps")
-	contains(t, stderr, "kustomization.yaml is not that of the manifests; run `roost gitops ")
+	contains(t, stderr, "kustomization.yaml is out of date; run `roost gitops ")
 	out, _ := person.roost(command.ExitFine, "gitops", "@apps")
 	contains(t, out, "apps/kustomization.yaml", "apps/kustomizeconfig.yaml")
 	contains(t, person.read("apps/kustomization.yaml"), "- shop.env=shop.env\n", "apps.roost.dev/files: shop-files\n", "apps.roost.dev/files-of: shop\n")

@@ -66,15 +66,15 @@ type identityToken struct {
 func (program *program) identityCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "identity",
-		Short: "Make and revoke access identities: short-lived access to a namespace, for people and CI",
-		Long: `Make and revoke access identities: short-lived access to a namespace, for people and CI. An age identity, which decrypts .env files, is
-something else.
+		Short: "Create and revoke access identities: short-lived access to a namespace, for people and CI",
+		Long: `Create and revoke access identities: short-lived access to a namespace, for people and CI. They are not age identities, which decrypt .env files.
 
 An access identity is a ServiceAccount with one role in one namespace. A deployer can use deploy, rollback and status. A reader can use status
-and logs, and sees what runs. Neither has a right to Secrets, to a shell in a pod, or to delete an App; but what a deployer deploys can have a
+and logs, and can list what runs. Neither can read Secrets, open a shell in a pod, or delete an App. But an app that a deployer deploys can use a
 Secret of the namespace as its keys. A runner can use status, logs and run; it can make Jobs, and a Job can read each Secret of the
-namespace. An operator is a person who can do what a deployer and a reader can, and delete Apps, Dunlins, pods and Jobs. You need the rights to make ServiceAccounts, their tokens and
-RoleBindings there.`,
+namespace. An operator is a person who has the rights of a deployer and a reader, and can also delete Apps, Dunlins, pods and Jobs.
+
+You need the rights to create ServiceAccounts, their tokens and RoleBindings in the namespace.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
@@ -86,12 +86,12 @@ func (program *program) identityCreateCommand() *cobra.Command {
 	namespace, role, server, lifetime := "", "", "", time.Duration(0)
 	command := &cobra.Command{
 		Use:   "create NAME",
-		Short: "Make an access identity if there is none, and print a kubeconfig with a new token",
-		Long: `Make an access identity if there is none, and print a kubeconfig with a new token. Older tokens stay valid until they expire; revoke
-ends all of them.
+		Short: "Create an access identity if it does not exist, and print a kubeconfig with a new token",
+		Long: `Create an access identity if it does not exist, and print a kubeconfig with a new token. Older tokens stay valid until they expire; revoke
+invalidates all of them.
 
-The kubeconfig is a secret. It is printed once, and kept nowhere. It has the address by which you reach the API server. If that is a tunnel,
-set the address by which others reach it with --server; the server's certificate has to have its name.`,
+The kubeconfig is a secret. The command prints it once, and does not store it. It contains the address of the API server from your own
+kubeconfig. If you use a tunnel, set the address that others use with --server; the server's certificate must be valid for that address.`,
 		Example: `  roost identity create ci --role deployer -n web --server https://10.78.0.11:6443`,
 		Args:    exactlyOneIdentity,
 		RunE: func(_ *cobra.Command, names []string) error {
@@ -131,7 +131,7 @@ set the address by which others reach it with --server; the server's certificate
 	program.addIdentityFlags(command, &namespace)
 	command.Flags().StringVar(&role, "role", "", identityRolesText)
 	completeValues(command, "role", identityRoles...)
-	command.Flags().StringVar(&server, "server", "", "address of the API server in the kubeconfig (default the one that you use)")
+	command.Flags().StringVar(&server, "server", "", "address of the API server in the new kubeconfig (default the address in your kubeconfig)")
 	command.Flags().DurationVar(&lifetime, "lifetime", tokenDefault, "how long the token is valid: 10m to 24h")
 	return command
 }
@@ -182,7 +182,7 @@ func (program *program) identityRevokeCommand() *cobra.Command {
 	namespace := ""
 	command := &cobra.Command{
 		Use:   "revoke NAME",
-		Short: "Delete an access identity; its tokens are void within 10 seconds",
+		Short: "Delete an access identity; its tokens become invalid within 10 seconds",
 		Args:  exactlyOneIdentity,
 		RunE: func(_ *cobra.Command, names []string) error {
 			cluster, err := program.connect()
@@ -242,7 +242,7 @@ func (cluster *cluster) ensureIdentity(ctx context.Context, identity clusterIden
 		return nil, err
 	}
 	if binding.RoleRef.Name != wanted {
-		return nil, fmt.Errorf("access identity %s in %s is a %s; revoke it first, or choose another name",
+		return nil, fmt.Errorf("access identity %s in %s has the role %s; revoke it first, or choose another name",
 			identity.Name, identity.Namespace, roleOf(binding.RoleRef.Name))
 	}
 	return account, nil
@@ -295,7 +295,7 @@ func (cluster *cluster) identities(ctx context.Context, namespace string) ([]clu
 // explainedIdentity adds the rights that creating identities requires.
 func (cluster *cluster) explainedIdentity(err error) error {
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("%w; it needs the rights to serviceaccounts, serviceaccounts/token and rolebindings, and all rights of the role", err)
+		return fmt.Errorf("%w; this needs the rights to serviceaccounts, serviceaccounts/token and rolebindings, and all rights of the role", err)
 	}
 	return cluster.explained(err)
 }

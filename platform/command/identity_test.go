@@ -128,11 +128,11 @@ func TestAnIdentityFromCreationToRevocation(t *testing.T) {
 	}
 	site.roost(command.ExitFine, "status", "-n", "web")
 	_, stderr := site.roost(command.ExitFailed, "identity", "create", "mine", "--role", "deployer", "-n", "web")
-	contains(t, stderr, "forbidden", "it needs the rights to serviceaccounts")
+	contains(t, stderr, "forbidden", "this needs the rights to serviceaccounts")
 
 	site.variables["KUBECONFIG"] = admin
 	_, stderr = site.roost(command.ExitFailed, "identity", "create", "ci", "--role", "reader", "-n", "web")
-	contains(t, stderr, "access identity ci in web is a deployer; revoke it first")
+	contains(t, stderr, "access identity ci in web has the role deployer; revoke it first")
 	out, _ = site.roost(command.ExitFine, "identity", "create", "ci", "--role", "deployer", "-n", "web", "-o", "json")
 	var created struct {
 		Name, Namespace, Role, Kubeconfig string
@@ -173,7 +173,7 @@ func TestAnIdentityFromCreationToRevocation(t *testing.T) {
 	site.write("ci.kubeconfig", created.Kubeconfig)
 	site.variables["KUBECONFIG"] = filepath.Join(site.folder, "ci.kubeconfig")
 	_, stderr = site.roost(command.ExitFailed, "status", "-n", "web")
-	contains(t, stderr, "the credentials of --kubeconfig are wrong or too old")
+	contains(t, stderr, "the credentials in the file of --kubeconfig are wrong or have expired; get a new kubeconfig")
 }
 
 func TestWrongIdentitiesAreRefused(t *testing.T) {

@@ -41,8 +41,8 @@ func (program *program) initCommand() *cobra.Command {
 		Short: "Write a first manifest, and roost.yaml with your key",
 		Long: `Write a first manifest into a folder, and roost.yaml with your age public key.
 
-If you have no age identity yet, one is written to ~/.config/roost/identity.txt. Keep a copy of it where you keep other keys: without it,
-nobody can decrypt what is encrypted for it. Files that exist are never changed.`,
+If you have no age identity yet, one is written to ~/.config/roost/identity.txt. Keep a copy of it with your other keys: without it, files
+that are encrypted only for it cannot be decrypted. Existing files are never changed.`,
 		Args: func(_ *cobra.Command, arguments []string) error {
 			if len(arguments) != 2 {
 				return usageError{fmt.Errorf("there are %d arguments; name a folder and the app", len(arguments))}
@@ -61,8 +61,8 @@ nobody can decrypt what is encrypted for it. Files that exist are never changed.
 	}
 	command.Flags().StringVar(&kind, "kind", "app", "app or dunlin")
 	command.Flags().StringVar(&namespace, "namespace", "default", "namespace")
-	command.Flags().StringVar(&image, "image", "registry.example.com/app:1.0.0", "image with a version or a digest")
-	command.Flags().StringVar(&host, "host", "app.example.com", "public name")
+	command.Flags().StringVar(&image, "image", "registry.example.com/app:1.0.0", "image with a tag or a digest")
+	command.Flags().StringVar(&host, "host", "app.example.com", "public host name")
 	return command
 }
 
@@ -75,7 +75,7 @@ func (program *program) initialize(folder, name string, manifest []byte) error {
 	}
 	target := filepath.Join(folder, name+".yaml")
 	if _, err := os.Stat(target); err == nil {
-		return fmt.Errorf("%s is there already; choose another name", target)
+		return fmt.Errorf("%s already exists; choose another name", target)
 	}
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err

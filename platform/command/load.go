@@ -236,7 +236,7 @@ func (result *loaded) find(file, path, message string) {
 func readSettings(path, name string, identities []age.Identity) (settings.File, bool, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return settings.File{}, false, fmt.Errorf("%q is not there; write it beside the manifest", name)
+		return settings.File{}, false, fmt.Errorf("%q does not exist; create it beside the manifest", name)
 	}
 	if err != nil {
 		return settings.File{}, false, err
@@ -277,18 +277,18 @@ func (result *loaded) compare() {
 	}
 	for _, manifest := range result.manifests {
 		_, namespace, name := manifest.kindAndName()
-		claim(manifest, "name "+namespace+"/"+name, "metadata.name", "the name is that of %s as well; rename one of them")
+		claim(manifest, "name "+namespace+"/"+name, "metadata.name", "%s has the same name; rename one of them")
 		var host, path string
 		if manifest.app != nil {
 			host, path = manifest.app.Spec.Host, manifest.app.Spec.Path
 		} else {
 			host, path = manifest.dunlin.Spec.Host, manifest.dunlin.Spec.Path
 			if manifest.dunlin.Spec.NATS != nil && manifest.dunlin.Spec.NATS.Servers != nil {
-				claim(manifest, "name "+namespace+"/"+name+"-nats", "metadata.name", "the name of its NATS servers is that of %s; rename one of them")
+				claim(manifest, "name "+namespace+"/"+name+"-nats", "metadata.name", "its NATS servers have the same name as %s; rename one of them")
 			}
 		}
 		if host != "" {
-			claim(manifest, "host "+host+"/"+strings.Trim(path, "/"), "spec.host", "the host and path are those of %s as well; change one of them")
+			claim(manifest, "host "+host+"/"+strings.Trim(path, "/"), "spec.host", "%s has the same host and path; change one of them")
 		}
 	}
 }

@@ -39,15 +39,14 @@ func (program *program) logsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "logs NAME",
 		Short: "Show the logs of the pods of an App or a Dunlin",
-		Long: `Show the logs of the pods of an App or a Dunlin, in the order of their times. Where there are several pods, each line begins with the
-name of its pod.
+		Long: `Show the logs of the pods of an App or a Dunlin, ordered by time. If there are several pods, each line begins with the name of its pod.
 
-With --follow, the logs of pods that start later are shown as well, until you interrupt the command. A line of more than 64 KiB is
-divided. With -o json, each line is an object with pod, time and text. You need the ClusterRole roost-reader.`,
+With --follow, the command also shows the logs of pods that start later, until you interrupt it. A line of more than 64 KiB is split.
+With -o json, each line is an object with pod, time and text. You need the ClusterRole roost-reader.`,
 		Example: `  roost logs -n web shop
   roost logs -n web shop --follow --since 10m
-  roost logs -n web shop --previous          # what a container that was restarted wrote before
-  roost logs -n web shop --jobs              # migrations, cron tasks, backups and runs as well`,
+  roost logs -n web shop --previous          # the logs of containers before their last restart
+  roost logs -n web shop --jobs              # also migrations, cron tasks, backups and runs`,
 		Args: exactlyOneName,
 		RunE: func(command *cobra.Command, names []string) error {
 			if query.Previous && query.isFollowing {
@@ -70,12 +69,12 @@ divided. With -o json, each line is an object with pod, time and text. You need 
 		},
 	}
 	program.addNamespaceFlags(command, &query.namespace)
-	command.Flags().BoolVarP(&query.isFollowing, "follow", "f", false, "go on until interrupted, with pods that start later")
-	command.Flags().BoolVarP(&query.Previous, "previous", "p", false, "the containers before the last restart")
-	command.Flags().DurationVar(&query.Since, "since", 0, "only lines that are younger, such as 10m")
-	command.Flags().Int64Var(&query.TailLines, "tail", tailDefault, "the last lines of each pod; -1: all, which is the default with --since")
-	command.Flags().StringVar(&query.pod, "pod", "", "only this pod")
-	command.Flags().BoolVar(&query.withJobs, "jobs", false, "the pods of Jobs as well: migrations, cron tasks, backups and runs")
+	command.Flags().BoolVarP(&query.isFollowing, "follow", "f", false, "follow the logs until interrupted, including pods that start later")
+	command.Flags().BoolVarP(&query.Previous, "previous", "p", false, "show the logs of containers before their last restart")
+	command.Flags().DurationVar(&query.Since, "since", 0, "show only lines that are newer than a duration such as 10m")
+	command.Flags().Int64Var(&query.TailLines, "tail", tailDefault, "number of last lines of each pod; -1: all lines, which is the default with --since")
+	command.Flags().StringVar(&query.pod, "pod", "", "show only this pod")
+	command.Flags().BoolVar(&query.withJobs, "jobs", false, "include the pods of Jobs: migrations, cron tasks, backups and runs")
 	command.Flags().BoolVar(&query.withTime, "timestamps", false, "begin each line with its time")
 	return command
 }

@@ -80,7 +80,7 @@ func (site *site) showLogs(kubelet *kubelet) {
 	t := site.t
 	t.Helper()
 	_, stderr := site.roost(command.ExitFailed, "logs", "-n", "web", "shop")
-	contains(t, stderr, "ask for the ClusterRole roost-reader in that namespace")
+	contains(t, stderr, "ask an administrator for the ClusterRole roost-reader in that namespace")
 	site.asIdentity("reader")
 	_, stderr = site.roost(command.ExitFailed, "logs", "-n", "web", "shop")
 	contains(t, stderr, "App web/shop has no pod; `roost status -n web shop` shows why")

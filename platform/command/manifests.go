@@ -15,7 +15,7 @@ import (
 func (program *program) validateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate FILE|FOLDER...",
-		Short: "Name each wrong field of manifests and .env files",
+		Short: "Report each invalid field of manifests and .env files",
 		Args:  atLeastOne,
 		RunE: func(_ *cobra.Command, paths []string) error {
 			result, err := program.load(paths)
@@ -53,7 +53,7 @@ func (program *program) renderCommand() *cobra.Command {
 		Short: "Print the Kubernetes objects of manifests",
 		Long: `Print the Kubernetes objects of manifests, as YAML or with -o json as a List.
 
-Secrets are left out unless --with-secrets is given, because the output of a CI job is readable for many.`,
+Secrets are omitted unless --with-secrets is set, because many people can read the output of a CI job.`,
 		Args: atLeastOne,
 		RunE: func(_ *cobra.Command, paths []string) error {
 			objects, err := program.rendered(paths)
@@ -74,7 +74,7 @@ func (program *program) withoutSecrets(objects []runtime.Object) []runtime.Objec
 	var kept []runtime.Object
 	for _, object := range objects {
 		if secret, isSecret := object.(*corev1.Secret); isSecret {
-			program.note("left out: Secret %s/%s; --with-secrets prints it", secret.Namespace, secret.Name)
+			program.note("omitted: Secret %s/%s; --with-secrets prints it", secret.Namespace, secret.Name)
 			continue
 		}
 		kept = append(kept, object)
@@ -106,10 +106,10 @@ func (program *program) diffCommand() *cobra.Command {
 	against := ""
 	command := &cobra.Command{
 		Use:   "diff --against FILE|FOLDER FILE|FOLDER...",
-		Short: "Compare what manifests render to with rendered files",
-		Long: `Compare what manifests render to with files that were rendered before, object by object and field by field.
+		Short: "Compare the objects of manifests with rendered files",
+		Long: `Render manifests, and compare the objects with files that were rendered before, field by field.
 
-Values of Secrets are not shown. Exit code 1 says that there are differences.`,
+Values of Secrets are not shown. Exit code 1 means that there are differences.`,
 		Args: atLeastOne,
 		RunE: func(_ *cobra.Command, paths []string) error {
 			if against == "" {

@@ -222,7 +222,7 @@ func (cluster *cluster) look(ctx context.Context, release *release, generation i
 	case err != nil:
 		state.Reason, state.Message = "ServerDoesNotAnswer", cluster.explained(err).Error()
 	case status.ObservedGeneration < generation || status.Files != release.filesName():
-		state.Reason, state.Message = reasonNotSeen, "no operator has looked at it yet; check that one runs and looks after the namespace"
+		state.Reason, state.Message = reasonNotSeen, "no operator has reconciled it yet; check that an operator runs and that its --namespaces contains the namespace"
 	default:
 		hasEnded := state.read(status)
 		return state, hasEnded, nil

@@ -26,11 +26,12 @@ func (program *program) replaceNATSCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "replace-nats NAME POD",
 		Short: "Give a NATS server of a Dunlin an empty volume, after the loss of its machine",
-		Long: `Give a NATS server of a Dunlin an empty volume, after the loss of the machine that has its volume. It starts on another machine, and copies
-the streams from the other servers. Until then, these serve.
+		Long: `Give a NATS server of a Dunlin an empty volume, after the loss of the machine that has its volume. The server starts on another machine, and
+copies the streams from the other servers, which serve meanwhile.
 
-It is refused unless all other servers are ready, and unless the machine is gone or not ready: the streams must be on a majority. Make sure
-that the machine is off and stays off. The old volume is kept. It needs the rights of an administrator, and can be run again after a failure.`,
+The command requires that all other servers are ready, because a majority must have the streams, and that the machine is gone or not ready.
+Make sure that the machine is off and stays off. The old volume is kept. The command needs administrator rights, and can be run again after a
+failure.`,
 		Args: func(_ *cobra.Command, arguments []string) error {
 			if len(arguments) != 2 {
 				return usageError{fmt.Errorf("there are %d arguments; name a Dunlin, and the pod of its NATS server", len(arguments))}
@@ -88,14 +89,14 @@ func (run *natsReplacement) checkServers(ctx context.Context) error {
 		return run.cluster.explained(err)
 	}
 	if dunlin.Spec.NATS == nil || dunlin.Spec.NATS.Servers == nil || *dunlin.Spec.NATS.Servers < 3 {
-		return fmt.Errorf("%s has no NATS servers of its own, or fewer than three: no others have the streams. Start the machine again", run.name)
+		return fmt.Errorf("%s has fewer than three NATS servers of its own, so no other server has the streams. Start the machine again", run.name)
 	}
 	var names []string
 	for index := range *dunlin.Spec.NATS.Servers {
 		names = append(names, fmt.Sprintf("%s-%d", render.NATSName(run.name), index))
 	}
 	if !slices.Contains(names, run.pod) {
-		return fmt.Errorf("%s is no NATS server of %s; they are %s", run.pod, run.name, strings.Join(names, ", "))
+		return fmt.Errorf("%s is not a NATS server of %s; its NATS servers are %s", run.pod, run.name, strings.Join(names, ", "))
 	}
 	for _, name := range names {
 		var pod corev1.Pod
@@ -126,7 +127,7 @@ func (run *natsReplacement) lostVolume(ctx context.Context) (*corev1.PersistentV
 	}
 	host := render.HostOfVolume(volume)
 	if host == "" {
-		return nil, nil, fmt.Errorf("volume %s of %s is not of one machine: Kubernetes can attach it to another one. Nothing was changed", volume.Name, run.pod)
+		return nil, nil, fmt.Errorf("volume %s of %s is not local to one machine: Kubernetes can attach it to another one. Nothing was changed", volume.Name, run.pod)
 	}
 	var nodes corev1.NodeList
 	if err := run.cluster.List(ctx, &nodes, client.MatchingLabels{corev1.LabelHostname: host}); err != nil {
@@ -142,7 +143,7 @@ func (run *natsReplacement) lostVolume(ctx context.Context) (*corev1.PersistentV
 
 // release sets the volume to Retain, and deletes the claim. Kubernetes removes the claim when its pod is gone.
 func (run *natsReplacement) release(ctx context.Context, claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) error {
-	run.note("volume %s is kept; claim %s is deleted, and the StatefulSet makes an empty one", volume.Name, claim.Name)
+	run.note("volume %s is kept; claim %s is deleted, and the StatefulSet creates an empty one", volume.Name, claim.Name)
 	retain := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`))
 	if err := run.cluster.Patch(ctx, volume, retain); err != nil {
 		return err
@@ -182,7 +183,7 @@ func (run *natsReplacement) untilReady(ctx context.Context, gone types.UID, wait
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return ctx.Err()
 			}
-			return &foundError{fmt.Sprintf("%s is not ready within %s; `kubectl -n %s describe pod %s` says why. The other servers serve", run.pod, wait, run.namespace, run.pod)}
+			return &foundError{fmt.Sprintf("%s did not become ready within %s; `kubectl -n %s describe pod %s` shows the cause. The other servers serve", run.pod, wait, run.namespace, run.pod)}
 		case <-pause.C:
 		}
 	}

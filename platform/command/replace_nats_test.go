@@ -181,13 +181,13 @@ func TestALostNATSServerGetsAnEmptyVolume(t *testing.T) {
 	refused("another server is not ready", "realtime-nats-2 is not ready", "nothing was changed")
 	site.setReady(2, corev1.ConditionTrue)
 	_, stderr := site.roost(command.ExitFailed, "replace-nats", "-n", "web", "realtime", "realtime-0")
-	contains(t, stderr, "realtime-0 is no NATS server of realtime; they are realtime-nats-0, realtime-nats-1, realtime-nats-2")
+	contains(t, stderr, "realtime-0 is not a NATS server of realtime; its NATS servers are realtime-nats-0, realtime-nats-1, realtime-nats-2")
 	site.roost(command.ExitUsage, "replace-nats", "-n", "web", "realtime")
 	site.isUntouched("wrong arguments")
 
 	// The pod is not recreated: the completed steps stay completed, and the next run continues.
 	_, stderr = site.roost(command.ExitFound, "replace-nats", "-n", "web", "--wait", "1s", "realtime", "realtime-nats-1")
-	contains(t, stderr, "volume pv-1 is kept", "not ready within 1s", "The other servers serve")
+	contains(t, stderr, "volume pv-1 is kept", "did not become ready within 1s", "The other servers serve")
 	site.runSet(1, "m0")
 	out, _ := site.roost(command.ExitFine, "replace-nats", "-n", "web", "realtime", "realtime-nats-1")
 	contains(t, out, "realtime-nats-1 is ready on node m0, with the streams of the other servers")
@@ -215,6 +215,6 @@ func TestTheOnlyNATSServerIsNotReplaced(t *testing.T) {
 	}
 	site.setNode("m1", corev1.ConditionUnknown)
 	_, stderr := site.roost(command.ExitFailed, "replace-nats", "-n", "web", "realtime", "realtime-nats-1")
-	contains(t, stderr, "no others have the streams")
+	contains(t, stderr, "no other server has the streams")
 	site.isUntouched("one server")
 }

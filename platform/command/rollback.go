@@ -30,11 +30,12 @@ func (program *program) rollbackCommand() *cobra.Command {
 	target, namespace := "", ""
 	command := &cobra.Command{
 		Use:   "rollback NAME",
-		Short: "Bring back image, configuration and secrets of an earlier revision together",
-		Long: `Bring back image, configuration and secrets of an earlier revision together, and wait until it serves.
+		Short: "Restore the image, configuration and secrets of an earlier revision together",
+		Long: `Restore the image, configuration and secrets of an earlier revision together, and wait until it serves.
 
-Without --to, that is the revision before the one that is asked for now; a second rollback goes forward again. Files that were encrypted
-for an age identity which the operator no longer has cannot be decrypted. Where a program such as Argo CD applies the manifests from Git, go back in Git instead.`,
+Without --to, that is the revision before the current one; a second rollback returns to the current one. Files that were encrypted
+for an age identity which the operator no longer has cannot be decrypted. If a program
+such as Argo CD applies the manifests from Git, revert the commit in Git instead.`,
 		Args: exactlyOneName,
 		RunE: func(_ *cobra.Command, names []string) error {
 			cluster, err := program.connect()
@@ -49,13 +50,13 @@ for an age identity which the operator no longer has cannot be decrypted. Where 
 			if err != nil {
 				return err
 			}
-			program.note("%s: back to revision %s", earlier, revision)
+			program.note("%s: rolling back to revision %s", earlier, revision)
 			return program.roll(cluster, []*release{earlier}, wait)
 		},
 	}
 	program.addNamespaceFlags(command, &namespace)
-	command.Flags().StringVar(&target, "to", "", "revision, as `roost status NAME` lists them")
-	command.Flags().DurationVar(&wait, "wait", waitDefault, "how long to wait until it serves; 0: not at all")
+	command.Flags().StringVar(&target, "to", "", "revision to roll back to; roost status NAME lists them")
+	command.Flags().DurationVar(&wait, "wait", waitDefault, "how long to wait until it serves; 0: do not wait")
 	return command
 }
 
@@ -128,7 +129,7 @@ var unrecorded = []string{reconcile.ReasonSpecInvalid, reconcile.ReasonHostTaken
 // beforeNewest returns the revision before the one that the subject requests.
 func beforeNewest(subject client.Object, revisions []appsv1.ControllerRevision) (string, error) {
 	if !isLookedAt(subject) {
-		return "", errors.New("the operator has not looked at the newest spec yet; wait for it, or name a revision with --to")
+		return "", errors.New("the operator has not reconciled the newest spec yet; wait until it has, or name a revision with --to")
 	}
 	position := 1
 	if isUnrecorded(statusOf(subject)) {
@@ -155,13 +156,13 @@ func (cluster *cluster) remedyOf(release *release) (string, error) {
 	isRecorded := slices.ContainsFunc(revisions, func(revision appsv1.ControllerRevision) bool { return hashOf(revision) == status.Revision })
 	switch {
 	case !isLookedAt(subject):
-		return "see to it that an operator runs, which looks after the namespace " + release.namespace, nil
+		return "check that an operator runs and that its --namespaces contains " + release.namespace, nil
 	case !isRecorded:
-		return "no earlier release has served, so there is nothing to go back to; correct the manifest, and run `roost deploy`", nil
+		return "no earlier release has served, so there is no revision to roll back to; correct the manifest, and run `roost deploy`", nil
 	case hashOf(revisions[0]) == status.Revision && !isUnrecorded(status):
-		return "it is the revision that served last; correct the manifest, and run `roost deploy`", nil
+		return "this is the revision that served last; correct the manifest, and run `roost deploy`", nil
 	}
-	return fmt.Sprintf("`roost rollback -n %s %s --to %s` goes back to the revision that served last", release.namespace, release.name, status.Revision), nil
+	return fmt.Sprintf("`roost rollback -n %s %s --to %s` rolls back to the revision that served last", release.namespace, release.name, status.Revision), nil
 }
 
 // isLookedAt reports whether the status describes the newest spec and its files.

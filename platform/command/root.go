@@ -98,8 +98,8 @@ func (program *program) root() *cobra.Command {
 		Short: "Deploys Dunlin and other apps on Kubernetes",
 		Long: `Roost validates, renders and deploys manifests of the kinds App and Dunlin, and edits and checks encrypted .env files.
 
-Exit codes: 0 fine; 1 problems or differences were found, or something does not serve; 2 the command line is wrong; 3 a file could not be
-read, written or decrypted, or the API server could not be reached, refuses, or does not have what is named. ` + "`roost run`" + ` has codes of its own.`,
+Exit codes: 0 success; 1 problems or differences were found, or an app does not serve; 2 the command line is wrong; 3 a file could not be
+read, written or decrypted, or the API server could not be reached, refused a request, or does not have a named object. ` + "`roost run`" + ` has its own exit codes.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -118,7 +118,7 @@ read, written or decrypted, or the API server could not be reached, refuses, or 
 	}
 	root.RunE = func(command *cobra.Command, arguments []string) error {
 		if len(arguments) > 0 {
-			return usageError{fmt.Errorf("there is no command %q; `roost help` lists them", arguments[0])}
+			return usageError{fmt.Errorf("unknown command %q; `roost help` lists the commands", arguments[0])}
 		}
 		return command.Help()
 	}

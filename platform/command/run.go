@@ -46,13 +46,13 @@ func (program *program) runCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "run NAME -- PROGRAM [ARGUMENT...]",
 		Short: "Run a command once with the image and the settings of an App",
-		Long: `Run a command once with the image and the settings that the pods of an App have now, and show its log. Standard input is not passed on.
+		Long: `Run a command once with the image and the settings that the pods of an App have now, and show its log. Standard input is not connected.
 
 The command runs as a Job, once, without the persistent volumes and the ports of the App. The Job is deleted at the end, and when you
 interrupt the command. If roost itself is killed, Kubernetes ends the Job after --timeout, and deletes it 10 minutes later.
 
-The exit code is that of the program. 125: the program did not run, or its exit code is not known; 130: you have interrupted it; 2 and 3
-may also be those of roost, before the Job is made. With -o json, each line of the log is an object with pod, time and text; the last
+The exit code is that of the program. 125: the program did not run, or its exit code is not known; 130: you interrupted it. 2 and 3 may also
+come from roost itself, before it creates the Job. With -o json, each line of the log is an object with pod, time and text; the last
 object has job and exitCode. You need the ClusterRole roost-runner.`,
 		Example: `  roost run -n web shop -- shop-admin reindex
   roost run -n web shop --timeout 6h -- shop-admin import /tmp/list.csv`,
@@ -81,7 +81,7 @@ object has job and exitCode. You need the ClusterRole roost-runner.`,
 		},
 	}
 	program.addNamespaceFlags(command, &query.namespace)
-	command.Flags().DurationVar(&query.timeout, "timeout", runTimeoutDefault, "how long the program may run, with the start of its pod: 1s to 24h")
+	command.Flags().DurationVar(&query.timeout, "timeout", runTimeoutDefault, "how long the program may run, including the start of its pod: 1s to 24h")
 	command.Flags().DurationVar(&query.startTimeout, "start-timeout", startTimeoutDefault, "how long its pod may take to start")
 	return command
 }
@@ -94,7 +94,7 @@ func (program *program) run(ctx context.Context, cluster *cluster, name string, 
 	if err := cluster.Create(ctx, job); err != nil {
 		return cluster.explained(err)
 	}
-	program.note("Job %s/%s: made from revision %s", job.Namespace, job.Name, job.Annotations[render.AnnotationRevision])
+	program.note("Job %s/%s: created from revision %s", job.Namespace, job.Name, job.Annotations[render.AnnotationRevision])
 	defer func() {
 		if failure := cluster.deleteJob(job); failure != nil {
 			program.note("the Job %s/%s cannot be deleted: %s; Kubernetes deletes it 10 minutes after its end", job.Namespace, job.Name, failure)
@@ -205,7 +205,7 @@ func (program *program) podOf(ctx context.Context, cluster *cluster, job *batchv
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-deadline:
-			return nil, fmt.Errorf("the pod has not started in %s: %s; correct that, or wait longer with --start-timeout", startTimeout, waiting)
+			return nil, fmt.Errorf("timed out after %s waiting for the pod to start: %s; fix the cause, or set a longer --start-timeout", startTimeout, waiting)
 		case <-pause.C:
 		}
 	}
@@ -223,9 +223,9 @@ func (cluster *cluster) failureOf(ctx context.Context, job *batchv1.Job) error {
 			continue
 		}
 		if condition.Reason == batchv1.JobReasonDeadlineExceeded {
-			return errors.New("the Job was ended after --timeout; allow more")
+			return errors.New("the Job exceeded --timeout; set a longer one")
 		}
-		return fmt.Errorf("the Job has failed: %s: %s", condition.Reason, condition.Message)
+		return fmt.Errorf("the Job failed: %s: %s", condition.Reason, condition.Message)
 	}
 	return nil
 }
@@ -250,7 +250,7 @@ func (cluster *cluster) exitCode(ctx context.Context, job *batchv1.Job, source *
 		}
 		if len(pods) == 0 {
 			err := cluster.failureOf(ctx, job)
-			return 0, fmt.Errorf("the program was ended: %w", cmp.Or(err, errDeleted))
+			return 0, fmt.Errorf("the program was terminated: %w", cmp.Or(err, errDeleted))
 		}
 		select {
 		case <-ctx.Done():

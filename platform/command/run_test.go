@@ -117,7 +117,7 @@ func (site *site) runOnce(kubelet *kubelet) {
 	t := site.t
 	t.Helper()
 	_, stderr := site.roost(command.ExitFailed, "run", "-n", "web", "shop", "--", "shop-admin", "fine")
-	contains(t, stderr, "forbidden", "ask for the ClusterRole roost-runner in that namespace")
+	contains(t, stderr, "forbidden", "ask an administrator for the ClusterRole roost-runner in that namespace")
 	site.asIdentity("runner")
 	site.runJobs(kubelet)
 	for _, row := range []struct {
@@ -126,10 +126,10 @@ func (site *site) runOnce(kubelet *kubelet) {
 		code      int
 		out, err  string
 	}{
-		{"fine", nil, command.ExitFine, "begins\nends\n", ": made from revision "},
+		{"fine", nil, command.ExitFine, "begins\nends\n", ": created from revision "},
 		{"seven", nil, 7, "begins\nends\n", ""},
-		{"no-image", []string{"--start-timeout", "1s"}, command.ExitNotRun, "", "the pod has not started in 1s: ErrImagePull: no such image; correct that, or wait longer"},
-		{"too-long", nil, command.ExitNotRun, "begins\nends\n", "the program was ended: the Job was ended after --timeout; allow more"},
+		{"no-image", []string{"--start-timeout", "1s"}, command.ExitNotRun, "", "timed out after 1s waiting for the pod to start: ErrImagePull: no such image; fix the cause, or set a longer --start-timeout"},
+		{"too-long", nil, command.ExitNotRun, "begins\nends\n", "the program was terminated: the Job exceeded --timeout; set a longer one"},
 	} {
 		arguments := slices.Concat([]string{"run", "-n", "web", "shop"}, row.arguments, []string{"--", "shop-admin", row.what})
 		out, stderr := site.roost(row.code, arguments...)

@@ -26,7 +26,7 @@ func (program *program) secretsCommand() *cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, arguments []string) error {
 			if len(arguments) > 0 {
-				return usageError{fmt.Errorf("there is no command secrets %s; `roost help secrets` lists them", arguments[0])}
+				return usageError{fmt.Errorf("unknown command secrets %s; `roost help secrets` lists the commands", arguments[0])}
 			}
 			return command.Help()
 		},
@@ -65,7 +65,7 @@ Keys that match --plain stay readable and become a ConfigMap. All others become 
 				return err
 			}
 			if settings.IsEncrypted(content) {
-				return fmt.Errorf("%s is encrypted already; `roost secrets edit` changes it", path)
+				return fmt.Errorf("%s is already encrypted; `roost secrets edit` changes it", path)
 			}
 			lines, err := dotenv.Parse(content)
 			if err != nil {
@@ -79,13 +79,13 @@ Keys that match --plain stay readable and become a ConfigMap. All others become 
 			if err := program.replaceAndPrint(map[string][]byte{path: sealed}); err != nil {
 				return err
 			}
-			program.note("%s is encrypted for %s. If it was committed before, its values are in the history: change them",
+			program.note("%s is encrypted for %s. If it was committed before, the Git history contains its values: change them",
 				path, plural(len(recipients), "recipient", "recipients"))
 			return nil
 		},
 	}
 	command.Flags().StringArrayVar(&recipients, "recipient", nil, "age public key, instead of those of roost.yaml")
-	command.Flags().StringVar(&plainKeys, "plain", "", "regular expression of keys that are no secrets")
+	command.Flags().StringVar(&plainKeys, "plain", "", "regular expression for keys that are not secrets")
 	return command
 }
 
@@ -96,8 +96,8 @@ func (program *program) rotateCommand() *cobra.Command {
 		Short: "Encrypt .env files for the recipients of roost.yaml",
 		Long: `Encrypt .env files for the recipients of roost.yaml. Values stay the same, so no pod restarts.
 
-To replace a key: add the new recipient to roost.yaml, rotate, give the new age identity to all who decrypt, remove the old recipient, and
-rotate with --new-data-key. A holder of the old age identity may have read the values: change them as well.`,
+To replace a key: add the new recipient to roost.yaml, rotate, give the new age identity to everyone who decrypts, remove the old recipient,
+and rotate with --new-data-key. A holder of the old age identity may have read the values: change them as well.`,
 		Args: atLeastOne,
 		RunE: func(_ *cobra.Command, paths []string) error {
 			files, err := encryptedFiles(paths)
@@ -122,7 +122,7 @@ rotate with --new-data-key. A holder of the old age identity may have read the v
 			return nil
 		},
 	}
-	command.Flags().BoolVar(&withNewDataKey, "new-data-key", false, "encrypt all values anew, after a recipient was removed")
+	command.Flags().BoolVar(&withNewDataKey, "new-data-key", false, "encrypt all values again with a new data key, after a recipient was removed")
 	return command
 }
 
@@ -173,7 +173,7 @@ func encryptedFiles(paths []string) ([]string, error) {
 		}
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("%s: there is no encrypted .env file; `roost secrets encrypt` makes one", strings.Join(paths, ", "))
+		return nil, fmt.Errorf("%s: there is no encrypted .env file; `roost secrets encrypt` encrypts one", strings.Join(paths, ", "))
 	}
 	return files, nil
 }
@@ -190,8 +190,8 @@ type fileState struct {
 func (program *program) checkCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE|FOLDER...",
-		Short: "Check that .env files are whole and for the recipients of roost.yaml",
-		Long: `Check that .env files have the dialect, are whole and are encrypted for the recipients of roost.yaml.
+		Short: "Check that .env files are intact and encrypted for the recipients of roost.yaml",
+		Long: `Check that .env files have valid syntax, are intact, and are encrypted for the recipients of roost.yaml.
 
 A plain file whose keys look like secrets is a problem. With an age identity, files are decrypted as well; no value is printed.`,
 		Args: atLeastOne,
@@ -265,7 +265,7 @@ func checkFile(path string, identities []age.Identity) fileState {
 		return state
 	}
 	if wanted := repository.Recipients; len(wanted) > 0 && !isSameSet(wanted, state.Recipients) {
-		state.Problem = fmt.Sprintf("the recipients are not those of %s; run `roost secrets rotate %s`", repositoryFile, path)
+		state.Problem = fmt.Sprintf("the recipients differ from those in %s; run `roost secrets rotate %s`", repositoryFile, path)
 		return state
 	}
 	if len(identities) == 0 {

@@ -46,7 +46,7 @@ func (program *program) statusCommand() *cobra.Command {
 		Long: `List the Apps and Dunlins of a namespace with the most important condition of each, or show one of them with all its conditions and
 revisions. The operator writes them.
 
-Exit code 1 says that one is not ready, or fails.`,
+Exit code 1 means that at least one is not ready or is degraded.`,
 		Args: func(_ *cobra.Command, names []string) error {
 			if len(names) > 1 {
 				return usageError{fmt.Errorf("there are %d arguments; name one App or Dunlin, or none", len(names))}
@@ -143,7 +143,7 @@ func (state *state) sentence() string {
 	if ready := meta.FindStatusCondition(state.Conditions, reconcile.ConditionReady); ready != nil {
 		return ready.Message
 	}
-	return "no operator has looked at it yet"
+	return "no operator has reconciled it yet"
 }
 
 func (program *program) printStatus(states []state, isOne bool) error {
@@ -166,7 +166,7 @@ func (program *program) printStatus(states []state, isOne bool) error {
 		}
 	}
 	if ill > 0 {
-		return &foundError{fmt.Sprintf("%d of %d not well", ill, len(states))}
+		return &foundError{fmt.Sprintf("%d of %d not ready or degraded", ill, len(states))}
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func (operator *Operator) blocked(ctx context.Context, claimant *subject) (*reco
 		}
 		// Who has the host keeps it. Between two that have it, or do not, the age decides.
 		if otherHolds && !holds || otherHolds == holds && isBefore(other, claimant) {
-			message := fmt.Sprintf("the host and path are those of %s %s; change one of them", other.kind, other.scope())
+			message := fmt.Sprintf("%s %s has the same host and path; change one of them", other.kind, other.scope())
 			return &reconcile.Block{Reason: reconcile.ReasonHostTaken, Message: message}, nil
 		}
 	}

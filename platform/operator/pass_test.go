@@ -257,7 +257,7 @@ func TestSettings(t *testing.T) {
 	}
 	sealed := world.sealed("TOKEN=c4n4ry\n", other)
 	for name, row := range map[string]struct{ content, message string }{
-		"missing":    {"", "is not there; run `roost deploy`"},
+		"missing":    {"", "does not exist; run `roost deploy`"},
 		"wrong key":  {sealed, "no age identity decrypts the file, which is encrypted for " + other.Recipient().String()},
 		"tampered":   {strings.Replace(world.sealed("TOKEN=a\nB=b\n", world.identity), "B=", "C=", 1), "restore the file from Git"},
 		"cut":        {world.sealed("TOKEN=a\n", world.identity)[:80], "begins with ENC["},
@@ -348,7 +348,7 @@ func TestOneHostHasOneApp(t *testing.T) {
 		world.converge("App", app.Name)
 	}
 	status, message := world.status(second)
-	if !strings.Contains(status, "Degraded=True HostTaken") || message != "the host and path are those of App hosts/first; change one of them" {
+	if !strings.Contains(status, "Degraded=True HostTaken") || message != "App hosts/first has the same host and path; change one of them" {
 		t.Errorf("%s\n%s", status, message)
 	}
 	if names := world.names("second"); names != "" {

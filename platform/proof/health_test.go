@@ -97,9 +97,9 @@ func TestHealth(t *testing.T) {
 		object   map[string]any
 		expected health
 	}{
-		{"without a status", map[string]any{"metadata": map[string]any{"generation": int64(1)}, "spec": map[string]any{}}, health{"Progressing", "the operator has not looked at the newest spec yet"}},
-		{"an old status", object(1, "new", condition("Ready", "True", "AsDesired", "fine")), health{"Progressing", "the operator has not looked at the newest spec yet"}},
-		{"old files", object(2, "old", condition("Ready", "True", "AsDesired", "fine")), health{"Progressing", "the operator has not looked at the newest files yet"}},
+		{"without a status", map[string]any{"metadata": map[string]any{"generation": int64(1)}, "spec": map[string]any{}}, health{"Progressing", "the operator has not reconciled the newest spec yet"}},
+		{"an old status", object(1, "new", condition("Ready", "True", "AsDesired", "fine")), health{"Progressing", "the operator has not reconciled the newest spec yet"}},
+		{"old files", object(2, "old", condition("Ready", "True", "AsDesired", "fine")), health{"Progressing", "the operator has not reconciled the newest files yet"}},
 		{"well", object(2, "new", condition("Ready", "True", "AsDesired", "fine"), condition("Degraded", "False", "AsDesired", "")), health{"Healthy", "fine"}},
 		{"failing while old pods serve", object(2, "new", condition("Ready", "True", "AsDesired", "2 pods serve"), condition("Degraded", "True", "PodFailing", "shop-1: CrashLoopBackOff")), health{"Degraded", "PodFailing: shop-1: CrashLoopBackOff"}},
 		{"rolling out", object(2, "new", condition("Progressing", "True", "RollingOut", "1 of 2"), condition("Ready", "False", "NoPodReady", "none")), health{"Progressing", "RollingOut: 1 of 2"}},

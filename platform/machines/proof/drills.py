@@ -321,7 +321,7 @@ def bootstrapped(play):
         play.replace(machine)
     began = time.monotonic()
     plan = person.does("roost", "bootstrap", "--plan", "site")
-    expect("the plan for bare machines", "make server1, worker1 nodes" in plan, True)
+    expect("the plan for bare machines", "set up or check the nodes server1, worker1" in plan, True)
     person.shows("roost", "bootstrap", "site")
     for machine in [play.server, play.worker]:
         arena_is_served(play, machine)
@@ -350,4 +350,4 @@ def identity_works(play, folder):
 def status_works(play, file, before):
     command = [*before, play.work / "bin/roost", "status", "-n", "web", "--kubeconfig", file]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={"HOME": str(play.work), "PATH": "/usr/bin"})
-    expect(f"roost status with the identity: {done.stdout}{done.stderr}", "everything is as the spec has it" in done.stdout, True)
+    expect(f"roost status with the identity: {done.stdout}{done.stderr}", "all objects match the spec" in done.stdout, True)
