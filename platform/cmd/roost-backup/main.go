@@ -58,22 +58,22 @@ func root(out, log io.Writer) *cobra.Command {
 		Use: "roost-backup", Short: "Saves volumes to a restic repository, and verifies that they can be restored",
 		Long: `Saves volumes to a restic repository, restores them, and verifies that they can be restored.
 
-Exit code 3 says that a restore has failed, and that each folder is in one state: that of before, or that of a snapshot. Exit code 4 says the
-same of a restore that fails again however often it is tried: --replace is needed, the repository is damaged or not there, its key is wrong, or
-it has no such snapshot. Exit code 1 is any other failure.`,
+Exit code 3 means that a restore failed, and that each folder is in one consistent state: that before the restore, or that of a snapshot. Exit
+code 4 means the same for a restore that fails on each retry: --replace is needed, the repository is damaged or missing, its key is wrong, or it
+has no such snapshot. Exit code 1 means any other failure.`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&program.repository.URL, "repository", "", "URL or folder of the repository (default the file RESTIC_REPOSITORY of --secrets)")
 	flags.StringVar(&program.repository.Path, "path", "", "path below the URL, such as web/shop")
 	flags.StringVar(&program.repository.Secrets, "secrets", "/etc/roost/repository", "folder with RESTIC_PASSWORD and the credentials of the store, each in a file")
-	flags.StringVar(&program.repository.Host, "host", "", "whose snapshots they are, such as web/shop")
-	flags.StringVar(&program.repository.Owner, "owner", "", "identifier of the owner, such as the UID of the App; snapshots of other owners under the same --host are never removed or verified")
+	flags.StringVar(&program.repository.Host, "host", "", "owner of the snapshots, such as web/shop")
+	flags.StringVar(&program.repository.Owner, "owner", "", "ID of the owner, such as the UID of the App; snapshots of other owners under the same --host are never removed or verified")
 	flags.StringSliceVar(&program.repository.Options, "option", nil, "option of restic, such as sftp.command=…")
-	flags.DurationVar(&program.repository.LockWait, "lock-wait", 5*time.Minute, "how long to wait for a lock of somebody else")
-	flags.StringVar(&program.root, "root", "/backup", "folder that the folders are in")
+	flags.DurationVar(&program.repository.LockWait, "lock-wait", 5*time.Minute, "how long to wait for a lock of another process")
+	flags.StringVar(&program.root, "root", "/backup", "parent folder of all folders")
 	flags.StringSliceVar(&program.folders, "folder", nil, "folder below --root, such as volumes/data; can be repeated")
-	flags.StringVar(&program.report, "report", "", "file for the outcome (default none)")
+	flags.StringVar(&program.report, "report", "", "file to write the report to (default none)")
 	root.AddCommand(program.saveCommand(), program.verifyCommand(), program.restoreCommand(),
 		program.stageStorageCommand(), program.finishStorageCommand(), program.stageDumpCommand(), program.loadDumpCommand(),
 		program.saveStreamsCommand(), program.verifyStreamsCommand(), program.restoreStreamsCommand())
@@ -102,7 +102,7 @@ func addKeepFlags(command *cobra.Command, keep *backup.Keep) {
 	command.Flags().IntVar(&keep.Daily, "keep-daily", 7, "number of days for which the newest snapshot is kept")
 	command.Flags().IntVar(&keep.Weekly, "keep-weekly", 4, "number of weeks for which the newest snapshot is kept")
 	command.Flags().IntVar(&keep.Monthly, "keep-monthly", 6, "number of months for which the newest snapshot is kept")
-	command.Flags().StringVar(&keep.Snapshot, "keep-snapshot", "", "identifier of a snapshot that is kept as well, such as that of the last verified restore")
+	command.Flags().StringVar(&keep.Snapshot, "keep-snapshot", "", "ID of another snapshot to keep, such as that of the last verified restore")
 }
 
 func (program *program) verifyCommand() *cobra.Command {
@@ -129,18 +129,18 @@ func (program *program) restoreCommand() *cobra.Command {
 		return backup.Restore(ctx, &program.repository, program.root, program.folders, options)
 	})
 	addSnapshotFlags(command, &options)
-	command.Flags().BoolVar(&options.OnlyIfEmpty, "only-if-empty", false, "do nothing if a folder holds something")
+	command.Flags().BoolVar(&options.OnlyIfEmpty, "only-if-empty", false, "do nothing if a folder is not empty")
 	return command
 }
 
 func addSnapshotFlags(command *cobra.Command, options *backup.RestoreOptions) {
-	command.Flags().StringVar(&options.Snapshot, "snapshot", "latest", "latest, or the beginning of an identifier")
-	command.Flags().BoolVar(&options.Replace, "replace", false, "replace what the folders hold")
+	command.Flags().StringVar(&options.Snapshot, "snapshot", "latest", "latest, or the prefix of a snapshot ID")
+	command.Flags().BoolVar(&options.Replace, "replace", false, "replace the content of the folders")
 }
 
 func (program *program) stageStorageCommand() *cobra.Command {
 	options := backup.RestoreOptions{}
-	command := program.command("stage-storage", "Restore the backups in the volume of a Dunlin beside what it holds", func(ctx context.Context) (backup.Report, error) {
+	command := program.command("stage-storage", "Restore the backups into the volume of a Dunlin, beside its content", func(ctx context.Context) (backup.Report, error) {
 		return backup.StageStorage(ctx, &program.repository, program.root, program.folders[0], options)
 	})
 	addSnapshotFlags(command, &options)
@@ -149,7 +149,7 @@ func (program *program) stageStorageCommand() *cobra.Command {
 
 func (program *program) finishStorageCommand() *cobra.Command {
 	server := ""
-	command := program.command("finish-storage", "Make a storage of the backups that stage-storage has restored, and replace what the volume holds", func(ctx context.Context) (backup.Report, error) {
+	command := program.command("finish-storage", "Create a storage from the backups that stage-storage has restored, and replace the content of the volume", func(ctx context.Context) (backup.Report, error) {
 		return backup.FinishStorage(ctx, program.root, program.folders[0], server)
 	})
 	command.Flags().StringVar(&server, "server", "/usr/bin/dunlin", "program of the Dunlin")
@@ -161,7 +161,7 @@ func (program *program) stageDumpCommand() *cobra.Command {
 	command := program.command("stage-dump", "Restore a dump into the empty folder "+backup.DumpFolder+" below --root", func(ctx context.Context) (backup.Report, error) {
 		return backup.StageDump(ctx, &program.repository, program.root, options)
 	})
-	command.Flags().StringVar(&options.Snapshot, "snapshot", "latest", "latest, or the beginning of an identifier")
+	command.Flags().StringVar(&options.Snapshot, "snapshot", "latest", "latest, or the prefix of a snapshot ID")
 	return command
 }
 
@@ -183,14 +183,14 @@ func (program *program) loadDumpCommand() *cobra.Command {
 // addStreamsFlags has no password: that is a variable.
 func (program *program) addStreamsFlags(command *cobra.Command) {
 	program.streams.Password = os.Getenv(backup.KeyNATSPassword)
-	command.Flags().StringVar(&program.streams.URLs, "nats", "", "addresses of the NATS servers, with commas between them; the variable "+backup.KeyNATSPassword+" has the password")
-	command.Flags().StringVar(&program.streams.Prefix, "prefix", "dunlin", "what names of streams begin with")
+	command.Flags().StringVar(&program.streams.URLs, "nats", "", "addresses of the NATS servers, separated by commas; the variable "+backup.KeyNATSPassword+" has the password")
+	command.Flags().StringVar(&program.streams.Prefix, "prefix", "dunlin", "prefix of the names of the streams")
 	command.Flags().IntVar(&program.streams.Replicas, "replicas", 1, "number of servers that keep a restored stream")
 }
 
 func (program *program) saveStreamsCommand() *cobra.Command {
 	keep := backup.Keep{}
-	command := program.command("save-streams", "Save the streams of a Dunlin in NATS, by way of the empty folder "+backup.DumpFolder+" below --root", func(ctx context.Context) (backup.Report, error) {
+	command := program.command("save-streams", "Save the streams of a Dunlin in NATS, through the empty folder "+backup.DumpFolder+" below --root", func(ctx context.Context) (backup.Report, error) {
 		return backup.SaveStreams(ctx, &program.repository, program.streams, program.root, keep)
 	})
 	program.addStreamsFlags(command)
@@ -200,7 +200,7 @@ func (program *program) saveStreamsCommand() *cobra.Command {
 
 func (program *program) verifyStreamsCommand() *cobra.Command {
 	percent := 0
-	command := program.command("verify-streams", "Restore the newest streams into a NATS server without any", func(ctx context.Context) (backup.Report, error) {
+	command := program.command("verify-streams", "Restore the newest streams into a NATS server that has no streams", func(ctx context.Context) (backup.Report, error) {
 		return backup.VerifyStreams(ctx, &program.repository, program.streams, program.root, percent)
 	})
 	program.addStreamsFlags(command)

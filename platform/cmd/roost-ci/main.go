@@ -15,7 +15,7 @@ import (
 func main() {
 	folder := "."
 	root := &cobra.Command{
-		Use: "roost-ci", Short: "Check a repository's workflows and rulesets, and give the rulesets to GitHub",
+		Use: "roost-ci", Short: "Check a repository's workflows and rulesets, and apply the rulesets on GitHub",
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.PersistentFlags().StringVar(&folder, "folder", ".", "the repository's root")
@@ -67,8 +67,8 @@ func newApply(folder *string) *cobra.Command {
 	hub := ci.Hub{}
 	isDryRun := false
 	command := &cobra.Command{
-		Use: "apply --repository OWNER/NAME", Short: "Give .github/rulesets to GitHub, if `check` finds no problem",
-		Long: `Give the files of .github/rulesets to GitHub. A ruleset of the same target and name is replaced; others stay.
+		Use: "apply --repository OWNER/NAME", Short: "Apply .github/rulesets on GitHub, if `check` finds no problem",
+		Long: `Apply the files of .github/rulesets on GitHub. A ruleset with the same target and name is replaced; others are kept.
 
 The token is read from $GITHUB_TOKEN or $GH_TOKEN. It needs the permission Administration (write) of the repository.`,
 		Args: cobra.NoArgs,
@@ -93,7 +93,7 @@ The token is read from $GITHUB_TOKEN or $GH_TOKEN. It needs the permission Admin
 	flags := command.Flags()
 	flags.StringVar(&hub.Repository, "repository", "", "OWNER/NAME")
 	flags.StringVar(&hub.API, "api", "https://api.github.com", "address of GitHub's API")
-	flags.BoolVar(&isDryRun, "dry-run", false, "print the calls and make none")
+	flags.BoolVar(&isDryRun, "dry-run", false, "print the API calls, and make none")
 	if err := command.MarkFlagRequired("repository"); err != nil {
 		panic(err)
 	}

@@ -16,8 +16,8 @@ func newSBOM() *cobra.Command {
 	var workspace sbom.Workspace
 	command := &cobra.Command{
 		Use:   "sbom --archive FILE --output FILE [--workspace FOLDER --package NAME]",
-		Short: "List what an image is made of, as CycloneDX JSON",
-		Long: `List what an image is made of, as CycloneDX 1.6 JSON.
+		Short: "Write the bill of materials of an image, as CycloneDX JSON",
+		Long: `Write the bill of materials of an image, as CycloneDX 1.6 JSON.
 
 Modules of Go programs are read from the programs. Crates of Rust programs are listed by Cargo from the workspace that they
 were compiled from. Files that were copied from this machine's Debian packages stand for these packages. All other files are

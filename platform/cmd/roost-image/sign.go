@@ -69,7 +69,7 @@ With --sbom, or --sbom-digest where the file is elsewhere, the checksum of the b
 	flags.StringVar(&reference, "image", "", "image, as REGISTRY/NAME@sha256:DIGEST")
 	flags.StringVar(&keyFile, "key", "", "file with the private key; otherwise it is read from $"+keyVariable)
 	flags.StringVar(&bill, "sbom", "", "bill of materials to sign with it")
-	flags.StringVar(&billDigest, "sbom-digest", "", "checksum of the bill of materials, as sha256:DIGEST; empty: none is signed")
+	flags.StringVar(&billDigest, "sbom-digest", "", "checksum of the bill of materials, as sha256:DIGEST; empty: no bill of materials is signed")
 	flags.StringVar(&output, "output", "", "file to write")
 	require(command, "image", "output")
 	command.MarkFlagsMutuallyExclusive("sbom", "sbom-digest")
@@ -94,7 +94,7 @@ func newVerify() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "verify --image NAME@DIGEST --key FILE --signature FILE [--sbom FILE]",
 		Short: "Verify a signature of an image's digest",
-		Long: `Verify that a signature is of a key and about an image's digest. The signature is an OCI archive:
+		Long: `Verify that a signature of an image's digest was made with a key. The signature is an OCI archive:
 
   skopeo copy docker://NAME:sha256-DIGEST.sig oci-archive:FILE
 

@@ -32,23 +32,23 @@ func run() error {
 		return err
 	}
 	var options operator.Options
-	namespaces := flag.String("namespaces", "", "namespaces to look after, with commas between them")
+	namespaces := flag.String("namespaces", "", "namespaces to reconcile, separated by commas")
 	flag.StringVar(&options.IdentityFile, "identity", "/etc/roost/identity.txt", "file with the age identities that decrypt settings")
-	flag.StringVar(&options.LeaderNamespace, "leader-namespace", "", "namespace of the Lease by which one of several operators is chosen; empty: there is only one")
-	flag.IntVar(&options.LeaseSeconds, "lease-seconds", operator.LeaseSecondsDefault, "seconds after which another operator takes over from one that does not answer")
+	flag.StringVar(&options.LeaderNamespace, "leader-namespace", "", "namespace of the Lease for leader election; empty: no leader election, for a single operator")
+	flag.IntVar(&options.LeaseSeconds, "lease-seconds", operator.LeaseSecondsDefault, "seconds after which another operator takes over from a leader that does not renew the Lease")
 	flag.StringVar(&options.HealthAddress, "health", ":8081", "address of /healthz and /readyz; 0: none")
 	flag.StringVar(&options.MetricsAddress, "metrics", ":8080", "address of /metrics; 0: none")
 	flag.StringVar(&options.Cluster.IngressClass, "ingress-class", "", "class of Ingresses (default traefik)")
 	flag.StringVar(&options.Cluster.IngressNamespace, "ingress-namespace", "", "namespace of the ingress controller (default kube-system)")
-	flag.StringVar(&options.Cluster.MonitoringNamespace, "monitoring-namespace", "", "namespace of what reads metrics (default monitoring)")
+	flag.StringVar(&options.Cluster.MonitoringNamespace, "monitoring-namespace", "", "namespace of the monitoring that scrapes metrics (default monitoring)")
 	flag.StringVar(&options.Cluster.OperatorNamespace, "operator-namespace", "", "namespace of the operator, which reads metrics of Dunlins (default roost-system)")
 	flag.StringVar(&options.Cluster.BackupImage, "backup-image", "", "image with roost-backup and restic; with --image-keys, name a signed one by its digest, or its repository in --unsigned-images (default registry.example.com/roost-backup:0.1.0)")
-	flag.StringVar(&options.ImageKeysFile, "image-keys", "", "file with the public keys, in PEM, one of which must have signed each image; empty: images need no signature")
-	unsigned := flag.String("unsigned-images", "", "repositories whose images need no signature, such as docker.io/library/nats, with commas between them")
-	flag.StringVar(&options.RegistryCAFile, "registry-ca", "", "file with certificates, in PEM, of authorities of registries beside those of the system")
+	flag.StringVar(&options.ImageKeysFile, "image-keys", "", "file with public keys in PEM; each image must be signed with one of them; empty: images need no signature")
+	unsigned := flag.String("unsigned-images", "", "repositories whose images need no signature, such as docker.io/library/nats, separated by commas")
+	flag.StringVar(&options.RegistryCAFile, "registry-ca", "", "file with the PEM certificates of the registries' certificate authorities, in addition to those of the system")
 	flag.Parse()
 	if *namespaces == "" {
-		return errors.New("--namespaces is missing; name those that the operator is to look after, such as web,jobs")
+		return errors.New("--namespaces is missing; set it to the namespaces to reconcile, such as web,jobs")
 	}
 	if options.LeaseSeconds < operator.LeaseSecondsMin {
 		return fmt.Errorf("--lease-seconds: %d is less than %d; set it to %d or more", options.LeaseSeconds, operator.LeaseSecondsMin, operator.LeaseSecondsMin)
