@@ -100,7 +100,7 @@ func TestReleasesThatCannotServe(t *testing.T) {
 	}{
 		{"bad-image", "9.9.9", "", []string{"9.9.9"}},
 		{"crash-loop", "1.5.0", "  env: { FAILS: cannot open the database }\n", []string{"exit code 1", "shop: cannot open the database"}},
-		{"never-ready", "1.5.0", "  health: { path: /healthz, startSeconds: 10 }\n  env: { NEVER_READY: always }\n", []string{"its health check did not pass in time"}},
+		{"never-ready", "1.5.0", "  health: { path: /healthz, startSeconds: 10 }\n  env: { NEVER_READY: always }\n", []string{"its health check failed"}},
 		// It may take the default of 60 seconds to start.
 		{"not-ready-yet", "1.5.0", "  env: { NEVER_READY: always }\n", []string{"PodNotReady", "has not been ready since"}},
 	} {

@@ -202,7 +202,7 @@ func (site *site) wait(what string, holds func() bool) time.Duration {
 		select {
 		case <-ctx.Done():
 			events, _ := kubectl("-n", namespace, "get", "pods,persistentvolumeclaims,events").CombinedOutput()
-			site.t.Fatalf("%s: not within %d s\n%s", what, waitSecondsMax, events)
+			site.t.Fatalf("timed out after %d s: %s\n%s", waitSecondsMax, what, events)
 		case <-pause.C:
 		}
 	}

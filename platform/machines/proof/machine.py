@@ -44,7 +44,7 @@ def until(what, condition):
     deadline = time.monotonic() + DEADLINE_S
     while not (value := condition()):
         if time.monotonic() > deadline:
-            raise Failed(f"not within {DEADLINE_S} s: {what}")
+            raise Failed(f"timed out after {DEADLINE_S} s: {what}")
         time.sleep(0.1)  # between two tries; the verdict is the condition's
     return value
 

@@ -127,7 +127,7 @@ func waitUntil(what string, try func() error) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s: not within %d s: %w", what, readySecondsMax, err)
+	return fmt.Errorf("timed out after %d s: %s: %w", readySecondsMax, what, err)
 }
 
 // writeFile replaces a file atomically, and only if its content differs.
