@@ -1,8 +1,7 @@
 // Package dotenv reads and writes the one dialect of .env files that Roost accepts. docs/dotenv.md describes it.
 //
-// The dialect is the part that shells, Docker and the dotenv libraries agree on. Where they disagree, the file is refused
-// with a remedy, so that a value never means one thing on a laptop and another in the cluster. No error contains a value:
-// values are secrets.
+// The dialect is the common subset of shells, Docker and the dotenv libraries. If these disagree about a line, Parse returns an error with a remedy, so
+// that a value has the same meaning on a laptop and in the cluster. No error contains a value, because values are secrets.
 package dotenv
 
 import (
@@ -12,7 +11,7 @@ import (
 )
 
 const (
-	// FileBytesMax is also the limit of Kubernetes for all values of a Secret together.
+	// FileBytesMax is the limit of Kubernetes for all values of a Secret together.
 	FileBytesMax = 1 << 20
 	// KeyBytesMax is the limit of Kubernetes for a key of a Secret.
 	KeyBytesMax = 253
@@ -20,18 +19,18 @@ const (
 
 // Line is an entry or a comment. Blank lines are not kept.
 type Line struct {
-	// Comment is the text after `#`. It counts only where Key is empty.
+	// Comment is the text after `#`. It is used only if Key is empty.
 	Comment string
 	Key     string
 	Value   string
-	// Number is that of the file's line in which the entry begins, from 1.
+	// Number is the number of the line in which the entry begins, from 1.
 	Number int
 }
 
-// IsComment is whether the line has no key.
+// IsComment reports whether the line has no key.
 func (line Line) IsComment() bool { return line.Key == "" }
 
-// SyntaxError is a line that the dialect does not have.
+// SyntaxError describes a line that is not in the dialect.
 type SyntaxError struct {
 	Line    int
 	Problem string
@@ -83,7 +82,7 @@ func Entries(lines []Line) []Line {
 	return entries
 }
 
-// checkText refuses bytes that some programs that read the file would cut or change.
+// checkText rejects bytes that some programs would remove or change.
 func checkText(text string) error {
 	number := 1
 	for position, char := range text {
@@ -91,7 +90,7 @@ func checkText(text string) error {
 		case char == '\n':
 			number++
 		case char == utf8.RuneError && strings.HasPrefix(text[position:], "\ufffd"):
-			// The replacement character itself, well encoded.
+			// The valid encoding of the replacement character itself.
 		case char == utf8.RuneError:
 			return &SyntaxError{number, "the line is not UTF-8", "save the file as UTF-8"}
 		case char == '\r' && !strings.HasPrefix(text[position:], "\r\n"):
@@ -104,7 +103,7 @@ func checkText(text string) error {
 	return nil
 }
 
-// IsKey is whether a name can be that of an environment variable in every shell.
+// IsKey reports whether a name is a valid name of an environment variable in every shell.
 func IsKey(name string) bool {
 	if name == "" || len(name) > KeyBytesMax || name[0] >= '0' && name[0] <= '9' {
 		return false

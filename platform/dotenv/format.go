@@ -2,7 +2,7 @@ package dotenv
 
 import "strings"
 
-// Format writes lines so that each takes one line of the file, in a form that Parse, shells and sops read alike.
+// Format writes each line as one line of the file, in a form that Parse, shells and sops parse to the same value.
 func Format(lines []Line) []byte {
 	var text strings.Builder
 	for _, line := range lines {
@@ -15,7 +15,7 @@ func Format(lines []Line) []byte {
 	return []byte(text.String())
 }
 
-// Quote writes a value in the plainest form that has the same meaning in the dialect and in a shell.
+// Quote returns the simplest form of a value that has the same meaning in the dialect and in a shell.
 func Quote(value string) string {
 	switch {
 	case isPlain(value):
@@ -27,7 +27,7 @@ func Quote(value string) string {
 	return `"` + escaped.Replace(value) + `"`
 }
 
-// isPlain is whether the value needs no quotes anywhere.
+// isPlain reports whether the value needs no quotes in the dialect and in shells.
 func isPlain(value string) bool {
 	for _, char := range value {
 		if !isKeyChar(char) && !strings.ContainsRune("./:@%+,=-", char) {

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// reader walks through a text without BOM and with LF line ends.
+// reader parses a text without a BOM and with LF line endings.
 type reader struct {
 	rest string
 	line int
 }
 
-// next reads one line, or several if a quoted value spans them. A comment after a value comes before its entry.
+// next parses one line, or several if a quoted value spans them. It returns a comment after a value before the entry.
 func (r *reader) next() ([]Line, error) {
 	r.skipBlanks()
 	switch {
@@ -46,7 +46,7 @@ func (r *reader) next() ([]Line, error) {
 	return []Line{entry}, nil
 }
 
-// key reads up to and including `=`, without `export`.
+// key parses the text up to and including `=`, and skips `export`.
 func (r *reader) key() (string, error) {
 	line := r.rest
 	if end := strings.IndexByte(line, '\n'); end >= 0 {
@@ -88,7 +88,7 @@ func (r *reader) value() (string, error) {
 	return r.unquoted()
 }
 
-// unquoted reads up to a comment or the end of the line. Nothing is escaped, nothing is expanded.
+// unquoted parses a value up to a comment or the end of the line. There are no escapes and no expansion.
 func (r *reader) unquoted() (string, error) {
 	line := r.takeLine()
 	value := line
@@ -111,7 +111,7 @@ func (r *reader) unquoted() (string, error) {
 	return trimmed, nil
 }
 
-// singleQuoted takes everything as it stands, line feeds too.
+// singleQuoted parses a value without escapes. It may contain line feeds.
 func (r *reader) singleQuoted() (string, error) {
 	end := strings.IndexByte(r.rest[1:], '\'')
 	if end < 0 {
@@ -123,7 +123,7 @@ func (r *reader) singleQuoted() (string, error) {
 	return value, nil
 }
 
-// escapes of double-quoted values. `\$` is there because shells need it; `$` alone is a dollar as well.
+// escapes maps the escapes of double-quoted values. Shells need `\$`; `$` alone is also a dollar sign.
 var escapes = map[byte]byte{'n': '\n', 'r': '\r', 't': '\t', '\\': '\\', '"': '"', '$': '$'}
 
 func (r *reader) doubleQuoted() (string, error) {
@@ -158,7 +158,7 @@ func (r *reader) doubleQuoted() (string, error) {
 	return "", r.fail(`the value begins with " and has no closing "`, `add the closing "`)
 }
 
-// lineEnd reads what may stand after a value: nothing, or a comment after a space.
+// lineEnd parses the text after a value: nothing, or a space and a comment.
 func (r *reader) lineEnd() (*string, error) {
 	line := r.takeLine()
 	text := strings.TrimLeft(line, " \t")
@@ -177,7 +177,7 @@ func (r *reader) lineEnd() (*string, error) {
 	return &comment, nil
 }
 
-// takeLine takes the rest of the line, without its end.
+// takeLine returns the rest of the line, without the line feed.
 func (r *reader) takeLine() string {
 	line, _, _ := strings.Cut(r.rest, "\n")
 	r.rest = r.rest[len(line):]

@@ -1,4 +1,4 @@
-// Package image writes container images without a container engine: an OCI image layout in a tar file, which Docker's loader reads as well.
+// Package image writes container images without a container engine: an OCI image layout in a tar file, which `docker load` can read.
 // The same files give the same bytes.
 package image
 
@@ -31,7 +31,7 @@ type Descriptor struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Platform is what an image runs on.
+// Platform is the operating system and the architecture that an image runs on.
 type Platform struct {
 	Architecture string `json:"architecture"`
 	OS           string `json:"os"`
@@ -52,7 +52,7 @@ type Index struct {
 	Manifests     []Descriptor `json:"manifests"`
 }
 
-// Source is what an image is made of.
+// Source is the input of WriteArchive.
 type Source struct {
 	Name    string // with registry and tag, such as registry.example.com/roost-operator:0.1.0
 	Root    string // the folder with the image's files
@@ -118,17 +118,17 @@ func WriteArchive(out io.Writer, source Source) (string, error) {
 	return entry.Digest, WriteLayout(out, blobs, entry, docker)
 }
 
-// Blobs are contents by digest.
+// Blobs maps digests to contents.
 type Blobs map[string][]byte
 
-// Add keeps a content and describes it.
+// Add stores a content, and returns its descriptor.
 func (blobs Blobs) Add(mediaType string, content []byte) Descriptor {
 	digest := digestOf(content)
 	blobs[digest] = content
 	return Descriptor{MediaType: mediaType, Digest: digest, Size: int64(len(content))}
 }
 
-// WriteLayout writes an OCI image layout with one manifest as a tar file. With docker, it is an archive for `docker load` as well.
+// WriteLayout writes an OCI image layout with one manifest as a tar file. With docker, it is also an archive for `docker load`.
 func WriteLayout(out io.Writer, blobs Blobs, manifest Descriptor, docker any) error {
 	index, err := json.Marshal(Index{SchemaVersion: 2, MediaType: MediaTypeIndex, Manifests: []Descriptor{manifest}})
 	if err != nil {
@@ -165,7 +165,7 @@ func WriteLayout(out io.Writer, blobs Blobs, manifest Descriptor, docker any) er
 
 func blobPath(digest string) string { return "blobs/" + strings.Replace(digest, ":", "/", 1) }
 
-// splitName separates the tag, which must be there. Each reader of archives names images without a registry in its own way.
+// splitName separates the tag of an image name. Tag and registry are required, because tools that read archives expand incomplete names differently.
 func splitName(name string) (repository, tag string, err error) {
 	colon := strings.LastIndex(name, ":")
 	if colon < strings.LastIndex(name, "/") || colon < 0 {

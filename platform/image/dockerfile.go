@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Config is what the last stage of a Dockerfile sets, in the form of an image's configuration.
+// Config contains the settings of the last stage of a Dockerfile, in the format of an image configuration.
 type Config struct {
 	User         string              `json:"User,omitempty"`
 	ExposedPorts map[string]struct{} `json:"ExposedPorts,omitempty"`
@@ -22,7 +22,7 @@ type Config struct {
 	StopSignal   string              `json:"StopSignal,omitempty"`
 }
 
-// Healthcheck is Docker's: it is no part of the OCI specification, and Kubernetes does not read it. Durations are in nanoseconds.
+// Healthcheck is an extension of Docker. It is not part of the OCI specification, and Kubernetes ignores it. Durations are in nanoseconds.
 type Healthcheck struct {
 	Test        []string      `json:"Test"`
 	Interval    time.Duration `json:"Interval,omitempty"`
@@ -32,7 +32,7 @@ type Healthcheck struct {
 }
 
 // ReadDockerfile reads the last stage of a Dockerfile. That stage must be `FROM scratch` with exactly one copy, `COPY --from=STAGE /image/ /`:
-// so an image that is written from the folder `image` of that stage equals what a builder of images makes.
+// so an image that is written from the folder `image` of that stage equals the image that an image builder produces.
 func ReadDockerfile(path string) (Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -82,7 +82,7 @@ func parseDockerfile(text string) (Config, error) {
 	return config, nil
 }
 
-// instructions are the lines without comments, with continued lines joined.
+// instructions returns the lines without comments, with continuation lines joined.
 func instructions(text string) []string {
 	var all []string
 	continued := ""

@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// layer is a folder's content as a compressed archive, with the digest before and after compression.
+// layer is the content of a folder as a compressed archive, with the digests before and after compression.
 type layer struct {
 	compressed []byte
 	digest     string
 	diffID     string
 }
 
-// newLayer archives a folder: names in lexical order, owner root, one time for all. The same files give the same bytes.
+// newLayer archives a folder. All entries are in lexical order, and have the owner root and the same time, so the same files give the same bytes.
 func newLayer(root string, modified time.Time) (layer, error) {
 	var plain bytes.Buffer
 	archive := tar.NewWriter(&plain)
@@ -97,7 +97,7 @@ func addFile(archive *tar.Writer, root, path string, entry fs.DirEntry, modified
 	return err
 }
 
-// architecture is what the program was compiled for, in Go's words.
+// architecture returns the GOARCH value that a program was compiled for.
 func architecture(program string) (string, error) {
 	file, err := elf.Open(program)
 	if err != nil {

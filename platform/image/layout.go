@@ -12,17 +12,17 @@ import (
 	"strings"
 )
 
-// fileBytesMax bounds what is read into memory at once.
+// fileBytesMax is the largest file that is read into memory.
 const fileBytesMax = 1 << 30
 
-// Layout is an OCI image layout that was read, with one manifest. Each content has the digest that its name says.
+// Layout is an OCI image layout with one manifest. The content of each blob matches the digest in its name.
 type Layout struct {
 	Entry    Descriptor
 	Manifest Manifest
 	blobs    Blobs
 }
 
-// ReadLayout reads a tar file that this package, skopeo or buildah has written.
+// ReadLayout reads a tar file that was written by this package, skopeo or buildah.
 func ReadLayout(path string) (*Layout, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -81,7 +81,7 @@ func readLayout(in io.Reader) (*Layout, error) {
 	return layout, json.Unmarshal(text, &layout.Manifest)
 }
 
-// NewLayout has a manifest and the layers that it lists. The content of each must have the digest by which it is listed.
+// NewLayout creates a layout from a manifest and its layers. The content of each layer must match its digest in the manifest.
 func NewLayout(manifest []byte, layersMax int, fetch func(Descriptor) ([]byte, error)) (*Layout, error) {
 	layout := &Layout{blobs: Blobs{}}
 	layout.Entry = layout.blobs.Add(MediaTypeManifest, manifest)
@@ -104,7 +104,7 @@ func NewLayout(manifest []byte, layersMax int, fetch func(Descriptor) ([]byte, e
 	return layout, nil
 }
 
-// Blob is the content with a digest.
+// Blob returns the content with a digest.
 func (layout *Layout) Blob(digest string) ([]byte, error) {
 	content, isThere := layout.blobs[digest]
 	if !isThere {
@@ -113,7 +113,7 @@ func (layout *Layout) Blob(digest string) ([]byte, error) {
 	return content, nil
 }
 
-// EachFile calls visit with the regular files of all layers, by their absolute paths.
+// EachFile calls visit for each regular file of all layers, with its absolute path.
 func (layout *Layout) EachFile(visit func(path string, content []byte) error) error {
 	for _, part := range layout.Manifest.Layers {
 		compressed, err := layout.Blob(part.Digest)

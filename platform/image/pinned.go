@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Pinned is an image by its digest.
+// Pinned is an image reference with a digest.
 type Pinned struct {
 	Repository string
 	Digest     string
@@ -15,7 +15,7 @@ type Pinned struct {
 
 var pinnedName = regexp.MustCompile(`^([a-z0-9.-]+(?::[0-9]+)?(?:/[a-z0-9._-]+)+)@(sha256:[0-9a-f]{64})$`)
 
-// ParsePinned reads REGISTRY/NAME@sha256:DIGEST.
+// ParsePinned parses REGISTRY/NAME@sha256:DIGEST.
 func ParsePinned(text string) (Pinned, error) {
 	found := pinnedName.FindStringSubmatch(text)
 	if found == nil {
@@ -24,12 +24,12 @@ func ParsePinned(text string) (Pinned, error) {
 	return Pinned{Repository: found[1], Digest: found[2]}, nil
 }
 
-// TagFor is where a registry keeps what belongs to the image, in cosign's way: sha256-DIGEST.KIND.
+// TagFor returns the tag of an attachment of the image, as cosign names it: sha256-DIGEST.KIND.
 func (pinned Pinned) TagFor(kind string) string {
 	return strings.Replace(pinned.Digest, ":", "-", 1) + "." + kind
 }
 
-// Attachment is an image with one document, such as a signature, which a registry keeps beside the image that it is about.
+// Attachment is an image with one document, such as a signature. A registry stores it beside the image that it describes.
 func Attachment(mediaType string, content []byte, annotations map[string]string, tag string) (Blobs, Descriptor, error) {
 	blobs := Blobs{}
 	layer := blobs.Add(mediaType, content)

@@ -13,14 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Pause is the time between two looks at the pods.
+// Pause is the interval at which Follow lists the pods.
 const Pause = time.Second
 
-// isMissing is whether there is no log, because the pod has gone or the container has not run.
+// isMissing reports whether an error means that there is no log, because the pod was deleted or the container has not run.
 func isMissing(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) }
 
-// Follow the logs, and those of pods that come later, until the context ends. A container that restarts is followed on. The
-// logs of Follow are in order each; their lines are mixed as they arrive.
+// Follow follows the logs of the pods, and of pods that start later, until the context ends. It continues after a restart of a container. The lines
+// of each log are in order; lines of different logs are in the order in which they arrive.
 func Follow(ctx context.Context, source Source, query Query, output Output) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -30,7 +30,7 @@ func Follow(ctx context.Context, source Source, query Query, output Output) erro
 	if err := followed.look(ctx, output); err != nil {
 		return ended(ctx, err)
 	}
-	// All that a pod logs that comes later is new.
+	// A pod that starts later has only new lines.
 	followed.query, followed.isLater = Query{TailLines: -1}, true
 	for {
 		select {
@@ -48,7 +48,7 @@ func Follow(ctx context.Context, source Source, query Query, output Output) erro
 	}
 }
 
-// ended is no error where the context has ended.
+// ended returns no error if the context has ended.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -56,7 +56,7 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// FollowOne follows the log of a pod that runs once, until its container has ended.
+// FollowOne follows the log of a pod that runs once, until its container terminates.
 func FollowOne(ctx context.Context, source Source, pod *corev1.Pod, output Output) error {
 	followed := &following{source: source, query: Query{TailLines: -1}, events: make(chan event)}
 	ctx, cancel := context.WithCancel(ctx)
@@ -78,7 +78,7 @@ func FollowOne(ctx context.Context, source Source, pod *corev1.Pod, output Outpu
 	}
 }
 
-// event is a line, a note, or the end of everything.
+// event is a line, a note, or an error that ends Follow.
 type event struct {
 	line      Line
 	pod, note string
@@ -100,15 +100,15 @@ type following struct {
 	source Source
 	query  Query
 	events chan event
-	// isLater is whether the pods of the beginning are followed already.
+	// isLater is true once the pods that existed at the start are followed.
 	isLater bool
-	// failure is the last one of looking, which is not noted twice.
+	// failure is the last error of a list of the pods. The same error is not reported twice.
 	failure string
-	// streams are closed when the log of a pod has ended.
+	// streams has a channel for each pod, which is closed when the log of the pod ends.
 	streams map[types.UID]chan struct{}
 }
 
-// lookAgain goes on after an error that may pass.
+// lookAgain calls look, and ignores transient errors.
 func (following *following) lookAgain(ctx context.Context, output Output) error {
 	err := following.look(ctx, output)
 	if err == nil || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || ctx.Err() != nil {
@@ -122,7 +122,7 @@ func (following *following) lookAgain(ctx context.Context, output Output) error 
 	return nil
 }
 
-// look starts a stream for each pod that has a log, and has none yet.
+// look starts a stream for each pod that has a log but no stream yet.
 func (following *following) look(ctx context.Context, output Output) error {
 	pods, err := following.source.Pods(ctx)
 	if err != nil {
@@ -158,12 +158,12 @@ func (following *following) look(ctx context.Context, output Output) error {
 	return nil
 }
 
-// stream reads the log of a pod to its end, and again from there when the container has restarted.
+// stream reads the log of a pod to its end, and continues from there after the container restarts.
 func (following *following) stream(ctx context.Context, pod *corev1.Pod, query Query) {
 	position := &position{}
 	for ctx.Err() == nil {
 		err := following.readOnce(ctx, pod, query, position)
-		// Between two looks at the pod, its state may be older than the end of the stream.
+		// The listed state of the pod may be older than the end of the stream, so read the pod again.
 		current := following.find(ctx, pod)
 		if ctx.Err() != nil || current == nil || Ended(current) != nil && (err == nil || isMissing(err)) {
 			return
@@ -182,7 +182,7 @@ func (following *following) stream(ctx context.Context, pod *corev1.Pod, query Q
 	}
 }
 
-// find is the pod as it is now, or nil if it has gone.
+// find returns the current state of the pod, or nil if it does not exist any more.
 func (following *following) find(ctx context.Context, pod *corev1.Pod) *corev1.Pod {
 	pods, err := following.source.Pods(ctx)
 	if err != nil {
@@ -232,10 +232,10 @@ func (following *following) readOnce(ctx context.Context, pod *corev1.Pod, query
 	}
 }
 
-// position is how far a log was read. The API counts the beginning in whole seconds, so lines come again.
+// position is the position up to which a log was read. The API takes the start time in whole seconds, so it returns some lines again.
 type position struct {
 	last time.Time
-	// lines with that time, and how many of them have come again.
+	// lines is the number of lines with that time, and repeated is how many of them were returned again.
 	lines, repeated int
 }
 

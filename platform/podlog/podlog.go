@@ -1,5 +1,5 @@
-// Package podlog reads the logs of several pods as one stream of lines. It asks for pods and logs through Source, so that it can
-// be tested without a cluster.
+// Package podlog reads the logs of several pods as one stream of lines. It reads pods and logs through the interface Source, so tests need no
+// cluster.
 package podlog
 
 import (
@@ -14,39 +14,39 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// lineBytesMax divides lines that are longer. It bounds the memory that a pod's log takes.
+// lineBytesMax is the length at which a line is split. It bounds the memory for the log of a pod.
 const lineBytesMax = 64 << 10
 
-// Line of a log.
+// Line is a line of a log.
 type Line struct {
 	Pod string `json:"pod"`
-	// Time at which the container runtime has read the line.
+	// Time is when the container runtime read the line.
 	Time time.Time `json:"time"`
 	Text string    `json:"text"`
 }
 
-// Source has pods and their logs.
+// Source returns pods and their logs.
 type Source interface {
-	// Pods whose logs are read. When logs are followed, it is asked again and again.
+	// Pods returns the pods to read the logs of. Follow calls it repeatedly.
 	Pods(ctx context.Context) ([]corev1.Pod, error)
-	// Open the log of the container. It has timestamps.
+	// Open opens the log of the container, with timestamps.
 	Open(ctx context.Context, pod *corev1.Pod, options *corev1.PodLogOptions) (io.ReadCloser, error)
 }
 
-// Query says what to read of each log.
+// Query selects the part of each log to read.
 type Query struct {
-	// Since is the age of the oldest line. 0: any.
+	// Since is the maximum age of a line. 0: any age.
 	Since time.Duration
-	// TailLines is the count of lines before the end at which reading begins. Negative: all.
+	// TailLines is the number of lines to read from the end of the log. Negative: all lines.
 	TailLines int64
-	// Previous asks for the container before the last restart.
+	// Previous selects the container before the last restart.
 	Previous bool
 }
 
-// Output takes what is read. Its functions are called one at a time.
+// Output receives lines and notes. Its functions are not called concurrently.
 type Output struct {
 	Line func(Line) error
-	// Note takes what is not a line of a log, such as a pod that has not started.
+	// Note receives a message that is not a line of a log, for example about a pod that has not started.
 	Note func(pod, text string)
 }
 
@@ -61,7 +61,7 @@ func (query Query) options(pod *corev1.Pod) *corev1.PodLogOptions {
 	return options
 }
 
-// containerOf is the first one, which is the one that Roost renders. Others come from what changes pods on their way.
+// containerOf returns the first container of a pod, which Roost renders. Other containers come from admission webhooks that change pods.
 func containerOf(pod *corev1.Pod) string {
 	if len(pod.Spec.Containers) == 0 {
 		return ""
@@ -69,7 +69,7 @@ func containerOf(pod *corev1.Pod) string {
 	return pod.Spec.Containers[0].Name
 }
 
-// stateOf is the status of that container.
+// stateOf returns the status of that container.
 func stateOf(pod *corev1.Pod) *corev1.ContainerStatus {
 	for index := range pod.Status.ContainerStatuses {
 		if status := &pod.Status.ContainerStatuses[index]; status.Name == containerOf(pod) {
@@ -79,13 +79,13 @@ func stateOf(pod *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
-// HasLog is whether the container has run, or runs.
+// HasLog reports whether the container runs or has run.
 func HasLog(pod *corev1.Pod) bool {
 	status := stateOf(pod)
 	return status != nil && (status.State.Running != nil || status.State.Terminated != nil || status.LastTerminationState.Terminated != nil)
 }
 
-// Ended is how the container has ended for good, or nil.
+// Ended returns how the container terminated if it will not restart, or nil.
 func Ended(pod *corev1.Pod) *corev1.ContainerStateTerminated {
 	status := stateOf(pod)
 	if status == nil || pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
@@ -94,7 +94,7 @@ func Ended(pod *corev1.Pod) *corev1.ContainerStateTerminated {
 	return status.State.Terminated
 }
 
-// Waiting is why the container does not run, with the reason of Kubernetes first. Empty: it runs, or has run.
+// Waiting returns why the container does not run, beginning with the reason from Kubernetes. Empty if it runs or has run.
 func Waiting(pod *corev1.Pod) string {
 	if status := stateOf(pod); status != nil {
 		if status.State.Waiting == nil {
@@ -114,7 +114,7 @@ func joined(reason, message string) string {
 	return strings.TrimSuffix(strings.TrimSpace(reason+": "+message), ":")
 }
 
-// Read the logs as they are now, in the order of their times, and return.
+// Read reads the current logs, ordered by time, and returns.
 func Read(ctx context.Context, source Source, query Query, output Output) error {
 	pods, err := source.Pods(ctx)
 	if err != nil {
@@ -163,7 +163,7 @@ func (head *head) advance() (err error) {
 	return err
 }
 
-// merge takes the oldest of the next lines, so it has one line of each log in memory.
+// merge repeatedly takes the oldest of the next lines, so it holds one line of each log in memory.
 func merge(heads []*head, output Output) error {
 	for {
 		var oldest *head
@@ -184,11 +184,11 @@ func merge(heads []*head, output Output) error {
 	}
 }
 
-// lines of a log with timestamps.
+// lines reads the lines of a log with timestamps.
 type lines struct {
 	pod    string
 	reader *bufio.Reader
-	// last is the time of the line before. A part of a divided line has it too.
+	// last is the time of the previous line. All parts of a split line have the same time.
 	last     time.Time
 	isInside bool
 }
@@ -197,7 +197,7 @@ func newLines(pod string, stream io.Reader) *lines {
 	return &lines{pod: pod, reader: bufio.NewReaderSize(stream, lineBytesMax)}
 }
 
-// next returns io.EOF after the last line.
+// next returns the next line, or io.EOF after the last line.
 func (lines *lines) next() (Line, error) {
 	text, isPrefix, err := lines.reader.ReadLine()
 	if err != nil {

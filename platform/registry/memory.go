@@ -12,7 +12,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/image"
 )
 
-// Memory is an image registry in memory, for tests, with what skopeo calls: blobs that are uploaded in one or several parts, and manifests.
+// Memory is an image registry in memory, for tests. It implements the calls of skopeo: uploads of blobs in one or several parts, and manifests.
 type Memory struct {
 	password string
 
@@ -27,7 +27,7 @@ type storedManifest struct {
 	content   []byte
 }
 
-// NewMemory has a registry that asks for a password, if there is one.
+// NewMemory returns a registry. It requires basic authentication if there is a password.
 func NewMemory(password string) *Memory {
 	return &Memory{password: password, blobs: map[string][]byte{}, manifests: map[string]storedManifest{}, uploads: map[string][]byte{}}
 }
@@ -37,7 +37,7 @@ func digestOf(content []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// ServeHTTP answers pushes and pulls.
+// ServeHTTP serves pushes and pulls.
 func (registry *Memory) ServeHTTP(response http.ResponseWriter, request *http.Request) {
 	if _, password, _ := request.BasicAuth(); password != registry.password {
 		response.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
@@ -120,7 +120,7 @@ func send(response http.ResponseWriter, request *http.Request, mediaType string,
 	}
 }
 
-// HasManifest is whether there is a manifest under NAME:REFERENCE.
+// HasManifest reports whether there is a manifest under NAME:REFERENCE.
 func (registry *Memory) HasManifest(name string) bool {
 	registry.mutex.Lock()
 	defer registry.mutex.Unlock()

@@ -1,4 +1,4 @@
-// Package registry reads what an image registry keeps beside an image, such as its signature, over HTTPS.
+// Package registry reads documents that an image registry stores beside an image, such as its signature, over HTTPS.
 package registry
 
 import (
@@ -17,25 +17,25 @@ import (
 )
 
 const (
-	// documentBytesMax bounds what a registry can make a reader keep in memory.
+	// documentBytesMax bounds the memory for a response of a registry.
 	documentBytesMax = 1 << 20
-	// layersMax is how many signatures an image can have.
+	// layersMax is the maximum number of signatures of an image.
 	layersMax = 32
-	// Docker's name for its registry is not the name of its server.
+	// The name of Docker's registry in image names differs from the host name of its server.
 	dockerName   = "docker.io"
 	dockerServer = "registry-1.docker.io"
 )
 
-// ErrMissing says that the registry has no such document.
+// ErrMissing is returned if the registry does not have the document.
 var ErrMissing = errors.New("the registry does not have it")
 
-// Credentials of a registry. Without a user, it is read without.
+// Credentials are the credentials of a registry. Without a user, requests are anonymous.
 type Credentials struct{ User, Password string }
 
-// Client reads from registries.
+// Client reads documents from registries.
 type Client struct{ HTTP *http.Client }
 
-// Attachment reads a document of a kind, such as "sig", which belongs to an image.
+// Attachment reads an attachment of an image. The kind is for example "sig".
 func (client *Client) Attachment(ctx context.Context, subject image.Pinned, kind string, credentials Credentials) (*image.Layout, error) {
 	host, name, _ := strings.Cut(subject.Repository, "/")
 	if host == dockerName {
@@ -59,7 +59,7 @@ type reading struct {
 	http        *http.Client
 	base, name  string
 	credentials Credentials
-	// authorization that the registry has asked for.
+	// authorization is the header that the registry has requested.
 	authorization string
 }
 
@@ -116,7 +116,7 @@ func documentOf(response *http.Response) ([]byte, error) {
 
 var challengePart = regexp.MustCompile(`([a-z]+)="([^"]*)"`)
 
-// authorize answers a registry that asks for credentials: with them, or with a token that another server gives for them.
+// authorize handles a registry that requests credentials. It sends the credentials, or a token that a token server issues for them.
 func (reading *reading) authorize(ctx context.Context, challenge string) (string, error) {
 	basic := ""
 	if reading.credentials.User != "" {
@@ -156,13 +156,13 @@ func (reading *reading) authorize(ctx context.Context, challenge string) (string
 	return "Bearer " + answer.Token, nil
 }
 
-// CredentialsFor finds those of a repository's registry in the content of a Secret of the type kubernetes.io/dockerconfigjson.
+// CredentialsFor returns the credentials for the registry of a repository, from the content of a Secret of the type kubernetes.io/dockerconfigjson.
 func CredentialsFor(dockerConfig []byte, repository string) (Credentials, error) {
 	var config struct {
 		Auths map[string]struct{ Username, Password, Auth string }
 	}
 	if err := json.Unmarshal(dockerConfig, &config); err != nil {
-		// The error of the library may have a part of the content in it.
+		// The error of the library may contain a part of the content.
 		return Credentials{}, errors.New("the Secret of spec.pullSecret has no .dockerconfigjson that can be read")
 	}
 	host, _, _ := strings.Cut(repository, "/")

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// debianPackage is the package of a file that was copied from this machine. It is none if the file here has another content, or is of no package.
+// debianPackage returns the package of a file that was copied from this machine. It returns none if the file on this machine has different content, or
+// belongs to no package.
 func debianPackage(path string, content []byte) (Component, bool, error) {
 	here, err := os.ReadFile(path)
 	if err != nil || !bytes.Equal(here, content) {
@@ -33,7 +34,7 @@ func debianPackage(path string, content []byte) (Component, bool, error) {
 	return component, true, nil
 }
 
-// ownerOf is the package that has a path, or the file that the path links to. dpkg knows /usr/lib and /lib apart.
+// ownerOf returns the package that contains a path, or the file that the path links to. dpkg distinguishes /usr/lib and /lib.
 func ownerOf(path string) string {
 	// Written by the package's program from its certificates.
 	if path == "/etc/ssl/certs/ca-certificates.crt" {
@@ -52,7 +53,7 @@ func ownerOf(path string) string {
 	return ""
 }
 
-// distribution is debian, ubuntu or another that uses Debian's packages.
+// distribution returns debian, ubuntu or another distribution that uses Debian packages.
 func distribution() string {
 	text, err := os.ReadFile("/etc/os-release")
 	if err != nil {

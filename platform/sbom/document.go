@@ -1,4 +1,4 @@
-// Package sbom lists what a container image is made of, as CycloneDX JSON: the modules of Go programs, the crates of Rust programs, Debian's
+// Package sbom writes the bill of materials of a container image as CycloneDX JSON: the modules of Go programs, the crates of Rust programs, Debian's
 // packages, and files that are none of these.
 package sbom
 
@@ -13,7 +13,8 @@ import (
 	"strings"
 )
 
-// Document is a bill of materials in CycloneDX 1.6, as far as it is used here. It has no time, so the same image gives the same bytes.
+// Document is a bill of materials in CycloneDX 1.6, with the fields that this package uses. It has no timestamp, so the same image gives the same
+// bytes.
 type Document struct {
 	BOMFormat    string      `json:"bomFormat"`
 	SpecVersion  string      `json:"specVersion"`
@@ -46,18 +47,18 @@ type Hash struct {
 	Content   string `json:"content"`
 }
 
-// License is an expression in SPDX's form.
+// License is an SPDX license expression.
 type License struct {
 	Expression string `json:"expression"`
 }
 
-// Property is a name with a value, for what CycloneDX has no field.
+// Property is a name with a value, for data that has no field in CycloneDX.
 type Property struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// NewDocument describes the image NAME:TAG with a digest.
+// NewDocument returns the document of the image NAME:TAG with a digest.
 func NewDocument(name, digest string, components []Component) Document {
 	repository, tag := name, ""
 	if colon := strings.LastIndex(name, ":"); colon > strings.LastIndex(name, "/") {
@@ -78,7 +79,7 @@ func NewDocument(name, digest string, components []Component) Document {
 	}
 }
 
-// serialNumber is a UUID that follows from the image (version 8: the application's own kind).
+// serialNumber returns a UUID that is derived from the image (version 8, for application-specific use).
 func serialNumber(digest string) string {
 	sum := sha256.Sum256([]byte("CycloneDX 1.6 " + digest))
 	id := sum[:16]
@@ -87,7 +88,7 @@ func serialNumber(digest string) string {
 	return "urn:uuid:" + strings.Join([]string{text[:8], text[8:12], text[12:16], text[16:20], text[20:]}, "-")
 }
 
-// JSON is the document as text.
+// JSON encodes the document.
 func (document Document) JSON() ([]byte, error) {
 	text, err := json.MarshalIndent(document, "", "  ")
 	return append(text, '\n'), err

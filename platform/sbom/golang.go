@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// goModules are the modules that the linker has noted in a Go program, and the standard library.
+// goModules returns the modules in the build information of a Go program, and the standard library.
 func goModules(program []byte) ([]Component, bool) {
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {
@@ -21,7 +21,7 @@ func goModules(program []byte) ([]Component, bool) {
 		}
 		component := library("pkg:golang/"+module.Path+"@"+escape(module.Version), module.Path, module.Version)
 		if module.Sum != "" {
-			// The checksum of the Go checksum database. It is a hash of a list of hashes, so it is no hash of a file.
+			// The checksum of the Go checksum database. It is a hash of a list of hashes, not of a file.
 			component.Properties = []Property{{Name: "golang:h1", Value: module.Sum}}
 		}
 		components = append(components, component)
@@ -29,7 +29,7 @@ func goModules(program []byte) ([]Component, bool) {
 	return components, true
 }
 
-// escape keeps a version whole in a package URL, where a plus sign would be read as a blank.
+// escape escapes a version for a package URL, where a plus sign means a space.
 func escape(version string) string { return url.QueryEscape(version) }
 
 func library(packageURL, name, version string) Component {

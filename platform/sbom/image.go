@@ -9,14 +9,14 @@ import (
 	"github.com/dunlin-project/dunlin/platform/image"
 )
 
-// Workspace is where the sources of the image's Rust program are.
+// Workspace names the source code of the image's Rust program.
 type Workspace struct {
 	Folder  string // with Cargo.toml and Cargo.lock
 	Package string
 }
 
-// OfImage lists the parts of an image that was written on this machine. Each file is a program whose parts are listed, or of a Debian package, or
-// it is listed itself.
+// OfImage lists the parts of an image that was written on this machine. For a program, it lists its modules or crates. For a file of a Debian
+// package, it lists the package. It lists each other file itself.
 func OfImage(layout *image.Layout, workspace Workspace) (Document, error) {
 	var components []Component
 	err := layout.EachFile(func(path string, content []byte) error {

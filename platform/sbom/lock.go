@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// lockedSums are the checksums in Cargo.lock, by name and version.
+// lockedSums returns the checksums in Cargo.lock, by name and version.
 func lockedSums(path string) (map[string]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

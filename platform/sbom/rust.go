@@ -11,13 +11,13 @@ import (
 )
 
 var (
-	// What the compiler notes in each program.
+	// rustVersion matches the text that the compiler writes to each program.
 	rustVersion = regexp.MustCompile(`rustc version ([0-9.]+[^ ]*) `)
-	// Where messages of a crate are from: a path that stands in the program.
+	// crateInProgram matches the paths of source files, which a program contains for panic messages.
 	crateInProgram = regexp.MustCompile(`registry/src/[^/\x00]+/([A-Za-z0-9_-]+)-([0-9]+\.[0-9]+\.[0-9]+[A-Za-z0-9.+_-]*)/`)
 )
 
-// rustCompiler is the version of the standard library that is linked, or empty if the program is not of Rust.
+// rustCompiler returns the version of the linked standard library, or an empty string if the program is not written in Rust.
 func rustCompiler(program []byte) string {
 	file, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {
@@ -38,8 +38,8 @@ func rustCompiler(program []byte) string {
 	return string(found[1])
 }
 
-// crates are those that Cargo links into a package of a workspace for a target, without those that only run in the compiler. A program does not list its
-// crates, but has the paths of many: each of these must be among them.
+// crates returns the crates that Cargo links into a package of a workspace for a target, without those that run only in the compiler. A program
+// contains no list of its crates, but the paths of many of them: each of these must be in the result.
 func crates(workspace, crate, target string, program []byte) ([]Component, error) {
 	command := exec.Command("cargo", "tree", "--locked", "--manifest-path", filepath.Join(workspace, "Cargo.toml"), "--package", crate,
 		"--edges", "normal,no-proc-macro", "--target", target, "--prefix", "none", "--no-dedupe", "--format", "{p}|{l}")
@@ -86,7 +86,7 @@ func rustLibrary(program []byte) Component {
 	return library("pkg:generic/rust@"+version, "rust-std", version)
 }
 
-// splitTreeLine reads `NAME vVERSION (SOURCE)|LICENCE`. Old crates write A/B for A OR B.
+// splitTreeLine parses `NAME vVERSION (SOURCE)|LICENCE`. Old crates write A/B for A OR B.
 func splitTreeLine(line string) (name, version, license string) {
 	crate, license, _ := strings.Cut(line, "|")
 	fields := strings.Fields(crate)
@@ -96,7 +96,7 @@ func splitTreeLine(line string) (name, version, license string) {
 	return fields[0], strings.TrimPrefix(fields[1], "v"), strings.ReplaceAll(license, "/", " OR ")
 }
 
-// bundledLibrary is the C or C++ library of a crate such as librocksdb-sys 0.19.0+11.8.1 or zstd-sys 2.1.3+zstd.1.5.7.
+// bundledLibrary returns the C or C++ library in a crate such as librocksdb-sys 0.19.0+11.8.1 or zstd-sys 2.1.3+zstd.1.5.7.
 func bundledLibrary(crate, version string) (Component, bool) {
 	name, isBinding := strings.CutSuffix(crate, "-sys")
 	_, bundled, isNamed := strings.Cut(version, "+")

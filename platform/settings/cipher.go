@@ -16,7 +16,7 @@ const (
 	tagBytes     = 16
 )
 
-// sealedPattern is the form of a value that sops has encrypted.
+// sealedPattern matches a value that sops has encrypted.
 var sealedPattern = regexp.MustCompile(`^ENC\[AES256_GCM,data:([^,]+),iv:([^,]+),tag:([^,]+),type:([a-z]+)\]$`)
 
 var (
@@ -24,8 +24,8 @@ var (
 	errTampered  = errors.New("the value was changed after it was encrypted")
 )
 
-// seal encrypts a value for the place that the additional data names. Empty values stay empty, as in sops. `reused` is an
-// earlier encryption of the same value with the same key, whose nonce is taken, so that an unchanged value has an unchanged line.
+// seal encrypts a value, bound to the additional data. Empty values stay empty, as in sops. `reused` is an earlier encryption of the same value with
+// the same key. seal uses its nonce, so that an unchanged value has an unchanged line.
 func seal(plain, kind, place string, dataKey []byte, reused string) (string, error) {
 	if plain == "" {
 		return "", nil

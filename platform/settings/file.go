@@ -12,13 +12,13 @@ import (
 const (
 	metadataPrefix = "sops_"
 	sealedPrefix   = "ENC["
-	// formatVersion is the version of sops whose format is written.
+	// formatVersion is the version of sops whose format this package writes.
 	formatVersion = "3.13.3"
-	// encryptedBytesMax bounds what is read: base64 adds a third to the values, and each value has its nonce and tag.
+	// encryptedBytesMax is the maximum size of an encrypted file: base64 makes the values a third longer, and each value has a nonce and a tag.
 	encryptedBytesMax = 8 << 20
 )
 
-// rawLine is a line as sops sees it: quotes belong to the value, and `\n` is a line feed.
+// rawLine is a line as sops parses it: quotes are part of the value, and `\n` is a line feed.
 type rawLine struct {
 	isComment bool
 	key       string
@@ -31,7 +31,7 @@ type recipientKey struct {
 	armored   string
 }
 
-// encryptedFile is a .env file in the format of sops.
+// encryptedFile is an .env file in the format of sops.
 type encryptedFile struct {
 	lines        []rawLine
 	recipients   []recipientKey
@@ -41,7 +41,7 @@ type encryptedFile struct {
 	macEncrypted bool
 }
 
-// cryptRule says which keys are encrypted. At most one field is set.
+// cryptRule selects the keys that are encrypted. At most one field is set.
 type cryptRule struct {
 	name    string
 	text    string
@@ -67,7 +67,7 @@ func newCryptRule(name, text string) (cryptRule, error) {
 	return rule, nil
 }
 
-// isEncrypted is whether the value of a key is encrypted. Comments have no key.
+// isEncrypted reports whether the value of a key is encrypted. Comments have no key.
 func (rule cryptRule) isEncrypted(line rawLine) bool {
 	switch rule.name {
 	case unencryptedSuffix:
@@ -82,12 +82,12 @@ func (rule cryptRule) isEncrypted(line rawLine) bool {
 	return true
 }
 
-// IsEncrypted is whether the content has the metadata of sops.
+// IsEncrypted reports whether the content contains metadata of sops.
 func IsEncrypted(content []byte) bool {
 	return bytes.HasPrefix(content, []byte(metadataPrefix)) || bytes.Contains(content, []byte("\n"+metadataPrefix))
 }
 
-// rawLines reads lines as sops does, or names the first one that it does not have.
+// rawLines parses lines as sops does, or returns an error with the number of the first line that sops cannot parse.
 func rawLines(content []byte) ([]rawLine, error) {
 	var lines []rawLine
 	for index, text := range strings.Split(string(content), "\n") {
@@ -224,7 +224,7 @@ func sortedKeys[Value any](values map[string]Value) []string {
 	return keys
 }
 
-// keyOf is the key without `export`, which sops takes for a part of it.
+// keyOf returns the key without `export`, which sops treats as a part of the key.
 func keyOf(line rawLine) string {
 	words := strings.Fields(line.key)
 	if len(words) == 0 {

@@ -15,13 +15,13 @@ type Settings struct {
 	Secret map[string]string
 	// Plain becomes a ConfigMap.
 	Plain map[string]string
-	// Repository has the keys of the repository of backups. The app does not get them.
+	// Repository contains the keys of the backup repository. The app does not get them.
 	Repository map[string]string
-	// Mounted is the content of a Secret that others have made. A rollback cannot bring it back, so it is no part of a revision.
+	// Mounted is the content of a Secret that Roost does not manage. A rollback cannot restore it, so it is not part of a revision.
 	Mounted map[string]string
 }
 
-// BytesMax bounds all values together. Kubernetes has the limit for one Secret.
+// BytesMax is the maximum size of all values together. It is the limit of Kubernetes for one Secret.
 const BytesMax = 1 << 20
 
 // File is one .env file after decryption.
@@ -30,7 +30,7 @@ type File struct {
 	Decrypted
 }
 
-// PlainFile reads a file that is not encrypted. All of it is readable in the repository, so none of it is a secret.
+// PlainFile parses a file that is not encrypted. The whole file is readable in the Git repository, so it contains no secret.
 func PlainFile(name string, content []byte) (File, error) {
 	lines, err := dotenv.Parse(content)
 	if err == nil {
@@ -42,7 +42,7 @@ func PlainFile(name string, content []byte) (File, error) {
 	return File{name, Decrypted{Lines: lines}}, nil
 }
 
-// Merge joins the files of an app with the values of its manifest. A key has one place.
+// Merge combines the files of an app with the values of its manifest. Each key may be set only once.
 func Merge(files []File, env map[string]string) (Settings, error) {
 	merged := Settings{Secret: map[string]string{}, Plain: map[string]string{}}
 	places := map[string]string{}
@@ -82,7 +82,7 @@ func Merge(files []File, env map[string]string) (Settings, error) {
 	return merged, nil
 }
 
-// WithRepository adds the file of a repository of backups. Its password has to be encrypted.
+// WithRepository adds the file of a backup repository. Its password must be encrypted.
 func (settings Settings) WithRepository(file File) (Settings, error) {
 	settings.Repository = map[string]string{}
 	for _, line := range dotenv.Entries(file.Lines) {
@@ -96,8 +96,8 @@ func (settings Settings) WithRepository(file File) (Settings, error) {
 
 const keyRepositoryPassword = "RESTIC_PASSWORD"
 
-// Hash of the app's content. It changes exactly when a key or a value changes, whatever the files, their order and their
-// encryption. Scope keeps apart apps with the same content.
+// Hash returns a hash of the keys and values. It does not depend on the files, their order or their encryption. The scope makes the hashes of apps
+// with the same content differ.
 func (settings Settings) Hash(scope string) string {
 	hash := sha256.New()
 	write := func(text string) { fmt.Fprintf(hash, "%d:%s", len(text), text) }
@@ -112,10 +112,10 @@ func (settings Settings) Hash(scope string) string {
 	return hex.EncodeToString(hash.Sum(nil))[:16]
 }
 
-// IsEmpty is whether there is nothing to set.
+// IsEmpty reports whether there are no settings.
 func (settings Settings) IsEmpty() bool { return len(settings.Secret) == 0 && len(settings.Plain) == 0 }
 
-// refuseCiphertext keeps what is encrypted out of Secrets and out of a second encryption.
+// refuseCiphertext returns an error if a value is encrypted. Ciphertext must not be written to a Secret, or be encrypted a second time.
 func refuseCiphertext(lines []dotenv.Line) error {
 	for _, line := range lines {
 		if line.IsComment() && strings.HasPrefix(line.Comment, sealedPrefix) {

@@ -1,8 +1,8 @@
 // Package settings reads and writes .env files that are encrypted in the format of sops with age recipients, and splits
 // what they contain into a Secret and a ConfigMap.
 //
-// The format is written here and not by the sops library, because that library links the clients of six clouds: 64 MB in
-// the binary and 38 MB of memory before the first line of main. platform/proof compares both in both directions.
+// This package implements the format itself instead of using the sops library, because that library links the clients of six clouds: 64 MB in the
+// binary, and 38 MB of memory at startup. platform/proof compares both implementations in both directions.
 package settings
 
 import (
@@ -22,13 +22,13 @@ import (
 	"github.com/dunlin-project/dunlin/platform/dotenv"
 )
 
-// macOnlyEncryptedPrefix begins the hash of files that were made with mac_only_encrypted.
+// macOnlyEncryptedPrefix is the first input of the hash of files with mac_only_encrypted.
 var macOnlyEncryptedPrefix = []byte{
 	0x8a, 0x3f, 0xd2, 0xad, 0x54, 0xce, 0x66, 0x52, 0x7b, 0x10, 0x34, 0xf3, 0xd1, 0x47, 0xbe, 0x0b,
 	0x0b, 0x97, 0x5b, 0x3b, 0xf4, 0x4f, 0x72, 0xc6, 0xfd, 0xad, 0xec, 0x81, 0x76, 0xf2, 0x7d, 0x69,
 }
 
-// WrongKeyError names the recipients of a file that no age identity at hand can decrypt.
+// WrongKeyError is the error for a file that none of the age identities can decrypt. It names the recipients of the file.
 type WrongKeyError struct{ Recipients []string }
 
 func (e *WrongKeyError) Error() string {
@@ -36,14 +36,14 @@ func (e *WrongKeyError) Error() string {
 		strings.Join(e.Recipients, ", "))
 }
 
-// RecipientsMax bounds the recipients of a file. Each costs a line of half a kilobyte.
+// RecipientsMax is the maximum number of recipients of a file. Each recipient adds a line of half a kilobyte.
 const RecipientsMax = 32
 
-// Options of a file that is encrypted for the first time.
+// Options are the options for a file that is encrypted for the first time.
 type Options struct {
 	// Recipients are age public keys.
 	Recipients []string
-	// PlainKeys is a regular expression for keys that are not secrets and stay readable. Empty: all are secrets.
+	// PlainKeys is a regular expression for keys that are not secrets and stay readable. Empty: all keys are secrets.
 	PlainKeys string
 	Now       time.Time
 }
@@ -51,7 +51,7 @@ type Options struct {
 // Decrypted is the content of a file.
 type Decrypted struct {
 	Lines []dotenv.Line
-	// Secrets are the keys that the file has encrypted.
+	// Secrets are the encrypted keys of the file.
 	Secrets map[string]bool
 }
 
@@ -78,7 +78,7 @@ func Encrypt(lines []dotenv.Line, options Options) ([]byte, error) {
 	return file.write(lines, dataKey, options.Now)
 }
 
-// Decrypt reads an encrypted file. It returns everything or an error, never a part.
+// Decrypt decrypts a file. It returns the whole content or an error, never a part of the content.
 func Decrypt(content []byte, identities []age.Identity) (*Decrypted, error) {
 	file, err := parseEncrypted(content)
 	if err != nil {
@@ -91,7 +91,7 @@ func Decrypt(content []byte, identities []age.Identity) (*Decrypted, error) {
 	return file.decrypt(dataKey)
 }
 
-// Replace writes other lines into an encrypted file. Its recipients, its data key and the lines of unchanged values stay.
+// Replace replaces the lines of an encrypted file. The recipients, the data key and the lines of unchanged values stay the same.
 func Replace(content []byte, identities []age.Identity, lines []dotenv.Line, now time.Time) ([]byte, error) {
 	if err := refuseCiphertext(lines); err != nil {
 		return nil, err
@@ -113,8 +113,8 @@ func Replace(content []byte, identities []age.Identity, lines []dotenv.Line, now
 // Rotation changes who can decrypt a file.
 type Rotation struct {
 	Recipients []string
-	// WithNewDataKey encrypts all values anew. Without it, a removed recipient that has kept an old copy of the data key
-	// can read values that are changed later.
+	// WithNewDataKey encrypts all values with a new data key. Without it, a removed recipient that has kept the data key can read values that
+	// are changed later.
 	WithNewDataKey bool
 	Now            time.Time
 }
@@ -164,7 +164,7 @@ func (file *encryptedFile) recipientNames() []string {
 	return names
 }
 
-// dataKey is decrypted with the first identity that fits.
+// dataKey decrypts the data key with the first matching identity.
 func (file *encryptedFile) dataKey(identities []age.Identity) ([]byte, error) {
 	wrong := &WrongKeyError{file.recipientNames()}
 	if len(identities) == 0 {
@@ -276,7 +276,7 @@ func newDataKey() ([]byte, error) {
 	return dataKey, nil
 }
 
-// isPrivate is whether a text has an age identity in it, so that no message may have it.
+// isPrivate reports whether a text contains an age identity. Such a text must not be in a message.
 func isPrivate(text string) bool { return strings.Contains(strings.ToUpper(text), "AGE-SECRET-KEY-") }
 
 // wrap encrypts the data key for each recipient.

@@ -1,5 +1,5 @@
-// Package signature signs the digest of an image with ECDSA on P-256, in the form of cosign: a payload in "simple signing" JSON, and its signature as an image of
-// its own, which a registry keeps under the tag sha256-DIGEST.sig.
+// Package signature signs the digest of an image with ECDSA on P-256, in the format of cosign: a payload in "simple signing" JSON, and its signature
+// as a separate image, which a registry stores under the tag sha256-DIGEST.sig.
 package signature
 
 import (
@@ -39,7 +39,7 @@ type payload struct {
 	Optional map[string]string `json:"optional"`
 }
 
-// Sign writes the signature's image. What optional says, such as the checksum of a bill of materials, is signed too.
+// Sign returns the image of the signature. The optional values, such as the checksum of a bill of materials, are signed too.
 func Sign(out io.Writer, key *ecdsa.PrivateKey, subject image.Pinned, optional map[string]string) error {
 	var content payload
 	content.Critical.Identity.DockerReference = subject.Repository
@@ -63,8 +63,8 @@ func Sign(out io.Writer, key *ecdsa.PrivateKey, subject image.Pinned, optional m
 	return image.WriteLayout(out, blobs, entry, nil)
 }
 
-// Verify checks that one of the signatures in a layout is of the key and about the subject, and returns what it says beside. The layout may be of
-// anybody.
+// Verify checks that one of the signatures in a layout was made with the key for the subject, and returns its optional values. The layout is
+// untrusted input.
 func Verify(layout *image.Layout, key *ecdsa.PublicKey, subject image.Pinned) (map[string]string, error) {
 	var problems []error
 	for _, layer := range layout.Manifest.Layers {
@@ -112,7 +112,7 @@ func verifyLayer(layout *image.Layout, layer image.Descriptor, key *ecdsa.Public
 	return content.Optional, nil
 }
 
-// ParsePrivateKey reads an ECDSA key on P-256 in PEM: PKCS #8 (`openssl genpkey`) or SEC 1.
+// ParsePrivateKey parses an ECDSA key on P-256 in PEM: PKCS #8 (`openssl genpkey`) or SEC 1.
 func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
 	block, _ := pem.Decode(bytes.TrimSpace(text))
 	if block == nil {
@@ -135,7 +135,7 @@ func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// ParsePublicKeys reads the keys of a file with one or several, one after the other.
+// ParsePublicKeys parses a file with one or several public keys.
 func ParsePublicKeys(text []byte) ([]*ecdsa.PublicKey, error) {
 	var keys []*ecdsa.PublicKey
 	for rest := bytes.TrimSpace(text); len(rest) > 0 || len(keys) == 0; rest = bytes.TrimSpace(rest) {
@@ -152,7 +152,7 @@ func ParsePublicKeys(text []byte) ([]*ecdsa.PublicKey, error) {
 	return keys, nil
 }
 
-// VerifyAny is Verify with several keys: one of them must have signed.
+// VerifyAny is like Verify with several keys. One of the keys must have made the signature.
 func VerifyAny(layout *image.Layout, keys []*ecdsa.PublicKey, subject image.Pinned) error {
 	var problem error
 	for _, key := range keys {
@@ -163,7 +163,7 @@ func VerifyAny(layout *image.Layout, keys []*ecdsa.PublicKey, subject image.Pinn
 	return problem
 }
 
-// ParsePublicKey reads the key that verifies: `openssl pkey -in KEY -pubout`.
+// ParsePublicKey parses a public key, which `openssl pkey -in KEY -pubout` writes.
 func ParsePublicKey(text []byte) (*ecdsa.PublicKey, error) {
 	block, _ := pem.Decode(bytes.TrimSpace(text))
 	if block == nil || block.Type != "PUBLIC KEY" {

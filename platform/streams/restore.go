@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Headers of the records that begin an epoch in a stream, and their subject: those of crates/cluster.
+// Headers and subject of the records that begin an epoch in a stream. They are the same as in crates/cluster.
 const (
 	generationHeader = "Dn-Generation"
 	epochHeader      = "Dn-Epoch"
@@ -25,20 +25,20 @@ const (
 	epochCharacters  = 8
 )
 
-// ErrNotEmpty is why nothing was restored.
+// ErrNotEmpty is returned when the servers have streams and the options do not allow to replace them.
 var ErrNotEmpty = errors.New("the servers already have streams; repeat with --replace to replace them")
 
 // Options of a restore.
 type Options struct {
-	// Replicas is the number of servers that keep a copy.
+	// Replicas is the number of servers that keep a copy of each stream.
 	Replicas int
-	// IsReplacing removes the streams of the same prefix before.
+	// IsReplacing removes the existing streams with the same prefix first.
 	IsReplacing bool
-	// KeepsAll keeps messages that are older than history is kept, so that none that was saved may be missing.
+	// KeepsAll disables the age limit of the streams, so that no saved message expires during the restore.
 	KeepsAll bool
 }
 
-// Restore makes the streams of a folder. No node may run meanwhile. The states are those that the servers report at the end.
+// Restore creates the streams that were saved in a folder. No node may run meanwhile. It returns the states that the servers report at the end.
 func (server *Server) Restore(ctx context.Context, folder string, options Options) ([]Stream, error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*"+infoSuffix))
 	if err == nil && len(files) == 0 {
@@ -65,7 +65,7 @@ func (server *Server) Restore(ctx context.Context, folder string, options Option
 	return found, server.ask(ctx, "STREAM.DELETE."+server.markName(), nil, nil)
 }
 
-// clear removes what is there, and leaves a mark until the restore is complete.
+// clear removes the existing streams, and creates a mark that stays until the restore is complete.
 func (server *Server) clear(ctx context.Context, options Options) error {
 	isUnfinished, err := server.IsUnfinished(ctx)
 	if err != nil {
@@ -118,7 +118,7 @@ func (server *Server) restore(ctx context.Context, file string, options Options)
 	return server.beginEpoch(ctx, stream, epoch)
 }
 
-// send passes the file of a stream to the server, which makes the stream of it.
+// send uploads the file of a stream to the server, which creates the stream from it.
 func (server *Server) send(ctx context.Context, stream Stream, state json.RawMessage, file string) error {
 	data, err := os.Open(file)
 	if err != nil {
@@ -153,7 +153,7 @@ func (server *Server) send(ctx context.Context, stream Stream, state json.RawMes
 	if err := server.chunk(ctx, begun.Subject, nil, &made); err != nil {
 		return err
 	}
-	// What is older than the history is kept is gone at once.
+	// The server removes messages that are older than max_age at once.
 	hasAged := stream.Config["max_age"] != float64(0) && made.State.Last == stream.State.Last && made.State.Messages < stream.State.Messages
 	if made.State != stream.State && !hasAged {
 		return fmt.Errorf("its state is %+v instead of %+v", made.State, stream.State)
@@ -161,7 +161,7 @@ func (server *Server) send(ctx context.Context, stream Stream, state json.RawMes
 	return nil
 }
 
-// chunk is one part, which the server acknowledges. An answer to a part that is not the last one is an error.
+// chunk uploads one part, which the server acknowledges. A response with content to a part other than the last one is an error.
 func (server *Server) chunk(ctx context.Context, subject string, part []byte, answer any) error {
 	patience, cancel := context.WithTimeout(ctx, stallSeconds*time.Second)
 	defer cancel()
@@ -175,7 +175,7 @@ func (server *Server) chunk(ctx context.Context, subject string, part []byte, an
 	return read("a part of the stream", message.Data, answer)
 }
 
-// beginEpoch makes the epoch that of the stream, also if it has a record of an earlier one, which counts more than its configuration.
+// beginEpoch sets the epoch of the stream. It appends a record, because a record of an earlier epoch takes precedence over the configuration.
 func (server *Server) beginEpoch(ctx context.Context, stream Stream, epoch string) error {
 	subjects, _ := stream.Config["subjects"].([]any)
 	if len(subjects) != 1 {

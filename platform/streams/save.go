@@ -13,19 +13,20 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Names of the files of a stream: its configuration and state, and what the server has sent.
+// Suffixes of the files of a stream: its configuration and state, and the snapshot that the server has sent.
 const (
 	infoSuffix = ".json"
 	dataSuffix = ".snapshot"
 )
 
-// info of a stream, as it was when it was saved.
+// info is the configuration and the state of a stream at the time of the backup.
 type info struct {
 	Config json.RawMessage `json:"config"`
 	State  json.RawMessage `json:"state"`
 }
 
-// Save writes each stream to two files in a folder. Each is a state of its own: nodes go on while they are saved one after the other.
+// Save writes each stream to two files in a folder. The streams are saved one after the other while the nodes keep running, so each stream has the
+// state of a different time.
 func (server *Server) Save(ctx context.Context, folder string) ([]Stream, error) {
 	isUnfinished, err := server.IsUnfinished(ctx)
 	if err == nil && isUnfinished {
@@ -81,7 +82,7 @@ func (server *Server) save(ctx context.Context, stream *Stream, folder string) e
 	return errors.Join(receive(ctx, chunks, out), out.Flush(), file.Close())
 }
 
-// receive writes what the server sends until it says that this was all.
+// receive writes the messages of a snapshot until the server sends the last one.
 func receive(ctx context.Context, chunks *nats.Subscription, out *bufio.Writer) error {
 	for {
 		patience, cancel := context.WithTimeout(ctx, stallSeconds*time.Second)

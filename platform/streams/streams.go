@@ -1,5 +1,5 @@
-// Package streams saves the streams of a Dunlin in NATS JetStream to files, and restores them. Channels get a new epoch then: a position from
-// before must not be taken for one in a stream that has lost its end.
+// Package streams saves the streams of a Dunlin in NATS JetStream to files, and restores them. A restore gives channels a new epoch: a position
+// from before the restore is not valid in a stream that has lost its end.
 package streams
 
 import (
@@ -14,28 +14,29 @@ import (
 )
 
 const (
-	// user of the servers that Roost runs.
+	// user is the NATS user of the servers that Roost runs.
 	user = "dunlin"
-	// requestSeconds is the time of an answer of JetStream, also while a leader is elected.
+	// requestSeconds is the timeout of a JetStream request. It allows for the election of a leader.
 	requestSeconds = 20
-	// stallSeconds is how long a snapshot may send nothing.
+	// stallSeconds is the timeout between two messages of a snapshot.
 	stallSeconds = 60
 	epochKey     = "dunlin.epoch"
-	// leaseSuffix ends the name of the stream of leases.
+	// leaseSuffix is the suffix of the name of the stream of leases.
 	leaseSuffix = "_LEASE"
-	// chunkBytes is the size of the messages that a stream is sent in. The servers take up to 1 MiB.
+	// chunkBytes is the size of the messages that transfer a stream. The servers accept up to 1 MiB.
 	chunkBytes = 256 << 10
-	// windowBytes is what a server sends before the first of it is acknowledged, and so what may wait here.
+	// windowBytes is the number of bytes that a server sends before it needs an acknowledgment, so it bounds the buffer of this process.
 	windowBytes = 4 << 20
 )
 
-// Server is a JetStream with the streams of one prefix.
+// Server is a connection to JetStream, for the streams with one prefix.
 type Server struct {
 	connection *nats.Conn
 	prefix     string
 }
 
-// Connect needs the password of the user dunlin, or none. The URLs have no password: they may be in a log.
+// Connect connects to NATS as the user dunlin if there is a password, or without credentials. The URLs contain no password, because they may be
+// logged.
 func Connect(urls, password, prefix string) (*Server, error) {
 	options := []nats.Option{nats.Name("roost-backup"), nats.Timeout(requestSeconds * time.Second), nats.MaxReconnects(-1)}
 	if password != "" {
@@ -51,7 +52,7 @@ func Connect(urls, password, prefix string) (*Server, error) {
 // Close ends the connection.
 func (server *Server) Close() { server.connection.Close() }
 
-// State of a stream.
+// State is the state of a stream, as JetStream reports it.
 type State struct {
 	Messages uint64 `json:"messages"`
 	Bytes    uint64 `json:"bytes"`
@@ -59,10 +60,10 @@ type State struct {
 	Last     uint64 `json:"last_seq"`
 }
 
-// Stream is one with channels of the Dunlin.
+// Stream is a stream with channels of the Dunlin.
 type Stream struct {
 	Name string
-	// Config is that of the server, with fields that are not known here.
+	// Config is the configuration that the server reports. It includes fields that this package does not know.
 	Config map[string]any
 	State  State
 }
@@ -72,19 +73,20 @@ func (stream *Stream) metadata() map[string]any {
 	return found
 }
 
-// isSaved is whether it has publications on disk. Leases and streams in memory do not outlive their servers, and the nodes make them anew.
+// isSaved reports whether the stream has publications on disk. Leases and streams in memory do not survive a restart of the servers, and the nodes
+// create them again.
 func (stream *Stream) isSaved(prefix string) bool {
 	epoch, _ := stream.metadata()[epochKey].(string)
 	return strings.HasPrefix(stream.Name, prefix+"_") && stream.Name != prefix+leaseSuffix && epoch != "" && stream.Config["storage"] == "file"
 }
 
-// apiError is that of an answer of JetStream.
+// apiError is the error in a JetStream response.
 type apiError struct {
 	Code        int    `json:"code"`
 	Description string `json:"description"`
 }
 
-// ask sends a request to the API of JetStream.
+// ask sends a request to the JetStream API.
 func (server *Server) ask(ctx context.Context, subject string, request, answer any) error {
 	var body []byte
 	if request != nil {
@@ -116,7 +118,7 @@ func read(subject string, body []byte, answer any) error {
 	return err
 }
 
-// List has the streams with publications.
+// List returns the streams with publications on disk.
 func (server *Server) List(ctx context.Context) ([]Stream, error) {
 	var found []Stream
 	for offset := 0; ; {
@@ -147,7 +149,7 @@ func (server *Server) List(ctx context.Context) ([]Stream, error) {
 	}
 }
 
-// has is whether there is a stream of a name.
+// has reports whether a stream with a name exists.
 func (server *Server) has(ctx context.Context, name string) (bool, error) {
 	var page struct {
 		Streams []string `json:"streams"`
@@ -156,13 +158,13 @@ func (server *Server) has(ctx context.Context, name string) (bool, error) {
 	return len(page.Streams) > 0, err
 }
 
-// markName is a stream, and its only subject, that is there while streams are being replaced.
+// markName is the name of a stream, and of its only subject. The stream exists while streams are being replaced.
 func (server *Server) markName() string { return server.prefix + "-roost-restore" }
 
-// ErrUnfinished is the state of servers on which a restore was interrupted.
+// ErrUnfinished is returned if a restore into the servers was interrupted.
 var ErrUnfinished = errors.New("a restore of the streams was interrupted; complete it with `roost restore`")
 
-// IsUnfinished is whether a restore was interrupted.
+// IsUnfinished reports whether a restore was interrupted.
 func (server *Server) IsUnfinished(ctx context.Context) (bool, error) {
 	return server.has(ctx, server.markName())
 }

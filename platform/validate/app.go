@@ -27,7 +27,7 @@ var (
 
 const nameCharactersMax = 30
 
-// App checks the rules of an app whose structure is right.
+// App checks the rules for an App whose structure is correct.
 func App(app *v1alpha1.App) []Problem {
 	found := &problems{}
 	spec := &app.Spec
@@ -177,15 +177,15 @@ func (found *problems) health(spec *v1alpha1.AppSpec) {
 	found.check(isListed, "spec.health.port", "%d is not in spec.ports; add it there, or name a port that is there", health.Port)
 }
 
-// inRange checks a number that may be missing.
+// inRange checks an optional number.
 func (found *problems) inRange(path string, value *int32, from, to int32) {
 	found.check(value == nil || *value >= from && *value <= to, path, "%d is out of range; set %d to %d", deref(value), from, to)
 }
 
-// restores is whether a policy restores what a node that is lost had.
+// restores reports whether a policy restores the volumes of a lost node.
 func restores(policy string) bool { return policy == v1alpha1.OnNodeLossRestore }
 
-// onNodeLoss has the rules that Apps and Dunlins share.
+// onNodeLoss checks the rules that Apps and Dunlins share.
 func (found *problems) onNodeLoss(policy string, backup *v1alpha1.Backup) {
 	const path = "spec.onNodeLoss"
 	isKnown := policy == "" || policy == v1alpha1.OnNodeLossWait || restores(policy)

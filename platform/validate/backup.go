@@ -15,7 +15,8 @@ var (
 	claimPattern       = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 )
 
-// backup has the rules of an App, and of the App that stands for the storage of a Dunlin. keysPath is the setting that names the files of spec.EnvFiles.
+// backup checks the backup of an App, or of the App that represents the storage of a Dunlin. keysPath is the setting that names the files of
+// spec.EnvFiles.
 func (found *problems) backup(spec *v1alpha1.AppSpec, keysPath string) {
 	backup := spec.Backup
 	if backup == nil {
@@ -46,7 +47,7 @@ func (found *problems) backup(spec *v1alpha1.AppSpec, keysPath string) {
 	}
 }
 
-// restoreCommand has to leave to Roost where a dump is loaded: a drill loads it into a copy of the app.
+// restoreCommand must use the address that Roost sets, because a drill loads the dump into a copy of the app.
 func (found *problems) restoreCommand(spec *v1alpha1.Backup) {
 	if len(spec.RestoreCommand) == 0 {
 		return

@@ -12,17 +12,17 @@ import (
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 )
 
-// Document is one manifest of a file. Exactly one of App and Dunlin is there if it has no problems.
+// Document is one manifest of a file. If it has no problems, exactly one of App and Dunlin is set.
 type Document struct {
 	App      *v1alpha1.App
 	Dunlin   *v1alpha1.Dunlin
 	Problems []Problem
 }
 
-// manifestBytesMax is the most that an API server takes.
+// manifestBytesMax is the largest manifest that an API server accepts.
 const manifestBytesMax = 3 << 20
 
-// File reads all documents of a YAML file.
+// File parses and checks all documents of a YAML file.
 func File(content []byte) []Document {
 	if len(content) > manifestBytesMax {
 		message := fmt.Sprintf("the file has %d bytes, more than %d; divide it", len(content), manifestBytesMax)
@@ -35,10 +35,10 @@ func File(content []byte) []Document {
 	return documents
 }
 
-// documentMark begins a document of YAML. Text in a block cannot look like it, because it is indented.
+// documentMark matches the separator of YAML documents. Text in a block scalar cannot match, because it is indented.
 var documentMark = regexp.MustCompile(`(?m)^---([ \t]+#.*|[ \t]*)\r?$`)
 
-// Split divides a YAML file into its documents, but for empty ones.
+// Split splits a YAML file into its documents, without empty ones.
 func Split(content []byte) []string {
 	var documents []string
 	for _, text := range documentMark.Split(string(content), -1) {
@@ -49,7 +49,7 @@ func Split(content []byte) []string {
 	return documents
 }
 
-// isBlank is whether there are only comments.
+// isBlank reports whether a document contains only comments.
 func isBlank(text string) bool {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
@@ -92,7 +92,7 @@ func parse(text []byte) (map[string]any, error) {
 	return value, nil
 }
 
-// typed checks the rules, as far as the structure lets the document be read.
+// typed checks the rules for the part of the document whose structure is correct.
 func typed(kind string, value map[string]any, structural problems) Document {
 	converted, err := json.Marshal(value)
 	if err != nil {

@@ -15,7 +15,7 @@ var (
 	prefixPattern = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 )
 
-// Dunlin checks the rules of a Dunlin whose structure is right.
+// Dunlin checks the rules for a Dunlin whose structure is correct.
 func Dunlin(dunlin *v1alpha1.Dunlin) []Problem {
 	found := &problems{}
 	spec := &dunlin.Spec
@@ -85,7 +85,7 @@ func (found *problems) nats(nats *v1alpha1.NATS) {
 	found.resources("spec.nats.resources", nats.Resources)
 }
 
-// storageBackup has the rules of a backup of an app whose volume is the storage.
+// storageBackup checks the rules for a backup of an App whose volume is the storage.
 func (found *problems) storageBackup(spec *v1alpha1.DunlinSpec) {
 	backup := spec.Backup
 	if backup == nil {
@@ -97,13 +97,13 @@ func (found *problems) storageBackup(spec *v1alpha1.DunlinSpec) {
 	config, err := render.ConfigOf(spec)
 	found.check(err != nil || !render.HasConfigKey(config, "storage.backup"), "spec.config.storage.backup", "Roost sets this key itself for spec.backup; remove one of them")
 	if (spec.Storage != nil || hasStreams) && backup.Repository != nil {
-		// The rules for a backup of an app ask for a volume, whatever its size is.
+		// The rules for a backup of an App require a volume of any size.
 		volumes := []v1alpha1.Volume{{Name: "storage", Size: &resource.Quantity{}}}
 		found.backup(&v1alpha1.AppSpec{Volumes: volumes, Backup: backup, EnvFiles: v1alpha1.EnvFiles{spec.Keys.File}}, "spec.keys.file")
 	}
 }
 
-// storageOnNodeLoss has the rules of a policy for the only node of a Dunlin that has a volume.
+// storageOnNodeLoss checks the policy for the only node of a Dunlin with a volume.
 func (found *problems) storageOnNodeLoss(spec *v1alpha1.DunlinSpec) {
 	if restores(spec.OnNodeLoss) && spec.Storage == nil {
 		found.add("spec.onNodeLoss", "only the volume of spec.storage is restored, and there is none; set Wait (roost replace-nats is for a NATS server that is lost)")
@@ -112,7 +112,7 @@ func (found *problems) storageOnNodeLoss(spec *v1alpha1.DunlinSpec) {
 	found.onNodeLoss(spec.OnNodeLoss, spec.Backup)
 }
 
-// config refuses keys that Roost sets itself, and secrets, which do not belong into a manifest.
+// config rejects keys that Roost sets itself, and secrets, which must not be in a manifest.
 func (found *problems) config(spec *v1alpha1.DunlinSpec) {
 	config, err := render.ConfigOf(spec)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package validate finds what is wrong with a manifest, without an API server. Each wrong field gets a sentence with its
-// path, its value and a remedy. Where the API server checks the same rule, it answers with the same words.
+// Package validate checks manifests without an API server. Each problem names the path of the field, its value and a remedy. If the API server checks
+// the same rule, it returns the same message.
 package validate
 
 import (
@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Problem is one wrong field.
+// Problem is a problem of one field.
 type Problem struct {
-	// Path such as spec.ports[0].port.
+	// Path is the path of the field, such as spec.ports[0].port.
 	Path string `json:"path"`
-	// Message is what is wrong and what to do, with a semicolon between.
+	// Message describes the problem and the remedy, separated by a semicolon.
 	Message string `json:"message"`
 }
 
@@ -33,7 +33,7 @@ func (found *problems) check(holds bool, path, format string, values ...any) {
 	}
 }
 
-// outside drops rules about fields whose structure is wrong already.
+// outside drops problems of fields whose structure is already wrong.
 func (found problems) outside(structural problems) problems {
 	var kept problems
 	for _, problem := range found {

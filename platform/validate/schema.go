@@ -13,7 +13,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/crd"
 )
 
-// schema is what is used of a CustomResourceDefinition's schema.
+// schema contains the parts of a CustomResourceDefinition's schema that this package uses.
 type schema struct {
 	Type                 string             `json:"type"`
 	Properties           map[string]*schema `json:"properties"`
@@ -27,7 +27,7 @@ type schema struct {
 	PreservesUnknown     bool               `json:"x-kubernetes-preserve-unknown-fields"`
 }
 
-// schemas by kind. The files are part of the program, so a failure is a bug.
+// schemas are the schemas by kind. The files are embedded in the program, so a failure is a bug.
 var schemas = sync.OnceValue(func() map[string]*schema {
 	found := map[string]*schema{}
 	entries, err := crd.Files.ReadDir(".")
@@ -156,7 +156,7 @@ func typeOf(value any) string {
 
 const shownBytesMax = 80
 
-// shown is a value as it stands in a sentence.
+// shown formats a value for a message.
 func shown(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil || len(text) > shownBytesMax {
@@ -165,7 +165,7 @@ func shown(value any) string {
 	return string(text)
 }
 
-// remedyFor names the field that was probably meant, or all there are.
+// remedyFor suggests the most similar field, or lists all fields.
 func remedyFor(name string, known []string) string {
 	best, distance := "", 3
 	for _, candidate := range known {
@@ -179,7 +179,7 @@ func remedyFor(name string, known []string) string {
 	return "use one of " + strings.Join(known, ", ")
 }
 
-// editDistance counts the characters to insert, remove or replace.
+// editDistance returns the number of characters to insert, remove or replace.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for column := range row {

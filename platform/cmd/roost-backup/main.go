@@ -22,7 +22,7 @@ import (
 
 const reportBytesMax = 4096
 
-// withoutFolders are the commands that need no --folder.
+// withoutFolders lists the commands that need no --folder.
 var withoutFolders = []string{"verify", "stage-dump", "load-dump", "save-streams", "verify-streams", "restore-streams"}
 
 func main() {
@@ -180,7 +180,7 @@ func (program *program) loadDumpCommand() *cobra.Command {
 	return command
 }
 
-// addStreamsFlags has no password: that is a variable.
+// addStreamsFlags adds no flag for the password, which is in an environment variable.
 func (program *program) addStreamsFlags(command *cobra.Command) {
 	program.streams.Password = os.Getenv(backup.KeyNATSPassword)
 	command.Flags().StringVar(&program.streams.URLs, "nats", "", "addresses of the NATS servers, separated by commas; the variable "+backup.KeyNATSPassword+" has the password")
@@ -218,7 +218,7 @@ func (program *program) restoreStreamsCommand() *cobra.Command {
 	return command
 }
 
-// command runs and reports. The last words of a pod that fails are the sentence of the error.
+// command runs a command and writes its report. If it fails, the error message becomes the termination message of the pod.
 func (program *program) command(name, short string, run func(context.Context) (backup.Report, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Short: short,

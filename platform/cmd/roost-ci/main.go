@@ -1,4 +1,4 @@
-// The command roost-ci: checks a repository's workflows and rulesets, and gives the rulesets to GitHub.
+// The command roost-ci checks a repository's workflows and rulesets, and applies the rulesets on GitHub.
 package main
 
 import (
@@ -41,7 +41,7 @@ func newCheck(folder *string) *cobra.Command {
 	}
 }
 
-// checked are the rulesets, if there is no problem.
+// checked returns the rulesets if there is no problem.
 func checked(folder string) ([]ci.Ruleset, error) {
 	workflows, err := ci.ReadWorkflows(filepath.Join(folder, ".github/workflows"))
 	if err != nil {

@@ -1,4 +1,4 @@
-// The command roost-image: writes container images without a container engine, lists what they are made of, signs them and verifies signatures.
+// The command roost-image writes container images without a container engine, writes their bills of materials, signs images and verifies signatures.
 package main
 
 import (

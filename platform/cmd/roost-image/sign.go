@@ -14,7 +14,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/signature"
 )
 
-// The private key, in PEM, where no file of it is wanted.
+// The variable with the private key in PEM, for callers that do not want to write the key to a file.
 const keyVariable = "ROOST_SIGNING_KEY"
 
 func newSign() *cobra.Command {
@@ -76,7 +76,7 @@ With --sbom, or --sbom-digest where the file is elsewhere, the checksum of the b
 	return command
 }
 
-// billOptional is what a signature says about a bill of materials.
+// billOptional returns the optional value of a signature for a bill of materials.
 func billOptional(path string) (map[string]string, error) {
 	if path == "" {
 		return nil, nil

@@ -78,7 +78,7 @@ func imageTime() (time.Time, error) {
 	return time.Unix(seconds, 0), nil
 }
 
-// writeFile leaves no half-written archive.
+// writeFile writes an archive, and removes it if the write fails.
 func writeFile(path string, write func(io.Writer) error) error {
 	file, err := os.Create(path + ".part")
 	if err != nil {

@@ -1,4 +1,4 @@
-// The operator of Roost: keeps namespaces as their Apps and Dunlins have them.
+// The operator of Roost reconciles the Apps and Dunlins of namespaces.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// The command roost: validates and renders manifests, deploys them, and edits encrypted .env files.
+// The command roost validates and renders manifests, deploys them, and edits encrypted .env files.
 package main
 
 import (
@@ -20,7 +20,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "roost: %s\n", err)
 		os.Exit(command.ExitFailed)
 	}
-	// client-go has a log of its own, on standard error. What matters in it comes back as an error as well.
+	// client-go logs to standard error. Everything important in that log is also returned as an error.
 	klog.SetLogger(logr.Discard())
 	os.Exit(command.Run(os.Args[1:], command.Surroundings{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Variable: os.Getenv,

@@ -1,4 +1,4 @@
-// Package problems has wrong manifests, for tests: of `roost validate`, of the rules in the CRDs, and of an API server.
+// Package problems contains invalid manifests for the tests of `roost validate`, of the rules in the CRDs, and of an API server.
 package problems
 
 import (
@@ -10,14 +10,14 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// Row is one way to make a valid spec wrong: its fields, a null for one that is removed, and the problem that they cause.
+// Row is one change that makes a valid spec invalid: its fields, with null for a removed field, and the problem that they cause.
 type Row struct {
 	Name    string         `json:"name"`
 	Kind    string         `json:"kind"`
 	Spec    map[string]any `json:"spec"`
 	Path    string         `json:"path"`
 	Message string         `json:"message"`
-	// Server is the answer of an API server: same (the same sentence), refuses, prunes, or none.
+	// Server is the expected response of an API server: same (the same message), refuses, prunes, or none.
 	Server string `json:"server"`
 }
 
@@ -42,8 +42,8 @@ func Rows(t testing.TB) []Row {
 	return rows
 }
 
-// Manifest is a valid one with other fields; a null removes a field, and `metadata.name` is the object's name. Whole numbers
-// are int64, as an API server reads them.
+// Manifest returns a valid manifest with changed fields. A null removes a field, and `metadata.name` sets the object's name. Whole numbers are int64, as
+// an API server decodes them.
 func Manifest(t testing.TB, kind string, fields map[string]any) map[string]any {
 	t.Helper()
 	name, spec := "shop", maps.Clone(validSpecs[kind])
