@@ -22,22 +22,21 @@ import (
 )
 
 const (
-	// backupFreshSeconds is the age at which a backup is old if the spec does not say so, backupVerifiedSeconds that of a verified restore.
+	// backupFreshSeconds is the default age at which a backup is too old, and backupVerifiedSeconds that of a verified restore.
 	backupFreshSeconds = 90_000
-	// storageFreshSeconds is backupFreshSeconds of a Dunlin: what is saved is a backup of the last hour.
+	// storageFreshSeconds is backupFreshSeconds for a Dunlin. Its snapshots contain a backup of the last hour.
 	storageFreshSeconds = 97_200
-	// storageLagSecondsMax is between a snapshot and the newest backup in it. A node makes one every hour.
+	// storageLagSecondsMax is the maximum time between a snapshot and the newest backup in it. A node makes a backup every hour.
 	storageLagSecondsMax  = 7_800
 	backupVerifiedSeconds = 691_200
 	failureBytesMax       = 1024
 )
 
-// backupStatus adds to the recorded status what pods have reported since, and the next phase of an operation.
+// backupStatus returns the recorded status with the new reports of pods, and with the next phase of an operation.
 func (operator *Operator) backupStatus(ctx context.Context, subject *subject, input reconcile.Input, repository string) (*v1alpha1.BackupStatus, error) {
 	if subject.backup == nil {
-		// The annotation of the last operation stays on the App. What was done with it is kept, so that a backup that is added again does
-		// not repeat it: a repeated restore would replace what was written since.
-		// The volumes that the app uses are known from the status as well.
+		// The annotation of the last operation stays on the App. Keep the result of the operation, so that the operator does not repeat it when
+		// spec.backup is added again: a repeated restore would replace newer data. The status also records which volumes the app uses.
 		recorded := subject.status.Backup
 		if recorded == nil || recorded.Operation == nil && recorded.VolumeGeneration == 0 {
 			return nil, nil
@@ -84,7 +83,7 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 			if outcome.job != job {
 				continue
 			}
-			// A restore of volumes looks at the state that the pods before it have left. That of a dump cannot, so each counts.
+			// A restore of volumes checks the state that earlier pods have left. A restore of a dump cannot check it, so the outcome of each pod counts.
 			asked.IsUnchanged = outcome.isUnchanged && (asked.IsUnchanged || asked.PodsEnded == 0 || !asked.IsDump)
 			asked.PodsEnded++
 			if outcome.report != nil {
@@ -101,14 +100,14 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 	}), nil
 }
 
-// keptStatus is about the volumes, and not about the repository.
+// keptStatus returns the part of the status that describes the volumes, without the part that describes the repository.
 func keptStatus(status *v1alpha1.BackupStatus, operation *v1alpha1.Operation) *v1alpha1.BackupStatus {
 	return &v1alpha1.BackupStatus{
 		Operation: operation, RestoreUnfinished: status.RestoreUnfinished, VolumeGeneration: status.VolumeGeneration, NodeLoss: status.NodeLoss,
 	}
 }
 
-// aboutRepository is the status without what is known of another repository. While the present one is not known, all of it is kept.
+// aboutRepository returns the status without data about another repository. If the current repository is not known, it returns the whole status.
 func aboutRepository(status *v1alpha1.BackupStatus, repository string) *v1alpha1.BackupStatus {
 	if status.Repository != "" && repository != "" && status.Repository != repository {
 		status = keptStatus(status, status.Operation)
@@ -117,17 +116,17 @@ func aboutRepository(status *v1alpha1.BackupStatus, repository string) *v1alpha1
 	return status
 }
 
-// taskOutcome is how a pod of a backup has ended.
+// taskOutcome is the outcome of a backup pod.
 type taskOutcome struct {
 	task, job string
 	ended     time.Time
 	report    *backup.Report
 	failure   string
-	// isUnchanged is whether a restore has left each volume in one state.
+	// isUnchanged is true if a failed restore has left each volume in one consistent state.
 	isUnchanged bool
 }
 
-// taskOutcomes are those of pods that used a repository.
+// taskOutcomes returns the outcomes of the pods that used a repository.
 func taskOutcomes(pods []corev1.Pod, repository string) []taskOutcome {
 	var found []taskOutcome
 	for index := range pods {
@@ -148,7 +147,7 @@ func isPodRunning(pods []corev1.Pod, job string) bool {
 	})
 }
 
-// outcomeOfTask is nil for a pod that has not ended.
+// outcomeOfTask returns the outcome of a pod, or nil if the pod has not ended.
 func outcomeOfTask(pod *corev1.Pod) *taskOutcome {
 	outcome := &taskOutcome{task: pod.Labels[render.LabelTask], job: pod.Labels[batchv1.JobNameLabel], ended: pod.CreationTimestamp.Time}
 	if outcome.task == "" || pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
@@ -166,7 +165,7 @@ func outcomeOfTask(pod *corev1.Pod) *taskOutcome {
 		switch {
 		case ended.ExitCode != 0:
 			outcome.isUnchanged = ended.ExitCode == backup.ExitUnchanged || ended.ExitCode == backup.ExitRefused
-			outcome.failure = cmp.Or(strings.TrimSpace(ended.Message), fmt.Sprintf("%s has ended with exit code %d", container.Name, ended.ExitCode))
+			outcome.failure = cmp.Or(strings.TrimSpace(ended.Message), fmt.Sprintf("%s failed with exit code %d", container.Name, ended.ExitCode))
 		case json.Unmarshal([]byte(ended.Message), report) == nil && report.Kind == outcome.task:
 			outcome.report = report
 		}
@@ -178,7 +177,7 @@ func outcomeOfTask(pod *corev1.Pod) *taskOutcome {
 	return outcome
 }
 
-// forgetVerified removes what was verified before a new repository was made.
+// forgetVerified removes the results of drills from before a new repository was created.
 func forgetVerified(status *v1alpha1.BackupStatus, made metav1.Time) {
 	if status.LastVerifiedRestore.Before(&made) {
 		status.LastVerifiedRestore, status.VerifiedSnapshot, status.VerifiedTaken = nil, "", nil
@@ -188,7 +187,7 @@ func forgetVerified(status *v1alpha1.BackupStatus, made metav1.Time) {
 	}
 }
 
-// addTo changes the status where the outcome is newer.
+// addTo updates the status if the outcome is newer.
 func (outcome *taskOutcome) addTo(status *v1alpha1.BackupStatus) {
 	failure, last := &status.SaveFailure, status.LastBackup
 	switch outcome.task {
@@ -230,13 +229,13 @@ func (outcome *taskOutcome) addTo(status *v1alpha1.BackupStatus) {
 	}
 }
 
-// lagFailure is why a snapshot is not as fresh as its time says, or nothing.
+// lagFailure returns why the data in a snapshot is much older than the snapshot, or an empty string.
 func lagFailure(report *backup.Report) string {
 	if report.Newest == nil || report.Taken.Sub(*report.Newest) <= storageLagSecondsMax*time.Second {
 		return ""
 	}
-	return fmt.Sprintf("snapshot %s is saved, and the newest backup of the node in it is of %s, more than %d seconds older: the node makes one every hour, "+
-		"and its log says why it does not (`roost logs`)", report.Snapshot, report.Newest.UTC().Format(time.RFC3339), storageLagSecondsMax)
+	return fmt.Sprintf("snapshot %s is saved, but its newest backup of the node is from %s, more than %d seconds older: the node makes a backup every hour, "+
+		"and logs the cause if a backup fails (`roost logs`)", report.Snapshot, report.Newest.UTC().Format(time.RFC3339), storageLagSecondsMax)
 }
 
 func sentenceOf(report backup.Report) string {
@@ -246,10 +245,10 @@ func sentenceOf(report backup.Report) string {
 	case report.Skipped:
 		return "nothing was restored, because the volumes are not empty"
 	case report.Kind == render.TaskRestore:
-		// A snapshot of a Dunlin has nothing that was written after the newest backup in it.
-		text += "; what was written after " + cmp.Or(report.Newest, &report.Taken).UTC().Format(time.RFC3339) + " is lost"
+		// A snapshot of a Dunlin does not contain data that was written after its newest backup.
+		text += "; data that was written after " + cmp.Or(report.Newest, &report.Taken).UTC().Format(time.RFC3339) + " is lost"
 		if report.IsForeign {
-			text += "; the snapshot is of another cluster, or of an App that was deleted"
+			text += "; the snapshot is from another cluster or a deleted App"
 		}
 	case report.Kind == render.TaskVerify && report.Streams > 0:
 		text += " restored and compared, and loaded into a NATS server"
@@ -264,7 +263,7 @@ func sentenceOf(report backup.Report) string {
 		text += fmt.Sprintf("; %d messages in %d streams", report.Messages, report.Streams)
 	}
 	if report.Newest != nil {
-		text += "; the newest backup of the node in it is of " + report.Newest.UTC().Format(time.RFC3339)
+		text += "; its newest backup of the node is from " + report.Newest.UTC().Format(time.RFC3339)
 	}
 	if report.Changed > 0 {
 		text += fmt.Sprintf("; %d files changed while they were saved, and were not compared", report.Changed)
@@ -277,7 +276,7 @@ var (
 	snapshotPattern  = regexp.MustCompile(`^(latest|[0-9a-f]{4,64})$`)
 )
 
-// requestedOperation is that of the annotation, or nil if it has none that is valid.
+// requestedOperation returns the operation of the annotation, or nil if there is none or if it is not valid.
 func requestedOperation(object client.Object) *v1alpha1.Operation {
 	var read v1alpha1.Operation
 	if json.Unmarshal([]byte(object.GetAnnotations()[render.AnnotationOperation]), &read) != nil {
@@ -294,16 +293,16 @@ func refusalOfOperation(subject *subject, requested *v1alpha1.Operation) string 
 	isRestore, isDump := requested.Kind == render.TaskRestore, subject.backup != nil && len(subject.backup.Command) > 0
 	switch {
 	case subject.repositoryFile == "":
-		return "spec.backup.repository is not set, so there is nothing to save to or to restore from"
+		return "spec.backup.repository is not set, so there is no repository to save to or to restore from; set it"
 	case isRestore && isDump && len(subject.backup.RestoreCommand) == 0:
 		return "the backup is a dump of spec.backup.command, which only a program of the app can read; set spec.backup.restoreCommand"
 	case isRestore && isDump && !requested.Replace:
-		return "the dump is loaded into an app that may hold data, which only its own program can see; repeat with --replace"
+		return "the dump is loaded into an app that may already have data, which the operator cannot check; repeat with --replace"
 	}
 	return ""
 }
 
-// hasNextPhase is whether the recorded operation differs, so that another pass has something to do.
+// hasNextPhase reports whether the recorded operation has changed, so that another pass is needed.
 func hasNextPhase(before, after *v1alpha1.BackupStatus) bool {
 	if after == nil || after.Operation == nil {
 		return false
@@ -311,7 +310,7 @@ func hasNextPhase(before, after *v1alpha1.BackupStatus) bool {
 	return before == nil || before.Operation == nil || before.Operation.ID != after.Operation.ID || before.Operation.Phase != after.Operation.Phase
 }
 
-// backupState is what the status says of backups, or the CronJob of one without a repository.
+// backupState returns the state of the backups from the status, or from the CronJob for a backup without a repository.
 func backupState(subject *subject, status *v1alpha1.BackupStatus, live map[objectName]reconcile.Manifest, now time.Time) *reconcile.BackupState {
 	spec := subject.backup
 	if spec == nil {
@@ -345,7 +344,7 @@ func backupState(subject *subject, status *v1alpha1.BackupStatus, live map[objec
 	return state
 }
 
-// waitingBackup is why a pod of backups does not start, or nothing. The newest pod counts.
+// waitingBackup returns why the newest backup pod does not start, or an empty string.
 func waitingBackup(pods []corev1.Pod) string {
 	for index := range pods {
 		pod := &pods[index]
@@ -362,19 +361,19 @@ func waitingBackup(pods []corev1.Pod) string {
 			image = pod.Status.ContainerStatuses[0].Image
 		}
 		if strings.Contains(state.Waiting, "Image") {
-			return fmt.Sprintf("the pod %s has no image %s (%s); name one that the nodes can pull with --backup-image of the operator", pod.Name, image, state.Waiting)
+			return fmt.Sprintf("the pod %s cannot pull the image %s (%s); set --backup-image of the operator to an image that the nodes can pull", pod.Name, image, state.Waiting)
 		}
 		return fmt.Sprintf("the pod %s does not start: %s: %s", pod.Name, state.Waiting, strings.TrimSpace(state.LastWords))
 	}
 	return ""
 }
 
-// loadUnfinished is whether the app may have only a part of a dump.
+// loadUnfinished reports whether the app may have only a part of a dump.
 func loadUnfinished(spec *v1alpha1.Backup, status *v1alpha1.BackupStatus) bool {
 	return spec != nil && len(spec.RestoreCommand) > 0 && status != nil && status.LoadUnfinished
 }
 
-// boundsOf are the ages at which the last backup and the last verified restore are too old.
+// boundsOf returns the ages at which the last backup and the last verified restore are too old.
 func boundsOf(spec *v1alpha1.Backup, kind string) (fresh, verified int64) {
 	fresh, verified = backupFreshSeconds, backupVerifiedSeconds
 	if kind == KindDunlin {

@@ -234,7 +234,7 @@ func TestTheNodeMakesNoBackups(t *testing.T) {
 		if condition.Reason != row.reason || condition.Holds != (row.reason == reconcile.ReasonBackupRecent) {
 			t.Errorf("%s: %+v", row.snapshot, condition)
 		}
-		if hasTime := strings.Contains(condition.Message, "the newest backup of the node in it is of 2023-11-1"); hasTime != (row.reason == reconcile.ReasonBackupFailed) {
+		if hasTime := strings.Contains(condition.Message, "its newest backup of the node is from 2023-11-1"); hasTime != (row.reason == reconcile.ReasonBackupFailed) {
 			t.Errorf("%s: %s", row.snapshot, condition.Message)
 		}
 	}

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// pageObjects are listed at once.
+	// pageObjects is the number of objects in a page of a list.
 	pageObjects = 100
-	// pageTimeout is after what a list that is not answered is tried again. A cache that waits for it shows nothing new.
+	// pageTimeout is the timeout of the request for a page, after which the list is retried. While a cache waits, it is out of date.
 	pageTimeout = 20 * time.Second
 )
 
-// cacheOptions keep the objects with our label in our namespaces, without the fields that the operator does not read.
+// cacheOptions returns the options of a cache with the objects that have the operator's label, without the fields that the operator does not read.
 func cacheOptions(namespaces []string) cache.Options {
 	options := cache.Options{
 		DefaultNamespaces: map[string]cache.Config{},
@@ -43,7 +43,7 @@ func cacheOptions(namespaces []string) cache.Options {
 	return options
 }
 
-// withoutPodSpec keeps of a pod what its state is read from.
+// withoutPodSpec removes the spec of a pod, except the volumes of claims.
 func withoutPodSpec(object any) (any, error) {
 	if pod, isPod := object.(*corev1.Pod); isPod {
 		pod.Spec = corev1.PodSpec{Volumes: volumesOfClaims(pod)}
@@ -51,7 +51,7 @@ func withoutPodSpec(object any) (any, error) {
 	return lean(object)
 }
 
-// lean is an object without the fields' managers. Texts that many objects have in their metadata are in memory once.
+// lean removes the managed fields of an object. Equal strings in the metadata of many objects share their memory.
 func lean(object any) (any, error) {
 	read, err := meta.Accessor(object)
 	if err != nil {
@@ -81,11 +81,11 @@ func lean(object any) (any, error) {
 	return object, nil
 }
 
-// shared is the same text in the memory of an equal one, as long as there is one.
+// shared returns an equal string that shares its memory with others.
 func shared[Text ~string](text Text) Text { return unique.Make(text).Value() }
 
-// newPagedInformer lists objects in pages. All objects of a kind at once, with the fields' managers, take more memory than the cache does
-// afterwards.
+// newPagedInformer returns an informer that lists objects in pages. A list of all objects of a kind, with managed fields, would need more memory than
+// the cache itself.
 func newPagedInformer(source toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 	if whole, isKnown := source.(*toolscache.ListWatch); isKnown {
 		source = paged(whole)
@@ -93,12 +93,12 @@ func newPagedInformer(source toolscache.ListerWatcher, example runtime.Object, r
 	return toolscache.NewSharedIndexInformer(source, example, resync, indexers)
 }
 
-// paged lists in pages, as long as the caller goes on with what continues a list.
+// paged returns a ListWatch that lists in pages. The caller requests the next page with the continue token.
 func paged(whole *toolscache.ListWatch) *toolscache.ListWatch {
 	paged, list := *whole, whole.ListWithContextFunc
 	paged.ListWithContextFunc = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		if options.ResourceVersion == "0" {
-			// For any version that it has in memory, a server ignores the limit.
+			// With resource version 0, a server answers from its cache and ignores the limit.
 			options.ResourceVersion = ""
 		}
 		if options.ResourceVersion == "" {

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// CallSecondsDefault bounds a call of the API. A server that takes a call and never answers would hold a worker for ever.
+// CallSecondsDefault is the timeout of an API call. Without it, a server that accepts a call and never responds would block a worker forever.
 const CallSecondsDefault = 30
 
-// deadline ends each call after a time. A watch is a call without an end.
+// deadline sets a timeout for each call except a watch, which has no end.
 type deadline struct {
 	next  http.RoundTripper
 	limit time.Duration
@@ -30,7 +30,7 @@ func (deadline *deadline) RoundTrip(request *http.Request) (*http.Response, erro
 	return response, nil
 }
 
-// WrappedRoundTripper has client-go find what is below, to close idle connections.
+// WrappedRoundTripper returns the wrapped transport, so that client-go can close idle connections.
 func (deadline *deadline) WrappedRoundTripper() http.RoundTripper { return deadline.next }
 
 type bodyWithDeadline struct {

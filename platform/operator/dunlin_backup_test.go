@@ -120,7 +120,7 @@ func (world *world) aBackupWithoutAnImage(dunlin *v1alpha1.Dunlin) {
 	}
 	world.converge(operator.KindDunlin, "realtime")
 	text, _ := world.status(dunlin)
-	const want = "the pod realtime-backup-1 has no image example.com/none:1 (ImagePullBackOff); name one that the nodes can pull with --backup-image of the operator"
+	const want = "the pod realtime-backup-1 cannot pull the image example.com/none:1 (ImagePullBackOff); set --backup-image of the operator to an image that the nodes can pull"
 	if message := backupMessage(dunlin); !strings.Contains(text, "BackupFresh=False BackupNotStarting") || message != want {
 		world.t.Errorf("%s: %s", text, message)
 	}

@@ -437,7 +437,7 @@ func TestASecretOfOthersChanges(t *testing.T) {
 	fleet.want("the nodes are replaced one by one", 3, 3, "")
 	for words, content := range map[string]map[string]string{
 		"has no api_key; add it with `kubectl -n changed-keys edit secret keys`": {"token_hmac_secret_key": "c4n4ry-token"},
-		"cannot be used: nats_password may have letters":                         {"api_key": "c4n4ry-api", "token_hmac_secret_key": "c4n4ry-token", "nats_password": "c4n4ry@"},
+		"cannot be used: nats_password may contain only letters":                 {"api_key": "c4n4ry-api", "token_hmac_secret_key": "c4n4ry-token", "nats_password": "c4n4ry@"},
 	} {
 		change(content)
 		if status, message := fleet.status(fleet.dunlin); !strings.Contains(status, "Degraded=True SecretRefused") || !strings.Contains(message, words) || strings.Contains(message, "c4n4ry") {

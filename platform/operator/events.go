@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// EventsBurst is how many events an App or a Dunlin may have at once. After that there is one in eventsPauseSeconds, and others are
-	// left out. The same event again raises the count of the first one.
+	// EventsBurst is the number of events that an App or a Dunlin may have at once. After that, one event is written in eventsPauseSeconds, and others
+	// are dropped. A repeated event increases the count of the first one.
 	EventsBurst        = 20
 	eventsPauseSeconds = 60
 	eventSource        = "roost-operator"
 )
 
-// NewRecorder writes events to the API server. They are written beside the passes, which do not wait for them. The function that it
-// returns ends it.
+// NewRecorder returns a recorder that writes events to the API server in the background, so passes do not wait for them. The returned function stops
+// the recorder.
 func NewRecorder(connection *rest.Config) (record.EventRecorder, func(), error) {
 	core, err := v1.NewForConfig(connection)
 	if err != nil {

@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// errDeposed is the answer to writes of an operator whose Lease may have another holder by now.
+// errDeposed is returned for writes of an operator whose Lease may have another holder.
 var errDeposed = errors.New("the Lease was not renewed in time, so another operator may be the leader; nothing is written")
 
-// fence lets an operator write for as long as nobody else can have its Lease. Without it, an operator that was stopped for a while, or
-// cut off, would write beside its successor until it has found out.
+// fence lets an operator write only while no other operator can hold its Lease. Without it, an operator that was paused or cut off would write at the
+// same time as its successor, until it notices that it is not the leader any more.
 //
-// Another operator takes the Lease when it has seen no renewal for its whole duration. It has seen the last one after that was sent.
+// Another operator takes the Lease after it has seen no renewal for the duration of the Lease. It sees a renewal after that was sent.
 type fence struct {
 	next  http.RoundTripper
 	lease *heldLease
 }
 
-// heldLease is the Lease as its holder knows it.
+// heldLease is the state of the Lease as known to its holder.
 type heldLease struct {
-	// valid is how long after a renewal is sent the holder writes.
+	// valid is how long the holder may write after it has sent a renewal.
 	valid time.Duration
 	now   func() time.Time
 
 	mutex sync.Mutex
-	// renewed is when the last renewal that has succeeded was sent. Zero: the Lease was never held.
+	// renewed is when the last successful renewal was sent. Zero: the Lease was never held.
 	renewed time.Time
 }
 
@@ -40,7 +40,7 @@ func (lease *heldLease) renewedAt(sent time.Time) {
 	}
 }
 
-// left is how long the holder may write. An operator that never held the Lease writes nothing but the Lease and events.
+// left returns how long the holder may still write. An operator that never held the Lease writes only the Lease and events.
 func (lease *heldLease) left() (left time.Duration, wasHeld bool) {
 	lease.mutex.Lock()
 	defer lease.mutex.Unlock()
@@ -48,7 +48,7 @@ func (lease *heldLease) left() (left time.Duration, wasHeld bool) {
 		return 0, false
 	}
 	now := lease.now()
-	// The monotonic clock stands still while the machine sleeps, and the other one may be set back.
+	// The monotonic clock stops while the machine sleeps, and the wall clock may be set back.
 	passed := max(now.Sub(lease.renewed), now.Round(0).Sub(lease.renewed.Round(0)))
 	return lease.valid - passed, true
 }
@@ -59,7 +59,7 @@ func (fence *fence) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	left, wasHeld := fence.lease.left()
 	if wasHeld && left <= 0 {
-		// That holds for the Lease as well: to release it would take it from the successor.
+		// This includes writes of the Lease: a release would take it from the successor.
 		return nil, errDeposed
 	}
 	if strings.Contains(request.URL.Path, "/leases") {
@@ -73,7 +73,7 @@ func (fence *fence) RoundTrip(request *http.Request) (*http.Response, error) {
 	if !wasHeld {
 		return fence.next.RoundTrip(request)
 	}
-	// A write that is under way for longer than the Lease is valid is given up.
+	// A write is canceled when the Lease expires.
 	ctx, cancel := context.WithTimeout(request.Context(), left)
 	response, err := fence.next.RoundTrip(request.WithContext(ctx))
 	if err != nil {
@@ -84,5 +84,5 @@ func (fence *fence) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// WrappedRoundTripper has client-go find what is below, to close idle connections.
+// WrappedRoundTripper returns the wrapped transport, so that client-go can close idle connections.
 func (fence *fence) WrappedRoundTripper() http.RoundTripper { return fence.next }

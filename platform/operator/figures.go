@@ -24,25 +24,25 @@ import (
 )
 
 const (
-	// figuresTimeout bounds the request to a node, its answer included.
+	// figuresTimeout is the timeout of a request to a node, including the response body.
 	figuresTimeout = 2 * time.Second
-	// figuresBytesMax of an answer are read.
+	// figuresBytesMax is the maximum number of bytes to read of a response.
 	figuresBytesMax = 1 << 20
-	// figuresAge is how long an answer, or its absence, is reused. Passes share a few workers, and there may be many in a second.
+	// figuresAge is how long the result of a request, or its failure, is reused. Passes share a few workers, and there may be many passes in a second.
 	figuresAge = 15 * time.Second
-	// figuresAgePaced is the same while nodes are replaced: the next one goes by these figures.
+	// figuresAgePaced is figuresAge while nodes are replaced. These figures decide when the next node is replaced.
 	figuresAgePaced = time.Second
-	// figuresKept is the age at which an answer is dropped, because its pod may be gone.
+	// figuresKept is the age at which a result is dropped, because its pod may have been deleted.
 	figuresKept = 10 * time.Minute
 )
 
-// answer has the figures of a node, or nil if the node did not answer.
+// answer contains the figures of a node, or nil if the node did not respond.
 type answer struct {
 	when    time.Time
 	figures *reconcile.NodeFigures
 }
 
-// answers are the newest of each pod.
+// answers contains the newest result for each pod.
 type answers struct {
 	guard sync.Mutex
 	byPod map[types.UID]answer
@@ -69,9 +69,9 @@ func (answers *answers) set(pod types.UID, now answer) {
 	answers.byPod[pod] = now
 }
 
-// nodeStates are the pods of a Dunlin's nodes, with the figures of those that answer. All are asked at once.
+// nodeStates returns the states of a Dunlin's nodes, with the figures of those that respond. The requests run concurrently.
 func (operator *Operator) nodeStates(ctx context.Context, pods []corev1.Pod, age time.Duration) []reconcile.NodeState {
-	// The capacity keeps the addresses of the nodes that goroutines write to.
+	// The capacity prevents reallocation: goroutines write to elements of the slice.
 	nodes := make([]reconcile.NodeState, 0, len(pods))
 	var asked sync.WaitGroup
 	for index := range pods {
@@ -89,7 +89,8 @@ func (operator *Operator) nodeStates(ctx context.Context, pods []corev1.Pod, age
 	return nodes
 }
 
-// nodesInput has the nodes of a Dunlin, and their number by its spec or by the load; and the status that has both. Both are nil for an App.
+// nodesInput returns the nodes of a Dunlin with the desired number of nodes, from the spec or from the load, and the status with both. Both results
+// are nil for an App.
 func (operator *Operator) nodesInput(ctx context.Context, subject *subject, pods []corev1.Pod, live map[objectName]reconcile.Manifest) (*reconcile.NodesInput, *v1alpha1.DunlinStatus) {
 	dunlin, isDunlin := subject.object.(*v1alpha1.Dunlin)
 	if !isDunlin {
@@ -124,7 +125,8 @@ func (operator *Operator) nodesInput(ctx context.Context, subject *subject, pods
 	}, reconcile.DunlinStatus(status, nodes, wanted, fewerSince, second)
 }
 
-// ofSet are the pods of a StatefulSet. That of earlier volumes is there until its node is back or deleted, and is no node of the Dunlin any more.
+// ofSet returns the pods of a StatefulSet. A pod with earlier volumes exists until its node is back or deleted, and is not a node of the Dunlin any
+// more.
 func ofSet(pods []corev1.Pod, set string) []corev1.Pod {
 	var found []corev1.Pod
 	for index := range pods {
@@ -153,7 +155,7 @@ func nodeState(pod *corev1.Pod) reconcile.NodeState {
 		if pod.DeletionGracePeriodSeconds != nil {
 			grace = *pod.DeletionGracePeriodSeconds
 		}
-		// Kubernetes writes the time at which the pod has to be gone.
+		// deletionTimestamp is the time at which the grace period ends.
 		state.IsReady, state.Drained = false, new(metav1.NewTime(deleted.Add(-time.Duration(grace)*time.Second)))
 	}
 	return state
@@ -164,7 +166,7 @@ func (operator *Operator) figuresOf(ctx context.Context, pod *corev1.Pod, age ti
 	if figures, isFresh := operator.answers.of(pod.UID, now, age); isFresh {
 		return figures
 	}
-	// A node that does not answer is no failure of the pass. The status says how many do.
+	// The pass does not fail if a node does not respond. The status contains the number of nodes that respond.
 	figures, _ := operator.askNode(ctx, pod.Status.PodIP)
 	operator.answers.set(pod.UID, answer{now, figures})
 	return figures
@@ -190,7 +192,7 @@ func (operator *Operator) askNode(ctx context.Context, address string) (*reconci
 	return readFigures(io.LimitReader(response.Body, figuresBytesMax))
 }
 
-// readFigures sums up the shards and threads of a node. An answer without the version is not one of a Dunlin, or was cut.
+// readFigures adds up the figures of the shards and threads of a node. A response without the version is not from a Dunlin, or is truncated.
 func readFigures(text io.Reader) (*reconcile.NodeFigures, error) {
 	figures, hasSessions := &reconcile.NodeFigures{}, false
 	busy, shards := 0.0, 0.0
@@ -224,7 +226,7 @@ func readFigures(text io.Reader) (*reconcile.NodeFigures, error) {
 	return figures, nil
 }
 
-// sampleOf reads a line such as `dunlin_sessions{shard="0"} 12`. A count that is negative, no number or beyond all that a node can have is none.
+// sampleOf parses a line such as `dunlin_sessions{shard="0"} 12`. It ignores a count that is negative, not a number, or larger than any node can have.
 func sampleOf(line string) (name, labels string, value float64, isSample bool) {
 	at := strings.LastIndexByte(line, ' ')
 	if at < 0 || strings.HasPrefix(line, "#") {

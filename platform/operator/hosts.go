@@ -13,10 +13,10 @@ import (
 	"github.com/dunlin-project/dunlin/platform/reconcile"
 )
 
-// fieldHost is indexed in the cache, and can be selected by at the API server.
+// fieldHost is an index of the cache, and a selectable field of the API server.
 const fieldHost = "spec.host"
 
-// blocked is why the subject is not applied, or nil.
+// blocked returns why the subject is not applied, or nil.
 func (operator *Operator) blocked(ctx context.Context, claimant *subject) (*reconcile.Block, error) {
 	if problems := claimant.problems(); len(problems) > 0 {
 		return &reconcile.Block{Reason: reconcile.ReasonSpecInvalid, Message: problems[0].String()}, nil
@@ -43,7 +43,7 @@ func (operator *Operator) blocked(ctx context.Context, claimant *subject) (*reco
 		if err != nil {
 			return nil, err
 		}
-		// Who has the host keeps it. Between two that have it, or do not, the age decides.
+		// The subject that has the host keeps it. If both have it, or neither has it, the older subject gets it.
 		if otherHolds && !holds || otherHolds == holds && isBefore(other, claimant) {
 			message := fmt.Sprintf("%s %s has the same host and path; change one of them", other.kind, other.scope())
 			return &reconcile.Block{Reason: reconcile.ReasonHostTaken, Message: message}, nil
@@ -52,7 +52,7 @@ func (operator *Operator) blocked(ctx context.Context, claimant *subject) (*reco
 	return nil, nil
 }
 
-// holdsHost is whether an Ingress of the subject has its host and path. One that is being deleted gives them up.
+// holdsHost reports whether an Ingress of the subject has its host and path. A subject that is being deleted does not hold its host.
 func (operator *Operator) holdsHost(ctx context.Context, subject *subject) (bool, error) {
 	if subject.object.GetDeletionTimestamp() != nil {
 		return false, nil
@@ -106,7 +106,7 @@ func (operator *Operator) subjectsAt(ctx context.Context, host string) ([]*subje
 
 func isSamePath(a, b *subject) bool { return strings.Trim(a.path, "/") == strings.Trim(b.path, "/") }
 
-// isBefore is whether a has the older right to what both claim.
+// isBefore reports whether a takes precedence over b for a host that both claim.
 func isBefore(a, b *subject) bool {
 	if a.object.GetDeletionTimestamp() != nil {
 		return false

@@ -25,20 +25,20 @@ import (
 	"github.com/dunlin-project/dunlin/platform/signature"
 )
 
-// Signatures says which images may run. Without a file of keys, all may.
+// Signatures configures which images may run. Without a file of keys, all images may run.
 type Signatures struct {
-	// KeysFile has one public key or several, in PEM. It is read at each pass, so that keys can be replaced.
+	// KeysFile is a file with one or several public keys in PEM. It is read in each pass, so that keys can be replaced.
 	KeysFile string
 	// Unsigned are repositories whose images need no signature.
 	Unsigned []string
 	Registry registry.Client
-	// Timeout of all calls for one image. registrySeconds without it.
+	// Timeout is the timeout of all calls for one image. Zero: registrySeconds.
 	Timeout  time.Duration
 	verified verifiedImages
 	silent   silentRegistries
 }
 
-// registryClient trusts the authorities of the system, and those of a file.
+// registryClient returns a client that trusts the certificate authorities of the system and of a file.
 func registryClient(authoritiesFile string) (registry.Client, error) {
 	pool, err := x509.SystemCertPool()
 	if err != nil {
@@ -58,13 +58,13 @@ func registryClient(authoritiesFile string) (registry.Client, error) {
 	return registry.Client{HTTP: &http.Client{Transport: transport, Timeout: registrySeconds * time.Second}}, nil
 }
 
-// verifiedImages are images with the keys that have signed them. They are not asked for again: an image with a digest does not change.
+// verifiedImages caches images with the hash of the keys that verified them. They are not verified again: an image with a digest does not change.
 type verifiedImages struct {
 	guard sync.Mutex
 	known map[string]bool
 }
 
-// verifiedMax bounds the memory. Beyond it, all are asked for once more.
+// verifiedMax bounds the size of the cache. When it is full, the cache is cleared.
 const verifiedMax = 4096
 
 func (verified *verifiedImages) has(name string) bool {
@@ -82,7 +82,7 @@ func (verified *verifiedImages) add(name string) {
 	verified.known[name] = true
 }
 
-// refusedImage is why an image of what is desired does not run, or nil.
+// refusedImage returns why an image of the desired objects is refused, or nil.
 func (operator *Operator) refusedImage(ctx context.Context, subject *subject, desired []reconcile.Manifest) (*reconcile.Block, error) {
 	signatures := &operator.Signatures
 	if signatures.KeysFile == "" {
@@ -93,7 +93,7 @@ func (operator *Operator) refusedImage(ctx context.Context, subject *subject, de
 	}
 	text, err := os.ReadFile(signatures.KeysFile)
 	if err != nil {
-		return refused(fmt.Sprintf("the operator cannot read the keys of images: %s; see to it that --image-keys names a file with public keys", err)), nil
+		return refused(fmt.Sprintf("the operator cannot read the keys that verify images: %s; set --image-keys to a file with public keys", err)), nil
 	}
 	keys, err := signature.ParsePublicKeys(text)
 	if err != nil {
@@ -116,7 +116,7 @@ func (operator *Operator) refusedImage(ctx context.Context, subject *subject, de
 	return nil, nil
 }
 
-// verify returns why an image is refused. An error is one of the API server.
+// verify returns why an image is refused. An error is an error of the API server.
 func (operator *Operator) verify(ctx context.Context, subject *subject, name string, keys []*ecdsa.PublicKey) (string, error) {
 	pinned, err := image.ParsePinned(name)
 	if err != nil {
@@ -139,7 +139,7 @@ func (operator *Operator) verify(ctx context.Context, subject *subject, name str
 	return "", nil
 }
 
-// credentials are those of the Secret that the spec names for the registry, if any.
+// credentials returns the registry credentials of the Secret that the spec names, if any.
 func (operator *Operator) credentials(ctx context.Context, subject *subject, repository string) (registry.Credentials, string, error) {
 	if subject.pullSecret == "" {
 		return registry.Credentials{}, "", nil
@@ -147,7 +147,7 @@ func (operator *Operator) credentials(ctx context.Context, subject *subject, rep
 	var secret corev1.Secret
 	err := operator.Live.Get(ctx, types.NamespacedName{Namespace: subject.object.GetNamespace(), Name: subject.pullSecret}, &secret)
 	if apierrors.IsNotFound(err) {
-		return registry.Credentials{}, fmt.Sprintf("the Secret %s of spec.pullSecret is not there", subject.pullSecret), nil
+		return registry.Credentials{}, fmt.Sprintf("the Secret %s of spec.pullSecret does not exist; create it", subject.pullSecret), nil
 	}
 	if err != nil {
 		return registry.Credentials{}, "", err
@@ -166,7 +166,7 @@ func (signatures *Signatures) isExempt(name string) bool {
 	return slices.Contains(signatures.Unsigned, repositoryOf(name))
 }
 
-// repositoryOf an image is its name without a tag and a digest.
+// repositoryOf returns the name of an image without a tag and a digest.
 func repositoryOf(name string) string {
 	name, _, _ = strings.Cut(name, "@")
 	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {
@@ -175,7 +175,7 @@ func repositoryOf(name string) string {
 	return name
 }
 
-// imagesOf are those of all containers, wherever they are in the objects.
+// imagesOf returns the images of all containers in the objects.
 func imagesOf(objects []reconcile.Manifest) []string {
 	found := map[string]bool{}
 	var visit func(any)

@@ -164,8 +164,8 @@ func TestOnlySignedImagesRun(t *testing.T) {
 	site.expectRefused(app, "the image "+app.Spec.Image+": it is not REGISTRY/NAME@sha256:DIGEST, and a tag can be moved")
 	for pinned, sentence := range map[image.Pinned]string{
 		unsigned: "it is not signed: the registry has no " + unsigned.Repository + ":" + unsigned.TagFor("sig"),
-		foreign:  "the signature is not of this key",
-		moved:    "the signature is about " + good.Digest + ", not about " + moved.Digest,
+		foreign:  "the signature was not made with this key",
+		moved:    "the signature is for " + good.Digest + ", not for " + moved.Digest,
 		renamed:  "the signature is for the repository " + good.Repository + ", not for " + renamed.Repository,
 	} {
 		site.setImage(app, nameOfImage(pinned))
@@ -199,7 +199,7 @@ func TestOnlySignedImagesRun(t *testing.T) {
 	site.expectRefused(app, "it is not signed")
 	site.setImage(app, nameOfImage(good))
 	site.trust(theirs)
-	site.expectRefused(app, "the signature is not of this key")
+	site.expectRefused(app, "the signature was not made with this key")
 	if status, _ := site.status(app); !strings.Contains(status, "Ready=True") || fmt.Sprint(site.template("shop")) != fmt.Sprint(template) {
 		t.Errorf("%s", status)
 	}
@@ -210,7 +210,7 @@ func TestOnlySignedImagesRun(t *testing.T) {
 	if err := os.Remove(site.keys); err != nil {
 		t.Fatal(err)
 	}
-	site.expectRefused(app, "the operator cannot read the keys of images")
+	site.expectRefused(app, "the operator cannot read the keys that verify images")
 }
 
 // TestImagesOfAPrivateRegistry has a Dunlin, whose NATS servers have an image that needs no signature.
@@ -234,9 +234,9 @@ func TestImagesOfAPrivateRegistry(t *testing.T) {
 		change()
 		site.update(dunlin)
 	}
-	site.expectRefused(dunlin, "refuses to be read: status 401; name a Secret with its credentials in spec.pullSecret")
+	site.expectRefused(dunlin, "denies access: status 401; name a Secret with its credentials in spec.pullSecret")
 	set(func() { dunlin.Spec.PullSecret = "registry" })
-	site.expectRefused(dunlin, "the Secret registry of spec.pullSecret is not there")
+	site.expectRefused(dunlin, "the Secret registry of spec.pullSecret does not exist")
 	set(func() { dunlin.Spec.PullSecret = "keys" })
 	site.expectRefused(dunlin, "the Secret keys of spec.pullSecret has the type Opaque; it must be kubernetes.io/dockerconfigjson")
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "registry", Namespace: site.namespace}, Type: corev1.SecretTypeDockerConfigJson}
@@ -316,7 +316,7 @@ func TestARegistryThatDoesNotAnswer(t *testing.T) {
 	if calls.Load() != 1 {
 		t.Errorf("%d calls of a registry that does not answer", calls.Load())
 	}
-	if text, message := site.status(apps[4]); !strings.Contains(text, "Degraded=True ImageRefused") || !strings.Contains(message, "the registry "+host+" does not answer; it is asked again after ") {
+	if text, message := site.status(apps[4]); !strings.Contains(text, "Degraded=True ImageRefused") || !strings.Contains(message, "the registry "+host+" does not answer; the operator retries after ") {
 		t.Errorf("%s: %s", text, message)
 	}
 	site.converge(operator.KindApp, "other")

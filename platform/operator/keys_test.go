@@ -52,7 +52,7 @@ func TestKeysOfADunlin(t *testing.T) {
 	for _, password := range []string{"c4n4ry@a", "c4n4ry/a", "c4n4ry%a", "c4n4ry:a"} {
 		keys("c4n4ry1", password)
 		status, message := world.status(dunlin)
-		isNamed := strings.Contains(message, "keys.env: nats_password may have letters") && strings.Contains(message, "`roost secrets edit`")
+		isNamed := strings.Contains(message, "keys.env: nats_password may contain only letters") && strings.Contains(message, "`roost secrets edit`")
 		if !strings.Contains(status, "SettingsDecrypted=False SettingsUnreadable") || !isNamed || strings.Contains(message, "c4n4ry") {
 			t.Errorf("%s\n%s", status, message)
 		}

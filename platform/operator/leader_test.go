@@ -179,7 +179,7 @@ func refusesArguments(t *testing.T, program string) {
 		arguments []string
 		sentence  string
 	}{
-		{nil, "--namespaces is missing; name those that the operator is to look after"},
+		{nil, "--namespaces is missing; set it to the namespaces to reconcile"},
 		{[]string{"--namespaces=web", "--lease-seconds=7"}, "--lease-seconds: 7 is less than 8; set it to 8 or more"},
 	} {
 		output, err := exec.Command(program, row.arguments...).CombinedOutput()

@@ -23,7 +23,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// children are the kinds that specs render to. A PersistentVolumeClaim is none of them: the operator has no right to change or delete it.
+// children returns the kinds of the rendered objects. PersistentVolumeClaim is not one of them: the operator has no right to change or delete claims.
 func children() map[client.Object]client.ObjectList {
 	return map[client.Object]client.ObjectList{
 		&corev1.ServiceAccount{}: &corev1.ServiceAccountList{}, &corev1.ConfigMap{}: &corev1.ConfigMapList{},
@@ -45,7 +45,7 @@ func nameOf(object reconcile.Manifest) objectName {
 	return objectName{read.GetAPIVersion(), read.GetKind(), read.GetName()}
 }
 
-// liveObjects are the objects with the label of the subject, all objects with a desired name, and those of the inventory.
+// liveObjects returns the objects with the label of the subject, the objects with a desired name, and the objects of the inventory.
 func (operator *Operator) liveObjects(ctx context.Context, subject *subject, desired []reconcile.Manifest) (map[objectName]reconcile.Manifest, error) {
 	live, err := operator.labeled(ctx, subject)
 	if err != nil {
@@ -60,14 +60,14 @@ func (operator *Operator) liveObjects(ctx context.Context, subject *subject, des
 		needed = append(needed, nameOf(object))
 	}
 	for _, recorded := range subject.status.Inventory {
-		// Somebody may have removed the label of it.
+		// A user may have removed its label.
 		needed = append(needed, objectName{recorded.APIVersion, recorded.Kind, recorded.Name})
 	}
 	for _, name := range needed {
 		if _, isThere := live[name]; isThere || asked[name] {
 			continue
 		}
-		// The cache has only what has our label. An object of somebody else may have the name.
+		// The cache contains only objects with the operator's label. A foreign object may have the name.
 		found, err := operator.ask(ctx, subject.object.GetNamespace(), name)
 		if err != nil {
 			return nil, err
@@ -85,7 +85,7 @@ const fieldApp = "app"
 
 func appOf(object client.Object) []string { return []string{object.GetLabels()[render.LabelApp]} }
 
-// belongingTo selects what has the labels of a subject.
+// belongingTo returns list options that select the objects with the labels of a subject.
 func (operator *Operator) belongingTo(subject *subject) []client.ListOption {
 	name := subject.object.GetName()
 	options := []client.ListOption{
@@ -93,7 +93,7 @@ func (operator *Operator) belongingTo(subject *subject) []client.ListOption {
 		client.MatchingLabels{render.LabelApp: name, render.LabelManagedBy: render.ManagedBy},
 	}
 	if operator.isIndexed {
-		// Otherwise a cache looks at all objects of the namespace.
+		// Without the index, the cache scans all objects of the namespace.
 		options = append(options, client.MatchingFields{fieldApp: name})
 	}
 	return options
@@ -101,7 +101,7 @@ func (operator *Operator) belongingTo(subject *subject) []client.ListOption {
 
 func (operator *Operator) labeled(ctx context.Context, subject *subject) (map[objectName]reconcile.Manifest, error) {
 	live := map[objectName]reconcile.Manifest{}
-	// They are converted, and not changed.
+	// The objects are only converted, so no deep copy is needed.
 	options := append(operator.belongingTo(subject), client.UnsafeDisableDeepCopy)
 	for _, list := range children() {
 		if err := operator.Reader.List(ctx, list, options...); err != nil {
@@ -121,7 +121,7 @@ func (operator *Operator) labeled(ctx context.Context, subject *subject) (map[ob
 	return live, nil
 }
 
-// plain is a typed object as plain values, with its kind, which elements of lists lack.
+// plain converts a typed object to a Manifest, and sets its kind, which elements of lists do not have.
 func plain(object runtime.Object) (reconcile.Manifest, error) {
 	manifest, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
@@ -135,7 +135,7 @@ func plain(object runtime.Object) (reconcile.Manifest, error) {
 	return manifest, nil
 }
 
-// ask is what the API server has under a name, or nil.
+// ask reads an object from the API server. It returns nil if the object does not exist.
 func (operator *Operator) ask(ctx context.Context, namespace string, name objectName) (reconcile.Manifest, error) {
 	var found unstructured.Unstructured
 	found.SetAPIVersion(name.version)
@@ -147,8 +147,8 @@ func (operator *Operator) ask(ctx context.Context, namespace string, name object
 	return found.Object, err
 }
 
-// overtakeCache asks the API server for what the last pass has written and the cache does not have yet. Otherwise a pass
-// would write once more what is written already.
+// overtakeCache reads from the API server the objects that earlier passes have written and that the cache does not contain yet. Without it, a pass would
+// write the same change again.
 func (operator *Operator) overtakeCache(ctx context.Context, subject *subject, live map[objectName]reconcile.Manifest) (map[objectName]bool, error) {
 	asked := map[objectName]bool{}
 	for name, version := range operator.recent.of(subject.key()) {
@@ -175,7 +175,7 @@ func (operator *Operator) overtakeCache(ctx context.Context, subject *subject, l
 	return asked, nil
 }
 
-// versionOf counts up with each write to the API server.
+// versionOf returns the resource version of an object, which increases with each write to the API server.
 func versionOf(object reconcile.Manifest) uint64 {
 	return versionIn(&unstructured.Unstructured{Object: object})
 }

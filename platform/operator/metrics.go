@@ -15,7 +15,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/reconcile"
 )
 
-// metricsSecondsMax bounds the reading of Apps, which comes from the cache.
+// metricsSecondsMax is the timeout for listing Apps from the cache.
 const metricsSecondsMax = 5
 
 var (
@@ -29,11 +29,11 @@ var (
 	nodeLost      = prometheus.NewDesc("roost_node_lost", "Whether a pod of an App waits for the volume of a node that is lost.", backupLabels, nil)
 )
 
-// BackupMetrics are the ages of backups, and whether nodes are lost, at the time of each reading.
+// BackupMetrics collects the ages of backups, and whether nodes are lost.
 type BackupMetrics struct {
 	Reader     client.Reader
 	Namespaces []string
-	// Now is the clock. The system's without it.
+	// Now returns the time. Nil: the system clock.
 	Now func() time.Time
 }
 
@@ -44,7 +44,7 @@ func (metrics *BackupMetrics) Describe(descriptions chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. Apps that cannot be read are missing: an alert on the operator covers that.
+// Collect implements prometheus.Collector. It leaves out Apps that cannot be listed: an alert on the operator covers that case.
 func (metrics *BackupMetrics) Collect(found chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), metricsSecondsMax*time.Second)
 	defer cancel()
@@ -85,7 +85,7 @@ func collect(app *v1alpha1.App, kind string, now time.Time, found chan<- prometh
 		status = &v1alpha1.BackupStatus{}
 	}
 	if spec != nil || status.RestoreUnfinished {
-		// The pods stay stopped when spec.backup is removed. While an operation is under way, nothing has to be done.
+		// The pods stay stopped if spec.backup is removed. While an operation runs, no alert is needed.
 		send(unfinished, numberOf((status.RestoreUnfinished || loadUnfinished(spec, status)) && status.Operation.IsEnded()))
 	}
 	if spec == nil {
@@ -96,7 +96,7 @@ func collect(app *v1alpha1.App, kind string, now time.Time, found chan<- prometh
 	}
 	fresh, verified := boundsOf(spec, kind)
 	if spec.Repository != nil {
-		// Without a repository, only the CronJob knows of the last backup.
+		// Without a repository, only the CronJob records the last backup.
 		send(backupAge, age(status.LastBackup))
 		send(backupBounds, float64(fresh))
 		send(backupFailed, numberOf(status.SaveFailure != nil), "save")

@@ -18,8 +18,8 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// localVolumes are those of pods that do not run and may wait for a node. They are read only if there are such pods. An
-// operator that may not read them goes on without: it was upgraded, and its new rights were not applied yet.
+// localVolumes returns the volumes of pods that do not run and may wait for a node. They are read only if there are such pods. If the operator may not
+// read them, the result is empty: the operator was upgraded, and its new rights are not applied yet.
 func (operator *Operator) localVolumes(ctx context.Context, pods []corev1.Pod) ([]reconcile.LocalVolume, error) {
 	var found []reconcile.LocalVolume
 	for index := range pods {
@@ -43,8 +43,7 @@ func (operator *Operator) localVolumes(ctx context.Context, pods []corev1.Pod) (
 	return found, nil
 }
 
-// present are the volumes that the app uses, and those of the operation that is under way. The pods of earlier ones are there until a node
-// that is lost is back or deleted.
+// present returns the volumes that the app or the current operation uses. Pods with earlier volumes exist until the lost node is back or deleted.
 func (subject *subject) present(volumes []reconcile.LocalVolume) []reconcile.LocalVolume {
 	name, status := subject.object.GetName(), subject.status.Backup
 	first, part, job := "-"+render.FirstPod(name, status), "-"+render.WorkloadName(name, status)+"-", ""
@@ -60,8 +59,8 @@ func (subject *subject) present(volumes []reconcile.LocalVolume) []reconcile.Loc
 	})
 }
 
-// mayWaitForNode is whether a pod has no node, or one that does not report it as ready. The pod of a node that is cut off stays as it
-// is, and the control plane marks it as not ready.
+// mayWaitForNode reports whether a pod is unschedulable, or runs and is not ready. The pod of a node that is cut off keeps its phase, and the control
+// plane marks it as not ready.
 func mayWaitForNode(pod *corev1.Pod) bool {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Status != corev1.ConditionFalse {
@@ -85,7 +84,7 @@ func volumesOfClaims(pod *corev1.Pod) []corev1.Volume {
 	return found
 }
 
-// localVolume is that of a claim, or nil if it is not bound, or bound to a volume that is not of one node.
+// localVolume returns the volume of a claim. It returns nil if the claim is not bound, or if the volume is not local to one node.
 func (operator *Operator) localVolume(ctx context.Context, pod *corev1.Pod, claimName string) (*reconcile.LocalVolume, error) {
 	var claim corev1.PersistentVolumeClaim
 	err := operator.Live.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: claimName}, &claim)
@@ -106,7 +105,7 @@ func (operator *Operator) localVolume(ctx context.Context, pod *corev1.Pod, clai
 		return nil, err
 	}
 	if len(nodes.Items) > 0 {
-		// A name and a host name may differ.
+		// The name and the host name of a node may differ.
 		found.Node, found.IsNodeThere = nodes.Items[0].Name, true
 		if since := notReadySince(&nodes.Items[0]); since != nil {
 			found.NotReadySeconds = new(int64(operator.now().Sub(*since) / time.Second))
@@ -117,7 +116,7 @@ func (operator *Operator) localVolume(ctx context.Context, pod *corev1.Pod, clai
 	return found, nil
 }
 
-// notReadySince is nil for a node that is ready, or that has not said yet whether it is.
+// notReadySince returns when a node became not ready. It returns nil for a node that is ready or has no Ready condition.
 func notReadySince(node *corev1.Node) *time.Time {
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady && condition.Status != corev1.ConditionTrue {

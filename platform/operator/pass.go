@@ -18,20 +18,20 @@ import (
 )
 
 const (
-	// againSeconds is the pause before a pass that nothing announces: a key that is mounted, a name that becomes free.
+	// againSeconds is the interval of passes for changes without an event, such as a mounted key or a name that becomes free.
 	againSeconds = 30
-	// pacedSeconds is the pause while a rollout of nodes waits for sessions.
+	// pacedSeconds is the interval of passes while a rollout of nodes waits for sessions.
 	pacedSeconds = 2
 )
 
-// Pass reads, decides and writes once. It returns the pause until the next pass, or 0 if only an event asks for one.
+// Pass reconciles an App or a Dunlin once. It returns the pause until the next pass, or 0 if the next pass follows an event.
 func (operator *Operator) Pass(ctx context.Context, kind string, name types.NamespacedName) (time.Duration, error) {
 	subject, err := operator.read(ctx, kind, name)
 	if apierrors.IsNotFound(err) {
 		return 0, nil
 	}
 	if err != nil || subject.object.GetDeletionTimestamp() != nil {
-		// Kubernetes deletes what it owns.
+		// Kubernetes deletes the objects that it owns.
 		return 0, err
 	}
 	input := reconcile.Input{Owner: subject.owner(), Inventory: subject.status.Inventory}
@@ -94,16 +94,16 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 	return operator.perform(ctx, subject, input, live, outcome{revision, found.from, backup, dunlin, mayStrand})
 }
 
-// outcome is what the status names beside the conditions.
+// outcome contains the parts of the status other than the conditions.
 type outcome struct {
 	revision, files string
 	backup          *v1alpha1.BackupStatus
 	dunlin          *v1alpha1.DunlinStatus
-	// mayStrand is whether a pod waits for a node that is not ready.
+	// mayStrand is true if a pod waits for a node that is not ready.
 	mayStrand bool
 }
 
-// perform writes what is decided, then the status.
+// perform makes the decided writes, and then writes the status.
 func (operator *Operator) perform(ctx context.Context, subject *subject, input reconcile.Input, live map[objectName]reconcile.Manifest, outcome outcome) (time.Duration, error) {
 	result := reconcile.Decide(input)
 	var failure error
@@ -133,7 +133,7 @@ func (operator *Operator) perform(ctx context.Context, subject *subject, input r
 	return pauseAfter(result, input, subject, outcome.mayStrand), failure
 }
 
-// pauseAfter is the shortest pause after which there is something to see that nothing announces, or 0.
+// pauseAfter returns the shortest pause until a change that causes no event, or 0.
 func pauseAfter(result reconcile.Result, input reconcile.Input, subject *subject, mayStrand bool) time.Duration {
 	var pauses []int64
 	waitsFor := []string{
@@ -166,7 +166,7 @@ func pauseAfter(result reconcile.Result, input reconcile.Input, subject *subject
 	return time.Duration(slices.Min(pauses)) * time.Second
 }
 
-// nodesSeconds is the pause between two looks at the nodes of a Dunlin. Nobody announces how many sessions a node has.
+// nodesSeconds returns the interval at which the nodes of a Dunlin are read. A change of their sessions causes no event.
 func nodesSeconds(result reconcile.Result, subject *subject) int64 {
 	dunlin, _ := subject.object.(*v1alpha1.Dunlin)
 	switch {
@@ -178,26 +178,26 @@ func nodesSeconds(result reconcile.Result, subject *subject) int64 {
 	return againSeconds
 }
 
-// Operator keeps namespaces as their Apps and Dunlins have them.
+// Operator reconciles the Apps and Dunlins of namespaces.
 type Operator struct {
-	// Reader may be a cache of what is watched. Live asks the API server.
+	// Reader may be a cache. Live reads from the API server.
 	Reader, Live client.Reader
 	Writer       client.Client
-	// Namespaces that are looked after.
+	// Namespaces are the namespaces to reconcile.
 	Namespaces []string
-	// IdentityFile has the age identities that decrypt settings.
+	// IdentityFile is the file with the age identities that decrypt settings.
 	IdentityFile string
 	Cluster      render.Cluster
 	Signatures   Signatures
-	// Recorder takes events. Without it there are none.
+	// Recorder receives events. Nil: no events.
 	Recorder record.EventRecorder
-	// Now is the clock. The system's without it.
+	// Now returns the time. Nil: the system clock.
 	Now func() time.Time
 
-	// DialNode connects to the internal port of a node. The system's way without it.
+	// DialNode connects to the internal port of a node. Nil: a net.Dialer.
 	DialNode func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// isIndexed is whether Reader finds objects by fieldApp.
+	// isIndexed is true if Reader can select objects by fieldApp.
 	isIndexed bool
 
 	recent  recentWrites

@@ -13,23 +13,23 @@ import (
 	"github.com/dunlin-project/dunlin/platform/reconcile"
 )
 
-// failures are reasons of Kubernetes for which a container waits that do not pass by themselves.
+// failures are the waiting reasons of containers that do not resolve without a change.
 var failures = []string{
 	"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError",
 	"CreateContainerError", "RunContainerError",
 }
 
-// notReady is the reason for a container that is ended again and again because its health check does not pass in time. It runs most of
-// the time, so Kubernetes has no reason for it.
+// notReady is the reason for a container that the kubelet restarts repeatedly because its health check fails. The container runs most of the time, so
+// Kubernetes sets no reason.
 const notReady = "NotReady"
 
-// pods are those of a subject.
+// pods returns the pods of a subject.
 func (operator *Operator) pods(ctx context.Context, subject *subject) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	if err := operator.Reader.List(ctx, &pods, operator.belongingTo(subject)...); err != nil {
 		return nil, err
 	}
-	// Those of the newest revision first, because they are what a rollout waits for.
+	// The pods of the newest revision come first, because a rollout waits for them.
 	slices.SortFunc(pods.Items, func(a, b corev1.Pod) int {
 		if order := b.CreationTimestamp.Compare(a.CreationTimestamp.Time); order != 0 {
 			return order
@@ -49,12 +49,12 @@ func podStates(pods []corev1.Pod, now time.Time) []reconcile.PodState {
 	return states
 }
 
-// podState has the last words of a pod that fails. The kubelet puts the end of the log there.
+// podState returns the state of a pod, with the termination message if it fails. The kubelet copies the last log lines to that message.
 func podState(pod *corev1.Pod) reconcile.PodState {
 	state := reconcile.PodState{Name: pod.Name, Job: pod.Labels[batchv1.JobNameLabel]}
 	containers := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 	if pod.Status.Phase == corev1.PodFailed {
-		// It is up to the Job whether there is another attempt.
+		// The Job decides whether to retry.
 		for _, container := range containers {
 			if ended := container.State.Terminated; ended != nil && ended.ExitCode != 0 {
 				state.LastWords = wordsOf(ended)
@@ -86,7 +86,7 @@ func podState(pod *corev1.Pod) reconcile.PodState {
 	return state
 }
 
-// notReadyOf is nil unless the pod runs, is to stay, and is not ready.
+// notReadyOf returns since when a pod is not ready. It returns nil unless the pod runs, is not being deleted, and is not ready.
 func notReadyOf(pod *corev1.Pod, now time.Time) *reconcile.NotReady {
 	isOfJob := pod.Labels[batchv1.JobNameLabel] != ""
 	if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil || isOfJob {
@@ -98,7 +98,7 @@ func notReadyOf(pod *corev1.Pod, now time.Time) *reconcile.NotReady {
 		}
 		since := condition.LastTransitionTime.Time
 		for _, container := range pod.Status.ContainerStatuses {
-			// It may have waited for its image. A container that starts again and again is not ready all the time.
+			// The container may have waited for its image. A container that restarts repeatedly counts as not ready for the whole time.
 			if running := container.State.Running; running != nil && container.RestartCount == 0 && running.StartedAt.After(since) {
 				since = running.StartedAt.Time
 			}
@@ -111,8 +111,8 @@ func notReadyOf(pod *corev1.Pod, now time.Time) *reconcile.NotReady {
 	return nil
 }
 
-// wordsOfRestarted is empty, or says why a container has started anew and is not ready yet. One that has failed by itself is left to
-// the reasons of Kubernetes: it may have waited for another program.
+// wordsOfRestarted returns why a container was restarted and is not ready yet, or an empty string. It ignores a container that failed by itself, for
+// which Kubernetes has a reason: it may have waited for another program.
 func wordsOfRestarted(container *corev1.ContainerStatus) string {
 	ended := container.LastTerminationState.Terminated
 	isStarting := container.State.Running != nil && container.Started != nil && !*container.Started
@@ -122,7 +122,7 @@ func wordsOfRestarted(container *corev1.ContainerStatus) string {
 	return wordsOf(ended)
 }
 
-// exitCodesOfEnded are those of a program that the kubelet ends: by itself after SIGTERM, by SIGKILL, by SIGTERM.
+// exitCodesOfEnded are the exit codes of a program that the kubelet stops: it exits after SIGTERM, or is killed by SIGKILL or SIGTERM.
 var exitCodesOfEnded = []int32{0, 128 + 9, 128 + 15}
 
 func wordsOf(ended *corev1.ContainerStateTerminated) string {
@@ -131,7 +131,7 @@ func wordsOf(ended *corev1.ContainerStateTerminated) string {
 	case ended.Reason == "OOMKilled":
 		words = "it used more memory than resources.memory. " + words
 	case slices.Contains(exitCodesOfEnded, ended.ExitCode):
-		words = "it has ended, or the kubelet has ended it because its health check did not pass in time. " + words
+		words = "it exited, or the kubelet killed it because its health check failed. " + words
 	}
 	return strings.TrimSpace(fmt.Sprintf("exit code %d: %s", ended.ExitCode, words))
 }

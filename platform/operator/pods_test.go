@@ -18,7 +18,7 @@ func TestWhatAPodSaysLast(t *testing.T) {
 	waiting := func(reason, message string) corev1.ContainerState {
 		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
 	}
-	const inTime = "it has ended, or the kubelet has ended it because its health check did not pass in time."
+	const inTime = "it exited, or the kubelet killed it because its health check failed."
 	for _, row := range []struct {
 		name          string
 		phase         corev1.PodPhase

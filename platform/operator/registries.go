@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// registrySeconds bounds all calls of a registry for one image.
+	// registrySeconds is the timeout of all calls to a registry for one image.
 	registrySeconds = 20
-	// silentSeconds is how long a registry that has not answered is not called again. Passes share a few workers, so a registry that is down
-	// would stop those of all Apps.
+	// silentSeconds is how long the operator does not call a registry that did not respond. Passes share a few workers, so a registry that is down
+	// would block all of them.
 	silentSeconds = 60
 )
 
-// silentRegistries are those that have not answered, with the time of the next call.
+// silentRegistries contains the registries that did not respond.
 type silentRegistries struct {
 	guard sync.Mutex
 	hosts map[string]silence
 }
 
-// silence is why a registry has not answered, and when it is called again.
+// silence is why a registry did not respond, and the time of the next call.
 type silence struct {
 	until time.Time
 	cause error
@@ -48,12 +48,12 @@ func (silent *silentRegistries) set(host string, now silence) {
 	silent.hosts[host] = now
 }
 
-// attachedSignature reads the signature of an image, unless its registry was silent a moment ago.
+// attachedSignature reads the signature of an image. It fails at once if the registry did not respond to a recent call.
 func (operator *Operator) attachedSignature(ctx context.Context, pinned image.Pinned, credentials registry.Credentials) (*image.Layout, error) {
 	signatures := &operator.Signatures
 	host, _, _ := strings.Cut(pinned.Repository, "/")
 	if last := signatures.silent.of(host); operator.now().Before(last.until) {
-		return nil, fmt.Errorf("the registry %s does not answer; it is asked again after %s: %w", host, last.until.UTC().Format(time.RFC3339), last.cause)
+		return nil, fmt.Errorf("the registry %s does not answer; the operator retries after %s: %w", host, last.until.UTC().Format(time.RFC3339), last.cause)
 	}
 	limit := signatures.Timeout
 	if limit == 0 {

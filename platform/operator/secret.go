@@ -14,9 +14,9 @@ import (
 	"github.com/dunlin-project/dunlin/platform/settings"
 )
 
-// mountedSecret is the content of the Secret that a spec names, or why it is not mounted. Anyone who can write a Dunlin could read each Secret
-// of the namespace otherwise. Only those who may write the Secret can set its label. The content is read for its hash, with which the pods
-// restart, and for what it lacks; it goes nowhere.
+// mountedSecret returns the content of the Secret that a spec names, or why the Secret is not mounted. The Secret needs a label, which only a user with
+// write access to the Secret can set. Without this requirement, a user who can write a Dunlin could read each Secret of the namespace. The operator uses
+// the content only for a hash, whose change restarts the pods, and to find missing keys.
 func (operator *Operator) mountedSecret(ctx context.Context, subject *subject) (map[string]string, *reconcile.Block, error) {
 	if subject.secret == "" {
 		return nil, nil, nil
@@ -39,9 +39,9 @@ func (operator *Operator) mountedSecret(ctx context.Context, subject *subject) (
 	keys := settings.Settings{Secret: content}
 	switch {
 	case isMissing:
-		return refused("is not there; make it, and %s", remedy)
+		return refused("does not exist; create it, and %s", remedy)
 	case found.Labels[render.LabelUsable] != "true":
-		return refused("has no label %s=true, so no Dunlin may use it; if one may, %s", render.LabelUsable, remedy)
+		return refused("has no label %s=true, so no Dunlin may use it; to allow it, %s", render.LabelUsable, remedy)
 	}
 	if missing := subject.missing(keys); len(missing) > 0 {
 		return refused("has no %s; add it with `kubectl -n %s edit secret %s`", strings.Join(missing, ", "), subject.object.GetNamespace(), subject.secret)

@@ -36,8 +36,8 @@ func TestADunlinCannotReadAnySecret(t *testing.T) {
 	dunlin.Spec.Image, dunlin.Spec.Keys.Secret = "dunlin:1", "missing"
 	world.create(dunlin)
 	for name, sentence := range map[string]string{
-		"missing":  "spec.keys.secret: the Secret missing is not there; make it, and label it: kubectl -n foreign-keys label secret missing apps.roost.dev/usable=true",
-		"database": "spec.keys.secret: the Secret database has no label apps.roost.dev/usable=true, so no Dunlin may use it; if one may, label it: kubectl -n foreign-keys label secret database apps.roost.dev/usable=true",
+		"missing":  "spec.keys.secret: the Secret missing does not exist; create it, and label it: kubectl -n foreign-keys label secret missing apps.roost.dev/usable=true",
+		"database": "spec.keys.secret: the Secret database has no label apps.roost.dev/usable=true, so no Dunlin may use it; to allow it, label it: kubectl -n foreign-keys label secret database apps.roost.dev/usable=true",
 		"refused":  "the Secret refused has no label",
 		ofApp:      "the Secret " + ofApp + " has no label",
 	} {

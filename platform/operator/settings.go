@@ -16,17 +16,17 @@ import (
 	"github.com/dunlin-project/dunlin/platform/settings"
 )
 
-// decrypted are the settings of a subject, or the problem that keeps them from being read.
+// decrypted contains the settings of a subject, or the problem why they cannot be read.
 type decrypted struct {
 	values settings.Settings
-	// files are as they are in the repository.
+	// files are the unchanged files, as in the Git repository.
 	files map[string]string
-	// from is the ConfigMap that has them.
+	// from is the name of the ConfigMap that contains the files.
 	from    string
 	problem string
 }
 
-// settings reads all files and decrypts them. Everything is there, or nothing.
+// settings reads and decrypts all files. It returns all settings or none.
 func (operator *Operator) settings(ctx context.Context, subject *subject) (decrypted, error) {
 	var result decrypted
 	var files []settings.File
@@ -41,7 +41,7 @@ func (operator *Operator) settings(ctx context.Context, subject *subject) (decry
 		}
 		content, err := operator.files(ctx, types.NamespacedName{Namespace: subject.object.GetNamespace(), Name: result.from})
 		if apierrors.IsNotFound(err) {
-			result.problem = fmt.Sprintf("the ConfigMap %s with the encrypted files is not there; run `roost deploy`", result.from)
+			result.problem = fmt.Sprintf("the ConfigMap %s with the encrypted files does not exist; run `roost deploy`", result.from)
 			return result, nil
 		}
 		if err != nil {
@@ -58,7 +58,7 @@ func (operator *Operator) settings(ctx context.Context, subject *subject) (decry
 		return result, nil
 	}
 	if subject.secret != "" {
-		// Its keys were checked where it was read.
+		// mountedSecret has checked its keys.
 		result.values = values
 		return result, nil
 	}
@@ -74,7 +74,7 @@ func (operator *Operator) settings(ctx context.Context, subject *subject) (decry
 	return result, nil
 }
 
-// merged keeps the keys of the repository, whose file is the last one, apart from the settings of the app.
+// merged separates the keys of the backup repository, whose file is the last one, from the settings of the app.
 func merged(files []settings.File, subject *subject) (settings.Settings, error) {
 	if subject.repositoryFile == "" {
 		return settings.Merge(files, subject.env)
@@ -87,7 +87,7 @@ func merged(files []settings.File, subject *subject) (settings.Settings, error) 
 	return values.WithRepository(files[last])
 }
 
-// files asks the API server for what the cache does not have yet.
+// files reads a ConfigMap from the cache, or from the API server if the cache does not contain it yet.
 func (operator *Operator) files(ctx context.Context, name types.NamespacedName) (*corev1.ConfigMap, error) {
 	var content corev1.ConfigMap
 	err := operator.Reader.Get(ctx, name, &content)
@@ -130,7 +130,7 @@ func (operator *Operator) decrypt(name string, content []byte) (settings.File, e
 	return settings.File{Name: name, Decrypted: *plain}, nil
 }
 
-// identities are read each time, because the Secret that they come from changes when keys are rotated.
+// identities reads the age identities each time, because their Secret changes when keys are rotated.
 func (operator *Operator) identities() ([]age.Identity, error) {
 	file, err := os.Open(operator.IdentityFile)
 	if err != nil {
@@ -139,7 +139,7 @@ func (operator *Operator) identities() ([]age.Identity, error) {
 	defer file.Close()
 	identities, err := age.ParseIdentities(file)
 	if err != nil {
-		// The error of the library may have the line in it, which is a private key.
+		// The error of the library may contain the line, which is a private key.
 		return nil, fmt.Errorf("%s is not a file of age identities; `age-keygen` writes one", operator.IdentityFile)
 	}
 	return identities, nil

@@ -14,8 +14,8 @@ import (
 	"github.com/dunlin-project/dunlin/platform/reconcile"
 )
 
-// giveUpStranded deletes pods without volumes that wait for a lost node. It returns whether others may become such pods. An operator that
-// may not read nodes, or not delete pods, goes on without: it was upgraded, and its new rights were not applied yet.
+// giveUpStranded deletes pods without volumes that wait for a lost node. It returns whether other pods may become stranded. If the operator may not
+// read nodes or delete pods, it does nothing: it was upgraded, and its new rights are not applied yet.
 func (operator *Operator) giveUpStranded(ctx context.Context, subject *subject, pods []corev1.Pod) (bool, error) {
 	leaving, err := operator.leavingPods(ctx, pods)
 	if err != nil {
@@ -29,7 +29,7 @@ func (operator *Operator) giveUpStranded(ctx context.Context, subject *subject, 
 		case apierrors.IsForbidden(err):
 			return true, nil
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-			// The node is back, or Kubernetes was faster.
+			// The node is back, or Kubernetes has already deleted the pod.
 			continue
 		case err != nil:
 			return false, fmt.Errorf("deleting pod %s of lost node %s: %w", pod.Name, pod.Node, err)
@@ -39,7 +39,7 @@ func (operator *Operator) giveUpStranded(ctx context.Context, subject *subject, 
 	return reconcile.MayBecomeStranded(leaving), nil
 }
 
-// leavingPods are those whose deletion was requested, with their nodes. Nodes are read only if there are such pods.
+// leavingPods returns the pods that are being deleted, with their nodes. Nodes are read only if there are such pods.
 func (operator *Operator) leavingPods(ctx context.Context, pods []corev1.Pod) ([]reconcile.LeavingPod, error) {
 	var leaving []reconcile.LeavingPod
 	for index := range pods {

@@ -14,7 +14,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/reconcile"
 )
 
-// refusedError is an answer of the API server that will be the same the next time, unless somebody changes something.
+// refusedError is an error of the API server that a retry does not resolve.
 type refusedError struct {
 	name  objectName
 	cause error
@@ -22,7 +22,7 @@ type refusedError struct {
 
 func (e *refusedError) Error() string {
 	if e.name.kind == "Secret" {
-		// The answer may have a value in it.
+		// The response may contain a value of the Secret.
 		return fmt.Sprintf("the API server refuses %s/%s: %s", e.name.kind, e.name.name, apierrors.ReasonForError(e.cause))
 	}
 	return fmt.Sprintf("the API server refuses %s/%s: %s", e.name.kind, e.name.name, e.cause)
@@ -41,7 +41,7 @@ func (operator *Operator) write(ctx context.Context, subject *subject, write rec
 	case reconcile.WriteCreate:
 		made := (&unstructured.Unstructured{Object: write.Object}).DeepCopy()
 		made.SetNamespace(subject.object.GetNamespace())
-		// If another one was made meanwhile, the next pass looks whose it is.
+		// If another object was created meanwhile, the next pass checks its owner.
 		err = client.IgnoreAlreadyExists(operator.Writer.Create(ctx, made, client.FieldOwner(reconcile.FieldManager)))
 	case reconcile.WriteKeepReplicas:
 		err = operator.apply(ctx, subject, name, write.Object, live[name], reconcile.ReplicasManager)
@@ -60,7 +60,7 @@ func (operator *Operator) write(ctx context.Context, subject *subject, write rec
 func (operator *Operator) apply(ctx context.Context, subject *subject, name objectName, object, current reconcile.Manifest, manager string) error {
 	sent := unstructured.Unstructured{Object: object}
 	if current != nil {
-		// If the object was deleted, and made again by somebody else, the server refuses.
+		// With the UID, the server refuses the write if the object was deleted and created again.
 		sent.SetUID((&unstructured.Unstructured{Object: current}).GetUID())
 	}
 	body, err := json.Marshal(object)
@@ -72,7 +72,7 @@ func (operator *Operator) apply(ctx context.Context, subject *subject, name obje
 	written.SetKind(name.kind)
 	written.SetNamespace(subject.object.GetNamespace())
 	written.SetName(name.name)
-	// A field that we set is ours, so a change by somebody else is undone.
+	// The operator owns the fields that it sets, so it reverts changes by others.
 	err = operator.Writer.Patch(ctx, written, client.RawPatch(types.ApplyPatchType, body),
 		client.FieldOwner(manager), client.ForceOwnership)
 	if err == nil {
@@ -81,7 +81,7 @@ func (operator *Operator) apply(ctx context.Context, subject *subject, name obje
 	return err
 }
 
-// bind sets who owns an object. A field that is applied otherwise stays as it is.
+// bind sets the owner of an object, and leaves its other fields unchanged.
 func (operator *Operator) bind(ctx context.Context, subject *subject, name objectName, write reconcile.Write) error {
 	sent := unstructured.Unstructured{Object: write.Object}
 	sent.SetUID(types.UID(write.UID))
@@ -98,7 +98,7 @@ func (operator *Operator) bind(ctx context.Context, subject *subject, name objec
 	if err == nil {
 		operator.recent.add(subject.key(), name, versionOf(written.Object))
 	}
-	// If it was deleted meanwhile, there is nothing to bind.
+	// Ignore an object that was deleted meanwhile.
 	return client.IgnoreNotFound(err)
 }
 
@@ -109,7 +109,7 @@ func (operator *Operator) remove(ctx context.Context, subject *subject, name obj
 	gone.SetNamespace(subject.object.GetNamespace())
 	gone.SetName(name.name)
 	err := operator.Writer.Delete(ctx, gone, client.Preconditions{UID: &uid}, client.PropagationPolicy("Background"))
-	// A conflict says that the object is another one by now.
+	// A conflict means that the name belongs to a different object now.
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		operator.recent.add(subject.key(), name, deletedVersion)
 		return nil
@@ -117,7 +117,7 @@ func (operator *Operator) remove(ctx context.Context, subject *subject, name obj
 	return err
 }
 
-// refusalOf is the message of a refused write, or nothing.
+// refusalOf returns the message of a refused write, or an empty string.
 func refusalOf(err error) string {
 	var refused *refusedError
 	if errors.As(err, &refused) {
