@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Hub is a repository on GitHub whose rulesets are written.
+// Hub is a client for the rulesets of a repository on GitHub.
 type Hub struct {
 	// API is https://api.github.com but for tests and GitHub Enterprise.
 	API        string
@@ -30,7 +30,7 @@ type existing struct {
 	SourceType string `json:"source_type"`
 }
 
-// Preview prints the calls that Apply would make. It makes none, so it does not know which rulesets are there.
+// Preview prints the calls that Apply would make. It makes no call, so it does not know the existing rulesets.
 func (hub Hub) Preview(rulesets []Ruleset) error {
 	fmt.Fprintf(hub.Out, "GET %s\n", hub.listURL(1))
 	for _, ruleset := range rulesets {
@@ -43,7 +43,7 @@ func (hub Hub) Preview(rulesets []Ruleset) error {
 	return nil
 }
 
-// Apply creates the rulesets, or replaces those of the same target and name. Others stay, and are named.
+// Apply creates the rulesets, or replaces existing ones with the same target and name. It keeps all others, and prints their names.
 func (hub Hub) Apply(ctx context.Context, rulesets []Ruleset) error {
 	if hub.Token == "" {
 		return errors.New("there is no token; set $GITHUB_TOKEN to one with the permission Administration (write) of the repository, or use --dry-run")
@@ -100,7 +100,7 @@ func (hub Hub) list(ctx context.Context) ([]existing, error) {
 	}
 }
 
-// call makes one call. Its errors have what GitHub says, never the token.
+// call makes one API call. Its errors contain the message of GitHub, but never the token.
 func (hub Hub) call(ctx context.Context, method, url string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -127,7 +127,7 @@ func (hub Hub) call(ctx context.Context, method, url string, body []byte) ([]byt
 		Message string `json:"message"`
 		Errors  []any  `json:"errors"`
 	}
-	// An answer without these fields leaves them empty.
+	// If the response does not have these fields, they stay empty.
 	_ = json.Unmarshal(text, &answer)
 	remedy := map[int]string{
 		http.StatusUnauthorized:        "; the token is wrong or has expired",

@@ -10,7 +10,7 @@ import (
 
 var pinnedAction = regexp.MustCompile(`^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+@[0-9a-f]{40}$`)
 
-// CheckWorkflows says which workflows have more rights than they name, no limit of time, or actions that are not pinned by a commit.
+// CheckWorkflows returns the problems of workflows: permissions that are not listed, no timeout, or actions that are not pinned by a commit.
 func CheckWorkflows(workflows map[string]Workflow) []string {
 	var problems []string
 	for _, file := range slices.Sorted(maps.Keys(workflows)) {
@@ -19,10 +19,10 @@ func CheckWorkflows(workflows map[string]Workflow) []string {
 			problems = append(problems, file+": permissions of the workflow are not {}; give each job its own")
 		}
 		if workflow.event("pull_request_target") != nil || workflow.event("workflow_run") != nil {
-			problems = append(problems, file+": pull_request_target and workflow_run run with the rights of main for changes of anybody; use pull_request")
+			problems = append(problems, file+": pull_request_target and workflow_run give the rights of main to changes of any contributor; use pull_request")
 		}
 		if workflow.event("workflow_call") == nil && workflow.Concurrency == nil {
-			problems = append(problems, file+": concurrency is missing; runs of one branch would go on side by side")
+			problems = append(problems, file+": concurrency is missing; set it, or several runs of one branch would run at the same time")
 		}
 		for _, id := range slices.Sorted(maps.Keys(workflow.Jobs)) {
 			for _, problem := range workflow.Jobs[id].problems() {
@@ -58,7 +58,7 @@ func (job Job) problems() []string {
 	return problems
 }
 
-// Actions are the actions and workflows of others that workflows use, with their commits.
+// Actions returns the third-party actions and workflows that workflows use, with their commits.
 func Actions(workflows map[string]Workflow) []string {
 	used := map[string]bool{}
 	for _, workflow := range workflows {

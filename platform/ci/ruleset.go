@@ -14,7 +14,7 @@ import (
 // The app that reports the checks of GitHub Actions. Without it in the rule, anyone who can write a status could report a check.
 const actionsApp = 15368
 
-// Ruleset is the body of GitHub's API for rulesets.
+// Ruleset is a ruleset in the format of GitHub's API.
 type Ruleset struct {
 	file         string
 	Name         string             `json:"name"`
@@ -86,8 +86,8 @@ func strict(text []byte, into any) error {
 	return decoder.Decode(into)
 }
 
-// CheckRulesets says what the rulesets lack: the default branch and the version tags must be protected for everybody, and the required checks must be
-// jobs that run on each pull request.
+// CheckRulesets returns the problems of the rulesets. The default branch and the version tags must be protected without exceptions, and the required
+// checks must be jobs that run on each pull request.
 func CheckRulesets(rulesets []Ruleset, workflows map[string]Workflow) []string {
 	var problems []string
 	hasBranch, hasTags := false, false
@@ -116,7 +116,7 @@ func CheckRulesets(rulesets []Ruleset, workflows map[string]Workflow) []string {
 	return problems
 }
 
-// checkFrame checks what is the same for branches and tags.
+// checkFrame checks the fields that rulesets of branches and tags share.
 func (ruleset Ruleset) checkFrame() []string {
 	var problems []string
 	if ruleset.Enforcement != "active" {

@@ -1,4 +1,4 @@
-// Package ci checks the rules of a GitHub repository, which are files of the repository, against its workflows, and gives them to GitHub.
+// Package ci checks the rules of a GitHub repository, which are files of the repository, against its workflows, and applies them on GitHub.
 package ci
 
 import (
@@ -13,10 +13,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Workflow is a file of .github/workflows, as far as it is checked.
+// Workflow contains the fields of a file of .github/workflows that this package checks.
 type Workflow struct {
 	file string
-	// YAML 1.1 reads the key `on` as true.
+	// YAML 1.1 parses the key `on` as true.
 	On          any            `json:"on"`
 	OnAsTrue    any            `json:"true"`
 	Permissions any            `json:"permissions"`
@@ -75,7 +75,7 @@ func ReadWorkflows(folder string) (map[string]Workflow, error) {
 	return workflows, nil
 }
 
-// event is how a workflow is started by an event: nil if it is not, and its filters otherwise.
+// event returns the filters of an event that starts the workflow, or nil if the event does not start it.
 func (workflow Workflow) event(name string) map[string]any {
 	on := workflow.On
 	if on == nil {
@@ -105,11 +105,11 @@ func (workflow Workflow) event(name string) map[string]any {
 
 // check is a job that reports a status to GitHub under a name.
 type check struct {
-	// obstacle says why it may be missing, or may pass without having run.
+	// obstacle is why the check may be missing, or may pass although the job has not run.
 	obstacle string
 }
 
-// pullRequestChecks are the checks that report on pull requests, by the names that GitHub gives them.
+// pullRequestChecks returns the checks that report on pull requests, by their names on GitHub.
 func pullRequestChecks(workflows map[string]Workflow) map[string]check {
 	checks := map[string]check{}
 	for _, workflow := range workflows {
@@ -135,7 +135,7 @@ func (job Job) label(id string) string {
 	return id
 }
 
-// addChecks adds a job, or the jobs of the workflow that it calls.
+// addChecks adds the check of a job, or the checks of the workflow that it calls.
 func addChecks(checks map[string]check, workflows map[string]Workflow, job Job, label, prefix, obstacle string, inputs map[string]any) {
 	if obstacle == "" {
 		obstacle = job.obstacle(inputs)
@@ -160,7 +160,7 @@ func addChecks(checks map[string]check, workflows map[string]Workflow, job Job, 
 
 var isInputGiven = regexp.MustCompile(`^(?:\$\{\{ *)?inputs\.([a-z-]+) != ''(?: *\}\})?$`)
 
-// obstacle says why a job may not run, although its check is then reported as passed or not at all.
+// obstacle returns why a job may not run. The check of such a job is reported as passed, or not at all.
 func (job Job) obstacle(inputs map[string]any) string {
 	if job.ContinueOnError != nil {
 		return "it has continue-on-error, and passes when it has failed"
@@ -176,7 +176,7 @@ func (job Job) obstacle(inputs map[string]any) string {
 		if value, isText := inputs[found[1]].(string); isText && strings.TrimSpace(value) != "" {
 			return ""
 		}
-		return fmt.Sprintf("the caller gives no %q, so it is skipped, and a skipped check counts as passed", found[1])
+		return fmt.Sprintf("the caller sets no %q, so it is skipped, and a skipped check counts as passed", found[1])
 	}
 	return fmt.Sprintf("it has the condition %q, and a skipped check counts as passed", condition)
 }
