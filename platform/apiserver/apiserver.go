@@ -1,5 +1,5 @@
 // Package apiserver starts etcd and kube-apiserver on loopback, for tests. Without StartControllers and StartNodes, no controller,
-// scheduler or kubelet runs: objects stay as they were written, nothing collects what has no owner any more, and no pod starts.
+// scheduler or kubelet runs: objects stay as they were written, there is no garbage collection, and no pod starts.
 package apiserver
 
 import (
@@ -18,24 +18,24 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// readySecondsMax is how long the programs may take to answer. On a busy machine they take many times what they do alone.
+// readySecondsMax is how long the programs may take to become ready. On a busy machine, they take many times as long as on an idle one.
 const readySecondsMax = 300
 
 // startsMax bounds the attempts: another process may take a port between its choice and its use.
 const startsMax = 3
 
-// Programs are the paths of what is started.
+// Programs contains the paths of the programs.
 type Programs struct{ Etcd, APIServer string }
 
-// Server is a running API server with a database of its own.
+// Server is a running API server with its own database.
 type Server struct {
-	// Admin may do everything.
+	// Admin has all rights.
 	Admin     *rest.Config
 	folder    string
 	processes []*process
 }
 
-// Start returns when the API server is ready. All files are made in the folder.
+// Start starts an API server, and returns when it is ready. All files are in the folder.
 func Start(programs Programs, folder string) (*Server, error) {
 	var failures []error
 	for attempt := range startsMax {
@@ -48,14 +48,14 @@ func Start(programs Programs, folder string) (*Server, error) {
 	return nil, errors.Join(failures...)
 }
 
-// As acts for another user or service account.
+// As returns a connection that impersonates a user or a service account.
 func (server *Server) As(user string, groups ...string) *rest.Config {
 	config := rest.CopyConfig(server.Admin)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
 	return config
 }
 
-// Stop ends all processes at once. What they have stored is lost.
+// Stop kills all processes. Their data is lost.
 func (server *Server) Stop() {
 	for index := len(server.processes) - 1; index >= 0; index-- {
 		server.processes[index].kill()
@@ -108,9 +108,9 @@ func (server *Server) startBoth(programs Programs, folder string, ports []int) e
 		// With it, the server refuses watches from version 0, as kwok asks for, because etcd 3.4 of Debian reports no progress. Kwok would see
 		// changes late, and renew Leases by versions that are gone: nodes would count as lost.
 		"--feature-gates=WatchList=false",
-		// Some distributions have it, and then the owner references of an operator need a right of their own.
+		// Some distributions enable this plugin, and then an operator needs an extra right for owner references.
 		"--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
-		// Nothing makes the service account `default` here.
+		// No controller creates the service account `default` here.
 		"--disable-admission-plugins=ServiceAccount",
 		"--cert-dir="+folder)
 	if err != nil {
@@ -124,7 +124,7 @@ func (server *Server) startBoth(programs Programs, folder string, ports []int) e
 	return api.waitFor(server.Admin.Host+"/readyz", &http.Client{Transport: transport})
 }
 
-// freePorts are free now. All are open at once, so that they differ.
+// freePorts returns ports that are free now. All of them are open at the same time, so that they differ.
 func freePorts(count int) ([]int, error) {
 	var ports []int
 	for range count {
@@ -138,7 +138,7 @@ func freePorts(count int) ([]int, error) {
 	return ports, nil
 }
 
-// process is one of the programs.
+// process is a running program.
 type process struct {
 	command *exec.Cmd
 	log     string
@@ -160,7 +160,7 @@ func startProcess(folder, program string, arguments ...string) (*process, error)
 	started := &process{command: command, log: log, ended: make(chan struct{})}
 	failed := make(chan error, 1)
 	go func() {
-		// The kernel ends the process with the thread that has started it, so the thread waits for it.
+		// The kernel kills the process when the thread that started it exits, so the thread waits for the process.
 		runtime.LockOSThread()
 		err := command.Start()
 		failed <- err
@@ -177,7 +177,7 @@ func (process *process) kill() {
 	<-process.ended
 }
 
-// waitFor returns when the address answers 200, or with the end of the log when the process has ended.
+// waitFor returns when the address responds with 200. If the process exits first, the error has its last log lines.
 func (process *process) waitFor(address string, client *http.Client) error {
 	deadline, cancel := context.WithTimeout(context.Background(), readySecondsMax*time.Second)
 	defer cancel()

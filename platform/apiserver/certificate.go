@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// writeCertificate makes a certificate for loopback that is its own authority. The API server signs tokens with its key too.
+// writeCertificate creates a self-signed certificate for loopback. The API server also signs tokens with its key.
 func writeCertificate(folder string) ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -55,7 +55,7 @@ func adminConfig(port int, authority []byte) *rest.Config {
 		Host:            fmt.Sprintf("https://127.0.0.1:%d", port),
 		BearerToken:     hex.EncodeToString(token),
 		TLSClientConfig: rest.TLSClientConfig{CAData: authority},
-		// Without a limit of the client's own.
+		// Disable the rate limit of the client.
 		QPS: -1,
 	}
 }

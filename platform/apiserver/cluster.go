@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// ClusterPrograms make a cluster of a server. Kwok reports for nodes and pods what kubelets would, by its stages: files that name the
-// steps of a node or of a pod.
+// ClusterPrograms are the programs that turn a server into a cluster. Kwok writes the status of nodes and pods as kubelets would. Its stages are files
+// that list the steps of a node or of a pod.
 type ClusterPrograms struct {
 	Controllers, Scheduler, Kwok string
 	Stages                       []string
@@ -21,7 +21,7 @@ func (server *Server) StartControllers(programs ClusterPrograms) error {
 		return err
 	}
 	for _, program := range []string{programs.Controllers, programs.Scheduler} {
-		// Without a port, another process cannot have taken it. The default of 20 calls per second holds up rollouts of many pods.
+		// Disable the port, which another process may use. The default limit of 20 calls per second slows down rollouts of many pods.
 		started, err := startProcess(server.folder, program, "--kubeconfig="+file, "--leader-elect=false", "--secure-port=0",
 			"--kube-api-qps=300", "--kube-api-burst=600")
 		if err != nil {
@@ -32,7 +32,7 @@ func (server *Server) StartControllers(programs ClusterPrograms) error {
 	return nil
 }
 
-// StartNodes has kwok report for the nodes that have a label.
+// StartNodes starts kwok for the nodes with a label.
 func (server *Server) StartNodes(programs ClusterPrograms, label string) error {
 	file, err := server.kubeconfigFile()
 	if err != nil {
@@ -55,7 +55,7 @@ func (server *Server) StartNodes(programs ClusterPrograms, label string) error {
 	return nil
 }
 
-// Failure is about the processes that have ended by themselves, with the ends of their logs.
+// Failure describes the processes that have exited, with their last log lines.
 func (server *Server) Failure() error {
 	var failures []error
 	for _, process := range server.processes {
@@ -68,7 +68,7 @@ func (server *Server) Failure() error {
 	return errors.Join(failures...)
 }
 
-// kubeconfigFile is one for programs that act as Admin.
+// kubeconfigFile writes a kubeconfig for programs that act as Admin.
 func (server *Server) kubeconfigFile() (string, error) {
 	text, err := Kubeconfig(server.Admin)
 	if err != nil {

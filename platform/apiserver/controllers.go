@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// FailingWord in the command of a Job has it fail.
+// FailingWord in the command of a Job makes it fail.
 const FailingWord = "must-fail"
 
 // FinishWorkloads writes the status that the controllers of Kubernetes write when all pods are ready and all Jobs have ended.
@@ -43,7 +43,7 @@ func FinishWorkloads(ctx context.Context, admin client.Client, options ...client
 	return hasChanged, nil
 }
 
-// isEnded is whether a Job has ended. Its status never changes after that.
+// isEnded reports whether a Job has ended. Its status does not change after that.
 func isEnded(object *unstructured.Unstructured) bool {
 	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
 	for _, element := range conditions {
@@ -55,7 +55,7 @@ func isEnded(object *unstructured.Unstructured) bool {
 	return false
 }
 
-// UpdateRevision is that of each StatefulSet: all its pods have it.
+// UpdateRevision is the update revision of each StatefulSet. All its pods have this revision.
 const UpdateRevision = "newest"
 
 func finalStatus(object *unstructured.Unstructured) map[string]any {
@@ -73,7 +73,7 @@ func finalStatus(object *unstructured.Unstructured) map[string]any {
 	return status
 }
 
-// FinalJobStatus has all that the API server demands of a Job that has ended.
+// FinalJobStatus returns a status with all fields that the API server requires of an ended Job.
 func FinalJobStatus(hasFailed bool) map[string]any {
 	when := metav1.Unix(1_000_000_000, 0).UTC().Format(time.RFC3339)
 	status := map[string]any{"startTime": when, "completionTime": when, "succeeded": int64(1)}

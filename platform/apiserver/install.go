@@ -51,7 +51,7 @@ func waitUntilServed(ctx context.Context, reader client.Client, definition *unst
 	for {
 		err := reader.Get(ctx, types.NamespacedName{Name: definition.GetName()}, definition)
 		if err == nil && isEstablished(definition) {
-			// The definition counts as established a moment before the server answers for the kind.
+			// The definition is established shortly before the server serves the kind.
 			if err = reader.List(ctx, list); err == nil {
 				return nil
 			}
@@ -75,7 +75,7 @@ func isEstablished(definition *unstructured.Unstructured) bool {
 	return false
 }
 
-// NewNamespace makes a namespace in which only pods of the restricted profile of Pod Security are admitted.
+// NewNamespace creates a namespace that admits only pods with the restricted profile of Pod Security.
 func NewNamespace(ctx context.Context, writer client.Client, name string) error {
 	namespace := &corev1.Namespace{}
 	namespace.Name = name

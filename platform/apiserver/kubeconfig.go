@@ -6,7 +6,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Kubeconfig is the text of a file with which other programs use a connection.
+// Kubeconfig returns a kubeconfig for a connection.
 func Kubeconfig(connection *rest.Config) ([]byte, error) {
 	const name = "test"
 	return clientcmd.Write(api.Config{

@@ -13,15 +13,15 @@ import (
 	"github.com/dunlin-project/dunlin/platform/deploy"
 )
 
-// OperatorAccount is what the operator runs as.
+// OperatorAccount is the service account of the operator.
 const OperatorAccount = "system:serviceaccount:roost-system:roost-operator"
 
-// AsOperator acts with the rights of the operator's service account.
+// AsOperator returns a connection with the rights of the operator's service account.
 func (server *Server) AsOperator() *rest.Config {
 	return server.As(OperatorAccount, "system:serviceaccounts", "system:serviceaccounts:roost-system")
 }
 
-// InstallOperator writes the CustomResourceDefinitions and the manifests of the operator. No operator runs by that.
+// InstallOperator writes the CustomResourceDefinitions and the manifests of the operator. It does not start an operator.
 func InstallOperator(ctx context.Context, admin client.Client) error {
 	if err := Install(ctx, admin); err != nil {
 		return err
@@ -32,7 +32,7 @@ func InstallOperator(ctx context.Context, admin client.Client) error {
 	return create(ctx, admin, "roles.yaml", "")
 }
 
-// NewOperatorNamespace makes a namespace in which the operator has its rights.
+// NewOperatorNamespace creates a namespace in which the operator has its rights.
 func NewOperatorNamespace(ctx context.Context, admin client.Client, name string) error {
 	return create(ctx, admin, "namespace.yaml", name)
 }

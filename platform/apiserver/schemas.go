@@ -18,8 +18,8 @@ func SchemaLocation(folder string) string {
 	return filepath.Join(folder, "{{ .ResourceKind }}{{ .KindSuffix }}.json")
 }
 
-// WriteSchemas writes a JSON schema for each kind of a server, from its OpenAPI, and returns their number. They are strict: a field that the
-// server does not know is wrong, unless it keeps unknown fields.
+// WriteSchemas writes a JSON schema for each kind of a server, from its OpenAPI, and returns their number. The schemas are strict: they
+// reject unknown fields, except where the server preserves them.
 func WriteSchemas(ctx context.Context, connection *rest.Config, folder string) (int, error) {
 	client, err := rest.HTTPClientFor(connection)
 	if err != nil {
@@ -74,7 +74,7 @@ func readJSON(ctx context.Context, client *http.Client, address string, into any
 	return json.Unmarshal(text, into)
 }
 
-// schemaFiles are the names that kubeconform makes of the kinds of a schema.
+// schemaFiles returns the file names that kubeconform uses for the kinds of a schema.
 func schemaFiles(schema map[string]any) []string {
 	kinds, _ := schema["x-kubernetes-group-version-kind"].([]any)
 	var files []string
@@ -92,7 +92,7 @@ func schemaFiles(schema map[string]any) []string {
 
 const schemaReference = "#/components/schemas/"
 
-// writeSchema writes a schema with those that it refers to.
+// writeSchema writes a schema and the schemas that it refers to.
 func writeSchema(file, root string, schemas map[string]map[string]any) error {
 	definitions := map[string]any{}
 	for waiting := []string{root}; len(waiting) > 0; {
@@ -109,7 +109,7 @@ func writeSchema(file, root string, schemas map[string]map[string]any) error {
 	return os.WriteFile(file, text, 0o600)
 }
 
-// strict is a part of OpenAPI as JSON schema.
+// strict converts a part of an OpenAPI document to a strict JSON schema.
 func strict(value any, refersTo func(name string)) any {
 	switch value := value.(type) {
 	case []any:

@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// ProgramsOfTest are those that `make platform` names in variables.
+// ProgramsOfTest returns the programs that `make platform` names in environment variables.
 func ProgramsOfTest() (Programs, bool) {
 	programs := Programs{Etcd: os.Getenv("ROOST_TEST_ETCD"), APIServer: os.Getenv("ROOST_TEST_KUBE_APISERVER")}
 	return programs, programs.Etcd != "" && programs.APIServer != ""
 }
 
-// ClusterProgramsOfTest are those that `make operator` names in variables.
+// ClusterProgramsOfTest returns the programs that `make operator` names in environment variables.
 func ClusterProgramsOfTest() (ClusterPrograms, bool) {
 	folder := os.Getenv("ROOST_TEST_KWOK")
 	programs := ClusterPrograms{
@@ -24,7 +24,7 @@ func ClusterProgramsOfTest() (ClusterPrograms, bool) {
 	return programs, programs.Controllers != "" && programs.Scheduler != "" && len(programs.Stages) > 0
 }
 
-// ForTest starts a server that ends with the test. Without the programs, the test is skipped.
+// ForTest starts a server that stops at the end of the test. If the programs are missing, it skips the test.
 func ForTest(t *testing.T) *Server {
 	t.Helper()
 	programs, isThere := ProgramsOfTest()

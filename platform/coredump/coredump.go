@@ -1,2 +1,2 @@
-// Package coredump keeps programs that decrypt secrets from writing their memory to a disk when they crash.
+// Package coredump prevents programs that decrypt secrets from writing their memory to a disk when they crash.
 package coredump

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Forbid has two parts: with a limit of zero, the kernel writes no file; a process that is not dumpable is not handed to a program such as
-// systemd-coredump either, for which the limit does not count.
+// Forbid disables core dumps. With a limit of zero, the kernel writes no file. The kernel also does not pipe the dump of a process that is not dumpable
+// to a program such as systemd-coredump, which ignores the limit.
 func Forbid() error {
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return fmt.Errorf("setting the limit of core dumps: %w", err)

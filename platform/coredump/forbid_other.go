@@ -2,5 +2,5 @@
 
 package coredump
 
-// Forbid does nothing: the operator and the pods of backups run on Linux, and elsewhere a person runs `roost`.
+// Forbid does nothing on systems other than Linux. The operator and the backup pods run on Linux; only the command roost runs elsewhere.
 func Forbid() error { return nil }

@@ -1,9 +1,9 @@
-// Package crd has the CustomResourceDefinitions of Roost, which controller-gen writes from the types.
+// Package crd contains the CustomResourceDefinitions of Roost, which controller-gen generates from the types.
 package crd
 
 import "embed"
 
-// Files are one CustomResourceDefinition each.
+// Files contains one CustomResourceDefinition in each file.
 //
 //go:embed *.yaml
 var Files embed.FS

@@ -106,7 +106,7 @@ func startProcess(t *testing.T, kubeconfig, program string, arguments []string) 
 	started.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	failed := make(chan error, 1)
 	go func() {
-		// The kernel ends the process with the thread that has started it, so the thread waits for it.
+		// The kernel kills the process when the thread that started it exits, so the thread waits for the process.
 		runtime.LockOSThread()
 		err := started.command.Start()
 		failed <- err

@@ -286,7 +286,7 @@ func (argo *argoCD) run(program string, variables []string, arguments ...string)
 	failed, ended := make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(ended)
-		// The kernel ends the process with the thread that has started it, so the thread waits for it.
+		// The kernel kills the process when the thread that started it exits, so the thread waits for the process.
 		runtime.LockOSThread()
 		err := started.Start()
 		failed <- err

@@ -1,4 +1,4 @@
-// Package certificates makes the authority of a cluster under test, and signs certificates with it.
+// Package certificates creates the certificate authority of a cluster under test, and signs certificates with it.
 package certificates
 
 import (
@@ -29,7 +29,7 @@ const (
 	lifetime        = 7 * 24 * time.Hour
 )
 
-// NewAuthority makes an authority with a key of its own.
+// NewAuthority creates an authority with a new key.
 func NewAuthority(name string) (Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -45,7 +45,7 @@ func NewAuthority(name string) (Authority, error) {
 	return Authority{certificate, key}, err
 }
 
-// ReadAuthority is the authority whose certificate and key were written as PEM.
+// ReadAuthority parses the certificate and the key of an authority in PEM.
 func ReadAuthority(certificate, key []byte) (Authority, error) {
 	public, _ := pem.Decode(certificate)
 	private, _ := pem.Decode(key)
@@ -60,7 +60,7 @@ func ReadAuthority(certificate, key []byte) (Authority, error) {
 	return Authority{parsed, parsedKey}, err
 }
 
-// PEM has the certificate and the key of the authority.
+// PEM returns the certificate and the key of the authority.
 func (authority Authority) PEM() (certificate, key []byte, err error) {
 	private, err := x509.MarshalECPrivateKey(authority.key)
 	if err != nil {
@@ -69,8 +69,7 @@ func (authority Authority) PEM() (certificate, key []byte, err error) {
 	return encode(certificateType, authority.certificate.Raw), encode(keyType, private), nil
 }
 
-// ForServer is a certificate to be signed, with which a server answers at names and addresses. Several programs also use theirs as
-// clients of each other.
+// ForServer returns the template of a server certificate for names and addresses. Several programs also use it as a client certificate.
 func ForServer(name string, names, addresses []string) *x509.Certificate {
 	server := template(name, nil)
 	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
@@ -81,7 +80,7 @@ func ForServer(name string, names, addresses []string) *x509.Certificate {
 	return server
 }
 
-// ForClient is a certificate to be signed, with which a user of groups calls the API server.
+// ForClient returns the template of a client certificate for a user with groups.
 func ForClient(user string, groups ...string) *x509.Certificate {
 	client := template(user, groups)
 	client.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
@@ -97,7 +96,7 @@ func template(name string, groups []string) *x509.Certificate {
 	}
 }
 
-// Sign makes a key, and a certificate for it.
+// Sign creates a key, and signs a certificate for it.
 func (authority Authority) Sign(template *x509.Certificate) (certificate, key []byte, err error) {
 	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -114,7 +113,7 @@ func (authority Authority) Sign(template *x509.Certificate) (certificate, key []
 	return encode(certificateType, signed), encode(keyType, private), nil
 }
 
-// Write makes FOLDER/NAME.pem and FOLDER/NAME-key.pem.
+// Write writes FOLDER/NAME.pem and FOLDER/NAME-key.pem.
 func (authority Authority) Write(folder, name string, template *x509.Certificate) error {
 	certificate, key, err := authority.Sign(template)
 	if err != nil {

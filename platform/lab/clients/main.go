@@ -1,4 +1,4 @@
-// Clients connects many clients with the official SDK for Go, and reports every second what they have seen:
+// Clients connects many clients with the official SDK for Go, and prints a report of their events every second:
 //
 //	clients ADDRESS URL SESSIONS CHANNELS
 //
@@ -28,19 +28,19 @@ import (
 	"github.com/centrifugal/protocol"
 )
 
-// session is what one client has seen. Publications are numbered, and each goes to the channel after the one before, so the next number
-// is known. The first one is published after all clients are connected.
+// session records the events of one client. Publications are numbered in their order in the channel, so the next number is known. The first one is
+// published after all clients are connected.
 type session struct {
 	channel   int
 	connected bool
-	// next is the number after the highest one that the SDK has handed out; isMissing are lower ones that it has not.
+	// next is the number after the highest one that the SDK has delivered; isMissing are the lower ones that it has not delivered.
 	next      int
 	isMissing map[int]bool
 	journal   *journal
 	hasDumped bool
 }
 
-// report is a line of output. Counts are those since the start.
+// report is a line of output. Its counts begin at the start of the program.
 type report struct {
 	Connected   int            `json:"connected"`
 	Seen        int            `json:"seen"`
@@ -74,13 +74,13 @@ func token(key, user string) string {
 	return text + "." + encode(sum.Sum(nil))
 }
 
-// newClient has a client whose connections are read beside the SDK.
+// newClient returns a client whose connections are also parsed outside the SDK.
 func newClient(address, url, key string, number int, journal *journal, numbers *numbers) *centrifuge.Client {
 	format, construct := protocol.TypeJSON, centrifuge.NewJsonClient
 	if number%2 == 1 {
 		format, construct = protocol.TypeProtobuf, centrifuge.NewProtobufClient
 	}
-	// What the SDK reads and writes is not encrypted, so that it can be read beside it; TLS comes below.
+	// The SDK uses an unencrypted connection, so that its bytes can be parsed; TLS is added below it.
 	host, isEncrypted := strings.CutPrefix(url, "wss://")
 	if isEncrypted {
 		url = "ws://" + host
@@ -127,7 +127,7 @@ func (crowd *crowd) join(address, url, key string, number, channels int) error {
 	client.OnDisconnected(func(event centrifuge.DisconnectedEvent) {
 		journal.add("the SDK gives up: %d %s", event.Code, event.Reason)
 		crowd.isGone(fmt.Sprintf("%d %s", event.Code, event.Reason))
-		// As a program would do that wants to go on. The subscription keeps its position.
+		// Reconnect, as an app would. The subscription keeps its position.
 		go func() { _ = client.Connect() }()
 	})
 	subscription, err := client.NewSubscription(fmt.Sprintf("drain:%d", session.channel))
@@ -227,7 +227,7 @@ func (crowd *crowd) print() error {
 	return json.NewEncoder(os.Stdout).Encode(found)
 }
 
-// dumpPause lets what follows a wrong delivery be in the journal too.
+// dumpPause is the pause before a journal is written, so that it includes the events after a wrong delivery.
 const dumpPause = 3 * time.Second
 
 func (session *session) dumpSoon() {

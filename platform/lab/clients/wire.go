@@ -18,8 +18,8 @@ import (
 	"github.com/centrifugal/protocol"
 )
 
-// wire reads what goes over a connection in both directions, beside the SDK. So a publication that the server has not sent differs from
-// one that the SDK has not handed out.
+// wire parses the bytes of a connection in both directions, independently of the SDK. So it distinguishes a publication that the server has not sent
+// from one that the SDK has not delivered.
 type wire struct {
 	net.Conn
 	journal  *journal
@@ -27,22 +27,22 @@ type wire struct {
 	numbers  *numbers
 	sent     frames
 	received frames
-	// asked is the identifier of the subscribe command that is not answered yet.
+	// asked is the ID of the pending subscribe command.
 	asked uint32
 	from  position
-	// next is the number that the next publication is to have, and offset that of the last one.
+	// next is the expected number of the next publication, and offset is the offset of the last one.
 	next   int
 	offset uint64
 	guard  sync.Mutex
 }
 
-// numbers of the publications of a channel by their offsets, which have gaps: channels share a stream.
+// numbers maps the offsets of the publications of a channel to their numbers. Offsets have gaps, because channels share a stream.
 type numbers struct {
 	first, step int
 	byOffset    sync.Map
 }
 
-// after is the number that follows an offset. Before the first publication, that is the first number.
+// after returns the number of the first publication after an offset.
 func (numbers *numbers) after(offset uint64) int {
 	if number, isKnown := numbers.byOffset.Load(offset); isKnown {
 		return number.(int) + numbers.step
@@ -62,7 +62,7 @@ func newWire(connection net.Conn, journal *journal, format protocol.Type, number
 }
 
 func (wire *wire) Write(content []byte) (int, error) {
-	// The answer may be there before Write returns.
+	// The response may arrive before Write returns.
 	wire.guard.Lock()
 	wire.sent.feed(content, wire.onCommands)
 	wire.guard.Unlock()
@@ -133,7 +133,7 @@ func (wire *wire) readReplies(decoder protocol.ReplyDecoder) {
 	}
 }
 
-// onSubscribed checks that the publications are those from the position on that the client has asked for.
+// onSubscribed checks that the publications begin at the position that the client has requested.
 func (wire *wire) onSubscribed(result *protocol.SubscribeResult) {
 	wire.journal.add("is subscribed: recovered %v, offset %d, epoch %s, %d publications", result.Recovered, result.Offset, result.Epoch, len(result.Publications))
 	if !wire.from.isRecovering {
@@ -165,7 +165,7 @@ func (wire *wire) onPublication(way string, publication *protocol.Publication) {
 	wire.next, wire.offset = data.Number+wire.numbers.step, publication.Offset
 }
 
-// frames takes WebSocket's frames from a stream of bytes, after the headers of HTTP.
+// frames parses WebSocket frames from a stream of bytes, after the HTTP headers.
 type frames struct {
 	hasHeaders bool
 	pending    []byte
@@ -198,11 +198,11 @@ func (frames *frames) feed(content []byte, take func([]byte)) {
 			frames.message = nil
 		}
 	}
-	// What is left moves to the beginning, so that the memory does not grow.
+	// Move the remaining bytes to the beginning, so that the buffer does not grow.
 	frames.pending = append([]byte(nil), frames.pending...)
 }
 
-// oneFrame has the size 0 if the frame is not complete yet.
+// oneFrame parses one frame. It returns the size 0 if the frame is not complete yet.
 func oneFrame(content []byte) (head byte, payload []byte, size int) {
 	if len(content) < 2 {
 		return 0, nil, 0
@@ -243,12 +243,12 @@ func oneFrame(content []byte) (head byte, payload []byte, size int) {
 	return content[0], payload, start + length
 }
 
-// journal keeps the last events of a session, for the case that one of its deliveries is wrong.
+// journal keeps the last events of a session, to diagnose a wrong delivery.
 type journal struct {
 	guard sync.Mutex
 	name  string
 	lines []string
-	// wrong counts what the server has sent that does not follow from what the client has asked for.
+	// wrong counts deliveries of the server that do not match the requests of the client.
 	wrong int
 }
 

@@ -1,5 +1,5 @@
-// Coredns is CoreDNS with the plugins that a cluster's own names need, and no others. The released program has those of many
-// clouds, whose libraries take longer to compile than all the rest.
+// Coredns is CoreDNS with only the plugins for a cluster's own names. The released program also has plugins for many clouds, whose libraries take
+// longer to compile than everything else.
 package main
 
 import (

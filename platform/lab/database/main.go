@@ -1,5 +1,5 @@
-// Database is the entry point of the lab's image of PostgreSQL. It makes the folder of $PGDATA a database that $PGUSER owns, if there is
-// none yet, and becomes the server.
+// Database is the entry point of the lab's image of PostgreSQL. If the folder $PGDATA contains no database, it creates one
+// that $PGUSER owns. Then it executes the server.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 
 const (
 	server = "/usr/bin/postgres"
-	// remoteLine lets in whoever knows the password, from any address.
+	// remoteLine allows connections with the password from any address.
 	remoteLine = "host all all all scram-sha-256\n"
 )
 
@@ -37,7 +37,7 @@ func run(folder string) error {
 	}, os.Environ())
 }
 
-// create makes the folder under another name first, so that a database that was interrupted is not taken for a whole one.
+// create creates the folder under a temporary name first, so that an interrupted initialization leaves no incomplete database.
 func create(folder, user, password string) error {
 	made, secret := folder+".new", filepath.Join(os.TempDir(), "password")
 	if err := errors.Join(os.RemoveAll(made), os.WriteFile(secret, []byte(password), 0o600)); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/dunlin-project/dunlin/platform/lab/certificates"
 )
 
-// writeCertificates makes an authority (ca.pem), a certificate for the API server, and one for its calls to the kubelet. The key of
-// the API server signs the tokens of service accounts too.
+// writeCertificates creates an authority (ca.pem), a certificate for the API server, and one for its calls to the kubelet. The key of the API server
+// also signs the tokens of service accounts.
 func writeCertificates(folder string) error {
 	lab, err := certificates.NewAuthority("lab")
 	if err != nil {

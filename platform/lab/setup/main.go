@@ -1,4 +1,4 @@
-// Setup writes what the lab's machine needs:
+// Setup writes the files for the lab's machine:
 //
 //	setup machine FOLDER                                     certificates and connections of a cluster
 //	setup image NAME ROOT OUTPUT USER PROGRAM [VARIABLE...]  a container image from a folder, whose entry point is the program
@@ -13,7 +13,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/image"
 )
 
-// The machine has one address beside loopback; services get theirs from another range.
+// The machine has one address in addition to loopback. Services get addresses from another range.
 const (
 	nodeAddress       = "10.77.0.1"
 	apiServiceAddress = "10.96.0.1"

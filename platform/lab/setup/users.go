@@ -12,7 +12,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/apiserver"
 )
 
-// users of the API server: a file name, a user and a group.
+// users are the users of the API server: a file name, a user and a group.
 var users = [][3]string{
 	{"admin", "admin", "system:masters"},
 	{"controller-manager", "system:kube-controller-manager", ""},
@@ -21,7 +21,7 @@ var users = [][3]string{
 	{"kubelet", "system:node:lab", "system:nodes"},
 }
 
-// writeUsers makes tokens.csv for the API server, and NAME.kubeconfig for each user.
+// writeUsers writes tokens.csv for the API server, and NAME.kubeconfig for each user.
 func writeUsers(folder string) error {
 	authority, err := os.ReadFile(filepath.Join(folder, "ca.pem"))
 	if err != nil {

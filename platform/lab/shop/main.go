@@ -1,4 +1,4 @@
-// Shop is the app that the lab deploys. Its settings say how it fails, and in which folder it keeps files.
+// Shop is the app that the lab deploys. Its settings select how it fails, and the folder for its files.
 package main
 
 import (
@@ -46,7 +46,7 @@ func run(arguments []string) error {
 	return serve()
 }
 
-// keepFiles writes and reads files of a volume.
+// keepFiles serves requests that write and read files of a volume.
 func keepFiles(mux *http.ServeMux, folder string) {
 	mux.HandleFunc("PUT /files/{name}", func(writer http.ResponseWriter, request *http.Request) {
 		text, err := io.ReadAll(request.Body)
@@ -60,7 +60,7 @@ func keepFiles(mux *http.ServeMux, folder string) {
 	mux.Handle("GET /files/", http.StripPrefix("/files", http.FileServer(http.Dir(folder))))
 }
 
-// serve ends at once with SIGTERM, but for the requests that it has.
+// serve stops on SIGTERM after its open requests.
 func serve() error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(writer http.ResponseWriter, _ *http.Request) {

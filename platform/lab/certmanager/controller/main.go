@@ -1,5 +1,5 @@
-// Controller has the controllers of cert-manager that get certificates of an ACME server for Ingresses. The released program is not
-// part of cert-manager's module, and its other controllers are not needed here.
+// Controller runs the controllers of cert-manager that get certificates from an ACME server for Ingresses. The released program is not part of
+// cert-manager's module, and its other controllers are not needed here.
 //
 //	controller KUBECONFIG NAMESERVER SOLVER-IMAGE
 package main

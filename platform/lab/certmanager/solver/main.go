@@ -1,4 +1,4 @@
-// Solver answers the challenge of an ACME server, in a pod that cert-manager makes. It takes the arguments of cert-manager's own.
+// Solver answers the challenge of an ACME server, in a pod that cert-manager creates. It takes the same arguments as cert-manager's own solver.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Sdk shows in which order the SDK for Go hands out publications when connections end, without Dunlin:
+// Sdk shows, without Dunlin, in which order the SDK for Go delivers publications when connections end:
 //
 //	sdk CLIENTS SECONDS asked|newest
 //
@@ -74,7 +74,7 @@ func send(connection *websocket.Conn, text string) error {
 	return connection.WriteMessage(websocket.TextMessage, []byte(text))
 }
 
-// answer has the publications from the position of the client to the last one.
+// answer returns the publications from the position of the client to the last one.
 func (server *server) answer(asked command, last uint64) string {
 	from, isRecovering := last, asked.Subscribe.Recover
 	if isRecovering {
@@ -94,7 +94,7 @@ func (server *server) answer(asked command, last uint64) string {
 
 type counts struct{ handedOut, connections, skipped, again atomic.Int64 }
 
-// join has a client whose handler is called by one goroutine at a time.
+// join connects a client whose handler is called by one goroutine at a time.
 func (counts *counts) join(url string) error {
 	client := centrifuge.NewJsonClient(url, centrifuge.Config{
 		MaxServerPingDelay: time.Millisecond, MinReconnectDelay: time.Millisecond, MaxReconnectDelay: 5 * time.Millisecond,
@@ -119,7 +119,7 @@ func (counts *counts) join(url string) error {
 	if err := subscription.Subscribe(); err != nil {
 		return err
 	}
-	// An error here is one of the first attempt; the SDK goes on trying.
+	// An error is from the first attempt only; the SDK keeps retrying.
 	go func() { _ = client.Connect() }()
 	return nil
 }
