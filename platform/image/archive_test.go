@@ -150,7 +150,7 @@ func TestWhatAnImageMayNotHave(t *testing.T) {
 		}, message: "must be able to run"},
 		"a script": {change: func(root string) error {
 			return os.WriteFile(filepath.Join(root, "usr/bin/a"), []byte("#!/bin/sh\n"), 0o755)
-		}, message: "no program for Linux"},
+		}, message: "not a Linux program"},
 		"no program": {change: func(root string) error { return os.Remove(filepath.Join(root, "usr/bin/a")) }, message: "no such file"},
 	} {
 		root := folder(t, time.Now())

@@ -101,7 +101,7 @@ func addFile(archive *tar.Writer, root, path string, entry fs.DirEntry, modified
 func architecture(program string) (string, error) {
 	file, err := elf.Open(program)
 	if err != nil {
-		return "", fmt.Errorf("the entrypoint is no program for Linux: %w", err)
+		return "", fmt.Errorf("the entrypoint is not a Linux program: %w", err)
 	}
 	defer file.Close()
 	info, err := os.Stat(program)

@@ -87,7 +87,7 @@ func parse(text []byte) (map[string]any, error) {
 	}
 	var value map[string]any
 	if err := utiljson.Unmarshal(converted, &value); err != nil {
-		return nil, fmt.Errorf("the document is not a table of apiVersion, kind, metadata and spec")
+		return nil, fmt.Errorf("the document is not a mapping with apiVersion, kind, metadata and spec")
 	}
 	return value, nil
 }

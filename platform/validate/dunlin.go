@@ -116,13 +116,13 @@ func (found *problems) storageOnNodeLoss(spec *v1alpha1.DunlinSpec) {
 func (found *problems) config(spec *v1alpha1.DunlinSpec) {
 	config, err := render.ConfigOf(spec)
 	if err != nil {
-		found.add("spec.config", "the value is not a table; write keys of config.json")
+		found.add("spec.config", "the value is not a mapping; write keys of config.json")
 		return
 	}
 	for _, key := range render.DerivedKeys {
 		found.check(!render.HasConfigKey(config, key), "spec.config."+key, "Roost sets this key itself; remove it")
 	}
 	for _, key := range render.SecretKeys {
-		found.check(!render.HasConfigKey(config, key), "spec.config."+key, "a manifest is no place for a secret; put it into the Secret that spec.keys names")
+		found.check(!render.HasConfigKey(config, key), "spec.config."+key, "a manifest must not contain a secret; put it into the Secret that spec.keys names")
 	}
 }

@@ -132,7 +132,7 @@ func joined(path, name string) string {
 }
 
 var typeNames = map[string]string{
-	"object": "a table", "array": "a list", "string": "text", "integer": "a whole number", "number": "a number",
+	"object": "a mapping", "array": "a list", "string": "text", "integer": "a whole number", "number": "a number",
 	"boolean": "true or false", "null": "empty",
 }
 

@@ -74,7 +74,7 @@ func TestFiles(t *testing.T) {
 		{"mark with a comment", app + "--- # second\n" + dunlin, 2, ""},
 		{"marks with CRLF", strings.ReplaceAll(app+"---\n"+dunlin, "\n", "\r\n"), 2, ""},
 		{"no YAML", "a: [", 1, "correct the YAML"},
-		{"a list", "- a", 1, "the document is not a table"},
+		{"a list", "- a", 1, "the document is not a mapping"},
 		{"a key twice", strings.Replace(app, "  image: shop:1\n", "  image: shop:1\n  image: shop:2\n", 1), 1, "already set in map"},
 		{"another kind", strings.Replace(app, "kind: App", "kind: Deployment", 1), 1, `kind: "Deployment" is not a kind of Roost; write App or Dunlin`},
 		{"another version", strings.Replace(app, "v1alpha1", "v1", 1), 1, `apiVersion: "apps.roost.dev/v1" is not a version that Roost knows; write apps.roost.dev/v1alpha1`},
