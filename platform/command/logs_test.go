@@ -175,7 +175,7 @@ func (site *site) followLogs(kubelet *kubelet) {
 	if code := running.interrupt(); code != command.ExitFine {
 		t.Errorf("exit code %d: %s", code, running.text())
 	}
-	contains(t, running.text(), "shop-1 | <b> \"quoted\"\n", "shop-3: is followed from now on\n")
+	contains(t, running.text(), "shop-1 | <b> \"quoted\"\n", "shop-3: new pod; its log follows\n")
 	if strings.Contains(running.text(), "GET /cart") {
 		t.Error("--tail 1 has shown more")
 	}
