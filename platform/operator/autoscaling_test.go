@@ -11,7 +11,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 )
 
-// TestAutoscalingKeepsTheReplicas that a Deployment has, and those of the autoscaler afterwards.
+// TestAutoscalingKeepsTheReplicas checks that autoscaling keeps the replicas of a Deployment, and later those that the autoscaler sets.
 func TestAutoscalingKeepsTheReplicas(t *testing.T) {
 	t.Parallel()
 	world := newWorld(t, "autoscaling")

@@ -15,7 +15,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// An operation that is carried out stays known when spec.backup is removed: its annotation is still there when a backup is added again.
+// A completed operation stays recorded when spec.backup is removed, because its annotation still exists when spec.backup is added again.
 func TestAnOperationIsKnownWithoutABackup(t *testing.T) {
 	for phase, expected := range map[string]string{
 		v1alpha1.OperationSucceeded: v1alpha1.OperationSucceeded,
@@ -39,7 +39,7 @@ func TestAnOperationIsKnownWithoutABackup(t *testing.T) {
 	}
 }
 
-// endedPod is one that has used a repository.
+// endedPod returns an ended pod that has used a repository.
 func endedPod(t *testing.T, repository string, report backup.Report, ended time.Time) corev1.Pod {
 	t.Helper()
 	text, err := json.Marshal(report)
@@ -53,7 +53,7 @@ func endedPod(t *testing.T, repository string, report backup.Report, ended time.
 	}
 }
 
-// What is known of one repository says nothing about another, or about one that was made anew at the same address.
+// Data about one repository does not apply to another one, or to a new one at the same address.
 func TestANewRepositoryIsNotFresh(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
@@ -90,7 +90,7 @@ func TestANewRepositoryIsNotFresh(t *testing.T) {
 	}
 }
 
-// Pods of earlier volumes, and of Jobs that have nothing to do with the present ones, stay on a lost node until it is back or deleted.
+// Pods with earlier volumes, and pods of unrelated Jobs, stay on a lost node until it is back or deleted.
 func TestVolumesThatAreUsedNow(t *testing.T) {
 	volumes := func() []reconcile.LocalVolume {
 		return []reconcile.LocalVolume{
@@ -127,7 +127,7 @@ func TestVolumesThatAreUsedNow(t *testing.T) {
 	}
 }
 
-// The pod of earlier volumes stays on a lost node, and is no node of the Dunlin any more.
+// The pod with earlier volumes stays on a lost node, and is not a node of the Dunlin any more.
 func TestPodsOfANodesSet(t *testing.T) {
 	var pods []corev1.Pod
 	for _, name := range []string{"realtime-0", "realtime-11", "realtime-gen2-0", "realtime-gen21-0", "realtime-nats-0"} {

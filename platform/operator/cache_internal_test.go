@@ -13,7 +13,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// What the cache keeps of an object says the same as what the server has sent, in less memory.
+// A cached object has the same content as the object from the server, in less memory.
 func TestWhatTheCacheKeeps(t *testing.T) {
 	sent := func() *corev1.Pod {
 		// Each text in memory of its own, as it is decoded.
@@ -66,7 +66,7 @@ func TestWhatTheCacheKeeps(t *testing.T) {
 	}
 }
 
-// Lists are in pages, whatever the client asks for, unless it needs a certain version. Each page is without the fields' managers.
+// Lists are in pages, unless the client requests a certain version. Pages have no managed fields.
 func TestListsAreInPages(t *testing.T) {
 	var asked metav1.ListOptions
 	whole := &toolscache.ListWatch{ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {

@@ -25,7 +25,7 @@ const (
 	backSecondsMax    = 120
 )
 
-// rollOut changes the image of all Apps at once. No pod of the old revision is left, and each App has as many as before.
+// rollOut changes the image of all Apps at once. No pod of the old revision is left, and each App has as many pods as before.
 func (cluster *cluster) rollOut(image string) {
 	t := cluster.t
 	t.Helper()
@@ -52,7 +52,7 @@ func (cluster *cluster) rollOut(image string) {
 	cluster.checkPods()
 }
 
-// patchNode is for what `kubectl label` and `kubectl taint` do.
+// patchNode patches a node, as `kubectl label` and `kubectl taint` do.
 func (cluster *cluster) patchNode(name string, change func(*corev1.Node)) {
 	cluster.t.Helper()
 	var node corev1.Node
@@ -69,7 +69,7 @@ func (cluster *cluster) patchNode(name string, change func(*corev1.Node)) {
 
 var offTaint = corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}
 
-// isNodeReady is what the control plane says of a node.
+// isNodeReady reports whether the control plane considers a node ready.
 func (cluster *cluster) isNodeReady(name string) bool {
 	cluster.t.Helper()
 	var node corev1.Node
@@ -81,7 +81,8 @@ func (cluster *cluster) isNodeReady(name string) bool {
 	})
 }
 
-// volatileNodes are one with a pod of an App and one with a node of a Dunlin, and may be the same. Neither has a NATS server, which could not leave it.
+// volatileNodes returns a node with a pod of an App and one with a pod of a Dunlin; both may be the same. Neither has a NATS server, which is bound to
+// its node.
 func (cluster *cluster) volatileNodes() (names []string, ofDunlin corev1.Pod) {
 	cluster.t.Helper()
 	hasNATS := map[string]bool{}
@@ -100,9 +101,9 @@ func (cluster *cluster) volatileNodes() (names []string, ofDunlin corev1.Pod) {
 	return slices.Compact([]string{first("app-").Spec.NodeName, ofDunlin.Spec.NodeName}), ofDunlin
 }
 
-// loseNodes has kwok report nothing more of nodes, as if their machines were gone. Pods of Apps move by the controllers of Kubernetes. The name of a
-// Dunlin's node is taken as long as its pod is there: it moves when the machine has the taint that says that it is off. When the machines are back,
-// nothing is left of the pods that were there.
+// loseNodes stops the reports of kwok for nodes, as if their machines were lost. The controllers of Kubernetes move the pods of Apps. The name of a
+// Dunlin's pod is in use as long as the pod exists: it moves when the machine has the out-of-service taint. When the machines are back, none of the old
+// pods is left.
 func (cluster *cluster) loseNodes() {
 	t := cluster.t
 	t.Helper()
@@ -142,7 +143,7 @@ func (cluster *cluster) loseNodes() {
 	cluster.checkPods()
 }
 
-// podsThatEnd are on their way out.
+// podsThatEnd returns the pods that are being deleted.
 func (cluster *cluster) podsThatEnd() []corev1.Pod {
 	cluster.t.Helper()
 	var all corev1.PodList
@@ -152,7 +153,7 @@ func (cluster *cluster) podsThatEnd() []corev1.Pod {
 	return slices.DeleteFunc(all.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp == nil })
 }
 
-// deleteApps has the garbage collector delete all that Apps own, with their pods. What Dunlins own stays as it is.
+// deleteApps deletes Apps. The garbage collector deletes all objects that Apps own, with their pods. Objects that Dunlins own stay unchanged.
 func (cluster *cluster) deleteApps() {
 	t := cluster.t
 	t.Helper()
@@ -178,7 +179,7 @@ func (cluster *cluster) deleteApps() {
 	cluster.untilWell("rt-")
 }
 
-// ownedBy are the UIDs of the Apps or Dunlins whose names begin so, and of all objects with their labels. Encrypted files are owned only where
+// ownedBy returns the UIDs of the Apps or Dunlins with a name prefix, and of all objects with their labels. Encrypted files have an owner only if
 // `roost deploy` has written them.
 func (cluster *cluster) ownedBy(prefix string) map[string]types.UID {
 	cluster.t.Helper()

@@ -14,8 +14,8 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// TestWhatIsRenderedOutlivesAnApp with the policy Orphan: also what belongs to an earlier revision, and while the settings are
-// unreadable. An app of the same name takes it over, and no pod restarts.
+// TestWhatIsRenderedOutlivesAnApp deletes Apps with the policy Orphan. Their objects stay, also those of an earlier revision, and also while the
+// settings are unreadable. A new App with the same name adopts them, and no pod restarts.
 func TestWhatIsRenderedOutlivesAnApp(t *testing.T) {
 	t.Parallel()
 	world := newWorld(t, "orphans")
@@ -67,7 +67,7 @@ func TestWhatIsRenderedOutlivesAnApp(t *testing.T) {
 	}
 }
 
-// TestWhatIsRenderedOutlivesADunlin with its NATS servers.
+// TestWhatIsRenderedOutlivesADunlin does the same for a Dunlin with NATS servers.
 func TestWhatIsRenderedOutlivesADunlin(t *testing.T) {
 	t.Parallel()
 	world := newWorld(t, "orphans-dunlin")
@@ -105,7 +105,7 @@ func (world *world) setPolicy(app *v1alpha1.App, policy, files string) {
 	world.update(app)
 }
 
-// checkOwners of all objects that belong to an app, but for the files, which `roost deploy` writes.
+// checkOwners checks the owners of all objects of an app except the files, which `roost deploy` writes.
 func (world *world) checkOwners(app string, uid types.UID, outlives bool) {
 	world.t.Helper()
 	count := 0
@@ -134,7 +134,7 @@ func (world *world) uids(app string) map[string]types.UID {
 	return found
 }
 
-// clustered is a Dunlin of two nodes with NATS servers and keys from a file.
+// clustered returns a Dunlin with two nodes, NATS servers and keys from a file.
 func (world *world) clustered(name string) *v1alpha1.Dunlin {
 	dunlin := world.dunlin(name)
 	dunlin.Spec.Nodes = new(int32(2))

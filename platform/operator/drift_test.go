@@ -16,7 +16,7 @@ import (
 
 const driftSecondsMax = 5
 
-// drift is what somebody does to an object, and how it is seen that it was undone.
+// drift is a change of an object by another client, and the check that the operator has reverted it.
 type drift struct {
 	kind, name string
 	// path of a field, and another value.
@@ -26,7 +26,7 @@ type drift struct {
 	by string
 }
 
-// TestDriftIsUndoneInTime has the operator run, and other clients change and delete what it has written: with a patch, as `kubectl edit` does,
+// TestDriftIsUndoneInTime runs the operator, while other clients change and delete its objects: with a patch, as `kubectl edit` does,
 // with an update of the whole object, as `kubectl replace` does, and with a server-side apply that takes the fields over.
 func TestDriftIsUndoneInTime(t *testing.T) {
 	t.Parallel()
@@ -93,7 +93,7 @@ func (world *world) undone(kind string, before *unstructured.Unstructured, spoil
 	return took
 }
 
-// isCovered is whether what the operator writes is there again. The server adds addresses to a Service.
+// isCovered reports whether an object contains all fields of the earlier one. The server adds addresses to a Service.
 func isCovered(found, want *unstructured.Unstructured) bool {
 	for _, field := range []string{"spec", "data", "immutable"} {
 		first, second := normal(found.Object[field]), normal(want.Object[field])
@@ -129,7 +129,7 @@ func (world *world) object(kind, name string) *unstructured.Unstructured {
 	return found
 }
 
-// change has another client change a field.
+// change changes a field as another client.
 func (world *world) change(object *unstructured.Unstructured, drift drift) {
 	world.t.Helper()
 	changed := &unstructured.Unstructured{Object: map[string]any{}}
@@ -158,7 +158,7 @@ func (world *world) change(object *unstructured.Unstructured, drift drift) {
 	}
 }
 
-// runOperator runs one in this process until the test ends.
+// runOperator runs an operator in this process until the test ends.
 func (world *world) runOperator() {
 	world.t.Helper()
 	server, _ := server(world.t)

@@ -98,7 +98,7 @@ func TestABackupOfADunlin(t *testing.T) {
 	}
 }
 
-// aBackupWithoutAnImage has a pod of the backup as the kubelet reports it when it cannot pull the image.
+// aBackupWithoutAnImage creates a backup pod with the status that the kubelet writes if it cannot pull the image.
 func (world *world) aBackupWithoutAnImage(dunlin *v1alpha1.Dunlin) {
 	world.t.Helper()
 	if message := backupMessage(dunlin); !strings.Contains(message, "The operator has no --backup-image") {

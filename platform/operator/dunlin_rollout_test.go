@@ -26,7 +26,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// fleet has the pods of a Dunlin's nodes, as a kubelet and the controller of StatefulSets would write them, and answers for the nodes.
+// fleet simulates the pods of a Dunlin's nodes, with the writes of a kubelet and of the StatefulSet controller, and responds to requests to the nodes.
 type fleet struct {
 	*world
 	dunlin *v1alpha1.Dunlin
@@ -104,7 +104,7 @@ func (fleet *fleet) pod(number int) *corev1.Pod {
 	return &pod
 }
 
-// start makes a pod that is ready, or one that only runs if its sessions are negative.
+// start creates a ready pod. If the number of sessions is negative, the pod runs and is not ready.
 func (fleet *fleet) start(number int, revision string, sessions int) {
 	fleet.t.Helper()
 	var set appsv1.StatefulSet
@@ -161,7 +161,7 @@ func (fleet *fleet) report(revision string, updated, ready int) {
 	}
 }
 
-// look is a pass after some seconds, by an operator that has just started. It returns the pause until the next one.
+// look makes a pass after some seconds, with an operator that has just started. It returns the pause until the next pass.
 func (fleet *fleet) look(seconds int) time.Duration {
 	fleet.t.Helper()
 	fleet.now = fleet.now.Add(time.Duration(seconds) * time.Second)
@@ -197,7 +197,7 @@ func (fleet *fleet) want(what string, partition, nodes int32, words string) {
 	}
 }
 
-// events are those since the last call, without their messages.
+// events returns the events since the last call, without their messages.
 func (fleet *fleet) events() string {
 	var reasons []string
 	for {
@@ -219,8 +219,8 @@ func (fleet *fleet) edit(change func(*v1alpha1.DunlinSpec)) {
 	fleet.update(fleet.dunlin)
 }
 
-// A release replaces the last node. The next one goes when that one is ready, in its cluster, and 98 % of the sessions are back. The operator
-// starts anew before each pass.
+// A release replaces the last node. The next node is replaced when that one is ready and in its cluster, and 98 % of the sessions have reconnected. The
+// operator restarts before each pass.
 func TestNodesAreReplacedOneByOne(t *testing.T) {
 	t.Parallel()
 	fleet := newFleet(t, "one-by-one", 3, v1alpha1.DunlinSpec{Nodes: new(int32(3))})
@@ -284,7 +284,7 @@ func TestNodesAreReplacedOneByOne(t *testing.T) {
 	}
 }
 
-// Nodes are added at once, and go one by one. A person's number does not last.
+// Nodes are added at once, and removed one by one. The operator reverts a manual change of their number.
 func TestTheOperatorScalesNodes(t *testing.T) {
 	t.Parallel()
 	fleet := newFleet(t, "scaled-nodes", 2, v1alpha1.DunlinSpec{Autoscaling: &v1alpha1.NodeAutoscaling{Min: 2, Max: 5, SessionsPerNode: new(int32(100))}})
@@ -350,7 +350,7 @@ func TestTheOperatorScalesNodes(t *testing.T) {
 	desired(2)
 }
 
-// A pod that runs and never becomes ready is reported within 30 seconds, whatever the time that it may take to start.
+// A pod that runs and never becomes ready is reported within 30 seconds, regardless of its startup limit.
 func TestAPodThatIsNeverReadyIsReported(t *testing.T) {
 	t.Parallel()
 	for name, size := range map[string]*resource.Quantity{"deployment": nil, "statefulset": new(resource.MustParse("1Gi"))} {
@@ -401,7 +401,7 @@ func TestAPodThatIsNeverReadyIsReported(t *testing.T) {
 	}
 }
 
-// A change of a Secret of others restarts the nodes, and one without a key that is needed changes nothing.
+// A change of a user's Secret restarts the nodes. If a required key is missing, nothing changes.
 func TestASecretOfOthersChanges(t *testing.T) {
 	t.Parallel()
 	fleet := newFleet(t, "changed-keys", 3, v1alpha1.DunlinSpec{Nodes: new(int32(3))})

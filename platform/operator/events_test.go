@@ -15,7 +15,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/operator"
 )
 
-// recordEvents has the operator write events with its own rights.
+// recordEvents makes the operator write events with its own rights.
 func (world *world) recordEvents() {
 	world.t.Helper()
 	server, _ := server(world.t)
@@ -27,7 +27,7 @@ func (world *world) recordEvents() {
 	world.operator.Recorder = recorder
 }
 
-// events are those of the operator. The API server writes some as well, such as for a Service whose address it repairs.
+// events returns the events of the operator. The API server also writes events, for example when it repairs the address of a Service.
 func (world *world) events() []corev1.Event {
 	world.t.Helper()
 	var list corev1.EventList
@@ -66,7 +66,7 @@ func (world *world) deleteService(name string) {
 	}
 }
 
-// TestEvents has each kind of event written to a real API server.
+// TestEvents writes each kind of event to a real API server.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	world := newWorld(t, "events")
@@ -127,7 +127,7 @@ func (world *world) setRelease(app *v1alpha1.App, image string, annotations map[
 	world.converge("App", app.Name)
 }
 
-// TestEventsAreLimited has more drift than there may be events.
+// TestEventsAreLimited causes more drift than the limit of events.
 func TestEventsAreLimited(t *testing.T) {
 	t.Parallel()
 	world := newWorld(t, "many-events")

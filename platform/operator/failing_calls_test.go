@@ -14,11 +14,11 @@ import (
 // callsMin is less than the operator needs.
 const callsMin = 100
 
-// isWhole is whether the tests run in their whole form, which takes minutes.
+// isWhole reports whether the tests run in their long form, which takes minutes.
 func isWhole() bool { return os.Getenv("ROOST_TEST_WHOLE") != "" }
 
-// TestAnErrorAtEachCall lets each call of the operator fail in turn: before the server has it, and after the server has done
-// it. The end is the same, with no object too few or too many. The short form takes a fixed sample of the calls.
+// TestAnErrorAtEachCall makes each call of the operator fail in turn: before the server receives it, and after the server has performed it. The final
+// state is the same, with no missing or extra object. The short form uses a fixed sample of the calls.
 func TestAnErrorAtEachCall(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -76,7 +76,7 @@ func (world *world) changeApp() client.Object {
 	return app
 }
 
-// changeCluster goes from a Dunlin with NATS servers to one without, with other keys.
+// changeCluster changes a Dunlin with NATS servers to one without them, and with other keys.
 func (world *world) changeCluster() client.Object {
 	world.t.Helper()
 	dunlin := world.clustered("shop")
@@ -92,7 +92,7 @@ func (world *world) changeCluster() client.Object {
 	return dunlin
 }
 
-// changeStorage takes the backups of a Dunlin away, and then its deletion with what it renders to.
+// changeStorage removes the backups of a Dunlin, and then deletes the Dunlin with its objects.
 func (world *world) changeStorage() client.Object {
 	world.t.Helper()
 	dunlin := world.stored("shop")
@@ -115,7 +115,7 @@ func (world *world) updateDunlin(name string, change func(*v1alpha1.Dunlin)) {
 	world.update(dunlin)
 }
 
-// stored is a Dunlin on its own, with a log on disk, keys from a file, and backups.
+// stored returns a Dunlin with one node, a log on disk, keys from a file, and backups.
 func (world *world) stored(name string) *v1alpha1.Dunlin {
 	world.t.Helper()
 	dunlin := world.dunlin(name)

@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// faults let a part of all calls of an operator fail, in five ways.
+// faults makes a part of all calls of an operator fail, in five ways.
 type faults struct {
 	mutex  sync.Mutex
 	random *rand.Rand
@@ -25,7 +25,7 @@ func newFaults(seed uint64) *faults {
 	return &faults{random: rand.New(rand.NewPCG(seed, 0)), kinds: map[string]int{}}
 }
 
-// begin counts anew.
+// begin resets the counts.
 func (faults *faults) begin(share float64) {
 	faults.mutex.Lock()
 	defer faults.mutex.Unlock()
@@ -38,7 +38,7 @@ func (faults *faults) counts() (calls, failed int) {
 	return faults.calls, faults.failed
 }
 
-// next is how a call fails, or empty.
+// next returns how a call fails, or an empty string.
 func (faults *faults) next(request *http.Request) string {
 	faults.mutex.Lock()
 	defer faults.mutex.Unlock()
@@ -88,7 +88,7 @@ func (transport *faultyTransport) RoundTrip(request *http.Request) (*http.Respon
 	return transport.next.RoundTrip(request)
 }
 
-// answer is one of the API server's own errors.
+// answer returns an error in the format of the API server.
 func answer(request *http.Request, code int, reason string) *http.Response {
 	body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"message":"injected","code":%d}`, reason, code)
 	return &http.Response{

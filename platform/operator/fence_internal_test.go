@@ -11,7 +11,7 @@ import (
 
 const leasePath = "/apis/coordination.k8s.io/v1/namespaces/roost-system/leases/roost-operator"
 
-// answering counts calls, and answers with a status, or not at all.
+// answering counts calls. It responds with a status, or not at all.
 type answering struct {
 	status, calls int
 	isSilent      bool
@@ -31,7 +31,7 @@ func (server *answering) RoundTrip(request *http.Request) (*http.Response, error
 	return &http.Response{StatusCode: server.status, Body: io.NopCloser(strings.NewReader("{}")), Request: request}, nil
 }
 
-// TestADeposedOperatorWritesNothing at the bound of its Lease and after it.
+// TestADeposedOperatorWritesNothing checks writes at the expiry of the Lease and after it.
 func TestADeposedOperatorWritesNothing(t *testing.T) {
 	now := time.Unix(1_000_000_000, 0)
 	server := &answering{status: http.StatusOK}
@@ -77,7 +77,7 @@ func TestADeposedOperatorWritesNothing(t *testing.T) {
 	must("a read after it", call(http.MethodGet, object), nil)
 }
 
-// TestAWriteThatIsUnderWayIsGivenUp when the Lease ends, so that the server does not get it from a network that was cut for a while.
+// TestAWriteThatIsUnderWayIsGivenUp checks that a write is canceled when the Lease expires, so that an interrupted network does not deliver it later.
 func TestAWriteThatIsUnderWayIsGivenUp(t *testing.T) {
 	lease := &heldLease{valid: 50 * time.Millisecond, now: time.Now}
 	lease.renewedAt(time.Now())

@@ -28,7 +28,7 @@ dunlin_rooms{thread="0"} 2
 dunlin_build_info{version="0.1.0",reactor="epoll"} 1
 `
 
-// A node that answers, with what it says and how often it was asked.
+// A node that responds, with its response and the number of requests.
 func (world *world) node(text string) *atomic.Int64 {
 	asked := &atomic.Int64{}
 	server := httptest.NewServer(http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
@@ -48,7 +48,7 @@ func (world *world) node(text string) *atomic.Int64 {
 	return asked
 }
 
-// runningNode is a pod of a node as a kubelet would report it.
+// runningNode creates the pod of a node with the status that a kubelet would write.
 func (world *world) runningNode(name string) {
 	world.t.Helper()
 	var set appsv1.StatefulSet

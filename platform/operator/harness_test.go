@@ -36,7 +36,7 @@ var (
 	sharedOnce   sync.Once
 )
 
-// TestMain ends the server that the tests share, and removes its files.
+// TestMain stops the server that the tests share, and removes its files.
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
 	code := m.Run()
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// world is a namespace on a real API server, and an operator that is called pass by pass.
+// world is a namespace on a real API server, with an operator whose passes the test calls.
 type world struct {
 	t         *testing.T
 	admin     client.Client
@@ -63,7 +63,7 @@ type world struct {
 	calls *calls
 }
 
-// server starts one for all tests, with the definitions and the manifests of the operator.
+// server starts an API server for all tests, with the CustomResourceDefinitions and the manifests of the operator.
 func server(t *testing.T) (*apiserver.Server, client.Client) {
 	t.Helper()
 	programs, isThere := apiserver.ProgramsOfTest()
@@ -95,7 +95,7 @@ func server(t *testing.T) (*apiserver.Server, client.Client) {
 	return sharedServer, sharedAdmin
 }
 
-// newWorld has an operator that reads from the API server itself, so that each pass sees all that was written.
+// newWorld creates a world. Its operator reads from the API server without a cache, so that each pass sees all earlier writes.
 func newWorld(t *testing.T, namespace string) *world {
 	t.Helper()
 	server, admin := server(t)
@@ -125,7 +125,7 @@ func newWorld(t *testing.T, namespace string) *world {
 	}
 }
 
-// calls counts the calls of an operator, and lets one of them fail.
+// calls counts the calls of an operator, and makes one of them fail.
 type calls struct {
 	mutex sync.Mutex
 	// all counts calls but for discovery and watches.
@@ -184,7 +184,7 @@ func (transport *transport) RoundTrip(request *http.Request) (*http.Response, er
 	return response, err
 }
 
-// reset starts to count anew, and returns the writes so far.
+// reset resets the counts, and returns the earlier writes.
 func (calls *calls) reset(failAt int, isLost bool) []string {
 	calls.mutex.Lock()
 	defer calls.mutex.Unlock()
@@ -237,7 +237,7 @@ func (world *world) update(object client.Object) {
 	}
 }
 
-// get reads an object of the namespace into the one that is given.
+// get reads an object of the namespace.
 func (world *world) get(name string, into client.Object) error {
 	world.t.Helper()
 	return world.admin.Get(world.t.Context(), types.NamespacedName{Namespace: world.namespace, Name: name}, into)
@@ -250,7 +250,7 @@ func (world *world) pass(kind, name string) error {
 
 const passesMax = 20
 
-// converge repeats passes, with the controllers' part between them, until one writes nothing.
+// converge repeats passes, and simulates the controllers between them, until a pass writes nothing.
 func (world *world) converge(kind, name string) {
 	world.t.Helper()
 	var failures []error
@@ -266,7 +266,7 @@ func (world *world) converge(kind, name string) {
 	world.t.Fatalf("no end after %d passes: %v\n%s", passesMax, errors.Join(failures...), strings.Join(world.calls.writes, "\n"))
 }
 
-// settle does what the controllers of Kubernetes do in time, and returns whether anything changed.
+// settle simulates the controllers of Kubernetes, and returns whether anything changed.
 func (world *world) settle(name string) bool {
 	world.t.Helper()
 	options := []client.ListOption{client.InNamespace(world.namespace)}
@@ -287,7 +287,7 @@ var versions = map[string]string{
 	"HorizontalPodAutoscaler": "autoscaling/v2",
 }
 
-// list has what belongs to an app, or everything without a name.
+// list returns the objects of an app, or all objects if the name is empty.
 func (world *world) list(kind, name string) []*unstructured.Unstructured {
 	world.t.Helper()
 	var list unstructured.UnstructuredList
@@ -307,7 +307,7 @@ func (world *world) list(kind, name string) []*unstructured.Unstructured {
 	return found
 }
 
-// names of all objects that belong to an app.
+// names returns the names of all objects of an app.
 func (world *world) names(app string) string {
 	world.t.Helper()
 	var names []string
@@ -319,7 +319,7 @@ func (world *world) names(app string) string {
 	return sortedText(names)
 }
 
-// status of an app as its conditions' types, states and reasons, and the message of Degraded.
+// status returns the types, states and reasons of an app's conditions, and the message of Degraded.
 func (world *world) status(object client.Object) (text, message string) {
 	world.t.Helper()
 	if err := world.get(object.GetName(), object); err != nil {

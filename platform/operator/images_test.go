@@ -98,7 +98,7 @@ func (site *imageSite) pinned(name string, digit int) image.Pinned {
 
 func nameOfImage(pinned image.Pinned) string { return pinned.Repository + "@" + pinned.Digest }
 
-// sign has the registry keep a signature about one image where that of another belongs.
+// sign stores a signature in the registry. The signature may be for a different image than its tag.
 func (site *imageSite) sign(key *ecdsa.PrivateKey, about, under image.Pinned) {
 	site.t.Helper()
 	var archive bytes.Buffer
@@ -119,7 +119,7 @@ func (site *imageSite) sign(key *ecdsa.PrivateKey, about, under image.Pinned) {
 	}
 }
 
-// expectRefused has nothing written but the status.
+// expectRefused checks that the operator writes only the status.
 func (site *imageSite) expectRefused(object client.Object, sentence string) {
 	site.t.Helper()
 	kind := "App"
@@ -213,7 +213,7 @@ func TestOnlySignedImagesRun(t *testing.T) {
 	site.expectRefused(app, "the operator cannot read the keys that verify images")
 }
 
-// TestImagesOfAPrivateRegistry has a Dunlin, whose NATS servers have an image that needs no signature.
+// TestImagesOfAPrivateRegistry uses a Dunlin. The image of its NATS servers needs no signature.
 func TestImagesOfAPrivateRegistry(t *testing.T) {
 	t.Parallel()
 	site := newImageSite(t, "private", passwordOfRegistry)
@@ -252,7 +252,7 @@ func TestImagesOfAPrivateRegistry(t *testing.T) {
 	}
 }
 
-// TestTheProgramDemandsSignatures has the arguments of the program, and its events.
+// TestTheProgramDemandsSignatures checks the flags of the program, and its events.
 func TestTheProgramDemandsSignatures(t *testing.T) {
 	t.Parallel()
 	site := newImageSite(t, "demanding", "")
@@ -271,7 +271,7 @@ func TestTheProgramDemandsSignatures(t *testing.T) {
 	wait(t, "a Deployment of the signed image", func() bool { return len(site.list("Deployment", "shop")) == 1 })
 }
 
-// A registry that accepts calls and does not answer stops the Apps that need it, and no others.
+// A registry that accepts connections and does not respond blocks only the Apps that need it.
 func TestARegistryThatDoesNotAnswer(t *testing.T) {
 	site := newImageSite(t, "silent", "")
 	key := newSigningKey(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// TestKeysOfADunlin has a key that a URL would not keep, and then a change of each key.
+// TestKeysOfADunlin uses keys with characters that are not allowed in a URL, and then changes each key.
 func TestKeysOfADunlin(t *testing.T) {
 	t.Parallel()
 	world := newWorld(t, "keys")

@@ -15,7 +15,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/operator"
 )
 
-// without removes fields of the metadata of an object, as a client does that knows nothing of Roost.
+// without removes fields of the metadata of an object, as a client other than Roost would.
 func (world *world) without(object *unstructured.Unstructured, fields ...string) {
 	world.t.Helper()
 	object = object.DeepCopy()
@@ -27,7 +27,7 @@ func (world *world) without(object *unstructured.Unstructured, fields ...string)
 	}
 }
 
-// objects are those that belong to an app, but for claims, which Roost does not make.
+// objects returns the objects of an app except claims, which Roost does not create.
 func (world *world) objects(app string) []*unstructured.Unstructured {
 	world.t.Helper()
 	var found []*unstructured.Unstructured
@@ -42,7 +42,7 @@ func (world *world) objects(app string) []*unstructured.Unstructured {
 	return found
 }
 
-// TestLabelsThatWereRemovedComeBack has somebody remove from each object what says that it is Roost's.
+// TestLabelsThatWereRemovedComeBack removes from each object the metadata that marks it as managed by Roost.
 func TestLabelsThatWereRemovedComeBack(t *testing.T) {
 	t.Parallel()
 	world := newWorld(t, "unlabeled")
@@ -71,7 +71,7 @@ func TestLabelsThatWereRemovedComeBack(t *testing.T) {
 	}
 }
 
-// areAsBefore compares who the objects are, and whose.
+// areAsBefore compares the UIDs and the owners of objects.
 func (world *world) areAsBefore(when string, before []*unstructured.Unstructured) {
 	world.t.Helper()
 	for _, old := range before {
@@ -83,7 +83,7 @@ func (world *world) areAsBefore(when string, before []*unstructured.Unstructured
 	}
 }
 
-// labelsOf are the labels that Roost sets. The server adds others to a Job that is made.
+// labelsOf returns the labels that Roost sets. The server adds others to a new Job.
 func labelsOf(object *unstructured.Unstructured) map[string]any {
 	found := map[string]any{}
 	for name, value := range object.GetLabels() {
@@ -94,7 +94,7 @@ func labelsOf(object *unstructured.Unstructured) map[string]any {
 	return found
 }
 
-// TestAnObjectInThePlaceOfOursIsNotTaken has others make objects that look like what was Roost's. They stay as they are.
+// TestAnObjectInThePlaceOfOursIsNotTaken creates foreign objects that look like objects of Roost. They stay unchanged.
 func TestAnObjectInThePlaceOfOursIsNotTaken(t *testing.T) {
 	t.Parallel()
 	world := newWorld(t, "in-place")
@@ -133,7 +133,7 @@ func TestAnObjectInThePlaceOfOursIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestLabelsComeBackInTime has the operator run. It learns of the change although it does not watch objects without its labels.
+// TestLabelsComeBackInTime runs the operator. It notices the change although it does not watch objects without its labels.
 func TestLabelsComeBackInTime(t *testing.T) {
 	t.Parallel()
 	world := newWorld(t, "unlabeled-running")

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestAnotherOperatorTakesOver when the one that is the leader ends.
+// TestAnotherOperatorTakesOver stops the leader.
 func TestAnotherOperatorTakesOver(t *testing.T) {
 	world := newWorld(t, "leader")
 	program := programOfOperator(t)
@@ -46,7 +46,7 @@ const (
 	kills              = 3
 )
 
-// TestAKilledLeaderIsReplaced bounds the time until another operator writes. The killed one has kept its Lease.
+// TestAKilledLeaderIsReplaced checks the time until another operator writes. The killed leader has not released its Lease.
 func TestAKilledLeaderIsReplaced(t *testing.T) {
 	if !isWhole() {
 		t.Skip("ROOST_TEST_WHOLE is not set; `make operator` sets it")
@@ -76,7 +76,7 @@ func TestAKilledLeaderIsReplaced(t *testing.T) {
 	leader.stop()
 }
 
-// observed is a way to the API server that counts the writes of one operator.
+// observed is a connection to the API server that counts the writes of one operator.
 type observed struct {
 	mutex  sync.Mutex
 	writes []string
@@ -120,7 +120,7 @@ func (world *world) observe() (*observed, *rest.Config) {
 	return observed, &rest.Config{Host: front.URL}
 }
 
-// TestADeposedLeaderWritesNothing stops a leader for longer than its Lease is valid. When it goes on, there is work, and another leader.
+// TestADeposedLeaderWritesNothing stops a leader for longer than its Lease is valid. When it resumes, it has pending work, and there is another leader.
 func TestADeposedLeaderWritesNothing(t *testing.T) {
 	t.Parallel()
 	world := newWorld(t, "deposed")
@@ -160,7 +160,7 @@ func TestADeposedLeaderWritesNothing(t *testing.T) {
 	other.stop()
 }
 
-// holder is who has the Lease.
+// holder returns the holder of the Lease.
 func (world *world) holder() string {
 	world.t.Helper()
 	lease := &unstructured.Unstructured{}

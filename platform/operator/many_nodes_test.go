@@ -35,8 +35,8 @@ const (
 	desiredSecondsMax = 120
 )
 
-// TestManyNodes has the controllers and the scheduler of Kubernetes do their part. Kwok reports what kubelets would of nodes and pods: no pod
-// has a process, and none answers at its address.
+// TestManyNodes runs the controllers and the scheduler of Kubernetes. Kwok writes the status of nodes and pods as kubelets would: no pod has a process,
+// and none responds at its address.
 func TestManyNodes(t *testing.T) {
 	if !isWhole() {
 		t.Skip("ROOST_TEST_WHOLE is not set; `make operator` sets it")
@@ -68,7 +68,7 @@ func TestManyNodes(t *testing.T) {
 	}
 }
 
-// cluster is a world on a server of its own, with controllers and nodes.
+// cluster is a world on its own server, with controllers and nodes.
 type cluster struct {
 	*world
 	server *apiserver.Server
@@ -118,7 +118,7 @@ func (cluster *cluster) start(program string) *process {
 	return cluster.startAt(cluster.server.AsOperator(), program)
 }
 
-// await returns when the condition holds, and fails when a process of the cluster has ended.
+// await returns when the condition holds. It fails the test if a process of the cluster exits.
 func (cluster *cluster) await(what string, holds func() bool) {
 	cluster.t.Helper()
 	wait(cluster.t, what, func() bool {
@@ -129,7 +129,7 @@ func (cluster *cluster) await(what string, holds func() bool) {
 	})
 }
 
-// timed fails the test if a step takes longer, and goes on.
+// timed marks the test as failed if a step takes longer, and continues.
 func (cluster *cluster) timed(what string, secondsMax int, step func()) {
 	cluster.t.Helper()
 	began := time.Now()
@@ -143,7 +143,7 @@ func (cluster *cluster) timed(what string, secondsMax int, step func()) {
 
 func nodeName(index int) string { return fmt.Sprintf("node-%d", index) }
 
-// createNodes has volumes on the first nodes, for the NATS servers.
+// createNodes creates nodes, and volumes on the first of them for the NATS servers.
 func (cluster *cluster) createNodes() {
 	cluster.t.Helper()
 	for index := range clusterNodes {
@@ -201,7 +201,7 @@ func (cluster *cluster) createSubjects(apps, dunlins int) {
 	}
 }
 
-// untilWell waits until the operator reports all Apps and Dunlins whose names begin so as desired, by their specs of now.
+// untilWell waits until the operator reports that all Apps and Dunlins with a name prefix match their current specs.
 func (cluster *cluster) untilWell(prefix string) {
 	cluster.t.Helper()
 	last := ""
@@ -223,7 +223,7 @@ func (cluster *cluster) untilWell(prefix string) {
 	})
 }
 
-// pods of the namespace that are not on their way out. The name of an App or Dunlin begins with the prefix.
+// pods returns the pods of the namespace that are not being deleted. The name of their App or Dunlin begins with the prefix.
 func (cluster *cluster) pods(prefix string) []corev1.Pod {
 	cluster.t.Helper()
 	var all corev1.PodList
@@ -241,7 +241,7 @@ func isReady(pod *corev1.Pod) bool {
 	})
 }
 
-// checkPods compares the number of pods, and how they are spread.
+// checkPods checks the number of pods and their spread over nodes.
 func (cluster *cluster) checkPods() {
 	cluster.t.Helper()
 	pods, used := cluster.pods(""), map[string]int{}
@@ -258,7 +258,7 @@ func (cluster *cluster) checkPods() {
 	cluster.t.Logf("%d pods are ready on %d nodes", len(pods), len(used))
 }
 
-// writes are the calls of the operator that are no reads.
+// writes returns the number of the operator's calls that are not reads.
 func (process *process) writes() int {
 	process.t.Helper()
 	figures, err := process.figures()

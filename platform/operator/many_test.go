@@ -20,13 +20,13 @@ const (
 	resyncSecondsMax              = 60
 )
 
-// TestManyApps runs the operator as a program, with the rights of its manifest: it writes what is missing, stays below a
-// bound of memory, and writes nothing when it is started again.
+// TestManyApps runs the operator as a program, with the rights of its manifest: it writes missing objects, stays below a
+// memory limit, and writes nothing after a restart.
 func TestManyApps(t *testing.T) {
 	manyApps(t, apps, appsRSSMiBMax)
 }
 
-// TestAThousandApps has the time as well, which says something on a machine with nothing else to do.
+// TestAThousandApps also measures the time, which is meaningful only on an idle machine.
 func TestAThousandApps(t *testing.T) {
 	if !isWhole() {
 		t.Skip("ROOST_TEST_WHOLE is not set; `make operator` sets it")
@@ -60,7 +60,7 @@ func (world *world) subjects(count int) (apps, dunlins int) {
 	return apps, dunlins
 }
 
-// manyApps returns the time that a new operator needs to look at everything once.
+// manyApps returns the time that a new operator needs to reconcile all objects once.
 func manyApps(t *testing.T, count, rssMiBMax int) time.Duration {
 	world := newWorld(t, fmt.Sprintf("many-%d", count))
 	program := programOfOperator(t)
@@ -104,7 +104,7 @@ func (world *world) checkMemory(process *process, when string, rssMiBMax int) {
 	}
 }
 
-// createPods has a pod for each Deployment, and those of each StatefulSet, as they would be without a failure.
+// createPods creates a pod for each Deployment and the pods of each StatefulSet, without failures.
 func (world *world) createPods() {
 	world.t.Helper()
 	var all appsv1.DeploymentList
@@ -129,7 +129,7 @@ func (world *world) createPods() {
 	}
 }
 
-// createPod has a pod that is ready.
+// createPod creates a ready pod.
 func (world *world) createPod(name string, template corev1.PodTemplateSpec) {
 	world.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
@@ -142,7 +142,7 @@ func (world *world) createPod(name string, template corev1.PodTemplateSpec) {
 	}
 }
 
-// withClaims is the template of a pod whose volumes are there.
+// withClaims returns the template of a pod whose volumes exist.
 func withClaims(set *appsv1.StatefulSet) corev1.PodTemplateSpec {
 	template := *set.Spec.Template.DeepCopy()
 	for _, claim := range set.Spec.VolumeClaimTemplates {
@@ -152,7 +152,7 @@ func withClaims(set *appsv1.StatefulSet) corev1.PodTemplateSpec {
 	return template
 }
 
-// waitUntilWell does the part of the controllers of Kubernetes until the operator reports all Apps and Dunlins as desired.
+// waitUntilWell simulates the controllers of Kubernetes until the operator reports that all Apps and Dunlins match their specs.
 func (world *world) waitUntilWell(count int) {
 	world.t.Helper()
 	ready, last := 0, ""
@@ -178,7 +178,7 @@ func (world *world) waitUntilWell(count int) {
 	})
 }
 
-// settleBesideOperator does the part of the controllers. The operator may write an object between its reading and its writing.
+// settleBesideOperator simulates the controllers. The operator may write an object between the read and the write of this function.
 func (world *world) settleBesideOperator() {
 	world.t.Helper()
 	_, err := apiserver.FinishWorkloads(world.t.Context(), world.admin, client.InNamespace(world.namespace))
@@ -187,7 +187,7 @@ func (world *world) settleBesideOperator() {
 	}
 }
 
-// versions of all objects of the namespace that an operator may write.
+// versions returns the resource versions of all objects of the namespace that an operator may write.
 func (world *world) versions() map[string]string {
 	world.t.Helper()
 	found := map[string]string{}
@@ -202,7 +202,7 @@ func (world *world) versions() map[string]string {
 	return found
 }
 
-// all Apps and Dunlins of the namespace.
+// all returns all Apps and Dunlins of the namespace.
 func (world *world) all() []client.Object {
 	world.t.Helper()
 	var apps v1alpha1.AppList

@@ -17,7 +17,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/reconcile"
 )
 
-// listOf is a reader that has these Apps and Dunlins.
+// listOf is a reader that returns these Apps and Dunlins.
 type listOf struct {
 	apps    []v1alpha1.App
 	dunlins []v1alpha1.Dunlin

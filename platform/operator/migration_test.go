@@ -13,8 +13,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 )
 
-// TestAMigrationGatesTheRollout writes the states of its Job as the controller of Jobs does. The pods change when it has
-// succeeded, and not before.
+// TestAMigrationGatesTheRollout writes the states of the migration's Job, as the Job controller does. The pods change only after it has succeeded.
 func TestAMigrationGatesTheRollout(t *testing.T) {
 	t.Parallel()
 	world := newWorld(t, "migration")
@@ -88,7 +87,7 @@ func (world *world) migrateTo(image string) {
 	world.update(&app)
 }
 
-// passes are those of an operator that starts anew each time, beside nothing that ends Jobs.
+// passes makes passes with an operator that restarts each time. No controller ends Jobs.
 func (world *world) passes(count int) {
 	world.t.Helper()
 	for range count {
@@ -110,7 +109,7 @@ func (world *world) migrations() []batchv1.Job {
 	return jobs.Items
 }
 
-// expectGate is that the old pods stay, with parts of the conditions.
+// expectGate checks that the old pods stay, and checks parts of the conditions.
 func (world *world) expectGate(when string, before any, parts ...string) {
 	world.t.Helper()
 	if !equality.Semantic.DeepEqual(world.template("shop"), before) {
@@ -124,7 +123,7 @@ func (world *world) expectGate(when string, before any, parts ...string) {
 	}
 }
 
-// endJob writes the conditions that the API server demands of a Job that has ended.
+// endJob writes the conditions that the API server requires of an ended Job.
 func (world *world) endJob(job *batchv1.Job, end batchv1.JobConditionType, reason string) {
 	world.t.Helper()
 	now := metav1.Now()

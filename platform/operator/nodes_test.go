@@ -21,7 +21,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/reconcile"
 )
 
-// machine is a node of a test, whose host name differs from its name.
+// machine is a node whose host name differs from its name.
 type machine struct {
 	world *world
 	node  *corev1.Node
@@ -39,7 +39,7 @@ func (world *world) machine(name, host string) *machine {
 	return &machine{world, node}
 }
 
-// is sets whether the node is ready, and since when.
+// is sets the Ready condition of the node and its time.
 func (machine *machine) is(ready corev1.ConditionStatus, since time.Time) {
 	machine.world.t.Helper()
 	machine.node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.NewTime(since)}}
@@ -48,7 +48,7 @@ func (machine *machine) is(ready corev1.ConditionStatus, since time.Time) {
 	}
 }
 
-// localClaim is the claim of a pod, bound to a volume of a host, as the provisioner of k3s makes it.
+// localClaim creates the claim of a pod, bound to a volume on a host, as the provisioner of k3s does.
 func (world *world) localClaim(claim, volume, host string) {
 	world.t.Helper()
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
@@ -71,7 +71,7 @@ func (world *world) localClaim(claim, volume, host string) {
 	})
 }
 
-// podOfSet is the first pod of a StatefulSet, as its controller makes it.
+// podOfSet returns the first pod of a StatefulSet, as its controller creates it.
 func (world *world) podOfSet(name string) *corev1.Pod {
 	world.t.Helper()
 	pod := world.newPodOfSet(name)
@@ -110,7 +110,7 @@ var (
 	unready = corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse}
 )
 
-// TestANodeIsLost writes what the control plane writes, and reads with the operator's rights.
+// TestANodeIsLost simulates the control plane, and reads with the operator's rights.
 func TestANodeIsLost(t *testing.T) {
 	world := newWorld(t, "nodes")
 	now := time.Now().Truncate(time.Second)
@@ -178,7 +178,7 @@ func lastOf(events <-chan string) (last string) {
 	}
 }
 
-// isKept is whether the claim and its volume are as they were.
+// isKept checks that the claim and its volume are unchanged.
 func (world *world) isKept(claimName, volumeName string) {
 	world.t.Helper()
 	var claim corev1.PersistentVolumeClaim
@@ -192,7 +192,7 @@ func (world *world) isKept(claimName, volumeName string) {
 	}
 }
 
-// actsWithoutNodes has the operator act as an account that has its rights in the namespace only.
+// actsWithoutNodes makes the operator use an account that has its rights only in the namespace.
 func (world *world) actsWithoutNodes() {
 	world.t.Helper()
 	const account = "without-nodes"

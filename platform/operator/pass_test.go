@@ -35,8 +35,8 @@ func sortedText(parts []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// TestEachCaseEndsWithoutAWrite has the operator apply each case of the golden files. What the server makes of it differs
-// from what is applied in no way that the operator would write again.
+// TestEachCaseEndsWithoutAWrite applies each case of the golden files with the operator. Defaults and changes of the server do not make the operator
+// write an object again.
 func TestEachCaseEndsWithoutAWrite(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../render/testdata/cases/*.yaml")
@@ -101,7 +101,7 @@ func fileOf(object client.Object) string {
 	return string(object.(*v1alpha1.App).Spec.EnvFiles[0])
 }
 
-// large has something of each kind of write.
+// large returns an App with each kind of write.
 func (world *world) large() *v1alpha1.App {
 	app := world.app("shop")
 	world.files(app, "LOG_LEVEL=info\nTOKEN=one\n")
@@ -111,7 +111,7 @@ func (world *world) large() *v1alpha1.App {
 	return app
 }
 
-// shrink takes away what is pruned.
+// shrink removes the fields whose objects are pruned.
 func (world *world) shrink() {
 	var app v1alpha1.App
 	if err := world.get("shop", &app); err != nil {
@@ -121,7 +121,7 @@ func (world *world) shrink() {
 	world.update(&app)
 }
 
-// hashless cuts hashes, which have the namespace in them.
+// hashless removes hashes, which depend on the namespace.
 func hashless(names string) string {
 	var cut []string
 	for _, name := range strings.Split(names, ", ") {
@@ -199,7 +199,7 @@ func TestANameOfSomebodyElseIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestAnOwnerThatIsMadeAgainWaits for Kubernetes to collect what the first one has left.
+// TestAnOwnerThatIsMadeAgainWaits checks that a new owner waits until Kubernetes has deleted the objects of the earlier one.
 func TestAnOwnerThatIsMadeAgainWaits(t *testing.T) {
 	world := newWorld(t, "again")
 	world.create(world.app("shop"))
@@ -292,7 +292,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// sealed is an encrypted file.
+// sealed returns an encrypted file.
 func (world *world) sealed(text string, identity *age.X25519Identity) string {
 	world.t.Helper()
 	return sealed(world.t, text, settings.Options{
@@ -305,7 +305,7 @@ func (world *world) encrypted(app, file, text string) string {
 	return world.written(app, file, world.sealed(text, world.identity))
 }
 
-// written is the name of a ConfigMap with one file.
+// written creates a ConfigMap with one file, and returns its name.
 func (world *world) written(app, file, content string) string {
 	world.t.Helper()
 	files, err := render.Files(world.namespace, app, map[string]string{file: content})
@@ -385,7 +385,7 @@ func (world *world) oldAppClaims(name string, holder *v1alpha1.App) {
 	}
 }
 
-// TestAFailingPodIsReported with its message. The pod is as the kubelet would report it.
+// TestAFailingPodIsReported checks the message of a failing pod, which has the status that a kubelet would write.
 func TestAFailingPodIsReported(t *testing.T) {
 	world := newWorld(t, "failing")
 	app := world.app("shop")
@@ -399,7 +399,7 @@ func TestAFailingPodIsReported(t *testing.T) {
 	}
 }
 
-// failPod has a pod of an app fail as the kubelet would report it.
+// failPod writes the status of a failing pod, as a kubelet would.
 func (world *world) failPod(app, words string) {
 	world.t.Helper()
 	var deployment appsv1.Deployment

@@ -51,7 +51,7 @@ func TestWhatAPodSaysLast(t *testing.T) {
 	}
 }
 
-// The cache drops what nobody reads of a pod. Its claims lead to its node.
+// The cache drops the fields of a pod that the operator does not read. It keeps the claims, which lead to the node.
 func TestTheCacheKeepsTheClaimsOfPods(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-shop-0"}
 	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "m1", Volumes: []corev1.Volume{

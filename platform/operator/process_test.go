@@ -34,7 +34,7 @@ const (
 	startsMax  = 3
 )
 
-// process is the operator as a program of its own.
+// process is the operator in a separate process.
 type process struct {
 	t       *testing.T
 	command *exec.Cmd
@@ -43,7 +43,7 @@ type process struct {
 	ended   chan struct{}
 }
 
-// programOfOperator compiles it.
+// programOfOperator compiles the operator.
 func programOfOperator(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "roost-operator")
@@ -54,14 +54,14 @@ func programOfOperator(t *testing.T) string {
 	return program
 }
 
-// start returns when the operator answers for its metrics.
+// start starts the operator, and returns when it serves its metrics.
 func (world *world) start(program string, arguments ...string) *process {
 	world.t.Helper()
 	server, _ := server(world.t)
 	return world.startAt(server.AsOperator(), program, arguments...)
 }
 
-// startAt has the operator call the server of a connection.
+// startAt starts the operator with a connection.
 func (world *world) startAt(connection *rest.Config, program string, arguments ...string) *process {
 	world.t.Helper()
 	kubeconfig, err := apiserver.Kubeconfig(connection)
@@ -125,7 +125,7 @@ func startProcess(t *testing.T, kubeconfig, program string, arguments []string) 
 	return started
 }
 
-// variablesOfManifest are those of the container in deploy/operator.yaml.
+// variablesOfManifest returns the environment variables of the container in deploy/operator.yaml.
 func variablesOfManifest(t *testing.T) []string {
 	t.Helper()
 	text, err := deploy.Files.ReadFile("operator.yaml")
@@ -148,7 +148,7 @@ func variablesOfManifest(t *testing.T) []string {
 	return found
 }
 
-// isAnswering waits until the operator answers, or has ended.
+// isAnswering waits until the operator responds or exits.
 func (process *process) isAnswering() bool {
 	process.t.Helper()
 	isThere := false
@@ -165,7 +165,7 @@ func (process *process) isAnswering() bool {
 	return isThere
 }
 
-// stop ends the operator as Kubernetes does.
+// stop stops the operator as Kubernetes does.
 func (process *process) stop() {
 	process.t.Helper()
 	if err := process.command.Process.Signal(syscall.SIGTERM); err != nil {
@@ -177,7 +177,7 @@ func (process *process) stop() {
 	}
 }
 
-// figures are the metrics, with the labels in their names.
+// figures returns the metrics, with the labels in their names.
 func (process *process) figures() (map[string]float64, error) {
 	ctx, cancel := context.WithTimeout(process.t.Context(), conditionSecondsMax*time.Second)
 	defer cancel()
@@ -204,7 +204,7 @@ func (process *process) figures() (map[string]float64, error) {
 	return found, nil
 }
 
-// waitForPasses returns when the operator has looked at as many Apps and Dunlins, without an error, and has nothing left to do.
+// waitForPasses returns when the operator has reconciled this number of Apps and Dunlins without an error, and its queue is empty.
 func (process *process) waitForPasses(apps, dunlins int) {
 	process.t.Helper()
 	process.waitForController("App", apps)
@@ -234,7 +234,7 @@ func (process *process) waitForController(kind string, count int) {
 	})
 }
 
-// kib is a line of /proc/PID/status.
+// kib returns the value of a line of /proc/PID/status.
 func (process *process) kib(name string) int {
 	process.t.Helper()
 	file, err := os.Open(fmt.Sprintf("/proc/%d/status", process.command.Process.Pid))

@@ -10,7 +10,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/apiserver"
 )
 
-// TestTheOperatorHasNoOtherRights asks a real API server. What it needs, the other tests show: they act with these rights.
+// TestTheOperatorHasNoOtherRights queries a real API server. The other tests show which rights the operator needs, because they use these rights.
 func TestTheOperatorHasNoOtherRights(t *testing.T) {
 	world := newWorld(t, "rights")
 	// A namespace that has no RoleBinding to the operator.

@@ -12,8 +12,8 @@ import (
 	"github.com/dunlin-project/dunlin/platform/settings"
 )
 
-// TestAKeyIsReplacedWithoutARestart goes through the steps of `roost help secrets rotate`. After each, the operator decrypts, and
-// so does everyone who is to; the pods stay as they are.
+// TestAKeyIsReplacedWithoutARestart goes through the steps of `roost help secrets rotate`. After each step, the operator and all
+// recipients can decrypt the file, and no pod restarts.
 func TestAKeyIsReplacedWithoutARestart(t *testing.T) {
 	t.Parallel()
 	world := newWorld(t, "rotation")

@@ -20,7 +20,7 @@ func (world *world) createSecret(name string, labels map[string]string) *corev1.
 	return secret
 }
 
-// TestADunlinCannotReadAnySecret names Secrets of others, and one that the operator has made for an App.
+// TestADunlinCannotReadAnySecret names Secrets of users, and one that the operator has created for an App.
 func TestADunlinCannotReadAnySecret(t *testing.T) {
 	t.Parallel()
 	world := newWorld(t, "foreign-keys")

@@ -22,7 +22,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// realtime makes a Dunlin with a node of its own, and has the operator write what it needs.
+// realtime creates a Dunlin on its own node, and makes the operator write its objects.
 func (world *world) realtime(storage *v1alpha1.Storage) {
 	world.t.Helper()
 	dunlin := &v1alpha1.Dunlin{ObjectMeta: metav1.ObjectMeta{Name: "realtime", Namespace: world.namespace}}
@@ -39,7 +39,7 @@ func (world *world) realtime(storage *v1alpha1.Storage) {
 	world.converge(operator.KindDunlin, "realtime")
 }
 
-// leavingPod is the first pod of a StatefulSet, on a node, with its deletion requested. No kubelet ends it.
+// leavingPod creates the first pod of a StatefulSet on a node, and requests its deletion. No kubelet stops it.
 func (world *world) leavingPod(set, node string) *corev1.Pod {
 	world.t.Helper()
 	var owner appsv1.StatefulSet
@@ -56,7 +56,7 @@ func (world *world) leavingPod(set, node string) *corev1.Pod {
 	return pod
 }
 
-// keeps has a pass succeed, and returns whether the pod is there still, and whether another pass comes by itself.
+// keeps makes a pass, and returns whether the pod still exists. It checks whether the operator schedules another pass.
 func (world *world) keeps(when string, pod *corev1.Pod) (isThere bool) {
 	world.t.Helper()
 	pause, err := world.operator.Pass(world.t.Context(), operator.KindDunlin, types.NamespacedName{Namespace: world.namespace, Name: "realtime"})
@@ -71,7 +71,7 @@ func (world *world) keeps(when string, pod *corev1.Pod) (isThere bool) {
 	return err == nil && found.UID == pod.UID
 }
 
-// TestAPodOfALostNodeIsGivenUp writes what the control plane writes, and deletes with the operator's rights.
+// TestAPodOfALostNodeIsGivenUp simulates the control plane, and deletes the pod with the operator's rights.
 func TestAPodOfALostNodeIsGivenUp(t *testing.T) {
 	world := newWorld(t, "stranded")
 	now := time.Now().Truncate(time.Second)
@@ -135,7 +135,7 @@ func TestAPodWithAVolumeIsNotGivenUp(t *testing.T) {
 	world.isKept("storage-realtime-0", "stranded-pv")
 }
 
-// An operator that was upgraded before its rights were applied goes on without them.
+// An operator that was upgraded before its new rights are applied continues without them.
 func TestWithoutTheRightToDeletePods(t *testing.T) {
 	world := newWorld(t, "stranded-rights")
 	now := time.Now().Truncate(time.Second)
@@ -150,7 +150,7 @@ func TestWithoutTheRightToDeletePods(t *testing.T) {
 	}
 }
 
-// refusing is a client that may not delete.
+// refusing is a client whose deletions are forbidden.
 type refusing struct{ client.Client }
 
 func (refusing) Delete(context.Context, client.Object, ...client.DeleteOption) error {
