@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// SchemaLocation is the pattern for the file names of WriteSchemas that kubeconform understands.
+// SchemaLocation returns the pattern for the file names of WriteSchemas that kubeconform understands.
 func SchemaLocation(folder string) string {
 	return filepath.Join(folder, "{{ .ResourceKind }}{{ .KindSuffix }}.json")
 }

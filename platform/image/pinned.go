@@ -29,7 +29,7 @@ func (pinned Pinned) TagFor(kind string) string {
 	return strings.Replace(pinned.Digest, ":", "-", 1) + "." + kind
 }
 
-// Attachment is an image with one document, such as a signature. A registry stores it beside the image that it describes.
+// Attachment returns an image with one document, such as a signature. A registry stores it beside the image that it describes.
 func Attachment(mediaType string, content []byte, annotations map[string]string, tag string) (Blobs, Descriptor, error) {
 	blobs := Blobs{}
 	layer := blobs.Add(mediaType, content)

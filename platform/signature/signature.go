@@ -39,7 +39,7 @@ type payload struct {
 	Optional map[string]string `json:"optional"`
 }
 
-// Sign returns the image of the signature. The optional values, such as the checksum of a bill of materials, are signed too.
+// Sign writes the image of the signature. The optional values, such as the checksum of a bill of materials, are signed too.
 func Sign(out io.Writer, key *ecdsa.PrivateKey, subject image.Pinned, optional map[string]string) error {
 	var content payload
 	content.Critical.Identity.DockerReference = subject.Repository

@@ -158,7 +158,7 @@ func (server *Server) has(ctx context.Context, name string) (bool, error) {
 	return len(page.Streams) > 0, err
 }
 
-// markName is the name of a stream, and of its only subject. The stream exists while streams are being replaced.
+// markName returns the name of a stream, and of its only subject. The stream exists while streams are being replaced.
 func (server *Server) markName() string { return server.prefix + "-roost-restore" }
 
 // ErrUnfinished is returned if a restore into the servers was interrupted.
