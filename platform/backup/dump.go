@@ -147,7 +147,7 @@ type ending struct{ kept []byte }
 
 func (ending *ending) Write(text []byte) (int, error) {
 	ending.kept = append(ending.kept, text...)
-	ending.kept = ending.kept[max(0, len(ending.kept)-lastWordsBytesMax):]
+	ending.kept = ending.kept[max(0, len(ending.kept)-lastOutputBytesMax):]
 	return len(text), nil
 }
 

@@ -24,8 +24,8 @@ const (
 	stagedFile = "staged.json"
 	// ProgramFile is the program that runs FinishStorage and LoadDump, below the root.
 	ProgramFile = "roost-backup"
-	// lastWordsBytesMax bounds the output of `dunlin restore`, or of a command of the app, in an error message.
-	lastWordsBytesMax = 1024
+	// lastOutputBytesMax bounds the output of `dunlin restore`, or of a command of the app, in an error message.
+	lastOutputBytesMax = 1024
 )
 
 // staged is what StageStorage passes to FinishStorage, and StageDump to LoadDump.
@@ -110,7 +110,7 @@ func finishStorage(ctx context.Context, root, volume, program string, rename fun
 	command := exec.CommandContext(ctx, program, "restore", filepath.Join(content, storageBackups), filepath.Join(content, storageData))
 	command.Env = []string{}
 	if out, err := command.CombinedOutput(); err != nil {
-		words := strings.ToValidUTF8(string(out[max(0, len(out)-lastWordsBytesMax):]), "")
+		words := strings.ToValidUTF8(string(out[max(0, len(out)-lastOutputBytesMax):]), "")
 		err = fmt.Errorf("dunlin restore failed: %w: %s", err, strings.TrimSpace(words))
 		return found.Report, errors.Join(err, os.RemoveAll(filepath.Join(root, volume, stagingFolder)))
 	}

@@ -157,7 +157,7 @@ func TestAMigrationThatFails(t *testing.T) {
 	message := app.state(app.name).message("Degraded")
 	app.figure("`roost deploy` ends with exit code 1 after %.1f s: %s", time.Since(began).Seconds(), message)
 	if !strings.Contains(message, "migration: there is no column price") {
-		t.Error("the condition lacks the last words of the migration")
+		t.Error("the condition lacks the last output of the migration")
 	}
 	if after := app.podNames(app.name); !slices.Equal(before, after) || app.answer().Version != "1.4.2" {
 		t.Errorf("pods %v before, %v after; %+v", before, after, app.answer())

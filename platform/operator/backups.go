@@ -363,7 +363,7 @@ func waitingBackup(pods []corev1.Pod) string {
 		if strings.Contains(state.Waiting, "Image") {
 			return fmt.Sprintf("the pod %s cannot pull the image %s (%s); set --backup-image of the operator to an image that the nodes can pull", pod.Name, image, state.Waiting)
 		}
-		return fmt.Sprintf("the pod %s does not start: %s: %s", pod.Name, state.Waiting, strings.TrimSpace(state.LastWords))
+		return fmt.Sprintf("the pod %s does not start: %s: %s", pod.Name, state.Waiting, strings.TrimSpace(state.LastOutput))
 	}
 	return ""
 }

@@ -57,30 +57,30 @@ func podState(pod *corev1.Pod) reconcile.PodState {
 		// The Job decides whether to retry.
 		for _, container := range containers {
 			if ended := container.State.Terminated; ended != nil && ended.ExitCode != 0 {
-				state.LastWords = wordsOf(ended)
+				state.LastOutput = outputOf(ended)
 			}
 		}
 		return state
 	}
 	for _, container := range containers {
-		if words := wordsOfRestarted(&container); words != "" {
-			state.Waiting, state.LastWords = notReady, words
+		if words := outputOfRestarted(&container); words != "" {
+			state.Waiting, state.LastOutput = notReady, words
 			return state
 		}
 		waiting := container.State.Waiting
 		if waiting == nil || !slices.Contains(failures, waiting.Reason) {
 			continue
 		}
-		state.Waiting, state.LastWords = waiting.Reason, waiting.Message
+		state.Waiting, state.LastOutput = waiting.Reason, waiting.Message
 		if ended := container.LastTerminationState.Terminated; ended != nil {
-			state.LastWords = wordsOf(ended)
+			state.LastOutput = outputOf(ended)
 		}
 		return state
 	}
 	for _, condition := range pod.Status.Conditions {
 		isUnschedulable := condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable
 		if isUnschedulable && condition.Status == corev1.ConditionFalse {
-			state.Waiting, state.LastWords = condition.Reason, condition.Message
+			state.Waiting, state.LastOutput = condition.Reason, condition.Message
 		}
 	}
 	return state
@@ -111,21 +111,21 @@ func notReadyOf(pod *corev1.Pod, now time.Time) *reconcile.NotReady {
 	return nil
 }
 
-// wordsOfRestarted returns why a container was restarted and is not ready yet, or an empty string. It ignores a container that failed by itself, for
+// outputOfRestarted returns why a container was restarted and is not ready yet, or an empty string. It ignores a container that failed by itself, for
 // which Kubernetes has a reason: it may have waited for another program.
-func wordsOfRestarted(container *corev1.ContainerStatus) string {
+func outputOfRestarted(container *corev1.ContainerStatus) string {
 	ended := container.LastTerminationState.Terminated
 	isStarting := container.State.Running != nil && container.Started != nil && !*container.Started
 	if ended == nil || !isStarting || !slices.Contains(exitCodesOfEnded, ended.ExitCode) {
 		return ""
 	}
-	return wordsOf(ended)
+	return outputOf(ended)
 }
 
 // exitCodesOfEnded are the exit codes of a program that the kubelet stops: it exits after SIGTERM, or is killed by SIGKILL or SIGTERM.
 var exitCodesOfEnded = []int32{0, 128 + 9, 128 + 15}
 
-func wordsOf(ended *corev1.ContainerStateTerminated) string {
+func outputOf(ended *corev1.ContainerStateTerminated) string {
 	words := strings.TrimSpace(ended.Message)
 	switch {
 	case ended.Reason == "OOMKilled":

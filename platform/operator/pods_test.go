@@ -45,7 +45,7 @@ func TestWhatAPodSaysLast(t *testing.T) {
 		{"a Job that may try again", corev1.PodFailed, corev1.ContainerStatus{State: ended(1, "Error", "no column\n")}, "", "exit code 1: no column"},
 	} {
 		pod := &corev1.Pod{Status: corev1.PodStatus{Phase: row.phase, ContainerStatuses: []corev1.ContainerStatus{row.container}}}
-		if found := podState(pod); found != (reconcile.PodState{Waiting: row.reason, LastWords: row.words}) {
+		if found := podState(pod); found != (reconcile.PodState{Waiting: row.reason, LastOutput: row.words}) {
 			t.Errorf("%s: %+v", row.name, found)
 		}
 	}

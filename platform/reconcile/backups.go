@@ -58,11 +58,11 @@ func backupFresh(state BackupState) Condition {
 		condition.Reason = ReasonRestoreNever
 		condition.Message = "no drill restores the dumps of spec.backup.command, so they do not count as backups; set spec.backup.repository"
 	case state.VerifyFailure != "":
-		condition.Reason, condition.Message = ReasonRestoreFailed, "the last drill failed: "+tail(state.VerifyFailure, lastWordsBytesMax)
+		condition.Reason, condition.Message = ReasonRestoreFailed, "the last drill failed: "+tail(state.VerifyFailure, lastOutputBytesMax)
 	case state.SaveFailure != "":
-		condition.Reason, condition.Message = ReasonBackupFailed, "the last backup failed: "+tail(state.SaveFailure, lastWordsBytesMax)
+		condition.Reason, condition.Message = ReasonBackupFailed, "the last backup failed: "+tail(state.SaveFailure, lastOutputBytesMax)
 	case state.Waiting != "" && !isRecent(age, state.FreshSeconds, verified, state.VerifiedSeconds):
-		condition.Reason, condition.Message = ReasonBackupNotStarting, tail(state.Waiting, lastWordsBytesMax)
+		condition.Reason, condition.Message = ReasonBackupNotStarting, tail(state.Waiting, lastOutputBytesMax)
 	case age == nil && state.DefaultImage != "":
 		condition.Reason = ReasonBackupNever
 		condition.Message = fmt.Sprintf("no backup was made yet. The operator has no --backup-image, so the backup pods use the image %s; set --backup-image to an image that the nodes can pull",
@@ -182,7 +182,7 @@ func NextOperation(input OperationInput) *v1alpha1.Operation {
 				next.Phase, next.Message = v1alpha1.OperationSucceeded, input.Report
 			}
 		case jobFailed:
-			next.Phase, next.Message = v1alpha1.OperationFailed, input.lastWords(name)
+			next.Phase, next.Message = v1alpha1.OperationFailed, input.lastOutput(name)
 		}
 	}
 	return &next
@@ -235,10 +235,10 @@ func (input *OperationInput) waitsFor() string {
 	return ""
 }
 
-func (input *OperationInput) lastWords(job string) string {
+func (input *OperationInput) lastOutput(job string) string {
 	for _, pod := range input.Pods {
-		if pod.Job == job && pod.LastWords != "" {
-			return tail(pod.LastWords, lastWordsBytesMax)
+		if pod.Job == job && pod.LastOutput != "" {
+			return tail(pod.LastOutput, lastOutputBytesMax)
 		}
 	}
 	return "the Job failed, and its pod left no log lines; `roost logs --jobs` may show more"

@@ -94,7 +94,7 @@ func TestPhasesOfAnOperation(t *testing.T) {
 		{"its pod is not known to have ended", OperationInput{Recorded: at(v1alpha1.OperationRuns), Live: with(task("shop-restore-b", "Complete")), IsPodRunning: true}, v1alpha1.OperationRuns, ""},
 		{"it is done", OperationInput{Recorded: at(v1alpha1.OperationRuns), Live: with(task("shop-restore-b", "Complete")), Report: "5 files"}, v1alpha1.OperationSucceeded, "5 files"},
 		{"it has failed", OperationInput{Recorded: at(v1alpha1.OperationRuns), Live: with(task("shop-restore-b", "Failed")),
-			Pods: []PodState{{Job: "other", LastWords: "x"}, {Job: "shop-restore-b", LastWords: "no key"}}}, v1alpha1.OperationFailed, "no key"},
+			Pods: []PodState{{Job: "other", LastOutput: "x"}, {Job: "shop-restore-b", LastOutput: "no key"}}}, v1alpha1.OperationFailed, "no key"},
 		{"it has failed without a word", OperationInput{Recorded: at(v1alpha1.OperationRuns), Live: with(task("shop-restore-b", "Failed"))}, v1alpha1.OperationFailed, "left no log lines"},
 	} {
 		row.input.App = "shop"

@@ -75,8 +75,8 @@ type PodState struct {
 	Waiting string
 	// Job is the Job that the pod belongs to, if any.
 	Job string
-	// LastWords are the end of the pod's log, or the message of Kubernetes.
-	LastWords string
+	// LastOutput are the end of the pod's log, or the message of Kubernetes.
+	LastOutput string
 	// NotReady describes a pod that runs and is not ready. Nil otherwise.
 	NotReady *NotReady
 }
@@ -92,8 +92,8 @@ type NotReady struct {
 // release, and the pod takes some of them to start.
 const NotReadySeconds = 20
 
-// lastWordsBytesMax bounds the part of a log that is written to the status.
-const lastWordsBytesMax = 512
+// lastOutputBytesMax bounds the part of a log that is written to the status.
+const lastOutputBytesMax = 512
 
 func (decision *decision) conditions() []Condition {
 	input := decision.input
@@ -157,7 +157,7 @@ func (decision *decision) degraded() Condition {
 	case decision.input.SettingsProblem != "":
 		condition.Reason, condition.Message = ReasonSettingsUnreadable, decision.input.SettingsProblem
 	case decision.input.Refusal != "":
-		condition.Reason, condition.Message = ReasonWriteRefused, tail(decision.input.Refusal, lastWordsBytesMax)
+		condition.Reason, condition.Message = ReasonWriteRefused, tail(decision.input.Refusal, lastOutputBytesMax)
 	case len(decision.taken) > 0:
 		condition.Reason = ReasonNameTaken
 		condition.Message = "Roost does not manage these existing objects, and leaves them unchanged: " + strings.Join(decision.taken, ", ") + "; rename or delete them"
@@ -169,7 +169,7 @@ func (decision *decision) degraded() Condition {
 		condition.Reason, condition.Message = ReasonNodeLost, whyNodeLost(*lost, decision.input.Backup)
 	case failing != nil:
 		condition.Reason = ReasonPodFailing
-		condition.Message = fmt.Sprintf("%s: %s: %s", failing.Name, failing.Waiting, tail(failing.LastWords, lastWordsBytesMax))
+		condition.Message = fmt.Sprintf("%s: %s: %s", failing.Name, failing.Waiting, tail(failing.LastOutput, lastOutputBytesMax))
 	case decision.isStalled():
 		condition.Reason = ReasonRolloutStalled
 		condition.Message = "the new pods did not become ready in time; pods of the old revision keep serving. Check the logs of the new pods and their health check"
@@ -189,8 +189,8 @@ func (decision *decision) degraded() Condition {
 func (decision *decision) whyMigrationFailed() string {
 	const outcome = "the migration failed; pods of the old revision keep serving"
 	for _, pod := range decision.input.Pods {
-		if pod.Job == decision.migrationJob && pod.LastWords != "" {
-			return fmt.Sprintf("%s. %s: %s", outcome, pod.Name, tail(pod.LastWords, lastWordsBytesMax))
+		if pod.Job == decision.migrationJob && pod.LastOutput != "" {
+			return fmt.Sprintf("%s. %s: %s", outcome, pod.Name, tail(pod.LastOutput, lastOutputBytesMax))
 		}
 	}
 	return outcome + ". The log of its Job shows the cause"

@@ -46,7 +46,7 @@ func TestNodesThatAreLost(t *testing.T) {
 		row.change(&changed)
 		input := Input{
 			LocalVolumes: []LocalVolume{volume, changed}, Backup: row.backup,
-			Pods: []PodState{{Name: "shop-0", Waiting: "Unschedulable", LastWords: "0/2 nodes are available"}},
+			Pods: []PodState{{Name: "shop-0", Waiting: "Unschedulable", LastOutput: "0/2 nodes are available"}},
 		}
 		result := Decide(input)
 		degraded := conditionOf(result, ConditionDegraded)

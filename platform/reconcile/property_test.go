@@ -428,13 +428,13 @@ func TestTheFailingPodSpeaks(t *testing.T) {
 	world := newWorld()
 	desired := world.desired()
 	result := Decide(Input{Owner: world.owner, Desired: desired, Live: nil, Pods: []PodState{
-		{Name: "shop-1"}, {Name: "shop-2", Waiting: "CrashLoopBackOff", LastWords: strings.Repeat("ä", 600) + "panic: no database\n"},
+		{Name: "shop-1"}, {Name: "shop-2", Waiting: "CrashLoopBackOff", LastOutput: strings.Repeat("ä", 600) + "panic: no database\n"},
 	}})
 	for _, condition := range result.Conditions {
 		if condition.Type != ConditionDegraded {
 			continue
 		}
-		isCut := len(condition.Message) < lastWordsBytesMax+100
+		isCut := len(condition.Message) < lastOutputBytesMax+100
 		if condition.Reason != ReasonPodFailing || !strings.HasPrefix(condition.Message, "shop-2: CrashLoopBackOff: …") ||
 			!strings.HasSuffix(condition.Message, "panic: no database") || !isCut {
 			t.Fatalf("%+v", condition)

@@ -54,9 +54,9 @@ func TestAFailedMigrationSaysWhy(t *testing.T) {
 	live["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Failed", "status": "True"}}}
 	for words, pods := range map[string][]PodState{
 		"keep serving. shop-migrate-1-b: exit code 1: no column": {
-			{Name: "shop-run-1", Job: "shop-run", LastWords: "exit code 2: another Job"},
-			{Name: "shop-migrate-1-b", Job: "shop-migrate-1", LastWords: "exit code 1: no column"},
-			{Name: "shop-migrate-1-a", Job: "shop-migrate-1", LastWords: "exit code 1: an earlier attempt"},
+			{Name: "shop-run-1", Job: "shop-run", LastOutput: "exit code 2: another Job"},
+			{Name: "shop-migrate-1-b", Job: "shop-migrate-1", LastOutput: "exit code 1: no column"},
+			{Name: "shop-migrate-1-a", Job: "shop-migrate-1", LastOutput: "exit code 1: an earlier attempt"},
 		},
 		"keep serving. The log of its Job shows the cause": nil,
 	} {
