@@ -11,7 +11,7 @@ import (
 const (
 	// deletedVersion stands for the version of an object that was deleted.
 	deletedVersion = math.MaxUint64
-	// unknownVersion stands for that of a status whose write may have been lost on the way, or only its answer.
+	// unknownVersion stands for the version of a status whose write, or the response to it, may have been lost.
 	unknownVersion = math.MaxUint64
 )
 
@@ -21,12 +21,12 @@ type subjectName struct {
 	name types.NamespacedName
 }
 
-// recentWrites are the versions of objects that were written and that the cache may not have yet, by App or Dunlin. A pass forgets
-// what the cache has, and the first pass after the deletion of an App or a Dunlin the rest, so there are at most as many as objects.
+// recentWrites holds the versions of written objects that the cache may not have yet, by App or Dunlin. A pass removes the versions that the
+// cache has. The first pass after the deletion of an App or a Dunlin removes all of its versions, so their number is bounded by the objects.
 type recentWrites struct {
 	mutex     sync.Mutex
 	bySubject map[subjectName]map[objectName]uint64
-	// statuses have the versions of Apps and Dunlins whose status was written.
+	// statuses holds the versions of Apps and Dunlins whose status was written.
 	statuses map[subjectName]uint64
 }
 
@@ -66,7 +66,7 @@ func (recent *recentWrites) addStatus(subject subjectName, version uint64) {
 	recent.statuses[subject] = version
 }
 
-// forgetStatusAt forgets the last write of a status if a version has it, and returns whether it has.
+// forgetStatusAt reports whether a version of an App or a Dunlin includes the last write of its status, and forgets that write if so.
 func (recent *recentWrites) forgetStatusAt(subject subjectName, version uint64) bool {
 	recent.mutex.Lock()
 	defer recent.mutex.Unlock()
@@ -77,7 +77,7 @@ func (recent *recentWrites) forgetStatusAt(subject subjectName, version uint64) 
 	return true
 }
 
-// forgetSubject is for an App or a Dunlin that was deleted.
+// forgetSubject removes the versions of a deleted App or Dunlin.
 func (recent *recentWrites) forgetSubject(subject subjectName) {
 	recent.mutex.Lock()
 	defer recent.mutex.Unlock()

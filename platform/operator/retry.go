@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// retryPauses are before the second and the third attempt of a call, and up to twice as long.
+// retryPauses are the minimum pauses before the second and the third attempt of a call. Jitter at most doubles them.
 var retryPauses = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond}
 
-// retriedBytesMax of an answer are read before the next attempt, so that the connection can be used again.
+// retriedBytesMax bounds the bytes of a response that are drained before the next attempt, so that the connection can be reused.
 const retriedBytesMax = 64 << 10
 
-// retry repeats a call that has failed on its way, or because the API server could not answer. A pass has many calls, and the first one that
-// fails ends it: if some of all calls fail, few passes would come to their end. Each call of the operator can be repeated: it applies a whole
-// object, deletes one by UID, or makes one whose name another attempt has taken.
+// retry retries a call if the connection fails or the API server responds with 500, 502, 503 or 504. The first failed call ends a pass, and a
+// pass makes many calls, so without retries few passes complete while a part of all calls fails. All calls of the operator are idempotent: they
+// apply a whole object, delete an object by UID, or create an object, where AlreadyExists is no error.
 //
-// client-go repeats what is answered with 429 or with a Retry-After header. Watches and the Lease have a pace of their own.
+// client-go itself retries responses with status 429 or with a Retry-After header. Watches and the Lease have their own retries.
 type retry struct {
 	next http.RoundTripper
 }
@@ -49,7 +49,7 @@ func (retry *retry) RoundTrip(request *http.Request) (*http.Response, error) {
 	return retry.next.RoundTrip(request)
 }
 
-// WrappedRoundTripper has client-go find what is below, to close idle connections.
+// WrappedRoundTripper lets client-go find the wrapped transport, to close idle connections.
 func (retry *retry) WrappedRoundTripper() http.RoundTripper { return retry.next }
 
 func isRepeatable(request *http.Request) bool {
@@ -58,7 +58,7 @@ func isRepeatable(request *http.Request) bool {
 	return !isWatch && !strings.Contains(request.URL.Path, "/leases") && (!hasBody || request.GetBody != nil)
 }
 
-// isTransient is whether another attempt may succeed. An operator that was deposed stays so.
+// isTransient reports whether another attempt may succeed. A deposed operator remains deposed.
 func isTransient(response *http.Response, err error) bool {
 	if err != nil {
 		return !errors.Is(err, errDeposed)
@@ -67,7 +67,7 @@ func isTransient(response *http.Response, err error) bool {
 	return slices.Contains(codes, response.StatusCode) && response.Header.Get("Retry-After") == ""
 }
 
-// sleep returns whether the pause has passed.
+// sleep reports whether the whole pause passed before the context ended.
 func sleep(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -79,7 +79,7 @@ func sleep(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// again is a request with its body from the start.
+// again returns a copy of the request with its body rewound.
 func again(request *http.Request) (*http.Request, error) {
 	fresh := request.Clone(request.Context())
 	if request.GetBody == nil {

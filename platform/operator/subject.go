@@ -57,8 +57,8 @@ func newObject(kind string) client.Object {
 	return &v1alpha1.Dunlin{}
 }
 
-// read has the status that was written last, even if the cache does not. Nothing asks for a pass when only a status changes, so a pass that
-// compares with an earlier one could leave a wrong status for ever.
+// read returns the App or the Dunlin with the status that was written last, even if the cache does not have it yet. A change of a status does not
+// cause a pass, so a pass that compares with an earlier status could leave a wrong one forever.
 func (operator *Operator) read(ctx context.Context, kind string, name types.NamespacedName) (*subject, error) {
 	object, key := newObject(kind), subjectName{kind, name}
 	err := operator.Reader.Get(ctx, name, object)

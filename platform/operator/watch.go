@@ -160,7 +160,7 @@ func newManager(connection *rest.Config, options Options) (manager.Manager, erro
 		held := &heldLease{valid: time.Duration(float64(lease) * writeShare), now: time.Now}
 		connection.Wrap(func(next http.RoundTripper) http.RoundTripper { return &fence{next, held} })
 	}
-	// Each attempt passes the fence, and the limit is for all attempts together.
+	// Each attempt passes the fence, and the limit applies to all attempts together.
 	connection.Wrap(func(next http.RoundTripper) http.RoundTripper { return &deadline{&retry{next}, limit} })
 	return manager.New(connection, manager.Options{
 		Scheme:                        scheme,
