@@ -79,7 +79,7 @@ pub struct RoomPlan {
 
 /// The kinds of proxy requests. Each kind has its own backend.
 #[derive(Clone, Copy, Debug)]
-pub enum ProxyKind {
+pub enum PlannedProxy {
     /// A session connects without a token.
     Connect,
     /// A session expires.
@@ -94,7 +94,7 @@ pub enum ProxyKind {
     Rpc,
 }
 
-impl ProxyKind {
+impl PlannedProxy {
     /// The backend for this kind.
     pub const fn proxy(self) -> ProxyIndex {
         ProxyIndex(self as u16)
@@ -330,16 +330,16 @@ fn options(chance: &mut Chance, shards: u16) -> Options {
 
 /// Configures backends for RPCs, for some namespaces, and, in some plans, for sessions.
 fn configure_backends(chance: &mut Chance, options: &mut Options) {
-    options.backend.rpc_without_namespace = Some(ProxyKind::Rpc.proxy());
-    options.backend.connect = chance.percent(60).then(|| ProxyKind::Connect.proxy());
-    options.backend.refresh = chance.percent(50).then(|| ProxyKind::Refresh.proxy());
+    options.backend.rpc_without_namespace = Some(PlannedProxy::Rpc.proxy());
+    options.backend.connect = chance.percent(60).then(|| PlannedProxy::Connect.proxy());
+    options.backend.refresh = chance.percent(50).then(|| PlannedProxy::Refresh.proxy());
     for namespace in &mut options.namespaces {
         let is_one_of = |names: &[&str]| names.contains(&&*namespace.name);
         let (subscribes, publishes) = (is_one_of(&["plain", "now"]), is_one_of(&["plain", "rec", "cache"]));
         let refreshes = is_one_of(&["plain", "lock"]) && chance.percent(60);
-        namespace.subscribe_proxy = subscribes.then(|| ProxyKind::Subscribe.proxy());
-        namespace.publish_proxy = publishes.then(|| ProxyKind::Publish.proxy());
-        namespace.sub_refresh_proxy = refreshes.then(|| ProxyKind::SubRefresh.proxy());
+        namespace.subscribe_proxy = subscribes.then(|| PlannedProxy::Subscribe.proxy());
+        namespace.publish_proxy = publishes.then(|| PlannedProxy::Publish.proxy());
+        namespace.sub_refresh_proxy = refreshes.then(|| PlannedProxy::SubRefresh.proxy());
     }
 }
 

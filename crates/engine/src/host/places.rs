@@ -59,9 +59,9 @@ impl ReservedPlaces {
                 break;
             }
         }
-        let used = self.kept.iter().filter(|kept| kept.users.is_empty()).count();
-        if used > USED_MAX
-            && let Some(oldest) = self.kept.iter().position(|kept| kept.users.is_empty())
+        let mut empty = (0..self.kept.len()).filter(|index| self.kept[*index].users.is_empty());
+        if let Some(oldest) = empty.next()
+            && empty.count() >= USED_MAX
         {
             self.kept.remove(oldest);
         }

@@ -140,11 +140,8 @@ impl Client {
         };
         match (push.publication, push.join, push.leave, push.unsubscribe) {
             (Some(publication), None, None, None) if subscription.seat.is_some() => {
-                subscription.room_publication(
-                    &mut receiving.model.rooms.lock(),
-                    self.profile.encoding,
-                    &publication,
-                )?;
+                let mut rooms = receiving.model.rooms.lock();
+                subscription.room_publication(&mut rooms, self.profile.encoding, &publication)?;
             }
             (Some(publication), None, None, None) => {
                 let latest_s = [subscription.latest_expiry_s, self.latest_expiry_s].into_iter().flatten().min();

@@ -16,7 +16,7 @@ use super::{
     KeptFlaw,
     disk::{RoomDisk, RoomWrite},
     game::Marks,
-    seats::SeatModel,
+    seats::KeptSeatModel,
 };
 
 /// Ticks for which players stay without clients after a restart.
@@ -46,7 +46,7 @@ pub struct TickTruth {
     pub objects: BTreeMap<ObjectId, (Position, Vec<u8>)>,
     pub avatars: BTreeMap<PlayerId, ObjectId>,
     /// The expected players.
-    pub seats: SeatModel,
+    pub seats: KeptSeatModel,
 }
 
 /// The recorded history of the room. Ticks that a crash loses are removed.
@@ -65,7 +65,7 @@ pub struct KeptRoom {
     terms: KeptTerms,
     held: VecDeque<(u64, Vec<RoutedMessage>)>,
     next_checkpoint: u64,
-    seats: SeatModel,
+    seats: KeptSeatModel,
 }
 
 fn options(terms: KeptTerms) -> RoomOptions {
@@ -76,7 +76,7 @@ fn origin(terms: KeptTerms) -> RoomOrigin {
     RoomOrigin { simulation: "marks".to_owned(), params: "{}".to_owned(), options: options(terms) }
 }
 
-fn truth_of(room: &Room, seats: &SeatModel) -> TickTruth {
+fn truth_of(room: &Room, seats: &KeptSeatModel) -> TickTruth {
     let world = room.world();
     TickTruth {
         state_hash: room.state_hash(),
@@ -238,7 +238,7 @@ fn restore(saved: &[u8], terms: KeptTerms, disk: &RoomDisk, truth: &RoomTruth) -
         let record = TickRecord::read(record).map_err(|error| error.to_string())?;
         runner.replay(*tick, record).map_err(|error| error.to_string())?;
         let was = truth.ticks.get(tick);
-        let is = truth_of(runner.room(), was.map_or(&SeatModel::default(), |was| &was.seats));
+        let is = truth_of(runner.room(), was.map_or(&KeptSeatModel::default(), |was| &was.seats));
         if was != Some(&is) {
             return Err(format!("tick {tick} was {was:?}, but is {is:?} after the replay"));
         }

@@ -10,7 +10,7 @@ use dunlin_rooms::PlayerId;
 
 /// The expected players and their seats after a tick.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SeatModel {
+pub struct KeptSeatModel {
     /// The last tick of each player if its client does not return, or `None` while it has a client.
     players: BTreeMap<PlayerId, Option<u64>>,
     seats: BTreeMap<SeatKey, PlayerId>,
@@ -27,7 +27,7 @@ pub struct SeatModel {
 /// The outcome of a join: the player, and whether it was in the room before.
 pub type SeatedAs = Option<(PlayerId, bool)>;
 
-impl SeatModel {
+impl KeptSeatModel {
     /// Applies tick `tick` of the room, which processed `steps`. `joins` are the outcomes of the joins in order, and
     /// `grace_ticks` is the time for which players stay without their clients.
     ///

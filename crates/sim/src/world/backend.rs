@@ -15,7 +15,7 @@ use dunlin_protocol::{Disconnect, Payload};
 
 use crate::{
     model::number_of,
-    plan::{BACKEND_ERROR, KIND_TAG, KINDS, ProxyKind},
+    plan::{BACKEND_ERROR, KIND_TAG, KINDS, PlannedProxy},
     token::Token,
 };
 
@@ -67,19 +67,19 @@ impl NodeWorld {
         request: &ProxyRequest,
     ) -> Result<(), String> {
         let (kind, target, what) = match &request.kind {
-            ProxyRequestKind::Connect { .. } => (RequestKind::Session, ProxyKind::Connect, "proxy connect"),
-            ProxyRequestKind::Refresh => (RequestKind::Expiry, ProxyKind::Refresh, "proxy refresh"),
+            ProxyRequestKind::Connect { .. } => (RequestKind::Session, PlannedProxy::Connect, "proxy connect"),
+            ProxyRequestKind::Refresh => (RequestKind::Expiry, PlannedProxy::Refresh, "proxy refresh"),
             ProxyRequestKind::Rpc { method, .. } => {
-                (RequestKind::Call((&**method).into()), ProxyKind::Rpc, "proxy rpc")
+                (RequestKind::Call((&**method).into()), PlannedProxy::Rpc, "proxy rpc")
             }
             ProxyRequestKind::Subscribe { channel, .. } => {
-                (RequestKind::Subscription((&**channel).into()), ProxyKind::Subscribe, "proxy subscribe")
+                (RequestKind::Subscription((&**channel).into()), PlannedProxy::Subscribe, "proxy subscribe")
             }
             ProxyRequestKind::Publish { data, .. } => {
-                (RequestKind::Publication(number_of(data.bytes())?), ProxyKind::Publish, "proxy publish")
+                (RequestKind::Publication(number_of(data.bytes())?), PlannedProxy::Publish, "proxy publish")
             }
             ProxyRequestKind::SubRefresh { channel } => {
-                (RequestKind::SubscriptionExpiry((&**channel).into()), ProxyKind::SubRefresh, "proxy sub_refresh")
+                (RequestKind::SubscriptionExpiry((&**channel).into()), PlannedProxy::SubRefresh, "proxy sub_refresh")
             }
             ProxyRequestKind::RoomCall { .. } => return Err(format!("a shard sends a request of a room: {request:?}")),
         };
