@@ -254,6 +254,11 @@ impl Core {
         request: RequestNumber,
         outcome: Result<ReadAnswer, ReadFault>,
     ) {
+        match &outcome {
+            // A node without other reads has only these to notice that the connection is broken.
+            Err(ReadFault::TimedOut | ReadFault::NoResponders) => self.on_silent_lease_read(turn),
+            Ok(_) | Err(_) => self.silence.end_of_lease_reads(),
+        }
         match (self.leases.requests.remove(&request), outcome) {
             (Some(Asked::ReadOfOwn), outcome) => self.own_lease_read(turn, outcome),
             (Some(Asked::ReadOfOther(node)), outcome) => self.other_lease_read(turn, &node, outcome),

@@ -12,6 +12,9 @@ use super::{Core, Turn};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Silence {
     since_us: [Option<u64>; LinkName::ALL.len()],
+    /// Since when reads of leases have had no answers. They are counted apart from other reads, because a lagging
+    /// replica answers them, and another server has to be tried nevertheless.
+    lease_reads_since_us: Option<u64>,
 }
 
 impl Silence {
@@ -19,15 +22,33 @@ impl Silence {
     pub(super) const fn end(&mut self, link: LinkName) {
         self.since_us[link as usize] = None;
     }
+
+    /// A read of leases was answered.
+    pub(super) const fn end_of_lease_reads(&mut self) {
+        self.lease_reads_since_us = None;
+    }
 }
 
 impl Core {
     /// A request on a connection has had no answer.
     pub(super) fn on_silence(&mut self, turn: &mut Turn<'_>, link: LinkName) {
         let since_us = *self.silence.since_us[link as usize].get_or_insert(turn.now.mono_us);
+        self.reconnect_if_silent(turn, link, since_us);
+    }
+
+    /// A read of leases has had no answer.
+    pub(super) fn on_silent_lease_read(&mut self, turn: &mut Turn<'_>) {
+        let since_us = *self.silence.lease_reads_since_us.get_or_insert(turn.now.mono_us);
+        self.reconnect_if_silent(turn, LinkName::Read, since_us);
+    }
+
+    fn reconnect_if_silent(&mut self, turn: &mut Turn<'_>, link: LinkName, since_us: u64) {
         let is_long = turn.now.mono_us >= since_us + self.options.limits.silence_timeout_ms * 1_000;
         if is_long && !self.planted.is(CoreBug::SilenceBorne) {
             self.silence.end(link);
+            if link == LinkName::Read {
+                self.silence.end_of_lease_reads();
+            }
             self.counters.silences += 1;
             turn.link(LinkEffect::Reconnect { link });
         }

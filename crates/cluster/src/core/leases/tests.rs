@@ -31,6 +31,7 @@ struct Stream {
     acknowledges: bool,
     republishes: bool,
     refuses_reads: bool,
+    answers_reads: bool,
     reads_of_all: u32,
 }
 
@@ -41,6 +42,8 @@ struct Rig {
     stream: Stream,
     now_us: u64,
     changes: Vec<(usize, LeaseChange)>,
+    /// Reconnects of the connection for reads.
+    reconnects: u32,
 }
 
 impl Rig {
@@ -59,10 +62,17 @@ impl Rig {
             acknowledges: true,
             republishes: true,
             refuses_reads: false,
+            answers_reads: true,
             reads_of_all: 0,
         };
-        let mut rig =
-            Self { nodes: Vec::new(), ended: BTreeSet::new(), stream, now_us: 1_000_000, changes: Vec::new() };
+        let mut rig = Self {
+            nodes: Vec::new(),
+            ended: BTreeSet::new(),
+            stream,
+            now_us: 1_000_000,
+            changes: Vec::new(),
+            reconnects: 0,
+        };
         for _ in 0..nodes {
             rig.start(limits);
         }
@@ -133,9 +143,14 @@ impl Rig {
                 self.stream.reads_of_all += u32::from(is_wide);
                 let description = "too many messages".into();
                 let refused = ReadFault::Refused { code: 413, error_code: 0, description };
-                let outcome = if self.stream.refuses_reads && is_wide { Err(refused) } else { Ok(read) };
+                let outcome = match &self.stream {
+                    stream if !stream.answers_reads => Err(ReadFault::TimedOut),
+                    stream if stream.refuses_reads && is_wide => Err(refused),
+                    _ => Ok(read),
+                };
                 events.push((place, CoreEvent::Link(LinkEvent::Answered { request, outcome })));
             }
+            LinkEffect::Reconnect { link: LinkName::Read } => self.reconnects += 1,
             _ => {}
         }
     }
@@ -394,6 +409,22 @@ fn invalid_lease_messages_are_counted_and_ignored() {
         let leases = rig.nodes[0].counters().leases;
         assert_eq!((leases.dropped, leases.others), (before + 1, 0), "{headers:?}");
     }
+}
+
+#[test]
+fn a_server_that_answers_no_read_of_leases_is_left() {
+    let limits = CoreLimits { audit_interval_ms: 1_000, silence_timeout_ms: 5_000, ..CoreLimits::default() };
+    let mut rig = Rig::with(1, &limits);
+    rig.pass_ms(30_000);
+    assert_eq!(rig.reconnects, 0);
+    rig.stream.answers_reads = false;
+    rig.pass_ms(1_000 + 5_000);
+    assert!(rig.reconnects <= 1);
+    rig.pass_ms(1_000);
+    assert_eq!(rig.reconnects, 1, "no other read notices that the connection is broken");
+    rig.stream.answers_reads = true;
+    rig.pass_ms(30_000);
+    assert_eq!(rig.reconnects, 1);
 }
 
 #[test]
