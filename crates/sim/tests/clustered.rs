@@ -60,7 +60,8 @@ const REACHED: [&str; 44] = [
 ];
 
 /// Seeds that failed in earlier versions.
-const FOUND_SEEDS: [u64; 6] = [20_718, 5_001_908, 5_002_409, 1_795_662_667_962, 1_795_698_203_509, 1_795_718_547_544];
+const FOUND_SEEDS: [u64; 7] =
+    [20_718, 5_001_908, 5_002_409, 1_795_662_667_962, 1_795_698_203_509, 1_795_718_547_544, 1_795_719_754_138];
 
 #[test]
 fn seeds_that_failed_before_pass() {

@@ -127,7 +127,7 @@ impl Core {
         let found = found.and_then(EpochRecord::of).unwrap_or_default();
         match partition.epoch.judge(&found, fence) {
             Verdict::Goes => {
-                if partition.epoch.known.is_none() {
+                if partition.epoch.known.is_none() || partition.epoch.is_renewing {
                     // What this node saw before the record may be what the stream lost before it.
                     partition.marks.forget_before(found.time_ms);
                 }
