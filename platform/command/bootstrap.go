@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/dunlin-project/dunlin/platform/validate"
 )
 
 const bootstrapFile = "bootstrap.yaml"
@@ -40,6 +43,20 @@ type bootstrapIdentity struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
 	Role      string `json:"role"`
+}
+
+// check finds what would fail only after the machines are set up.
+func (identity *bootstrapIdentity) check() error {
+	if len(validation.IsDNS1123Label(identity.Name)) > 0 {
+		return fmt.Errorf("name: %q is not the name of an access identity; use a-z, 0-9 and -", identity.Name)
+	}
+	if len(validation.IsDNS1123Label(identity.Namespace)) > 0 {
+		return fmt.Errorf("namespace: %q is not the name of a namespace; use a-z, 0-9 and -", identity.Namespace)
+	}
+	if !slices.Contains(identityRoles, identity.Role) {
+		return fmt.Errorf("role: %q is not a role; write %s", identity.Role, identityRolesText)
+	}
+	return nil
 }
 
 // bootstrap is a run of the command.
@@ -111,7 +128,7 @@ func (program *program) newBootstrap(folder string, wait time.Duration) (*bootst
 		return nil, fmt.Errorf("%w; `roost help bootstrap` shows an example", err)
 	}
 	run := &bootstrap{program: program, folder: folder, wait: wait, tunnel: func() {}}
-	if err := yaml.UnmarshalStrict(text, &run.config); err != nil {
+	if err := validate.Decode(text, &run.config); err != nil {
 		return nil, fmt.Errorf("%s: %w; `roost help bootstrap` shows an example", bootstrapFile, err)
 	}
 	for key, value := range map[string]string{
@@ -128,6 +145,11 @@ func (program *program) newBootstrap(folder string, wait time.Duration) (*bootst
 	}
 	if len(run.config.Operator) == 0 || len(run.config.Apps) == 0 {
 		return nil, fmt.Errorf("%s has no operator or no apps; set both. `roost help bootstrap` shows an example", bootstrapFile)
+	}
+	for index, identity := range run.config.Identities {
+		if err := identity.check(); err != nil {
+			return nil, fmt.Errorf("%s: identities[%d].%w", bootstrapFile, index, err)
+		}
 	}
 	program.kubeconfig = run.path(run.config.Kubeconfig)
 	return run, nil

@@ -212,10 +212,21 @@ func TestBootstrapFilesThatAreWrong(t *testing.T) {
 		{"inventory: hosts.yml\n", "has no "},
 		{"invntory: hosts.yml\n", "unknown field"},
 		{strings.Replace(bootstrapYAML, "apps: [apps]", "apps: []", 1), "has no operator or no apps"},
+		{strings.Replace(bootstrapYAML, "inventory:", "inventory: !hosts", 1), "inventory: the value begins with !"},
 	} {
 		person.write("cluster/bootstrap.yaml", row[0])
 		_, stderr := person.roost(command.ExitFailed, "bootstrap", "--plan", "@cluster")
 		contains(t, stderr, row[1], "roost help bootstrap")
+	}
+	for identity, sentence := range map[string]string{
+		"{ name: C I, namespace: web, role: deployer }":   `bootstrap.yaml: identities[0].name: "C I" is not the name of an access identity; use a-z, 0-9 and -`,
+		"{ name: ci, namespace: Web, role: deployer }":    `bootstrap.yaml: identities[0].namespace: "Web" is not the name of a namespace; use a-z, 0-9 and -`,
+		"{ name: ci, namespace: web, role: deploy-role }": `bootstrap.yaml: identities[0].role: "deploy-role" is not a role; write deployer, reader, runner or operator`,
+	} {
+		before, _, _ := strings.Cut(bootstrapYAML, "identities:")
+		person.write("cluster/bootstrap.yaml", before+"identities: ["+identity+"]\napps: [apps]\n")
+		_, stderr := person.roost(command.ExitFailed, "bootstrap", "--plan", "@cluster")
+		contains(t, stderr, sentence)
 	}
 	_, stderr := person.roost(command.ExitFailed, "bootstrap", "@nowhere")
 	contains(t, stderr, "roost help bootstrap")

@@ -339,6 +339,27 @@ func TestEncryptAndCheck(t *testing.T) {
 	}
 }
 
+func TestNamesInTheRepositoryFileAreChecked(t *testing.T) {
+	person := newPerson(t)
+	person.repository()
+	whole := person.read("apps/roost.yaml")
+	for added, sentence := range map[string]string{
+		"cluster: { ingressClass: My_Class }":              `roost.yaml: cluster.ingressClass: "My_Class" is not the name of an IngressClass; use a-z, 0-9, - and .`,
+		"cluster: { monitoringNamespace: a.b }":            `roost.yaml: cluster.monitoringNamespace: "a.b" is not the name of a namespace; use a-z, 0-9 and -`,
+		"cluster: { backupImage: registry.example.com/b }": `roost.yaml: cluster.backupImage: "registry.example.com/b" has no tag and no digest`,
+		"plainKeys: !PUBLIC_":                              "roost.yaml: plainKeys: the value begins with !",
+		"cluster: { ingressClass: nginx }":                 "",
+	} {
+		person.write("apps/roost.yaml", whole+added+"\n")
+		if sentence == "" {
+			person.roost(command.ExitFine, "validate", "@apps")
+			continue
+		}
+		_, stderr := person.roost(command.ExitFailed, "validate", "@apps")
+		contains(t, stderr, sentence)
+	}
+}
+
 func TestRotate(t *testing.T) {
 	person := newPerson(t)
 	person.repository()

@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"filippo.io/age"
-	"sigs.k8s.io/yaml"
 
 	"github.com/dunlin-project/dunlin/platform/render"
+	"github.com/dunlin-project/dunlin/platform/validate"
 )
 
 // repositoryFile is in the folder of the manifests or above it.
@@ -48,8 +48,12 @@ func repositoryOf(path string) (*repository, error) {
 		switch {
 		case err == nil:
 			found := &repository{}
-			if err := yaml.UnmarshalStrict(text, found); err != nil {
-				return nil, fmt.Errorf("%s: %w", filepath.Join(folder, repositoryFile), err)
+			file := filepath.Join(folder, repositoryFile)
+			if err := validate.Decode(text, found); err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			if problems := validate.Cluster("cluster.", found.cluster()); len(problems) > 0 {
+				return nil, fmt.Errorf("%s: %s", file, problems[0])
 			}
 			return found, nil
 		case !errors.Is(err, fs.ErrNotExist) && !isNotFolder(err):

@@ -47,6 +47,7 @@ func (program *program) runCommand() *cobra.Command {
 		Use:   "run NAME -- PROGRAM [ARGUMENT...]",
 		Short: "Run a command once with the image and the settings of an App",
 		Long: `Run a command once with the image and the settings that the pods of an App have now, and show its log. Standard input is not connected.
+Arguments reach the program as they are: neither a shell nor Kubernetes replaces $NAME or $(NAME) in them.
 
 The command runs as a Job, once, without the persistent volumes and the ports of the App. The Job is deleted at the end, and when you
 interrupt the command. If roost itself is killed, Kubernetes ends the Job after --timeout, and deletes it 10 minutes later.

@@ -28,9 +28,12 @@ const (
 	TaskRestore = backup.KindRestore
 )
 
+// BackupFolder is where pods that save and restore have their own files.
+const BackupFolder = "/backup"
+
 const (
 	backupContainer  = "backup"
-	backupFolder     = "/backup"
+	backupFolder     = BackupFolder
 	dumpFolder       = backup.DumpFolder
 	scratchFolder    = "/scratch"
 	repositoryFolder = "/repository"
@@ -243,7 +246,7 @@ func (view *appView) taskContainer(task string, operation *v1alpha1.Operation) c
 	case repository.Claim != "":
 		command = append(command, "--repository="+repositoryFolder)
 	case repository.URL != "":
-		command = append(command, "--repository="+repository.URL)
+		command = append(command, "--repository="+literal(repository.URL))
 	}
 	if task == TaskVerify && view.loadsDump(task) {
 		command = append(command, "--dump")
@@ -271,7 +274,7 @@ func (view *appView) taskContainer(task string, operation *v1alpha1.Operation) c
 		command = append(command, view.keepFlags()...)
 	}
 	if task == TaskRestore && operation != nil {
-		command = append(command, "--snapshot="+operation.Snapshot)
+		command = append(command, "--snapshot="+literal(operation.Snapshot))
 		if operation.Replace && !view.loadsDump(task) {
 			command = append(command, "--replace")
 		}
@@ -287,7 +290,7 @@ func (view *appView) taskContainer(task string, operation *v1alpha1.Operation) c
 func (view *appView) keepFlags() []string {
 	var flags []string
 	if view.backup != nil && view.backup.VerifiedSnapshot != "" {
-		flags = append(flags, "--keep-snapshot="+view.backup.VerifiedSnapshot)
+		flags = append(flags, "--keep-snapshot="+literal(view.backup.VerifiedSnapshot))
 	}
 	keep := view.spec.Backup.Keep
 	if keep == nil {
@@ -377,15 +380,20 @@ func (view *appView) addDump(pod *corev1.PodSpec) {
 	dump.VolumeMounts = []corev1.VolumeMount{
 		{Name: tmpVolume, MountPath: "/tmp"}, {Name: "dump", MountPath: backupFolder + "/" + dumpFolder},
 	}
+	// A volume of the app may have the same name as a volume of the backup.
+	const prefix = "volume-"
 	for _, volume := range view.spec.Volumes {
-		name := string(volume.Name)
+		name := prefix + string(volume.Name)
 		mount := corev1.VolumeMount{Name: name, MountPath: volume.Path, ReadOnly: volume.Size != nil}
 		dump.VolumeMounts = append(dump.VolumeMounts, mount)
 		if volume.Size != nil {
-			claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: view.claimName(name), ReadOnly: true}
+			claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: view.claimName(string(volume.Name)), ReadOnly: true}
 			pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: claim}})
 		}
 	}
-	pod.Volumes = append(pod.Volumes, view.temporaryVolumes()...)
+	for _, volume := range view.temporaryVolumes() {
+		volume.Name = prefix + volume.Name
+		pod.Volumes = append(pod.Volumes, volume)
+	}
 	pod.InitContainers = []corev1.Container{dump}
 }

@@ -51,7 +51,10 @@ func (run OneOff) Job() *batchv1.Job {
 func (run OneOff) pod() corev1.PodSpec {
 	pod := *run.Template.Spec.DeepCopy()
 	container := pod.Containers[0]
-	container.Command, container.Args = run.Command, nil
+	container.Command, container.Args = nil, nil
+	for _, word := range run.Command {
+		container.Command = append(container.Command, literal(word))
+	}
 	container.Ports, container.Lifecycle = nil, nil
 	container.StartupProbe, container.ReadinessProbe, container.LivenessProbe = nil, nil, nil
 	isVolume := map[string]bool{}

@@ -1,6 +1,8 @@
 package render
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -126,6 +128,9 @@ func setProbes(container *corev1.Container, handler corev1.ProbeHandler, startSe
 func sleepBeforeStop(seconds int64) *corev1.Lifecycle {
 	return &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: seconds}}}
 }
+
+// literal returns an argument that Kubernetes passes on as it is. It would replace `$(NAME)` by the value of a variable, and `$$` by `$`.
+func literal(argument string) string { return strings.ReplaceAll(argument, "$", "$$") }
 
 func words(command v1alpha1.Command) []string {
 	var plain []string

@@ -2,27 +2,28 @@ package validate
 
 import (
 	"fmt"
+	"math"
+	"net"
 	"regexp"
 	"sort"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/dotenv"
 )
 
 var (
-	imagePattern    = regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._/:@-]*$`)
-	fixedPattern    = regexp.MustCompile(`^([^@]+:[a-zA-Z0-9_][a-zA-Z0-9_.-]*|.+@sha256:[0-9a-f]{64})$`)
-	hostPattern     = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.])+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-	servicePattern  = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
-	portPattern     = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,13}[a-z0-9])?$`)
-	partPattern     = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,14}[a-z0-9])?$`)
-	envKeyPattern   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	schedulePattern = regexp.MustCompile(`^[-0-9A-Za-z*/,?]+( [-0-9A-Za-z*/,?]+){4}$`)
-	zonePattern     = regexp.MustCompile(`^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$`)
-	folderPattern   = regexp.MustCompile(`^(/[^/:]+)+$`)
-	dotsPattern     = regexp.MustCompile(`/[.][.]?(/|$)`)
+	hostPattern    = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.])+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	servicePattern = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
+	portPattern    = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,13}[a-z0-9])?$`)
+	partPattern    = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,14}[a-z0-9])?$`)
+	envKeyPattern  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	zonePattern    = regexp.MustCompile(`^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$`)
+	folderPattern  = regexp.MustCompile(`^(/[^/:]+)+$`)
+	dotsPattern    = regexp.MustCompile(`/[.][.]?(/|$)`)
 )
 
 const nameCharactersMax = 30
@@ -31,9 +32,13 @@ const nameCharactersMax = 30
 func App(app *v1alpha1.App) []Problem {
 	found := &problems{}
 	spec := &app.Spec
-	found.name(app.Name)
+	found.metadata(&app.ObjectMeta)
 	found.image("spec.image", spec.Image)
+	found.objectName("spec.pullSecret", "a Secret", spec.PullSecret)
+	found.program("spec.command", spec.Command)
+	found.words("spec.args", spec.Args)
 	found.check(spec.User == nil || *spec.User > 0, "spec.user", "%d is not the number of a user without privileges; set one such as 65532", deref(spec.User))
+	found.check(deref(spec.User) <= math.MaxInt32, "spec.user", "%d is out of range; set 1 to 2147483647", deref(spec.User))
 	found.ports(spec.Ports)
 	found.check(spec.Host == "" || len(spec.Ports) > 0, "spec.host", "a host needs a port; add to spec.ports the port that serves it")
 	found.host(spec.Host, spec.Path, spec.TLS)
@@ -44,6 +49,7 @@ func App(app *v1alpha1.App) []Problem {
 	found.health(spec)
 	found.tasks(spec)
 	found.volumes(spec.Volumes)
+	found.besideDump(spec)
 	found.backup(spec, "spec.envFiles")
 	found.onNodeLoss(spec.OnNodeLoss, spec.Backup)
 	found.check(!restores(spec.OnNodeLoss) || deref(spec.Replicas) <= 1, "spec.onNodeLoss",
@@ -59,17 +65,6 @@ func (found *problems) name(name string) {
 	found.check(servicePattern.MatchString(name), "metadata.name", "%q is not the name of a Service; use a-z, 0-9 and -, and begin with a letter", name)
 }
 
-func (found *problems) image(path, image string) {
-	switch {
-	case !imagePattern.MatchString(image):
-		found.addf(path, "%q is not the name of an image; write registry/name:tag or registry/name@sha256:digest", image)
-	case !fixedPattern.MatchString(image):
-		found.addf(path, "%q has no tag and no digest, which means the tag latest; name a version or a digest", image)
-	case strings.HasSuffix(image, ":latest"):
-		found.addf(path, "%q has the tag latest, which changes without a release; name a version or a digest", image)
-	}
-}
-
 func (found *problems) ports(ports []v1alpha1.Port) {
 	var taken []int32
 	var names []string
@@ -78,8 +73,8 @@ func (found *problems) ports(ports []v1alpha1.Port) {
 		path := fmt.Sprintf("spec.ports[%d]", index)
 		found.check(port.Port >= 1024 && port.Port <= 65535, path+".port",
 			"%d is out of range; set 1024 to 65535, because the app does not run as root. Clients still use port 443 of the host", port.Port)
-		found.check(port.Name == "" || portPattern.MatchString(port.Name), path+".name",
-			"%q is not the name of a port; use at most 15 of a-z, 0-9 and -, and begin with a letter", port.Name)
+		found.check(port.Name == "" || portPattern.MatchString(port.Name) && !strings.Contains(port.Name, "--"), path+".name",
+			"%q is not the name of a port; use at most 15 of a-z, 0-9 and single -, and begin with a letter", port.Name)
 		taken = append(taken, port.Port)
 		if port.Name == "" {
 			unnamed = true
@@ -95,12 +90,16 @@ func (found *problems) ports(ports []v1alpha1.Port) {
 func (found *problems) host(host, path string, tls *v1alpha1.TLS) {
 	found.check(host == "" || hostPattern.MatchString(host), "spec.host",
 		"%q is not the name of a host; write one such as shop.example.com, in lower case, without https:// and without a port", host)
-	found.absolute("spec.path", path)
+	found.check(net.ParseIP(host) == nil, "spec.host", "%q is an address; write the name of a host such as shop.example.com", host)
+	found.ingressPath("spec.path", path)
 	found.check(path == "" || host != "", "spec.path", "a path belongs to a host; set spec.host")
 	found.check(tls == nil || host != "", "spec.tls", "TLS belongs to a host; set spec.host")
-	if tls != nil && tls.Issuer != "" {
-		found.check(secretPattern.MatchString(string(tls.Issuer)), "spec.tls.issuer", "%q is not the name of a ClusterIssuer; write one such as letsencrypt", tls.Issuer)
+	if tls == nil {
+		return
 	}
+	found.objectName("spec.tls.secret", "a Secret", tls.Secret)
+	found.check(tls.Issuer == "" || len(validation.IsDNS1123Subdomain(string(tls.Issuer))) == 0, "spec.tls.issuer",
+		"%q is not the name of a ClusterIssuer; write one such as letsencrypt", tls.Issuer)
 }
 
 func (found *problems) absolute(at, path string) {
@@ -109,35 +108,39 @@ func (found *problems) absolute(at, path string) {
 
 func (found *problems) envFiles(path string, files v1alpha1.EnvFiles) {
 	for index, name := range files {
-		found.envFile(fmt.Sprintf("%s[%d]", path, index), name)
+		found.envFile(indexed(path, index), name)
 	}
 	found.check(!hasTwice(files), path, "the same file stands there twice; remove one of them")
 }
 
-func (found *problems) envFile(path string, name v1alpha1.FileName) {
-	text := string(name)
-	isBelow := strings.HasSuffix(text, ".env") && !strings.HasPrefix(text, "/") && !strings.Contains(text, "..")
-	found.check(isBelow, path, "%q is not an .env file below the manifest; write a relative path such as shop.env", text)
-}
-
 func (found *problems) env(env map[string]v1alpha1.EnvValue) {
-	isKey, isSops, isCiphertext := true, false, false
+	isKey, isShort, isSops, isCiphertext := true, true, false, false
 	for key, value := range env {
 		isKey = isKey && envKeyPattern.MatchString(key)
+		isShort = isShort && len(key) <= dotenv.KeyBytesMax
+		found.check(!strings.Contains(string(value), "\x00"), "spec.env["+key+"]", "has the character U+0000, which no environment variable can have; remove it")
 		isSops = isSops || strings.HasPrefix(key, "sops_")
 		isCiphertext = isCiphertext || strings.HasPrefix(string(value), "ENC[")
 	}
 	found.check(isKey, "spec.env", "a key is not the name of an environment variable; use A-Z, a-z, 0-9 and _, and begin with no digit")
+	found.check(isShort, "spec.env", "a key has more than 253 characters; shorten it")
 	found.check(!isSops, "spec.env", "a key begins with sops_, which is part of an encrypted file; name the file in spec.envFiles")
 	found.check(!isCiphertext, "spec.env", "a value is encrypted, and the app could not read it; name the encrypted file in spec.envFiles")
 }
 
-var memoryMin = resource.MustParse("16Mi")
+var memoryMin, cpuMin, sizeMin = resource.MustParse("16Mi"), resource.MustParse("1m"), resource.MustParse("1Mi")
+
+// size checks the size of a volume. A lower one is a mistake, such as 500m, which is half a byte.
+func (found *problems) size(path string, size *resource.Quantity) {
+	found.check(size == nil || size.Cmp(sizeMin) >= 0, path, "%q is too little for a volume; set at least 1Mi", size)
+}
 
 func (found *problems) resources(path string, resources v1alpha1.Resources) {
 	if memory := resources.Memory; memory != nil {
 		found.check(memory.Cmp(memoryMin) >= 0, path+".memory", "%q is too little for any process; set at least 16Mi", memory)
 	}
+	found.check(resources.CPU == nil || resources.CPU.Cmp(cpuMin) >= 0, path+".cpu", "%q is too little for any process; set at least 1m", resources.CPU)
+	found.check(resources.CPULimit == nil || resources.CPULimit.Cmp(cpuMin) >= 0, path+".cpuLimit", "%q is too little for any process; set at least 1m", resources.CPULimit)
 	if cpu, limit := resources.CPU, resources.CPULimit; cpu != nil && limit != nil {
 		found.check(limit.Cmp(*cpu) >= 0, path+".cpuLimit", "%q is less than cpu, which is %q; raise it", limit, cpu)
 	}
@@ -165,6 +168,8 @@ func (found *problems) health(spec *v1alpha1.AppSpec) {
 		"exactly one check is needed; set one of path, tcp, command and none")
 	found.check(health.Port == 0 || health.Path != "" || health.TCP, "spec.health.port", "only path and tcp use a port; remove it")
 	found.absolute("spec.health.path", health.Path)
+	found.check(!spacePattern.MatchString(health.Path), "spec.health.path", "%q has a space or a control character; write %%20 for a space", health.Path)
+	found.program("spec.health.command", health.Command)
 	found.inRange("spec.health.startSeconds", health.StartSeconds, 1, 3600)
 	found.check(health.None == "" || !hasPorts, "spec.health.none",
 		"an app with ports needs a health check, so that no request reaches a pod that is not ready; set spec.health.path")
@@ -198,6 +203,8 @@ func (found *problems) deletionPolicy(policy string) {
 	isKnown := policy == "" || policy == v1alpha1.DeletionPolicyDelete || policy == v1alpha1.DeletionPolicyOrphan
 	found.check(isKnown, "spec.deletionPolicy", "%q is not a policy; set Delete or Orphan", policy)
 }
+
+func indexed(path string, index int) string { return fmt.Sprintf("%s[%d]", path, index) }
 
 func hasSize(volumes []v1alpha1.Volume) bool {
 	for _, volume := range volumes {

@@ -12,7 +12,6 @@ import (
 var (
 	repositoryPattern  = regexp.MustCompile(`^(rest:https?://|s3:)[^ ]+$`)
 	urlPasswordPattern = regexp.MustCompile(`://[^/@]*:[^/@]*@`)
-	claimPattern       = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 )
 
 // backup checks the backup of an App, or of the App that represents the storage of a Dunlin. keysPath is the setting that names the files of
@@ -29,6 +28,7 @@ func (found *problems) backup(spec *v1alpha1.AppSpec, keysPath string) {
 	isPlain := backup.DrillSchedule == "" && backup.VerifiedSeconds == nil && backup.Keep == nil
 	found.check(backup.Repository != nil || isPlain, "spec.backup.repository",
 		"keep, drillSchedule and verifiedSeconds belong to a repository; set repository, or remove them")
+	found.program("spec.backup.command", backup.Command)
 	found.restoreCommand(backup)
 	found.check(backup.TimeoutSeconds == nil || *backup.TimeoutSeconds >= 1 && *backup.TimeoutSeconds <= 86400, "spec.backup.timeoutSeconds",
 		"%d is out of range; set 1 to 86400", deref(backup.TimeoutSeconds))
@@ -55,6 +55,7 @@ func (found *problems) restoreCommand(spec *v1alpha1.Backup) {
 	const path = "spec.backup.restoreCommand"
 	found.check(spec.Repository != nil && len(spec.Command) > 0, path,
 		"restoreCommand loads the dump that command has written to a repository; set repository and command, or remove it")
+	found.program(path, spec.RestoreCommand)
 	usesHost := slices.ContainsFunc(spec.RestoreCommand, func(word v1alpha1.Word) bool { return strings.Contains(string(word), backup.HostVariable) })
 	found.check(usesHost, path,
 		"does not use %[1]s, so a drill would load the dump into the app; add a word such as --host=$(%[1]s)", backup.HostVariable)
@@ -67,8 +68,7 @@ func (found *problems) repository(repository *v1alpha1.Repository, envFiles v1al
 	found.check(url == "" || repositoryPattern.MatchString(url), path+".url",
 		"%q is not the URL of a repository; write one that begins with rest:https:// or s3:", url)
 	found.check(!urlPasswordPattern.MatchString(url), path+".url", "has a password in it; write the URL to the encrypted file, as RESTIC_REPOSITORY")
-	found.check(repository.Claim == "" || claimPattern.MatchString(repository.Claim), path+".claim",
-		"%q is not the name of a PersistentVolumeClaim; use a-z, 0-9, - and .", repository.Claim)
+	found.objectName(path+".claim", "a PersistentVolumeClaim", repository.Claim)
 	found.envFile(path+".file", repository.File)
 	for _, name := range envFiles {
 		found.check(strings.Trim(string(name), "/") != string(repository.File), path+".file",

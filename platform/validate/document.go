@@ -2,6 +2,7 @@ package validate
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -21,6 +22,18 @@ type Document struct {
 
 // manifestBytesMax is the largest manifest that an API server accepts.
 const manifestBytesMax = 3 << 20
+
+// Decode reads a file of Roost's own other than a manifest. It refuses unknown fields, and values that YAML would change.
+func Decode(text []byte, into any) error {
+	swallowed, err := Swallowed(text)
+	if err != nil {
+		return fmt.Errorf("%w; correct the YAML", err)
+	}
+	if len(swallowed) > 0 {
+		return errors.New(swallowed[0].String())
+	}
+	return yaml.UnmarshalStrict(text, into)
+}
 
 // File parses and checks all documents of a YAML file.
 func File(content []byte) []Document {
@@ -64,6 +77,11 @@ func document(text []byte) Document {
 	if err != nil {
 		message := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "\n", " ")
 		return Document{Problems: []Problem{{"file", message + "; correct the YAML"}}}
+	}
+	if swallowed, err := Swallowed(text); err != nil {
+		return Document{Problems: []Problem{{"file", strings.ReplaceAll(err.Error(), "\n", " ") + "; correct the YAML"}}}
+	} else if len(swallowed) > 0 {
+		return Document{Problems: swallowed}
 	}
 	version, _ := value["apiVersion"].(string)
 	kind, _ := value["kind"].(string)

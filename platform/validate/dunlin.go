@@ -10,7 +10,6 @@ import (
 )
 
 var (
-	secretPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 	urlPattern    = regexp.MustCompile(`^(nats|tls)://[^/ ,]+(,(nats|tls)://[^/ ,]+)*$`)
 	prefixPattern = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 )
@@ -19,8 +18,9 @@ var (
 func Dunlin(dunlin *v1alpha1.Dunlin) []Problem {
 	found := &problems{}
 	spec := &dunlin.Spec
-	found.name(dunlin.Name)
+	found.metadata(&dunlin.ObjectMeta)
 	found.image("spec.image", spec.Image)
+	found.objectName("spec.pullSecret", "a Secret", spec.PullSecret)
 	found.inRange("spec.nodes", spec.Nodes, 1, 32)
 	found.check(deref(spec.Nodes) < 2 || spec.NATS != nil, "spec.nodes", "%d nodes share no channels without NATS; set spec.nats, or 1 node", deref(spec.Nodes))
 	found.scaleNodes(spec)
@@ -34,6 +34,10 @@ func Dunlin(dunlin *v1alpha1.Dunlin) []Problem {
 	}
 	found.resources("spec.resources", spec.Resources)
 	found.check(spec.Storage == nil || spec.NATS == nil, "spec.storage", "a log on disk is for a node on its own; remove spec.storage or spec.nats")
+	if storage := spec.Storage; storage != nil {
+		found.size("spec.storage.size", &storage.Size)
+		found.objectName("spec.storage.storageClass", "a StorageClass", storage.StorageClass)
+	}
 	found.nats(spec.NATS)
 	found.config(spec)
 	found.storageBackup(spec)
@@ -61,7 +65,7 @@ func (found *problems) scaleNodes(spec *v1alpha1.DunlinSpec) {
 
 func (found *problems) keys(keys v1alpha1.Keys) {
 	found.check((keys.Secret != "") != (keys.File != ""), "spec.keys", "the keys are either in a Secret or in an encrypted file; set one of secret and file")
-	found.check(keys.Secret == "" || secretPattern.MatchString(keys.Secret), "spec.keys.secret", "%q is not the name of a Secret; use a-z, 0-9, - and .", keys.Secret)
+	found.objectName("spec.keys.secret", "a Secret", keys.Secret)
 	if keys.File != "" {
 		found.envFile("spec.keys.file", keys.File)
 	}
@@ -82,6 +86,8 @@ func (found *problems) nats(nats *v1alpha1.NATS) {
 	}
 	found.check(nats.URL == "" || urlPattern.MatchString(nats.URL), "spec.nats.url", "an address does not begin with nats:// or tls://; write addresses such as nats://10.0.0.1:4222, with commas between them")
 	found.check(nats.Prefix == "" || prefixPattern.MatchString(nats.Prefix), "spec.nats.prefix", "%q is not a prefix; use A-Z, a-z, 0-9, - and _", nats.Prefix)
+	found.size("spec.nats.size", nats.Size)
+	found.objectName("spec.nats.storageClass", "a StorageClass", nats.StorageClass)
 	found.resources("spec.nats.resources", nats.Resources)
 }
 

@@ -17,8 +17,7 @@ func (found *problems) tasks(spec *v1alpha1.AppSpec) {
 		names = append(names, task.Name)
 		found.partName(path+".name", task.Name)
 		found.schedule(path+".schedule", task.Schedule)
-		found.check(task.TimeZone == "" || zonePattern.MatchString(task.TimeZone) && task.TimeZone != "Local", path+".timeZone",
-			"%q is not a time zone; write one such as Europe/Berlin or UTC", task.TimeZone)
+		found.timeZone(path+".timeZone", task.TimeZone)
 		found.command(path, task.Command, task.TimeoutSeconds)
 	}
 	found.check(!hasTwice(names), "spec.cron", "the same name stands there twice; rename one of them")
@@ -33,17 +32,13 @@ func (found *problems) tasks(spec *v1alpha1.AppSpec) {
 }
 
 func (found *problems) command(path string, command v1alpha1.Command, timeout *v1alpha1.Seconds) {
-	found.check(len(command) > 0, path+".command", "the command is empty; write the program and its arguments")
+	found.check(len(command) > 0 && command[0] != "", path+".command", "the command is empty; write the program and its arguments")
+	found.words(path+".command", command)
 	found.check(timeout == nil || *timeout >= 1 && *timeout <= 86400, path+".timeoutSeconds", "%d is out of range; set 1 to 86400", deref(timeout))
 }
 
 func (found *problems) partName(path string, name v1alpha1.PartName) {
 	found.check(partPattern.MatchString(string(name)), path, "%q is not a name; use at most 16 of a-z, 0-9 and -, and begin with a letter", name)
-}
-
-func (found *problems) schedule(path string, schedule v1alpha1.Schedule) {
-	found.check(schedulePattern.MatchString(string(schedule)), path,
-		`%q does not have the five fields minute, hour, day, month and weekday; write one such as "30 4 * * *"`, schedule)
 }
 
 func (found *problems) volumes(volumes []v1alpha1.Volume) {
@@ -53,10 +48,13 @@ func (found *problems) volumes(volumes []v1alpha1.Volume) {
 		path := fmt.Sprintf("spec.volumes[%d]", index)
 		names, paths = append(names, volume.Name), append(paths, volume.Path)
 		found.partName(path+".name", volume.Name)
-		isFolder := folderPattern.MatchString(volume.Path) && volume.Path != "/tmp" && !dotsPattern.MatchString(volume.Path)
-		found.check(isFolder, path+".path", "%q is not a folder for a volume; write an absolute path such as /data, other than / and /tmp", volume.Path)
+		found.check(volume.Name != "tmp", path+".name", "%q is the name of the volume at /tmp, which each pod has; choose another name", volume.Name)
+		found.folder(path+".path", volume.Path)
+		found.size(path+".size", volume.Size)
+		found.size(path+".temporary", volume.Temporary)
 		found.check(count(volume.Size != nil, volume.Temporary != nil) == 1, path, "a volume is either persistent or temporary; set one of size and temporary")
 		found.check(volume.StorageClass == "" || volume.Size != nil, path+".storageClass", "only a volume with a size has a storage class; remove it, or set size")
+		found.objectName(path+".storageClass", "a StorageClass", volume.StorageClass)
 	}
 	found.check(!hasTwice(names), "spec.volumes", "the same name stands there twice; rename one of them")
 	found.check(!hasTwice(paths), "spec.volumes", "the same path stands there twice; change one of them")
@@ -72,6 +70,9 @@ func (found *problems) peers(path string, peers []v1alpha1.Peer) {
 		path := fmt.Sprintf("%s[%d]", path, index)
 		found.check((peer.CIDR != "") != (peer.App != "" || peer.Namespace != ""), path,
 			"a peer is either a range of addresses or pods; set cidr, or app or namespace")
+		found.check(peer.App == "" || servicePattern.MatchString(peer.App), path+".app",
+			"%q is not the name of an App or a Dunlin; use a-z, 0-9 and -, and begin with a letter", peer.App)
+		found.namespace(path+".namespace", peer.Namespace)
 		found.addressRange(path+".cidr", peer.CIDR)
 		for position, port := range peer.Ports {
 			found.check(port >= 1 && port <= 65535, fmt.Sprintf("%s.ports[%d]", path, position), "%d is out of range; set 1 to 65535", port)
@@ -83,6 +84,6 @@ func (found *problems) addressRange(path, text string) {
 	if text == "" {
 		return
 	}
-	_, err := netip.ParsePrefix(text)
-	found.check(err == nil, path, "%q is not a range of addresses; write one such as 10.0.0.0/8", text)
+	prefix, err := netip.ParsePrefix(text)
+	found.check(err == nil && prefix == prefix.Masked() && !prefix.Addr().Is4In6(), path, "%q is not a range of addresses; write one such as 10.0.0.0/8", text)
 }

@@ -50,10 +50,26 @@ var schemas = sync.OnceValue(func() map[string]*schema {
 		if err := yaml.Unmarshal(text, &definition); err != nil {
 			panic(err)
 		}
-		found[definition.Spec.Names.Kind] = definition.Spec.Versions[0].Schema.OpenAPIV3Schema
+		root := definition.Spec.Versions[0].Schema.OpenAPIV3Schema
+		root.Properties["metadata"] = metadataSchema
+		found[definition.Spec.Names.Kind] = root
 	}
 	return found
 })
+
+// metadataSchema has the fields of metadata that a person or the server writes. A definition does not contain it.
+var metadataSchema = func() *schema {
+	text := &schema{Type: "string"}
+	texts := &schema{Type: "object", AdditionalProperties: text}
+	fields := map[string]*schema{"name": text, "namespace": text, "labels": texts, "annotations": texts}
+	for _, name := range []string{
+		"generateName", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
+		"ownerReferences", "finalizers", "managedFields",
+	} {
+		fields[name] = &schema{}
+	}
+	return &schema{Type: "object", Properties: fields}
+}()
 
 // checkStructure compares a value with a schema.
 func (found *problems) checkStructure(path string, schema *schema, value any) {

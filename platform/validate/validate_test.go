@@ -79,6 +79,15 @@ func TestFiles(t *testing.T) {
 		{"another kind", strings.Replace(app, "kind: App", "kind: Deployment", 1), 1, `kind: "Deployment" is not a kind of Roost; write App or Dunlin`},
 		{"another version", strings.Replace(app, "v1alpha1", "v1", 1), 1, `apiVersion: "apps.roost.dev/v1" is not a version that Roost knows; write apps.roost.dev/v1alpha1`},
 		{"no name", strings.Replace(app, "name: shop", "labels: {}", 1), 1, "metadata.name: "},
+		{"namespace", strings.Replace(app, "name: shop", "name: shop\n  namespace: My_Team", 1), 1, `metadata.namespace: "My_Team" is not the name of a namespace; use a-z, 0-9 and -`},
+		{"value of a label", strings.Replace(app, "name: shop", "name: shop\n  labels: {team: a b}", 1), 1, `metadata.labels[team]: "a b" is not the value of a label; use at most 63`},
+		{"label that is a number", strings.Replace(app, "name: shop", "name: shop\n  labels: {team: 1}", 1), 1, `metadata.labels[team]: 1 is a whole number; write text`},
+		{"key of a label", strings.Replace(app, "name: shop", "name: shop\n  labels: {my team: a}", 1), 1, `metadata.labels[my team]: "my team" is not a key; write one such as team or example.com/team`},
+		{"key of an annotation", strings.Replace(app, "name: shop", "name: shop\n  annotations: {a/b/c: a}", 1), 1, `metadata.annotations[a/b/c]: "a/b/c" is not a key; write one such as team or example.com/team`},
+		{"annotations of 256 KiB and a byte", strings.Replace(app, "name: shop", "name: shop\n  annotations: {a: "+strings.Repeat("x", 256<<10)+"}", 1), 1, `metadata.annotations: there are 262145 bytes, more than 262144; shorten them`},
+		{"annotations of 256 KiB", strings.Replace(app, "name: shop", "name: shop\n  annotations: {a: "+strings.Repeat("x", 256<<10-1)+"}", 1), 1, ""},
+		{"metadata with a typing error", strings.Replace(app, "name: shop", "name: shop\n  lables: {a: b}", 1), 1, `metadata.lables: there is no such field; did you mean labels?`},
+		{"metadata of the server", strings.Replace(app, "name: shop", "name: shop\n  uid: a\n  creationTimestamp: null", 1), 1, ""},
 		{"too large", "# " + strings.Repeat("x", 3<<20), 1, "the file has 3145730 bytes"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -42,6 +42,7 @@ type AppList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.autoscaling) || !has(self.volumes) || self.volumes.all(volume, !has(volume.size))",message="the app has a persistent volume, whose data does not follow new pods; set spec.replicas instead",fieldPath=".autoscaling"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || (has(self.volumes) && self.volumes.exists(volume, has(volume.size)))",message="no volume has a size, so there is nothing to back up; add a volume, or remove the backup",fieldPath=".backup"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || !has(self.backup.repository) || !has(self.envFiles) || !(self.backup.repository.file in self.envFiles)",message="is in spec.envFiles as well, so the app would get the keys of its backups; write another file",fieldPath=".backup.repository.file"
+// +kubebuilder:validation:XValidation:rule="!has(self.backup) || !has(self.backup.repository) || !has(self.backup.command) || self.backup.command.size() == 0 || !has(self.volumes) || !self.volumes.exists(volume, volume.path == '/backup' || volume.path.startsWith('/backup/'))",message="a volume is at /backup, where spec.backup.command writes its dump; move the volume to another path",fieldPath=".volumes"
 // +kubebuilder:validation:XValidation:rule="!has(self.health.none) || !has(self.ports) || self.ports.size() == 0",message="an app with ports needs a health check, so that no request reaches a pod that is not ready; set spec.health.path",fieldPath=".health.none"
 // +kubebuilder:validation:XValidation:rule="!(has(self.health.path) || (has(self.health.tcp) && self.health.tcp)) || (has(self.ports) && self.ports.size() > 0)",message="the check asks a port, and the app has none; add one to spec.ports, or set spec.health.command",fieldPath=".health"
 // +kubebuilder:validation:XValidation:rule="!has(self.health.port) || (has(self.ports) && self.ports.exists(port, port.port == self.health.port))",message="is not in spec.ports; add it there, or name a port that is there",fieldPath=".health.port"
@@ -50,16 +51,18 @@ type AppList struct {
 type AppSpec struct {
 	// Image with a tag other than latest, or with a digest.
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9][a-zA-Z0-9._/:@-]*$')",messageExpression="'\"' + self + '\" is not the name of an image; write registry/name:tag or registry/name@sha256:digest'"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^[a-z0-9][a-zA-Z0-9._/:@-]*$') || self.matches('^([^@]+:[a-zA-Z0-9_][a-zA-Z0-9_.-]*|.+@sha256:[0-9a-f]{64})$')",messageExpression="'\"' + self + '\" has no tag and no digest, which means the tag latest; name a version or a digest'"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*(:[0-9]+)?/)?[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)*(:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$')",messageExpression="'\"' + self + '\" is not the name of an image; write registry/name:tag or registry/name@sha256:digest'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([a-z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*(:[0-9]+)?/)?[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)*$')",messageExpression="'\"' + self + '\" has no tag and no digest, which means the tag latest; name a version or a digest'"
 	// +kubebuilder:validation:XValidation:rule="!self.endsWith(':latest')",messageExpression="'\"' + self + '\" has the tag latest, which changes without a release; name a version or a digest'"
 	Image string `json:"image"`
 	// PullSecret names a Secret with the credentials of the registry.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",messageExpression="'\"' + self + '\" is not the name of a Secret; use a-z, 0-9, - and .'"
 	PullSecret string `json:"pullSecret,omitempty"`
 	// Command replaces the image's entry point.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self[0].size() > 0",message="the command is empty; write the program and its arguments"
 	Command Command `json:"command,omitempty"`
 	// Args are the arguments of Command or of the image's entry point.
 	// +optional
@@ -67,6 +70,7 @@ type AppSpec struct {
 	// User is the number of the user that the processes run as. 65532 without it.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self > 0",message="is not the number of a user without privileges; set one such as 65532"
+	// +kubebuilder:validation:XValidation:rule="self <= 2147483647",message="is out of range; set 1 to 2147483647"
 	User *int64 `json:"user,omitempty"`
 	// Ports that the app listens on. The first one serves Host.
 	// +optional
@@ -79,11 +83,13 @@ type AppSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.])+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a host; write one such as shop.example.com, in lower case, without https:// and without a port'"
+	// +kubebuilder:validation:XValidation:rule="!isIP(self)",messageExpression="'\"' + self + '\" is an address; write the name of a host such as shop.example.com'"
 	Host string `json:"host,omitempty"`
 	// Path of Host that the app serves, with everything below it. `/` without it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",messageExpression="'\"' + self + '\" does not begin with /; write /' + self"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('//|/[.][.]?(/|$)|%2[fF]|[[:cntrl:] ?#]')",messageExpression="'\"' + self + '\" is not a path that an Ingress can serve; write one such as /shop, without //, /./, /../, %2F, spaces, ? and #'"
 	Path string `json:"path,omitempty"`
 	// TLS of Host.
 	// +optional
@@ -97,6 +103,7 @@ type AppSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(key, key.matches('^[A-Za-z_][A-Za-z0-9_]*$'))",message="a key is not the name of an environment variable; use A-Z, a-z, 0-9 and _, and begin with no digit"
 	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.startsWith('sops_'))",message="a key begins with sops_, which is part of an encrypted file; name the file in spec.envFiles"
 	// +kubebuilder:validation:XValidation:rule="self.all(key, !self[key].startsWith('ENC['))",message="a value is encrypted, and the app could not read it; name the encrypted file in spec.envFiles"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, key.size() <= 253)",message="a key has more than 253 characters; shorten it"
 	Env map[string]EnvValue `json:"env,omitempty"`
 	// Resources of each pod.
 	// +optional
@@ -157,7 +164,7 @@ type Port struct {
 	// Name is needed if there are several ports. `http` without it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z]([-a-z0-9]{0,13}[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a port; use at most 15 of a-z, 0-9 and -, and begin with a letter'"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z]([-a-z0-9]{0,13}[a-z0-9])?$') && !self.contains('--')",messageExpression="'\"' + self + '\" is not the name of a port; use at most 15 of a-z, 0-9 and single -, and begin with a letter'"
 	Name string `json:"name,omitempty"`
 	// +kubebuilder:validation:XValidation:rule="self >= 1024 && self <= 65535",message="is out of range; set 1024 to 65535, because the app does not run as root. Clients still use port 443 of the host"
 	Port int32 `json:"port"`
@@ -202,6 +209,7 @@ type Health struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",messageExpression="'\"' + self + '\" does not begin with /; write /' + self"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:] ]')",messageExpression="'\"' + self + '\" has a space or a control character; write %20 for a space'"
 	Path string `json:"path,omitempty"`
 	// TCP is for servers without HTTP: the pod can serve when the port takes connections.
 	// +optional
@@ -211,6 +219,7 @@ type Health struct {
 	Port int32 `json:"port,omitempty"`
 	// Command that exits with 0 when the pod works.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self[0].size() > 0",message="the command is empty; write the program and its arguments"
 	Command Command `json:"command,omitempty"`
 	// None is the reason why a worker has no check.
 	// +optional

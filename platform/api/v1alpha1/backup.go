@@ -16,11 +16,13 @@ type Backup struct {
 	// Command of the app's image, with the app's settings and the volumes of its first pod, which it cannot write to. With a repository, it
 	// writes a dump to /backup/dump, which is saved instead of the volumes.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self[0].size() > 0",message="the command is empty; write the program and its arguments"
 	Command Command `json:"command,omitempty"`
 	// RestoreCommand of the app's image, with the app's settings and no volumes, loads the dump, which is its standard input. Command then has to
 	// write one file. The variable ROOST_RESTORE_HOST is the app's name in a restore. In a drill, it is a copy of the app with empty volumes,
 	// which lives as long as the drill.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self[0].size() > 0",message="the command is empty; write the program and its arguments"
 	RestoreCommand Command `json:"restoreCommand,omitempty"`
 	// TimeoutSeconds after which the backup, or the drill, counts as failed. 3600 without it.
 	// +optional
@@ -56,7 +58,7 @@ type Repository struct {
 	// Claim is a PersistentVolumeClaim of the same namespace. It should be on another machine than the app's volumes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a PersistentVolumeClaim; use a-z, 0-9, - and .'"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",messageExpression="'\"' + self + '\" is not the name of a PersistentVolumeClaim; use a-z, 0-9, - and .'"
 	Claim string `json:"claim,omitempty"`
 	// File is an encrypted .env file beside the manifest, with RESTIC_PASSWORD and the credentials of the store, such as
 	// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. The app does not get them.

@@ -54,13 +54,14 @@ type DunlinList struct {
 type DunlinSpec struct {
 	// Image with a tag other than latest, or with a digest.
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9][a-zA-Z0-9._/:@-]*$')",messageExpression="'\"' + self + '\" is not the name of an image; write registry/name:tag or registry/name@sha256:digest'"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^[a-z0-9][a-zA-Z0-9._/:@-]*$') || self.matches('^([^@]+:[a-zA-Z0-9_][a-zA-Z0-9_.-]*|.+@sha256:[0-9a-f]{64})$')",messageExpression="'\"' + self + '\" has no tag and no digest, which means the tag latest; name a version or a digest'"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*(:[0-9]+)?/)?[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)*(:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$')",messageExpression="'\"' + self + '\" is not the name of an image; write registry/name:tag or registry/name@sha256:digest'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([a-z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*(:[0-9]+)?/)?[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)*$')",messageExpression="'\"' + self + '\" has no tag and no digest, which means the tag latest; name a version or a digest'"
 	// +kubebuilder:validation:XValidation:rule="!self.endsWith(':latest')",messageExpression="'\"' + self + '\" has the tag latest, which changes without a release; name a version or a digest'"
 	Image string `json:"image"`
 	// PullSecret names a Secret with the credentials of the registry.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",messageExpression="'\"' + self + '\" is not the name of a Secret; use a-z, 0-9, - and .'"
 	PullSecret string `json:"pullSecret,omitempty"`
 	// Nodes of the cluster. 1 without it.
 	// +optional
@@ -73,11 +74,13 @@ type DunlinSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.])+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a host; write one such as shop.example.com, in lower case, without https:// and without a port'"
+	// +kubebuilder:validation:XValidation:rule="!isIP(self)",messageExpression="'\"' + self + '\" is an address; write the name of a host such as shop.example.com'"
 	Host string `json:"host,omitempty"`
 	// Path of Host. `/` without it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",messageExpression="'\"' + self + '\" does not begin with /; write /' + self"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('//|/[.][.]?(/|$)|%2[fF]|[[:cntrl:] ?#]')",messageExpression="'\"' + self + '\" is not a path that an Ingress can serve; write one such as /shop, without //, /./, /../, %2F, spaces, ? and #'"
 	Path string `json:"path,omitempty"`
 	// TLS of Host.
 	// +optional
@@ -189,7 +192,7 @@ type DunlinStatus struct {
 // AddressRange such as 10.42.0.0/16.
 //
 // +kubebuilder:validation:MaxLength=64
-// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="'\"' + self + '\" is not a range of addresses; write one such as 10.0.0.0/8'"
+// +kubebuilder:validation:XValidation:rule="isCIDR(self) && cidr(self) == cidr(self).masked()",messageExpression="'\"' + self + '\" is not a range of addresses; write one such as 10.0.0.0/8'"
 type AddressRange string
 
 // Keys of the server: api_key, token_hmac_secret_key unless `config` has a public key, and nats_password if there are NATS servers, which also
@@ -201,7 +204,7 @@ type Keys struct {
 	// content and restarts the nodes when it changes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a Secret; use a-z, 0-9, - and .'"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",messageExpression="'\"' + self + '\" is not the name of a Secret; use a-z, 0-9, - and .'"
 	Secret string `json:"secret,omitempty"`
 	// File is an encrypted .env file beside the manifest, from which Roost makes the Secret.
 	// +optional
@@ -220,8 +223,8 @@ type NATS struct {
 	// Image of the NATS server, 2.11 or newer.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9][a-zA-Z0-9._/:@-]*$')",messageExpression="'\"' + self + '\" is not the name of an image; write registry/name:tag or registry/name@sha256:digest'"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^[a-z0-9][a-zA-Z0-9._/:@-]*$') || self.matches('^([^@]+:[a-zA-Z0-9_][a-zA-Z0-9_.-]*|.+@sha256:[0-9a-f]{64})$')",messageExpression="'\"' + self + '\" has no tag and no digest, which means the tag latest; name a version or a digest'"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*(:[0-9]+)?/)?[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)*(:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$')",messageExpression="'\"' + self + '\" is not the name of an image; write registry/name:tag or registry/name@sha256:digest'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([a-z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*(:[0-9]+)?/)?[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)*$')",messageExpression="'\"' + self + '\" has no tag and no digest, which means the tag latest; name a version or a digest'"
 	// +kubebuilder:validation:XValidation:rule="!self.endsWith(':latest')",messageExpression="'\"' + self + '\" has the tag latest, which changes without a release; name a version or a digest'"
 	Image string `json:"image,omitempty"`
 	// Size of the volume of each server. 10Gi without it.
@@ -230,6 +233,7 @@ type NATS struct {
 	// StorageClass of the volumes. The cluster's default without it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",messageExpression="'\"' + self + '\" is not the name of a StorageClass; use a-z, 0-9, - and .'"
 	StorageClass string `json:"storageClass,omitempty"`
 	// Resources of each server.
 	// +optional
@@ -252,5 +256,6 @@ type Storage struct {
 	// StorageClass of the volume. The cluster's default without it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",messageExpression="'\"' + self + '\" is not the name of a StorageClass; use a-z, 0-9, - and .'"
 	StorageClass string `json:"storageClass,omitempty"`
 }

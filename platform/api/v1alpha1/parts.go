@@ -8,6 +8,7 @@ import (
 // Word of a command.
 //
 // +kubebuilder:validation:MaxLength=4096
+// +kubebuilder:validation:XValidation:rule="!self.contains('\\u0000')",message="has the character U+0000, which no argument can have; remove it"
 type Word string
 
 // Command is a program with its arguments. No shell reads it.
@@ -18,12 +19,13 @@ type Command []Word
 // EnvValue is a value that is no secret.
 //
 // +kubebuilder:validation:MaxLength=4096
+// +kubebuilder:validation:XValidation:rule="!self.contains('\\u0000')",message="has the character U+0000, which no environment variable can have; remove it"
 type EnvValue string
 
 // FileName of an .env file, relative to the manifest.
 //
 // +kubebuilder:validation:MaxLength=253
-// +kubebuilder:validation:XValidation:rule="self.endsWith('.env') && !self.startsWith('/') && !self.contains('..')",messageExpression="'\"' + self + '\" is not an .env file below the manifest; write a relative path such as shop.env'"
+// +kubebuilder:validation:XValidation:rule="self.endsWith('.env') && self.matches('^[.]?[-_a-zA-Z0-9]+([.][-_a-zA-Z0-9]+)*(/[.]?[-_a-zA-Z0-9]+([.][-_a-zA-Z0-9]+)*)*$')",messageExpression="'\"' + self + '\" is not an .env file below the manifest; write a relative path such as shop.env'"
 type FileName string
 
 // EnvFiles are .env files. A key may stand in only one of them.
@@ -48,6 +50,7 @@ type TLS struct {
 	// Secret of type kubernetes.io/tls in the same namespace. Without Secret and Issuer, the ingress controller's own certificate counts.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",messageExpression="'\"' + self + '\" is not the name of a Secret; use a-z, 0-9, - and .'"
 	Secret string `json:"secret,omitempty"`
 	// Issuer is a ClusterIssuer of cert-manager, which gets a certificate for the host, writes it to Secret, and renews it. Secret is
 	// NAME-tls without a name of its own.
@@ -58,12 +61,12 @@ type TLS struct {
 // IssuerName of a ClusterIssuer.
 //
 // +kubebuilder:validation:MaxLength=253
-// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a ClusterIssuer; write one such as letsencrypt'"
+// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",messageExpression="'\"' + self + '\" is not the name of a ClusterIssuer; write one such as letsencrypt'"
 type IssuerName string
 
 // Migration of an app's data.
 //
-// +kubebuilder:validation:XValidation:rule="self.command.size() > 0",message="the command is empty; write the program and its arguments",fieldPath=".command"
+// +kubebuilder:validation:XValidation:rule="self.command.size() > 0 && self.command[0].size() > 0",message="the command is empty; write the program and its arguments",fieldPath=".command"
 type Migration struct {
 	Command Command `json:"command"`
 	// TimeoutSeconds after which the migration counts as failed. 600 without it.
@@ -73,14 +76,14 @@ type Migration struct {
 
 // CronTask runs a command of the app's image by the clock. A run that is still going is not started again.
 //
-// +kubebuilder:validation:XValidation:rule="self.command.size() > 0",message="the command is empty; write the program and its arguments",fieldPath=".command"
+// +kubebuilder:validation:XValidation:rule="self.command.size() > 0 && self.command[0].size() > 0",message="the command is empty; write the program and its arguments",fieldPath=".command"
 type CronTask struct {
 	Name     PartName `json:"name"`
 	Schedule Schedule `json:"schedule"`
 	// TimeZone such as Europe/Berlin. UTC without it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$') && self != 'Local'",messageExpression="'\"' + self + '\" is not a time zone; write one such as Europe/Berlin or UTC'"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$') && self.lowerAscii() != 'local'",messageExpression="'\"' + self + '\" is not a time zone; write one such as Europe/Berlin or UTC'"
 	TimeZone string  `json:"timeZone,omitempty"`
 	Command  Command `json:"command"`
 	// TimeoutSeconds after which the run is ended. 3600 without it.
@@ -92,11 +95,12 @@ type CronTask struct {
 //
 // +kubebuilder:validation:MaxLength=128
 // +kubebuilder:validation:XValidation:rule="self.matches('^[-0-9A-Za-z*/,?]+( [-0-9A-Za-z*/,?]+){4}$')",messageExpression="'\"' + self + '\" does not have the five fields minute, hour, day, month and weekday; write one such as \"30 4 * * *\"'"
+// +kubebuilder:validation:XValidation:rule="!self.matches('^[-0-9A-Za-z*/,?]+( [-0-9A-Za-z*/,?]+){4}$') || self.matches('^([*?]|[0-5]?[0-9](-[0-5]?[0-9])?)(/[1-9][0-9]{0,2})?(,([*?]|[0-5]?[0-9](-[0-5]?[0-9])?)(/[1-9][0-9]{0,2})?)* ([*?]|([01]?[0-9]|2[0-3])(-([01]?[0-9]|2[0-3]))?)(/[1-9][0-9]{0,2})?(,([*?]|([01]?[0-9]|2[0-3])(-([01]?[0-9]|2[0-3]))?)(/[1-9][0-9]{0,2})?)* ([*?]|(0?[1-9]|[12][0-9]|3[01])(-(0?[1-9]|[12][0-9]|3[01]))?)(/[1-9][0-9]{0,2})?(,([*?]|(0?[1-9]|[12][0-9]|3[01])(-(0?[1-9]|[12][0-9]|3[01]))?)(/[1-9][0-9]{0,2})?)* ([*?]|(0?[1-9]|1[0-2]|(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec))(-(0?[1-9]|1[0-2]|(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)))?)(/[1-9][0-9]{0,2})?(,([*?]|(0?[1-9]|1[0-2]|(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec))(-(0?[1-9]|1[0-2]|(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)))?)(/[1-9][0-9]{0,2})?)* ([*?]|(0?[0-6]|(?i:sun|mon|tue|wed|thu|fri|sat))(-(0?[0-6]|(?i:sun|mon|tue|wed|thu|fri|sat)))?)(/[1-9][0-9]{0,2})?(,([*?]|(0?[0-6]|(?i:sun|mon|tue|wed|thu|fri|sat))(-(0?[0-6]|(?i:sun|mon|tue|wed|thu|fri|sat)))?)(/[1-9][0-9]{0,2})?)*$')",messageExpression="'\"' + self + '\" is not a schedule of Kubernetes; write minute 0-59, hour 0-23, day 1-31, month 1-12 or JAN-DEC, and weekday 0-6 or SUN-SAT (Sunday is 0)'"
 type Schedule string
 
 // Run is a command of the app's image that runs once.
 //
-// +kubebuilder:validation:XValidation:rule="self.command.size() > 0",message="the command is empty; write the program and its arguments",fieldPath=".command"
+// +kubebuilder:validation:XValidation:rule="self.command.size() > 0 && self.command[0].size() > 0",message="the command is empty; write the program and its arguments",fieldPath=".command"
 type Run struct {
 	Name    PartName `json:"name"`
 	Command Command  `json:"command"`
@@ -110,9 +114,12 @@ type Run struct {
 // +kubebuilder:validation:XValidation:rule="[has(self.size), has(self.temporary)].filter(given, given).size() == 1",message="a volume is either persistent or temporary; set one of size and temporary"
 // +kubebuilder:validation:XValidation:rule="!has(self.storageClass) || has(self.size)",message="only a volume with a size has a storage class; remove it, or set size",fieldPath=".storageClass"
 type Volume struct {
+	// +kubebuilder:validation:XValidation:rule="self != 'tmp'",message="is the name of the volume at /tmp, which each pod has; choose another name"
 	Name PartName `json:"name"`
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/:]+)+$') && self != '/tmp' && !self.matches('/[.][.]?(/|$)')",messageExpression="'\"' + self + '\" is not a folder for a volume; write an absolute path such as /data, other than / and /tmp'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^/(proc|sys|dev/termination-log|etc/hosts|etc/hostname|etc/resolv[.]conf)(/|$)|^/dev$')",messageExpression="'\"' + self + '\" belongs to the container runtime; write another path such as /data'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]|[^/]{256}')",messageExpression="'\"' + self + '\" has a control character, or a part of more than 255 characters; write a path such as /data'"
 	Path string `json:"path"`
 	// Size of a persistent volume. Each pod has one of its own, and it stays when the app is deleted.
 	// +optional
@@ -120,6 +127,7 @@ type Volume struct {
 	// StorageClass of a persistent volume. The cluster's default without it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",messageExpression="'\"' + self + '\" is not the name of a StorageClass; use a-z, 0-9, - and .'"
 	StorageClass string `json:"storageClass,omitempty"`
 	// Temporary is the size of a volume that ends with its pod.
 	// +optional
@@ -145,15 +153,17 @@ type Peer struct {
 	// App or Dunlin by its name, in the same namespace or in Namespace.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of an App or a Dunlin; use a-z, 0-9 and -, and begin with a letter'"
 	App string `json:"app,omitempty"`
 	// Namespace of App, or all pods of it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a namespace; use a-z, 0-9 and -'"
 	Namespace string `json:"namespace,omitempty"`
 	// CIDR such as 10.0.0.0/8. 0.0.0.0/0 is everything outside the cluster and inside.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="'\"' + self + '\" is not a range of addresses; write one such as 10.0.0.0/8'"
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && cidr(self) == cidr(self).masked()",messageExpression="'\"' + self + '\" is not a range of addresses; write one such as 10.0.0.0/8'"
 	CIDR string `json:"cidr,omitempty"`
 	// Ports that the peer may use. All without them; of an App that is reached, those that it listens on.
 	// +optional

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/dunlin-project/dunlin/platform/coredump"
 	"github.com/dunlin-project/dunlin/platform/operator"
+	"github.com/dunlin-project/dunlin/platform/validate"
 )
 
 func main() {
@@ -57,6 +59,9 @@ func run() error {
 		options.UnsignedImages = strings.Split(*unsigned, ",")
 	}
 	options.Namespaces = strings.Split(*namespaces, ",")
+	if err := checkNames(options); err != nil {
+		return err
+	}
 	options.Log = logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, nil))
 	ctrl.SetLogger(options.Log)
 	klog.SetLogger(options.Log)
@@ -67,4 +72,27 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	return operator.Run(ctx, connection, options)
+}
+
+// checkNames checks the names that go into the objects of every App and Dunlin.
+func checkNames(options operator.Options) error {
+	for _, problem := range validate.Cluster("", options.Cluster) {
+		return fmt.Errorf("--%s: %s", kebabOf(problem.Path), problem.Message)
+	}
+	for _, problem := range validate.Namespaces("--namespaces", options.Namespaces) {
+		return errors.New(problem.String())
+	}
+	return nil
+}
+
+// kebabOf returns the flag of a setting: ingress-class for ingressClass.
+func kebabOf(setting string) string {
+	var flag strings.Builder
+	for _, char := range setting {
+		if unicode.IsUpper(char) {
+			flag.WriteByte('-')
+		}
+		flag.WriteRune(unicode.ToLower(char))
+	}
+	return flag.String()
 }
