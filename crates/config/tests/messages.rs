@@ -18,7 +18,7 @@ struct Case<'t> {
 fn every_case_has_the_expected_message() {
     let text = fs::read_to_string(CASES).expect("the cases are there");
     let (introduction, cases) = parse_cases(&text);
-    assert!(cases.len() > 30, "the cases were found");
+    assert!(!cases.is_empty(), "the cases were found");
     let mut written = introduction.to_owned();
     for case in &cases {
         write_case(&mut written, case);
@@ -141,7 +141,7 @@ fn all_paths() -> Vec<String> {
     let schema = serde_json::from_str(&reference::json_schema()).expect("the schema is JSON");
     let mut paths = Vec::new();
     collect(&schema, "", &mut paths);
-    assert!(paths.len() > 200);
+    assert!(!paths.is_empty());
     paths
 }
 

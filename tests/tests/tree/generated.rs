@@ -27,7 +27,7 @@ fn every_generated_file_has_a_test_that_proves_it_fresh() {
         .filter(|text| !targets::test_functions(text).is_empty())
         .collect();
     let written = written();
-    assert!(written.len() >= 5, "{SCRIPT} writes {written:?}");
+    assert!(!written.is_empty(), "{SCRIPT} names the files that it writes");
     for name in written {
         assert!(known.contains(&name), "{SCRIPT} names {name}, which does not exist");
         let is_compared = tests.iter().any(|text| text.contains(&format!("\"{name}\"")));

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use crate::{files, map, read};
 
 const PAGE: &str = "docs/glossary.md";
-const PLACES_MIN: usize = 16;
 /// Words before the name of a Rust or TypeScript item.
 const DEFINING_WORDS: [&str; 9] = ["fn", "struct", "enum", "trait", "type", "const", "static", "class", "function"];
 
@@ -36,7 +35,7 @@ fn each_term_has_one_definition() {
 fn each_place_names_a_file_and_a_symbol_that_it_defines() {
     let files = files();
     let places = places();
-    assert!(places.len() >= PLACES_MIN, "{PAGE} places {} kinds of line", places.len());
+    assert!(!places.is_empty(), "{PAGE} has a table of places");
     for Place { file, symbol } in places {
         assert!(files.contains(&file), "{PAGE} names {file}, which does not exist");
         assert!(defines(&read(&file), &symbol), "{PAGE}: {file} does not define {symbol}");

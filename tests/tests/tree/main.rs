@@ -1,20 +1,17 @@
-//! Checks of the source tree: map, sizes, names, dependencies between crates, and third-party dependencies.
+//! Checks of the source tree: map, names of files, dependencies between crates, and third-party dependencies.
 //!
 //! ARCHITECTURE.md and CONTRIBUTING.md contain the rules.
 
 mod architecture;
 mod examples;
-mod game_items;
 mod generated;
 mod glossary;
 mod map;
 mod purity;
 mod security;
-mod sizes;
 mod stages;
 mod supply;
 mod targets;
-mod type_names;
 
 use std::{
     fs,

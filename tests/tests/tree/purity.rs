@@ -130,7 +130,7 @@ fn the_halves_of_a_shard_do_not_name_each_other() {
         let folder = format!("crates/engine/src/shard/{half}");
         let files = production_files();
         let own: Vec<_> = files.iter().filter(|file| file.starts_with(&folder)).collect();
-        assert!(own.len() > 5, "the files of {folder} are elsewhere by now");
+        assert!(!own.is_empty(), "the files of {folder} are elsewhere by now");
         for file in own {
             let text = read(file);
             let text = without_tests(&text);

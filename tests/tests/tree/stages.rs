@@ -12,7 +12,6 @@ fn every_stage_is_a_target_of_the_makefile() {
     let (plan, makefile) = (read("tests/stages"), read("Makefile"));
     let stages = plan.lines().filter(|line| !line.starts_with('#'));
     let targets: Vec<&str> = stages.filter_map(|line| line.split_once("make ")?.1.split(' ').next()).collect();
-    assert!(targets.len() > 10, "{targets:?}");
     for target in &targets {
         assert!(makefile.contains(&format!("\n{target}:")), "tests/stages names `make {target}`, which does not exist");
     }

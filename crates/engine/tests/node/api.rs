@@ -35,6 +35,7 @@ pub fn channel(request: &ApiRequest) -> Option<&str> {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "one arm for each method")]
 pub fn request(request: &Value, now: Now) -> ApiRequest {
     let (method, fields) = request.as_object().and_then(|object| object.iter().next()).expect("one method");
     let text = |name: &str| fields[name].as_str().unwrap_or_default();

@@ -130,6 +130,7 @@ impl Player {
         Vec::new()
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each word")]
     fn act(&mut self, first: &str, rest: &str) -> Vec<String> {
         let node = self.node.get_or_insert_with(|| Node::new(self.shards, self.options.clone()));
         let mut shown = Vec::new();

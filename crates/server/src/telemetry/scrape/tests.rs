@@ -168,6 +168,7 @@ fn cluster_counters() -> CoreCounters {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one row for each metric")]
 fn the_state_of_the_cluster_is_exported_only_in_a_cluster() {
     let scrape = Scrape::new("0", "epoll", []);
     let control = ControlCounters::default();
