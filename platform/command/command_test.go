@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"filippo.io/age"
 
 	"github.com/dunlin-project/dunlin/platform/command"
+	"github.com/dunlin-project/dunlin/platform/dotenv"
 	"github.com/dunlin-project/dunlin/platform/settings"
 )
 
@@ -312,6 +314,32 @@ func TestEdit(t *testing.T) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
 	}
+}
+
+// TestEditOfAValueWithoutASharedForm edits a file of an earlier version.
+func TestEditOfAValueWithoutASharedForm(t *testing.T) {
+	person := newPerson(t)
+	person.repository()
+	recipients, err := settings.RecipientsOf([]byte(person.read("apps/shop.env")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := []dotenv.Line{{Key: "ODD", Value: "it's $5\nand a "}, {Key: "KEY", Value: "1\n2"}, {Key: "TOKEN", Value: "old"}}
+	sealed, err := settings.Encrypt(lines, settings.Options{Recipients: recipients, Now: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	person.write("apps/shop.env", string(sealed))
+	person.editor("s/^TOKEN=old/TOKEN=new/")
+	person.roost(command.ExitFine, "secrets", "edit", "@apps/shop.env")
+	person.editorProgram(`cat "$1" >"$(dirname "$0")/shown"`)
+	person.roost(command.ExitFine, "secrets", "edit", "@apps/shop.env")
+	if shown := person.read("shown"); shown != "ODD=\"it's \\$5\\nand a \"\nKEY='1\n2'\nTOKEN=new\n" {
+		t.Errorf("%q", shown)
+	}
+	person.editor("s/^ODD=.*/ODD=\"other \\$6\"/")
+	_, stderr := person.roost(command.ExitFailed, "secrets", "edit", "@apps/shop.env")
+	contains(t, stderr, "line 1: a $, a backtick or a backslash is in double quotes", "use single quotes")
 }
 
 func TestEncryptAndCheck(t *testing.T) {

@@ -49,16 +49,15 @@ func (program *program) edit(path string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	before := dotenv.Format(decrypted.Lines)
-	after, err := program.editText(filepath.Base(path), before)
+	after, err := program.editText(filepath.Base(path), decrypted.Lines)
 	if err != nil {
 		return err
 	}
-	lines, err := dotenv.Parse(after)
+	lines, err := dotenv.ParseChange(after, decrypted.Lines)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if bytes.Equal(dotenv.Format(lines), before) {
+	if bytes.Equal(dotenv.Format(lines), dotenv.Format(decrypted.Lines)) {
 		recipients, err := settings.RecipientsOf(content)
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
@@ -105,7 +104,8 @@ func (program *program) printChanges(changes []fileChange) error {
 }
 
 // editText opens the editor. It opens the editor again while the text changes and is invalid.
-func (program *program) editText(name string, text []byte) (edited []byte, err error) {
+func (program *program) editText(name string, before []dotenv.Line) (edited []byte, err error) {
+	text := dotenv.Text(before)
 	editor := strings.Fields(program.Variable("EDITOR"))
 	if len(editor) == 0 {
 		return nil, errNoEditor
@@ -136,7 +136,7 @@ func (program *program) editText(name string, text []byte) (edited []byte, err e
 		if edited, err = os.ReadFile(file); err != nil {
 			return nil, err
 		}
-		_, wrong := dotenv.Parse(edited)
+		_, wrong := dotenv.ParseChange(edited, before)
 		if wrong == nil || bytes.Equal(edited, text) {
 			return edited, nil
 		}

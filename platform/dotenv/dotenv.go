@@ -1,7 +1,7 @@
 // Package dotenv reads and writes the one dialect of .env files that Roost accepts. docs/dotenv.md describes it.
 //
-// The dialect is the common subset of shells, Docker and the dotenv libraries. If these disagree about a line, Parse returns an error with a remedy, so
-// that a value has the same meaning on a laptop and in the cluster. No error contains a value, because values are secrets.
+// The dialect is the common subset of bash, Docker Compose and the npm package dotenv. If these disagree about a line, Parse returns an error with a
+// remedy, so that a value has the same meaning on a laptop and in the cluster. No error contains a value, because values are secrets.
 package dotenv
 
 import (
@@ -25,6 +25,8 @@ type Line struct {
 	Value   string
 	// Number is the number of the line in which the entry begins, from 1.
 	Number int
+	// differs is the problem of an entry that other programs read differently.
+	differs error
 }
 
 // IsComment reports whether the line has no key.
@@ -41,8 +43,35 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("line %d: %s; %s", e.Line, e.Problem, e.Remedy)
 }
 
-// Parse returns the lines of a file in their order.
-func Parse(content []byte) ([]Line, error) {
+// Parse returns the lines of a file that a person has written, in their order.
+func Parse(content []byte) ([]Line, error) { return ParseChange(content, nil) }
+
+// ParseChange is Parse for a text that was made from other lines by Text. Lines with the content of these may have a form that other programs
+// read differently, because no form is the same for all programs.
+func ParseChange(content []byte, before []Line) ([]Line, error) {
+	lines, err := ParseStored(content)
+	if err == nil {
+		err = differingText(string(content))
+	}
+	if err != nil {
+		return nil, err
+	}
+	type text struct{ comment, key, value string }
+	known := map[text]bool{}
+	for _, line := range before {
+		known[text{line.Comment, line.Key, line.Value}] = true
+	}
+	for _, line := range lines {
+		if line.differs != nil && !known[text{line.Comment, line.Key, line.Value}] {
+			return nil, line.differs
+		}
+	}
+	return lines, nil
+}
+
+// ParseStored also accepts forms that other programs read differently: a backslash in double quotes is an escape, and nothing is special without
+// quotes but a comment. It is for files that Format has written, and for those that earlier versions of Parse have accepted.
+func ParseStored(content []byte) ([]Line, error) {
 	if len(content) > FileBytesMax {
 		problem := fmt.Sprintf("the file has %d bytes, more than %d", len(content), FileBytesMax)
 		return nil, &SyntaxError{1, problem, "mount large content as a volume"}

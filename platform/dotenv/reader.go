@@ -23,6 +23,7 @@ func (r *reader) next() ([]Line, error) {
 	case r.rest[0] == '#':
 		comment := r.takeLine()
 		line := Line{Comment: strings.TrimRight(comment[1:], " \t"), Number: r.line}
+		line.differs = differs(line, "", "")
 		r.endLine()
 		return []Line{line}, nil
 	}
@@ -31,17 +32,23 @@ func (r *reader) next() ([]Line, error) {
 	if err != nil {
 		return nil, err
 	}
+	rest := r.rest
 	value, err := r.value()
 	if err != nil {
 		return nil, err
 	}
+	raw := rest[:len(rest)-len(r.rest)]
+	after, _, _ := strings.Cut(r.rest, "\n")
 	comment, err := r.lineEnd()
 	if err != nil {
 		return nil, err
 	}
 	entry := Line{Key: key, Value: value, Number: number}
+	entry.differs = differs(entry, raw, after)
 	if comment != nil {
-		return []Line{{Comment: *comment, Number: number}, entry}, nil
+		remark := Line{Comment: *comment, Number: number}
+		remark.differs = differs(remark, "", "")
+		return []Line{remark, entry}, nil
 	}
 	return []Line{entry}, nil
 }

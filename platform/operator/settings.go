@@ -117,7 +117,7 @@ func (operator *Operator) decryptAll(names []string, content *corev1.ConfigMap) 
 
 func (operator *Operator) decrypt(name string, content []byte) (settings.File, error) {
 	if !settings.IsEncrypted(content) {
-		return settings.PlainFile(name, content)
+		return settings.AppliedPlainFile(name, content)
 	}
 	identities, err := operator.identities()
 	if err != nil {

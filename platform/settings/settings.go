@@ -32,7 +32,17 @@ type File struct {
 
 // PlainFile parses a file that is not encrypted. The whole file is readable in the Git repository, so it contains no secret.
 func PlainFile(name string, content []byte) (File, error) {
-	lines, err := dotenv.Parse(content)
+	return plainFile(name, content, dotenv.Parse)
+}
+
+// AppliedPlainFile is PlainFile for a file that is in the cluster. It also accepts what earlier versions accepted, so that an update of the operator
+// changes no app.
+func AppliedPlainFile(name string, content []byte) (File, error) {
+	return plainFile(name, content, dotenv.ParseStored)
+}
+
+func plainFile(name string, content []byte, parse func([]byte) ([]dotenv.Line, error)) (File, error) {
+	lines, err := parse(content)
 	if err == nil {
 		err = refuseCiphertext(lines)
 	}

@@ -27,7 +27,7 @@ func newKey(t *testing.T) (*age.X25519Identity, string) {
 
 func linesOf(t *testing.T, text string) []dotenv.Line {
 	t.Helper()
-	lines, err := dotenv.Parse([]byte(text))
+	lines, err := dotenv.ParseStored([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +335,7 @@ func FuzzDecrypt(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	lines, _ := dotenv.Parse([]byte(sample))
+	lines, _ := dotenv.ParseStored([]byte(sample))
 	content, err := Encrypt(lines, Options{Recipients: []string{identity.Recipient().String()}, Now: now})
 	if err != nil {
 		f.Fatal(err)

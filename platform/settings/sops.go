@@ -219,7 +219,7 @@ func (file *encryptedFile) decrypt(dataKey []byte) (*Decrypted, error) {
 	if err != nil || subtle.ConstantTimeCompare([]byte(mac), fmt.Appendf(nil, "%X", hash.Sum(nil))) != 1 {
 		return nil, errors.New("a line was added, removed or changed after the file was encrypted; restore the file from Git")
 	}
-	lines, err := dotenv.Parse(formatRaw(plain))
+	lines, err := dotenv.ParseStored(formatRaw(plain))
 	if err != nil {
 		return nil, err
 	}
