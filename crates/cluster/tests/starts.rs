@@ -78,7 +78,7 @@ fn the_documented_permissions_are_sufficient() {
     a.publish("chat:1", 1);
     let first = a.committed(1).expect("the stream stores it");
     // Another node may receive the publication shortly after the acknowledgement.
-    let load = || b.load("chat:1", LoadQuery { after: Some(first - 1), publications_max: 10 }).records.len();
+    let load = || b.load("chat:1", LoadQuery::after(first - 1, 10)).records.len();
     let deadline = Instant::now() + PATIENCE;
     while load() != 1 {
         assert!(Instant::now() < deadline, "waited too long for the publication");

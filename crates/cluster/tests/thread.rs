@@ -145,7 +145,7 @@ impl ThreadOfNode {
     pub fn follow(&self, channel: &str) -> LogPage {
         let follow = CoreEvent::Follow { shard: SHARD, channel: channel.into(), namespace: 1 };
         self.thread.send(follow).expect("the thread runs");
-        self.load(channel, LoadQuery { after: None, publications_max: 100 })
+        self.load(channel, LoadQuery::newest(100))
     }
 
     pub fn load(&self, channel: &str, query: LoadQuery) -> LogPage {
@@ -237,11 +237,11 @@ fn publications_reach_another_node_in_order_and_can_be_loaded() {
     let published: Vec<_> =
         offsets.iter().zip(1_u64..).map(|(at, number)| (*at, Bytes::from(number.to_string()))).collect();
     assert_eq!(seen, published);
-    let page = b.load("chat:1", LoadQuery { after: Some(offsets[44]), publications_max: 100 });
+    let page = b.load("chat:1", LoadQuery::after(offsets[44], 100));
     assert_eq!(page.records.iter().map(|record| record.publication.offset).collect::<Vec<_>>(), offsets[45..]);
     assert!(page.floor <= offsets[44], "{page:?}");
     // The channel keeps ten publications.
-    let page = b.load("chat:1", LoadQuery { after: Some(offsets[10]), publications_max: 100 });
+    let page = b.load("chat:1", LoadQuery::after(offsets[10], 100));
     assert!(page.floor > offsets[10], "{page:?}");
     let state = b.thread.state();
     assert!(state.is_ready && state.counters.interrupted == 0, "{state:?}");
@@ -488,7 +488,7 @@ fn a_recovery_right_after_an_attach_uses_the_window_of_another_node() {
         published.clone().for_each(|publication| a.publish(&channel, publication));
         let offsets: Vec<u64> = published.map(|publication| a.committed(publication).expect("it is stored")).collect();
         b.follow(&channel);
-        let page = b.load(&channel, LoadQuery { after: Some(offsets[0]), publications_max: 100 });
+        let page = b.load(&channel, LoadQuery::after(offsets[0], 100));
         assert_eq!(page.records.iter().map(|record| record.publication.offset).collect::<Vec<_>>(), offsets[1..]);
         assert!(page.floor <= offsets[0], "{page:?}");
         if b.thread.state().counters.peer_windows > 0 {

@@ -150,6 +150,13 @@ pub struct HistoryQuery {
     pub bytes_max: Option<usize>,
 }
 
+impl HistoryQuery {
+    /// The maximum number of publications.
+    pub(crate) fn publications_max(&self) -> usize {
+        usize::try_from(self.limit).unwrap_or(usize::MAX)
+    }
+}
+
 /// The answer to a request.
 pub type ApiResult = Result<ApiAnswer, ErrorCode>;
 
@@ -187,6 +194,8 @@ pub enum ApiAnswer {
         epoch: Box<str>,
         /// The offset of the stream's newest publication.
         offset: u64,
+        /// Whether the publications end before the requested number, at the limit on the bytes of an answer.
+        is_cut: bool,
     },
     /// The channels and their numbers of subscribers.
     Channels(Vec<(Arc<str>, u32)>),

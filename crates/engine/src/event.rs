@@ -158,7 +158,7 @@ pub enum Event<'a> {
     Committed {
         channel: Arc<str>,
         proposal: ProposalNumber,
-        /// The offset of the stored publication.
+        /// The offset of the stored publication; that of an earlier one with the same idempotency key.
         outcome: Result<u64, LogError>,
     },
     /// Another node has published to a channel that this node follows.
@@ -239,6 +239,8 @@ pub enum Effect {
         proposal: ProposalNumber,
         /// The publication, with its offset if the owner orders the channel.
         record: Box<LogRecord>,
+        /// While nothing is committed to the channel: the epoch that clients have heard, with which it begins.
+        begins: Option<Box<str>>,
         /// Retention and durability of the channel.
         terms: LogTerms,
     },

@@ -136,6 +136,26 @@ impl Stream {
         stream
     }
 
+    /// A stream with the publications of a page only, whose position is `top`.
+    pub(crate) fn of_part(page: LogPage, top: u64) -> Self {
+        let nothing = Self::new(Box::default());
+        Self::of_page(LogPage { through: u64::MAX, ..page }, &nothing, top)
+    }
+
+    /// Whether `limit` publications before `offset` (the newest, if `None`), or more than `bytes_max` bytes of them, are
+    /// present.
+    pub(crate) fn has_before(&self, offset: Option<u64>, reader: Reader<'_>, limit: usize, bytes_max: usize) -> bool {
+        if offset.is_some_and(|offset| offset == 0 || offset > self.next_offset()) {
+            // The query is answered without publications.
+            return true;
+        }
+        let (mut count, mut bytes) = (0, 0);
+        self.before(offset, reader).any(|publication| {
+            (count, bytes) = (count + 1, bytes + encoded_bytes_max(publication));
+            count >= limit || bytes > bytes_max
+        })
+    }
+
     /// Whether it holds no publication.
     pub(crate) fn is_empty(&self) -> bool {
         self.publications.is_empty()
@@ -301,7 +321,7 @@ impl Stream {
         if since.is_some_and(|(_, epoch)| !epoch.is_empty() && **epoch != *self.epoch) {
             return Err(ErrorCode::UnrecoverablePosition);
         }
-        let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+        let limit = query.publications_max();
         let bytes_max = query.bytes_max.unwrap_or(usize::MAX);
         let (publications, is_cut) = if query.reverse {
             page(self.before(since.map(|(offset, _)| *offset), reader).take(limit), bytes_max)

@@ -4,11 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use hashbrown::HashMap;
 
-use crate::{
-    Now,
-    log::LogResult,
-    spare::{shrink_map, shrink_queue},
-};
+use crate::spare::{shrink_map, shrink_queue};
 
 /// How long a result is stored, as in Centrifugo.
 pub(crate) const RESULT_TTL_MS: u64 = 5 * 60 * 1_000;
@@ -36,14 +32,6 @@ impl Results {
     /// Stores a publication's result; beyond `results_max`, the oldest result is evicted.
     pub(crate) fn remember(&mut self, now_us: u64, key: &str, position: (u64, Box<str>), results_max: usize) {
         self.insert(now_us.saturating_add(RESULT_TTL_MS * 1_000), key.into(), position, results_max);
-    }
-
-    /// Stores a result from a log, unless the key is known. Results must arrive in the order of their expiry.
-    pub(crate) fn restore(&mut self, now: Now, result: LogResult, results_max: usize) {
-        let LogResult { key, offset, epoch, remaining_ms } = result;
-        if !self.by_key.contains_key(&*key) {
-            self.insert(now.after_ms(remaining_ms), key.into(), (offset, epoch), results_max);
-        }
     }
 
     fn insert(&mut self, until_us: u64, key: Arc<str>, position: (u64, Box<str>), results_max: usize) {

@@ -20,6 +20,7 @@ pub mod event;
 pub mod host;
 pub mod log;
 mod log_in_flight;
+mod log_load;
 pub mod message;
 pub mod options;
 pub mod record;

@@ -14,7 +14,12 @@
 //! - A publication that the log refused is not in the log, or arrives as [`crate::Event::Replicated`]. So a crash never
 //!   loses a publication that a client has seen.
 //!
-//! A log keeps an epoch for each channel from its first load on. The epoch changes when offsets may be assigned again.
+//! - A page may have fewer publications than requested, or more. [`LogPage::floor`] and [`LogPage::through`] say what it
+//!   contains, and the owner loads the rest.
+//! - Loading stores nothing. The epoch of a channel without publications is that of its pages; the log stores it with
+//!   the first publication, which states it (`begins` of [`crate::Effect::Propose`]).
+//!
+//! The epoch of a channel changes when offsets may be assigned again.
 
 use std::sync::Arc;
 
@@ -49,7 +54,8 @@ pub struct LogRecord {
     pub version: u64,
     /// The epoch of the version.
     pub version_epoch: Box<str>,
-    /// A log that stores keys accepts only one record per key while the key's result is kept.
+    /// A log that stores keys accepts only one record per key while the key's result is kept. It answers a repeated
+    /// one with the offset of the first.
     pub idempotency_key: Option<Box<str>>,
 }
 
@@ -80,8 +86,30 @@ pub struct LogTerms {
 pub struct LoadQuery {
     /// Publications above this offset, oldest first; `None` for the newest.
     pub after: Option<u64>,
+    /// The newest publications are those below this offset; `u64::MAX` for the end of the log.
+    pub below: u64,
     /// The maximum number of publications.
     pub publications_max: usize,
+    /// The page may end with the publication that reaches this number of bytes.
+    pub bytes_max: usize,
+}
+
+impl LoadQuery {
+    /// The oldest publications above an offset.
+    pub const fn after(offset: u64, publications_max: usize) -> Self {
+        Self { after: Some(offset), below: u64::MAX, publications_max, bytes_max: usize::MAX }
+    }
+
+    /// The newest publications.
+    pub const fn newest(publications_max: usize) -> Self {
+        Self { after: None, below: u64::MAX, publications_max, bytes_max: usize::MAX }
+    }
+
+    /// With this limit on bytes.
+    #[must_use]
+    pub const fn within(self, bytes_max: usize) -> Self {
+        Self { bytes_max, ..self }
+    }
 }
 
 /// Part of a channel's log.
@@ -98,28 +126,13 @@ pub struct LogPage {
     pub through: u64,
     /// In ascending order of offset.
     pub records: Vec<LogRecord>,
-    /// The page of the newest publications was cut at `floor` by the size limit; the log has older ones.
+    /// The page of the newest publications was cut at `floor` by a limit; the log has older ones.
     pub has_more_below: bool,
     /// Version of the newest publication, which may have expired; 0 for none. Only set for a page of the newest
     /// publications.
     pub version: u64,
     /// The epoch of the version.
     pub version_epoch: Box<str>,
-    /// Results of idempotency keys, oldest first. Only set for a page of the newest publications.
-    pub results: Vec<LogResult>,
-}
-
-/// Result of a publication with an idempotency key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogResult {
-    /// The idempotency key.
-    pub key: Box<str>,
-    /// Offset of the publication.
-    pub offset: u64,
-    /// Epoch of the channel when it was published.
-    pub epoch: Box<str>,
-    /// Time until the log forgets the result.
-    pub remaining_ms: u64,
 }
 
 /// Why a log refuses a request.
@@ -131,8 +144,8 @@ pub enum LogError {
     Unavailable,
     /// The publication is larger than the log accepts.
     TooLarge,
-    /// The log has failed permanently. The channels of the namespace accept no more publications, and nothing is
-    /// retried.
+    /// The log stores nothing since a write has failed. It accepts publications again when the cause has passed; the
+    /// owner retries nothing.
     Broken,
 }
 
@@ -170,6 +183,8 @@ pub struct LogLimits {
     pub duplicates_max: usize,
     /// Requests that wait for a page.
     pub parked_max: usize,
+    /// Bytes of pages of loads that take several pages.
+    pub gathered_bytes_max: usize,
     /// Presence commands that wait for other nodes; 0 for a single node, which queries no other.
     pub peer_queries_max: usize,
     /// Publications per channel that stay in memory. Older ones are evicted, and loaded on demand.
@@ -183,6 +198,7 @@ impl Default for LogLimits {
             proposal_bytes_max: 16 << 20,
             duplicates_max: 64,
             parked_max: 16_384,
+            gathered_bytes_max: 128 << 20,
             peer_queries_max: 0,
             tail_publications_max: 1_000,
         }

@@ -12,12 +12,15 @@ use crate::{
     creators::ChannelCreator,
     event::Ticket,
     history_stream::{Reader, Stream},
-    log::{LoadNumber, LoadQuery, ProposalNumber, PublicationLog},
+    log::{LoadNumber, LoadQuery, LogError, LogPage, ProposalNumber, PublicationLog},
+    log_load::{Gathered, PageLoad},
     message::{Asker, RecoverFrom, SubscriptionRequest},
-    names::NamespaceIndex,
-    options::{NamespaceOptions, RecoveryMode},
+    options::{ClientOptions, NamespaceOptions, RecoveryMode},
     room::EventAudience,
 };
+
+/// Maximum number of bytes that are read from a log for one answer without a smaller limit of its own.
+pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// The receiver of the outcome of a publication, or of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +114,7 @@ pub(crate) struct ChannelLog {
     /// Ordered by number, which is the order of proposal.
     proposals: VecDeque<(ProposalNumber, Proposal)>,
     by_key: HashMap<Box<str>, ProposalNumber, foldhash::quality::FixedState>,
-    loads: Vec<(LoadNumber, LoadQuery)>,
+    loads: Vec<PageLoad>,
     parked: Vec<(LoadNumber, ParkedRequest)>,
 }
 
@@ -173,11 +176,33 @@ impl ChannelLog {
 
     /// The load in flight for `query`, if any.
     pub(crate) fn load_of(&self, query: LoadQuery) -> Option<LoadNumber> {
-        self.loads.iter().find(|(_, known)| *known == query).map(|(load, _)| *load)
+        self.loads.iter().find(|load| load.query() == query).map(PageLoad::number)
     }
 
     pub(crate) fn begin_load(&mut self, load: LoadNumber, query: LoadQuery) {
-        self.loads.push((load, query));
+        self.loads.push(PageLoad::new(load, query));
+    }
+
+    /// Adds a page to what its load has gathered. `tail` is the stream in memory.
+    ///
+    /// # Errors
+    /// 100 if the log does not go on.
+    pub(crate) fn gather(
+        &mut self,
+        load: LoadNumber,
+        page: LogPage,
+        tail: Option<&Stream>,
+    ) -> Result<Gathered, LogError> {
+        let tail_floor = tail.map_or(u64::MAX, Stream::floor);
+        match self.loads.iter_mut().find(|known| known.number() == load) {
+            Some(load) => load.gather(page, tail_floor),
+            None => Ok(Gathered::Enough(page)),
+        }
+    }
+
+    /// Bytes of the pages of loads that are not complete.
+    pub(crate) fn gathered_bytes(&self) -> usize {
+        self.loads.iter().map(PageLoad::bytes).sum()
     }
 
     pub(crate) fn park(&mut self, load: LoadNumber, request: ParkedRequest) {
@@ -186,33 +211,42 @@ impl ChannelLog {
 
     /// Ends a load; returns the requests that waited for it, in the order of arrival.
     pub(crate) fn end_load(&mut self, load: LoadNumber) -> Vec<ParkedRequest> {
-        self.loads.retain(|(number, _)| *number != load);
+        self.loads.retain(|known| known.number() != load);
         let (ready, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.parked).into_iter().partition(|(number, _)| *number == load);
         self.parked = waiting;
         ready.into_iter().map(|(_, request)| request).collect()
     }
 
-    /// The load that a recovery needs: publications that are not in memory but may be in the log.
+    /// The load that a recovery needs: publications that are not in memory but may be in the log. A recovery that would
+    /// exceed the limits of a reply is not read to the end.
     pub(crate) fn missing_for(
         &self,
         stream: &Stream,
         from: &RecoverFrom,
+        is_filtered: bool,
         options: &NamespaceOptions,
+        client: &ClientOptions,
     ) -> Option<LoadQuery> {
-        let (mode, publications_max) = (options.recovery_mode, options.history_size);
         let is_of_epoch = from.epoch.is_empty() || *from.epoch == *stream.epoch();
         // A client that was connected to another node may be ahead of this one.
         let is_ahead = options.log == PublicationLog::OrderedByLog && is_of_epoch && from.offset > stream.top();
-        let after = match mode {
-            _ if is_ahead => Some(from.offset),
+        let (one_past_limit, bytes_max) = if is_filtered {
+            (options.history_size, ANSWER_BYTES_MAX)
+        } else {
+            (client.recovery_publications_max.saturating_add(1).min(options.history_size), client.queue_bytes_max)
+        };
+        let query = match options.recovery_mode {
+            _ if is_ahead => LoadQuery::after(from.offset, one_past_limit),
             RecoveryMode::Stream if is_of_epoch && (self.floor..stream.floor()).contains(&from.offset) => {
-                Some(from.offset)
+                LoadQuery::after(from.offset, one_past_limit)
             }
-            RecoveryMode::Cache if stream.is_empty() && self.floor < stream.floor() => None,
+            RecoveryMode::Cache if stream.is_empty() && self.floor < stream.floor() => {
+                LoadQuery::newest(if is_filtered { options.history_size } else { 1 })
+            }
             RecoveryMode::Stream | RecoveryMode::Cache => return None,
         };
-        Some(LoadQuery { after, publications_max })
+        Some(query.within(bytes_max))
     }
 
     /// The load that a history query needs: publications that are not in memory but may be in the log.
@@ -220,16 +254,33 @@ impl ChannelLog {
         &self,
         stream: &Stream,
         query: &HistoryQuery,
-        publications_max: usize,
+        reader: Reader<'_>,
+        options: &NamespaceOptions,
     ) -> Option<LoadQuery> {
-        let since = query.since.as_ref().map_or(0, |(offset, _)| *offset);
-        let is_there = self.floor >= stream.floor() || !query.reverse && since >= stream.floor();
-        if query.limit == 0 || is_there {
+        let since = query.since.as_ref().map(|(offset, _)| *offset);
+        let (publications_max, bytes_max) = (query.publications_max(), query.bytes_max.unwrap_or(ANSWER_BYTES_MAX));
+        let is_in_memory = if query.reverse {
+            stream.has_before(since, reader, publications_max, bytes_max)
+        } else {
+            since.unwrap_or(0) >= stream.floor()
+        };
+        if query.limit == 0 || self.floor >= stream.floor() || is_in_memory {
             return None;
         }
-        // The history is the newest part of a log, which may keep more.
-        let after = (!query.reverse && since > self.floor).then_some(since);
-        Some(LoadQuery { after, publications_max })
+        let limit = publications_max.min(options.history_size);
+        // Only the owner's own log reads backwards, and keeps no more than the history.
+        let is_ordered_by_log = options.log == PublicationLog::OrderedByLog;
+        let load = match since {
+            Some(since) if query.reverse && !is_ordered_by_log => {
+                LoadQuery { below: since, ..LoadQuery::newest(limit) }
+            }
+            None if query.reverse && !is_ordered_by_log => LoadQuery::newest(limit),
+            Some(since) if !query.reverse && since > self.floor => LoadQuery::after(since, limit),
+            _ if !query.reverse && !is_ordered_by_log => LoadQuery::after(self.floor, limit),
+            // The history is the newest part of a log, which may keep more.
+            _ => return Some(LoadQuery::newest(options.history_size)),
+        };
+        Some(load.within(bytes_max))
     }
 }
 
@@ -243,8 +294,8 @@ pub(crate) struct LogTraffic {
     pub(crate) proposals: usize,
     pub(crate) proposal_bytes: usize,
     pub(crate) parked: usize,
-    /// Namespaces whose log has failed permanently.
-    broken: Vec<NamespaceIndex>,
+    /// Bytes of pages that loads have gathered and that are not complete.
+    pub(crate) gathered_bytes: usize,
 }
 
 impl LogTraffic {
@@ -252,15 +303,5 @@ impl LogTraffic {
     pub(crate) fn next_number(&mut self) -> u64 {
         self.numbered += 1;
         self.numbered
-    }
-
-    pub(crate) fn is_broken(&self, namespace: NamespaceIndex) -> bool {
-        self.broken.contains(&namespace)
-    }
-
-    pub(crate) fn breaks(&mut self, namespace: NamespaceIndex) {
-        if !self.is_broken(namespace) {
-            self.broken.push(namespace);
-        }
     }
 }

@@ -45,8 +45,8 @@ pub enum Bug {
     ParkedMissesMeanwhile,
     /// A broadcast of another node is broadcast again.
     BroadcastRepeated,
-    /// A channel that is loaded does not know the idempotency keys in its log.
-    KeysNotRestored,
+    /// A page that was cut at a limit of the log is taken for all that was asked for.
+    CutPageTakenAsWhole,
 }
 
 /// The bug planted in a shard, if any.

@@ -140,9 +140,9 @@ fn a_second_publication_with_a_pending_key_is_found() {
 }
 
 #[test]
-fn reusing_a_key_after_a_crash_is_found() {
-    let failure = find_logged(Bug::KeysNotRestored);
-    assert!(failure.contains("publications with the key") && !failure.contains(" 0 crashes later"), "{failure}");
+fn a_cut_page_that_is_taken_as_the_whole_is_found() {
+    let failure = find_logged(Bug::CutPageTakenAsWhole);
+    assert!(failure.contains("is missing in the history"), "{failure}");
 }
 
 #[test]

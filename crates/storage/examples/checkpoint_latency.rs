@@ -129,6 +129,7 @@ fn request(number: u64, is_synced: bool) -> StoreRequest {
         channel: format!("market:{}", number % CHANNELS).into(),
         proposal: ProposalNumber(number),
         record: Box::new(record),
+        begins: None,
         terms: LogTerms { retention, meta_ttl_ms: 7_200_000, result_ttl_ms: 300_000, is_synced },
     }
 }

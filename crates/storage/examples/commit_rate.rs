@@ -125,7 +125,7 @@ fn through_storage(path: &Path, huge_page_bytes: usize, publications: u64, bytes
         });
         let channel = Arc::clone(&channels[(number % CHANNELS) as usize]);
         let (shard, proposal) = (ShardIndex(0), ProposalNumber(number));
-        storage.store(StoreRequest { shard, channel, proposal, record, terms }).expect("there is room");
+        storage.store(StoreRequest { shard, channel, proposal, record, begins: None, terms }).expect("there is room");
     }
     answers.wait_for(publications);
     let per_s = publications as f64 / began.elapsed().as_secs_f64();

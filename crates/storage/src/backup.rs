@@ -42,7 +42,7 @@ impl Storage {
         let failed = |error: &rocksdb::Error| StorageError::rocksdb(ACTION, directory, error);
         fs::create_dir_all(directory).map_err(|error| StorageError::io(ACTION, directory, &error))?;
         let mut engine = engine(directory, ACTION)?;
-        engine.create_new_backup_flush(&self.database.db, true).map_err(|error| failed(&error))?;
+        engine.create_new_backup_flush(&self.database()?.db, true).map_err(|error| failed(&error))?;
         let made = infos(&engine).into_iter().next_back();
         made.ok_or_else(|| StorageError::new(ACTION, directory, StorageFault::NoBackup))
     }

@@ -30,6 +30,8 @@ pub struct StorageCounts {
     pub refused: u64,
     /// Reads that failed.
     pub read_faults: u64,
+    /// How often the storage wrote again after a failed write.
+    pub resumed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +45,7 @@ pub(crate) struct StorageCounters {
     pub(crate) pages: AtomicU64,
     pub(crate) page_publications: AtomicU64,
     pub(crate) refused: AtomicU64,
+    pub(crate) resumed: AtomicU64,
     read_faults: AtomicU64,
     last_read_fault: Mutex<Option<StorageError>>,
 }
@@ -75,6 +78,7 @@ impl StorageCounters {
             page_publications: get(&self.page_publications),
             refused: get(&self.refused),
             read_faults: get(&self.read_faults),
+            resumed: get(&self.resumed),
         }
     }
 }

@@ -15,10 +15,11 @@ use rocksdb::{
 
 use crate::{
     counters::StorageCounters,
+    epoch::EpochSource,
     error::{StorageError, StorageFault},
     family::Family,
     options::{DamagedLogPolicy, StorageOptions},
-    records::{ChannelHead, expiry_of},
+    records::{ChannelHead, StoredResult, expiry_of},
     state::{Eras, FORMAT_VERSION, StorageState, boot_id, is_empty},
     storage_clock::StorageClock,
     write_stall,
@@ -28,6 +29,7 @@ use crate::{
 const CLOCK_KEY: &[u8] = b"clock_ms";
 const FORMAT_KEY: &[u8] = b"format";
 const ERAS_KEY: &[u8] = b"eras";
+const EPOCH_SEED_KEY: &[u8] = b"epoch_seed";
 
 /// Maximum age of the stored time after a crash.
 const CLOCK_NOTED_EVERY_MS: u64 = 10_000;
@@ -38,8 +40,8 @@ pub(crate) struct Database {
     pub(crate) db: DB,
     pub(crate) path: PathBuf,
     pub(crate) clock: Arc<StorageClock>,
-    pub(crate) eras: Eras,
-    pub(crate) counters: StorageCounters,
+    pub(crate) epochs: EpochSource,
+    pub(crate) counters: Arc<StorageCounters>,
     /// The error of the failed write.
     poison: OnceLock<StorageError>,
     clock_noted_ms: AtomicU64,
@@ -48,7 +50,11 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    pub(crate) fn open(options: &StorageOptions) -> Result<Self, StorageError> {
+    pub(crate) fn open(
+        options: &StorageOptions,
+        clock: Arc<StorageClock>,
+        counters: Arc<StorageCounters>,
+    ) -> Result<Self, StorageError> {
         const ACTION: &str = "open the storage";
         let path = &options.path;
         match std::fs::create_dir(path) {
@@ -68,18 +74,18 @@ impl Database {
             state.format = FORMAT_VERSION;
             state.write(path)?;
         }
-        let clock = Arc::new(StorageClock::new(options.clock));
         let keeps_until_damage = lost_power || options.damaged_log == DamagedLogPolicy::KeepUntilDamage;
         let db = open_after_crash(options, &clock, keeps_until_damage.then_some(&mut state))?;
         state.boot = boot;
         state.is_closed = false;
         state.eras.power += u32::from(lost_power);
+        let epochs = EpochSource { seed: epoch_seed(&db, path)?, eras: state.eras };
         let database = Self {
             db,
             path: path.clone(),
             clock,
-            eras: state.eras,
-            counters: StorageCounters::default(),
+            epochs,
+            counters,
             poison: OnceLock::new(),
             clock_noted_ms: AtomicU64::new(0),
             memtable_bytes: options.memtable_bytes,
@@ -127,9 +133,24 @@ impl Database {
         }
     }
 
-    /// Whether clients may have received publications of this epoch that the storage has lost.
-    pub(crate) fn is_overtaken(&self, head: &ChannelHead) -> bool {
-        head.damage_era < self.eras.damage || !head.is_synced && head.power_era < self.eras.power
+    /// The stored result of an idempotency key, if it has not expired.
+    pub(crate) fn result(&self, key: &[u8]) -> Result<Option<StoredResult>, StorageError> {
+        const ACTION: &str = "read an idempotency key";
+        let bytes = self.db.get_pinned_cf(self.family(Family::Idempotency), key);
+        let Some(bytes) = bytes.map_err(|error| self.read_failed(ACTION, &error))? else { return Ok(None) };
+        match StoredResult::decode(&bytes) {
+            Some(result) => Ok(Some(result).filter(|result| result.expires_ms > self.clock.now_ms())),
+            None => Err(self.unreadable(ACTION)),
+        }
+    }
+
+    /// Begins a new epoch if clients may have received publications of this one that the storage has lost.
+    pub(crate) fn renew(&self, channel: &str, head: &mut ChannelHead) {
+        let eras = self.epochs.eras;
+        if head.damage_era < eras.damage || !head.is_synced && head.power_era < eras.power {
+            head.epoch = self.epochs.after_loss(channel, head);
+            (head.power_era, head.damage_era) = (eras.power, eras.damage);
+        }
     }
 
     pub(crate) fn read_failed(&self, action: &'static str, error: &rocksdb::Error) -> StorageError {
@@ -167,11 +188,12 @@ impl Database {
         Ok(())
     }
 
-    /// Stores the format and the eras in the database, because a backup does not include the file `STORAGE`.
+    /// Stores the format, the eras and the seed of epochs in the database, because a backup does not include the file `STORAGE`.
     fn note_state(&self) -> Result<(), rocksdb::Error> {
         let mut batch = WriteBatch::new();
         batch.put(FORMAT_KEY, FORMAT_VERSION.to_be_bytes());
-        let Eras { power, damage } = self.eras;
+        let EpochSource { seed, eras: Eras { power, damage } } = self.epochs;
+        batch.put(EPOCH_SEED_KEY, seed.to_be_bytes());
         batch.put(ERAS_KEY, [power.to_be_bytes(), damage.to_be_bytes()].concat());
         let now_ms = self.clock.now_ms();
         self.clock_noted_ms.store(now_ms, Ordering::Relaxed);
@@ -180,6 +202,19 @@ impl Database {
         options.set_sync(true);
         self.db.write_opt(batch, &options)
     }
+}
+
+/// The stored number from which epochs are computed, or a new one.
+fn epoch_seed(db: &DB, path: &Path) -> Result<u64, StorageError> {
+    const ACTION: &str = "open the storage";
+    let stored = db.get(EPOCH_SEED_KEY).map_err(|error| StorageError::rocksdb(ACTION, path, &error))?;
+    if let Some(seed) = stored.and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?))) {
+        return Ok(seed);
+    }
+    let mut bytes = [0; 8];
+    let no_random = |error| StorageError::new(ACTION, path, StorageFault::Io(format!("no random bytes: {error}")));
+    getrandom::fill(&mut bytes).map_err(no_random)?;
+    Ok(u64::from_be_bytes(bytes))
 }
 
 /// Reads the format and the eras of a restored directory.

@@ -5,6 +5,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// The C library's text for `EMFILE`.
+const NO_DESCRIPTORS: &str = "Too many open files";
+/// The C library's text for `ENOMEM`.
+const NO_MEMORY: &str = "Cannot allocate memory";
+/// A background job of `RocksDB` has failed.
+pub(crate) const FAILED_FLUSH: &str = "a flush or a compaction has failed";
+
 /// An operation of a storage failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageError {
@@ -76,10 +83,14 @@ impl StorageFault {
             }
             Self::Corruption(_) => "check the disk, then restore a backup",
             Self::DiskFull(_) => {
-                "free space on the file system, more than the storage has in its write-ahead log, then restart"
+                "free space on the file system, more than the storage has in its write-ahead log; then it writes again"
             }
-            Self::NotWritable(_) => "mount the file system for writing and check the directory's owner, then restart",
-            Self::Io(_) => "check the disk and the kernel's log, then restart",
+            Self::NotWritable(_) => {
+                "mount the file system for writing and check the directory's owner; then it writes again"
+            }
+            Self::Io(_) => {
+                "check the disk, the kernel's log and the limit on open files; restart after a fault of the disk"
+            }
             Self::ClockAhead { .. } => "check the clock; if it is right, allow the difference once",
             Self::FewHugePages { .. } => {
                 "reserve more, with the sysctl vm.nr_hugepages for pages of 2 MiB, or set `storage.huge_page_size` to 0"
@@ -91,6 +102,16 @@ impl StorageFault {
                 "build it with the feature `storage` of dunlin-game (or of dunlin), or remove `storage.path` and the namespace \
                  options that need it: `durability`, `room.survival` and `room.paths`"
             }
+        }
+    }
+
+    /// Whether it ends without a repair of what is stored. The storage then writes again.
+    pub(crate) fn can_pass(&self) -> bool {
+        match self {
+            Self::DiskFull(_) | Self::NotWritable(_) => true,
+            // RocksDB does not tell the error of a flush. What it has not flushed is in the write-ahead log.
+            Self::Io(text) => [NO_DESCRIPTORS, NO_MEMORY, FAILED_FLUSH].iter().any(|part| text.contains(part)),
+            _ => false,
         }
     }
 

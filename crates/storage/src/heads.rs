@@ -19,6 +19,10 @@ impl HeadCache {
         Self { heads_max: heads_max.max(1), young: HashMap::new(), old: HashMap::new() }
     }
 
+    pub(crate) const fn heads_max(&self) -> usize {
+        self.heads_max
+    }
+
     pub(crate) fn get_mut(&mut self, channel: &Arc<str>) -> Option<&mut ChannelHead> {
         if let Some((channel, head)) = self.old.remove_entry(channel) {
             self.insert(channel, head);

@@ -20,13 +20,14 @@ impl Storage {
     /// # Errors
     /// The disk fails, or the checksum of a block is wrong.
     pub fn check(&self) -> Result<StorageReport, StorageError> {
+        let database = self.database()?;
         let mut report = StorageReport::default();
         for family in Family::ALL {
             let mut options = ReadOptions::default();
             options.fill_cache(false);
-            let entries = self.database.db.iterator_cf_opt(self.database.family(family), options, IteratorMode::Start);
+            let entries = database.db.iterator_cf_opt(database.family(family), options, IteratorMode::Start);
             for entry in entries {
-                let (key, value) = entry.map_err(|error| self.database.read_failed("check the storage", &error))?;
+                let (key, value) = entry.map_err(|error| database.read_failed("check the storage", &error))?;
                 let counter = match family {
                     _ if !is_readable(family, &key, &value) => &mut report.unreadable,
                     Family::Publications => &mut report.publications,
@@ -41,9 +42,9 @@ impl Storage {
         Ok(report)
     }
 
-    /// The sizes of the column families.
+    /// The sizes of the column families; empty while the database is closed after a failed write.
     pub fn sizes(&self) -> Vec<FamilySize> {
-        let database = &self.database;
+        let Ok(database) = self.database() else { return Vec::new() };
         let size = |family: Family| {
             let get = |name: &str| {
                 database.db.property_int_value_cf(database.family(family), name).ok().flatten().unwrap_or_default()
@@ -61,8 +62,9 @@ impl Storage {
     /// Compacts everything, so that deleted and expired entries free their space. Takes a while; requests are served in
     /// the meantime.
     pub fn compact(&self) {
+        let Ok(database) = self.database() else { return };
         for family in Family::ALL {
-            self.database.db.compact_range_cf(self.database.family(family), None::<&[u8]>, None::<&[u8]>);
+            database.db.compact_range_cf(database.family(family), None::<&[u8]>, None::<&[u8]>);
         }
     }
 
@@ -72,7 +74,7 @@ impl Storage {
     /// Stored bytes cannot be read, or `output` cannot be written. In both cases the error's path is the storage's.
     pub fn export(&self, channel: Option<&str>, output: &mut dyn Write) -> Result<u64, StorageError> {
         const ACTION: &str = "export from the storage";
-        let database = &self.database;
+        let database = self.database()?;
         let mut options = ReadOptions::default();
         options.fill_cache(false);
         let begin = channel.map_or_else(Vec::new, keys::channel_key);

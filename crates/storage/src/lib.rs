@@ -4,8 +4,9 @@
 //!   as one batch, and answers through [`Completions`]. It answers when the batch is in the write-ahead log, and synced
 //!   if one of its publications requires that.
 //! - [`Storage::load`] reads a part of a channel on a reader's thread.
-//! - After the first failed write, the storage is *poisoned*: it answers all further writes with
-//!   [`dunlin_engine::log::LogError::Broken`]. Reads continue to work, and acknowledged publications remain.
+//! - After a failed write, the storage is *poisoned*: it answers all further writes with
+//!   [`dunlin_engine::log::LogError::Broken`]. Reads continue to work, and acknowledged publications remain. If the
+//!   cause can pass, such as a full disk, the writer opens the database again when it has passed.
 //! - A publication contains its expiry and the offset of the previous publication. So a page shows which publications
 //!   are missing, regardless of what compactions have removed.
 //! - A channel gets a new epoch when clients may have received publications that the storage has lost: after a power
@@ -47,6 +48,10 @@ mod reader;
 mod records;
 mod report;
 mod request;
+#[cfg(feature = "rocksdb")]
+mod resume;
+#[cfg(feature = "rocksdb")]
+mod shared_database;
 mod state;
 #[cfg(feature = "rocksdb")]
 mod storage;

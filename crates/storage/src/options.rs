@@ -54,17 +54,15 @@ pub struct QueueLimits {
     pub batch_bytes_max: usize,
 }
 
-/// Limits on the result of a load.
+/// Limits on the result of a load. Longer parts take several loads, so that loads of other channels need not wait for
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLimits {
-    /// Maximum number of publications. 10,000 by default.
+    /// Maximum number of publications. 1,000 by default.
     pub publications_max: usize,
-    /// Maximum number of bytes of the publications' records; a page always contains at least one publication. 16 MiB by
+    /// Maximum number of bytes of the publications' records; a page always contains at least one publication. 1 MiB by
     /// default.
     pub bytes_max: usize,
-    /// Maximum number of results of idempotency keys that are returned with a channel's newest publications. 1,000 by
-    /// default.
-    pub results_max: usize,
 }
 
 /// The reaction to a part of the write-ahead log that was once complete and cannot be read.
@@ -126,6 +124,6 @@ impl Default for QueueLimits {
 
 impl Default for PageLimits {
     fn default() -> Self {
-        Self { publications_max: 10_000, bytes_max: 16 << 20, results_max: 1_000 }
+        Self { publications_max: 1_000, bytes_max: 1 << 20 }
     }
 }

@@ -1,6 +1,6 @@
 //! Reads the entries of rooms.
 
-use std::{ops::RangeInclusive, path::Path};
+use std::ops::RangeInclusive;
 
 use dunlin_engine::log::LogError;
 use rocksdb::{Direction, IteratorMode, ReadOptions};
@@ -41,10 +41,9 @@ impl Storage {
         up_to_tick: u64,
     ) -> Result<Option<RoomCheckpoint>, StorageError> {
         let (prefix, last) = (keys::checkpoint_kind_key(room, kind), keys::checkpoint_key(room, kind, up_to_tick));
-        let Some((key, bytes)) = self.database.last_up_to(Family::Checkpoints, &prefix, &last)? else {
-            return Ok(None);
-        };
-        self.checkpoint(&key, bytes).map(Some)
+        let database = self.database()?;
+        let Some((key, bytes)) = database.last_up_to(Family::Checkpoints, &prefix, &last)? else { return Ok(None) };
+        checkpoint(&database, &key, bytes).map(Some)
     }
 
     /// The checkpoints of a kind at these ticks, in ascending order, up to a total of `bytes_max`.
@@ -61,13 +60,14 @@ impl Storage {
         let begin = keys::checkpoint_key(room, kind, *ticks.start());
         let end = keys::behind(&keys::checkpoint_key(room, kind, *ticks.end()));
         let (mut found, mut bytes) = (Vec::new(), 0);
-        for entry in self.database.entries(Family::Checkpoints, &begin, end) {
+        let database = self.database()?;
+        for entry in database.entries(Family::Checkpoints, &begin, end) {
             let (key, value) = entry?;
             bytes += value.len();
             if bytes > bytes_max {
                 break;
             }
-            found.push(self.checkpoint(&key, value)?);
+            found.push(checkpoint(&database, &key, value)?);
         }
         Ok(found)
     }
@@ -79,25 +79,21 @@ impl Storage {
     pub fn rooms_with_checkpoints(&self, after: Option<&str>, rooms_max: usize) -> Result<Vec<Box<str>>, StorageError> {
         let mut from = after.map_or_else(Vec::new, |room| keys::behind(&keys::channel_key(room)));
         let mut rooms: Vec<Box<str>> = Vec::new();
+        let database = self.database()?;
         while rooms.len() < rooms_max {
-            let Some(entry) = self.database.entries(Family::Checkpoints, &from, vec![u8::MAX; 2]).next() else { break };
+            let Some(entry) = database.entries(Family::Checkpoints, &from, vec![u8::MAX; 2]).next() else { break };
             let (key, _) = entry?;
-            let (room, _, _) = keys::read_checkpoint_key(&key).ok_or_else(|| self.database.unreadable(ACTION))?;
+            let (room, _, _) = keys::read_checkpoint_key(&key).ok_or_else(|| database.unreadable(ACTION))?;
             from = keys::behind(&keys::channel_key(room));
             rooms.push(room.into());
         }
         Ok(rooms)
     }
+}
 
-    fn checkpoint(&self, key: &[u8], bytes: Box<[u8]>) -> Result<RoomCheckpoint, StorageError> {
-        let (_, _, tick) = keys::read_checkpoint_key(key).ok_or_else(|| self.database.unreadable(ACTION))?;
-        Ok(RoomCheckpoint { tick, bytes })
-    }
-
-    /// The directory.
-    pub fn path(&self) -> &Path {
-        &self.database.path
-    }
+fn checkpoint(database: &Database, key: &[u8], bytes: Box<[u8]>) -> Result<RoomCheckpoint, StorageError> {
+    let (_, _, tick) = keys::read_checkpoint_key(key).ok_or_else(|| database.unreadable(ACTION))?;
+    Ok(RoomCheckpoint { tick, bytes })
 }
 
 impl Database {

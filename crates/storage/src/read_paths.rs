@@ -1,6 +1,6 @@
 //! Reads the blocks of players' paths.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use dunlin_engine::log::LogError;
 
@@ -38,8 +38,8 @@ impl Storage {
 }
 
 impl PathTask {
-    pub(crate) fn serve(self, database: &Database) {
-        (self.done)(read(database, &self.query));
+    pub(crate) fn serve(self, database: Result<Arc<Database>, StorageError>) {
+        (self.done)(database.and_then(|database| read(&database, &self.query)));
     }
 }
 

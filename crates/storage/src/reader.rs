@@ -1,16 +1,8 @@
 //! The readers: threads that load parts of channels, so that no shard waits for a disk.
 
-use std::{
-    cmp::Reverse,
-    collections::BinaryHeap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::Ordering,
-        mpsc::{Receiver, TrySendError},
-    },
-};
+use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering, mpsc::Receiver};
 
-use dunlin_engine::log::{LogError, LogPage, LogResult};
+use dunlin_engine::log::{LogError, LogPage};
 use rocksdb::{Direction, IteratorMode, ReadOptions};
 
 use crate::{
@@ -21,8 +13,9 @@ use crate::{
     keys,
     options::PageLimits,
     read_paths::PathTask,
-    records::{ChannelHead, StoredPublication, StoredResult},
+    records::{ChannelHead, StoredPublication},
     request::{Completions, LoadAnswer, LoadRequest},
+    shared_database::SharedDatabase,
     writer::{WriteQueue, WriteTask, head_expiry_ms},
 };
 
@@ -41,34 +34,17 @@ pub(crate) struct LoadTask {
     request: LoadRequest,
     /// The number of trims requested before this load. The page must reflect them.
     trims: u64,
-    /// Whether the writer has created the head.
-    is_opened: bool,
 }
 
 impl ReadTask {
     pub(crate) fn new(request: LoadRequest, queue: &WriteQueue) -> Self {
-        Self::Load(LoadTask { request, trims: queue.trims.requested.load(Ordering::SeqCst), is_opened: false })
-    }
-
-    /// A load for which the writer has created the head.
-    pub(crate) fn reload(request: LoadRequest) -> Self {
-        Self::Load(LoadTask { request, trims: 0, is_opened: true })
-    }
-
-    /// The load request of a task that could not be queued; `None` for other tasks.
-    pub(crate) fn into_load(error: TrySendError<Self>) -> Option<LoadRequest> {
-        match error {
-            TrySendError::Full(task) | TrySendError::Disconnected(task) => match task {
-                Self::Load(task) => Some(task.request),
-                Self::Paths(_) => None,
-            },
-        }
+        Self::Load(LoadTask { request, trims: queue.trims.requested.load(Ordering::SeqCst) })
     }
 }
 
 /// A reader's thread.
 pub(crate) struct Reader {
-    pub(crate) database: Arc<Database>,
+    pub(crate) shared: Arc<SharedDatabase>,
     pub(crate) queue: Arc<WriteQueue>,
     pub(crate) tasks: Arc<Mutex<Receiver<ReadTask>>>,
     pub(crate) completions: Arc<dyn Completions>,
@@ -82,73 +58,64 @@ impl Reader {
             let Ok(task) = task else { break };
             match task {
                 ReadTask::Load(task) => self.serve(task),
-                ReadTask::Paths(task) => task.serve(&self.database),
+                ReadTask::Paths(task) => task.serve(self.shared.get()),
             }
         }
     }
 
     fn serve(&self, task: LoadTask) {
-        let LoadTask { request, trims, is_opened } = task;
+        let LoadTask { request, trims } = task;
         self.queue.trims.wait_for(trims);
-        let outcome = match load(&self.database, &self.limits, &request) {
-            Ok(Some(loaded)) => {
-                self.touch(&request, loaded.expires_ms);
-                Ok(Box::new(loaded.page))
+        let database = self.shared.get();
+        let outcome = match database.and_then(|database| load(&database, &self.limits, &request)) {
+            Ok(Loaded { page, outdated_ms }) => {
+                if outdated_ms > request.terms.meta_ttl_ms / 2 {
+                    let (channel, terms) = (Arc::clone(&request.channel), request.terms);
+                    // If the queue is full, a later load extends the lifetime.
+                    let _ = self.queue.push(WriteTask::Touch { channel, terms });
+                }
+                Ok(Box::new(page))
             }
-            // Only the writer creates heads.
-            Ok(None) if is_opened => Err(LogError::Unavailable),
-            Ok(None) if self.database.poison().is_some() => Err(LogError::Broken),
-            Ok(None) => match self.queue.push(WriteTask::Open(request)) {
-                Err(WriteTask::Open(request)) => return self.answer(request, Err(LogError::Busy)),
-                Ok(()) | Err(_) => return,
-            },
             Err(_) => Err(LogError::Unavailable),
         };
-        self.answer(request, outcome);
-    }
-
-    fn answer(&self, request: LoadRequest, outcome: Result<Box<LogPage>, LogError>) {
         let LoadRequest { shard, channel, load, .. } = request;
         if let Ok(page) = &outcome {
-            StorageCounters::add(&self.database.counters.pages, 1);
-            StorageCounters::add(&self.database.counters.page_publications, page.records.len() as u64);
+            StorageCounters::add(&self.shared.counters.pages, 1);
+            StorageCounters::add(&self.shared.counters.page_publications, page.records.len() as u64);
         }
         self.completions.loaded(shard, LoadAnswer { channel, load, outcome });
         self.completions.flush();
-    }
-
-    /// Extends the lifetime of the head when more than half of it has passed.
-    fn touch(&self, request: &LoadRequest, expires_ms: u64) {
-        let half_ms = request.terms.meta_ttl_ms / 2;
-        if head_expiry_ms(self.database.clock.now_ms(), &request.terms) > expires_ms.saturating_add(half_ms) {
-            let (channel, terms) = (Arc::clone(&request.channel), request.terms);
-            // If the queue is full, a later load extends the lifetime.
-            let _ = self.queue.push(WriteTask::Touch { channel, terms });
-        }
     }
 }
 
 struct Loaded {
     page: LogPage,
-    expires_ms: u64,
+    /// The time for which the lifetime of the head has not been extended; 0 without a head.
+    outdated_ms: u64,
 }
 
-/// Reads the requested part of a channel; `None` if it has no head or needs a new epoch.
-fn load(database: &Database, limits: &PageLimits, request: &LoadRequest) -> Result<Option<Loaded>, StorageError> {
-    let key = keys::channel_key(&request.channel);
-    let Some(head) = database.head(&key)?.filter(|head| !database.is_overtaken(head)) else { return Ok(None) };
-    let publications_max = request.query.publications_max.min(limits.publications_max);
-    let bounds = PageBounds { publications_max, bytes_max: limits.bytes_max };
-    let page = match request.query.after {
-        Some(after) => page_after(database, &request.channel, &head, after, bounds)?,
-        None => newest_page(database, &request.channel, &head, bounds)?,
+/// Reads the requested part of a channel. Without a head, the channel is empty, and nothing is stored for it.
+fn load(database: &Database, limits: &PageLimits, request: &LoadRequest) -> Result<Loaded, StorageError> {
+    let LoadRequest { channel, query, terms, .. } = request;
+    let Some(mut head) = database.head(&keys::channel_key(channel))? else {
+        let epoch = database.epochs.of_empty(channel, terms, database.clock.now_ms());
+        let page = LogPage { epoch, floor: query.after.unwrap_or(0), ..LogPage::default() };
+        return Ok(Loaded { page, outdated_ms: 0 });
     };
-    let results = match request.query.after {
-        Some(_) => Vec::new(),
-        None => known_results(database, &key, limits.results_max)?,
+    database.renew(channel, &mut head);
+    // The limit may have been lowered since the newest publication.
+    head.floor = head.floor.max(head.top.saturating_sub(terms.retention.publications_max as u64));
+    let bounds = PageBounds {
+        publications_max: query.publications_max.min(limits.publications_max),
+        bytes_max: query.bytes_max.min(limits.bytes_max),
+    };
+    let page = match query.after {
+        Some(after) => page_after(database, channel, &head, after, bounds)?,
+        None => newest_page(database, channel, &head, query.below, bounds)?,
     };
     let ChannelHead { expires_ms, version, version_epoch, .. } = head;
-    Ok(Some(Loaded { page: LogPage { version, version_epoch, results, ..page }, expires_ms }))
+    let outdated_ms = head_expiry_ms(database.clock.now_ms(), terms).saturating_sub(expires_ms);
+    Ok(Loaded { page: LogPage { version, version_epoch, ..page }, outdated_ms })
 }
 
 #[derive(Clone, Copy)]
@@ -198,17 +165,20 @@ fn page_after(
     Ok(LogPage { epoch: head.epoch.clone(), top, floor, through, records, ..LogPage::default() })
 }
 
-/// The newest publications.
+/// The newest publications below an offset.
 fn newest_page(
     database: &Database,
     channel: &str,
     head: &ChannelHead,
+    below: u64,
     bounds: PageBounds,
 ) -> Result<LogPage, StorageError> {
-    let (top, now_ms) = (head.top, database.clock.now_ms());
-    let (mut records, mut bytes, mut next, mut is_cut) = (Vec::new(), 0, top, false);
-    if head.floor < top {
-        for entry in publications(database, channel, head.floor, top, Direction::Reverse) {
+    let now_ms = database.clock.now_ms();
+    let (top, through) = (head.top, head.top.min(below.saturating_sub(1)));
+    let (mut records, mut bytes, mut is_cut) = (Vec::new(), 0, false);
+    let mut next = newest_below(database, channel, head, below)?;
+    if head.floor < through {
+        for entry in publications(database, channel, head.floor, through, Direction::Reverse) {
             let (offset, stored, size) = entry?;
             if offset != next || stored.expires_ms <= now_ms {
                 break;
@@ -225,12 +195,23 @@ fn newest_page(
     Ok(LogPage {
         epoch: head.epoch.clone(),
         top,
-        floor: next.max(head.floor),
-        through: top,
+        floor: next.max(head.floor).min(through),
+        through,
         records,
         has_more_below: is_cut && next > head.floor,
         ..LogPage::default()
     })
+}
+
+/// The offset of the newest publication below an offset, which may have expired: the publication after it contains it.
+fn newest_below(database: &Database, channel: &str, head: &ChannelHead, below: u64) -> Result<u64, StorageError> {
+    if below > head.top {
+        return Ok(head.top);
+    }
+    let floor = head.floor.max(below.saturating_sub(1));
+    let next = publications(database, channel, floor, head.top, Direction::Forward).next().transpose()?;
+    // If that one is missing, this one has expired as well.
+    Ok(next.map_or(head.top, |(_, stored, _)| stored.previous))
 }
 
 /// The publications above `floor`, up to `top`: offset, record, bytes.
@@ -260,35 +241,4 @@ fn publications<'a>(
         };
         read().ok_or_else(|| database.unreadable(ACTION))
     })
-}
-
-/// The newest results of a channel, sorted by expiry. All results are read, because they are stored by key.
-fn known_results(database: &Database, key: &[u8], results_max: usize) -> Result<Vec<LogResult>, StorageError> {
-    let now_ms = database.clock.now_ms();
-    let mut options = ReadOptions::default();
-    options.set_iterate_upper_bound(keys::behind(key));
-    let family = database.family(Family::Idempotency);
-    let mut newest = BinaryHeap::new();
-    for entry in database.db.iterator_cf_opt(family, options, IteratorMode::From(key, Direction::Forward)) {
-        let (entry_key, value) = entry.map_err(|error| database.read_failed(ACTION, &error))?;
-        let read = || {
-            let idempotency_key = std::str::from_utf8(entry_key.get(key.len()..)?).ok()?;
-            Some((idempotency_key, StoredResult::decode(&value)?))
-        };
-        let (name, stored) = read().ok_or_else(|| database.unreadable(ACTION))?;
-        if stored.expires_ms > now_ms {
-            newest.push(Reverse((stored.expires_ms, stored.offset, Box::<str>::from(name), stored.epoch)));
-        }
-        if newest.len() > results_max {
-            newest.pop();
-        }
-    }
-    // Descending by `Reverse`.
-    let in_order = newest.into_sorted_vec().into_iter().rev();
-    Ok(in_order
-        .map(|Reverse((expires_ms, offset, key, epoch))| {
-            let remaining_ms = expires_ms - now_ms;
-            LogResult { key, offset, epoch, remaining_ms }
-        })
-        .collect())
 }

@@ -20,6 +20,8 @@ pub struct StoreRequest {
     pub proposal: ProposalNumber,
     /// The publication with its offset, which is above the earlier offsets.
     pub record: Box<LogRecord>,
+    /// The epoch with which the channel begins, if the storage has none for it; see [`dunlin_engine::Effect::Propose`].
+    pub begins: Option<Box<str>>,
     /// How the channel is stored.
     pub terms: LogTerms,
 }
@@ -29,7 +31,7 @@ pub struct StoreRequest {
 pub struct LoadRequest {
     /// The shard that receives the answer.
     pub shard: ShardIndex,
-    /// The channel. Its epoch begins with the first load.
+    /// The channel.
     pub channel: Arc<str>,
     /// Returned with the answer.
     pub load: LoadNumber,
@@ -46,7 +48,7 @@ pub struct StoreAnswer {
     pub channel: Arc<str>,
     /// The number of the request.
     pub proposal: ProposalNumber,
-    /// The offset of the publication, or the error.
+    /// The offset of the publication, or of an earlier one with the same idempotency key; or the error.
     pub outcome: Result<u64, LogError>,
 }
 
@@ -70,8 +72,11 @@ pub trait Completions: Send + Sync + 'static {
     fn loaded(&self, shard: ShardIndex, answer: LoadAnswer);
     /// Several answers were passed, and no other follows immediately. An implementation can now wake the receivers.
     fn flush(&self) {}
-    /// A write failed, and nothing is stored from now on. Called once, before the answers about that write.
+    /// A write failed, and nothing is stored until [`Completions::resumed`]. Called before the answers about that
+    /// write.
     fn poisoned(&self, _error: &StorageError) {}
+    /// The cause of a failed write has passed, and the storage writes again.
+    fn resumed(&self) {}
 }
 
 /// Receives the result of a write of entries that are not publications. Called on the writer's thread.

@@ -82,7 +82,7 @@ impl StorageState {
         let text = format!(
             "{FIRST_LINE}\nformat {format}\npower_era {power}\ndamage_era {damage}\nclosed {closed}\nboot {boot}\n"
         );
-        let sum = checksum(&text);
+        let sum = fnv1a(text.as_bytes());
         format!("{text}{CHECK}{sum:016x}\n")
     }
 
@@ -114,12 +114,12 @@ impl StorageState {
 fn is_whole(text: &str) -> bool {
     let Some(at) = text.rfind(CHECK) else { return false };
     let (checked, line) = text.split_at(at);
-    line == format!("{CHECK}{:016x}\n", checksum(checked))
+    line == format!("{CHECK}{:016x}\n", fnv1a(checked.as_bytes()))
 }
 
-/// FNV-1a.
-fn checksum(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+/// The FNV-1a hash.
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Whether a directory contains a storage.

@@ -2,6 +2,7 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
     process,
     sync::{
         Arc, Mutex, PoisonError,
@@ -21,13 +22,14 @@ use crate::{
     options::StorageOptions,
     reader::{ReadTask, Reader},
     request::{Completions, LoadRequest, StoreRequest},
+    shared_database::SharedDatabase,
     writer::{TrimTo, WriteQueue, WriteTask, Writer},
 };
 
 /// An open storage, which shards share. Dropping it writes the queued requests, and ends its threads.
 #[derive(Debug)]
 pub struct Storage {
-    pub(crate) database: Arc<Database>,
+    shared: Arc<SharedDatabase>,
     queue: Arc<WriteQueue>,
     readers: Option<SyncSender<ReadTask>>,
     reader_threads: Vec<JoinHandle<()>>,
@@ -40,12 +42,12 @@ impl Storage {
     /// # Errors
     /// See [`StorageFault`].
     pub fn open(options: &StorageOptions, completions: Arc<dyn Completions>) -> Result<Self, StorageError> {
-        let database = Arc::new(Database::open(options)?);
+        let shared = Arc::new(SharedDatabase::open(options)?);
         let (write_sender, write_tasks) = sync_channel(options.queues.writes_max);
         let (readers, read_tasks) = sync_channel(options.queues.reads_max);
         let queue = Arc::new(WriteQueue::new(write_sender, options.queues));
         let mut storage = Self {
-            database: Arc::clone(&database),
+            shared: Arc::clone(&shared),
             queue: Arc::clone(&queue),
             readers: None,
             reader_threads: Vec::new(),
@@ -54,7 +56,7 @@ impl Storage {
         let tasks = Arc::new(Mutex::new(read_tasks));
         for number in 0..options.readers.max(1) {
             let reader = Reader {
-                database: Arc::clone(&database),
+                shared: Arc::clone(&shared),
                 queue: Arc::clone(&queue),
                 tasks: Arc::clone(&tasks),
                 completions: Arc::clone(&completions),
@@ -64,14 +66,15 @@ impl Storage {
             storage.reader_threads.push(thread);
         }
         let writer = Writer {
-            database,
+            database: shared.get().ok(),
+            shared,
             queue,
             tasks: write_tasks,
-            readers: readers.clone(),
             completions,
             // All heads of a batch must stay in the cache until it is written.
             heads: HeadCache::new(options.cached_heads_max.max(options.queues.batch_writes_max)),
             trims_taken: 0,
+            failed: None,
         };
         let thread = storage.start("storage-write".to_owned(), move || writer.run())?;
         storage.writer_thread = Mutex::new(Some(thread));
@@ -112,19 +115,32 @@ impl Storage {
         self.request_trim(channel, TrimTo::Removed);
     }
 
-    /// The error of the failed write, after which nothing is written.
-    pub fn poison(&self) -> Option<&StorageError> {
-        self.database.poison()
+    /// The error of the failed write, while nothing is written.
+    pub fn poison(&self) -> Option<StorageError> {
+        self.shared.fault()
+    }
+
+    /// The open database.
+    ///
+    /// # Errors
+    /// It is closed after a failed write.
+    pub(crate) fn database(&self) -> Result<Arc<Database>, StorageError> {
+        self.shared.get()
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        self.shared.path()
     }
 
     /// The error of the last failed read.
     pub fn last_read_fault(&self) -> Option<StorageError> {
-        self.database.counters.last_read_fault()
+        self.shared.counters.last_read_fault()
     }
 
     /// The counters since the storage was opened.
     pub fn counts(&self) -> StorageCounts {
-        self.database.counters.counts()
+        self.shared.counters.counts()
     }
 
     /// Writes and syncs the queued requests, and records that nothing is lost. Returns when this is done. Nothing is
@@ -159,7 +175,7 @@ impl Storage {
     }
 
     fn refuse(&self) -> LogError {
-        StorageCounters::add(&self.database.counters.refused, 1);
+        StorageCounters::add(&self.shared.counters.refused, 1);
         LogError::Busy
     }
 
@@ -172,7 +188,7 @@ impl Storage {
                 process::abort();
             }
         });
-        let failed = |error| StorageError::io("start a thread of the storage", &self.database.path, &error);
+        let failed = |error| StorageError::io("start a thread of the storage", self.path(), &error);
         thread.map_err(failed)
     }
 }

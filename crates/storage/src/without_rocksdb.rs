@@ -46,7 +46,7 @@ impl UnbuiltStorage {
         match self.0 {}
     }
 
-    pub fn poison(&self) -> Option<&StorageError> {
+    pub fn poison(&self) -> Option<StorageError> {
         match self.0 {}
     }
 

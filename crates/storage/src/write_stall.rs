@@ -5,7 +5,7 @@ use std::{ffi::CString, os::unix::ffi::OsStrExt as _, path::Path, time::Duration
 
 use rocksdb::{DB, ErrorKind, WriteBatch, WriteOptions, properties};
 
-use crate::error::StorageFault;
+use crate::error::{FAILED_FLUSH, StorageFault};
 
 /// Time between two checks of a stalled `RocksDB`.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -69,13 +69,11 @@ fn fault_of_stall(path: &Path, memtable_bytes: usize) -> StorageFault {
         Some(free) if free < needed => {
             StorageFault::DiskFull(format!("{free} bytes are free, and a compaction may need {needed}"))
         }
-        _ => {
-            StorageFault::Io("a flush or a compaction has failed, and writes are stopped; see the file LOG".to_owned())
-        }
+        _ => StorageFault::Io(format!("{FAILED_FLUSH}, and writes are stopped; see the file LOG")),
     }
 }
 
-fn free_bytes(path: &Path) -> Option<u64> {
+pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
     // SAFETY: the path ends with a zero, and the kernel writes the whole structure when the call succeeds.

@@ -22,9 +22,10 @@ use crate::{
     heads::HeadCache,
     keys,
     options::QueueLimits,
-    reader::ReadTask,
     records::{ChannelHead, StoredPublication, StoredResult},
-    request::{Completions, EntriesDone, EntryBatch, EntryChange, LoadAnswer, LoadRequest, StoreAnswer, StoreRequest},
+    request::{Completions, EntriesDone, EntryBatch, EntryChange, StoreAnswer, StoreRequest},
+    resume::FailedCommit,
+    shared_database::SharedDatabase,
 };
 
 /// Minimum number of publications per deletion, unless a quarter of the channel's limit is more.
@@ -37,8 +38,6 @@ const HEAD_MARGIN_MS: u64 = 60_000;
 #[derive(Debug)]
 pub(crate) enum WriteTask {
     Store(StoreRequest),
-    /// Create a channel's head or a new epoch, and queue the load again.
-    Open(LoadRequest),
     /// Extend the lifetime of a channel that is in use.
     Touch {
         channel: Arc<str>,
@@ -100,6 +99,15 @@ impl Trims {
         (std::mem::take(&mut *pending), self.requested.load(Ordering::SeqCst))
     }
 
+    /// Takes back trims that were not written. Later ones take precedence.
+    fn put_back(&self, trims: HashMap<Arc<str>, TrimTo>) {
+        let mut pending = lock(&self.pending);
+        for (channel, to) in trims {
+            let known = pending.entry(channel).or_insert(to);
+            *known = (*known).max(to);
+        }
+    }
+
     fn note_applied(&self, requested: u64) {
         *lock(&self.applied) = requested;
         self.changed.notify_all();
@@ -145,14 +153,17 @@ impl WriteQueue {
 
 /// The writer's thread.
 pub(crate) struct Writer {
-    pub(crate) database: Arc<Database>,
+    /// `None` while it is closed after a failed write.
+    pub(crate) database: Option<Arc<Database>>,
+    pub(crate) shared: Arc<SharedDatabase>,
     pub(crate) queue: Arc<WriteQueue>,
     pub(crate) tasks: Receiver<WriteTask>,
-    pub(crate) readers: SyncSender<ReadTask>,
     pub(crate) completions: Arc<dyn Completions>,
     pub(crate) heads: HeadCache,
     /// Number of trims that the writer has read.
     pub(crate) trims_taken: u64,
+    /// Set while nothing is written.
+    pub(crate) failed: Option<FailedCommit>,
 }
 
 /// A batch under construction.
@@ -168,16 +179,19 @@ struct GroupCommit {
 }
 
 /// An answer that is sent after the commit, with its outcome.
-enum PendingAnswer {
-    Stored { request: StoreRequest, refused: Option<LogError> },
-    Opened { request: LoadRequest, refused: Option<LogError> },
+pub(crate) enum PendingAnswer {
+    /// With the offset of the publication, or why it was refused before the commit.
+    Stored {
+        request: StoreRequest,
+        outcome: Result<u64, LogError>,
+    },
     Entries(EntriesDone),
 }
 
 impl Writer {
     pub(crate) fn run(mut self) {
         let limits = self.queue.limits;
-        while let Ok(first) = self.tasks.recv() {
+        while let Some(first) = self.next_task() {
             let mut group = GroupCommit::default();
             let (mut tasks, mut bytes, mut next) = (0, 0, Some(first));
             let mut stops = false;
@@ -189,8 +203,7 @@ impl Writer {
                 if self.queue.trims.requested.load(Ordering::SeqCst) != self.trims_taken {
                     // Trims have a separate commit, because later tasks must read the channel after the trim.
                     self.commit(std::mem::take(&mut group));
-                    self.add_trims(&mut group);
-                    self.commit(std::mem::take(&mut group));
+                    self.apply_trims();
                 }
                 self.add(&mut group, task);
                 if !stops && tasks < limits.batch_writes_max && bytes < limits.batch_bytes_max {
@@ -203,21 +216,23 @@ impl Writer {
             }
         }
         self.queue.trims.note_applied(u64::MAX);
-        self.database.close();
+        if let Some(database) = self.database.take() {
+            database.close();
+        }
+    }
+
+    fn opened(&self) -> Result<Arc<Database>, LogError> {
+        self.database.clone().ok_or(LogError::Broken)
     }
 
     fn add(&mut self, group: &mut GroupCommit, task: WriteTask) {
         match task {
             WriteTask::Store(request) => {
-                let refused = self.add_publication(group, &request).err();
-                group.answers.push(PendingAnswer::Stored { request, refused });
-            }
-            WriteTask::Open(request) => {
-                let refused = self.add_head(group, &request).err();
-                group.answers.push(PendingAnswer::Opened { request, refused });
+                let outcome = self.add_publication(group, &request);
+                group.answers.push(PendingAnswer::Stored { request, outcome });
             }
             WriteTask::Touch { channel, terms } => {
-                let now_ms = self.database.clock.now_ms();
+                let now_ms = self.shared.now_ms();
                 if let Ok(Some(head)) = self.head(&channel) {
                     note_use(head, now_ms, &terms);
                     group.changed.insert(channel);
@@ -234,12 +249,16 @@ impl Writer {
         }
     }
 
-    fn add_publication(&mut self, group: &mut GroupCommit, request: &StoreRequest) -> Result<(), LogError> {
+    /// Returns the offset of the publication, or of an earlier one with the same idempotency key.
+    fn add_publication(&mut self, group: &mut GroupCommit, request: &StoreRequest) -> Result<u64, LogError> {
         let StoreRequest { channel, record, terms, .. } = request;
         let offset = record.publication.offset;
-        let database = Arc::clone(&self.database);
+        let database = self.opened()?;
         let now_ms = database.clock.now_ms();
-        let head = self.head_or_new(group, channel, terms)?;
+        if let Some(earlier) = earlier_with_key(&database, request)? {
+            return Ok(earlier);
+        }
+        let head = self.head_or_new(group, request)?;
         if offset <= head.top {
             // The publication would replace an acknowledged one.
             return Err(LogError::Unavailable);
@@ -265,7 +284,7 @@ impl Writer {
         }
         head.top = offset;
         head.is_synced = terms.is_synced;
-        (head.power_era, head.damage_era) = (database.eras.power, database.eras.damage);
+        (head.power_era, head.damage_era) = (database.epochs.eras.power, database.epochs.eras.damage);
         head.version = record.version;
         head.version_epoch.clone_from(&record.version_epoch);
         note_use(head, now_ms, terms);
@@ -275,65 +294,69 @@ impl Writer {
             delete_through(&database, &mut group.batch, channel, head);
         }
         group.changed.insert(Arc::clone(channel));
-        Ok(())
-    }
-
-    fn add_head(&mut self, group: &mut GroupCommit, request: &LoadRequest) -> Result<(), LogError> {
-        let head = self.head_or_new(group, &request.channel, &request.terms)?;
-        head.activity_ms = head.activity_ms.max(1);
-        group.changed.insert(Arc::clone(&request.channel));
-        group.is_synced |= request.terms.is_synced;
-        Ok(())
+        Ok(offset)
     }
 
     fn add_entry(&self, group: &mut GroupCommit, change: EntryChange) {
+        let Some(database) = &self.database else { return };
         match change {
-            EntryChange::Put { family, key, value } => group.batch.put_cf(self.database.family(family), key, value),
+            EntryChange::Put { family, key, value } => group.batch.put_cf(database.family(family), key, value),
             EntryChange::DeleteRange { family, begin, end } => {
-                group.batch.delete_range_cf(self.database.family(family), begin, end);
+                group.batch.delete_range_cf(database.family(family), begin, end);
             }
         }
     }
 
-    fn add_trims(&mut self, group: &mut GroupCommit) {
+    /// Applies the requested trims. Those that cannot be written are applied when the storage writes again.
+    pub(crate) fn apply_trims(&mut self) {
         let (trims, requested) = self.queue.trims.take();
         self.trims_taken = requested;
-        group.trims = Some(requested);
-        let database = Arc::clone(&self.database);
+        let mut group = GroupCommit { trims: Some(requested), ..GroupCommit::default() };
+        self.add_trims(&mut group, &trims);
+        self.commit(group);
+        if self.failed.is_some() {
+            self.queue.trims.put_back(trims);
+        }
+    }
+
+    fn add_trims(&mut self, group: &mut GroupCommit, trims: &HashMap<Arc<str>, TrimTo>) {
+        let Ok(database) = self.opened() else { return };
         for (channel, to) in trims {
-            match (to, self.head(&channel)) {
+            match (*to, self.head(channel)) {
                 (TrimTo::Offset(through), Ok(Some(head))) => {
                     head.floor = head.floor.max(through.min(head.top));
                     group.is_synced |= head.is_synced;
-                    delete_through(&database, &mut group.batch, &channel, head);
-                    group.changed.insert(channel);
+                    delete_through(&database, &mut group.batch, channel, head);
+                    group.changed.insert(Arc::clone(channel));
                 }
-                (TrimTo::Removed, _) => {
-                    let begin = keys::channel_key(&channel);
+                (TrimTo::Removed, Ok(Some(head))) => {
+                    let begin = keys::channel_key(channel);
                     let end = keys::behind(&begin);
                     for family in [Family::Publications, Family::Idempotency] {
                         group.batch.delete_range_cf(database.family(family), &*begin, &*end);
                     }
-                    group.batch.delete_cf(database.family(Family::Heads), &begin);
-                    self.heads.remove(&channel);
+                    // The head stays until it expires, because a computed epoch could be that of the removed channel.
+                    // Without random bytes, the computed epoch after a loss is a new one as well.
+                    head.epoch = new_epoch().unwrap_or_else(|| database.epochs.after_loss(channel, head));
+                    (head.top, head.floor, head.deleted_through, head.version) = (0, 0, 0, 0);
+                    head.version_epoch = Box::default();
+                    group.changed.insert(Arc::clone(channel));
                 }
-                (TrimTo::Offset(_), Ok(None) | Err(_)) => {}
+                // Nothing is stored for the channel.
+                (_, Ok(None) | Err(_)) => {}
             }
         }
     }
 
     /// A channel's head. Creates it if it is missing, and begins a new epoch if clients may have received lost
     /// publications.
-    fn head_or_new(
-        &mut self,
-        group: &mut GroupCommit,
-        channel: &Arc<str>,
-        terms: &LogTerms,
-    ) -> Result<&mut ChannelHead, LogError> {
-        let database = Arc::clone(&self.database);
-        let (now_ms, eras) = (database.clock.now_ms(), database.eras);
+    fn head_or_new(&mut self, group: &mut GroupCommit, request: &StoreRequest) -> Result<&mut ChannelHead, LogError> {
+        let StoreRequest { channel, begins, terms, .. } = request;
+        let database = self.opened()?;
+        let (now_ms, eras) = (database.clock.now_ms(), database.epochs.eras);
         if self.head(channel)?.is_none() {
-            let epoch = new_epoch().ok_or(LogError::Unavailable)?;
+            // The owner may have told clients an epoch that would be computed differently now.
+            let epoch = begins.clone().unwrap_or_else(|| database.epochs.of_empty(channel, terms, now_ms));
             delete_leftovers(&database, &mut group.batch, channel);
             let mut head = ChannelHead {
                 expires_ms: 0,
@@ -352,20 +375,18 @@ impl Writer {
             self.heads.insert(Arc::clone(channel), head);
         }
         let head = self.heads.get_mut(channel).ok_or(LogError::Unavailable)?;
-        if database.is_overtaken(head) {
-            head.epoch = new_epoch().ok_or(LogError::Unavailable)?;
-            (head.power_era, head.damage_era) = (eras.power, eras.damage);
-        }
+        database.renew(channel, head);
         Ok(head)
     }
 
     /// A channel's head, from memory or from the storage.
     fn head(&mut self, channel: &Arc<str>) -> Result<Option<&mut ChannelHead>, LogError> {
-        let now_ms = self.database.clock.now_ms();
+        let database = self.opened()?;
+        let now_ms = database.clock.now_ms();
         if self.heads.get_mut(channel).is_none_or(|head| head.expires_ms <= now_ms) {
             self.heads.remove(channel);
             let key = keys::channel_key(channel);
-            match self.database.head(&key) {
+            match database.head(&key) {
                 Ok(Some(head)) => self.heads.insert(Arc::clone(channel), head),
                 Ok(None) => return Ok(None),
                 Err(_) => return Err(LogError::Unavailable),
@@ -387,22 +408,24 @@ impl Writer {
     }
 
     fn write(&mut self, group: &mut GroupCommit) -> Result<(), StorageError> {
+        let database = self.shared.get()?;
         for channel in &group.changed {
             if let Some(head) = self.heads.get_mut(channel) {
                 let key = keys::channel_key(channel);
-                group.batch.put_cf(self.database.family(Family::Heads), key, head.encode());
+                group.batch.put_cf(database.family(Family::Heads), key, head.encode());
             }
         }
         if group.batch.is_empty() {
             return Ok(());
         }
-        let (counters, began) = (&self.database.counters, Instant::now());
-        let committed = self.database.commit(std::mem::take(&mut group.batch), group.is_synced);
-        committed.inspect_err(|error| {
+        let (counters, began) = (&database.counters, Instant::now());
+        if let Err(error) = database.commit(std::mem::take(&mut group.batch), group.is_synced) {
             if error.fault != StorageFault::Poisoned {
-                self.completions.poisoned(error);
+                self.completions.poisoned(&error);
+                self.failed = Some(FailedCommit::new(&database, &group.changed, &group.answers));
             }
-        })?;
+            return Err(error);
+        }
         let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         StorageCounters::add(&counters.commits, 1);
         StorageCounters::add(&counters.syncs, u64::from(group.is_synced));
@@ -414,39 +437,30 @@ impl Writer {
     }
 
     fn answer(&self, answer: PendingAnswer, outcome: &Result<(), StorageError>) {
-        let outcome_of = |refused: Option<LogError>| match (outcome, refused) {
-            (Err(_), _) => Err(LogError::Broken),
-            (Ok(()), Some(error)) => Err(error),
-            (Ok(()), None) => Ok(()),
-        };
         match answer {
-            PendingAnswer::Stored { request, refused } => {
-                let StoreRequest { shard, channel, proposal, record, .. } = request;
-                let outcome = outcome_of(refused).map(|()| record.publication.offset);
+            PendingAnswer::Stored { request, outcome: of_request } => {
+                let StoreRequest { shard, channel, proposal, .. } = request;
+                let outcome = outcome.as_ref().map_err(|_| LogError::Broken).and(of_request);
                 self.completions.committed(shard, StoreAnswer { channel, proposal, outcome });
-            }
-            PendingAnswer::Opened { request, refused } => {
-                let (request, error) = match outcome_of(refused) {
-                    Ok(()) => match self.readers.try_send(ReadTask::reload(request)) {
-                        Ok(()) => return,
-                        Err(error) => {
-                            let Some(request) = ReadTask::into_load(error) else { return };
-                            (request, LogError::Busy)
-                        }
-                    },
-                    Err(error) => (request, error),
-                };
-                let LoadRequest { shard, channel, load, .. } = request;
-                self.completions.loaded(shard, LoadAnswer { channel, load, outcome: Err(error) });
             }
             PendingAnswer::Entries(done) => done(outcome.clone()),
         }
     }
 }
 
-/// The time at which a channel that is used now expires in the storage.
+/// The offset of an earlier publication with the same idempotency key. The owner answers a key that is in flight itself,
+/// so the earlier publication is in no batch that is not written.
+fn earlier_with_key(database: &Database, request: &StoreRequest) -> Result<Option<u64>, LogError> {
+    let Some(key) = &request.record.idempotency_key else { return Ok(None) };
+    let stored = database.result(&keys::result_key(&request.channel, key));
+    Ok(stored.map_err(|_| LogError::Unavailable)?.map(|result| result.offset))
+}
+
+/// The time at which a channel that is used now expires in the storage. Results of idempotency keys do not outlive it,
+/// because their offsets would belong to another epoch.
 pub(crate) fn head_expiry_ms(now_ms: u64, terms: &LogTerms) -> u64 {
-    now_ms.saturating_add(terms.meta_ttl_ms).saturating_add(HEAD_MARGIN_MS.max(terms.meta_ttl_ms / 8))
+    let margin_ms = HEAD_MARGIN_MS.max(terms.meta_ttl_ms / 8).max(terms.result_ttl_ms);
+    now_ms.saturating_add(terms.meta_ttl_ms).saturating_add(margin_ms)
 }
 
 fn note_use(head: &mut ChannelHead, now_ms: u64, terms: &LogTerms) {
@@ -487,7 +501,7 @@ fn bytes_of(task: &WriteTask) -> usize {
                 publication.data.bytes().len() + tags
             }
             WriteTask::Entries { batch, .. } => batch.bytes,
-            WriteTask::Open(_) | WriteTask::Touch { .. } | WriteTask::Trim | WriteTask::Stop => 0,
+            WriteTask::Touch { .. } | WriteTask::Trim | WriteTask::Stop => 0,
         }
 }
 

@@ -52,7 +52,7 @@ impl ChildCompletions {
         let data = format!("{{\"number\":{offset},\"padding\":\"{}\"}}", "x".repeat(offset as usize * 37 % 900));
         let record = Box::new(record_of(offset, data));
         let terms = LogTerms { is_synced: offset.is_multiple_of(64), ..TERMS };
-        let request = StoreRequest { shard, channel: channel.into(), proposal, record, terms };
+        let request = StoreRequest { shard, channel: channel.into(), proposal, record, begins: None, terms };
         storage.expect("it is open").store(request).expect("there is room");
     }
 }
@@ -68,7 +68,7 @@ fn child_stores_until_it_is_killed() {
     *completions.storage.lock().unwrap() = Some(Arc::clone(&storage));
     for channel in CHANNELS {
         let (shard, load) = (ShardIndex(0), LoadNumber(0));
-        let query = LoadQuery { after: None, publications_max: 1 };
+        let query = LoadQuery::newest(1);
         let request = LoadRequest { shard, channel: channel.into(), load, query, terms: TERMS };
         storage.load(request).expect("there is room");
     }
@@ -158,7 +158,9 @@ fn child_panics_on_the_writer_thread() {
     let storage = Storage::open(&StorageOptions::at(directory), Arc::new(PanickingCompletions)).expect("it opens");
     let (shard, proposal) = (ShardIndex(0), ProposalNumber(1));
     let record = Box::new(record_of(1, "1".to_owned()));
-    storage.store(StoreRequest { shard, channel: "x".into(), proposal, record, terms: TERMS }).expect("there is room");
+    storage
+        .store(StoreRequest { shard, channel: "x".into(), proposal, record, begins: None, terms: TERMS })
+        .expect("there is room");
     loop {
         std::thread::park();
     }

@@ -209,7 +209,7 @@ fn a_flipped_bit_in_a_table_is_reported() {
     let table = files_with(&path, "sst").into_iter().max_by_key(size).expect("there are tables");
     flip_bit(&table, 200);
     let opened = TestStorage::open(&path);
-    let all = LoadQuery { after: Some(0), publications_max: 1_000 };
+    let all = LoadQuery::after(0, 1_000);
     assert_eq!(opened.try_load("chat:1", all, TERMS).err(), Some(LogError::Unavailable));
     let fault = opened.storage.last_read_fault().expect("it was noted").fault;
     assert!(matches!(fault, StorageFault::Corruption(_)), "{fault:?}");
@@ -249,7 +249,7 @@ fn a_flipped_bit_anywhere_is_reported_or_harmless() {
                 reported += 1;
                 continue;
             };
-            let all = LoadQuery { after: Some(0), publications_max: 100 };
+            let all = LoadQuery::after(0, 100);
             match damaged.try_load("chat:1", all, TERMS) {
                 Ok(loaded) if loaded.epoch == expected.epoch => {
                     assert_eq!(offsets(&loaded), offsets(&expected), "{name}, {number}");
@@ -307,16 +307,53 @@ fn child_fills_a_small_disk() {
     assert_eq!(refusal, LogError::Broken);
     let poison = opened.storage.poison().expect("it is poisoned").clone();
     assert!(matches!(poison.fault, StorageFault::DiskFull(_)), "{poison}");
-    assert_eq!(opened.store_with("chat:2", record(1), TERMS), Err(LogError::Broken), "nothing is tried again");
+    assert_eq!(opened.store_with("chat:2", record(1), TERMS), Err(LogError::Broken), "the disk is still full");
     let page = opened.after("chat:1", stored - 3, 10);
     assert_eq!(offsets(&page), [stored - 2, stored - 1, stored], "reads continue");
-    drop(opened);
+    opened.storage.trim("chat:1".into(), 1);
     fs::remove_file(directory.join("ballast")).expect("it is there");
-    let opened = TestStorage::open(&directory.join("data"));
+    opened.wait_until_resumed();
+    assert_eq!(opened.storage.poison(), None);
     let page = opened.after("chat:1", stored - 3, 10);
-    assert_eq!(offsets(&page)[..3], [stored - 2, stored - 1, stored], "with more space, all is there");
-    assert_eq!(opened.store_with("chat:1", record(page.top + 1), TERMS), Ok(page.top + 1));
+    assert_eq!(offsets(&page), [stored - 2, stored - 1, stored], "a refused publication does not appear later");
+    assert_eq!(opened.store_with("chat:1", record(stored + 2), TERMS), Ok(stored + 2));
+    assert_eq!(opened.after("chat:1", 0, 1).floor, 1, "what was removed meanwhile is removed");
+    drop(opened);
+    let opened = TestStorage::open(&directory.join("data"));
+    let page = opened.after("chat:1", stored - 2, 10);
+    assert_eq!(offsets(&page), [stored - 1, stored, stored + 2]);
     println!("filled");
+}
+
+#[test]
+fn child_runs_out_of_descriptors() {
+    let Some(directory) = directory_of_child() else { return };
+    // Small memtables, so that tables are written soon.
+    let options = StorageOptions { memtable_bytes: 128 << 10, ..StorageOptions::at(directory.join("data")) };
+    let opened = TestStorage::with(&options).expect("it opens");
+    let descriptors = fs::read_dir("/proc/self/fd").expect("Linux has it").count();
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel reads and writes the structure.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+    let few = libc::rlimit { rlim_cur: descriptors as u64, ..limit };
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const few) }, 0);
+    let mut stored = 0;
+    let refusal = loop {
+        let data = format!("{{\"number\":{},\"padding\":\"{}\"}}", stored + 1, "x".repeat(10_000));
+        match opened.store_with("chat:1", record_of(stored + 1, data), TERMS) {
+            Ok(offset) => stored = offset,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refusal, LogError::Broken);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+    opened.wait_until_resumed();
+    let page = opened.after("chat:1", stored - 1, 10);
+    assert_eq!(offsets(&page), [stored], "{page:?}");
+    assert_eq!(opened.store_with("chat:1", record(stored + 2), TERMS), Ok(stored + 2));
+    println!("resumed");
 }
 
 #[test]
@@ -342,7 +379,15 @@ fn a_read_only_disk_is_named() {
 }
 
 #[test]
-fn a_full_disk_stops_writes_and_nothing_else() {
+fn a_storage_without_descriptors_writes_again_when_it_gets_some() {
+    let directory = ScratchDirectory::new();
+    let output = child("faults::child_runs_out_of_descriptors", &directory.0).output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("resumed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_full_disk_stops_writes_until_there_is_space_and_nothing_else() {
     let directory = ScratchDirectory::new();
     let filler = child("faults::child_fills_a_small_disk", &directory.0);
     // A separate file system in a mount namespace that ends with the child. The ballast is larger than the maximum size

@@ -64,6 +64,7 @@ type CommitOutcome = (String, u64, Result<u64, LogError>);
 pub struct AnswerCollector {
     commits: Mutex<Vec<CommitOutcome>>,
     pages: Mutex<HashMap<u64, Result<Box<LogPage>, LogError>>>,
+    resumed: Mutex<bool>,
     changed: Condvar,
 }
 
@@ -78,6 +79,11 @@ impl Completions for AnswerCollector {
     fn loaded(&self, shard: ShardIndex, answer: LoadAnswer) {
         assert_eq!(shard, ShardIndex(3));
         self.pages.lock().unwrap().insert(answer.load.0, answer.outcome);
+        self.changed.notify_all();
+    }
+
+    fn resumed(&self) {
+        *self.resumed.lock().unwrap() = true;
         self.changed.notify_all();
     }
 }
@@ -109,14 +115,36 @@ impl TestStorage {
             channel: channel.into(),
             proposal: ProposalNumber(number),
             record,
+            begins: None,
             terms,
         })?;
         Ok(number)
     }
 
+    /// Stores the first publication of a channel that has told clients this epoch.
+    pub fn store_first(&self, channel: &str, offset: u64, epoch: &str) {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let (shard, record) = (ShardIndex(3), Box::new(record(offset)));
+        let request = StoreRequest {
+            shard,
+            channel: channel.into(),
+            proposal: ProposalNumber(number),
+            record,
+            begins: Some(epoch.into()),
+            terms: TERMS,
+        };
+        self.storage.store(request).expect("there is room");
+        assert_eq!(self.outcome(number), Ok(offset));
+    }
+
     /// Stores a publication and waits for the answer.
     pub fn store_with(&self, channel: &str, record: LogRecord, terms: LogTerms) -> Result<u64, LogError> {
         let number = self.propose(channel, record, terms)?;
+        self.outcome(number)
+    }
+
+    /// Waits for the answer to a publication.
+    fn outcome(&self, number: u64) -> Result<u64, LogError> {
         let commits = self.answers.commits.lock().unwrap();
         let answered = |commits: &Vec<CommitOutcome>| commits.iter().any(|(_, n, _)| *n == number);
         let waited = self.answers.changed.wait_timeout_while(commits, WAIT_MAX, |commits| !answered(commits)).unwrap();
@@ -136,6 +164,13 @@ impl TestStorage {
         waited.0.clone()
     }
 
+    /// Waits until the storage writes again.
+    pub fn wait_until_resumed(&self) {
+        let resumed = self.answers.resumed.lock().unwrap();
+        let waited = self.answers.changed.wait_timeout_while(resumed, WAIT_MAX, |resumed| !*resumed).unwrap();
+        assert!(*waited.0, "{:?}", self.storage.poison());
+    }
+
     pub fn try_load(&self, channel: &str, query: LoadQuery, terms: LogTerms) -> Result<LogPage, LogError> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let (shard, load) = (ShardIndex(3), LoadNumber(number));
@@ -148,11 +183,16 @@ impl TestStorage {
     }
 
     pub fn newest(&self, channel: &str, publications_max: usize) -> LogPage {
-        self.try_load(channel, LoadQuery { after: None, publications_max }, TERMS).expect("it can be read")
+        self.try_load(channel, LoadQuery::newest(publications_max), TERMS).expect("it can be read")
+    }
+
+    pub fn below(&self, channel: &str, below: u64, publications_max: usize) -> LogPage {
+        let query = LoadQuery { below, ..LoadQuery::newest(publications_max) };
+        self.try_load(channel, query, TERMS).expect("it can be read")
     }
 
     pub fn after(&self, channel: &str, after: u64, publications_max: usize) -> LogPage {
-        let query = LoadQuery { after: Some(after), publications_max };
+        let query = LoadQuery::after(after, publications_max);
         self.try_load(channel, query, TERMS).expect("it can be read")
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dunlin_engine::log::{LoadQuery, LogError, LogResult, LogRetention, LogTerms};
+use dunlin_engine::log::{LoadQuery, LogError, LogRetention, LogTerms};
 use dunlin_storage::{ClockSource, EntryBatch, PageLimits, QueueLimits, StorageOptions};
 
 use crate::harness::{ScratchDirectory, TERMS, TestStorage, offsets, record, record_of};
@@ -127,7 +127,7 @@ fn publications_after_a_removal_have_a_new_epoch() {
 #[test]
 fn pages_have_bounds() {
     let directory = ScratchDirectory::new();
-    let pages = PageLimits { publications_max: 8, bytes_max: 4_000, results_max: 2 };
+    let pages = PageLimits { publications_max: 8, bytes_max: 4_000 };
     let opened = TestStorage::with(&StorageOptions { pages, ..StorageOptions::at(&directory.0) }).expect("it opens");
     for offset in 1..=20 {
         let data = format!("{{\"number\":{offset},\"padding\":\"{}\"}}", "x".repeat(if offset > 10 { 990 } else { 1 }));
@@ -142,40 +142,108 @@ fn pages_have_bounds() {
 }
 
 #[test]
-fn the_newest_results_are_loaded_in_storage_order() {
+fn a_page_is_as_long_as_requested() {
     let directory = ScratchDirectory::new();
-    let mut options = StorageOptions::at(directory.join("data"));
-    options.pages.results_max = 5;
-    let opened = TestStorage::with(&options).expect("it opens");
-    for offset in 1..=30 {
-        let mut keyed = record(offset);
-        // Not in the order of the keys.
-        keyed.idempotency_key = Some(format!("key-{}", offset * 7 % 31).into());
-        assert_eq!(opened.store_with("chat:1", keyed, TERMS), Ok(offset));
+    let opened = TestStorage::open(&directory.0);
+    for offset in (1..=30).filter(|offset| *offset != 20) {
+        opened.store("chat:1", offset);
     }
-    let newest = LoadQuery { after: None, publications_max: 1 };
-    let results = opened.try_load("chat:1", newest, TERMS).expect("it can be read").results;
-    let offsets: Vec<_> = results.iter().map(|result| result.offset).collect();
-    assert_eq!(offsets, [26, 27, 28, 29, 30]);
+    let before = opened.storage.counts().page_publications;
+    let page = opened.below("chat:1", 12, 3);
+    assert_eq!((offsets(&page), page.floor, page.through), (vec![9, 10, 11], 8, 11));
+    assert!(page.has_more_below);
+    let page = opened.below("chat:1", 21, 1);
+    assert_eq!((offsets(&page), page.floor, page.through), (vec![19], 18, 20), "20 was refused and is not missing");
+    let page = opened.below("chat:1", 3, 10);
+    assert_eq!((offsets(&page), page.floor, page.has_more_below), (vec![1, 2], 0, false));
+    assert!(opened.below("chat:1", 1, 10).records.is_empty());
+    assert_eq!(offsets(&opened.below("chat:1", 99, 1)), [30]);
+    let within = LoadQuery::after(0, 1_000).within(1);
+    assert_eq!(offsets(&opened.try_load("chat:1", within, TERMS).expect("it can be read")), [1]);
+    assert_eq!(opened.storage.counts().page_publications - before, 3 + 1 + 2 + 1 + 1, "no more was read");
+    let fewer = LogTerms { retention: LogRetention { publications_max: 5, ..TERMS.retention }, ..TERMS };
+    let page = opened.try_load("chat:1", LoadQuery::after(0, 100), fewer).expect("it can be read");
+    assert_eq!((offsets(&page), page.floor), ((26..=30).collect(), 25), "the limit was lowered");
 }
 
 #[test]
-fn results_of_idempotency_keys_come_with_the_newest_publications() {
+fn a_repeated_idempotency_key_is_answered_with_the_first_offset() {
+    const KEYS: u64 = 3_000;
+    let keyed = |offset: u64, key: u64| {
+        let mut keyed = record(offset);
+        keyed.idempotency_key = Some(format!("key-{key}").into());
+        keyed
+    };
     let directory = ScratchDirectory::new();
     let opened = TestStorage::open(&directory.0);
-    let mut keyed = record(1);
-    keyed.idempotency_key = Some("order-7".into());
-    (keyed.version, keyed.version_epoch) = (12, "v".into());
-    assert_eq!(opened.store_with("chat:1", keyed, TERMS), Ok(1));
+    for offset in 1..=KEYS {
+        opened.propose("chat:1", keyed(offset, offset), TERMS).expect("there is room");
+    }
+    opened.commits(KEYS as usize);
+    assert_eq!(opened.store_with("chat:1", keyed(KEYS + 1, 1), TERMS), Ok(1));
     drop(opened);
     let opened = TestStorage::open(&directory.0);
-    let loaded =
-        opened.try_load("chat:1", LoadQuery { after: None, publications_max: 9 }, TERMS).expect("it can be read");
-    let [LogResult { key, offset, epoch, remaining_ms }] = &*loaded.results else { panic!("{:?}", loaded.results) };
-    assert_eq!((&**key, *offset, epoch), ("order-7", 1, &loaded.epoch));
-    assert!((1..=300_000).contains(remaining_ms), "{remaining_ms}");
+    assert_eq!(opened.store_with("chat:1", keyed(KEYS + 2, 7), TERMS), Ok(7));
+    assert_eq!(opened.newest("chat:1", 1).top, KEYS, "nothing was stored");
+    assert_eq!(opened.store_with("chat:2", keyed(1, 7), TERMS), Ok(1), "keys are those of a channel");
+    opened.storage.remove("chat:1".into());
+    assert_eq!(opened.store_with("chat:1", keyed(1, 7), TERMS), Ok(1), "a removed channel has no keys");
+}
+
+#[test]
+fn the_version_comes_with_the_newest_publications() {
+    let directory = ScratchDirectory::new();
+    let opened = TestStorage::open(&directory.0);
+    let mut versioned = record(1);
+    (versioned.version, versioned.version_epoch) = (12, "v".into());
+    assert_eq!(opened.store_with("chat:1", versioned, TERMS), Ok(1));
+    drop(opened);
+    let opened = TestStorage::open(&directory.0);
+    let loaded = opened.newest("chat:1", 9);
     assert_eq!((loaded.version, &*loaded.version_epoch), (12, "v"));
-    assert_eq!(loaded.records[0].idempotency_key.as_deref(), Some("order-7"));
+}
+
+#[test]
+fn reading_stores_nothing() {
+    let directory = ScratchDirectory::new();
+    let opened = TestStorage::open(&directory.0);
+    let epochs: Vec<_> = (0..100).map(|number| opened.newest(&format!("chat:{number}"), 9).epoch).collect();
+    for number in 0..100 {
+        opened.after(&format!("chat:{number}"), 3, 9);
+        opened.storage.trim(format!("chat:{number}").into(), u64::MAX);
+        opened.storage.remove(format!("chat:{number}").into());
+    }
+    assert_eq!(opened.newest("chat:7", 9).epoch, epochs[7]);
+    assert_eq!(opened.storage.check().expect("all can be read").channels, 0);
+    assert_eq!(opened.storage.counts().commits, 0);
+    drop(opened);
+    let opened = TestStorage::open(&directory.0);
+    let again: Vec<_> = (0..100).map(|number| opened.newest(&format!("chat:{number}"), 9).epoch).collect();
+    assert_eq!(again, epochs, "a position in an empty channel is valid after a restart");
+    opened.store("chat:7", 1);
+    assert_eq!(opened.newest("chat:7", 9).epoch, epochs[7], "and after the first publication");
+    assert_eq!(opened.storage.check().expect("all can be read").channels, 1);
+}
+
+#[test]
+fn a_channel_begins_with_the_epoch_that_clients_have_heard() {
+    static NOW_MS: AtomicU64 = AtomicU64::new(1_000_000);
+    let directory = ScratchDirectory::new();
+    let clock = ClockSource::Given(|| NOW_MS.load(Ordering::Relaxed));
+    let options = StorageOptions { clock, ..StorageOptions::at(&directory.0) };
+    let opened = TestStorage::with(&options).expect("it opens");
+    let heard = opened.newest("chat:1", 9).epoch;
+    // The channel stays open and empty for longer than a head would be kept.
+    NOW_MS.fetch_add(100_000_000, Ordering::Relaxed);
+    assert_ne!(opened.newest("chat:1", 9).epoch, heard, "offsets could have begun again");
+    opened.store_first("chat:1", 2, &heard);
+    let page = opened.after("chat:1", 0, 9);
+    assert_eq!((&page.epoch, offsets(&page), page.floor), (&heard, vec![2], 0));
+    opened.store_first("chat:1", 3, "unknown");
+    assert_eq!(opened.newest("chat:1", 9).epoch, heard, "its epoch is known");
+    NOW_MS.fetch_add(100_000_000, Ordering::Relaxed);
+    let page = opened.newest("chat:1", 9);
+    assert!(page.top == 0 && page.epoch != heard, "an expired channel begins again: {page:?}");
 }
 
 #[test]
@@ -196,11 +264,10 @@ fn publications_and_heads_expire() {
         assert_eq!((offsets(&page), page.floor), (vec![2], 1), "{is_compacted}");
         let page = opened.after("chat:1", 0, 9);
         assert_eq!((offsets(&page), page.floor, page.through), (vec![2], 1, 2), "{is_compacted}");
-        let loaded = opened.try_load("chat:1", LoadQuery { after: None, publications_max: 9 }, TERMS);
-        assert_eq!(loaded.expect("it can be read").results, []);
         opened.storage.compact();
     }
-    assert_eq!(opened.storage.check().expect("all can be read").publications, 1, "compaction removes what has expired");
+    let left = opened.storage.check().expect("all can be read");
+    assert_eq!((left.publications, left.results), (1, 0), "compaction removes what has expired");
     NOW_MS.fetch_add(3_600_000, Ordering::Relaxed);
     let page = opened.after("chat:1", 0, 9);
     assert_eq!((offsets(&page), page.floor, page.top), (vec![], 2, 2));

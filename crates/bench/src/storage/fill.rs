@@ -45,7 +45,9 @@ pub fn fill(path: &Path, fill: Fill, progress: &Progress) -> Result<(), Error> {
         let record = Box::new(record(number, number / fill.channels + 1, fill.payload_bytes));
         let channel = Arc::clone(&channels[(number % fill.channels) as usize]);
         let (shard, proposal) = (ShardIndex(0), ProposalNumber(number));
-        storage.store(StoreRequest { shard, channel, proposal, record, terms }).map_err(|error| failed(&error))?;
+        storage
+            .store(StoreRequest { shard, channel, proposal, record, begins: None, terms })
+            .map_err(|error| failed(&error))?;
     }
     answers.wait_for(fill.publications);
     if answers.refused.load(Ordering::SeqCst) > 0 {

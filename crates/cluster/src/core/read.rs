@@ -453,7 +453,7 @@ impl Read {
     /// Whether it has more messages than requested, and ended before it had all.
     fn ended_early(&self) -> bool {
         match self.purpose {
-            Purpose::Load(WaitingLoad { query: LoadQuery { after: Some(_), publications_max }, .. }) => {
+            Purpose::Load(WaitingLoad { query: LoadQuery { after: Some(_), publications_max, .. }, .. }) => {
                 self.messages.len() > publications_max
             }
             Purpose::Load(_) | Purpose::Fill => false,

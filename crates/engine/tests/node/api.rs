@@ -146,7 +146,7 @@ pub fn answer(answer: &ApiResult) -> Value {
             Value::Object(clients.iter().map(|info| (info.client.to_string(), client(info))).collect())
         }
         Ok(ApiAnswer::PresenceStats { num_clients, num_users }) => json!({"clients": num_clients, "users": num_users}),
-        Ok(ApiAnswer::History { publications, epoch, offset }) => {
+        Ok(ApiAnswer::History { publications, epoch, offset, .. }) => {
             let publications = publications.iter().map(|publication| self::publication(publication));
             json!({"publications": publications.collect::<Vec<_>>(), "epoch": epoch, "offset": offset})
         }

@@ -19,7 +19,7 @@ impl Log {
     /// The answer to an effect, if it has one.
     pub fn answer(&mut self, effect: Effect) -> Option<Event<'static>> {
         match effect {
-            Effect::Propose { channel, proposal, record, terms } => {
+            Effect::Propose { channel, proposal, record, begins: _, terms } => {
                 assert_eq!(self.terms.get(&channel), Some(&terms), "a channel is loaded first");
                 let offset = record.publication.offset;
                 self.channels.entry(Arc::clone(&channel)).or_default().push(*record);

@@ -7,10 +7,11 @@ use dunlin_engine::{
     api::{ApiAnswer, ApiRefusal},
     backend::ProxyRequest,
     event::{PeerQueryNumber, PresenceKind, Ticket},
-    log::{LoadNumber, LoadQuery, LogError, LogRecord, LogTerms, ProposalNumber},
+    log::{LoadNumber, LoadQuery, LogError, LogTerms},
 };
 use dunlin_net::Reactor;
 use dunlin_protocol::ErrorCode;
+use dunlin_storage::StoreRequest;
 use dunlin_token::{Judged, TokenKind, TokenRequest};
 
 use super::{ShardReport, answers::Answered, inbox::Asker, shard_thread::ShardThread};
@@ -67,7 +68,9 @@ impl<R: Reactor> ShardThread<R> {
                 let sent = self.room_links.send(thread, message);
                 self.counters.ring_overflowed += u64::from(sent == SentTo::Overflow);
             }
-            Effect::Propose { channel, proposal, record, terms } => self.propose(channel, proposal, record, terms),
+            Effect::Propose { channel, proposal, record, begins, terms } => {
+                self.propose(StoreRequest { shard: self.index, channel, proposal, record, begins, terms });
+            }
             Effect::Load { channel, load, query, terms } => self.load(channel, load, query, terms),
             Effect::Trim { channel, through } => {
                 if let Some(cluster) = &self.shared.cluster {
@@ -115,10 +118,11 @@ impl<R: Reactor> ShardThread<R> {
         }
     }
 
-    fn propose(&mut self, channel: Arc<str>, proposal: ProposalNumber, record: Box<LogRecord>, terms: LogTerms) {
+    fn propose(&mut self, request: StoreRequest) {
+        let (channel, proposal) = (Arc::clone(&request.channel), request.proposal);
         let stored = match (&self.shared.cluster, &self.shared.storage) {
-            (Some(cluster), _) => cluster.propose(self.index, Arc::clone(&channel), proposal, record),
-            (None, Some(storage)) => storage.store(self.index, Arc::clone(&channel), proposal, record, terms),
+            (Some(cluster), _) => cluster.propose(self.index, request.channel, proposal, request.record),
+            (None, Some(storage)) => storage.store(request),
             (None, None) => Err(LogError::Unavailable),
         };
         if let Err(error) = stored {

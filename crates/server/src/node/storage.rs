@@ -4,14 +4,17 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use dunlin_engine::{
     ShardIndex,
-    log::{LoadNumber, LoadQuery, LogError, LogRecord, LogTerms, ProposalNumber},
+    log::{LoadNumber, LoadQuery, LogError, LogTerms},
 };
 use dunlin_storage::{
     Completions, LoadAnswer, LoadRequest, Storage, StorageError, StorageOptions, StoreAnswer, StoreRequest,
 };
 
 use super::answers::{AnswerSender, Answered};
-use crate::telemetry::{StorageState, storage_events::StorageFailed};
+use crate::telemetry::{
+    StorageState,
+    storage_events::{StorageFailed, StorageResumed},
+};
 
 /// An open storage, and the shards that use it.
 #[derive(Debug)]
@@ -56,15 +59,8 @@ impl NodeStorage {
         }
     }
 
-    pub(super) fn store(
-        &self,
-        shard: ShardIndex,
-        channel: Arc<str>,
-        proposal: ProposalNumber,
-        record: Box<LogRecord>,
-        terms: LogTerms,
-    ) -> Result<(), LogError> {
-        self.storage.store(StoreRequest { shard, channel, proposal, record, terms })
+    pub(super) fn store(&self, request: StoreRequest) -> Result<(), LogError> {
+        self.storage.store(request)
     }
 
     pub(super) fn load(
@@ -113,5 +109,10 @@ impl Completions for ShardAnswers {
     fn poisoned(&self, error: &StorageError) {
         let namespaces = self.durable.read().unwrap_or_else(PoisonError::into_inner);
         StorageFailed { error, namespaces: &namespaces }.emit();
+    }
+
+    fn resumed(&self) {
+        let namespaces = self.durable.read().unwrap_or_else(PoisonError::into_inner);
+        StorageResumed { namespaces: &namespaces }.emit();
     }
 }

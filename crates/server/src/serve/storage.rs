@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin_config::{Config, StorageSettings};
 use dunlin_engine::{Options, log::PublicationLog, options::NamespaceOptions};
-use dunlin_storage::{DamagedLogPolicy, PageLimits, QueueLimits, StorageOptions};
+use dunlin_storage::{DamagedLogPolicy, QueueLimits, StorageOptions};
 
 use super::ServeError;
 use crate::node::NodeStorage;
@@ -13,10 +13,7 @@ use crate::node::NodeStorage;
 pub(super) fn open(config: &Config) -> Result<Option<Arc<NodeStorage>>, ServeError> {
     let Some(settings) = &config.storage else { return Ok(None) };
     let shard_count = u16::try_from(config.shards).unwrap_or(u16::MAX);
-    let results_max = config.engine.channel.idempotent_results_max;
-    let options =
-        StorageOptions { pages: PageLimits { results_max, ..PageLimits::default() }, ..storage_options(settings) };
-    let storage = NodeStorage::open(&options, shard_count).map_err(ServeError::Storage)?;
+    let storage = NodeStorage::open(&storage_options(settings), shard_count).map_err(ServeError::Storage)?;
     storage.set_durable_namespaces(durable_namespaces(&config.engine));
     Ok(Some(Arc::new(storage)))
 }

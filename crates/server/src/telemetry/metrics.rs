@@ -237,9 +237,10 @@ families! {
     STORAGE_PAGE_PUBLICATIONS = Counter "dunlin_storage_page_publications_total" [] "Publications in these pages.";
     STORAGE_REFUSED = Counter "dunlin_storage_refused_total" [] "Publications and loads refused with error 111, because a queue of the storage was full.";
     STORAGE_READ_FAULTS = Counter "dunlin_storage_read_faults_total" [] "Reads from the storage that failed.";
+    STORAGE_RESUMED = Counter "dunlin_storage_resumed_total" [] "How often the storage wrote again after a failed write, because the cause had passed.";
     STORAGE_COMMIT_SECONDS = Counter "dunlin_storage_commit_seconds_total" [] "Time spent in group commits.";
     STORAGE_COMMIT_SECONDS_MAX = Gauge "dunlin_storage_commit_seconds_max" [] "Duration of the longest group commit since the start.";
-    STORAGE_POISONED = Gauge "dunlin_storage_poisoned" ["fault"] "1 after a write failed. Durable namespaces then refuse publications until a restart. The label is the reason.";
+    STORAGE_POISONED = Gauge "dunlin_storage_poisoned" ["fault"] "1 after a write failed. Durable namespaces then refuse publications until the cause has passed. The label is the reason.";
     STORAGE_BACKUPS = Counter "dunlin_storage_backups_total" ["outcome"] "Backups of the storage, by outcome.";
     STORAGE_UNDELETED_BACKUPS = Counter "dunlin_storage_backup_deletions_failed_total" [] "Failures to delete old backups. Their directory grows until the cause is removed.";
     STORAGE_LAST_BACKUP = Gauge "dunlin_storage_last_backup_timestamp_seconds" [] "Unix time of the newest backup in storage.backup.path; 0 if there is none.";

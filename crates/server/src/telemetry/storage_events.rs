@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use dunlin_storage::StorageError;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::log::Outside;
 use crate::serve::MadeBackup;
 
-/// A write to the storage failed, and nothing is stored until a restart.
+/// A write to the storage failed, and nothing is stored until the cause has passed.
 pub struct StorageFailed<'a> {
     /// The error.
     pub error: &'a StorageError,
@@ -23,7 +23,21 @@ impl StorageFailed<'_> {
         let namespaces = self.namespaces.join(", ");
         error!(path = %Outside(&path), fault = self.error.fault.label(), why = %Outside(&why),
             namespaces = %Outside(&namespaces), remedy = self.error.fault.remedy(),
-            "the storage failed; these namespaces refuse publications until a restart");
+            "the storage failed; these namespaces refuse publications until the cause has passed");
+    }
+}
+
+/// The cause of a failed write has passed.
+pub struct StorageResumed<'a> {
+    /// The namespaces with `durability`, which accept publications again.
+    pub namespaces: &'a [String],
+}
+
+impl StorageResumed<'_> {
+    /// Logs it.
+    pub fn emit(&self) {
+        let namespaces = self.namespaces.join(", ");
+        warn!(namespaces = %Outside(&namespaces), "the storage writes again; these namespaces accept publications");
     }
 }
 

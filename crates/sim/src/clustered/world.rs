@@ -423,7 +423,7 @@ impl<'a> ClusteredWorld<'a> {
         let shard = dunlin_engine::ShardIndex(0);
         let namespace_of = |channel: &str| if is_without_history(channel) { 2 } else { 1 };
         let event = match effect {
-            Effect::Propose { channel, proposal, record, terms: _ } => {
+            Effect::Propose { channel, proposal, record, begins: _, terms: _ } => {
                 CoreEvent::Propose { shard, channel, namespace: 1, proposal, record }
             }
             Effect::Load { channel, load, query, terms: _ } => CoreEvent::Load { shard, channel, load, query },

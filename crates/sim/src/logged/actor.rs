@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dunlin_engine::{
     Event,
-    log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, LogResult, LogTerms, ProposalNumber},
+    log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, LogTerms, ProposalNumber},
 };
 
 use crate::chance::Chance;
@@ -30,8 +30,8 @@ struct StoredChannel {
     top: u64,
     /// Records up to this offset are not retained.
     floor: u64,
-    /// Results of idempotency keys with their expiry, oldest first.
-    results: VecDeque<(u64, LogResult)>,
+    /// Offsets of idempotency keys, with their expiry.
+    results: BTreeMap<String, (u64, u64)>,
     /// Tasks in order, with the time before which they do not run.
     tasks: VecDeque<(u64, Task)>,
     /// Events for the owner, in order.
@@ -48,6 +48,8 @@ pub struct LogActor {
     delay_max_us: u64,
     /// Percentage of tasks that fail.
     failures: u32,
+    /// Maximum number of publications of a page.
+    page_max: usize,
     /// The last offset of the sequence that channels share.
     sequence: u64,
     /// When the log of channels with offsets from the owner breaks.
@@ -65,6 +67,7 @@ impl LogActor {
             followed: BTreeSet::new(),
             delay_max_us: *chance.pick(&[500, 5_000, 40_000]),
             failures: *chance.pick(&[0, 0, 3, 15]),
+            page_max: *chance.pick(&[1, 3, 7, 1_000]),
             sequence: 0,
             breaks_at_us: if chance.percent(10) { chance.between(500_000, 3_000_000) } else { u64::MAX },
             chance,
@@ -170,8 +173,7 @@ impl LogActor {
             }
             Task::Read { load, query } => {
                 let fails = self.chance.percent(self.failures / 3);
-                let outcome =
-                    if fails { Err(LogError::Unavailable) } else { Ok(Box::new(self.read(now_us, name, query))) };
+                let outcome = if fails { Err(LogError::Unavailable) } else { Ok(Box::new(self.read(name, query))) };
                 let ready_us = now_us + self.chance.between(0, self.delay_max_us);
                 let event = Event::Loaded { channel: name.into(), load, outcome };
                 self.channels.entry(name.to_owned()).or_default().pages.push_back((ready_us, event));
@@ -200,7 +202,16 @@ impl LogActor {
         if self.chance.percent(self.failures) {
             return Err(if self.chance.percent(50) { LogError::Busy } else { LogError::Unavailable });
         }
+        if let Some(earlier) = self.earlier_with_key(now_us, name, &record) {
+            return Ok(earlier);
+        }
         Ok(self.store(now_us, name, record, terms, truth).publication.offset)
+    }
+
+    /// The offset of a publication with the same idempotency key.
+    fn earlier_with_key(&self, now_us: u64, name: &str, record: &LogRecord) -> Option<u64> {
+        let (until_us, offset) = self.channels.get(name)?.results.get(record.idempotency_key.as_deref()?)?;
+        (*until_us > now_us).then_some(*offset)
     }
 
     fn store(
@@ -246,38 +257,37 @@ impl LogActor {
         }
         let until_us = now_us + terms.result_ttl_ms * 1_000;
         uses.push(KeyUse { offset, until_us, crashes: self.crashes });
-        let epoch = epoch_of(name);
         let channel = self.channels.entry(name.to_owned()).or_default();
-        channel.results.retain(|(_, known)| *known.key != *key);
-        channel.results.push_back((until_us, LogResult { key: key.into(), offset, epoch, remaining_ms: 0 }));
+        channel.results.insert(key.to_owned(), (until_us, offset));
     }
 
-    fn read(&mut self, now_us: u64, name: &str, query: LoadQuery) -> LogPage {
-        let channel = self.channels.entry(name.to_owned()).or_default();
-        channel.results.retain(|(until_us, _)| *until_us > now_us);
+    fn read(&self, name: &str, query: LoadQuery) -> LogPage {
+        let nothing = StoredChannel::default();
+        let channel = self.channels.get(name).unwrap_or(&nothing);
         let epoch = epoch_of(name);
         let (top, all) = (channel.top, &channel.records);
         let offset = |record: &LogRecord| record.publication.offset;
+        // A log orders pages by its own number of publications, and reads only forwards.
+        let is_ordered_here = name.starts_with(ORDERED_BY_LOG);
         let Some(after) = query.after else {
-            let left_out = all.len().saturating_sub(query.publications_max);
+            let page_max = if is_ordered_here { usize::MAX } else { self.page_max };
+            let end = all.partition_point(|record| offset(record) < query.below);
+            let left_out = end.saturating_sub(query.publications_max.min(page_max));
             let floor = left_out.checked_sub(1).map_or(channel.floor, |last| offset(&all[last]));
             return LogPage {
                 epoch,
                 top,
                 floor,
-                through: top,
-                records: all.range(left_out..).cloned().collect(),
-                results: channel
-                    .results
-                    .iter()
-                    .map(|(until_us, result)| remaining(result, until_us - now_us))
-                    .collect(),
+                through: top.min(query.below - 1),
+                records: all.range(left_out..end).cloned().collect(),
+                has_more_below: left_out > 0,
                 ..LogPage::default()
             };
         };
         let later = all.iter().filter(|record| offset(record) > after);
-        let records: Vec<LogRecord> = later.take(query.publications_max).cloned().collect();
-        let is_cut = records.len() == query.publications_max;
+        let publications_max = query.publications_max.min(self.page_max);
+        let records: Vec<LogRecord> = later.take(publications_max).cloned().collect();
+        let is_cut = records.len() == publications_max;
         let through = if is_cut { records.last().map_or(top, offset) } else { top };
         LogPage { epoch, top, floor: after.max(channel.floor), through, records, ..LogPage::default() }
     }
@@ -345,9 +355,4 @@ impl LogActor {
 
 fn epoch_of(name: &str) -> Box<str> {
     format!("of {name}").into()
-}
-
-/// A result with its remaining time, rounded up to milliseconds.
-fn remaining(result: &LogResult, remaining_us: u64) -> LogResult {
-    LogResult { remaining_ms: remaining_us.div_ceil(1_000), ..result.clone() }
 }

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use dunlin_engine::{
     Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex,
+    api::HistoryQuery,
     log::{LogLimits, PublicationLog},
     options::{ClientOptions, NamespaceOptions},
     owner_of,
@@ -34,10 +35,18 @@ struct LoggedShard {
     recalled: Vec<SessionKey>,
 }
 
-/// A publish request without a reply.
-struct PendingPublish {
-    data: Vec<u8>,
-    key: Option<&'static str>,
+/// An API request without a reply.
+enum PendingRequest {
+    Publish {
+        data: Vec<u8>,
+        key: Option<&'static str>,
+    },
+    /// With the newest committed offset at the time of the request.
+    History {
+        query: HistoryQuery,
+        top: u64,
+    },
+    Remove,
 }
 
 /// The whole simulation.
@@ -51,8 +60,10 @@ pub struct LoggedWorld<'a> {
     log: LogActor,
     truth: Truth,
     clients: Vec<LogClient>,
-    /// API requests without a reply, by ticket: the channel, and the publication if it is a publish request.
-    requests: BTreeMap<u64, (&'static str, Option<PendingPublish>)>,
+    /// API requests without a reply, by ticket, with the channel.
+    requests: BTreeMap<u64, (&'static str, PendingRequest)>,
+    /// By channel: publications up to this offset may be missing in a history, because it was removed or has expired.
+    removed: BTreeMap<&'static str, u64>,
     published: u64,
     tickets: u64,
     now_us: u64,
@@ -80,6 +91,7 @@ impl<'a> LoggedWorld<'a> {
             truth: Truth::new(),
             clients,
             requests: BTreeMap::new(),
+            removed: BTreeMap::new(),
             published: 0,
             tickets: 0,
             now_us: 1_000_000,
@@ -107,6 +119,9 @@ impl<'a> LoggedWorld<'a> {
             if self.chance.percent(10) {
                 self.count("long pause");
                 self.pass_time(LONG_PAUSE_US)?;
+                for channel in CHANNELS {
+                    self.note_removed(channel);
+                }
                 self.log.expire_all();
             }
             self.settle()?;
@@ -192,7 +207,8 @@ impl<'a> LoggedWorld<'a> {
             self.trace.line(self.now_us, || format!("the log: {event:?}"));
             match &event {
                 Event::Committed { outcome: Err(_), .. } => self.count("publication rejected"),
-                Event::Loaded { outcome: Ok(page), .. } if !page.results.is_empty() => self.count("keys restored"),
+                Event::Loaded { outcome: Ok(page), .. } if page.has_more_below => self.count("page cut below"),
+                Event::Loaded { outcome: Ok(page), .. } if page.through < page.top => self.count("page cut above"),
                 _ => {}
             }
             self.handle(self.owner(&channel), event)?;
@@ -226,7 +242,7 @@ impl<'a> LoggedWorld<'a> {
                 let ring = ShardRing::index(ShardIndex(index as u16), to, self.shards.len() as u16, &message);
                 self.rings[ring].push(message);
             }
-            Effect::Propose { channel, proposal, record, terms } => {
+            Effect::Propose { channel, proposal, record, begins: _, terms } => {
                 self.count("proposal");
                 self.log.propose(now_us, &channel, proposal, record, terms);
             }

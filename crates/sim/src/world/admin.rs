@@ -91,7 +91,7 @@ impl NodeWorld {
             .is_some_and(|facts| facts.rules.as_ref().is_some_and(|rules| rules.history_size > 0));
         let is_stale = || since.as_ref().is_some_and(|position| !position.epoch.is_empty());
         let result = match answer {
-            Ok(ApiAnswer::History { publications, epoch, offset }) if has_stream => HistoryBody {
+            Ok(ApiAnswer::History { publications, epoch, offset, .. }) if has_stream => HistoryBody {
                 publications: publications.iter().map(|publication| body(publication)).collect(),
                 epoch: epoch.into(),
                 offset,

@@ -389,7 +389,7 @@ impl NodeWorld {
     fn newest(&mut self, channel: &str) -> Result<(Option<u64>, ClientPosition), String> {
         let query = HistoryQuery { limit: 1, reverse: true, ..HistoryQuery::default() };
         let answer = self.call_api(self.owner(channel), ApiRequest::History { channel: channel.into(), query })?;
-        let Ok(ApiAnswer::History { publications, epoch, offset }) = answer else {
+        let Ok(ApiAnswer::History { publications, epoch, offset, .. }) = answer else {
             return Err(format!("unexpected reply to a history request for {channel}: {answer:?}"));
         };
         let newest = publications.first().filter(|publication| publication.offset == offset);

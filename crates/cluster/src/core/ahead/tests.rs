@@ -20,7 +20,7 @@ impl Rig {
         let channel: Arc<str> = "chat:1".into();
         self.handle(CoreEvent::Follow { shard: SHARD, channel: Arc::clone(&channel), namespace: 1 });
         self.newest = newest;
-        let query = LoadQuery { after: Some(AFTER), publications_max: 100 };
+        let query = LoadQuery::after(AFTER, 100);
         self.handle(CoreEvent::Load { shard: SHARD, channel, load: LoadNumber(1), query });
     }
 

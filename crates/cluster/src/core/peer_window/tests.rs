@@ -39,7 +39,7 @@ impl Rig {
     }
 
     fn load(&mut self, channel: &str, after: u64) {
-        let query = LoadQuery { after: Some(after), publications_max: 100 };
+        let query = LoadQuery::after(after, 100);
         self.handle(CoreEvent::Load { shard: SHARD, channel: channel.into(), load: LoadNumber(1), query });
     }
 

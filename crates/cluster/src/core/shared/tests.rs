@@ -19,7 +19,7 @@ impl Rig {
         for number in 0..channels {
             let channel: Arc<str> = format!("chat:{number}").into();
             self.handle(CoreEvent::Follow { shard: SHARD, channel: Arc::clone(&channel), namespace: 1 });
-            let query = LoadQuery { after: Some(2), publications_max: 100 };
+            let query = LoadQuery::after(2, 100);
             self.handle(CoreEvent::Load { shard: SHARD, channel, load: LoadNumber(number as u64), query });
         }
     }

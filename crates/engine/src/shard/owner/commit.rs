@@ -215,7 +215,7 @@ impl Owner {
         channel.is_some_and(|channel| channel.classes(Audience::Publications).any(|class| class.delta))
     }
 
-    fn epoch_of(&self, name: &str) -> Box<str> {
+    pub(super) fn epoch_of(&self, name: &str) -> Box<str> {
         let stream = self.channels.get(name).and_then(|channel| channel.stream.as_ref());
         stream.map_or_else(Box::default, |stream| stream.epoch().into())
     }

@@ -9,10 +9,11 @@ use crate::{
     Effect, Effects,
     backend::PublishHow,
     channel::Audience,
+    counters::Suppression,
     history_stream::{Stream, kept_bytes},
-    idempotency::Results,
     log::{LoadNumber, LoadQuery, LogError, LogLimits, LogPage, LogRecord, ProposalNumber, PublicationLog},
-    log_in_flight::{ChannelLog, Proposal, ProposalParams, ReplyTo},
+    log_in_flight::{ChannelLog, ParkedRequest, Proposal, ProposalParams, ReplyTo},
+    log_load::Gathered,
     message::Notice,
     names::{NamespaceIndex, namespace_options},
     options::NamespaceOptions,
@@ -48,7 +49,7 @@ impl Owner {
             _ => {}
         }
         let load = LoadNumber(self.log_traffic.next_number());
-        let query = LoadQuery { after: None, publications_max };
+        let query = LoadQuery::newest(publications_max).within(FIRST_PAGE_BYTES_MAX);
         let channel = self.owned(context, name, namespace)?;
         match &mut channel.log {
             Some(log) => log.opening = Some((load, Box::new(Stream::new(Box::default())))),
@@ -81,12 +82,15 @@ impl Owner {
         self.log_traffic.proposals -= 1;
         self.log_traffic.proposal_bytes -= kept_bytes(&proposal.publication);
         match outcome {
+            // The owner gave another offset, so the log has an earlier publication with the same key.
+            Ok(offset) if ![0, offset].contains(&proposal.publication.offset) => {
+                self.answer_repeated(context, name, namespace, proposal, offset, effects);
+            }
             Ok(offset) => {
                 proposal.publication.offset = offset;
                 self.commit(context, name, namespace, proposal, effects);
             }
             Err(error) => {
-                self.on_log_error(namespace, error);
                 self.review(context, name);
                 for reply_to in proposal.duplicates.into_iter().chain([proposal.reply_to]) {
                     context.because(error.why());
@@ -97,9 +101,22 @@ impl Owner {
         }
     }
 
-    fn on_log_error(&mut self, namespace: NamespaceIndex, error: LogError) {
-        if error == LogError::Broken {
-            self.log_traffic.breaks(namespace);
+    /// Answers a publication whose idempotency key the log has with the position of the earlier one.
+    fn answer_repeated(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        namespace: NamespaceIndex,
+        proposal: Proposal,
+        offset: u64,
+        effects: &mut Effects,
+    ) {
+        let position = (offset, self.epoch_of(name));
+        context.count(namespace).suppressed[Suppression::Idempotency as usize] += 1;
+        self.record_use(context.now, name, proposal.creator, true);
+        self.review(context, name);
+        for reply_to in proposal.duplicates.into_iter().chain([proposal.reply_to]) {
+            context.answer_publication(name, reply_to, Ok(position.clone()), effects);
         }
     }
 
@@ -157,8 +174,19 @@ impl Owner {
         };
         context.forget_reason();
         let opens = log.opening.as_ref().is_some_and(|(opening, _)| *opening == load);
-        let requests = log.end_load(load);
-        self.log_traffic.parked -= requests.len();
+        let outcome = match outcome {
+            Ok(page) if !opens && !context.planted.is(Bug::CutPageTakenAsWhole) => {
+                self.gather_page(context, name, load, page)
+            }
+            outcome => outcome.map(Some),
+        };
+        let outcome = match outcome {
+            // The rest is loading.
+            Ok(None) => return,
+            Ok(Some(page)) => Ok(page),
+            Err(error) => Err(error),
+        };
+        let requests = self.end_load(name, load);
         match outcome {
             Ok(page) if opens => {
                 self.open_channel(context, name, namespace, page);
@@ -173,7 +201,6 @@ impl Owner {
                 }
             }
             Err(error) => {
-                self.on_log_error(namespace, error);
                 if opens {
                     self.close_log(name);
                 }
@@ -187,25 +214,56 @@ impl Owner {
         self.review(context, name);
     }
 
+    /// Adds a page to those of its load. Returns all of them, or `None` if the rest is requested.
+    fn gather_page(
+        &mut self,
+        context: &Context,
+        name: &Arc<str>,
+        load: LoadNumber,
+        page: LogPage,
+    ) -> Result<Option<LogPage>, LogError> {
+        let Self { channels, log_traffic, .. } = self;
+        let channel = channels.get_mut(name).ok_or(LogError::Unavailable)?;
+        let terms = context.namespace(channel.namespace).log_terms();
+        let log = channel.log.as_deref_mut().ok_or(LogError::Unavailable)?;
+        log_traffic.gathered_bytes -= log.gathered_bytes();
+        let gathered = log.gather(load, page, channel.stream.as_deref());
+        log_traffic.gathered_bytes += log.gathered_bytes();
+        match gathered? {
+            Gathered::Enough(page) => Ok(Some(page)),
+            Gathered::More(_) if log_traffic.gathered_bytes > context.options.log.gathered_bytes_max => {
+                Err(LogError::Busy)
+            }
+            Gathered::More(query) => {
+                log_traffic.requests.push(Effect::Load { channel: Arc::clone(name), load, query, terms });
+                Ok(None)
+            }
+        }
+    }
+
+    /// Ends a load; returns the requests that waited for it.
+    fn end_load(&mut self, name: &str, load: LoadNumber) -> Vec<ParkedRequest> {
+        let Self { channels, log_traffic, .. } = self;
+        let log = channels.get_mut(name).and_then(|channel| channel.log.as_deref_mut());
+        let Some(log) = log else { return Vec::new() };
+        log_traffic.gathered_bytes -= log.gathered_bytes();
+        let requests = log.end_load(load);
+        log_traffic.gathered_bytes += log.gathered_bytes();
+        log_traffic.parked -= requests.len();
+        requests
+    }
+
     /// Opens a channel with its first page.
-    fn open_channel(&mut self, context: &mut Context, name: &Arc<str>, namespace: NamespaceIndex, mut page: LogPage) {
+    fn open_channel(&mut self, context: &mut Context, name: &Arc<str>, namespace: NamespaceIndex, page: LogPage) {
         let options = Arc::clone(&context.options);
-        let (seed, results_max) = (context.node_seed, options.channel.idempotent_results_max);
         let (limits, options) = (options.log, namespace_options(&options, namespace));
         let loses_meanwhile = context.planted.is(Bug::ParkedMissesMeanwhile);
-        if context.planted.is(Bug::KeysNotRestored) {
-            page.results.clear();
-        }
         let Some(channel) = self.channels.get_mut(name) else { return };
         let Some(log) = channel.log.as_deref_mut() else { return };
         let Some((_, meanwhile)) = log.opening.take() else { return };
-        for result in std::mem::take(&mut page.results) {
-            let results = channel.results.get_or_insert_with(|| Box::new(Results::new(seed)));
-            results.restore(context.now, result, results_max);
-        }
         // Publications removed during the load may be in the page.
         let is_removed = log.floor == u64::MAX;
-        // A full page was cut by its size, not by the start of the log.
+        // A full page was cut by a limit, not by the start of the log.
         let is_full = page.records.len() >= first_page_max(&limits, options);
         log.floor = if is_full || page.has_more_below { 0 } else { page.floor };
         let top = if loses_meanwhile { page.top } else { page.top.max(meanwhile.top()) };
@@ -222,8 +280,9 @@ impl Owner {
         self.schedule_channel(context, name);
     }
 
-    /// The page and the publications in memory, as one stream.
-    fn page_with_tail(&mut self, context: &Context, name: &str, mut page: LogPage) -> Option<Stream> {
+    /// The page and the publications in memory, as one stream; the page alone if publications between the two are in
+    /// neither, because it has all that was asked for.
+    fn page_with_tail(&mut self, context: &Context, name: &str, mut page: LogPage) -> Option<LoadedPart> {
         let loses_meanwhile = context.planted.is(Bug::ParkedMissesMeanwhile);
         let channel = self.channels.get_mut(name)?;
         let namespace = channel.namespace;
@@ -236,18 +295,22 @@ impl Owner {
         let is_behind_tail = page.records.is_empty() && page.floor >= tail.top();
         let is_ordered_by_log = context.namespace(namespace).log == PublicationLog::OrderedByLog;
         let top = if is_ordered_by_log && is_behind_tail { page.through } else { tail.top() };
-        Some(if loses_meanwhile {
+        let stream = if loses_meanwhile {
             let (through, nothing) = (page.through, Stream::new(Box::default()));
             Stream::of_page(page, &nothing, through)
+        } else if page.through < tail.floor() {
+            return Some(LoadedPart::Alone(Stream::of_part(page, tail.top())));
         } else {
             Stream::of_page(page, tail, top)
-        })
+        };
+        Some(LoadedPart::ToTail(stream))
     }
 
     /// Drops a channel's log, which nothing waits for.
     pub(in crate::shard) fn close_log(&mut self, name: &str) {
         let Some(channel) = self.channels.get_mut(name) else { return };
-        if channel.log.take().is_some() {
+        if let Some(log) = channel.log.take() {
+            self.log_traffic.gathered_bytes -= log.gathered_bytes();
             self.log_traffic.requests.push(Effect::Unfollow { channel: Arc::clone(&channel.name) });
         }
     }
@@ -332,6 +395,17 @@ impl Context {
         options.log != PublicationLog::Memory && options.has_stream()
     }
 }
+
+/// A loaded part of a channel.
+pub(super) enum LoadedPart {
+    /// It ends with the newest publication.
+    ToTail(Stream),
+    /// Publications between it and those in memory are missing.
+    Alone(Stream),
+}
+
+/// Maximum number of bytes of the page that opens a channel.
+const FIRST_PAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Maximum number of publications of the page that opens a channel.
 fn first_page_max(limits: &LogLimits, options: &NamespaceOptions) -> usize {

@@ -7,13 +7,13 @@ use dunlin_protocol::ErrorCode;
 use crate::{
     Effect, Effects,
     api::{ApiAnswer, HistoryQuery},
-    history_stream::Stream,
+    history_stream::Reader,
     log::{LoadNumber, LoadQuery},
-    log_in_flight::{HistoryReader, ParkedRequest, ReplyTo},
+    log_in_flight::{ANSWER_BYTES_MAX, HistoryReader, ParkedRequest, ReplyTo},
     message::{HistoryPart, NotSubscribed, Notice, SubscriptionRequest},
 };
 
-use super::{Context, Owner};
+use super::{Context, Owner, log::LoadedPart};
 
 impl Owner {
     /// Parks a request until the channel is open.
@@ -128,7 +128,8 @@ impl Owner {
         let Some(channel) = self.channels.get(&request.channel) else { return Ok(None) };
         let (Some(log), Some(stream)) = (&channel.log, &channel.stream) else { return Ok(None) };
         let from = request.recover.as_ref().filter(|_| request.positioned);
-        let query = from.and_then(|from| log.missing_for(stream, from, options));
+        let is_filtered = request.filter.is_some();
+        let query = from.and_then(|from| log.missing_for(stream, from, is_filtered, options, &context.options.client));
         Ok(query.map(PageWait::ForPage))
     }
 
@@ -142,7 +143,7 @@ impl Owner {
         reply_to: ReplyTo,
         effects: &mut Effects,
     ) {
-        let outcome = match self.page_for_history(context, name, &query) {
+        let outcome = match self.page_for_history(context, name, &query, reader.as_reader()) {
             Ok(None) => self.history(context, name, &query, reader.as_reader()),
             Ok(Some(wait)) => {
                 let request = ParkedRequest::History { query, reader, reply_to };
@@ -167,6 +168,7 @@ impl Owner {
         context: &mut Context,
         name: &Arc<str>,
         query: &HistoryQuery,
+        reader: Reader<'_>,
     ) -> Result<Option<PageWait>, ErrorCode> {
         if !self.has_logs {
             return Ok(None);
@@ -180,8 +182,8 @@ impl Owner {
         }
         let Some(channel) = self.channels.get(name) else { return Ok(None) };
         let (Some(log), Some(stream)) = (&channel.log, &channel.stream) else { return Ok(None) };
-        let publications_max = context.namespace(namespace).history_size;
-        Ok(log.missing_in_history(stream, query, publications_max).map(PageWait::ForPage))
+        let options = context.namespace(namespace);
+        Ok(log.missing_in_history(stream, query, reader, options).map(PageWait::ForPage))
     }
 
     pub(super) fn serve_again(
@@ -205,20 +207,31 @@ impl Owner {
         context: &mut Context,
         name: &Arc<str>,
         request: ParkedRequest,
-        whole: Option<&mut Stream>,
+        part: Option<&mut LoadedPart>,
         effects: &mut Effects,
     ) {
-        match (request, whole) {
-            (ParkedRequest::Subscribe(request), whole @ Some(_)) => {
+        match (request, part) {
+            (ParkedRequest::Subscribe(request), Some(part)) => {
+                let whole = match part {
+                    LoadedPart::ToTail(stream) => Some(stream),
+                    // More was missed than a reply may contain. What is in memory says so.
+                    LoadedPart::Alone(_) => None,
+                };
                 let outcome = self.accept_subscription(context, &request, whole).map_err(NotSubscribed::from);
                 self.answer_subscription(context, request, outcome, effects);
             }
-            (ParkedRequest::History { query, reader, reply_to }, Some(whole)) => {
-                if let Some(channel) = self.channels.get(name) {
+            (ParkedRequest::History { query, reader, reply_to }, Some(part)) => {
+                if let (LoadedPart::ToTail(stream), Some(channel)) = (&mut *part, self.channels.get(name)) {
                     // The log may keep more than the history.
-                    whole.forget_beyond(context.namespace(channel.namespace).history_size);
+                    stream.forget_beyond(context.namespace(channel.namespace).history_size);
                 }
-                let outcome = whole.history(&query, reader.as_reader());
+                let (LoadedPart::ToTail(whole) | LoadedPart::Alone(whole)) = part;
+                // What is beyond this limit was not loaded.
+                let bytes_max = query.bytes_max.or(Some(ANSWER_BYTES_MAX));
+                let outcome = whole.history(&HistoryQuery { bytes_max, ..query }, reader.as_reader());
+                if let (Ok(HistoryPart { is_cut: true, .. }), Some(channel)) = (&outcome, self.channels.get(name)) {
+                    context.count(channel.namespace).histories_cut += 1;
+                }
                 context.answer_history(name, reply_to, outcome, effects);
             }
             (request, _) => self.serve_again(context, name, request, effects),
@@ -262,6 +275,7 @@ impl Context {
                     publications: part.publications,
                     epoch: part.epoch,
                     offset: part.offset,
+                    is_cut: part.is_cut,
                 });
                 self.answer_api(ticket, answer, effects);
             }

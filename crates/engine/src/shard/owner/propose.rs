@@ -83,10 +83,6 @@ impl Owner {
             return Err(ErrorCode::BadRequest);
         }
         let is_logged = options.log != PublicationLog::Memory && is_kept(&draft.how, options);
-        if is_logged && self.log_traffic.is_broken(namespace) {
-            context.because(LogError::Broken.why());
-            return Err(LogError::Broken.code());
-        }
         if is_logged && !self.is_log_ready(context, name, namespace)? {
             self.park_until_open(context, name, ParkedRequest::Publish { draft: Box::new(draft), reply_to })?;
             return Ok(ProposalOutcome::Proposed);
@@ -152,14 +148,14 @@ impl Owner {
         self.check_log_traffic(context, &proposal.publication)?;
         let options = Arc::clone(&context.options);
         let options = namespace_options(&options, namespace);
-        let epoch =
-            self.channels.get(name).and_then(|channel| channel.stream.as_ref()).map(|stream| stream.epoch().into());
+        let stream = self.channels.get(name).and_then(|channel| channel.stream.as_deref());
+        let begins: Option<Box<str>> = stream.filter(|stream| stream.is_new()).map(|stream| stream.epoch().into());
         let log = self.open_log_of(name).ok_or(ErrorCode::Internal)?;
         if options.log == PublicationLog::OrderedByOwner {
             proposal.publication.offset = log.next_offset;
             log.next_offset += 1;
             if proposal.publication.offset == 1 {
-                proposal.publication.epoch = epoch.unwrap_or_default();
+                proposal.publication.epoch = begins.clone().unwrap_or_default();
             }
         }
         let record = LogRecord {
@@ -184,7 +180,7 @@ impl Owner {
         let log = self.open_log_of(name).ok_or(ErrorCode::Internal)?;
         log.propose(number, proposal);
         let (channel, record) = (Arc::clone(name), Box::new(record));
-        self.log_traffic.requests.push(Effect::Propose { channel, proposal: number, record, terms });
+        self.log_traffic.requests.push(Effect::Propose { channel, proposal: number, record, begins, terms });
         Ok(())
     }
 

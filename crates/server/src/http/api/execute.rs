@@ -129,12 +129,13 @@ impl Executor {
             ApiCommand::PresenceStats { channel } => self.presence_stats(channel).await,
             ApiCommand::History { channel, query } => {
                 let request = ApiRequest::History { channel: channel.clone(), query };
-                let ApiAnswer::History { publications, epoch, offset } = self.ask(&channel, request).await? else {
+                let ApiAnswer::History { publications, epoch, offset, is_cut } = self.ask(&channel, request).await?
+                else {
                     return Err(ApiError::INTERNAL);
                 };
                 let publications =
                     publications.iter().map(|publication| result::PublicationJson::new(publication)).collect();
-                result::to_outcome(&result::HistoryJson { publications, epoch: &epoch, offset })
+                result::to_outcome(&result::HistoryJson { publications, epoch: &epoch, offset, truncated: is_cut })
             }
             ApiCommand::HistoryRemove { channel } => {
                 let request = ApiRequest::HistoryRemove { channel: channel.clone() };

@@ -67,6 +67,9 @@ pub struct HistoryJson<'a> {
     pub publications: Vec<PublicationJson<'a>>,
     pub epoch: &'a str,
     pub offset: u64,
+    /// Whether the publications end before `limit`, at the limit on the bytes of an answer.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
 }
 
 #[derive(Serialize)]
@@ -253,7 +256,7 @@ mod tests {
         assert_eq!(json(&PublishedJson { offset: 0, epoch: "".into() }), "{}");
         assert_eq!(json(&PublishedJson { offset: 3, epoch: "x".into() }), r#"{"offset":3,"epoch":"x"}"#);
         assert_eq!(json(&PresenceJson { presence: BTreeMap::new() }), r#"{"presence":{}}"#);
-        let history = HistoryJson { publications: Vec::new(), epoch: "", offset: 0 };
+        let history = HistoryJson { publications: Vec::new(), epoch: "", offset: 0, truncated: false };
         assert_eq!(json(&history), r#"{"publications":[],"epoch":"","offset":0}"#);
     }
 

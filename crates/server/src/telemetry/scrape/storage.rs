@@ -19,7 +19,7 @@ pub struct StorageState {
 pub(super) fn storage(page: &mut Page, state: Option<StorageState>, control: &ControlCounters) {
     type Pick = fn(&StorageCounts) -> u64;
     let counts = state.map(|state| state.counts);
-    let counters: [(&'static m::Family, Pick); 8] = [
+    let counters: [(&'static m::Family, Pick); 9] = [
         (&m::STORAGE_PUBLICATIONS, |counts| counts.publications),
         (&m::STORAGE_PUBLICATION_BYTES, |counts| counts.publication_bytes),
         (&m::STORAGE_COMMITS, |counts| counts.commits),
@@ -28,6 +28,7 @@ pub(super) fn storage(page: &mut Page, state: Option<StorageState>, control: &Co
         (&m::STORAGE_PAGE_PUBLICATIONS, |counts| counts.page_publications),
         (&m::STORAGE_REFUSED, |counts| counts.refused),
         (&m::STORAGE_READ_FAULTS, |counts| counts.read_faults),
+        (&m::STORAGE_RESUMED, |counts| counts.resumed),
     ];
     for (family, pick) in counters {
         page.family(family, |samples| counts.iter().for_each(|counts| samples.add(&[], pick(counts))));

@@ -14,7 +14,7 @@ use dunlin_protocol::{ErrorCode, Payload, Publication};
 
 use crate::logged::ChannelTruth;
 
-use super::{CHANNELS, LoggedWorld, ORDERED_BY_LOG, PendingPublish};
+use super::{CHANNELS, LoggedWorld, ORDERED_BY_LOG, PendingRequest};
 
 const KEYS: [&str; 3] = ["k0", "k1", "k2"];
 
@@ -28,38 +28,34 @@ impl LoggedWorld<'_> {
             let payload = Payload::from_json(Bytes::from(data.clone()));
             let how = PublishHow { idempotency_key: key.map(Box::from), ..PublishHow::default() };
             let request = ApiRequest::Publish { channel: channel.into(), data: payload, how };
-            self.call_api(channel, request, Some(PendingPublish { data, key }))?;
+            self.call_api(channel, request, PendingRequest::Publish { data, key })?;
         }
         Ok(())
     }
 
-    fn call_api(
-        &mut self,
-        channel: &'static str,
-        request: ApiRequest,
-        publish: Option<PendingPublish>,
-    ) -> Result<(), String> {
+    fn call_api(&mut self, channel: &'static str, request: ApiRequest, pending: PendingRequest) -> Result<(), String> {
         self.tickets += 1;
-        self.requests.insert(self.tickets, (channel, publish));
+        self.requests.insert(self.tickets, (channel, pending));
         self.handle(self.owner(channel), Event::Api { ticket: Ticket(self.tickets), request })
     }
 
     pub(super) fn on_api_reply(&mut self, ticket: Ticket, answer: &ApiResult) -> Result<(), String> {
-        let (channel, publish) = self.requests.remove(&ticket.0).ok_or("a reply to an unknown request")?;
+        let (channel, pending) = self.requests.remove(&ticket.0).ok_or("a reply to an unknown request")?;
         let may_reject = self.may_reject();
-        match (publish, answer) {
-            (Some(publish), Ok(ApiAnswer::Published { offset, .. })) => {
-                self.check_acknowledged(channel, publish, *offset)
+        match (pending, answer) {
+            (PendingRequest::Publish { data, key }, Ok(ApiAnswer::Published { offset, .. })) => {
+                self.check_acknowledged(channel, &data, key, *offset)
             }
             (_, Err(ErrorCode::Internal | ErrorCode::TooManyRequests)) if may_reject => {
                 self.count("request rejected");
                 Ok(())
             }
-            (None, Ok(ApiAnswer::History { publications, .. })) => {
+            (PendingRequest::History { query, top }, Ok(ApiAnswer::History { publications, is_cut: false, .. })) => {
                 self.count("history");
-                self.check_history(channel, publications)
+                self.check_history(channel, publications)?;
+                self.check_whole(channel, &query, top, publications)
             }
-            (None, Ok(ApiAnswer::Done { .. })) => Ok(()),
+            (PendingRequest::Remove, Ok(ApiAnswer::Done { .. })) => Ok(()),
             (_, answer) => Err(format!("{answer:?}")),
         }
     }
@@ -81,14 +77,66 @@ impl LoggedWorld<'_> {
         }
     }
 
+    /// Checks that a history has everything that was asked for: it begins where it was to begin, and has the requested
+    /// number of publications, or all.
+    fn check_whole(
+        &self,
+        channel: &'static str,
+        query: &HistoryQuery,
+        top: u64,
+        publications: &[Arc<Publication>],
+    ) -> Result<(), String> {
+        let Some(truth) = self.truth.get(channel) else { return Ok(()) };
+        let floor = self.log.kept(channel).0.max(self.removed.get(channel).copied().unwrap_or(0));
+        let since = query.since.as_ref().map(|(offset, _)| *offset);
+        let is_in_range = |offset: u64| match since {
+            Some(since) if query.reverse => offset < since,
+            Some(since) => offset > since,
+            None => true,
+        };
+        // Publications that were committed meanwhile may be in the answer.
+        let expected = truth.data.keys().copied().filter(|offset| (floor + 1..=top).contains(offset));
+        let mut expected: Vec<u64> = expected.filter(|offset| is_in_range(*offset)).collect();
+        if query.reverse {
+            expected.reverse();
+        }
+        let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+        let found: Vec<u64> = publications.iter().map(|publication| publication.offset).collect();
+        let is_outside = |offset: &u64| !is_in_range(*offset);
+        let missing = expected.iter().find(|offset| !found.contains(offset)).filter(|missing| {
+            let is_beyond = |last: &u64| if query.reverse { *missing < last } else { *missing > last };
+            // The limit was reached before it.
+            !(found.len() >= limit && found.last().is_some_and(is_beyond))
+        });
+        match (missing, found.iter().find(|offset| is_outside(offset))) {
+            _ if found.len() > limit => Err(format!("{channel}: more than {limit} publications in a history")),
+            (Some(missing), _) => {
+                Err(format!("{channel}: {missing} is missing in the history of {query:?}: {found:?}"))
+            }
+            (None, Some(outside)) => Err(format!("{channel}: {outside} is in the history of {query:?}")),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Notes that the present publications of a channel may be missing from now on.
+    pub(super) fn note_removed(&mut self, channel: &'static str) {
+        let top = self.truth.get(channel).map_or(0, ChannelTruth::top);
+        self.removed.insert(channel, top);
+    }
+
     /// Checks that an acknowledged publication, or an earlier one with its key, is committed.
-    fn check_acknowledged(&mut self, channel: &str, publish: PendingPublish, offset: u64) -> Result<(), String> {
-        let PendingPublish { data, key } = publish;
+    fn check_acknowledged(
+        &mut self,
+        channel: &str,
+        data: &[u8],
+        key: Option<&'static str>,
+        offset: u64,
+    ) -> Result<(), String> {
         let known = self.truth.get(channel);
         let Some(committed) = known.and_then(|truth| truth.data.get(&offset)) else {
             return Err(format!("{channel}: {offset} is acknowledged, but not committed"));
         };
-        if *committed == data {
+        if **committed == *data {
             return Ok(());
         }
         let same_key = key.and_then(|key| known?.uses_of(key).iter().find(|known| known.offset == offset));
@@ -123,8 +171,12 @@ impl LoggedWorld<'_> {
 
     pub(super) fn request_history(&mut self) -> Result<(), String> {
         let channel = *self.chance.pick(&CHANNELS);
-        let query = HistoryQuery { limit: -1, reverse: self.chance.percent(50), ..HistoryQuery::default() };
-        self.call_api(channel, ApiRequest::History { channel: channel.into(), query }, None)
+        let top = self.truth.get(channel).map_or(0, ChannelTruth::top);
+        let limit = *self.chance.pick(&[-1, 0, 1, 3, 12]);
+        let since = self.chance.percent(60).then(|| (self.chance.between(1, top + 2), Box::default()));
+        let query = HistoryQuery { limit, since, reverse: self.chance.percent(50), bytes_max: None };
+        let pending = PendingRequest::History { query: query.clone(), top };
+        self.call_api(channel, ApiRequest::History { channel: channel.into(), query }, pending)
     }
 
     pub(super) fn remove_history(&mut self) -> Result<(), String> {
@@ -132,6 +184,7 @@ impl LoggedWorld<'_> {
             return Ok(());
         }
         let channel = *self.chance.pick(&CHANNELS);
-        self.call_api(channel, ApiRequest::HistoryRemove { channel: channel.into() }, None)
+        self.note_removed(channel);
+        self.call_api(channel, ApiRequest::HistoryRemove { channel: channel.into() }, PendingRequest::Remove)
     }
 }
