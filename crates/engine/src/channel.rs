@@ -229,6 +229,16 @@ impl OwnedChannel {
             && self.key_cache.is_none()
             && !self.following.has_parked()
     }
+
+    /// Bytes of its key cache.
+    pub(crate) fn cached_bytes(&self) -> usize {
+        self.key_cache.as_ref().map_or(0, |cache| cache.bytes())
+    }
+
+    /// Whether it has subscribers, or something waits for its log or for other nodes.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.subscribers > 0 || self.following.has_parked() || self.log.as_ref().is_some_and(|log| !log.is_quiet())
+    }
 }
 
 impl Listener {

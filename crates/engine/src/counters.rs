@@ -69,6 +69,8 @@ pub struct NamespaceCounters {
     pub presences_refused: u64,
     /// Keys whose newest publication was evicted before it expired.
     pub keys_evicted: u64,
+    /// Channels whose newest publications of keys were restored from the log.
+    pub keys_restored: u64,
     /// Publications evicted because their history, or all histories of the node, had too many bytes.
     pub history_evicted: u64,
     /// Publications refused because the byte limits left no space for them.

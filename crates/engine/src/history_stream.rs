@@ -410,6 +410,11 @@ impl Stream {
         }
     }
 
+    /// All publications in memory, oldest first.
+    pub(crate) fn publications(&self) -> impl Iterator<Item = &Arc<Publication>> {
+        self.publications.iter().map(|kept| &kept.publication)
+    }
+
     /// Publications in memory with offsets above `offset`, oldest first.
     fn after<'a>(&'a self, offset: u64, reader: Reader<'a>) -> impl Iterator<Item = &'a Arc<Publication>> {
         let first = self.publications.partition_point(|kept| kept.publication.offset <= offset);

@@ -47,6 +47,8 @@ pub enum Bug {
     BroadcastRepeated,
     /// A page that was cut at a limit of the log is taken for all that was asked for.
     CutPageTakenAsWhole,
+    /// The newest publications of keys are restored from the first page of the log only.
+    KeysOfFirstPage,
 }
 
 /// The bug planted in a shard, if any.

@@ -3,9 +3,11 @@
 
 mod actor;
 mod client;
+mod keys;
 mod world;
 
 pub use client::{BroadcastKind, LogClient, SeenBroadcast, is_without_history};
+pub use keys::{KEY_TAG, REMOVAL_TAG, SeenKeys, keyed_data};
 pub use world::LoggedWorld;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +22,8 @@ pub struct ChannelTruth {
     pub lost: Vec<(u64, Vec<u8>)>,
     /// Epochs in which publications were lost. Their positions are invalid.
     pub invalid_epochs: BTreeSet<String>,
+    /// The keys of publications up to this offset may be gone, because the history was removed or has expired.
+    pub keys_gone_through: u64,
 }
 
 /// A publication with an idempotency key.

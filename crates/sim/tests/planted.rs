@@ -151,6 +151,12 @@ fn a_parked_subscription_that_misses_publications_is_found() {
     assert!(failure.contains("is committed") || failure.contains("without"), "{failure}");
 }
 
+#[test]
+fn keys_of_the_first_page_only_are_found() {
+    let failure = find_logged(Bug::KeysOfFirstPage);
+    assert!(failure.contains("the newest of key"), "{failure}");
+}
+
 /// The failure of the first seed of a world with a stored room that finds `flaw`.
 fn find_kept(flaw: KeptFlaw) -> String {
     let found = (0..SEEDS_MAX).find_map(|seed| {

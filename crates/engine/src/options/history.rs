@@ -47,6 +47,12 @@ impl NamespaceOptions {
         self.removal_tag.as_deref().is_some_and(|removal| tags.iter().any(|(tag, _)| **tag == *removal))
     }
 
+    /// The key of a publication with these tags; `None` without the tag that has the key.
+    pub(crate) fn conflation_key_of<'a>(&self, tags: &'a Tags) -> Option<&'a str> {
+        let key = self.conflation_key.as_deref()?;
+        tags.iter().find(|(tag, _)| **tag == *key).map(|(_, value)| &**value)
+    }
+
     /// Whether a session's last offset determines what it has received.
     pub const fn has_positions(&self) -> bool {
         let in_order = matches!(self.delivery, Lane::Reliable) || self.conflation_key.is_none();

@@ -44,10 +44,15 @@ impl Log {
         let all = self.channels.get(channel).map_or(&[][..], Vec::as_slice);
         let top = all.last().map_or(0, |record| record.publication.offset);
         let left_out = all.len().saturating_sub(query.publications_max);
-        let (records, floor) = match query.after {
-            None => (all[left_out..].to_vec(), all[..left_out].last().map_or(0, |record| record.publication.offset)),
-            Some(after) => (all.iter().filter(|record| record.publication.offset > after).cloned().collect(), after),
+        let Some(after) = query.after else {
+            let floor = all[..left_out].last().map_or(0, |record| record.publication.offset);
+            let records = all[left_out..].to_vec();
+            return LogPage { epoch: "ofthelog".into(), top, floor, through: top, records, ..LogPage::default() };
         };
-        LogPage { epoch: "ofthelog".into(), top, floor, through: top, records, ..LogPage::default() }
+        let behind = all.iter().filter(|record| record.publication.offset > after);
+        let records: Vec<LogRecord> = behind.take(query.publications_max).cloned().collect();
+        let is_cut = records.len() == query.publications_max;
+        let through = records.last().filter(|_| is_cut).map_or(top, |record| record.publication.offset);
+        LogPage { epoch: "ofthelog".into(), top, floor: after, through, records, ..LogPage::default() }
     }
 }

@@ -73,7 +73,7 @@ pub struct Node {
     pub answers: Vec<ApiResult>,
     /// Pending queries to all nodes, which the test answers.
     pub peer_queries: Vec<(u16, PeerQueryNumber, Arc<str>, PresenceKind)>,
-    log: log::Log,
+    pub log: log::Log,
     /// Whether `follow` and `unfollow` effects are shown.
     is_clustered: bool,
     /// Whether the test itself answers `follow` effects.

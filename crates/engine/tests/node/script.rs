@@ -145,6 +145,11 @@ impl Player {
                 };
                 node.open_on(name, wire, words.next().map_or(0, |shard| shard.parse().expect("a shard")));
             }
+            // The log is kept.
+            "restart" => {
+                let log = std::mem::take(&mut node.log);
+                *node = Node { log, ..Node::new(self.shards, self.options.clone()) };
+            }
             "wait" => node.wait(milliseconds(rest)),
             "jump" => node.jump(milliseconds(rest)),
             "apart" => node.holds_rings = true,
@@ -320,6 +325,7 @@ fn count(shards: &[Shard], field: &str) -> u64 {
                 "suppressed_by_key" => namespace.suppressed[0],
                 "suppressed_by_version" => namespace.suppressed[1],
                 "keys_evicted" => namespace.keys_evicted,
+                "keys_restored" => namespace.keys_restored,
                 "answers_encoded" => namespace.answers_encoded,
                 "answers_shared" => namespace.answers_shared,
                 "recovered" => namespace.recovered,

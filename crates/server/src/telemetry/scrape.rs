@@ -201,6 +201,9 @@ fn publications(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
     page.family(&m::KEYS_EVICTED, |samples| {
         per_namespace(samples, scrape, shards, |counters| counters.keys_evicted);
     });
+    page.family(&m::KEYS_RESTORED, |samples| {
+        per_namespace(samples, scrape, shards, |counters| counters.keys_restored);
+    });
     page.family(&m::CACHED_BYTES, |samples| per_shard(samples, shards, |shard| shard.survey.cached_bytes));
     let too_long: [(_, Pick); 2] = [
         (&m::HISTORIES_CUT, |counters| counters.histories_cut),

@@ -10,7 +10,7 @@ use crate::wire::{
     SubscribeBody, WireFrame, decode,
 };
 
-use super::{ChannelTruth, Truth};
+use super::{ChannelTruth, SeenKeys, Truth};
 
 /// A client, across all its connections.
 pub struct LogClient {
@@ -40,6 +40,8 @@ pub struct LogClient {
     pub interrupted: u64,
     /// Received broadcasts, which the world checks.
     pub broadcasts: Vec<SeenBroadcast>,
+    /// Replies with the newest publications of keys, which the world checks.
+    pub seen_keys: Vec<SeenKeys>,
     /// The number of its last subscription to each channel. The numbers count the subscriptions to all channels.
     pub periods: BTreeMap<String, u64>,
     /// Whether channels share offsets, so that a position may be that of a message in another channel.
@@ -66,6 +68,7 @@ impl LogClient {
             recoveries: (0, 0),
             interrupted: 0,
             broadcasts: Vec::new(),
+            seen_keys: Vec::new(),
             periods: BTreeMap::new(),
             is_of_cluster: false,
             subscribed_times: 0,
@@ -272,6 +275,9 @@ impl LogClient {
             }
             Some(_) => self.recoveries.1 += 1,
             None => {}
+        }
+        if !result.recovered && !is_invalid && !is_without_history(&channel) {
+            self.seen_keys.push(SeenKeys::of(&channel, result));
         }
         self.subscribed_times += 1;
         self.periods.insert(channel.clone(), self.subscribed_times);

@@ -17,7 +17,7 @@ use dunlin_protocol::Encoding;
 use crate::{chance::Chance, ring::ShardRing, trace::Trace, wire::ClientCommand};
 
 use super::{
-    Truth,
+    KEY_TAG, REMOVAL_TAG, Truth,
     actor::{LogActor, ORDERED_BY_LOG},
     client::LogClient,
 };
@@ -65,6 +65,8 @@ pub struct LoggedWorld<'a> {
     /// By channel: publications up to this offset may be missing in a history, because it was removed or has expired.
     removed: BTreeMap<&'static str, u64>,
     published: u64,
+    /// Requests in flight that remove a history.
+    removals: u64,
     tickets: u64,
     now_us: u64,
     steps: u64,
@@ -93,6 +95,7 @@ impl<'a> LoggedWorld<'a> {
             requests: BTreeMap::new(),
             removed: BTreeMap::new(),
             published: 0,
+            removals: 0,
             tickets: 0,
             now_us: 1_000_000,
             steps: 0,
@@ -123,6 +126,7 @@ impl<'a> LoggedWorld<'a> {
                     self.note_removed(channel);
                 }
                 self.log.expire_all();
+                self.keys_may_be_gone();
             }
             self.settle()?;
         }
@@ -165,6 +169,8 @@ impl<'a> LoggedWorld<'a> {
         self.count("crash");
         self.trace.line(self.now_us, || "the node crashes".to_owned());
         self.log.crash(self.now_us, &mut self.truth);
+        self.keys_may_be_gone();
+        self.removals = 0;
         self.requests.clear();
         self.clients.iter_mut().for_each(LogClient::leave);
         self.start(self.shards.len() as u16);
@@ -286,8 +292,11 @@ impl<'a> LoggedWorld<'a> {
             }
             let may_fail = self.may_reject();
             let Self { clients, truth, .. } = self;
-            if let Some(client) = clients.iter_mut().find(|client| client.session == Some((index, session))) {
-                client.read(truth, may_fail, slices.into_iter())?;
+            let client = clients.iter_mut().find(|client| client.session == Some((index, session)));
+            let Some(client) = client else { continue };
+            client.read(truth, may_fail, slices.into_iter())?;
+            for seen in std::mem::take(&mut client.seen_keys) {
+                self.check_keys(&seen)?;
             }
         }
         Ok(())
@@ -393,6 +402,10 @@ fn options(chance: &mut Chance) -> Options {
         allow_publish_for_anonymous: true,
         allow_history_for_client: true,
         allow_history_for_anonymous: true,
+        conflation_key: Some(KEY_TAG.to_owned()),
+        removal_tag: Some(REMOVAL_TAG.into()),
+        cache_keys_max: 100,
+        cache_keys_ttl_ms: 60_000,
         ..NamespaceOptions::default()
     };
     let namespaces = vec![

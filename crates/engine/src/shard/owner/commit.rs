@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{ErrorCode, Publication, Tags};
+use dunlin_protocol::{ErrorCode, Publication};
 
 use crate::{
     Effects,
@@ -184,7 +184,7 @@ impl Owner {
         let options = Arc::clone(&context.options);
         let options = namespace_options(&options, namespace);
         context.count(namespace).publications += 1;
-        let conflation_key = options.conflation_key.as_deref().and_then(|key| tag_value(&publication.tags, key));
+        let conflation_key = options.conflation_key_of(&publication.tags).map(Box::from);
         self.keep_newest(context, name, namespace, options, (conflation_key.as_deref(), &publication))?;
         let body = DeliveryBody::Publication { publication, conflation_key, audience: params.audience.clone() };
         let delivery = Delivery::new(Arc::clone(name), namespace, body, params.accepted_us).with_patch(patch);
@@ -219,8 +219,4 @@ impl Owner {
         let stream = self.channels.get(name).and_then(|channel| channel.stream.as_ref());
         stream.map_or_else(Box::default, |stream| stream.epoch().into())
     }
-}
-
-fn tag_value(tags: &Tags, key: &str) -> Option<Box<str>> {
-    tags.iter().find(|(name, _)| **name == *key).map(|(_, value)| value.clone())
 }

@@ -32,7 +32,7 @@ impl Owner {
     }
 
     fn channel_is_due(&mut self, context: &mut Context, name: &str) {
-        self.forget_old_keys(context.now, name);
+        self.forget_old_keys(context, name);
         let Some(channel) = self.channels.get_mut(name) else { return };
         let is_logged = channel.log.is_some();
         let is_needed = channel.subscribers() > 0 || channel.log.as_ref().is_some_and(|log| !log.is_quiet());

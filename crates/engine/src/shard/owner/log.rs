@@ -166,12 +166,16 @@ impl Owner {
         effects: &mut Effects,
     ) {
         let channel = self.channels.get_mut(name);
-        let Some((log, namespace)) =
-            channel.and_then(|channel| channel.log.as_deref_mut().map(|log| (log, channel.namespace)))
-        else {
+        let Some((log, namespace, keys_load)) = channel.and_then(|channel| {
+            let keys_load = channel.key_cache.as_ref().and_then(|cache| cache.restoring_load());
+            Some((channel.log.as_deref_mut()?, channel.namespace, keys_load))
+        }) else {
             context.counters.late_messages += 1;
             return;
         };
+        if keys_load == Some(load) {
+            return self.keys_loaded(context, name, namespace, load, outcome, effects);
+        }
         context.forget_reason();
         let opens = log.opening.as_ref().is_some_and(|(opening, _)| *opening == load);
         let outcome = match outcome {
@@ -242,7 +246,7 @@ impl Owner {
     }
 
     /// Ends a load; returns the requests that waited for it.
-    fn end_load(&mut self, name: &str, load: LoadNumber) -> Vec<ParkedRequest> {
+    pub(super) fn end_load(&mut self, name: &str, load: LoadNumber) -> Vec<ParkedRequest> {
         let Self { channels, log_traffic, .. } = self;
         let log = channels.get_mut(name).and_then(|channel| channel.log.as_deref_mut());
         let Some(log) = log else { return Vec::new() };

@@ -1,14 +1,16 @@
-//! Sends new subscribers the newest publication of each key.
+//! Sends new subscribers the newest publication of each key. Those that are older than the channel in memory are
+//! restored from the log ([`restore`]).
+
+mod restore;
 
 use std::sync::Arc;
 
 use dunlin_protocol::{ErrorCode, Publication};
 
 use crate::{
-    Now,
     answers::Span,
     history_stream::Stream,
-    key_cache::{KeyCache, KeyCacheLimits},
+    key_cache::{KeyCache, KeyCacheLimits, KeyedPublication},
     message::{Subscribed, SubscriptionRequest},
     names::NamespaceIndex,
     options::NamespaceOptions,
@@ -62,35 +64,48 @@ impl Owner {
             self.forget_keys(name);
             return Ok(());
         }
-        let client = &context.options.client;
-        // The answer must fit into a session's queue, with space for the escapes of patches.
-        let answer_bytes_max = client.queue_bytes_max / 2;
-        let share = context.options.channel.cache_bytes_max.div_ceil(usize::from(context.identity.count));
-        let keys_max = options.cache_keys_max.min(client.queue_frames_max / 2);
-        let (seed, cached_bytes) = (context.node_seed, self.cached_bytes);
-        let cache =
-            self.owned(context, name, namespace)?.key_cache.get_or_insert_with(|| Box::new(KeyCache::new(seed)));
-        let of_others = cached_bytes - cache.bytes();
-        let bytes_max = answer_bytes_max.min(share.saturating_sub(of_others));
+        let (seed, is_whole) = (context.node_seed, !context.may_lack_keys(namespace));
+        let cache = self
+            .owned(context, name, namespace)?
+            .key_cache
+            .get_or_insert_with(|| Box::new(KeyCache::new(seed, is_whole)));
+        let bytes_before = cache.bytes();
+        let limits = self.key_limits(context, options, bytes_before);
         let until_us = context.now.after_ms(options.cache_keys_ttl_ms);
-        let evicted = if options.is_removal(&publication.tags) {
-            cache.remove_key(key);
-            0
-        } else {
-            cache.put(key, publication, until_us, KeyCacheLimits { keys_max, bytes_max })
+        let new = KeyedPublication { key, publication, is_removal: options.is_removal(&publication.tags) };
+        let Some(cache) = self.channels.get_mut(name).and_then(|channel| channel.key_cache.as_mut()) else {
+            return Ok(());
         };
+        let evicted = cache.put(new, until_us, limits);
         let (bytes, had_answers) = (cache.bytes(), cache.take_answers());
-        let is_empty = cache.len() == 0;
-        self.cached_bytes = of_others + bytes;
-        if is_empty {
-            self.owned(context, name, namespace)?.key_cache = None;
-        }
+        self.cached_bytes = self.cached_bytes - bytes_before + bytes;
         context.count(namespace).keys_evicted += evicted;
         if had_answers {
             self.answers.forget(name);
         }
+        self.drop_empty_keys(context, name);
         self.schedule_channel(context, name);
         Ok(())
+    }
+
+    /// The limits of a channel's key cache, which has this many bytes now.
+    fn key_limits(&self, context: &Context, options: &NamespaceOptions, bytes: usize) -> KeyCacheLimits {
+        let client = &context.options.client;
+        // The answer must fit into a session's queue, with space for the escapes of patches.
+        let answer_bytes_max = client.queue_bytes_max / 2;
+        let share = context.options.channel.cache_bytes_max.div_ceil(usize::from(context.identity.count));
+        let of_others = self.cached_bytes - bytes;
+        KeyCacheLimits {
+            keys_max: options.cache_keys_max.min(client.queue_frames_max / 2),
+            bytes_max: answer_bytes_max.min(share.saturating_sub(of_others)),
+        }
+    }
+
+    /// Drops a key cache without keys, unless it would have to be restored for the next subscription.
+    fn drop_empty_keys(&mut self, context: &Context, name: &str) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        let is_needed = context.may_lack_keys(channel.namespace) && channel.is_in_use();
+        channel.key_cache.take_if(|cache| cache.is_empty() && !is_needed);
     }
 
     /// Adds the newest publication of each key to the answer to a subscription without recovery. Later publications are
@@ -108,6 +123,7 @@ impl Owner {
         else {
             return AnswerSource::Stream;
         };
+        debug_assert!(cache.is_whole(), "a subscription waits until the keys are restored");
         subscribed.publications = cache.publications(request.filter.as_deref());
         if context.planted.is(Bug::KeyMissing) && !subscribed.publications.is_empty() {
             subscribed.publications.remove(0);
@@ -118,15 +134,13 @@ impl Owner {
     }
 
     /// Removes expired publications from a channel's key cache.
-    pub(super) fn forget_old_keys(&mut self, now: Now, name: &str) {
+    pub(super) fn forget_old_keys(&mut self, context: &Context, name: &str) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         let Some(cache) = &mut channel.key_cache else { return };
         let before = cache.bytes();
-        let had_answers = cache.forget_old(now.mono_us) && cache.take_answers();
+        let had_answers = cache.forget_old(context.now.mono_us) && cache.take_answers();
         self.cached_bytes -= before - cache.bytes();
-        if cache.len() == 0 {
-            channel.key_cache = None;
-        }
+        self.drop_empty_keys(context, name);
         if had_answers {
             self.answers.forget(name);
         }
@@ -143,6 +157,7 @@ impl Owner {
         if is_stale {
             self.forget_keys(name);
         }
+        self.drop_empty_keys(context, name);
     }
 
     /// Clears a channel's key cache.

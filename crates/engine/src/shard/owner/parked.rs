@@ -104,6 +104,7 @@ impl Owner {
         let parked = match wait {
             PageWait::UntilOpen => self.park_until_open(context, &name, ParkedRequest::Subscribe(request)),
             PageWait::ForPage(query) => self.park_for_page(context, &name, query, ParkedRequest::Subscribe(request)),
+            PageWait::ForKeys => self.park_for_keys(context, &name, request),
             PageWait::UntilFollowed => self.park_until_followed(request),
         };
         debug_assert!(parked.is_ok(), "there is room, and the log or the channel is there");
@@ -123,6 +124,9 @@ impl Owner {
         }
         if !self.is_log_ready(context, &request.channel, namespace)? {
             return Ok(Some(PageWait::UntilOpen));
+        }
+        if !self.has_keys_to_answer(context, &request.channel, namespace) {
+            return Ok(Some(PageWait::ForKeys));
         }
         let options = context.namespace(namespace);
         let Some(channel) = self.channels.get(&request.channel) else { return Ok(None) };
@@ -150,7 +154,7 @@ impl Owner {
                 let parked = match wait {
                     PageWait::UntilOpen => self.park_until_open(context, name, request),
                     PageWait::ForPage(query) => self.park_for_page(context, name, query, request),
-                    PageWait::UntilFollowed => Err(ErrorCode::Internal),
+                    PageWait::ForKeys | PageWait::UntilFollowed => Err(ErrorCode::Internal),
                 };
                 self.review(context, name);
                 match parked {
@@ -211,6 +215,10 @@ impl Owner {
         effects: &mut Effects,
     ) {
         match (request, part) {
+            // The keys were lost while it waited for the page.
+            (ParkedRequest::Subscribe(request), Some(_)) if self.lacks_keys(context, name) => {
+                self.subscribe_when_ready(context, request, effects);
+            }
             (ParkedRequest::Subscribe(request), Some(part)) => {
                 let whole = match part {
                     LoadedPart::ToTail(stream) => Some(stream),
@@ -289,5 +297,7 @@ impl Context {
 enum PageWait {
     UntilOpen,
     ForPage(LoadQuery),
+    /// Until the newest publications of keys are restored.
+    ForKeys,
     UntilFollowed,
 }

@@ -10,9 +10,9 @@ use dunlin_engine::{
     event::Ticket,
     log::{LogRecord, LogTerms},
 };
-use dunlin_protocol::{ErrorCode, Payload, Publication};
+use dunlin_protocol::{ErrorCode, Payload, Publication, Tags};
 
-use crate::logged::ChannelTruth;
+use crate::logged::{ChannelTruth, SeenKeys, keyed_data};
 
 use super::{CHANNELS, LoggedWorld, ORDERED_BY_LOG, PendingRequest};
 
@@ -24,9 +24,9 @@ impl LoggedWorld<'_> {
         for _ in 0..self.chance.between(1, 5) {
             let channel = *self.chance.pick(&CHANNELS);
             let key = self.chance.percent(25).then(|| *self.chance.pick(&KEYS));
-            let data = self.next_data();
+            let (data, tags) = self.next_keyed_data();
             let payload = Payload::from_json(Bytes::from(data.clone()));
-            let how = PublishHow { idempotency_key: key.map(Box::from), ..PublishHow::default() };
+            let how = PublishHow { idempotency_key: key.map(Box::from), tags, ..PublishHow::default() };
             let request = ApiRequest::Publish { channel: channel.into(), data: payload, how };
             self.call_api(channel, request, PendingRequest::Publish { data, key })?;
         }
@@ -55,7 +55,11 @@ impl LoggedWorld<'_> {
                 self.check_history(channel, publications)?;
                 self.check_whole(channel, &query, top, publications)
             }
-            (PendingRequest::Remove, Ok(ApiAnswer::Done { .. })) => Ok(()),
+            (PendingRequest::Remove, Ok(ApiAnswer::Done { .. })) => {
+                self.removals -= 1;
+                self.keys_may_be_gone();
+                Ok(())
+            }
             (_, answer) => Err(format!("{answer:?}")),
         }
     }
@@ -155,8 +159,8 @@ impl LoggedWorld<'_> {
             return;
         }
         self.count("published by another node");
-        let data = Payload::from_json(self.next_data().into());
-        let (tags, epoch) = (Vec::new(), Box::default());
+        let (data, tags) = self.next_keyed_data();
+        let (data, epoch) = (Payload::from_json(data.into()), Box::default());
         let publication = Arc::new(Publication { data, info: None, offset: 0, tags, time_ms: 0, epoch });
         let record = LogRecord { publication, version: 0, version_epoch: Box::default(), idempotency_key: None };
         let terms = self.terms(channel);
@@ -167,6 +171,30 @@ impl LoggedWorld<'_> {
         let namespace = channel.split(':').next().unwrap_or_default();
         let options = self.options.namespaces.iter().find(|options| options.name == namespace);
         options.expect("each channel has a namespace").log_terms()
+    }
+
+    fn next_keyed_data(&mut self) -> (Vec<u8>, Tags) {
+        self.published += 1;
+        keyed_data(self.published)
+    }
+
+    /// Keys of publications up to now may be missing in later replies.
+    pub(super) fn keys_may_be_gone(&mut self) {
+        for truth in self.truth.values_mut() {
+            truth.keys_gone_through = truth.top();
+        }
+    }
+
+    /// Checks a subscribe reply with the newest publications of keys. While a history is being removed, keys may be
+    /// missing.
+    pub(super) fn check_keys(&mut self, seen: &SeenKeys) -> Result<(), String> {
+        let Some(truth) = self.truth.get(&seen.channel) else { return Ok(()) };
+        let is_removing = self.removals > 0;
+        let (kept_after, _) = self.log.kept(&seen.channel);
+        let floor = if is_removing { u64::MAX } else { kept_after.max(truth.keys_gone_through) };
+        seen.check(truth, floor)?;
+        self.count("newest of keys");
+        Ok(())
     }
 
     pub(super) fn request_history(&mut self) -> Result<(), String> {
@@ -185,6 +213,7 @@ impl LoggedWorld<'_> {
         }
         let channel = *self.chance.pick(&CHANNELS);
         self.note_removed(channel);
+        self.removals += 1;
         self.call_api(channel, ApiRequest::HistoryRemove { channel: channel.into() }, PendingRequest::Remove)
     }
 }
