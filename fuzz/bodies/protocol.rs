@@ -59,7 +59,8 @@ fn check_payload(encoding: Encoding, data: &[u8]) {
         Encoding::Json => Payload::from_json(bytes),
         Encoding::Protobuf => Payload::from_opaque(bytes),
     };
-    let publication = Publication { data, info: None, offset: 1, tags: Vec::new(), time_ms: 0, epoch: Box::default() };
+    let publication =
+        Publication { data, info: None, offset: 1, tags: Vec::new(), time_ms: 0, epoch: Box::default(), version: 0 };
     let push =
         Push::Publication { channel: "fuzz".into(), publication: &publication, data: DataForm::Plain, skipped: 0 };
     let mut written = Vec::new();

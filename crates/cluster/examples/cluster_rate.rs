@@ -148,13 +148,10 @@ impl RateNode {
             tags: Vec::default(),
             time_ms: 0,
             epoch: Box::default(),
-        };
-        let record = LogRecord {
-            publication: Arc::new(publication),
             version: 0,
-            version_epoch: Box::default(),
-            idempotency_key: None,
         };
+        let record =
+            LogRecord { publication: Arc::new(publication), version_epoch: Box::default(), idempotency_key: None };
         let propose = CoreEvent::Propose {
             shard: SHARD,
             channel: channel_name(channel),

@@ -47,11 +47,8 @@ pub const NODE: &str = "Dn-Node";
 pub fn encode(record: &LogRecord) -> (MessageHeaders, Bytes) {
     let publication = &record.publication;
     let mut headers = headers_of(publication);
-    if record.version > 0 {
-        headers.push("Dn-Version", record.version.to_string());
-        if !record.version_epoch.is_empty() {
-            headers.push("Dn-Version-Epoch", escape(record.version_epoch.as_bytes()));
-        }
+    if publication.version > 0 && !record.version_epoch.is_empty() {
+        headers.push("Dn-Version-Epoch", escape(record.version_epoch.as_bytes()));
     }
     (headers, publication.data.bytes().clone())
 }
@@ -93,6 +90,9 @@ fn headers_of(publication: &Publication) -> MessageHeaders {
         let name = escape(name.as_bytes()).replace('=', "%3D");
         headers.push("Dn-Tag", format!("{name}={}", escape(value.as_bytes())));
     }
+    if publication.version > 0 {
+        headers.push("Dn-Version", publication.version.to_string());
+    }
     headers
 }
 
@@ -130,7 +130,6 @@ pub fn decode(message: &StoredMessage) -> LogRecord {
     let headers = &message.headers;
     LogRecord {
         publication: Arc::new(publication_of(headers, &message.payload, message.sequence)),
-        version: headers.number("Dn-Version").unwrap_or(0),
         version_epoch: headers.get("Dn-Version-Epoch").and_then(unescape_text).unwrap_or_default().into(),
         idempotency_key: None,
     }
@@ -149,6 +148,7 @@ fn publication_of(headers: &MessageHeaders, payload: &Bytes, offset: u64) -> Pub
         tags: tags.collect(),
         time_ms: 0,
         epoch: Box::default(),
+        version: headers.number("Dn-Version").unwrap_or(0),
     }
 }
 
@@ -261,17 +261,14 @@ mod tests {
             tags: vec![("a=b".into(), "c=d é".into()), ("x".into(), "".into())],
             time_ms: 0,
             epoch: Box::default(),
-        };
-        let record = LogRecord {
-            publication: Arc::new(publication),
             version: 12,
-            version_epoch: "e 1".into(),
-            idempotency_key: None,
         };
+        let record =
+            LogRecord { publication: Arc::new(publication), version_epoch: "e 1".into(), idempotency_key: None };
         let read = decode(&stored(&record));
         let expected = Publication { offset: 7, ..(*record.publication).clone() };
         assert_eq!(*read.publication, expected);
-        assert_eq!((read.version, &*read.version_epoch), (12, "e 1"));
+        assert_eq!((read.publication.version, &*read.version_epoch), (12, "e 1"));
     }
 
     #[test]

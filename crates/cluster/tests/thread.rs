@@ -166,13 +166,10 @@ impl ThreadOfNode {
             tags: Vec::default(),
             time_ms: 0,
             epoch: Box::default(),
-        };
-        let record = LogRecord {
-            publication: Arc::new(publication),
             version: 0,
-            version_epoch: Box::default(),
-            idempotency_key: None,
         };
+        let record =
+            LogRecord { publication: Arc::new(publication), version_epoch: Box::default(), idempotency_key: None };
         let propose = CoreEvent::Propose {
             shard: SHARD,
             channel: channel.into(),
@@ -330,6 +327,7 @@ fn broadcast_until_received(from: &ThreadOfNode, to: &ThreadOfNode, data: &'stat
         tags: vec![("k".into(), "v".into())],
         time_ms: 0,
         epoch: Box::default(),
+        version: 0,
     };
     let message = BroadcastMessage::Publication(Arc::new(publication));
     let give_up = Instant::now() + PATIENCE;

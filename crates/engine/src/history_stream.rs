@@ -115,8 +115,8 @@ impl Stream {
         if tail.floor <= page.through {
             stream.floor = page.floor;
             for record in page.records.into_iter().filter(|record| record.publication.offset <= top) {
+                stream.set_version(record.publication.version, &record.version_epoch);
                 stream.append(record.publication, None);
-                stream.set_version(record.version, &record.version_epoch);
             }
             // The page has the version because the newest publication, which set it, may have expired.
             if page.version > 0 {

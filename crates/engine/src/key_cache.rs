@@ -333,7 +333,15 @@ mod tests {
 
     fn publication(offset: u64, bytes: usize) -> Arc<Publication> {
         let data = Payload::from_opaque(vec![b'x'; bytes].into());
-        Arc::new(Publication { data, info: None, offset, tags: Vec::default(), time_ms: 0, epoch: Box::default() })
+        Arc::new(Publication {
+            data,
+            info: None,
+            offset,
+            tags: Vec::default(),
+            time_ms: 0,
+            epoch: Box::default(),
+            version: 0,
+        })
     }
 
     fn cache() -> KeyCache {

@@ -50,9 +50,7 @@ pub struct LoadNumber(pub u64);
 pub struct LogRecord {
     /// The publication. Its offset is 0 until the log assigns it.
     pub publication: Arc<Publication>,
-    /// The version of its data; 0 for none.
-    pub version: u64,
-    /// The epoch of the version.
+    /// The epoch of the publication's version.
     pub version_epoch: Box<str>,
     /// A log that stores keys accepts only one record per key while the key's result is kept. It answers a repeated
     /// one with the offset of the first.

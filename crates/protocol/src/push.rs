@@ -49,6 +49,8 @@ pub struct Publication {
     /// The stream's epoch in its first publication, for clients that subscribed before the stream existed; otherwise
     /// empty.
     pub epoch: Box<str>,
+    /// The version that the publisher gave; 0 for none.
+    pub version: u64,
 }
 
 /// How a push identifies its channel.

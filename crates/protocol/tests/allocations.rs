@@ -23,6 +23,7 @@ fn a_publication_is_written_without_an_allocation_and_read_with_one_at_most() {
         tags: vec![("k".into(), "\"v\"\n".into()), ("skipped".into(), "no".into())],
         time_ms: 1_753_700_000_123,
         epoch: "abcdefgh".into(),
+        version: 0,
     };
     let push = Push::Publication {
         channel: "chat:index".into(),

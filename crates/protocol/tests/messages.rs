@@ -41,6 +41,7 @@ fn a_publication_and_an_error() {
         tags: vec![("k".into(), "v".into())],
         time_ms: 0,
         epoch: Box::default(),
+        version: 0,
     };
     let push = Push::Publication {
         channel: "c".into(),
@@ -78,6 +79,7 @@ fn parts_of_a_publication_concatenate_to_the_whole() {
                     tags: Tags::new(),
                     time_ms: 0,
                     epoch: Box::default(),
+                    version: 0,
                 };
                 let mut whole = Vec::new();
                 let push = Push::Publication {

@@ -330,6 +330,9 @@ impl Model {
         if published.outcome == Outcome::Rejected || published.has_offset != (seen.offset > 0) {
             return Err(format!("publication {number} with offset {} was {published:?}", seen.offset));
         }
+        if published.version.0 != seen.version {
+            return Err(format!("publication {number} with version {} was {published:?}", seen.version));
+        }
         let has_epoch = !seen.epoch.is_empty();
         if has_epoch != (seen.offset == 1) || has_epoch && epoch.is_some_and(|epoch| *epoch != *seen.epoch) {
             return Err(format!("publication {number} with offset {} has epoch {:?}", seen.offset, seen.epoch));

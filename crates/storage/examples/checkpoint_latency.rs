@@ -116,14 +116,10 @@ fn request(number: u64, is_synced: bool) -> StoreRequest {
         tags: Vec::new(),
         time_ms: 0,
         epoch: Box::default(),
+        version: 0,
     };
     let retention = LogRetention { publications_max: 1_000_000, ttl_ms: 3_600_000 };
-    let record = LogRecord {
-        publication: Arc::new(publication),
-        version: 0,
-        version_epoch: Box::default(),
-        idempotency_key: None,
-    };
+    let record = LogRecord { publication: Arc::new(publication), version_epoch: Box::default(), idempotency_key: None };
     StoreRequest {
         shard: ShardIndex(0),
         channel: format!("market:{}", number % CHANNELS).into(),

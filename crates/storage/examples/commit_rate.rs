@@ -116,10 +116,10 @@ fn through_storage(path: &Path, huge_page_bytes: usize, publications: u64, bytes
             tags: Vec::new(),
             time_ms: 0,
             epoch: Box::default(),
+            version: 0,
         };
         let record = Box::new(LogRecord {
             publication: Arc::new(publication),
-            version: 0,
             version_epoch: Box::default(),
             idempotency_key: None,
         });

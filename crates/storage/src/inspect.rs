@@ -150,7 +150,7 @@ pub fn encoded_again(family: &str, key: &[u8], value: &[u8]) -> Option<(Vec<u8>,
 
 /// Writes JSON as `data` and other bytes as `b64data`, as in the server API.
 fn json_line(channel: &str, epoch: &str, stored: &StoredPublication) -> String {
-    let LogRecord { publication, version, version_epoch, idempotency_key } = &stored.record;
+    let LogRecord { publication, version_epoch, idempotency_key } = &stored.record;
     let mut line = serde_json::Map::new();
     line.insert("channel".to_owned(), channel.into());
     line.insert("offset".to_owned(), publication.offset.into());
@@ -168,8 +168,8 @@ fn json_line(channel: &str, epoch: &str, stored: &StoredPublication) -> String {
         line.insert("user".to_owned(), (*info.user).into());
         line.insert("client".to_owned(), (*info.client).into());
     }
-    if *version > 0 {
-        line.insert("version".to_owned(), (*version).into());
+    if publication.version > 0 {
+        line.insert("version".to_owned(), publication.version.into());
         line.insert("version_epoch".to_owned(), (**version_epoch).into());
     }
     if let Some(key) = idempotency_key {

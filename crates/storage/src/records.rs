@@ -91,7 +91,7 @@ pub(crate) fn expiry_of(value: &[u8]) -> Option<u64> {
 
 impl StoredPublication {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let LogRecord { publication, version, version_epoch, idempotency_key } = &self.record;
+        let LogRecord { publication, version_epoch, idempotency_key } = &self.record;
         let data = publication.data.bytes();
         let mut bytes = begin(self.expires_ms, data.len() + 64);
         bytes.extend_from_slice(&self.flags().to_be_bytes());
@@ -100,8 +100,8 @@ impl StoredPublication {
         if publication.time_ms != 0 {
             push_number(&mut bytes, zigzag(publication.time_ms));
         }
-        if *version > 0 || !version_epoch.is_empty() {
-            push_number(&mut bytes, *version);
+        if publication.version > 0 || !version_epoch.is_empty() {
+            push_number(&mut bytes, publication.version);
             push_text(&mut bytes, version_epoch.as_bytes());
         }
         if let Some(key) = idempotency_key {
@@ -129,14 +129,14 @@ impl StoredPublication {
     }
 
     fn flags(&self) -> u16 {
-        let LogRecord { publication, version, version_epoch, idempotency_key } = &self.record;
+        let LogRecord { publication, version_epoch, idempotency_key } = &self.record;
         let info = publication.info.as_deref();
         let (conn_info, chan_info) =
             info.map_or((None, None), |info| (info.conn_info.as_ref(), info.chan_info.as_ref()));
         [
             (publication.data.is_known_json(), flag::DATA_IS_JSON),
             (publication.time_ms != 0, flag::TIME),
-            (*version > 0 || !version_epoch.is_empty(), flag::VERSION),
+            (publication.version > 0 || !version_epoch.is_empty(), flag::VERSION),
             (idempotency_key.is_some(), flag::IDEMPOTENCY_KEY),
             (!publication.tags.is_empty(), flag::TAGS),
             (info.is_some(), flag::INFO),
@@ -169,8 +169,8 @@ impl StoredPublication {
         let info = if has(flag::INFO) { Some(Arc::new(take_info(&mut rest, flags)?)) } else { None };
         let epoch = if has(flag::EPOCH) { take_str(&mut rest)?.into() } else { Box::default() };
         let data = payload(rest, has(flag::DATA_IS_JSON));
-        let publication = Arc::new(Publication { data, info, offset, tags, time_ms, epoch });
-        let record = LogRecord { publication, version, version_epoch, idempotency_key };
+        let publication = Arc::new(Publication { data, info, offset, tags, time_ms, epoch, version });
+        let record = LogRecord { publication, version_epoch, idempotency_key };
         Some(Self { expires_ms, written_ms, previous, record })
     }
 }

@@ -285,7 +285,7 @@ impl Writer {
         head.top = offset;
         head.is_synced = terms.is_synced;
         (head.power_era, head.damage_era) = (database.epochs.eras.power, database.epochs.eras.damage);
-        head.version = record.version;
+        head.version = record.publication.version;
         head.version_epoch.clone_from(&record.version_epoch);
         note_use(head, now_ms, terms);
         let publications_max = terms.retention.publications_max as u64;

@@ -210,8 +210,9 @@ pub fn record_of(offset: u64, data: impl Into<Vec<u8>>) -> LogRecord {
         tags: Vec::new(),
         time_ms: 0,
         epoch: Box::default(),
+        version: 0,
     };
-    LogRecord { publication: Arc::new(publication), version: 0, version_epoch: Box::default(), idempotency_key: None }
+    LogRecord { publication: Arc::new(publication), version_epoch: Box::default(), idempotency_key: None }
 }
 
 pub fn offsets(page: &LogPage) -> Vec<u64> {

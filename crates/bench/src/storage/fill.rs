@@ -79,8 +79,9 @@ fn record(number: u64, offset: u64, payload_bytes: usize) -> LogRecord {
         tags: Vec::new(),
         time_ms: 0,
         epoch: Box::default(),
+        version: 0,
     };
-    LogRecord { publication: Arc::new(publication), version: 0, version_epoch: Box::default(), idempotency_key: None }
+    LogRecord { publication: Arc::new(publication), version_epoch: Box::default(), idempotency_key: None }
 }
 
 /// Counts the answers of the storage.

@@ -127,7 +127,7 @@ impl Core {
             turn.effects.push(CoreEffect::Committed { shard, channel: Arc::clone(name), proposal, outcome });
             return;
         };
-        let condition = match record.version {
+        let condition = match record.publication.version {
             0 => Condition::None,
             version => Condition::Version { version, epoch: record.version_epoch.clone() },
         };
@@ -459,7 +459,7 @@ impl Core {
 
 /// Whether a publication has this version or a newer one.
 fn is_as_new(record: &LogRecord, version: u64, epoch: &str) -> bool {
-    record.version >= version && (epoch.is_empty() || *record.version_epoch == *epoch)
+    record.publication.version >= version && (epoch.is_empty() || *record.version_epoch == *epoch)
 }
 
 #[cfg(test)]

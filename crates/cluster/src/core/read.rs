@@ -425,7 +425,7 @@ impl Core {
         LogPage {
             epoch: epoch.unwrap_or_default(),
             top: channel.position,
-            version: newest.map_or(0, |record| record.version),
+            version: newest.map_or(0, |record| record.publication.version),
             version_epoch: newest.map(|record| record.version_epoch.clone()).unwrap_or_default(),
             ..LogPage::default()
         }

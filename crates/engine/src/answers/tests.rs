@@ -4,8 +4,15 @@ use super::*;
 
 fn publications(offsets: impl Iterator<Item = u64>, data_bytes: usize) -> Vec<Arc<Publication>> {
     let data = || Payload::from_opaque(vec![b'1'; data_bytes].into());
-    let publication =
-        |offset| Publication { data: data(), info: None, offset, tags: Vec::new(), time_ms: 0, epoch: Box::default() };
+    let publication = |offset| Publication {
+        data: data(),
+        info: None,
+        offset,
+        tags: Vec::new(),
+        time_ms: 0,
+        epoch: Box::default(),
+        version: 0,
+    };
     offsets.map(|offset| Arc::new(publication(offset))).collect()
 }
 

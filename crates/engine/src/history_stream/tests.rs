@@ -119,7 +119,8 @@ fn played(acts: &[Act]) -> (Stream, Model) {
                 let tags: Tags = if *tagged { vec![("k".into(), "v".into())] } else { Tags::new() };
                 // Long enough for a patch to be smaller.
                 let data = Payload::from_json(format!("\"{DATA}{offset}\"").into());
-                let publication = Publication { data, info: None, offset, tags, time_ms: 0, epoch: Box::default() };
+                let publication =
+                    Publication { data, info: None, offset, tags, time_ms: 0, epoch: Box::default(), version: 0 };
                 // In ascending order: no user, Ann, or Ann and Bob.
                 let readers = readers.map(|count| USERS[1..][..usize::from(count)].to_vec());
                 let of_stream = readers.as_ref().map(|readers| readers.iter().map(|user| Arc::from(*user)).collect());

@@ -65,6 +65,7 @@ pub fn arrives(node: &mut Node, text: &str) {
             tags: tags.map(|(name, value)| (name.as_str().into(), value.as_str().unwrap_or_default().into())).collect(),
             time_ms: 0,
             epoch: Box::default(),
+            version: 0,
         }))
     };
     let ShardIndex(owner) = owner_of(channel, node.shards.len() as u16, NODE_SEED);

@@ -127,6 +127,7 @@ fn write_publication(publication: &Publication, data: DataForm<'_>, skipped: u32
     object.flag("delta", matches!(data, DataForm::Patch(_)));
     object.signed("time", publication.time_ms);
     object.text("epoch", &publication.epoch);
+    object.number("version", publication.version);
 }
 
 /// Always writes `user` and `client`, even if they are empty, because SDKs require them.

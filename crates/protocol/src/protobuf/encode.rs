@@ -151,6 +151,7 @@ impl ProtobufMessage for PublicationMessage<'_> {
         write_flag(sink, 8, patch.is_some());
         write_number(sink, 9, self.publication.time_ms.cast_unsigned());
         write_bytes(sink, 14, self.publication.epoch.as_bytes());
+        write_number(sink, 16, self.publication.version);
     }
 }
 

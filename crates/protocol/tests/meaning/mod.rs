@@ -253,6 +253,7 @@ impl Reader {
             tags: tags.map(|(key, value)| (key.as_str().into(), text(value).into())).collect::<Tags>(),
             time_ms: publication["time"].as_i64().unwrap_or_default(),
             epoch: text(&publication["epoch"]).into(),
+            version: number(&publication["version"]),
         }
     }
 

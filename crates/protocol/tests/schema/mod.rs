@@ -144,6 +144,7 @@ const MESSAGES: &[(&str, Fields)] = &[
             (8, "delta", Bool),
             (9, "time", I64),
             (14, "epoch", Text),
+            (16, "version", U64),
         ],
     ),
     ("ClientInfo", &[(1, "user", Text), (2, "client", Text), (3, "conn_info", Payload), (4, "chan_info", Payload)]),

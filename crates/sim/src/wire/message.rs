@@ -116,6 +116,7 @@ pub struct PublicationBody {
     pub delta: bool,
     pub time: i64,
     pub epoch: String,
+    pub version: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

@@ -210,6 +210,7 @@ fn publication(publication: &mut PublicationBody, number: u64, value: Value<'_>)
         8 => publication.delta = value.flag()?,
         9 => publication.time = value.number()?.cast_signed(),
         14 => publication.epoch = value.text()?,
+        16 => publication.version = value.number()?,
         _ => return unknown("publication", number),
     }
     Ok(())

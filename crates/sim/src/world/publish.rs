@@ -203,6 +203,7 @@ impl NodeWorld {
             offset,
             time: self.unix_ms().cast_signed(),
             epoch: if offset == 1 { epoch.to_string() } else { String::new() },
+            version: published.version.0,
             ..PublicationBody::default()
         };
         self.model.identify(channel, &seen, Some(&epoch))?;

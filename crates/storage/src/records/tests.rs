@@ -25,13 +25,13 @@ fn publication(data: Payload) -> Publication {
         tags: vec![("side".into(), "buy".into()), ("".into(), "é".into())],
         time_ms: -5,
         epoch: "abcd".into(),
+        version: 7,
     }
 }
 
 fn full() -> StoredPublication {
     let record = LogRecord {
         publication: Arc::new(publication(Payload::from_json(Bytes::from_static(b"{\"a\":1}")))),
-        version: 7,
         version_epoch: "v1".into(),
         idempotency_key: Some("order-1".into()),
     };
@@ -46,13 +46,9 @@ fn plain() -> StoredPublication {
         tags: Vec::new(),
         time_ms: 0,
         epoch: Box::default(),
-    };
-    let record = LogRecord {
-        publication: Arc::new(publication),
         version: 0,
-        version_epoch: Box::default(),
-        idempotency_key: None,
     };
+    let record = LogRecord { publication: Arc::new(publication), version_epoch: Box::default(), idempotency_key: None };
     StoredPublication { expires_ms: u64::MAX, written_ms: 0, previous: 0, record }
 }
 
@@ -78,9 +74,9 @@ fn result() -> StoredResult {
 
 fn is_same(one: &StoredPublication, other: &StoredPublication) -> bool {
     let parts = |stored: &StoredPublication| {
-        let LogRecord { publication, version, version_epoch, idempotency_key } = stored.record.clone();
+        let LogRecord { publication, version_epoch, idempotency_key } = stored.record.clone();
         let is_json = publication.data.is_known_json();
-        (publication, is_json, version, version_epoch, idempotency_key)
+        (publication, is_json, version_epoch, idempotency_key)
     };
     (one.expires_ms, one.written_ms, one.previous) == (other.expires_ms, other.written_ms, other.previous)
         && parts(one) == parts(other)
@@ -157,12 +153,12 @@ proptest! {
         let data = if is_json { Payload::from_json(data.into()) } else { Payload::from_opaque(data.into()) };
         let mut publication = publication(data);
         (publication.offset, publication.time_ms, publication.epoch) = (offset, time_ms, text.clone().into());
+        publication.version = version;
         if !has_info {
             (publication.info, publication.tags) = (None, Vec::new());
         }
         let record = LogRecord {
             publication: Arc::new(publication),
-            version,
             version_epoch: text.clone().into(),
             idempotency_key: has_key.then(|| text.into()),
         };

@@ -24,8 +24,9 @@ impl Rig {
                 tags: Vec::new(),
                 time_ms: 0,
                 epoch: Box::default(),
+                version: 0,
             });
-            let record = LogRecord { publication, version: 0, version_epoch: "".into(), idempotency_key: None };
+            let record = LogRecord { publication, version_epoch: "".into(), idempotency_key: None };
             self.handle(CoreEvent::Propose {
                 shard: SHARD,
                 channel: Arc::clone(&channel),

@@ -139,14 +139,14 @@ impl Owner {
         };
         if let Some((_, meanwhile)) = &mut log.opening {
             if record.publication.offset > meanwhile.top() {
+                meanwhile.set_version(record.publication.version, &record.version_epoch);
                 meanwhile.append(record.publication, None);
-                meanwhile.set_version(record.version, &record.version_epoch);
                 meanwhile.forget_beyond(context.options.log.tail_publications_max);
             }
             return;
         }
-        let LogRecord { publication, version, version_epoch, .. } = record;
-        let how = PublishHow { version, version_epoch, ..PublishHow::default() };
+        let LogRecord { publication, version_epoch, .. } = record;
+        let how = PublishHow { version: publication.version, version_epoch, ..PublishHow::default() };
         let params = ProposalParams { how, audience: None, accepted_us: context.now.mono_us, is_delivered: false };
         let publication = Arc::unwrap_or_clone(publication);
         let proposal =

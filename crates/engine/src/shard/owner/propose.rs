@@ -109,6 +109,7 @@ impl Owner {
             // Written only if known; Centrifugo's memory broker does not write it either.
             time_ms: 0,
             epoch: Box::default(),
+            version: how.version,
         };
         let params = ProposalParams { how, audience, accepted_us: context.now.mono_us, is_delivered: false };
         let proposal = Proposal { publication, params, creator, reply_to, duplicates: Vec::new() };
@@ -160,7 +161,6 @@ impl Owner {
         }
         let record = LogRecord {
             publication: Arc::new(proposal.publication.clone()),
-            version: proposal.params.how.version,
             version_epoch: proposal.params.how.version_epoch.clone(),
             idempotency_key: proposal.params.how.idempotency_key.clone(),
         };

@@ -161,8 +161,8 @@ impl LoggedWorld<'_> {
         self.count("published by another node");
         let (data, tags) = self.next_keyed_data();
         let (data, epoch) = (Payload::from_json(data.into()), Box::default());
-        let publication = Arc::new(Publication { data, info: None, offset: 0, tags, time_ms: 0, epoch });
-        let record = LogRecord { publication, version: 0, version_epoch: Box::default(), idempotency_key: None };
+        let publication = Arc::new(Publication { data, info: None, offset: 0, tags, time_ms: 0, epoch, version: 0 });
+        let record = LogRecord { publication, version_epoch: Box::default(), idempotency_key: None };
         let terms = self.terms(channel);
         self.log.publish_through_other_node(self.now_us, channel, record, terms, &mut self.truth);
     }
