@@ -59,6 +59,12 @@ impl Sessions {
             return;
         }
         context.counters.count_close(disconnect.code);
+        if disconnect.code == Disconnect::CONNECTION_CLOSED.code {
+            // As in Centrifugo, the client gets neither frames nor a reason: it is to see a lost connection.
+            self.table.outbox(key.index).discard_unbegun();
+            effects.list.push(Effect::HangUp { session: key });
+            return;
+        }
         let wire = self.table.at(key.index).wire;
         let close_frame = close_frame(wire, disconnect, context.options.client.uni_websocket, &mut context.scratch);
         self.send_close_frame(context, key, close_frame, queued, effects);

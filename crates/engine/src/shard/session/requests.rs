@@ -34,11 +34,11 @@ impl Sessions {
         effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
         let channel = &*request.channel;
-        let data = request.data.unwrap_or_default();
-        if channel.is_empty() || data.is_empty() && !context.takes_nothing_for_data(channel) {
-            context.because(if channel.is_empty() { "no channel is named" } else { "a publication without data" });
+        if channel.is_empty() {
+            context.because("no channel is named");
             return Err(Disconnect::BAD_REQUEST);
         }
+        let data = request.data.unwrap_or_default();
         let namespace = match context.resolve(channel) {
             Ok(namespace) => namespace,
             Err(code) => return Ok(Some(Reply::Error(code))),
@@ -46,6 +46,10 @@ impl Sessions {
         let options = context.namespace(namespace);
         if options.room.is_some() {
             return Ok(Some(self.publish_input(context, key, channel, data, effects)));
+        }
+        if data.is_empty() && options.publication_data_format != DataFormat::Binary {
+            context.because("a publication without data");
+            return Ok(Some(Reply::Error(ErrorCode::BadRequest)));
         }
         let proxy = options.publish_proxy;
         let is_allowed =
@@ -184,12 +188,6 @@ impl Sessions {
     }
 }
 impl Context {
-    /// Whether publications of `channel` may be empty.
-    fn takes_nothing_for_data(&self, channel: &str) -> bool {
-        let namespace = self.resolve(channel);
-        namespace.is_ok_and(|namespace| self.namespace(namespace).publication_data_format == DataFormat::Binary)
-    }
-
     /// Records why the channel's owner refused a command, for codes that do not explain themselves.
     pub(in crate::shard) fn explain_refusal_by_owner(&self, command: &str, code: ErrorCode) {
         self.forget_reason();

@@ -49,15 +49,15 @@ impl Sessions {
             return Err(Disconnect::NOT_AVAILABLE);
         }
         let encoding = self.table.at(key.index).encoding();
-        let Ok(input) = decode_input(encoding, data.unwrap_or_default()) else {
-            context.count_refusal(InputRefusal::Malformed);
-            context.because("an input that cannot be decoded");
-            return Err(Disconnect::BAD_REQUEST);
-        };
-        let seat = if input.room.is_empty() { self.only_seat(key) } else { self.seat_in(key, &input.room) };
-        let outcome = match seat {
-            Some(seat) => self.pass_on(context, seat, &input, effects),
-            None => Err(InputRefusal::NotSeated),
+        let outcome = match decode_input(encoding, data.unwrap_or_default()) {
+            Err(_) => Err(InputRefusal::Malformed),
+            Ok(input) => {
+                let seat = if input.room.is_empty() { self.only_seat(key) } else { self.seat_in(key, &input.room) };
+                match seat {
+                    Some(seat) => self.pass_on(context, seat, &input, effects),
+                    None => Err(InputRefusal::NotSeated),
+                }
+            }
         };
         if let Err(refusal) = outcome {
             context.count_refusal(refusal);
