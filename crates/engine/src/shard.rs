@@ -22,8 +22,10 @@ use context::Context;
 use owner::Owner;
 use session::Sessions;
 
+use dunlin_protocol::decode_connect;
+
 use crate::{
-    Effects, Event, Now, Options, SessionKey, ShardIndex,
+    Effects, Event, Now, Options, SessionKey, ShardIndex, Wire,
     api::{ApiAnswer, ApiRequest, Survey},
     counters::Counters,
     event::Ticket,
@@ -139,6 +141,14 @@ impl Shard {
     /// `tests/outgoing_together.rs` checks it.
     pub fn outgoing(&mut self, session: SessionKey) -> Outgoing<'_> {
         self.sessions.outgoing(&mut self.context, session)
+    }
+
+    /// Whether the request that opens a session of this wire can be decoded. A client of a unidirectional stream learns
+    /// it from the status of the response, and so before the session is opened: `EventSource` would repeat the request
+    /// after any response with status 200. Other clients read the close code.
+    pub fn can_open(&self, wire: Wire, request: &[u8]) -> bool {
+        let has_status = wire.is_unidirectional() && !wire.is_websocket();
+        !has_status || decode_connect(request, self.context.shape_limits()).is_ok()
     }
 
     /// Whether there is anything to write to the session's socket.

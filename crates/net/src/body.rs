@@ -56,6 +56,11 @@ impl RequestBody {
         self.bytes
     }
 
+    /// The bytes so far.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Appends a received piece. Bytes after the body are dropped.
     ///
     /// # Errors

@@ -25,6 +25,8 @@ pub enum RefusalReason {
     BodyTooLarge,
     /// The body did not arrive in time.
     BodyTimeout,
+    /// The connect request of a unidirectional stream cannot be decoded.
+    Connect,
     /// The WebSocket handshake violates RFC 6455.
     Handshake,
     /// The page's origin is not allowed.
@@ -49,7 +51,7 @@ pub enum RefusalReason {
 
 impl RefusalReason {
     /// All reasons.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Malformed,
         Self::RequestLineTooLong,
         Self::HeadTooLarge,
@@ -57,6 +59,7 @@ impl RefusalReason {
         Self::Method,
         Self::BodyTooLarge,
         Self::BodyTimeout,
+        Self::Connect,
         Self::Handshake,
         Self::Origin,
         Self::SessionLimit,
@@ -79,6 +82,7 @@ impl RefusalReason {
             Self::Method => "method",
             Self::BodyTooLarge => "body_too_large",
             Self::BodyTimeout => "body_timeout",
+            Self::Connect => "connect",
             Self::Handshake => "handshake",
             Self::Origin => "origin",
             Self::SessionLimit => "session_limit",
@@ -108,6 +112,9 @@ impl RefusalReason {
             Self::Method => ("405 Method Not Allowed", "", "this path does not support the method"),
             Self::BodyTooLarge => ("413 Content Too Large", "", "the body of the request is too large"),
             Self::BodyTimeout => ("408 Request Timeout", "", "the body of the request did not arrive in time"),
+            Self::Connect => {
+                ("400 Bad Request", "", "the connect request is not a JSON object with fields of `connect`")
+            }
             Self::Origin => ("403 Forbidden", "", "this origin is not allowed; see client.allowed_origins"),
             Self::SessionLimit => {
                 ("503 Service Unavailable", "Retry-After: 5\r\n", "the node has reached its limit on sessions")

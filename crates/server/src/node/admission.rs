@@ -105,13 +105,16 @@ impl<R: Reactor> ShardThread<R> {
             return;
         }
         self.entrants.was_found(connection, admitted.address());
-        admitted.take_over();
-        self.counters.adopted += 1;
         if let (Some(secure), Some(tls)) = (&mut self.secure, tls) {
             secure.insert(connection, tls);
             // Earlier bytes may be left to write.
             self.effects.dirty.push(connection);
         }
+        if request.as_ref().is_some_and(|request| !self.shard.can_open(wire, request)) {
+            return self.refuse(connection, &RefusalReason::Connect.into());
+        }
+        admitted.take_over();
+        self.counters.adopted += 1;
         self.keep_headers(connection, headers);
         let is_sent = response.is_empty() || self.send_now(connection, &response);
         self.open_session(connection, wire, request.as_deref(), &mut read);
@@ -178,6 +181,9 @@ impl<R: Reactor> ShardThread<R> {
             return;
         }
         let wire = stage.wire;
+        if !self.shard.can_open(wire, stage.body.bytes()) {
+            return self.refuse(connection, &RefusalReason::Connect.into());
+        }
         if let Err(reason) = self.admit(connection) {
             let refused = Refused::later(reason, self.shared.gate.retry_after_s());
             return self.refuse(connection, &refused);

@@ -154,6 +154,45 @@ fn streams_on_kept_connections_pass_the_same_admission() {
     assert_eq!((first, again, other), (200, 429, 200));
 }
 
+/// A stream whose connect request cannot be decoded gets a status, on a fresh connection and on one that has carried a
+/// request: `EventSource` reconnects after any response with status 200. Its place is free again.
+#[test]
+fn a_malformed_connect_request_of_a_unidirectional_stream_gets_400() {
+    let server = Server::start(&json!({
+        "http_server": { "trusted_proxies": ["127.0.0.0/8"] },
+        "client": { "address_connection_limit": 1, "allow_anonymous_connect_without_token": true },
+        "uni_sse": { "enabled": true }, "uni_http_stream": { "enabled": true },
+    }));
+    let ask = |is_kept: bool, head: &str, body: &str| {
+        let mut client = server.connect();
+        if is_kept {
+            assert_eq!(client.ask("GET", "/health", "").status, 200);
+        }
+        let length = body.len();
+        let fields = format!("Host: a\r\nX-Forwarded-For: 198.51.100.1\r\nContent-Length: {length}");
+        client.send(format!("{head} HTTP/1.1\r\n{fields}\r\n\r\n{body}"));
+        (client.status(), client)
+    };
+    for is_kept in [false, true] {
+        for text in
+            ["{", "[]", "7", "{\"token\":7}", "{\"subs\":{\"a\":1}}", "{} {}", "{\"token\":\"\",\"token\":\"\"}"]
+        {
+            let encoded: String = text.bytes().map(|byte| format!("%{byte:02x}")).collect();
+            let get = format!("GET /connection/uni_sse?cf_connect={encoded}");
+            assert_eq!(ask(is_kept, &get, "").0, 400, "{is_kept} {text}");
+            for path in ["/connection/uni_sse", "/connection/uni_http_stream"] {
+                assert_eq!(ask(is_kept, &format!("POST {path}"), text).0, 400, "{is_kept} {path} {text}");
+            }
+        }
+        for body in ["", "{}", "null", "{\"unknown\":[1]}"] {
+            let deadline = std::time::Instant::now() + crate::http::server::PATIENCE;
+            while ask(is_kept, "POST /connection/uni_http_stream", body).0 != 200 {
+                assert!(std::time::Instant::now() < deadline, "{is_kept} {body}");
+            }
+        }
+    }
+}
+
 on_io_uring![
     a_websocket_opens_on_a_connection_that_carried_requests,
     bytes_behind_the_handshake_are_kept,
@@ -161,4 +200,5 @@ on_io_uring![
     the_subprotocol_selects_the_encoding,
     refused_clients_get_their_status_before_the_handshake_is_answered,
     streams_on_kept_connections_pass_the_same_admission,
+    a_malformed_connect_request_of_a_unidirectional_stream_gets_400,
 ];
