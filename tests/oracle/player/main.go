@@ -1,12 +1,13 @@
 // Plays scripts of client commands against a server and records, for each
 // connection, the messages of the server.
 //
-//	player -scripts FOLDER -out FILE [-cluster]
+//	player -scripts FOLDER -out FILE [-members] [-cluster]
 //
 // The server is named by DUNLIN_WS_URL, DUNLIN_API_URL, DUNLIN_API_KEY and
 // DUNLIN_HMAC_SECRET (tests/sdk/with-server sets them). DUNLIN_WS_URL may have
 // several addresses, with commas between them: the connections of a script use
-// them in turn. With -cluster, offsets and epochs are left out of the transcripts, because
+// them in turn. With -members, each command is played as well with each of its members absent,
+// null, empty and of other types. With -cluster, offsets and epochs are left out of the transcripts, because
 // channels of a cluster share streams, and scripts that contain offsets are not played.
 package main
 
@@ -29,6 +30,7 @@ func main() {
 	out := flag.String("out", "", "file for the transcripts")
 	onto := flag.String("onto", "", "file with transcripts of other scripts, to go into -out as well")
 	cluster := flag.Bool("cluster", false, "leave out offsets")
+	members := flag.Bool("members", false, "change each member of each command as well")
 	only := flag.String("only", "", "play this script only, and print it")
 	flag.Parse()
 	log.SetFlags(0)
@@ -40,6 +42,13 @@ func main() {
 	scripts, err := loadScripts(*folder)
 	if err != nil {
 		log.Fatal(err)
+	}
+	if *members {
+		made, err := memberScripts()
+		if err != nil {
+			log.Fatal(err)
+		}
+		scripts = append(scripts, made...)
 	}
 	if *cluster {
 		scripts = slices.DeleteFunc(scripts, (*script).hasOffsets)

@@ -119,6 +119,9 @@ func (p *play) send(s step) error {
 		return fmt.Errorf("nothing to send in this encoding")
 	}
 	frame, err := p.codec.join(commands)
+	if s.appended != nil {
+		frame, err = s.appended.frame(commands[0])
+	}
 	if err != nil {
 		return err
 	}

@@ -54,6 +54,8 @@ type step struct {
 	ExpireIn *int64            `json:"expire_in"` // seconds from now, as `expire_at` of the body
 	Times    int               `json:"times"`
 	Save     string            `json:"save"`
+
+	appended *appendedField
 }
 
 func loadScripts(folder string) ([]*script, error) {
