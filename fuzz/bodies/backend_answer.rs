@@ -35,7 +35,7 @@ fn check(kind: ProxyKind, answer: ProxyResponse) {
     match (kind, answer) {
         (ProxyKind::Connect, ProxyResponse::Connect(connect)) => {
             payloads(&[&connect.info, &connect.data, &connect.meta]);
-            assert!(connect.expires_at_s != Some(0));
+            assert!(connect.expires_at_ms != Some(0));
             connect.subscriptions.iter().for_each(subscription);
             let mut channels: Vec<_> = connect.subscriptions.iter().map(|one| &one.channel).collect();
             channels.sort();
@@ -44,11 +44,11 @@ fn check(kind: ProxyKind, answer: ProxyResponse) {
         (ProxyKind::Refresh, ProxyResponse::Refresh(refresh))
         | (ProxyKind::SubRefresh, ProxyResponse::SubRefresh(refresh)) => {
             payloads(&[&refresh.info, &refresh.meta]);
-            assert!(refresh.expires_at_s != Some(0));
+            assert!(refresh.expires_at_ms != Some(0));
         }
         (ProxyKind::Subscribe, ProxyResponse::Subscribe(subscribe)) => {
             payloads(&[&subscribe.info, &subscribe.data]);
-            assert!(subscribe.expires_at_s != Some(0));
+            assert!(subscribe.expires_at_ms != Some(0));
         }
         (ProxyKind::Publish, ProxyResponse::Publish(publish)) => {
             payloads(&[&publish.data]);
@@ -61,7 +61,7 @@ fn check(kind: ProxyKind, answer: ProxyResponse) {
 
 fn subscription(one: &ServerSubscription) {
     payloads(&[&one.grant.info, &one.grant.data]);
-    assert!(one.grant.expires_at_s != Some(0));
+    assert!(one.grant.expires_at_ms != Some(0));
 }
 
 fn payloads(all: &[&Option<Payload>]) {

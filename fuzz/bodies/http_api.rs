@@ -76,12 +76,12 @@ fn check_request(request: &ApiRequest) {
         ApiRequest::Subscribe { only, subscription, .. } => {
             check_filter(only);
             assert!(!subscription.channel.is_empty());
-            assert!(subscription.grant.expires_at_s != Some(0));
+            assert!(subscription.grant.expires_at_ms != Some(0));
             [&subscription.grant.info, &subscription.grant.data].into_iter().flatten().for_each(check_payload);
         }
-        ApiRequest::Refresh { only, expires_at_s, info, .. } => {
+        ApiRequest::Refresh { only, expires_at_ms, info, .. } => {
             check_filter(only);
-            assert!(*expires_at_s != Some(0));
+            assert!(*expires_at_ms != Some(0));
             info.iter().for_each(check_payload);
         }
         other => panic!("asks for what is not about sessions: {other:?}"),

@@ -48,8 +48,8 @@ pub enum ApiRequest {
         only: SessionFilter,
         /// The sessions have expired: close them with 3005.
         expired: bool,
-        /// Unix time of the expiry in seconds; `None` for never.
-        expires_at_s: Option<u64>,
+        /// Unix time of the expiry in milliseconds; `None` for never.
+        expires_at_ms: Option<u64>,
         /// New connection info; `None` keeps the current one.
         info: Option<Payload>,
     },

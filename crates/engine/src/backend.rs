@@ -118,8 +118,8 @@ pub enum ProxyResponse {
 pub struct ConnectResponse {
     /// The user's id; empty for the anonymous user.
     pub user: String,
-    /// Unix time of the session's expiry in seconds; `None` for never.
-    pub expires_at_s: Option<u64>,
+    /// Unix time of the session's expiry in milliseconds; `None` for never.
+    pub expires_at_ms: Option<u64>,
     pub info: Option<Payload>,
     /// Application bytes for the reply.
     pub data: Option<Payload>,
@@ -133,8 +133,8 @@ pub struct ConnectResponse {
 pub struct RefreshResponse {
     /// Whether the session or subscription has expired.
     pub expired: bool,
-    /// Unix time of the next expiry in seconds; `None` for never.
-    pub expires_at_s: Option<u64>,
+    /// Unix time of the next expiry in milliseconds; `None` for never.
+    pub expires_at_ms: Option<u64>,
     /// New info; `None` keeps the current one.
     pub info: Option<Payload>,
     /// New meta; `None` keeps the current one. For sessions only.

@@ -314,8 +314,8 @@ pub struct ConnectionClaims {
     /// The user's id; empty for the anonymous user.
     pub user: String,
     pub info: Option<Payload>,
-    /// Unix time of the connection's expiry in seconds; `None` for never.
-    pub expires_at_s: Option<u64>,
+    /// Unix time of the connection's expiry in milliseconds; `None` for never.
+    pub expires_at_ms: Option<u64>,
     /// A JSON document that only backends receive.
     pub meta: Option<Payload>,
     pub subscriptions: Vec<ServerSubscription>,
@@ -348,8 +348,8 @@ pub struct SubscriptionGrant {
     pub info: Option<Payload>,
     /// Application bytes for the client.
     pub data: Option<Payload>,
-    /// Unix time of the subscription's expiry in seconds; `None` for never.
-    pub expires_at_s: Option<u64>,
+    /// Unix time of the subscription's expiry in milliseconds; `None` for never.
+    pub expires_at_ms: Option<u64>,
     /// Overrides of the namespace's options.
     pub overrides: Overrides,
 }

@@ -3,4 +3,5 @@
 pub mod allocations;
 pub mod chance;
 pub mod corpus;
+pub mod members;
 pub mod nats;

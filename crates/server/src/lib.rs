@@ -9,6 +9,7 @@ mod compatibility;
 pub mod demo;
 pub mod http;
 pub mod matchmaking;
+mod members;
 pub mod node;
 pub mod ring;
 pub mod rooms;

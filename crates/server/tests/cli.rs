@@ -101,19 +101,20 @@ fn a_token_is_signed_with_the_key_of_the_file() {
         Config::from_input(&ConfigInput::read(Some(Path::new(&file)), Vec::new()).expect("it is there")).expect("good");
     let verifier = Verifier::new(&config.token, |_| ()).expect("an HMAC key needs no thread");
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let now_ms = now_s * 1_000;
     let token = |args: &[&str]| {
         let output = dunlin(&folder, &[&["gen-token", "-c", &file, "--user", "42"], args].concat());
         assert!(output.status.success(), "{}", stderr(&output));
         stdout(&output).trim_end().to_owned()
     };
-    let claims = verifier.judge_connection(&token(&["--ttl", "60"]), now_s).expect("valid");
+    let claims = verifier.judge_connection(&token(&["--ttl", "60"]), now_ms).expect("valid");
     assert_eq!(claims.user, "42");
-    assert!((now_s + 60..now_s + 600).contains(&claims.expires_at_s.expect("it expires")));
-    let claims = verifier.judge_connection(&token(&["--ttl", "-1"]), now_s).expect("valid");
-    assert_eq!(claims.expires_at_s, None);
-    let claims = verifier.judge_subscription(&token(&["--channel", "$chat"]), now_s).expect("valid");
+    assert!((now_ms + 60_000..now_ms + 600_000).contains(&claims.expires_at_ms.expect("it expires")));
+    let claims = verifier.judge_connection(&token(&["--ttl", "-1"]), now_ms).expect("valid");
+    assert_eq!(claims.expires_at_ms, None);
+    let claims = verifier.judge_subscription(&token(&["--channel", "$chat"]), now_ms).expect("valid");
     assert_eq!((claims.user.as_str(), claims.channel.as_str()), ("42", "$chat"));
-    assert!(claims.grant.expires_at_s.is_some());
+    assert!(claims.grant.expires_at_ms.is_some());
 
     let token = token(&["--ttl", "-1"]);
     let output = dunlin(&folder, &["gen-sub-token", "-c", &file, "--user", "42", "--channel", "news"]);

@@ -66,7 +66,7 @@ impl Tokens {
         Ok(ConnectionClaims {
             user: claimed_user(token),
             info: info(token),
-            expires_at_s: token.expires_at_s,
+            expires_at_ms: token.expires_at_s.map(|at_s| at_s * 1_000),
             subscriptions: token.subs.iter().map(|channel| server_side(channel)).collect(),
             ..ConnectionClaims::default()
         })
@@ -84,7 +84,7 @@ impl Tokens {
             client: String::new(),
             grant: SubscriptionGrant {
                 info: info(token),
-                expires_at_s: token.expires_at_s,
+                expires_at_ms: token.expires_at_s.map(|at_s| at_s * 1_000),
                 ..SubscriptionGrant::default()
             },
         })

@@ -46,8 +46,8 @@ struct Halves {
 struct Entry {
     claims: Arc<VerifiedClaims>,
     validity: Validity,
-    /// The second from which the token must be verified again, because its key may have been revoked.
-    again_at_s: u64,
+    /// The time from which the token must be verified again, because its key may have been revoked.
+    again_at_ms: u64,
     bytes: usize,
 }
 
@@ -60,7 +60,7 @@ impl Cache {
     pub(super) fn get(
         &self,
         fingerprint: &Fingerprint,
-        now_unix_s: u64,
+        now_unix_ms: u64,
     ) -> Option<Result<Arc<VerifiedClaims>, TokenFault>> {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         let young = halves.young.get(fingerprint).cloned();
@@ -71,10 +71,10 @@ impl Cache {
             self.put(&mut halves, *fingerprint, entry.clone());
             entry
         };
-        if entry.again_at_s <= now_unix_s {
+        if entry.again_at_ms <= now_unix_ms {
             return None;
         }
-        Some(entry.validity.check(now_unix_s).map(|()| entry.claims))
+        Some(entry.validity.check(now_unix_ms).map(|()| entry.claims))
     }
 
     /// Removes all entries.
@@ -82,16 +82,16 @@ impl Cache {
         *self.halves.lock().unwrap_or_else(PoisonError::into_inner) = Halves::default();
     }
 
-    /// Stores a token until `again_at_s`.
+    /// Stores a token until `again_at_ms`.
     pub(super) fn remember(
         &self,
         fingerprint: Fingerprint,
         claims: Arc<VerifiedClaims>,
         validity: Validity,
-        again_at_s: u64,
+        again_at_ms: u64,
         token_bytes: usize,
     ) {
-        let entry = Entry { claims, validity, again_at_s, bytes: token_bytes + ENTRY_BYTES };
+        let entry = Entry { claims, validity, again_at_ms, bytes: token_bytes + ENTRY_BYTES };
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         self.put(&mut halves, fingerprint, entry);
     }
@@ -117,18 +117,20 @@ mod tests {
 
     use super::*;
 
-    fn remember(cache: &Cache, token: &str, validity: Validity, again_at_s: u64) -> Fingerprint {
+    fn remember(cache: &Cache, token: &str, validity: Validity, again_at_ms: u64) -> Fingerprint {
         let fingerprint = Fingerprint::of(TokenKind::Connection, token);
         let claims =
             Arc::new(VerifiedClaims::Connection(ConnectionClaims { user: token.to_owned(), ..Default::default() }));
-        cache.remember(fingerprint, claims, validity, again_at_s, token.len());
+        cache.remember(fingerprint, claims, validity, again_at_ms, token.len());
         fingerprint
     }
 
     #[test]
     fn cached_tokens_are_valid_for_their_purpose_and_time() {
         let cache = Cache::new(1 << 20);
-        let fingerprint = remember(&cache, "a", Validity { from_s: None, until_s: Some(20) }, 100);
+        let fingerprint = remember(&cache, "a", Validity { from_ms: Some(10), until_ms: Some(20) }, 100);
+        assert!(matches!(cache.get(&fingerprint, 9), Some(Err(TokenFault::Time))));
+        assert!(matches!(cache.get(&fingerprint, 10), Some(Ok(_))));
         assert!(matches!(cache.get(&fingerprint, 19), Some(Ok(_))));
         assert!(matches!(cache.get(&fingerprint, 20), Some(Err(TokenFault::Time))));
         assert!(cache.get(&fingerprint, 100).is_none(), "keys are taken back");

@@ -1,7 +1,5 @@
 //! The claims of a token.
 
-use std::fmt;
-
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use dunlin_engine::{
@@ -9,16 +7,13 @@ use dunlin_engine::{
     event::{ConnectionClaims, ServerSubscription, SubscriptionClaims, SubscriptionGrant},
 };
 use dunlin_protocol::Payload;
-use serde::{Deserialize, Deserializer, de::Visitor};
+use serde::Deserialize;
 
 use super::{
-    TokenFault, TokenKind,
+    TokenFault, TokenKind, UnixTime,
     object::Object,
     rules::{Caught, Rules},
 };
-
-/// The end of the year 9999, the last year that RFC 3339 can represent. A later expiry is reduced to it.
-const TIME_MAX_S: u64 = 253_402_300_799;
 
 /// The verified claims of a token of either kind.
 #[derive(Clone, Debug)]
@@ -49,25 +44,24 @@ impl VerifiedClaims {
 /// The claims that Dunlin uses; others are ignored.
 pub(super) struct Claims<'c> {
     object: Object<'c>,
-    exp: Option<NumericDate>,
-    /// The second from which the token is valid (`nbf`).
-    not_before_s: Option<u64>,
+    exp: Option<UnixTime>,
+    /// The time from which the token is valid.
+    nbf: Option<UnixTime>,
     channel: String,
 }
 
-/// The interval in which a token is valid, in seconds since 1970. It includes the first second and excludes the last.
+/// The interval in which a token is valid, in milliseconds since 1970. It includes the first one and excludes the last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Validity {
-    pub(super) from_s: Option<u64>,
-    pub(super) until_s: Option<u64>,
+    pub(super) from_ms: Option<u64>,
+    pub(super) until_ms: Option<u64>,
 }
 
 impl Validity {
-    /// Rejects a token in the second of its `exp`, and accepts it in the second of its `nbf` (RFC 7519, sections 4.1.4
-    /// and 4.1.5).
-    pub(super) fn check(self, now_unix_s: u64) -> Result<(), TokenFault> {
-        let over = self.until_s.is_some_and(|until_s| until_s <= now_unix_s);
-        let early = self.from_s.is_some_and(|from_s| from_s > now_unix_s);
+    /// Rejects a token at its `exp`, and accepts it at its `nbf` (RFC 7519, sections 4.1.4 and 4.1.5).
+    pub(super) fn check(self, now_unix_ms: u64) -> Result<(), TokenFault> {
+        let over = self.until_ms.is_some_and(|until_ms| until_ms <= now_unix_ms);
+        let early = self.from_ms.is_some_and(|from_ms| from_ms > now_unix_ms);
         if over || early { Err(TokenFault::Time) } else { Ok(()) }
     }
 }
@@ -76,18 +70,18 @@ impl<'c> Claims<'c> {
     /// Parses signed claims, and checks those that both kinds of token have.
     pub(super) fn read(json: &'c [u8], kind: TokenKind) -> Result<Self, TokenFault> {
         let object = Object::read(json).map_err(|error| fault(&error))?;
-        let exp = object.get::<Option<NumericDate>>("exp").map_err(|error| fault(&error))?.flatten();
-        let nbf = object.get::<Option<NumericDate>>("nbf").map_err(|error| fault(&error))?.flatten();
+        let exp = object.get("exp").map_err(|error| fault(&error))?;
+        let nbf = object.get("nbf").map_err(|error| fault(&error))?;
         let channel: String = object.get("channel").map_err(|error| fault(&error))?.unwrap_or_default();
         if channel.is_empty() == (kind == TokenKind::Subscription) {
             return Err(TokenFault::Purpose);
         }
-        Ok(Self { object, exp, not_before_s: nbf.map(|nbf| nbf.ceil_s), channel })
+        Ok(Self { object, exp, nbf, channel })
     }
 
     /// The interval in which the token is valid.
     pub(super) fn validity(&self) -> Validity {
-        Validity { from_s: self.not_before_s, until_s: self.exp.map(|exp| exp.floor_s) }
+        Validity { from_ms: self.nbf.map(UnixTime::unix_ms), until_ms: self.exp.map(UnixTime::unix_ms) }
     }
 
     /// Checks issuer and audience against `rules`.
@@ -97,10 +91,10 @@ impl<'c> Claims<'c> {
 
     /// Converts the claims of a connection token.
     pub(super) fn into_connection(self, rules: &Rules) -> Result<ConnectionClaims, TokenFault> {
-        let meta = self.object.raw("meta").filter(|meta| meta.get() != "null");
+        let meta = self.object.raw("meta");
         Ok(ConnectionClaims {
             info: payload(&self.object, "info", "b64info")?,
-            expires_at_s: self.expires_at_s()?,
+            expires_at_ms: self.expires_at_ms()?,
             user: self.user(rules)?,
             meta: meta.map(|meta| Payload::from_json(Bytes::copy_from_slice(meta.get().as_bytes()))),
             subscriptions: subscriptions(&self.object)?,
@@ -110,7 +104,7 @@ impl<'c> Claims<'c> {
     /// Converts the claims of a subscription token.
     pub(super) fn into_subscription(self, rules: &Rules) -> Result<SubscriptionClaims, TokenFault> {
         Ok(SubscriptionClaims {
-            grant: SubscriptionGrant { expires_at_s: self.expires_at_s()?, ..grant(&self.object)? },
+            grant: SubscriptionGrant { expires_at_ms: self.expires_at_ms()?, ..grant(&self.object)? },
             user: self.user(rules)?,
             client: self.get("client")?.unwrap_or_default(),
             channel: self.channel,
@@ -118,7 +112,7 @@ impl<'c> Claims<'c> {
     }
 
     fn get<T: Deserialize<'c>>(&self, name: &str) -> Result<Option<T>, TokenFault> {
-        self.object.get(name).map_err(|error| fault(&error))
+        get(&self.object, name)
     }
 
     /// The user id: text, or in a configured claim also an integer, in its original notation.
@@ -126,7 +120,6 @@ impl<'c> Claims<'c> {
         let Some(claim) = &rules.user_claim else { return Ok(self.get("sub")?.unwrap_or_default()) };
         let Some(raw) = self.object.raw(claim) else { return Ok(String::new()) };
         match raw.get() {
-            "null" => Ok(String::new()),
             text if text.starts_with('"') => serde_json::from_str(text).map_err(|error| fault(&error)),
             number if serde_json::from_str::<i128>(number).is_ok() => Ok(number.to_owned()),
             _ => Err(TokenFault::Claim),
@@ -134,33 +127,29 @@ impl<'c> Claims<'c> {
     }
 
     /// `expire_at` takes precedence over `exp`; 0 means never.
-    fn expires_at_s(&self) -> Result<Option<u64>, TokenFault> {
-        Ok(match self.get::<Option<NumericDate>>("expire_at")?.flatten() {
-            Some(NumericDate { floor_s: 0, .. }) => None,
-            Some(at) => Some(at.floor_s),
-            None => self.exp.map(|exp| exp.floor_s),
+    fn expires_at_ms(&self) -> Result<Option<u64>, TokenFault> {
+        Ok(match self.get::<UnixTime>("expire_at")? {
+            Some(at) => at.expiry_ms(),
+            None => self.exp.map(UnixTime::unix_ms),
         })
     }
 }
 
 /// The base64 form takes precedence, as in Centrifugo.
 fn payload(object: &Object<'_>, json: &str, base64: &str) -> Result<Option<Payload>, TokenFault> {
-    match optional::<String>(object, base64)?.filter(|text| !text.is_empty()) {
+    match get::<String>(object, base64)?.filter(|text| !text.is_empty()) {
         Some(text) => {
             let bytes = STANDARD.decode(text).map_err(|_| TokenFault::Claim)?;
             Ok(Some(Payload::from_opaque(Bytes::from(bytes))))
         }
-        None => Ok(object
-            .raw(json)
-            .filter(|json| json.get() != "null")
-            .map(|json| Payload::from_json(Bytes::copy_from_slice(json.get().as_bytes())))),
+        None => Ok(object.raw(json).map(|json| Payload::from_json(Bytes::copy_from_slice(json.get().as_bytes())))),
     }
 }
 
 /// The claim `subs`, or else `channels`.
 fn subscriptions(object: &Object<'_>) -> Result<Vec<ServerSubscription>, TokenFault> {
-    let subs = optional::<Object<'_>>(object, "subs")?.unwrap_or_default();
-    let channels = optional::<Vec<Box<str>>>(object, "channels")?.unwrap_or_default();
+    let subs = get::<Object<'_>>(object, "subs")?.unwrap_or_default();
+    let channels = get::<Vec<Box<str>>>(object, "channels")?.unwrap_or_default();
     let mut subscriptions = Vec::new();
     for (channel, raw) in subs.entries() {
         let options: Option<Object<'_>> = serde_json::from_str(raw.get()).map_err(|error| fault(&error))?;
@@ -188,16 +177,16 @@ fn grant(object: &Object<'_>) -> Result<SubscriptionGrant, TokenFault> {
         info: payload(object, "info", "b64info")?,
         data: payload(object, "data", "b64data")?,
         overrides: overrides(object)?,
-        expires_at_s: None,
+        expires_at_ms: None,
     })
 }
 
 /// The field `override`: for each option an object with a `value`.
 fn overrides(object: &Object<'_>) -> Result<Overrides, TokenFault> {
-    let Some(overrides) = optional::<Object<'_>>(object, "override")? else { return Ok(Overrides::default()) };
+    let Some(overrides) = get::<Object<'_>>(object, "override")? else { return Ok(Overrides::default()) };
     let value = |name: &str| -> Result<Option<bool>, TokenFault> {
-        let Some(one) = optional::<Object<'_>>(&overrides, name)? else { return Ok(None) };
-        Ok(Some(optional(&one, "value")?.unwrap_or_default()))
+        let Some(one) = get::<Object<'_>>(&overrides, name)? else { return Ok(None) };
+        Ok(Some(get(&one, "value")?.unwrap_or_default()))
     };
     Ok(Overrides {
         presence: value("presence")?,
@@ -208,49 +197,10 @@ fn overrides(object: &Object<'_>) -> Result<Overrides, TokenFault> {
     })
 }
 
-/// A value that may be absent or null.
-fn optional<'j, T: Deserialize<'j>>(object: &Object<'j>, name: &str) -> Result<Option<T>, TokenFault> {
-    object.get::<Option<T>>(name).map(Option::flatten).map_err(|error| fault(&error))
+fn get<'j, T: Deserialize<'j>>(object: &Object<'j>, name: &str) -> Result<Option<T>, TokenFault> {
+    object.get(name).map_err(|error| fault(&error))
 }
 
 fn fault(error: &serde_json::Error) -> TokenFault {
     if error.is_data() { TokenFault::Claim } else { TokenFault::Malformed }
-}
-
-/// Seconds since 1970, possibly with a fraction (RFC 7519, section 2). Negative values become 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct NumericDate {
-    floor_s: u64,
-    ceil_s: u64,
-}
-
-impl<'de> Deserialize<'de> for NumericDate {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct DateVisitor;
-
-        impl Visitor<'_> for DateVisitor {
-            type Value = NumericDate;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("seconds since 1970")
-            }
-
-            fn visit_u64<E>(self, seconds: u64) -> Result<NumericDate, E> {
-                let s = seconds.min(TIME_MAX_S);
-                Ok(NumericDate { floor_s: s, ceil_s: s })
-            }
-
-            fn visit_i64<E: serde::de::Error>(self, seconds: i64) -> Result<NumericDate, E> {
-                self.visit_u64(u64::try_from(seconds).unwrap_or(0))
-            }
-
-            #[expect(clippy::cast_sign_loss, reason = "`as` saturates, and no time lies before 1970 here")]
-            fn visit_f64<E>(self, seconds: f64) -> Result<NumericDate, E> {
-                let within = |s: f64| (s as u64).min(TIME_MAX_S);
-                Ok(NumericDate { floor_s: within(seconds.floor()), ceil_s: within(seconds.ceil()) })
-            }
-        }
-
-        deserializer.deserialize_any(DateVisitor)
-    }
 }

@@ -82,11 +82,11 @@ impl Judge {
     }
 
     /// Verifies a token with HMAC keys and the cache only. Takes microseconds and does not block.
-    pub(super) fn judge(&self, kind: TokenKind, token: &str, now_unix_s: u64) -> TokenVerdict {
-        self.judge_cheaply(kind, token, now_unix_s).unwrap_or_else(|fault| TokenVerdict::Now(Err(fault)))
+    pub(super) fn judge(&self, kind: TokenKind, token: &str, now_unix_ms: u64) -> TokenVerdict {
+        self.judge_cheaply(kind, token, now_unix_ms).unwrap_or_else(|fault| TokenVerdict::Now(Err(fault)))
     }
 
-    fn judge_cheaply(&self, kind: TokenKind, token: &str, now_unix_s: u64) -> Result<TokenVerdict, TokenFault> {
+    fn judge_cheaply(&self, kind: TokenKind, token: &str, now_unix_ms: u64) -> Result<TokenVerdict, TokenFault> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenFault::TooLong);
         }
@@ -95,13 +95,13 @@ impl Judge {
         let signed = Signed::parse(token)?;
         if let Method::Hmac(key) = keys.method(&signed)? {
             let signed_by_current = key.has_signed(&signed);
-            if !(signed_by_current || keys.previous(now_unix_s).is_some_and(|previous| previous.has_signed(&signed))) {
+            if !(signed_by_current || keys.previous(now_unix_ms).is_some_and(|previous| previous.has_signed(&signed))) {
                 return Err(TokenFault::Signature);
             }
-            let (verified, _) = keys.verified_claims(kind, &signed, now_unix_s)?;
+            let (verified, _) = keys.verified_claims(kind, &signed, now_unix_ms)?;
             return Ok(TokenVerdict::Now(Ok(Arc::new(verified))));
         }
-        let known = self.cache.get(&Fingerprint::of(kind, token), now_unix_s);
+        let known = self.cache.get(&Fingerprint::of(kind, token), now_unix_ms);
         self.counters.count_look_up(known.is_some());
         Ok(known.map_or(TokenVerdict::Elsewhere, TokenVerdict::Now))
     }
@@ -112,8 +112,8 @@ impl Judge {
         kind: TokenKind,
         token: &str,
         key: &PublicKey,
-        now_unix_s: u64,
-        again_at_s: u64,
+        now_unix_ms: u64,
+        again_at_ms: u64,
     ) -> Result<Arc<VerifiedClaims>, TokenFault> {
         let signed = Signed::parse(token)?;
         if !key.is_for(signed.algorithm) {
@@ -124,10 +124,10 @@ impl Judge {
             return Err(TokenFault::Signature);
         }
         let ring = self.ring();
-        let (verified, validity) = ring.keys(kind).verified_claims(kind, &signed, now_unix_s)?;
+        let (verified, validity) = ring.keys(kind).verified_claims(kind, &signed, now_unix_ms)?;
         let verified = Arc::new(verified);
         let fingerprint = Fingerprint::of(kind, token);
-        self.cache.remember(fingerprint, Arc::clone(&verified), validity, again_at_s, token.len());
+        self.cache.remember(fingerprint, Arc::clone(&verified), validity, again_at_ms, token.len());
         if !Arc::ptr_eq(&ring, &self.ring()) {
             // The keys were replaced in the meantime, perhaps after the cache was cleared. A token verified by the
             // previous keys must not stay in the cache.
@@ -172,8 +172,8 @@ impl Keys {
         self.rsa.is_some() || self.ec.is_some() || self.jwks.is_some()
     }
 
-    fn previous(&self, now_unix_s: u64) -> Option<&HmacKey> {
-        let counts = self.hmac_previous_valid_until_s.is_none_or(|until_s| now_unix_s <= until_s);
+    fn previous(&self, now_unix_ms: u64) -> Option<&HmacKey> {
+        let counts = self.hmac_previous_valid_until_s.is_none_or(|until_s| now_unix_ms / 1_000 <= until_s);
         self.hmac_previous.as_ref().filter(|_| counts)
     }
 
@@ -200,13 +200,13 @@ impl Keys {
         &self,
         kind: TokenKind,
         signed: &Signed<'_>,
-        now_unix_s: u64,
+        now_unix_ms: u64,
     ) -> Result<(VerifiedClaims, Validity), TokenFault> {
         let json = signed.claims()?;
         let claims = Claims::read(&json, kind)?;
         claims.check(&self.rules)?;
         let validity = claims.validity();
-        validity.check(now_unix_s)?;
+        validity.check(now_unix_ms)?;
         let verified = match kind {
             TokenKind::Connection => VerifiedClaims::Connection(claims.into_connection(&self.rules)?),
             TokenKind::Subscription => VerifiedClaims::Subscription(claims.into_subscription(&self.rules)?),

@@ -25,6 +25,7 @@ mod rules;
 mod secret;
 mod signature;
 mod signed;
+mod unix_time;
 mod verify;
 
 use std::{
@@ -49,6 +50,7 @@ pub use self::{
     public_key::{KeyFault, PublicKey},
     rules::{Rule, Rules},
     secret::Secret,
+    unix_time::UnixTime,
     verify::{Judged, TokenAnswer, TokenKind, TokenRequest, VerifyTokens},
 };
 
@@ -108,20 +110,20 @@ impl Verifier {
     ///
     /// # Errors
     /// Why the token is invalid.
-    pub fn judge_connection(&self, token: &str, now_unix_s: u64) -> Result<ConnectionClaims, TokenFault> {
-        self.wait_for(TokenKind::Connection, token, now_unix_s).map(|claims| claims.connection())
+    pub fn judge_connection(&self, token: &str, now_unix_ms: u64) -> Result<ConnectionClaims, TokenFault> {
+        self.wait_for(TokenKind::Connection, token, now_unix_ms).map(|claims| claims.connection())
     }
 
     /// Verifies a subscription token. The caller compares its user and channel. Blocks like [`Self::judge_connection`].
     ///
     /// # Errors
     /// Why the token is invalid.
-    pub fn judge_subscription(&self, token: &str, now_unix_s: u64) -> Result<SubscriptionClaims, TokenFault> {
-        self.wait_for(TokenKind::Subscription, token, now_unix_s).map(|claims| claims.subscription())
+    pub fn judge_subscription(&self, token: &str, now_unix_ms: u64) -> Result<SubscriptionClaims, TokenFault> {
+        self.wait_for(TokenKind::Subscription, token, now_unix_ms).map(|claims| claims.subscription())
     }
 
-    fn wait_for(&self, kind: TokenKind, token: &str, now_unix_s: u64) -> Result<Arc<VerifiedClaims>, TokenFault> {
-        let place = match (self.judge.judge(kind, token, now_unix_s), self.place.get()) {
+    fn wait_for(&self, kind: TokenKind, token: &str, now_unix_ms: u64) -> Result<Arc<VerifiedClaims>, TokenFault> {
+        let place = match (self.judge.judge(kind, token, now_unix_ms), self.place.get()) {
             (TokenVerdict::Now(outcome), _) => return outcome,
             (TokenVerdict::Elsewhere, Some(place)) => place,
             (TokenVerdict::Elsewhere, None) => return Err(TokenFault::NoKey),
@@ -132,8 +134,8 @@ impl Verifier {
         answered.recv().unwrap_or(Err(TokenFault::Busy))
     }
 
-    fn on_shard(&self, kind: TokenKind, token: &str, now_unix_s: u64) -> Judged<Arc<VerifiedClaims>> {
-        match self.judge.judge(kind, token, now_unix_s) {
+    fn on_shard(&self, kind: TokenKind, token: &str, now_unix_ms: u64) -> Judged<Arc<VerifiedClaims>> {
+        match self.judge.judge(kind, token, now_unix_ms) {
             TokenVerdict::Now(outcome) => Judged::Now(self.conclude(kind, outcome)),
             TokenVerdict::Elsewhere => Judged::Elsewhere,
         }
@@ -156,12 +158,12 @@ fn refuse(judge: &Judge, kind: TokenKind, fault: TokenFault) -> TokenError {
 }
 
 impl VerifyTokens for Verifier {
-    fn verify_connection(&self, token: &str, now_unix_s: u64) -> Judged<ConnectionClaims> {
-        self.on_shard(TokenKind::Connection, token, now_unix_s).map(|claims| claims.connection())
+    fn verify_connection(&self, token: &str, now_unix_ms: u64) -> Judged<ConnectionClaims> {
+        self.on_shard(TokenKind::Connection, token, now_unix_ms).map(|claims| claims.connection())
     }
 
-    fn verify_subscription(&self, token: &str, now_unix_s: u64) -> Judged<SubscriptionClaims> {
-        self.on_shard(TokenKind::Subscription, token, now_unix_s).map(|claims| claims.subscription())
+    fn verify_subscription(&self, token: &str, now_unix_ms: u64) -> Judged<SubscriptionClaims> {
+        self.on_shard(TokenKind::Subscription, token, now_unix_ms).map(|claims| claims.subscription())
     }
 
     fn verify_elsewhere(&self, question: TokenRequest) {

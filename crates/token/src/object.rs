@@ -23,18 +23,23 @@ impl<'j> Object<'j> {
         serde_json::from_slice(json)
     }
 
-    /// Whether the name occurs.
+    /// Whether the name occurs, also with the value `null`.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.raw(name).is_some()
+        self.entries.iter().any(|(known, _)| known == name)
     }
 
-    /// The value of a name; `None` if it is absent, or null and the type is optional.
+    /// The value of a name; `None` if it is absent or `null`.
     pub(super) fn get<T: Deserialize<'j>>(&self, name: &str) -> serde_json::Result<Option<T>> {
         self.raw(name).map(|raw| serde_json::from_str(raw.get())).transpose()
     }
 
+    /// The unparsed value of a name; `None` if it is absent or `null`. All members are read here, so `null` is absent
+    /// for each of them.
     pub(super) fn raw(&self, name: &str) -> Option<&'j RawValue> {
-        self.entries.iter().find(|(known, _)| known == name).map(|(_, raw)| *raw)
+        #[cfg(test)]
+        names_read::add(name);
+        let raw = self.entries.iter().find(|(known, _)| known == name).map(|(_, raw)| *raw);
+        raw.filter(|raw| raw.get() != "null")
     }
 
     /// All names and values in order.
@@ -77,3 +82,22 @@ impl<'de: 'j, 'j> Deserialize<'de> for Object<'j> {
 
 #[derive(Deserialize)]
 struct Name<'j>(#[serde(borrow)] Cow<'j, str>);
+
+/// The names that were asked for on this thread, so that a test knows all members.
+#[cfg(test)]
+pub(super) mod names_read {
+    use std::{cell::RefCell, collections::BTreeSet};
+
+    thread_local! {
+        static NAMES: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+    }
+
+    pub(super) fn add(name: &str) {
+        NAMES.with_borrow_mut(|names| names.insert(name.to_owned()));
+    }
+
+    /// The names since the last call.
+    pub(crate) fn take() -> BTreeSet<String> {
+        NAMES.take()
+    }
+}

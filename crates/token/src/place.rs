@@ -144,14 +144,15 @@ impl VerificationState {
     }
 
     fn decide(&mut self, question: &Question, has_waited: bool) -> Decision {
-        let now_s = now_unix_s();
+        let now_unix_ms = now_unix_ms();
         // The same token may have been verified since the request was sent.
         let fingerprint = Fingerprint::of(question.kind, &question.token);
-        if let Some(known) = self.judge.cache.get(&fingerprint, now_s) {
+        if let Some(known) = self.judge.cache.get(&fingerprint, now_unix_ms) {
             return Decision::Answer(known);
         }
-        let verify =
-            |key: &PublicKey, again_at_s| self.judge.verify(question.kind, &question.token, key, now_s, again_at_s);
+        let verify = |key: &PublicKey, again_at_ms| {
+            self.judge.verify(question.kind, &question.token, key, now_unix_ms, again_at_ms)
+        };
         let (url, key_id, options) = match self.needs(question) {
             Ok(Needs::Static(key)) => return Decision::Answer(verify(&key, u64::MAX)),
             Ok(Needs::Named { url, key_id, options }) => (url, key_id, options),
@@ -169,8 +170,8 @@ impl VerificationState {
         };
         match found {
             LookUp::Key(key) => {
-                let again_at_s = now_s.saturating_add(options.cache_max_ms / 1_000);
-                let outcome = self.judge.verify(question.kind, &question.token, &key, now_s, again_at_s);
+                let again_at_ms = now_unix_ms.saturating_add(options.cache_max_ms);
+                let outcome = self.judge.verify(question.kind, &question.token, &key, now_unix_ms, again_at_ms);
                 Decision::Answer(outcome)
             }
             LookUp::Fault(fault) => Decision::Answer(Err(fault)),
@@ -218,6 +219,6 @@ impl VerificationState {
     }
 }
 
-pub(super) fn now_unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+pub(super) fn now_unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -89,10 +89,6 @@ impl<'de> Deserialize<'de> for Audience {
                 Ok(Audience(vec![text.to_owned()]))
             }
 
-            fn visit_unit<E>(self) -> Result<Audience, E> {
-                Ok(Audience::default())
-            }
-
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Audience, A::Error> {
                 let mut texts = Vec::new();
                 while let Some(text) = seq.next_element()? {

@@ -14,6 +14,7 @@ use super::*;
 const SECRET: &str = "a-key-of-thirty-two-bytes-or-more";
 const OLD_SECRET: &str = "the-key-before-it-of-thirty-two-bytes";
 const NOW_S: u64 = 1_700_000_000;
+const NOW_MS: u64 = NOW_S * 1_000;
 const HS256: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
 
 fn keys(secret: &str) -> TokenKeys {
@@ -56,11 +57,11 @@ fn token(claims: &str) -> String {
 }
 
 fn connection(claims: &str) -> Result<ConnectionClaims, TokenFault> {
-    verifier().judge_connection(&token(claims), NOW_S)
+    verifier().judge_connection(&token(claims), NOW_MS)
 }
 
 fn subscription(claims: &str) -> Result<SubscriptionClaims, TokenFault> {
-    verifier().judge_subscription(&token(claims), NOW_S)
+    verifier().judge_subscription(&token(claims), NOW_MS)
 }
 
 /// RFC 7515, appendix A.1: somebody else's token, key and signature.
@@ -84,7 +85,7 @@ fn claims_are_converted_for_the_engine() {
         r#"{"sub":"42","exp":1700000060,"iat":1,"jti":"x","info":{"name": "Ann"},"meta":{"a":1},"channels":[],"subs":{}}"#,
     )
     .unwrap();
-    assert_eq!((claims.user.as_str(), claims.expires_at_s), ("42", Some(NOW_S + 60)));
+    assert_eq!((claims.user.as_str(), claims.expires_at_ms), ("42", Some(NOW_MS + 60_000)));
     let info = claims.info.unwrap();
     assert!(info.is_known_json());
     assert_eq!(&info.bytes()[..], br#"{"name": "Ann"}"#);
@@ -94,7 +95,7 @@ fn claims_are_converted_for_the_engine() {
     )
     .unwrap();
     assert_eq!((claims.user.as_str(), claims.channel.as_str(), claims.client.as_str()), ("42", "$chat:1", "c"));
-    assert_eq!(claims.grant.expires_at_s, None);
+    assert_eq!(claims.grant.expires_at_ms, None);
     let (info, data) = (claims.grant.info.unwrap(), claims.grant.data.unwrap());
     assert!(!info.is_known_json() && !data.is_known_json());
     assert_eq!((&info.bytes()[..], &data.bytes()[..]), (&[0, 1, 2][..], &[255][..]));
@@ -103,32 +104,123 @@ fn claims_are_converted_for_the_engine() {
 }
 
 #[test]
-fn times_count_to_the_second() {
-    let outcome = |claims: &str| connection(claims).map(|claims| claims.expires_at_s);
+fn times_count_to_the_millisecond() {
+    let outcome = |claims: &str| connection(claims).map(|claims| claims.expires_at_ms);
+    const LAST_MS: u64 = 253_402_300_799_000;
     for (claims, expected) in [
-        (r#"{"exp":1700000001}"#, Ok(Some(NOW_S + 1))),
-        (r#"{"exp":1700000001.9}"#, Ok(Some(NOW_S + 1))),
+        (r#"{"exp":1700000001}"#, Ok(Some(NOW_MS + 1_000))),
+        (r#"{"exp":1700000001.9}"#, Ok(Some(NOW_MS + 1_900))),
         (r#"{"exp":1700000000}"#, Err(TokenFault::Time)),
-        (r#"{"exp":1700000000.5}"#, Err(TokenFault::Time)),
+        (r#"{"exp":1700000000.5}"#, Ok(Some(NOW_MS + 500))),
         (r#"{"exp":0}"#, Err(TokenFault::Time)),
         (r#"{"exp":-1}"#, Err(TokenFault::Time)),
         (r#"{"exp":null}"#, Ok(None)),
-        (r#"{"exp":1e300}"#, Ok(Some(253_402_300_799))),
-        (r#"{"exp":18446744073709551615}"#, Ok(Some(253_402_300_799))),
-        (r#"{"exp":99999999999999999999999}"#, Ok(Some(253_402_300_799))),
+        (r#"{"exp":1e300}"#, Ok(Some(LAST_MS))),
+        (r#"{"exp":18446744073709551615}"#, Ok(Some(LAST_MS))),
+        (r#"{"exp":99999999999999999999999}"#, Ok(Some(LAST_MS))),
         (r#"{"exp":"1700000001"}"#, Err(TokenFault::Claim)),
         (r#"{"exp":true}"#, Err(TokenFault::Claim)),
         (r#"{"nbf":1700000000}"#, Ok(None)),
         (r#"{"nbf":1700000000.5}"#, Err(TokenFault::Time)),
         (r#"{"nbf":1700000001}"#, Err(TokenFault::Time)),
+        (r#"{"iat":1700000000.5}"#, Ok(None)),
         (r#"{"exp":1700000001,"expire_at":0}"#, Ok(None)),
-        (r#"{"exp":1700000001,"expire_at":1700009999}"#, Ok(Some(1_700_009_999))),
+        (r#"{"exp":1700000001,"expire_at":1700009999}"#, Ok(Some(1_700_009_999_000))),
+        (r#"{"exp":1700000001,"expire_at":1700009999.25}"#, Ok(Some(1_700_009_999_250))),
         (r#"{"exp":1700000000,"expire_at":0}"#, Err(TokenFault::Time)),
-        (r#"{"expire_at":1700000001}"#, Ok(Some(NOW_S + 1))),
+        (r#"{"expire_at":1700000001}"#, Ok(Some(NOW_MS + 1_000))),
+        (r#"{"expire_at":0.0001}"#, Ok(Some(1))),
         (r#"{"expire_at":-5}"#, Ok(None)),
     ] {
         assert_eq!(outcome(claims), expected, "{claims}");
     }
+}
+
+/// The last millisecond on one side of a boundary, and the first one on the other. The cache has its own such test.
+#[test]
+fn no_token_is_refused_early_or_accepted_late() {
+    let verifier = verifier();
+    for (claims, from_ms, until_ms) in [
+        (r#"{"exp":1700000000}"#, 0, NOW_MS),
+        (r#"{"exp":1700000000.5}"#, 0, NOW_MS + 500),
+        (r#"{"exp":1700000000.999}"#, 0, NOW_MS + 999),
+        (r#"{"exp":1700000009,"nbf":1700000000}"#, NOW_MS, NOW_MS + 9_000),
+        (r#"{"exp":1700000009,"nbf":1700000000.001}"#, NOW_MS + 1, NOW_MS + 9_000),
+        (r#"{"exp":1700000009,"nbf":1700000000.75}"#, NOW_MS + 750, NOW_MS + 9_000),
+    ] {
+        let is_valid = |at_ms: u64| match verifier.judge_connection(&token(claims), at_ms) {
+            Ok(_) => true,
+            Err(TokenFault::Time) => false,
+            Err(fault) => panic!("{fault:?}"),
+        };
+        assert!(is_valid(from_ms) && is_valid(until_ms - 1), "{claims}");
+        assert!(!is_valid(until_ms) && (from_ms == 0 || !is_valid(from_ms - 1)), "{claims}");
+    }
+}
+
+/// Members of claims are read by name, so the names that were asked for are all members that there are.
+#[test]
+fn null_is_absent_in_every_claim() {
+    const USER_CLAIM: &str = "uid";
+    let rules = Rules {
+        audience: Some(Rule::Matches(regex::Regex::new("").unwrap())),
+        issuer: Some(Rule::Matches(regex::Regex::new("").unwrap())),
+        user_claim: Some(USER_CLAIM.to_owned()),
+    };
+    let with_claim = with_keys(TokenKeys { rules, ..keys(SECRET) });
+    let options = serde_json::json!({
+        "info": {}, "b64info": "AAEC", "data": {}, "b64data": "AAEC",
+        "override": {
+            "presence": {"value": true}, "join_leave": {"value": true}, "force_push_join_leave": {"value": true},
+            "force_positioning": {"value": true}, "force_recovery": {"value": true},
+        },
+    });
+    let mut sample = serde_json::json!({
+        "sub": "42", USER_CLAIM: "42", "exp": 1_700_000_060, "nbf": 1_600_000_000, "expire_at": 1_700_000_090,
+        "iss": "them", "aud": "us", "meta": {}, "client": "c", "channels": ["a"], "subs": {"a": options},
+    });
+    sample.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+    let header = serde_json::json!({"alg": "HS256", "kid": "k", "crit": ["x"]});
+    let outcome = |header: &serde_json::Value, claims: &serde_json::Value| {
+        let mut of_channel = claims.clone();
+        of_channel["channel"] = "chat".into();
+        [&verifier(), &with_claim].map(|verifier| {
+            let sign = |claims: &serde_json::Value| token_with(&header.to_string(), &claims.to_string(), SECRET);
+            let connection = verifier.judge_connection(&sign(claims), NOW_MS);
+            let subscription = verifier.judge_subscription(&sign(&of_channel), NOW_MS);
+            let mixed = verifier.judge_connection(&sign(&of_channel), NOW_MS);
+            format!("{connection:?} {subscription:?} {mixed:?}")
+        })
+    };
+    let plain = serde_json::from_str(HS256).unwrap();
+    object::names_read::take();
+    assert!(outcome(&plain, &sample).iter().all(|outcome| outcome.matches("Ok(").count() == 2));
+    outcome(&header, &sample);
+    let mut known: std::collections::BTreeSet<String> = [&sample, &header]
+        .into_iter()
+        .flat_map(dunlin_proof::members::members)
+        .filter_map(|member| Some(member.path.rsplit_once('/')?.1.to_owned()))
+        .filter(|name| !["a", "crit"].contains(&name.as_str()))
+        .collect();
+    known.insert("channel".to_owned());
+    let read = object::names_read::take();
+    assert!(read.is_subset(&known), "a member that the sample lacks: {read:?}");
+
+    for member in dunlin_proof::members::members(&sample) {
+        if member.path == "/subs/a" {
+            // A subscription without options.
+            assert!(outcome(&plain, &member.null).iter().all(|outcome| outcome.matches("Ok(").count() == 2));
+            continue;
+        }
+        assert_eq!(outcome(&plain, &member.null), outcome(&plain, &member.absent), "{}", member.path);
+    }
+    for (null, absent) in [(r#""channel":null"#, ""), (r#""channel":null,"sub":"1""#, r#""sub":"1""#)] {
+        let [null, absent] = [null, absent].map(|claims| format!("{{{claims}}}"));
+        assert_eq!(format!("{:?}", connection(&null)), format!("{:?}", connection(&absent)));
+        assert_eq!(subscription(&null).err(), Some(TokenFault::Purpose));
+    }
+    let nothing = verifier().judge_connection(&token_with(r#"{"alg":"HS256","kid":null}"#, "{}", SECRET), NOW_MS);
+    assert!(nothing.is_ok());
 }
 
 #[test]
@@ -184,7 +276,7 @@ fn server_side_subscriptions_are_read() {
 fn the_user_claim_is_configurable() {
     let rules = Rules { user_claim: Some("uid".to_owned()), ..Rules::default() };
     let verifier = with_keys(TokenKeys { rules, ..keys(SECRET) });
-    let user = |claims: &str| verifier.judge_connection(&token(claims), NOW_S).map(|claims| claims.user);
+    let user = |claims: &str| verifier.judge_connection(&token(claims), NOW_MS).map(|claims| claims.user);
     for (claims, expected) in [
         (r#"{"sub":"1","uid":"2"}"#, Ok("2")),
         (r#"{"sub":"1","uid":17}"#, Ok("17")),
@@ -206,7 +298,7 @@ fn audience_and_issuer_are_checked() {
     let exactly = |text: &str| Some(Rule::Exactly(text.to_owned()));
     let judge = |audience: Option<Rule>, issuer: Option<Rule>, claims: &str| {
         let rules = Rules { audience, issuer, user_claim: None };
-        with_keys(TokenKeys { rules, ..keys(SECRET) }).judge_connection(&token(claims), NOW_S).err()
+        with_keys(TokenKeys { rules, ..keys(SECRET) }).judge_connection(&token(claims), NOW_MS).err()
     };
     for (claims, expected) in [
         (r#"{"aud":"us"}"#, None),
@@ -259,7 +351,7 @@ fn the_token_cannot_choose_its_algorithm() {
     let claims = r#"{"sub":"42"}"#;
     for alg in ["HS256", "HS384", "HS512"] {
         let token = token_with(&format!(r#"{{"typ":"JWT","alg":"{alg}"}}"#), claims, SECRET);
-        assert!(verifier().judge_connection(&token, NOW_S).is_ok(), "{alg}");
+        assert!(verifier().judge_connection(&token, NOW_MS).is_ok(), "{alg}");
     }
     for header in [
         r#"{"alg":"none"}"#,
@@ -274,7 +366,7 @@ fn the_token_cannot_choose_its_algorithm() {
         r#"{"alg":"HS256","crit":null}"#,
     ] {
         let token = token_with(header, claims, SECRET);
-        assert_eq!(verifier().judge_connection(&token, NOW_S).err(), Some(TokenFault::Algorithm), "{header}");
+        assert_eq!(verifier().judge_connection(&token, NOW_MS).err(), Some(TokenFault::Algorithm), "{header}");
     }
     for header in [
         "{}",
@@ -287,21 +379,21 @@ fn the_token_cannot_choose_its_algorithm() {
         r#"{"alg":"HS256","kid":7}"#,
     ] {
         let token = token_with(header, claims, SECRET);
-        assert_eq!(verifier().judge_connection(&token, NOW_S).err(), Some(TokenFault::Malformed), "{header}");
+        assert_eq!(verifier().judge_connection(&token, NOW_MS).err(), Some(TokenFault::Malformed), "{header}");
     }
     // An HS256 signature under a header that names HS512.
     let message = format!("{}.{}", encode(r#"{"alg":"HS512"}"#), encode(claims));
     let mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
     let signature = encode(mac.chain_update(message.as_bytes()).finalize().into_bytes());
     let token = format!("{message}.{signature}");
-    assert_eq!(verifier().judge_connection(&token, NOW_S).err(), Some(TokenFault::Signature));
+    assert_eq!(verifier().judge_connection(&token, NOW_MS).err(), Some(TokenFault::Signature));
 }
 
 #[test]
 fn truncated_and_foreign_signatures_are_refused() {
     let good = token(r#"{"sub":"42"}"#);
     let (message, signature) = good.rsplit_once('.').unwrap();
-    let judge = |token: &str| verifier().judge_connection(token, NOW_S).err();
+    let judge = |token: &str| verifier().judge_connection(token, NOW_MS).err();
     assert_eq!(judge(&good), None);
     assert_eq!(
         judge(&token_with(HS256, r#"{"sub":"42"}"#, "another key of thirty-two bytes..")),
@@ -344,10 +436,10 @@ fn token_length_is_limited() {
     };
     let at_limit = padded(TOKEN_BYTES_MAX);
     assert!(at_limit.len() <= TOKEN_BYTES_MAX && at_limit.len() > TOKEN_BYTES_MAX - 4);
-    assert!(verifier().judge_connection(&at_limit, NOW_S).is_ok());
+    assert!(verifier().judge_connection(&at_limit, NOW_MS).is_ok());
     let exactly = format!("{}{}", at_limit, "A".repeat(TOKEN_BYTES_MAX - at_limit.len()));
-    assert_ne!(verifier().judge_connection(&exactly, NOW_S).err(), Some(TokenFault::TooLong));
-    assert_eq!(verifier().judge_connection(&format!("{exactly}A"), NOW_S).err(), Some(TokenFault::TooLong));
+    assert_ne!(verifier().judge_connection(&exactly, NOW_MS).err(), Some(TokenFault::TooLong));
+    assert_eq!(verifier().judge_connection(&format!("{exactly}A"), NOW_MS).err(), Some(TokenFault::TooLong));
 }
 
 #[test]
@@ -363,8 +455,8 @@ fn keys_can_be_changed() {
     let (new, old) = (token("{}"), token_with(HS256, "{}", OLD_SECRET));
     for (valid_until_s, old_counts) in [(None, true), (Some(NOW_S), true), (Some(NOW_S - 1), false)] {
         let verifier = with_previous(valid_until_s);
-        assert!(verifier.judge_connection(&new, NOW_S).is_ok());
-        assert_eq!(verifier.judge_connection(&old, NOW_S).is_ok(), old_counts, "{valid_until_s:?}");
+        assert!(verifier.judge_connection(&new, NOW_MS).is_ok());
+        assert_eq!(verifier.judge_connection(&old, NOW_MS).is_ok(), old_counts, "{valid_until_s:?}");
     }
 }
 
@@ -372,14 +464,14 @@ fn keys_can_be_changed() {
 fn subscription_tokens_may_have_their_own_key() {
     let claims = r#"{"sub":"42","channel":"chat"}"#;
     let (with_shared, with_own) = (token(claims), token_with(HS256, claims, OLD_SECRET));
-    assert!(verifier().judge_subscription(&with_shared, NOW_S).is_ok());
+    assert!(verifier().judge_subscription(&with_shared, NOW_MS).is_ok());
     let (connection, subscription) = (keys(SECRET), Some(keys(OLD_SECRET)));
     let separate = with_options(&TokenOptions { connection, subscription, ..TokenOptions::default() });
-    assert_eq!(separate.judge_subscription(&with_shared, NOW_S).err(), Some(TokenFault::Signature));
-    assert!(separate.judge_subscription(&with_own, NOW_S).is_ok());
-    assert!(separate.judge_connection(&token("{}"), NOW_S).is_ok());
+    assert_eq!(separate.judge_subscription(&with_shared, NOW_MS).err(), Some(TokenFault::Signature));
+    assert!(separate.judge_subscription(&with_own, NOW_MS).is_ok());
+    assert!(separate.judge_connection(&token("{}"), NOW_MS).is_ok());
     assert_eq!(
-        separate.judge_connection(&token_with(HS256, "{}", OLD_SECRET), NOW_S).err(),
+        separate.judge_connection(&token_with(HS256, "{}", OLD_SECRET), NOW_MS).err(),
         Some(TokenFault::Signature)
     );
 }
@@ -387,25 +479,25 @@ fn subscription_tokens_may_have_their_own_key() {
 #[test]
 fn without_a_key_every_token_is_refused() {
     let keyless = with_options(&TokenOptions::default());
-    assert_eq!(keyless.judge_connection(&token("{}"), NOW_S).err(), Some(TokenFault::NoKey));
+    assert_eq!(keyless.judge_connection(&token("{}"), NOW_MS).err(), Some(TokenFault::NoKey));
     // Not even what an empty key has signed.
     let message = format!("{}.{}", encode(HS256), encode("{}"));
     let mac = Hmac::<Sha256>::new_from_slice(b"").unwrap();
     let signature = encode(mac.chain_update(message.as_bytes()).finalize().into_bytes());
-    assert_eq!(keyless.judge_connection(&format!("{message}.{signature}"), NOW_S).err(), Some(TokenFault::NoKey));
+    assert_eq!(keyless.judge_connection(&format!("{message}.{signature}"), NOW_MS).err(), Some(TokenFault::NoKey));
 }
 
 #[test]
 fn the_engine_distinguishes_expired_and_invalid() {
     let verifier = verifier();
-    let outcome = |claims: &str| match verifier.verify_connection(&token(claims), NOW_S) {
+    let outcome = |claims: &str| match verifier.verify_connection(&token(claims), NOW_MS) {
         Judged::Now(outcome) => outcome.err(),
         Judged::Elsewhere => panic!("an HMAC is checked at once"),
     };
     assert_eq!(outcome(r#"{"exp":1}"#), Some(TokenError::Expired));
     assert_eq!(outcome(r#"{"nbf":1800000000}"#), Some(TokenError::Expired));
     assert_eq!(outcome(r#"{"channel":"chat"}"#), Some(TokenError::Invalid));
-    assert!(matches!(verifier.verify_subscription("x", NOW_S), Judged::Now(Err(TokenError::Invalid))));
+    assert!(matches!(verifier.verify_subscription("x", NOW_MS), Judged::Now(Err(TokenError::Invalid))));
     let counts = verifier.counters().now();
     assert_eq!((counts.accepted, counts.expired, counts.refused), (0, 2, 2));
 }
@@ -415,37 +507,37 @@ fn issued_tokens_verify() {
     let secret = Secret::new(SECRET).unwrap();
     let rules = Rules::default();
     let grant = Grant { user: "4\"2", expires_at_s: Some(NOW_S + 9), issued_at_s: NOW_S, channel: None, rules: &rules };
-    let claims = verifier().judge_connection(&issue(&grant, &secret).unwrap(), NOW_S).unwrap();
-    assert_eq!((claims.user.as_str(), claims.expires_at_s), ("4\"2", Some(NOW_S + 9)));
+    let claims = verifier().judge_connection(&issue(&grant, &secret).unwrap(), NOW_MS).unwrap();
+    assert_eq!((claims.user.as_str(), claims.expires_at_ms), ("4\"2", Some(NOW_MS + 9_000)));
     let grant = Grant { channel: Some("$chat"), expires_at_s: None, ..grant };
-    let claims = verifier().judge_subscription(&issue(&grant, &secret).unwrap(), NOW_S).unwrap();
-    assert_eq!((claims.channel.as_str(), claims.grant.expires_at_s), ("$chat", None));
+    let claims = verifier().judge_subscription(&issue(&grant, &secret).unwrap(), NOW_MS).unwrap();
+    assert_eq!((claims.channel.as_str(), claims.grant.expires_at_ms), ("$chat", None));
 
     let exactly = |text: &str| Some(Rule::Exactly(text.to_owned()));
     let rules = Rules { audience: exactly("us"), issuer: exactly("them"), user_claim: Some("uid".to_owned()) };
     let grant = Grant { channel: None, rules: &rules, ..grant };
     let token = issue(&grant, &secret).unwrap();
     let strict = with_keys(TokenKeys { rules: rules.clone(), ..keys(SECRET) });
-    assert_eq!(strict.judge_connection(&token, NOW_S).unwrap().user, "4\"2");
+    assert_eq!(strict.judge_connection(&token, NOW_MS).unwrap().user, "4\"2");
     let guess = Rules { issuer: Some(Rule::Matches(regex::Regex::new("x").unwrap())), ..Rules::default() };
     assert!(issue(&Grant { rules: &guess, ..grant }, &secret).is_err());
 }
 
 proptest! {
     #[test]
-    fn no_text_panics(text in ".{0,200}", now_s: u64) {
-        prop_assert!(verifier().judge_connection(&text, now_s).is_err());
-        prop_assert!(verifier().judge_subscription(&text, now_s).is_err());
+    fn no_text_panics(text in ".{0,200}", now_ms: u64) {
+        prop_assert!(verifier().judge_connection(&text, now_ms).is_err());
+        prop_assert!(verifier().judge_subscription(&text, now_ms).is_err());
     }
 
     #[test]
-    fn no_signed_bytes_panic(claims in proptest::collection::vec(any::<u8>(), 0..200), now_s: u64) {
+    fn no_signed_bytes_panic(claims in proptest::collection::vec(any::<u8>(), 0..200), now_ms: u64) {
         let message = format!("{}.{}", encode(HS256), encode(&claims));
         let mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
         let signature = encode(mac.chain_update(message.as_bytes()).finalize().into_bytes());
         let token = format!("{message}.{signature}");
-        let _ = verifier().judge_connection(&token, now_s);
-        let _ = verifier().judge_subscription(&token, now_s);
+        let _ = verifier().judge_connection(&token, now_ms);
+        let _ = verifier().judge_subscription(&token, now_ms);
     }
 
     #[test]
@@ -456,6 +548,6 @@ proptest! {
         prop_assume!(bytes[at] != byte && byte.is_ascii());
         bytes[at] = byte;
         let changed = String::from_utf8(bytes).unwrap();
-        prop_assert!(verifier().judge_connection(&changed, NOW_S).is_err());
+        prop_assert!(verifier().judge_connection(&changed, NOW_MS).is_err());
     }
 }

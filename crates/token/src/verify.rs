@@ -5,10 +5,10 @@ use dunlin_engine::event::{ConnectionClaims, SubscriptionClaims, TokenError};
 /// Verifies tokens. Shards call it on their own threads, so it must not block.
 pub trait VerifyTokens: Send + Sync + 'static {
     /// The claims of a connection token, if they can be determined cheaply.
-    fn verify_connection(&self, token: &str, now_unix_s: u64) -> Judged<ConnectionClaims>;
+    fn verify_connection(&self, token: &str, now_unix_ms: u64) -> Judged<ConnectionClaims>;
 
     /// The claims of a subscription token, if they can be determined cheaply.
-    fn verify_subscription(&self, token: &str, now_unix_s: u64) -> Judged<SubscriptionClaims>;
+    fn verify_subscription(&self, token: &str, now_unix_ms: u64) -> Judged<SubscriptionClaims>;
 
     /// Verifies a token on another thread and passes the result to `question.answer`, immediately if the queue is full.
     fn verify_elsewhere(&self, question: TokenRequest);

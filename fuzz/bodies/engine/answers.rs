@@ -12,14 +12,14 @@ use dunlin_protocol::{Disconnect, Payload, Tags};
 
 use super::{Script, USERS, options::CHANNELS};
 
-pub(super) fn connection_claims(script: &mut Script<'_>, now_s: u64) -> Result<ConnectionClaims, TokenError> {
+pub(super) fn connection_claims(script: &mut Script<'_>, now_ms: u64) -> Result<ConnectionClaims, TokenError> {
     fault(script)?;
     let user = script.pick(&USERS).to_owned();
-    let (info, expires_at_s, subscriptions) = (info(script), expiry(script, now_s), subscriptions(script, now_s));
-    Ok(ConnectionClaims { user, info: info.clone(), expires_at_s, meta: info, subscriptions })
+    let (info, expires_at_ms, subscriptions) = (info(script), expiry(script, now_ms), subscriptions(script, now_ms));
+    Ok(ConnectionClaims { user, info: info.clone(), expires_at_ms, meta: info, subscriptions })
 }
 
-pub(super) fn subscription_claims(script: &mut Script<'_>, now_s: u64) -> Result<SubscriptionClaims, TokenError> {
+pub(super) fn subscription_claims(script: &mut Script<'_>, now_ms: u64) -> Result<SubscriptionClaims, TokenError> {
     fault(script)?;
     Ok(SubscriptionClaims {
         user: script.pick(&USERS).to_owned(),
@@ -28,14 +28,14 @@ pub(super) fn subscription_claims(script: &mut Script<'_>, now_s: u64) -> Result
         grant: SubscriptionGrant {
             info: info(script),
             data: info(script),
-            expires_at_s: expiry(script, now_s),
+            expires_at_ms: expiry(script, now_ms),
             overrides: overrides(script),
         },
     })
 }
 
 /// A backend's answer to a question.
-pub(super) fn outcome(script: &mut Script<'_>, ask: ProxyRequestKind, now_s: u64) -> ProxyResult {
+pub(super) fn outcome(script: &mut Script<'_>, ask: ProxyRequestKind, now_ms: u64) -> ProxyResult {
     let how = script.next();
     match how % 16 {
         0 => return Err(ProxyError::Failed),
@@ -47,16 +47,16 @@ pub(super) fn outcome(script: &mut Script<'_>, ask: ProxyRequestKind, now_s: u64
     Ok(match ask {
         ProxyRequestKind::Connect { .. } => ProxyResponse::Connect(Box::new(ConnectResponse {
             user: script.pick(&USERS).to_owned(),
-            expires_at_s: expiry(script, now_s),
+            expires_at_ms: expiry(script, now_ms),
             info: info(script),
             data: info(script),
             meta: info(script),
-            subscriptions: subscriptions(script, now_s),
+            subscriptions: subscriptions(script, now_ms),
         })),
-        ProxyRequestKind::Refresh => ProxyResponse::Refresh(refreshed(script, now_s)),
-        ProxyRequestKind::SubRefresh { .. } => ProxyResponse::SubRefresh(refreshed(script, now_s)),
+        ProxyRequestKind::Refresh => ProxyResponse::Refresh(refreshed(script, now_ms)),
+        ProxyRequestKind::SubRefresh { .. } => ProxyResponse::SubRefresh(refreshed(script, now_ms)),
         ProxyRequestKind::Subscribe { .. } => ProxyResponse::Subscribe(Box::new(SubscriptionGrant {
-            expires_at_s: expiry(script, now_s),
+            expires_at_ms: expiry(script, now_ms),
             info: info(script),
             data: info(script),
             overrides: overrides(script),
@@ -83,7 +83,7 @@ pub(super) fn publish(script: &mut Script<'_>) -> PublishHow {
     }
 }
 
-pub(super) fn server_subscription(script: &mut Script<'_>, now_s: u64) -> ServerSubscription {
+pub(super) fn server_subscription(script: &mut Script<'_>, now_ms: u64) -> ServerSubscription {
     let recover_since = match script.next() {
         offset @ 192.. => Some((u64::from(offset - 192), Box::default())),
         _ => None,
@@ -93,7 +93,7 @@ pub(super) fn server_subscription(script: &mut Script<'_>, now_s: u64) -> Server
         grant: SubscriptionGrant {
             info: info(script),
             data: info(script),
-            expires_at_s: expiry(script, now_s),
+            expires_at_ms: expiry(script, now_ms),
             overrides: overrides(script),
         },
         recover_since,
@@ -110,13 +110,13 @@ pub(super) fn info(script: &mut Script<'_>) -> Option<Payload> {
 }
 
 /// In the past, at once, or in a minute.
-pub(super) fn expiry(script: &mut Script<'_>, now_s: u64) -> Option<u64> {
-    script.next().checked_sub(160).map(|after| now_s + u64::from(after) - 2)
+pub(super) fn expiry(script: &mut Script<'_>, now_ms: u64) -> Option<u64> {
+    script.next().checked_sub(160).map(|after| now_ms + u64::from(after) * 500 - 1_000)
 }
 
-fn subscriptions(script: &mut Script<'_>, now_s: u64) -> Vec<ServerSubscription> {
+fn subscriptions(script: &mut Script<'_>, now_ms: u64) -> Vec<ServerSubscription> {
     let count = script.next().saturating_sub(192) / 16;
-    (0..count).map(|_| server_subscription(script, now_s)).collect()
+    (0..count).map(|_| server_subscription(script, now_ms)).collect()
 }
 
 fn overrides(script: &mut Script<'_>) -> Overrides {
@@ -131,9 +131,9 @@ fn overrides(script: &mut Script<'_>) -> Overrides {
     }
 }
 
-fn refreshed(script: &mut Script<'_>, now_s: u64) -> RefreshResponse {
-    let (expires_at_s, info) = (expiry(script, now_s), info(script));
-    RefreshResponse { expired: script.next() >= 192, expires_at_s, info: info.clone(), meta: info }
+fn refreshed(script: &mut Script<'_>, now_ms: u64) -> RefreshResponse {
+    let (expires_at_ms, info) = (expiry(script, now_ms), info(script));
+    RefreshResponse { expired: script.next() >= 192, expires_at_ms, info: info.clone(), meta: info }
 }
 
 fn fault(script: &mut Script<'_>) -> Result<(), TokenError> {

@@ -14,7 +14,7 @@ pub(super) enum To {
     All,
 }
 
-pub(super) fn request(script: &mut Script<'_>, now_s: u64) -> (To, ApiRequest) {
+pub(super) fn request(script: &mut Script<'_>, now_ms: u64) -> (To, ApiRequest) {
     let name = script.pick(&CHANNELS);
     let user = Box::from(script.pick(&USERS));
     let how = script.next();
@@ -40,12 +40,12 @@ pub(super) fn request(script: &mut Script<'_>, now_s: u64) -> (To, ApiRequest) {
         8 => ApiRequest::OpenRoom { channel, overrides: std::sync::Arc::default() },
         9 => ApiRequest::CloseRoom { channel },
         10 => {
-            let subscription = Box::new(answers::server_subscription(script, now_s));
+            let subscription = Box::new(answers::server_subscription(script, now_ms));
             return (To::All, ApiRequest::Subscribe { user, only, subscription });
         }
         11 => {
-            let (expires_at_s, info) = (answers::expiry(script, now_s), answers::info(script));
-            return (To::All, ApiRequest::Refresh { user, only, expired: how >= 192, expires_at_s, info });
+            let (expires_at_ms, info) = (answers::expiry(script, now_ms), answers::info(script));
+            return (To::All, ApiRequest::Refresh { user, only, expired: how >= 192, expires_at_ms, info });
         }
         12 => {
             let channel = if how >= 128 { Box::default() } else { channel };

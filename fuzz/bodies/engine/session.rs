@@ -295,16 +295,16 @@ impl Node {
     fn find_out(&mut self, script: &mut Script<'_>) {
         let at = usize::from(script.next()) % self.pending.len().max(1);
         let Some(Pending { shard, session, what }) = self.pending.remove(at) else { return };
-        let now_s = self.now.unix_ms / 1_000;
+        let now_ms = self.now.unix_ms;
         let event = match what {
             Wanted::ConnectionToken => {
-                Event::Authenticated { session, outcome: answers::connection_claims(script, now_s) }
+                Event::Authenticated { session, outcome: answers::connection_claims(script, now_ms) }
             }
             Wanted::SubscriptionToken => {
-                Event::SubscriptionAuthorized { session, outcome: answers::subscription_claims(script, now_s) }
+                Event::SubscriptionAuthorized { session, outcome: answers::subscription_claims(script, now_ms) }
             }
             Wanted::Answer(request_id, kind) => {
-                Event::ProxyResponded { session, request_id, outcome: answers::outcome(script, kind, now_s) }
+                Event::ProxyResponded { session, request_id, outcome: answers::outcome(script, kind, now_ms) }
             }
         };
         self.handle(shard, event);
@@ -384,7 +384,7 @@ impl Node {
     }
 
     fn ask(&mut self, script: &mut Script<'_>) {
-        let (to, request) = requests::request(script, self.now.unix_ms / 1_000);
+        let (to, request) = requests::request(script, self.now.unix_ms);
         let ticket = Ticket(1);
         match to {
             To::Owner(channel) => {

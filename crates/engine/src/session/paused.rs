@@ -118,7 +118,7 @@ pub(crate) struct ConnectGrant {
     pub(crate) info: Option<Payload>,
     pub(crate) data: Option<Payload>,
     pub(crate) meta: Option<Payload>,
-    pub(crate) expires_at_s: Option<u64>,
+    pub(crate) expires_at_ms: Option<u64>,
     /// At most one per channel.
     pub(crate) subscriptions: Vec<ServerSubscription>,
     /// The positions to recover from, for channels without a subscription so far.

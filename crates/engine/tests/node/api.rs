@@ -118,7 +118,7 @@ pub fn request(request: &Value, now: Now) -> ApiRequest {
             user: text("user").into(),
             only,
             expired: fields["expired"] == true,
-            expires_at_s: backend::ttl(fields, now),
+            expires_at_ms: backend::ttl(fields, now),
             info: backend::payload(&fields["info"]),
         },
         "survey" => ApiRequest::Survey,

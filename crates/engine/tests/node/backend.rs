@@ -65,7 +65,7 @@ pub fn outcome(answer: &Value, now: Now) -> ProxyResult {
         }
         "connect" => ProxyResponse::Connect(Box::new(ConnectResponse {
             user: words("user"),
-            expires_at_s: ttl(fields, now),
+            expires_at_ms: ttl(fields, now),
             info: payload(&fields["info"]),
             data: payload(&fields["data"]),
             meta: payload(&fields["meta"]),
@@ -74,7 +74,7 @@ pub fn outcome(answer: &Value, now: Now) -> ProxyResult {
         "refresh" | "sub_refresh" => {
             let answer = RefreshResponse {
                 expired: fields["expired"] == true,
-                expires_at_s: ttl(fields, now),
+                expires_at_ms: ttl(fields, now),
                 info: payload(&fields["info"]),
                 meta: payload(&fields["meta"]),
             };
@@ -112,7 +112,7 @@ fn grant(fields: &Value, now: Now) -> SubscriptionGrant {
     SubscriptionGrant {
         info: payload(&fields["info"]),
         data: payload(&fields["data"]),
-        expires_at_s: ttl(fields, now),
+        expires_at_ms: ttl(fields, now),
         overrides: overrides(&fields["override"]),
     }
 }
@@ -128,7 +128,7 @@ pub fn overrides(fields: &Value) -> Overrides {
 }
 
 pub fn ttl(fields: &Value, now: Now) -> Option<u64> {
-    fields["ttl"].as_i64().map(|ttl_s| expiry(&ttl_s.to_string(), now))
+    fields["ttl"].as_f64().map(|ttl_s| expiry(&ttl_s.to_string(), now))
 }
 
 pub fn payload(value: &Value) -> Option<Payload> {

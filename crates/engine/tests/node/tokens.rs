@@ -17,7 +17,7 @@ pub fn connection(token: &str, now: Now) -> Option<Result<ConnectionClaims, Toke
     let outcome = read(token, |name, value| match name {
         "user" => value.clone_into(&mut claims.user),
         "info" => claims.info = Some(payload(value)),
-        "ttl" => claims.expires_at_s = Some(expiry(value, now)),
+        "ttl" => claims.expires_at_ms = Some(expiry(value, now)),
         "meta" => claims.meta = Some(payload(value)),
         "subs" => {
             let subs: Value = serde_json::from_str(value).expect("JSON");
@@ -37,7 +37,7 @@ pub fn subscription(token: &str, now: Now) -> Option<Result<SubscriptionClaims, 
         "client" => value.clone_into(&mut claims.client),
         "info" => claims.grant.info = Some(payload(value)),
         "data" => claims.grant.data = Some(payload(value)),
-        "ttl" => claims.grant.expires_at_s = Some(expiry(value, now)),
+        "ttl" => claims.grant.expires_at_ms = Some(expiry(value, now)),
         "override" => claims.grant.overrides = backend::overrides(&serde_json::from_str(value).expect("JSON")),
         other => panic!("no claim {other} of a subscription"),
     })?;
@@ -63,6 +63,6 @@ fn payload(text: &str) -> Payload {
 }
 
 pub fn expiry(ttl_s: &str, now: Now) -> u64 {
-    let now_s = i64::try_from(now.unix_ms / 1_000).expect("a time");
-    u64::try_from(now_s + ttl_s.parse::<i64>().expect("seconds")).expect("a time after 1970")
+    let ttl_ms = (ttl_s.parse::<f64>().expect("seconds") * 1_000.0) as i64;
+    now.unix_ms.checked_add_signed(ttl_ms).expect("a time after 1970")
 }

@@ -12,38 +12,43 @@ use dunlin_engine::{
     event::{ServerSubscription, SubscriptionGrant},
 };
 use dunlin_protocol::{Disconnect, Payload};
+use dunlin_token::UnixTime;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{CallOutcome, ProxyKind};
+use crate::members::{OnlyObject, Text, empty_if_null};
 
 /// The response does not have the documented format.
 #[derive(Debug)]
 struct NotOurs;
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Envelope<'a> {
     #[serde(borrow)]
     result: Option<&'a RawValue>,
-    error: Option<ErrorBody>,
-    disconnect: Option<DisconnectBody>,
+    error: Option<OnlyObject<ErrorBody>>,
+    disconnect: Option<OnlyObject<DisconnectBody>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct ErrorBody {
-    #[serde(default)]
+    #[serde(deserialize_with = "empty_if_null")]
     code: u32,
-    #[serde(default)]
+    #[serde(deserialize_with = "empty_if_null")]
     message: Box<str>,
-    #[serde(default)]
+    #[serde(deserialize_with = "empty_if_null")]
     temporary: bool,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct DisconnectBody {
-    #[serde(default)]
+    #[serde(deserialize_with = "empty_if_null")]
     code: u32,
-    #[serde(default)]
+    #[serde(deserialize_with = "empty_if_null")]
     reason: String,
 }
 
@@ -51,85 +56,92 @@ struct DisconnectBody {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ResultBody<'a> {
+    #[serde(deserialize_with = "empty_if_null")]
     user: String,
+    #[serde(deserialize_with = "empty_if_null")]
     expired: bool,
-    expire_at: i64,
+    #[serde(deserialize_with = "empty_if_null")]
+    expire_at: UnixTime,
     #[serde(borrow)]
     info: Option<&'a RawValue>,
+    #[serde(deserialize_with = "empty_if_null")]
     b64info: String,
     #[serde(borrow)]
     data: Option<&'a RawValue>,
+    #[serde(deserialize_with = "empty_if_null")]
     b64data: String,
     #[serde(borrow)]
     meta: Option<&'a RawValue>,
-    channels: Vec<Box<str>>,
+    #[serde(deserialize_with = "empty_if_null")]
+    channels: Vec<Text>,
     #[serde(borrow)]
-    subs: BTreeMap<Box<str>, SubscriptionBody<'a>>,
+    subs: Option<BTreeMap<Box<str>, Option<OnlyObject<SubscriptionBody<'a>>>>>,
     #[serde(rename = "override")]
-    overrides: Option<OverrideBody>,
+    overrides: Option<OnlyObject<OverrideBody>>,
+    #[serde(deserialize_with = "empty_if_null")]
     skip_history: bool,
-    tags: BTreeMap<Box<str>, Box<str>>,
+    #[serde(deserialize_with = "empty_if_null")]
+    tags: BTreeMap<Box<str>, Text>,
+    #[serde(deserialize_with = "empty_if_null")]
     idempotency_key: Box<str>,
+    #[serde(deserialize_with = "empty_if_null")]
     delta: bool,
+    #[serde(deserialize_with = "empty_if_null")]
     version: u64,
+    #[serde(deserialize_with = "empty_if_null")]
     version_epoch: Box<str>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct SubscriptionBody<'a> {
-    expire_at: i64,
+    #[serde(deserialize_with = "empty_if_null")]
+    expire_at: UnixTime,
     #[serde(borrow)]
     info: Option<&'a RawValue>,
+    #[serde(deserialize_with = "empty_if_null")]
     b64info: String,
     #[serde(borrow)]
     data: Option<&'a RawValue>,
+    #[serde(deserialize_with = "empty_if_null")]
     b64data: String,
     #[serde(rename = "override")]
-    overrides: Option<OverrideBody>,
+    overrides: Option<OnlyObject<OverrideBody>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct OverrideBody {
-    presence: Option<BoolBody>,
-    join_leave: Option<BoolBody>,
-    force_push_join_leave: Option<BoolBody>,
-    force_positioning: Option<BoolBody>,
-    force_recovery: Option<BoolBody>,
+    presence: Option<OnlyObject<BoolBody>>,
+    join_leave: Option<OnlyObject<BoolBody>>,
+    force_push_join_leave: Option<OnlyObject<BoolBody>>,
+    force_positioning: Option<OnlyObject<BoolBody>>,
+    force_recovery: Option<OnlyObject<BoolBody>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct BoolBody {
-    #[serde(default)]
+    #[serde(deserialize_with = "empty_if_null")]
     value: bool,
 }
 
 /// Parses the body of a response with status 200 to a request of this kind.
 pub fn read(kind: ProxyKind, body: &[u8]) -> (ProxyResult, CallOutcome) {
-    let envelope = serde_json::from_slice::<&RawValue>(body).map_err(|_| NotOurs);
-    let Ok(envelope) = envelope.and_then(object::<Envelope<'_>>) else {
+    let Ok(OnlyObject(envelope)) = serde_json::from_slice::<OnlyObject<Envelope<'_>>>(body) else {
         return (Err(ProxyError::Failed), CallOutcome::NotOurs);
     };
     // Centrifugo checks the fields in this order.
-    if let Some(DisconnectBody { code, reason }) = envelope.disconnect {
+    if let Some(OnlyObject(DisconnectBody { code, reason })) = envelope.disconnect {
         return disconnect(code, reason);
     }
-    if let Some(ErrorBody { code, message, temporary }) = envelope.error {
+    if let Some(OnlyObject(ErrorBody { code, message, temporary })) = envelope.error {
         return error(code, message, temporary);
     }
     match result(kind, envelope.result) {
         Ok(outcome) => (outcome, CallOutcome::Result),
         Err(NotOurs) => (Err(ProxyError::Failed), CallOutcome::NotOurs),
     }
-}
-
-/// Parses an object. A list of the field values, which serde would accept, is an error.
-fn object<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, NotOurs> {
-    if !raw.get().starts_with('{') {
-        return Err(NotOurs);
-    }
-    serde_json::from_str(raw.get()).map_err(|_| NotOurs)
 }
 
 /// An invalid disconnect code is an error of the backend.
@@ -153,34 +165,37 @@ pub(super) fn error(code: u32, message: Box<str>, temporary: bool) -> (ProxyResu
 
 fn result(kind: ProxyKind, raw: Option<&RawValue>) -> Result<ProxyResult, NotOurs> {
     let Some(raw) = raw else { return Ok(without_result(kind)) };
-    let body: ResultBody<'_> = object(raw)?;
+    let OnlyObject(body): OnlyObject<ResultBody<'_>> = serde_json::from_str(raw.get()).map_err(|_| NotOurs)?;
     let info = payload(body.info, &body.b64info)?;
-    let expires_at_s = expires_at_s(body.expire_at);
+    let expires_at_ms = body.expire_at.expiry_ms();
     Ok(Ok(match kind {
         ProxyKind::Connect => ProxyResponse::Connect(Box::new(ConnectResponse {
             user: body.user,
-            expires_at_s,
+            expires_at_ms,
             info,
             data: payload(body.data, &body.b64data)?,
             meta: json(body.meta),
-            subscriptions: subscriptions(body.channels, body.subs)?,
+            subscriptions: subscriptions(body.channels, body.subs.unwrap_or_default())?,
         })),
-        ProxyKind::Refresh => {
-            ProxyResponse::Refresh(RefreshResponse { expired: body.expired, expires_at_s, info, meta: json(body.meta) })
-        }
+        ProxyKind::Refresh => ProxyResponse::Refresh(RefreshResponse {
+            expired: body.expired,
+            expires_at_ms,
+            info,
+            meta: json(body.meta),
+        }),
         ProxyKind::SubRefresh => {
-            ProxyResponse::SubRefresh(RefreshResponse { expired: body.expired, expires_at_s, info, meta: None })
+            ProxyResponse::SubRefresh(RefreshResponse { expired: body.expired, expires_at_ms, info, meta: None })
         }
         ProxyKind::Subscribe => ProxyResponse::Subscribe(Box::new(SubscriptionGrant {
-            expires_at_s,
+            expires_at_ms,
             info,
             data: payload(body.data, &body.b64data)?,
-            overrides: overrides(body.overrides.as_ref()),
+            overrides: overrides(body.overrides),
         })),
         ProxyKind::Publish => ProxyResponse::Publish(Box::new(PublishResponse {
             data: payload(body.data, &body.b64data)?,
             how: PublishHow {
-                tags: body.tags.into_iter().collect(),
+                tags: body.tags.into_iter().map(|(name, value)| (name, value.0.into())).collect(),
                 skip_history: body.skip_history,
                 idempotency_key: Some(body.idempotency_key).filter(|key| !key.is_empty()),
                 delta: body.delta,
@@ -206,22 +221,24 @@ fn without_result(kind: ProxyKind) -> ProxyResult {
 }
 
 fn subscriptions(
-    channels: Vec<Box<str>>,
-    subs: BTreeMap<Box<str>, SubscriptionBody<'_>>,
+    channels: Vec<Text>,
+    subs: BTreeMap<Box<str>, Option<OnlyObject<SubscriptionBody<'_>>>>,
 ) -> Result<Vec<ServerSubscription>, NotOurs> {
     let mut subscriptions = Vec::with_capacity(channels.len() + subs.len());
-    let mut plain: Vec<_> = channels.into_iter().filter(|channel| !subs.contains_key(channel)).collect();
+    let channels = channels.into_iter().map(|channel| Box::<str>::from(channel.0));
+    let mut plain: Vec<_> = channels.filter(|channel| !subs.contains_key(channel)).collect();
     plain.sort_unstable();
     plain.dedup();
     subscriptions.extend(plain.into_iter().map(|channel| ServerSubscription { channel, ..Default::default() }));
     for (channel, body) in subs {
+        let OnlyObject(body) = body.unwrap_or_default();
         subscriptions.push(ServerSubscription {
             channel,
             grant: SubscriptionGrant {
                 info: payload(body.info, &body.b64info)?,
                 data: payload(body.data, &body.b64data)?,
-                expires_at_s: expires_at_s(body.expire_at),
-                overrides: overrides(body.overrides.as_ref()),
+                expires_at_ms: body.expire_at.expiry_ms(),
+                overrides: overrides(body.overrides),
             },
             ..ServerSubscription::default()
         });
@@ -229,21 +246,16 @@ fn subscriptions(
     Ok(subscriptions)
 }
 
-fn overrides(body: Option<&OverrideBody>) -> Overrides {
-    let Some(body) = body else { return Overrides::default() };
-    let value = |one: &Option<BoolBody>| one.as_ref().map(|one| one.value);
+fn overrides(body: Option<OnlyObject<OverrideBody>>) -> Overrides {
+    let OnlyObject(body) = body.unwrap_or_default();
+    let value = |one: Option<OnlyObject<BoolBody>>| one.map(|OnlyObject(one)| one.value);
     Overrides {
-        presence: value(&body.presence),
-        join_leave: value(&body.join_leave),
-        force_push_join_leave: value(&body.force_push_join_leave),
-        force_positioning: value(&body.force_positioning),
-        force_recovery: value(&body.force_recovery),
+        presence: value(body.presence),
+        join_leave: value(body.join_leave),
+        force_push_join_leave: value(body.force_push_join_leave),
+        force_positioning: value(body.force_positioning),
+        force_recovery: value(body.force_recovery),
     }
-}
-
-/// 0 means never.
-fn expires_at_s(expire_at: i64) -> Option<u64> {
-    u64::try_from(expire_at).ok().filter(|at_s| *at_s > 0)
 }
 
 /// The base64 form takes precedence.
@@ -261,6 +273,8 @@ fn json(value: Option<&RawValue>) -> Option<Payload> {
 
 #[cfg(test)]
 mod tests {
+    use dunlin_proof::members::{members, sample};
+
     use super::*;
 
     fn answer(kind: ProxyKind, body: &str) -> ProxyResponse {
@@ -271,17 +285,17 @@ mod tests {
     fn results_of_each_kind_are_parsed() {
         let ProxyResponse::Connect(connect) = answer(
             ProxyKind::Connect,
-            r#"{"result":{"user":"42","expire_at":1700000000,"info":{"a":1},"b64data":"AAE=","meta":{"m":1},"unknown":[],
+            r#"{"result":{"user":"42","expire_at":1700000000.5,"info":{"a":1},"b64data":"AAE=","meta":{"m":1},"unknown":[],
                 "channels":["b","a","b"],"subs":{"a":{"data":[],"expire_at":5,"override":{"presence":{"value":true}}}}}}"#,
         ) else {
             panic!("an answer to connect")
         };
-        assert_eq!((connect.user.as_str(), connect.expires_at_s), ("42", Some(1_700_000_000)));
+        assert_eq!((connect.user.as_str(), connect.expires_at_ms), ("42", Some(1_700_000_000_500)));
         assert_eq!(&connect.info.unwrap().bytes()[..], br#"{"a":1}"#);
         assert_eq!(&connect.data.unwrap().bytes()[..], &[0, 1]);
         assert_eq!(&connect.meta.unwrap().bytes()[..], br#"{"m":1}"#);
         let [b, a] = &connect.subscriptions[..] else { panic!("{:?}", connect.subscriptions) };
-        assert_eq!((&*b.channel, &*a.channel, a.grant.expires_at_s), ("b", "a", Some(5)));
+        assert_eq!((&*b.channel, &*a.channel, a.grant.expires_at_ms), ("b", "a", Some(5_000)));
         assert_eq!(a.grant.overrides.presence, Some(true));
 
         for kind in [ProxyKind::Refresh, ProxyKind::SubRefresh] {
@@ -341,6 +355,8 @@ mod tests {
             (r#"{"disconnect":{"code":70000}}"#, ProxyError::Failed, CallOutcome::NotOurs),
             (r#"{"result":{"b64info":"!"}}"#, ProxyError::Failed, CallOutcome::NotOurs),
             (r#"{"result":[]}"#, ProxyError::Failed, CallOutcome::NotOurs),
+            (r#"{"error":[1000]}"#, ProxyError::Failed, CallOutcome::NotOurs),
+            (r#"{"result":{"subs":{"a":[]}}}"#, ProxyError::Failed, CallOutcome::NotOurs),
             (r#"{"result":{"user":7}}"#, ProxyError::Failed, CallOutcome::NotOurs),
             (r#"{"result":{}"#, ProxyError::Failed, CallOutcome::NotOurs),
             ("", ProxyError::Failed, CallOutcome::NotOurs),
@@ -356,5 +372,29 @@ mod tests {
         }
         let nobody = read(ProxyKind::Connect, b"{}").0.err();
         assert_eq!(nobody, Some(ProxyError::Disconnect(Disconnect::BAD_REQUEST)));
+    }
+
+    /// The members come from the types, so a new one is covered as well.
+    #[test]
+    fn null_is_absent_in_every_member() {
+        let mut whole = sample::<Envelope<'_>>();
+        whole["result"] = sample::<ResultBody<'_>>();
+        let without = |names: &[&str]| {
+            let mut document = whole.clone();
+            names.iter().for_each(|name| drop(document.as_object_mut().unwrap().remove(*name)));
+            document
+        };
+        for document in [without(&["error", "disconnect"]), without(&["disconnect"]), whole.clone()] {
+            for kind in ProxyKind::ALL {
+                let outcome =
+                    |document: &serde_json::Value| format!("{:?}", read(kind, document.to_string().as_bytes()));
+                for member in members(&document) {
+                    let (null, absent) = (outcome(&member.null), outcome(&member.absent));
+                    assert!(member.is_of_map || null == absent, "{kind:?} {}: {null} {absent}", member.path);
+                    let is_result = document.get("error").is_none();
+                    assert!(!is_result || !null.contains("NotOurs"), "{kind:?} {} {null}", member.path);
+                }
+            }
+        }
     }
 }

@@ -30,15 +30,15 @@ pub(super) struct CheckTokenArgs {
 }
 
 pub(super) fn connection(args: &CheckTokenArgs, registry: &Registry) -> Result<(), Failure> {
-    let (verifier, token, now_s) = prepare(args, registry)?;
-    let claims = verifier.judge_connection(&token, now_s).map_err(|fault| Failure::Token(fault.reason()))?;
-    print_connection(&claims, now_s)
+    let (verifier, token, now_ms) = prepare(args, registry)?;
+    let claims = verifier.judge_connection(&token, now_ms).map_err(|fault| Failure::Token(fault.reason()))?;
+    print_connection(&claims, now_ms)
 }
 
 pub(super) fn subscription(args: &CheckTokenArgs, registry: &Registry) -> Result<(), Failure> {
-    let (verifier, token, now_s) = prepare(args, registry)?;
-    let claims = verifier.judge_subscription(&token, now_s).map_err(|fault| Failure::Token(fault.reason()))?;
-    print_subscription(&claims, now_s)
+    let (verifier, token, now_ms) = prepare(args, registry)?;
+    let claims = verifier.judge_subscription(&token, now_ms).map_err(|fault| Failure::Token(fault.reason()))?;
+    print_subscription(&claims, now_ms)
 }
 
 fn prepare(args: &CheckTokenArgs, registry: &Registry) -> Result<(Verifier, String, u64), Failure> {
@@ -50,14 +50,15 @@ fn prepare(args: &CheckTokenArgs, registry: &Registry) -> Result<(Verifier, Stri
         let read = std::io::stdin().take(INPUT_BYTES_MAX).read_to_string(&mut token);
         read.map_err(|error| Failure::File("-".into(), error))?;
     }
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    Ok((verifier, token.trim().to_owned(), now_s))
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now_ms = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
+    Ok((verifier, token.trim().to_owned(), now_ms))
 }
 
-fn print_connection(claims: &ConnectionClaims, now_s: u64) -> Result<(), Failure> {
+fn print_connection(claims: &ConnectionClaims, now_ms: u64) -> Result<(), Failure> {
     output::line("valid connection token")?;
     output::line(format_args!("user: {}", user(&claims.user)))?;
-    output::line(format_args!("connection expires: {}", expiry(claims.expires_at_s, now_s)))?;
+    output::line(format_args!("connection expires: {}", expiry(claims.expires_at_ms, now_ms)))?;
     print_payload("info", claims.info.as_ref())?;
     print_payload("meta", claims.meta.as_ref())?;
     for subscription in &claims.subscriptions {
@@ -70,7 +71,7 @@ fn print_connection(claims: &ConnectionClaims, now_s: u64) -> Result<(), Failure
     Ok(())
 }
 
-fn print_subscription(claims: &SubscriptionClaims, now_s: u64) -> Result<(), Failure> {
+fn print_subscription(claims: &SubscriptionClaims, now_ms: u64) -> Result<(), Failure> {
     let grant = &claims.grant;
     output::line("valid subscription token")?;
     output::line(format_args!("user: {}", user(&claims.user)))?;
@@ -78,7 +79,7 @@ fn print_subscription(claims: &SubscriptionClaims, now_s: u64) -> Result<(), Fai
     if !claims.client.is_empty() {
         output::line(format_args!("for this session alone: {:?}", claims.client))?;
     }
-    output::line(format_args!("subscription expires: {}", expiry(grant.expires_at_s, now_s)))?;
+    output::line(format_args!("subscription expires: {}", expiry(grant.expires_at_ms, now_ms)))?;
     print_payload("info", grant.info.as_ref())?;
     print_payload("data", grant.data.as_ref())
 }
@@ -87,13 +88,12 @@ fn user(user: &str) -> String {
     if user.is_empty() { "the anonymous user".to_owned() } else { format!("{user:?}") }
 }
 
-fn expiry(expires_at_s: Option<u64>, now_s: u64) -> String {
-    match expires_at_s {
-        None => "never".to_owned(),
-        Some(at_s) => match at_s.checked_sub(now_s) {
-            Some(in_s) => format!("at {at_s}, in {in_s} seconds"),
-            None => format!("at {at_s}, which is in the past, so it must be refreshed at once"),
-        },
+fn expiry(expires_at_ms: Option<u64>, now_ms: u64) -> String {
+    let Some(at_ms) = expires_at_ms else { return "never".to_owned() };
+    let at_s = at_ms as f64 / 1_000.0;
+    match at_ms.checked_sub(now_ms) {
+        Some(in_ms) => format!("at {at_s}, in {} seconds", in_ms.div_ceil(1_000)),
+        None => format!("at {at_s}, which is in the past, so it must be refreshed at once"),
     }
 }
 

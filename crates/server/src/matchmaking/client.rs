@@ -13,6 +13,7 @@ use serde::Deserialize;
 use super::{MatchHandle, TicketAnswer, TicketCommand, TicketFault, TicketParams, TicketRequester, TicketTarget};
 use crate::{
     backend::{BackendCall, ProxyClient},
+    members::{OnlyObject, Text},
     node::SourceNetwork,
 };
 
@@ -33,13 +34,11 @@ struct TargetParams {
     namespace: Option<String>,
 }
 
-/// A backend's decision about a request.
+/// A backend's decision about a request, beside its [`TicketParams`].
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct DecisionParams {
     channel: Option<String>,
-    #[serde(flatten)]
-    ticket: TicketParams,
 }
 
 impl NodeMethods {
@@ -101,8 +100,8 @@ impl NodeMethods {
             ));
         }
         let users = params.users.get_or_insert_default();
-        if !users.iter().any(|known| **known == *requester.user) {
-            users.insert(0, requester.user.to_string());
+        if !users.iter().any(|known| *known.0 == *requester.user) {
+            users.insert(0, Text(requester.user.to_string()));
         }
         self.matchmaking.try_take(index, requester)?;
         Ok((settings, params))
@@ -138,14 +137,13 @@ enum Decision {
 
 fn decision(outcome: ProxyResult, params: TicketParams, requester: TicketRequester) -> Result<Decision, ProxyError> {
     let ProxyResponse::Rpc { data } = outcome? else { return Err(ProxyError::Failed) };
-    let decided: DecisionParams = match &data {
-        Some(data) => parse(data.bytes()).map_err(|_| ProxyError::Failed)?,
-        None => DecisionParams::default(),
-    };
+    let json = data.as_ref().map_or(&b"{}"[..], |data| data.bytes());
+    let decided: DecisionParams = parse(json).map_err(|_| ProxyError::Failed)?;
+    let ticket: TicketParams = parse(json).map_err(|_| ProxyError::Failed)?;
     if let Some(channel) = decided.channel {
         return Ok(Decision::Placed(channel.into()));
     }
-    let command = submit(params, requester, Some(decided.ticket));
+    let command = submit(params, requester, Some(ticket));
     // An invalid ticket is an error of the backend or of the client. The client gets the reason.
     command.map(Decision::Submit).map_err(|fault| proxy_error(&fault))
 }
@@ -186,11 +184,7 @@ fn parse<'d, T: Deserialize<'d> + Default>(data: &'d [u8]) -> Result<T, TicketFa
     if data.is_empty() {
         return Ok(T::default());
     }
-    // A derived `Deserialize` would also accept an array of the fields' values.
-    if data.trim_ascii_start().first() != Some(&b'{') {
-        return Err(INVALID);
-    }
-    serde_json::from_slice(data).map_err(|_| INVALID)
+    serde_json::from_slice::<OnlyObject<T>>(data).map(|object| object.0).map_err(|_| INVALID)
 }
 
 fn reply(outcome: Result<TicketAnswer, TicketFault>) -> ProxyResult {
@@ -224,4 +218,26 @@ fn numbered(code: u16, fault: &TicketFault) -> ProxyError {
 fn error(code: ErrorCode, why: &str) -> ProxyError {
     let message = format!("{}: {why}", code.message());
     ProxyError::Error { code: code.code() as u16, message: message.into(), temporary: code.temporary() }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_proof::members::{members, sample};
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn null_is_absent_in_every_member() {
+        fn check<T: Default + for<'d> Deserialize<'d>>(show: fn(&T) -> String) {
+            let read = |document: &Value| show(&parse(document.to_string().as_bytes()).ok().expect("it is read"));
+            for member in members(&sample::<T>()) {
+                let (null, absent) = (read(&member.null), read(&member.absent));
+                assert!(member.is_of_map || null == absent, "{}: {null} {absent}", member.path);
+            }
+        }
+        check::<TargetParams>(|params| format!("{:?} {:?}", params.ticket, params.namespace));
+        check::<DecisionParams>(|params| format!("{:?}", params.channel));
+        check::<TicketParams>(|params| format!("{params:?}"));
+    }
 }

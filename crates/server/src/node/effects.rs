@@ -164,7 +164,7 @@ impl<R: Reactor> ShardThread<R> {
     }
 
     fn authenticate(&mut self, session: SessionKey, token: Box<str>) {
-        match self.shared.tokens.verify_connection(&token, self.now.unix_ms / 1_000) {
+        match self.shared.tokens.verify_connection(&token, self.now.unix_ms) {
             Judged::Now(outcome) => {
                 self.shard.handle(self.now, Event::Authenticated { session, outcome }, &mut self.effects);
             }
@@ -173,7 +173,7 @@ impl<R: Reactor> ShardThread<R> {
     }
 
     fn authorize(&mut self, session: SessionKey, token: Box<str>) {
-        match self.shared.tokens.verify_subscription(&token, self.now.unix_ms / 1_000) {
+        match self.shared.tokens.verify_subscription(&token, self.now.unix_ms) {
             Judged::Now(outcome) => {
                 self.shard.handle(self.now, Event::SubscriptionAuthorized { session, outcome }, &mut self.effects);
             }

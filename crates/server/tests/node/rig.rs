@@ -135,7 +135,7 @@ pub fn release(token: &str) {
 struct Tokens;
 
 impl VerifyTokens for Tokens {
-    fn verify_connection(&self, token: &str, _now_unix_s: u64) -> Judged<ConnectionClaims> {
+    fn verify_connection(&self, token: &str, _now_unix_ms: u64) -> Judged<ConnectionClaims> {
         if token.starts_with("stall:") {
             stall(token);
         }
@@ -146,7 +146,7 @@ impl VerifyTokens for Tokens {
         Judged::Now(user.map(|user| ConnectionClaims { user: user.to_owned(), ..ConnectionClaims::default() }))
     }
 
-    fn verify_subscription(&self, token: &str, _now_unix_s: u64) -> Judged<SubscriptionClaims> {
+    fn verify_subscription(&self, token: &str, _now_unix_ms: u64) -> Judged<SubscriptionClaims> {
         let channel = token.strip_prefix("channel:").ok_or(TokenError::Invalid);
         Judged::Now(channel.map(|channel| SubscriptionClaims {
             user: "ann".to_owned(),

@@ -184,7 +184,8 @@ impl NodeWorld {
     fn subscribe(&mut self, channel: &str) -> Result<(), String> {
         let expires_at_s = self.chance.percent(15).then(|| self.unix_ms() / 1_000 + self.chance.between(1, 4));
         let action = OperatorAction { expires_at_s, ..self.action(channel.to_owned(), 0) };
-        let grant = SubscriptionGrant { expires_at_s, ..SubscriptionGrant::default() };
+        let grant =
+            SubscriptionGrant { expires_at_ms: expires_at_s.map(|at_s| at_s * 1_000), ..SubscriptionGrant::default() };
         let subscription = ServerSubscription { channel: channel.into(), grant, ..ServerSubscription::default() };
         let request = ApiRequest::Subscribe {
             user: action.user.as_str().into(),
@@ -204,7 +205,7 @@ impl NodeWorld {
             user: action.user.as_str().into(),
             only: SessionFilter { client: action.client.as_deref().map(Box::from), session: None },
             expired,
-            expires_at_s,
+            expires_at_ms: expires_at_s.map(|at_s| at_s * 1_000),
             info: None,
         };
         if expired {
@@ -267,6 +268,7 @@ fn body(publication: &dunlin_protocol::Publication) -> PublicationBody {
         tags: publication.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
         time: publication.time_ms,
         epoch: publication.epoch.to_string(),
+        version: publication.version,
         delta: false,
     }
 }

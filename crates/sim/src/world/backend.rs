@@ -161,7 +161,7 @@ impl NodeWorld {
             RequestKind::Subscription(channel) => {
                 let data = Some(self.issue_token(String::new(), channel, expires_at_s, Vec::new()));
                 ProxyResponse::Subscribe(Box::new(SubscriptionGrant {
-                    expires_at_s,
+                    expires_at_ms: expires_at_s.map(|at_s| at_s * 1_000),
                     data,
                     ..SubscriptionGrant::default()
                 }))
@@ -189,7 +189,7 @@ impl NodeWorld {
         let data = Some(self.issue_token(user.clone(), "", expires_at_s, subs));
         ProxyResponse::Connect(Box::new(ConnectResponse {
             user,
-            expires_at_s,
+            expires_at_ms: expires_at_s.map(|at_s| at_s * 1_000),
             data,
             subscriptions,
             ..ConnectResponse::default()
@@ -203,7 +203,7 @@ impl NodeWorld {
             self.actions.expired_by_backend.insert((due.client.clone(), channel.to_owned()));
         }
         self.model.count(if expired { "expired by the backend" } else { "extended by the backend" });
-        RefreshResponse { expired, expires_at_s, ..RefreshResponse::default() }
+        RefreshResponse { expired, expires_at_ms: expires_at_s.map(|at_s| at_s * 1_000), ..RefreshResponse::default() }
     }
 
     /// Accepts a publication. The backend may replace its data, add a tag, or skip the history.

@@ -107,7 +107,7 @@ fn every_family_verifies_with_one_fetch() {
         (&p521, "ES512", "c"),
         (&ed, "EdDSA", "e"),
     ] {
-        let judged = verifier.judge_connection(&sign(signer, alg, key_id), NOW_S);
+        let judged = verifier.judge_connection(&sign(signer, alg, key_id), NOW_MS);
         assert_eq!(judged.unwrap().user, "42", "{alg}");
     }
     // A key of another kind, a signature of another's, no name, the set's secret, and a secret of ours.
@@ -119,7 +119,7 @@ fn every_family_verifies_with_one_fetch() {
         (token_with(r#"{"alg":"HS256","kid":"oct"}"#, "{}", SECRET), TokenFault::Algorithm),
         (token("{}"), TokenFault::Algorithm),
     ] {
-        assert_eq!(verifier.judge_connection(&token, NOW_S).err(), Some(fault), "{fault:?}");
+        assert_eq!(verifier.judge_connection(&token, NOW_MS).err(), Some(fault), "{fault:?}");
     }
     assert_eq!(publisher.fetches(), 1);
 }
@@ -130,18 +130,18 @@ fn unknown_key_names_cause_one_fetch_per_interval() {
     let publisher = Publisher::start(&[signer.jwk("known")], false);
     let verifier = publisher.verifier();
     assert_eq!(
-        verifier.judge_connection(&sign(&signer, "EdDSA", "unknown"), NOW_S).err(),
+        verifier.judge_connection(&sign(&signer, "EdDSA", "unknown"), NOW_MS).err(),
         Some(TokenFault::UnknownKey)
     );
     assert_eq!(
-        verifier.judge_connection(&sign(&signer, "EdDSA", "unknown"), NOW_S).err(),
+        verifier.judge_connection(&sign(&signer, "EdDSA", "unknown"), NOW_MS).err(),
         Some(TokenFault::UnknownKey)
     );
-    assert!(verifier.judge_connection(&sign(&signer, "EdDSA", "known"), NOW_S).is_ok());
+    assert!(verifier.judge_connection(&sign(&signer, "EdDSA", "known"), NOW_MS).is_ok());
     // It may be a new key that nobody has looked for: its owner is to try again.
     for index in 0..100 {
         let token = sign(&signer, "EdDSA", &format!("guess-{index}"));
-        assert_eq!(verifier.judge_connection(&token, NOW_S).err(), Some(TokenFault::KeysUnavailable));
+        assert_eq!(verifier.judge_connection(&token, NOW_MS).err(), Some(TokenFault::KeysUnavailable));
     }
     assert_eq!(publisher.fetches(), 1);
     assert_eq!(verifier.counters().now().fetches, 1);
@@ -157,7 +157,7 @@ fn lookups_of_a_new_key_share_one_fetch() {
             let claims = format!(r#"{{"sub":"{user}"}}"#);
             let token = signer.sign(r#"{"alg":"EdDSA","kid":"new"}"#, &claims);
             let verifier = Arc::clone(&verifier);
-            thread::spawn(move || verifier.judge_connection(&token, NOW_S).map(|claims| claims.user))
+            thread::spawn(move || verifier.judge_connection(&token, NOW_MS).map(|claims| claims.user))
         })
         .collect();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
@@ -189,7 +189,7 @@ fn an_unavailable_key_set_is_a_temporary_fault() {
     ] {
         publisher.answer(&response);
         let verifier = publisher.verifier();
-        let fault = verifier.judge_connection(&sign(&signer, "EdDSA", "a"), NOW_S).err();
+        let fault = verifier.judge_connection(&sign(&signer, "EdDSA", "a"), NOW_MS).err();
         assert_eq!(fault, Some(TokenFault::KeysUnavailable), "{response}");
         assert_eq!(verifier.counters().now().fetches_failed, 1, "{response}");
     }
@@ -201,7 +201,7 @@ fn keys_are_not_fetched_from_private_networks() {
     let options = JwksOptions { is_unsafe_allowed: false, ..publisher.options("/keys", &Rules::default()) };
     let verifier = Publisher::verifier_with(options, Rules::default());
     let token = sign(&Signer::ed(), "EdDSA", "a");
-    assert_eq!(verifier.judge_connection(&token, NOW_S).err(), Some(TokenFault::KeysUnavailable));
+    assert_eq!(verifier.judge_connection(&token, NOW_MS).err(), Some(TokenFault::KeysUnavailable));
     assert_eq!(publisher.fetches(), 0);
 }
 
@@ -215,11 +215,11 @@ fn the_address_follows_the_issuer() {
     let token = |signer: &Signer, issuer: &str| {
         signer.sign(r#"{"alg":"EdDSA","kid":"a"}"#, &format!(r#"{{"iss":"https://id.example/{issuer}"}}"#))
     };
-    assert!(verifier.judge_connection(&token(&one, "one"), NOW_S).is_ok());
+    assert!(verifier.judge_connection(&token(&one, "one"), NOW_MS).is_ok());
     publisher.publish(&[two.jwk("a")], "");
-    assert!(verifier.judge_connection(&token(&two, "two"), NOW_S).is_ok());
+    assert!(verifier.judge_connection(&token(&two, "two"), NOW_MS).is_ok());
     // The name of a key counts for its own issuer alone.
-    assert_eq!(verifier.judge_connection(&token(&two, "one"), NOW_S).err(), Some(TokenFault::Signature));
-    assert_eq!(verifier.judge_connection(&token(&one, "three"), NOW_S).err(), Some(TokenFault::Issuer));
+    assert_eq!(verifier.judge_connection(&token(&two, "one"), NOW_MS).err(), Some(TokenFault::Signature));
+    assert_eq!(verifier.judge_connection(&token(&one, "three"), NOW_MS).err(), Some(TokenFault::Issuer));
     assert_eq!(*publisher.paths.lock().unwrap(), ["/one/keys", "/two/keys"]);
 }

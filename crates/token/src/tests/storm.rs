@@ -38,7 +38,7 @@ fn ten_thousand_connects_with_a_hundred_tokens_check_a_hundred_signatures() {
     let tokens = tokens(&signer, 100);
     let (sender, receiver) = mpsc::channel();
     for connect in 0..10_000 {
-        ask(&verifier, &tokens[connect % 100], NOW_S, &sender);
+        ask(&verifier, &tokens[connect % 100], NOW_MS, &sender);
     }
     let mut by_user = [0; 100];
     for _ in 0..10_000 {
@@ -51,7 +51,7 @@ fn ten_thousand_connects_with_a_hundred_tokens_check_a_hundred_signatures() {
     assert_eq!(counts.cache_hits + counts.cache_misses, 10_000);
     // From here on the cache has all results.
     for token in &tokens {
-        assert!(matches!(verifier.verify_connection(token, NOW_S), Judged::Now(Ok(_))));
+        assert!(matches!(verifier.verify_connection(token, NOW_MS), Judged::Now(Ok(_))));
     }
     // What is remembered expires with its token.
     assert!(matches!(verifier.verify_connection(&tokens[0], 4_000_000_000), Judged::Now(Err(TokenError::Expired))));
@@ -98,7 +98,7 @@ fn a_token_that_is_refused_is_refused_again() {
     let forged = &tokens(&Signer::ec("P-256"), 1)[0];
     let expired = signer.sign(r#"{"alg":"ES256"}"#, r#"{"exp":1}"#);
     for _ in 0..2 {
-        assert_eq!(verifier.judge_connection(forged, NOW_S).err(), Some(TokenFault::Signature));
-        assert_eq!(verifier.judge_connection(&expired, NOW_S).err(), Some(TokenFault::Time));
+        assert_eq!(verifier.judge_connection(forged, NOW_MS).err(), Some(TokenFault::Signature));
+        assert_eq!(verifier.judge_connection(&expired, NOW_MS).err(), Some(TokenFault::Time));
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     session::{Paused, PausedOn, Phase, Session},
 };
 
-use super::{Context, Sessions, refresh::ttl_s};
+use super::{Context, Sessions, refresh::TimeToLive};
 use crate::shard::hash_of;
 
 /// Lower bounds of the classes of [`Survey::behind_sessions`], in microseconds.
@@ -36,10 +36,10 @@ impl Sessions {
                 }
                 Ok(ApiAnswer::Done { sessions: keys.len() as u32 })
             }
-            ApiRequest::Refresh { user, only, expired, expires_at_s, info } => {
+            ApiRequest::Refresh { user, only, expired, expires_at_ms, info } => {
                 let keys = self.sessions_of(&user, &only, &[]);
                 for key in &keys {
-                    self.refresh_by_api(context, *key, expired, expires_at_s, info.as_ref(), effects);
+                    self.refresh_by_api(context, *key, expired, expires_at_ms, info.as_ref(), effects);
                 }
                 Ok(ApiAnswer::Done { sessions: keys.len() as u32 })
             }
@@ -91,14 +91,14 @@ impl Sessions {
         context: &mut Context,
         key: SessionKey,
         expired: bool,
-        expires_at_s: Option<u64>,
+        expires_at_ms: Option<u64>,
         info: Option<&Payload>,
         effects: &mut Effects,
     ) {
-        let ttl_s = ttl_s(context.now, expires_at_s);
-        let (false, Ok(ttl_s)) = (expired || matches!(ttl_s, Ok(Some(0))), ttl_s) else {
+        let (false, Ok(ttl)) = (expired, TimeToLive::until(expires_at_ms, context.now)) else {
             return self.close(context, key, &Disconnect::EXPIRED, effects);
         };
+        let ttl_s = ttl.map(TimeToLive::whole_s);
         let Some(session) = self.table.get_mut(key) else { return };
         if let Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) = session.paused.as_deref_mut() {
             // The reply to `connect` contains it.
@@ -110,7 +110,7 @@ impl Sessions {
             if let Some(info) = info {
                 self.show_with(context, key, info, effects);
             }
-            self.expire_after(context, key, ttl_s);
+            self.expire_after(context, key, ttl);
         }
     }
 

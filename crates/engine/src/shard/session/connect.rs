@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-use super::{Context, Sessions, refresh::ttl_s};
+use super::{Context, Sessions, refresh::TimeToLive};
 
 /// The default disconnects that replace errors on unidirectional transports.
 const UNIDIRECTIONAL_DISCONNECTS: [(ErrorCode, Disconnect); 4] = [
@@ -172,7 +172,7 @@ impl Sessions {
             }
             Ok(mut claims) => {
                 if context.options.client.insecure {
-                    claims.expires_at_s = None;
+                    claims.expires_at_ms = None;
                 }
                 let mut grant = self.grant(context, command_id, None, claims);
                 grant.subscriptions.iter_mut().for_each(|planned| planned.from_token = true);
@@ -200,8 +200,8 @@ impl Sessions {
             Ok(_) => return self.refuse_connect(context, key, command_id, ErrorCode::Internal.into(), effects),
             Err(refusal) => return self.refuse_connect(context, key, command_id, refusal.into(), effects),
         };
-        let ConnectResponse { user, expires_at_s, info, data, meta, subscriptions } = answer;
-        let claims = ConnectionClaims { user, info, expires_at_s, meta, subscriptions };
+        let ConnectResponse { user, expires_at_ms, info, data, meta, subscriptions } = answer;
+        let claims = ConnectionClaims { user, info, expires_at_ms, meta, subscriptions };
         let mut grant = self.grant(context, command_id, params.client.clone(), claims);
         grant.data = data;
         self.admit_session(context, key, grant, params, false, effects);
@@ -214,7 +214,7 @@ impl Sessions {
         client: Option<Arc<str>>,
         claims: ConnectionClaims,
     ) -> ConnectGrant {
-        let ConnectionClaims { user, info, expires_at_s, meta, subscriptions } = claims;
+        let ConnectionClaims { user, info, expires_at_ms, meta, subscriptions } = claims;
         let mut grant = ConnectGrant {
             command_id,
             client,
@@ -222,7 +222,7 @@ impl Sessions {
             info,
             data: None,
             meta,
-            expires_at_s,
+            expires_at_ms,
             subscriptions: Vec::with_capacity(subscriptions.len().min(context.options.client.channel_limit)),
             positions: Vec::new(),
         };
@@ -287,11 +287,11 @@ impl Sessions {
         grant: ConnectGrant,
         effects: &mut Effects,
     ) {
-        let ttl_s = ttl_s(context.now, grant.expires_at_s).unwrap_or(Some(0));
+        let ttl = TimeToLive::until(grant.expires_at_ms, context.now).unwrap_or(Some(TimeToLive::OVER));
         let client = grant.client.unwrap_or_else(|| context.new_client_id());
         let info = ClientInfo { user: grant.user, client: Arc::clone(&client), conn_info: grant.info, chan_info: None };
         let user_place = self.add_to_user(&info.user, key);
-        let expiry_us = context.session_expiry_us(ttl_s);
+        let expiry_us = context.session_expiry_us(ttl);
         let options = Arc::clone(&context.options);
         let wire = self.table.at(key.index).wire;
         let secret = if wire.has_secret_id() { context.new_secret(key) } else { Box::default() };
@@ -299,7 +299,7 @@ impl Sessions {
         let result = ConnectResult {
             client,
             version: options.version,
-            ttl_s: ttl_s.filter(|_| options.backend.refresh.is_none()),
+            ttl_s: ttl.filter(|_| options.backend.refresh.is_none()).map(TimeToLive::whole_s),
             data: grant.data,
             subs: Vec::with_capacity(grant.subscriptions.len()),
             ping_s: (pings / 1_000) as u32,
@@ -403,7 +403,7 @@ impl Sessions {
 }
 impl Context {
     /// Limits on the nesting depth and the width of a client's message.
-    pub(super) fn shape_limits(&self) -> ShapeLimits {
+    pub(in crate::shard) fn shape_limits(&self) -> ShapeLimits {
         let client = &self.options.client;
         ShapeLimits { json_depth_max: client.json_depth_max, object_keys_max: client.object_keys_max }
     }

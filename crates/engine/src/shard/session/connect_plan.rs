@@ -8,7 +8,7 @@ use crate::{
     session::{ConnectGrant, ConnectParams, RefusedConnect},
 };
 
-use super::{Context, refresh::ttl_s};
+use super::{Context, refresh::TimeToLive};
 
 impl Context {
     /// Adds the personal channel and the channels that the client requested, and checks all subscriptions.
@@ -42,7 +42,7 @@ impl Context {
         if grant.subscriptions.len() > channels_max {
             return Err(Disconnect::CHANNEL_LIMIT.into());
         }
-        if ttl_s(self.now, grant.expires_at_s).is_err() {
+        if TimeToLive::until(grant.expires_at_ms, self.now).is_err() {
             return Err(ErrorCode::Expired.into());
         }
         for planned in &grant.subscriptions {

@@ -13,7 +13,11 @@ use crate::{
     session::{SubscriptionFlags, SubscriptionParams},
 };
 
-use super::{Context, Sessions, permission::Permission, refresh::expiry_us};
+use super::{
+    Context, Sessions,
+    permission::Permission,
+    refresh::{TimeToLive, expiry_us},
+};
 
 impl Sessions {
     /// The filter that the client requests, if any. An error for an invalid filter or one above the limits.
@@ -80,9 +84,9 @@ impl Sessions {
 impl Context {
     /// The deadline of a subscription with this time to live. A backend is asked at the expiry; without one, the client
     /// has a grace period to refresh.
-    pub(super) fn subscription_expiry_us(&self, namespace: NamespaceIndex, ttl_s: Option<u32>) -> u64 {
+    pub(super) fn subscription_expiry_us(&self, namespace: NamespaceIndex, ttl: Option<TimeToLive>) -> u64 {
         let asks = self.namespace(namespace).sub_refresh_proxy.is_some();
-        expiry_us(self.now, ttl_s, if asks { 0 } else { self.options.client.expired_sub_close_delay_ms })
+        expiry_us(self.now, ttl, if asks { 0 } else { self.options.client.expired_sub_close_delay_ms })
     }
 }
 

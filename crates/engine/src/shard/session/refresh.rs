@@ -58,9 +58,8 @@ impl Sessions {
         if *info.user != *claims.user {
             return Err(Disconnect::INVALID_TOKEN);
         }
-        let ttl_s = match ttl_s(context.now, claims.expires_at_s) {
-            Ok(Some(0)) | Err(AlreadyExpired) => return Ok(Reply::Error(ErrorCode::Expired)),
-            Ok(ttl_s) => ttl_s,
+        let Ok(ttl) = TimeToLive::until(claims.expires_at_ms, context.now) else {
+            return Ok(Reply::Error(ErrorCode::Expired));
         };
         if claims.meta.is_some() {
             session.extra.get_or_insert_default().meta = claims.meta;
@@ -68,13 +67,13 @@ impl Sessions {
         if let Some(conn_info) = claims.info {
             self.show_with(context, key, &conn_info, effects);
         }
-        self.expire_after(context, key, ttl_s);
+        self.expire_after(context, key, ttl);
         if self.has_other_subscriptions(key, &claims.subscriptions) {
             // The client reconnects and receives the subscriptions of the new token.
             return Err(Disconnect::INSUFFICIENT_STATE);
         }
         // The session's id and the version are the same as in the reply to `connect`, and are not repeated.
-        Ok(Reply::Refresh(RefreshResult { client: Arc::default(), version: "", ttl_s }))
+        Ok(Reply::Refresh(RefreshResult { client: Arc::default(), version: "", ttl_s: ttl.map(TimeToLive::whole_s) }))
     }
 
     /// Updates the session's connection info in publications, presence and leaves.
@@ -134,9 +133,9 @@ impl Sessions {
         lacks || from_token.into_iter().any(|known| !is_claimed(&self.hub.channel(known.channel).name))
     }
 
-    /// Sets the session's expiry to `ttl_s` seconds from now, or never.
-    pub(super) fn expire_after(&mut self, context: &mut Context, key: SessionKey, ttl_s: Option<u32>) {
-        let expiry_us = context.session_expiry_us(ttl_s);
+    /// Sets the session's expiry, or never.
+    pub(super) fn expire_after(&mut self, context: &mut Context, key: SessionKey, ttl: Option<TimeToLive>) {
+        let expiry_us = context.session_expiry_us(ttl);
         self.table.at_mut(key.index).deadlines.expiry_us = expiry_us;
         self.schedule_session(context, key);
     }
@@ -168,8 +167,7 @@ impl Sessions {
                 return self.schedule_session(context, key);
             }
         };
-        let ttl_s = ttl_s(context.now, answer.expires_at_s);
-        let (false, Ok(ttl_s)) = (answer.expired || matches!(ttl_s, Ok(Some(0))), ttl_s) else {
+        let (false, Ok(ttl)) = (answer.expired, TimeToLive::until(answer.expires_at_ms, context.now)) else {
             return self.close(context, key, &Disconnect::EXPIRED, effects);
         };
         if answer.meta.is_some() {
@@ -178,16 +176,16 @@ impl Sessions {
         if let Some(conn_info) = answer.info {
             self.show_with(context, key, &conn_info, effects);
         }
-        self.expire_after(context, key, ttl_s);
+        self.expire_after(context, key, ttl);
     }
 }
 impl Context {
     /// The deadline of a session with this time to live. A backend is asked at the expiry; without one, the client has
     /// a grace period to refresh.
-    pub(super) fn session_expiry_us(&self, ttl_s: Option<u32>) -> u64 {
+    pub(super) fn session_expiry_us(&self, ttl: Option<TimeToLive>) -> u64 {
         let grace_ms =
             if self.options.backend.refresh.is_some() { 0 } else { self.options.client.expired_close_delay_ms };
-        expiry_us(self.now, ttl_s, grace_ms)
+        expiry_us(self.now, ttl, grace_ms)
     }
 }
 
@@ -197,17 +195,54 @@ pub(super) struct AlreadyExpired;
 /// Maximum time to live: a year, as in Centrifugo. Longer ones are truncated.
 const TTL_MAX_S: u64 = 365 * 24 * 60 * 60;
 
-/// Seconds until `expires_at_s`, at most [`TTL_MAX_S`].
-pub(super) fn ttl_s(now: Now, expires_at_s: Option<u64>) -> Result<Option<u32>, AlreadyExpired> {
-    let Some(expires_at_s) = expires_at_s else { return Ok(None) };
-    let ttl_s = expires_at_s.checked_sub(now.unix_ms / 1_000).ok_or(AlreadyExpired)?;
-    Ok(Some(ttl_s.min(TTL_MAX_S) as u32))
+/// The time until the expiry of a session or subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TimeToLive {
+    ms: u64,
 }
 
-/// The deadline of something that lives for `ttl_s`, with a grace period.
-pub(super) fn expiry_us(now: Now, ttl_s: Option<u32>, grace_ms: u64) -> u64 {
-    match ttl_s {
-        Some(ttl_s) => now.after_ms(grace_ms.saturating_add(u64::from(ttl_s) * 1_000)),
-        None => u64::MAX,
+impl TimeToLive {
+    /// Of something that has expired since it was admitted.
+    pub(super) const OVER: Self = Self { ms: 0 };
+
+    /// The time until `expires_at_ms`, at most [`TTL_MAX_S`]; `None` for no expiry.
+    pub(super) fn until(expires_at_ms: Option<u64>, now: Now) -> Result<Option<Self>, AlreadyExpired> {
+        let Some(expires_at_ms) = expires_at_ms else { return Ok(None) };
+        let ms = expires_at_ms.checked_sub(now.unix_ms).filter(|ms| *ms > 0).ok_or(AlreadyExpired)?;
+        Ok(Some(Self { ms: ms.min(TTL_MAX_S * 1_000) }))
+    }
+
+    /// Whole seconds for the client. A part of a second counts as one, because messages leave 0 out.
+    pub(super) const fn whole_s(self) -> u32 {
+        self.ms.div_ceil(1_000) as u32
+    }
+}
+
+/// The deadline of something with this time to live, with a grace period.
+pub(super) fn expiry_us(now: Now, ttl: Option<TimeToLive>, grace_ms: u64) -> u64 {
+    ttl.map_or(u64::MAX, |ttl| now.after_ms(grace_ms.saturating_add(ttl.ms)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expiry_counts_to_the_millisecond() {
+        let now = Now { mono_us: 5_000_000, unix_ms: 1_700_000_000_900 };
+        for (expires_at_ms, expected) in [
+            (None, Some((None, u64::MAX))),
+            (Some(1_700_000_000_899), None),
+            (Some(1_700_000_000_900), None),
+            (Some(1_700_000_000_901), Some((Some(1), 5_001_000))),
+            (Some(1_700_000_001_000), Some((Some(1), 5_100_000))),
+            (Some(1_700_000_001_900), Some((Some(1), 6_000_000))),
+            (Some(1_700_000_001_901), Some((Some(2), 6_001_000))),
+            (Some(u64::MAX), Some((Some(31_536_000), 31_536_005_000_000))),
+        ] {
+            let ttl = TimeToLive::until(expires_at_ms, now).ok();
+            let seen = ttl.map(|ttl| (ttl.map(TimeToLive::whole_s), expiry_us(now, ttl, 0)));
+            assert_eq!(seen, expected, "{expires_at_ms:?}");
+        }
     }
 }

@@ -15,7 +15,11 @@ use crate::{
     session::{Ending, Paused, PausedOn, SubscriptionFlags},
 };
 
-use super::{Context, Sessions, refresh::ttl_s, subscribe::NewSubscription};
+use super::{
+    Context, Sessions,
+    refresh::{AlreadyExpired, TimeToLive},
+    subscribe::NewSubscription,
+};
 
 impl Sessions {
     /// Sends a subscription that [`Sessions::check_server_side`] accepted to its channel's owner.
@@ -27,7 +31,7 @@ impl Sessions {
         effects: &mut Effects,
     ) {
         let Ok(namespace) = context.names.resolve(&subscription.channel) else { return };
-        let ttl_s = ttl_s(context.now, subscription.grant.expires_at_s).unwrap_or(Some(0));
+        let ttl = TimeToLive::until(subscription.grant.expires_at_ms, context.now).unwrap_or(Some(TimeToLive::OVER));
         let mut flags = self.subscription_flags(context, key, None, namespace, subscription.grant.overrides);
         (flags.server_side, flags.from_token) = (true, subscription.from_token);
         let was_recovering = subscription.recover_since.is_some();
@@ -40,7 +44,7 @@ impl Sessions {
             data: subscription.grant.data,
             // The client is not involved in its expiry.
             ttl_s: None,
-            expiry_us: context.subscription_expiry_us(namespace, ttl_s),
+            expiry_us: context.subscription_expiry_us(namespace, ttl),
             was_recovering,
             recover: since.map(|(offset, epoch)| RecoverFrom { offset, epoch, reject_unrecoverable: false }),
             filter: None,
@@ -227,9 +231,9 @@ impl Context {
         if self.namespace(namespace).room.is_some() {
             return Err(ErrorCode::NotAvailable);
         }
-        match ttl_s(self.now, subscription.grant.expires_at_s) {
-            Ok(Some(0)) | Err(_) => Err(ErrorCode::Expired),
+        match TimeToLive::until(subscription.grant.expires_at_ms, self.now) {
             Ok(_) => Ok(namespace),
+            Err(AlreadyExpired) => Err(ErrorCode::Expired),
         }
     }
 }

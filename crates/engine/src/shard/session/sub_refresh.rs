@@ -14,7 +14,7 @@ use crate::{
 
 use super::{
     Context, Sessions,
-    refresh::{UNANSWERED_GRACE_MS, ttl_s},
+    refresh::{TimeToLive, UNANSWERED_GRACE_MS},
 };
 
 impl Sessions {
@@ -69,16 +69,16 @@ impl Sessions {
             Err(TokenError::Unavailable) => return Ok(Reply::Error(ErrorCode::Internal)),
         };
         self.check_claims(key, channel, &claims)?;
-        let Ok(ttl_s) = ttl_s(context.now, claims.grant.expires_at_s) else {
+        let Ok(ttl) = TimeToLive::until(claims.grant.expires_at_ms, context.now) else {
             return Ok(Reply::Error(ErrorCode::Expired));
         };
         let session = self.table.at(key.index);
         let id = self.hub.find(channel).filter(|id| session.subscription(*id).is_some());
         let Some(id) = id else { return Ok(Reply::Error(ErrorCode::PermissionDenied)) };
-        let expiry_us = context.subscription_expiry_us(self.hub.channel(id).namespace, ttl_s);
+        let expiry_us = context.subscription_expiry_us(self.hub.channel(id).namespace, ttl);
         self.show_as(context, key, id, claims.grant.info, effects);
         self.move_expiry(context, key, id, expiry_us);
-        Ok(Reply::SubRefresh { ttl_s })
+        Ok(Reply::SubRefresh { ttl_s: ttl.map(TimeToLive::whole_s) })
     }
 
     /// Updates the subscription's channel info in publications, presence and the leave.
@@ -160,14 +160,13 @@ impl Sessions {
             Err(ProxyError::Disconnect(disconnect)) => return self.close(context, key, &disconnect, effects),
             Ok(_) | Err(_) => return self.move_expiry(context, key, id, context.now.after_ms(UNANSWERED_GRACE_MS)),
         };
-        let ttl_s = ttl_s(context.now, answer.expires_at_s);
-        let (false, Ok(ttl_s)) = (answer.expired || matches!(ttl_s, Ok(Some(0))), ttl_s) else {
+        let (false, Ok(ttl)) = (answer.expired, TimeToLive::until(answer.expires_at_ms, context.now)) else {
             return self.end_expired(context, key, id, effects);
         };
         if answer.info.is_some() {
             self.show_as(context, key, id, answer.info, effects);
         }
-        let expiry_us = context.subscription_expiry_us(self.hub.channel(id).namespace, ttl_s);
+        let expiry_us = context.subscription_expiry_us(self.hub.channel(id).namespace, ttl);
         self.move_expiry(context, key, id, expiry_us);
     }
 }

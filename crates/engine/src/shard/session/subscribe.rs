@@ -22,11 +22,7 @@ use crate::{
     },
 };
 
-use super::{
-    Context, Sessions,
-    negotiation::recover_from,
-    refresh::{AlreadyExpired, ttl_s},
-};
+use super::{Context, Sessions, negotiation::recover_from, refresh::TimeToLive};
 
 /// The parameters of a new subscription.
 pub(super) struct NewSubscription<'a> {
@@ -228,10 +224,7 @@ impl Sessions {
         if session.subscriptions.len() >= context.options.client.channel_limit {
             return Err(ErrorCode::LimitExceeded);
         }
-        let ttl_s = match ttl_s(context.now, grant.expires_at_s) {
-            Ok(Some(0)) | Err(AlreadyExpired) => return Err(ErrorCode::Expired),
-            Ok(ttl_s) => ttl_s,
-        };
+        let Ok(ttl) = TimeToLive::until(grant.expires_at_ms, context.now) else { return Err(ErrorCode::Expired) };
         let flags = self.subscription_flags(context, key, Some(params), namespace, grant.overrides);
         // The client keeps its position, and retries later.
         if flags.recoverable && params.recover && !self.recoveries.try_take(context.now.mono_us) {
@@ -252,8 +245,8 @@ impl Sessions {
             info: grant.info,
             data: grant.data,
             // If a backend refreshes the subscription, the client does not need the time.
-            ttl_s: ttl_s.filter(|_| options.sub_refresh_proxy.is_none()),
-            expiry_us: context.subscription_expiry_us(namespace, ttl_s),
+            ttl_s: ttl.filter(|_| options.sub_refresh_proxy.is_none()).map(TimeToLive::whole_s),
+            expiry_us: context.subscription_expiry_us(namespace, ttl),
             was_recovering: params.recover || recover.is_some(),
             recover,
             filter: params.filter.clone(),

@@ -8,6 +8,7 @@ use dunlin_engine::{
     event::{ServerSubscription, SubscriptionGrant},
 };
 use dunlin_protocol::{Disconnect, Payload, Tags, UnsubscribeCode};
+use dunlin_token::UnixTime;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -377,7 +378,7 @@ fn subscribe(body: wire::SubscribeParams) -> Parsed {
         grant: SubscriptionGrant {
             info: payload_of(body.info, body.b64info)?,
             data: payload_of(body.data, body.b64data)?,
-            expires_at_s: moment_of(body.expire_at)?,
+            expires_at_ms: expiry_of(body.expire_at)?,
             overrides: Overrides {
                 presence: switch(overrides.presence),
                 join_leave: switch(overrides.join_leave),
@@ -402,7 +403,7 @@ fn refresh(body: wire::RefreshParams) -> Parsed {
         user: body.user.into(),
         only: only(body.client, body.session),
         expired: body.expired,
-        expires_at_s: moment_of(body.expire_at)?,
+        expires_at_ms: expiry_of(body.expire_at)?,
         info: payload_of(body.info, String::new())?,
     }))
 }
@@ -413,13 +414,12 @@ fn room_paths(body: wire::RoomPathsParams) -> Parsed {
     Ok(ApiCommand::RoomPaths(Box::new(PathsWanted::new(named(channel)?, fields)?)))
 }
 
-/// Unix time in seconds; 0 means never.
-fn moment_of(expire_at: i64) -> Result<Option<u64>, ApiError> {
-    match u64::try_from(expire_at) {
-        Ok(0) => Ok(None),
-        Ok(moment_s) => Ok(Some(moment_s)),
-        Err(_) => Err(ApiError::bad_request("expire_at must be a Unix time in seconds, or 0 for never")),
+/// 0 means never.
+fn expiry_of(expire_at: UnixTime) -> Result<Option<u64>, ApiError> {
+    if expire_at.is_negative() {
+        return Err(ApiError::bad_request("expire_at must be a Unix time in seconds, or 0 for never"));
     }
+    Ok(expire_at.expiry_ms())
 }
 
 /// Rejects filters of sessions: ignoring them would affect other sessions.

@@ -109,6 +109,8 @@ fn is_zero(number: &u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use dunlin_proof::members::{members, sample};
+
     use super::*;
 
     fn methods(body: &str) -> Vec<(u32, Option<Method>, bool)> {
@@ -145,5 +147,12 @@ mod tests {
         let body = |count: usize| r#"{"method":"info","params":{}}"#.repeat(count);
         assert!(parse(body(3).as_bytes(), &limits).expect("well formed").is_ok());
         assert!(parse(body(4).as_bytes(), &limits).expect("well formed").is_err());
+    }
+
+    #[test]
+    fn null_is_absent_in_every_member() {
+        for member in members(&sample::<Wire<'_>>()) {
+            assert_eq!(methods(&member.null.to_string()), methods(&member.absent.to_string()), "{}", member.path);
+        }
     }
 }

@@ -9,7 +9,9 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::{ApiError, Method, wire};
+use dunlin_proof::members::{members, sample};
+
+use super::{ApiCommand, ApiError, CommandBatch, Method, RequestLimits, wire};
 use crate::http::swagger::DOCUMENT;
 
 type Names = BTreeSet<String>;
@@ -143,4 +145,31 @@ fn described_errors_and_version_match_the_program() {
         serde_json::json!(ApiError::CODES)
     );
     assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
+}
+
+/// Members in which `null` is a value: a payload, and metadata to remove.
+const NULL_IS_A_VALUE: [&str; 4] = ["publish/data", "broadcast/data", "room_send/data", "room_update/metadata"];
+
+/// The members come from the types, so a new one is covered as well.
+#[test]
+fn null_is_absent_in_every_member() {
+    let limits = RequestLimits::default();
+    for (name, body) in sample::<wire::BatchCommand>().as_object().expect("an object") {
+        let method = Method::by_name(name).expect("a method");
+        let outcome = |body: &Value| {
+            let parsed = ApiCommand::parse(method, body.to_string().as_bytes(), &limits);
+            format!("{:?}", parsed.unwrap_or_else(|malformed| panic!("{name} {body}: {malformed}")))
+        };
+        for member in members(body) {
+            let (null, absent) = (outcome(&member.null), outcome(&member.absent));
+            let is_value = member.is_of_map || NULL_IS_A_VALUE.contains(&&*format!("{name}{}", member.path));
+            assert!(is_value || null == absent, "{name}{}: {null} {absent}", member.path);
+        }
+    }
+    for member in members(&sample::<wire::BatchParams>()) {
+        let outcome = |body: &Value| format!("{:?}", CommandBatch::parse(body.to_string().as_bytes(), &limits));
+        let (null, absent) = (outcome(&member.null), outcome(&member.absent));
+        assert!(NULL_IS_A_VALUE.iter().any(|path| member.path.ends_with(path)) || null == absent, "{}", member.path);
+        assert!(!null.contains("Malformed"), "{}", member.path);
+    }
 }

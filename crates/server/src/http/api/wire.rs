@@ -1,12 +1,13 @@
 //! Request bodies as received. Unknown fields are ignored; missing fields and `null` are empty.
 
-use std::{collections::BTreeMap, fmt, marker::PhantomData};
+use std::collections::BTreeMap;
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{MapAccess, Visitor, value::MapAccessDeserializer},
-};
+use dunlin_token::UnixTime;
+use serde::{Deserialize, Deserializer, de::Visitor};
 use serde_json::value::RawValue;
+
+pub use crate::members::OnlyObject;
+use crate::members::{Text, empty_if_null, raw};
 
 /// The field names of a body.
 pub fn fields_of<'a, T: Deserialize<'a>>() -> &'static [&'static str] {
@@ -109,10 +110,6 @@ pub struct PublicationFields {
     pub version: u64,
     pub version_epoch: String,
 }
-
-/// A string in a list or an object; `null` is an empty one.
-#[derive(Debug, Default)]
-pub struct Text(pub String);
 
 /// `presence`, `presence_stats` and `history_remove`
 #[derive(Debug, Default, Deserialize)]
@@ -320,7 +317,7 @@ pub struct SubscribeParams {
     #[serde(deserialize_with = "empty_if_null")]
     pub user: String,
     #[serde(deserialize_with = "empty_if_null")]
-    pub expire_at: i64,
+    pub expire_at: UnixTime,
     pub info: Option<Box<RawValue>>,
     #[serde(deserialize_with = "empty_if_null")]
     pub b64info: String,
@@ -367,7 +364,7 @@ pub struct RefreshParams {
     #[serde(deserialize_with = "empty_if_null")]
     pub expired: bool,
     #[serde(deserialize_with = "empty_if_null")]
-    pub expire_at: i64,
+    pub expire_at: UnixTime,
     pub info: Option<Box<RawValue>>,
     #[serde(deserialize_with = "empty_if_null")]
     pub session: String,
@@ -433,43 +430,4 @@ pub struct BatchCommand {
     pub map_stats: Option<OnlyObject<NoParams>>,
     pub map_clear: Option<OnlyObject<NoParams>>,
     pub shared_poll_publish: Option<OnlyObject<NoParams>>,
-}
-
-/// A JSON object. The derived `Deserialize` of a struct would also accept an array of the field values.
-#[derive(Debug, Default)]
-pub struct OnlyObject<T>(pub T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for OnlyObject<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
-            type Value = T;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(fields))
-            }
-        }
-
-        deserializer.deserialize_map(Fields(PhantomData)).map(Self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        empty_if_null(deserializer).map(Self)
-    }
-}
-
-fn empty_if_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
-    Option::deserialize(deserializer).map(Option::unwrap_or_default)
-}
-
-/// Keeps `null`, which is a valid payload.
-fn raw<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
-    Box::<RawValue>::deserialize(deserializer).map(Some)
 }

@@ -11,7 +11,7 @@ use dunlin_engine::{
 use dunlin_protocol::Payload;
 use serde::{Deserialize, Serialize};
 use serde_json::{
-    Map, Value, json,
+    Map, Number, Value, json,
     value::{RawValue, to_raw_value},
 };
 
@@ -102,12 +102,12 @@ impl PeerCall {
             ApiRequest::Subscribe { user, only, subscription } => {
                 Self::new("subscribe", &SubscribeBody::new(user, only, subscription))
             }
-            ApiRequest::Refresh { user, only, expired, expires_at_s, info } => {
+            ApiRequest::Refresh { user, only, expired, expires_at_ms, info } => {
                 let info = info.as_ref().and_then(raw_json);
                 let refresh = RefreshBody {
                     chosen: chosen(user, only),
                     expired: *expired,
-                    expire_at: expires_at_s.unwrap_or(0),
+                    expire_at: expire_at(*expires_at_ms),
                     info,
                 };
                 Self::new("refresh", &refresh)
@@ -160,7 +160,7 @@ struct RefreshBody<'a> {
     #[serde(flatten)]
     chosen: Map<String, Value>,
     expired: bool,
-    expire_at: u64,
+    expire_at: Number,
     #[serde(skip_serializing_if = "Option::is_none")]
     info: Option<&'a RawValue>,
 }
@@ -170,7 +170,7 @@ struct SubscribeBody<'a> {
     #[serde(flatten)]
     chosen: Map<String, Value>,
     channel: &'a str,
-    expire_at: u64,
+    expire_at: Number,
     #[serde(skip_serializing_if = "Option::is_none")]
     info: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -193,7 +193,7 @@ impl<'a> SubscribeBody<'a> {
         Self {
             chosen: chosen(user, only),
             channel,
-            expire_at: grant.expires_at_s.unwrap_or(0),
+            expire_at: expire_at(grant.expires_at_ms),
             info,
             b64info,
             data,
@@ -201,6 +201,15 @@ impl<'a> SubscribeBody<'a> {
             recover_since: recover_since.as_ref().map(position),
             r#override: overridden(grant.overrides),
         }
+    }
+}
+
+/// An expiry in seconds, with a fraction only if it has one: earlier versions read whole seconds.
+fn expire_at(expires_at_ms: Option<u64>) -> Number {
+    let ms = expires_at_ms.unwrap_or(0);
+    match (ms % 1_000, Number::from_f64(ms as f64 / 1_000.0)) {
+        (1.., Some(seconds)) => seconds,
+        _ => Number::from(ms / 1_000),
     }
 }
 
