@@ -128,9 +128,9 @@ impl Deserializer<'static> for Sampler<'_> {
 
     fn deserialize_seq<V: Visitor<'static>>(self, visitor: V) -> Result<V::Value, Error> {
         let mut item = Some(Value::Null);
-        let seen = visitor.visit_seq(OneItem { item: item.as_mut() })?;
+        let read = visitor.visit_seq(OneItem { item: item.as_mut() })?;
         *self.0 = json!([item]);
-        Ok(seen)
+        Ok(read)
     }
 
     fn deserialize_map<V: Visitor<'static>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -144,9 +144,9 @@ impl Deserializer<'static> for Sampler<'_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         let mut fields = Fields { names: fields.iter(), name: "", object: Map::new() };
-        let seen = visitor.visit_map(&mut fields);
+        let read = visitor.visit_map(&mut fields);
         *self.0 = Value::Object(fields.object);
-        seen
+        read
     }
 
     fn deserialize_ignored_any<V: Visitor<'static>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -178,10 +178,10 @@ impl MapAccess<'static> for &mut Fields {
 
     fn next_value_seed<V: DeserializeSeed<'static>>(&mut self, seed: V) -> Result<V::Value, Error> {
         let mut value = Value::Null;
-        let seen =
+        let read =
             seed.deserialize(Sampler(&mut value)).map_err(|error| Error::custom(format!("{}: {error}", self.name)));
         self.object.insert(self.name.to_owned(), value);
-        seen
+        read
     }
 }
 
