@@ -2,7 +2,7 @@
 //! each member at every depth, because encoders of several languages write empty members so (Go's nil slices, Jackson,
 //! pydantic, .NET). The few members that keep `null` as a value use [`raw`].
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{
     Deserialize, Deserializer,
@@ -28,6 +28,18 @@ impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         empty_if_null(deserializer).map(Self)
     }
+}
+
+/// For `deserialize_with`: a list of strings; `null` in it is an empty one.
+pub fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+    let texts: Option<Vec<Text>> = Option::deserialize(deserializer)?;
+    Ok(texts.map(|texts| texts.into_iter().map(|text| text.0).collect()))
+}
+
+/// For `deserialize_with`: an object of strings; `null` in it is an empty one.
+pub fn texts_by_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+    let texts: Option<BTreeMap<String, Text>> = Option::deserialize(deserializer)?;
+    Ok(texts.map(|texts| texts.into_iter().map(|(name, text)| (name, text.0)).collect()))
 }
 
 /// A JSON object. The derived `Deserialize` of a struct would also accept an array of the field values.

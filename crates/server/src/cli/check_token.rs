@@ -90,10 +90,10 @@ fn user(user: &str) -> String {
 
 fn expiry(expires_at_ms: Option<u64>, now_ms: u64) -> String {
     let Some(at_ms) = expires_at_ms else { return "never".to_owned() };
-    let at_s = at_ms as f64 / 1_000.0;
+    let seconds = at_ms as f64 / 1_000.0;
     match at_ms.checked_sub(now_ms) {
-        Some(in_ms) => format!("at {at_s}, in {} seconds", in_ms.div_ceil(1_000)),
-        None => format!("at {at_s}, which is in the past, so it must be refreshed at once"),
+        Some(left_ms) => format!("at {seconds}, in {} seconds", left_ms.div_ceil(1_000)),
+        None => format!("at {seconds}, which is in the past, so it must be refreshed at once"),
     }
 }
 

@@ -6,7 +6,7 @@ use dunlin_matchmaking::{Initiator, MatchCriteria, MatchRefusal, TicketId, Ticke
 use serde::{Deserialize, Serialize};
 
 use super::TicketRequester;
-use crate::members::Text;
+use crate::members::{texts, texts_by_name};
 
 /// A command about tickets.
 #[derive(Clone, Debug)]
@@ -67,9 +67,11 @@ pub struct TicketParams {
     /// The namespace of the rooms.
     pub namespace: Option<String>,
     /// The users.
-    pub users: Option<Vec<Text>>,
+    #[serde(deserialize_with = "texts")]
+    pub users: Option<Vec<String>>,
     /// Equal for all tickets of a room.
-    pub criteria: Option<BTreeMap<String, Text>>,
+    #[serde(deserialize_with = "texts_by_name")]
+    pub criteria: Option<BTreeMap<String, String>>,
     /// The region in which the users want to play.
     pub region: Option<String>,
     /// The skill of the users.
@@ -150,10 +152,10 @@ impl TicketParams {
 
     pub(super) fn into_request(self, initiator: Initiator) -> Result<TicketRequest, TicketFault> {
         let pairs = self.criteria.unwrap_or_default().into_iter();
-        let criteria = MatchCriteria::new(pairs.map(|(name, value)| (name.into(), value.0.into())));
+        let criteria = MatchCriteria::new(pairs.map(|(name, value)| (name.into(), value.into())));
         Ok(TicketRequest {
             initiator,
-            users: self.users.unwrap_or_default().into_iter().map(|user| user.0.into()).collect(),
+            users: self.users.unwrap_or_default().into_iter().map(Arc::from).collect(),
             criteria: criteria.map_err(TicketFault::Refused)?,
             region: self.region.filter(|region| !region.is_empty()).map(Arc::from),
             skill: self.skill.unwrap_or(0),

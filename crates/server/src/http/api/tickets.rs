@@ -9,8 +9,8 @@ pub(super) fn submit(body: wire::MatchParams) -> Parsed {
     let wire::MatchParams { namespace, users, criteria, region, skill } = body;
     let params = TicketParams {
         namespace: Some(namespace),
-        users: Some(users),
-        criteria: Some(criteria),
+        users: Some(users.into_iter().map(|user| user.0).collect()),
+        criteria: Some(criteria.into_iter().map(|(name, value)| (name, value.0)).collect()),
         region: Some(region),
         skill: Some(skill),
     };
