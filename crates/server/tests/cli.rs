@@ -100,8 +100,7 @@ fn a_token_is_signed_with_the_key_of_the_file() {
     let (config, _) =
         Config::from_input(&ConfigInput::read(Some(Path::new(&file)), Vec::new()).expect("it is there")).expect("good");
     let verifier = Verifier::new(&config.token, |_| ()).expect("an HMAC key needs no thread");
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
-    let now_ms = now_s * 1_000;
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() * 1_000;
     let token = |args: &[&str]| {
         let output = dunlin(&folder, &[&["gen-token", "-c", &file, "--user", "42"], args].concat());
         assert!(output.status.success(), "{}", stderr(&output));

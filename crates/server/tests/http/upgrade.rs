@@ -177,7 +177,7 @@ fn a_malformed_connect_request_of_a_unidirectional_stream_gets_400() {
         for text in
             ["{", "[]", "7", "{\"token\":7}", "{\"subs\":{\"a\":1}}", "{} {}", "{\"token\":\"\",\"token\":\"\"}"]
         {
-            let encoded: String = text.bytes().map(|byte| format!("%{byte:02x}")).collect();
+            let encoded = text.replace('{', "%7b").replace('}', "%7d").replace('"', "%22").replace(' ', "%20");
             let get = format!("GET /connection/uni_sse?cf_connect={encoded}");
             assert_eq!(ask(is_kept, &get, "").0, 400, "{is_kept} {text}");
             for path in ["/connection/uni_sse", "/connection/uni_http_stream"] {
