@@ -31,7 +31,7 @@ fn replies() {
 
 #[test]
 fn pushes() {
-    assert_eq!(check_replies(include_str!("../../../schema/vectors/protocol/pushes.json")), 91);
+    assert_eq!(check_replies(include_str!("../../../schema/vectors/protocol/pushes.json")), 93);
 }
 
 fn vectors(file: &str) -> Vec<Value> {

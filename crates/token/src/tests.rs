@@ -328,7 +328,6 @@ fn audience_and_issuer_are_checked() {
 fn invalid_and_duplicate_claims_are_refused() {
     for claims in [
         r#"{"sub":42}"#,
-        r#"{"sub":null}"#,
         r#"{"sub":"1","sub":"2"}"#,
         r#"{"exp":1700000060,"exp":1}"#,
         r#"{"nobody's":1,"nobody's":1}"#,

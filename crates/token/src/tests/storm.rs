@@ -54,7 +54,7 @@ fn ten_thousand_connects_with_a_hundred_tokens_check_a_hundred_signatures() {
         assert!(matches!(verifier.verify_connection(token, NOW_MS), Judged::Now(Ok(_))));
     }
     // What is remembered expires with its token.
-    assert!(matches!(verifier.verify_connection(&tokens[0], 4_000_000_000), Judged::Now(Err(TokenError::Expired))));
+    assert!(matches!(verifier.verify_connection(&tokens[0], 4_000_000_000_000), Judged::Now(Err(TokenError::Expired))));
 }
 
 #[test]
