@@ -13,8 +13,8 @@ fn records(offsets: std::ops::RangeInclusive<u64>) -> Vec<LogRecord> {
     let record = |offset| {
         let data = Payload::from_json(bytes::Bytes::from_static(b"1"));
         let (tags, epoch) = (Vec::new(), Box::default());
-        let publication = Arc::new(Publication { data, info: None, offset, tags, time_ms: 0, epoch });
-        LogRecord { publication, version: 0, version_epoch: Box::default(), idempotency_key: None }
+        let publication = Arc::new(Publication { data, info: None, offset, tags, time_ms: 0, epoch, version: 0 });
+        LogRecord { publication, version_epoch: Box::default(), idempotency_key: None }
     };
     offsets.map(record).collect()
 }

@@ -106,6 +106,7 @@ fn publication(data_bytes: usize) -> BroadcastMessage {
         tags: vec![("k".into(), "v".into())],
         time_ms: 0,
         epoch: Box::default(),
+        version: 0,
     }))
 }
 
