@@ -68,6 +68,26 @@ impl Storage {
         }
     }
 
+    /// Visits every entry of the storage, family by family and within one in the order of the channels: the name of its
+    /// family, its channel, and its bytes. Expired entries that no compaction has removed yet are visited, too.
+    ///
+    /// # Errors
+    /// Stored bytes cannot be read.
+    pub fn each_entry(&self, visit: &mut dyn FnMut(&'static str, &str, u64)) -> Result<(), StorageError> {
+        const ACTION: &str = "list the channels of the storage";
+        for family in Family::ALL {
+            let mut options = ReadOptions::default();
+            options.fill_cache(false);
+            let entries = self.database.db.iterator_cf_opt(self.database.family(family), options, IteratorMode::Start);
+            for entry in entries {
+                let (key, value) = entry.map_err(|error| self.database.read_failed(ACTION, &error))?;
+                let (channel, _) = keys::read_channel(&key).ok_or_else(|| self.database.unreadable(ACTION))?;
+                visit(family.name(), channel, (key.len() + value.len()) as u64);
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the publications of one channel or of all channels, each as a line of JSON.
     ///
     /// # Errors

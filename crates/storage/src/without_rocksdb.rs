@@ -100,6 +100,10 @@ impl UnbuiltStorage {
         match self.0 {}
     }
 
+    pub fn each_entry(&self, _: &mut dyn FnMut(&'static str, &str, u64)) -> Result<(), StorageError> {
+        match self.0 {}
+    }
+
     pub fn compact(&self) {
         match self.0 {}
     }

@@ -1,5 +1,7 @@
 //! `dunlin storage`: operators' commands for a storage that no node has open.
 
+mod prune;
+
 use std::{
     io::{self, BufWriter, Write},
     path::PathBuf,
@@ -7,6 +9,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
+use dunlin_config::Config;
 use dunlin_engine::ShardIndex;
 use dunlin_games::Registry;
 use dunlin_storage::{Completions, FamilySize, LoadAnswer, Storage, StorageOptions, StorageReport, StoreAnswer};
@@ -14,7 +17,7 @@ use dunlin_storage::{Completions, FamilySize, LoadAnswer, Storage, StorageOption
 use super::{ConfigFile, Failure, output};
 use crate::serve::storage_options;
 
-/// Check, measure, compact or export the storage of a node that is stopped.
+/// Check, measure, compact, export or prune the storage of a node that is stopped.
 #[derive(Debug, Args)]
 pub(super) struct StorageArgs {
     #[command(subcommand)]
@@ -31,6 +34,8 @@ enum StorageAction {
     Compact(StorageLocation),
     /// Print the publications as one JSON object per line
     Export(ExportArgs),
+    /// List what is stored for namespaces that the configuration does not have; remove it with --yes
+    Prune(prune::PruneArgs),
 }
 
 #[derive(Debug, Args)]
@@ -58,6 +63,7 @@ pub(super) fn run(args: &StorageArgs, registry: &Registry) -> Result<(), Failure
         StorageAction::Stats(location) => stats(&open(&location.options(registry)?)?),
         StorageAction::Compact(location) => compact(&location.options(registry)?),
         StorageAction::Export(args) => export(&open(&args.location.options(registry)?)?, args.channel.as_deref()),
+        StorageAction::Prune(args) => prune::run(args, registry),
     }
 }
 
@@ -67,13 +73,18 @@ impl StorageLocation {
             return Ok(StorageOptions::at(directory));
         }
         let (config, _) = self.config.load(Vec::new(), registry)?;
-        let Some(settings) = &config.storage else {
-            let text = "there is no storage: name its directory, or a configuration with `storage.path`";
-            return Err(Failure::Usage(text.to_owned()));
-        };
-        // The huge pages of the machine are reserved for the node.
-        Ok(StorageOptions { huge_page_bytes: 0, ..storage_options(settings) })
+        configured_options(&config)
     }
+}
+
+/// The options of the storage that a configuration names.
+fn configured_options(config: &Config) -> Result<StorageOptions, Failure> {
+    let Some(settings) = &config.storage else {
+        let text = "there is no storage: name its directory, or a configuration with `storage.path`";
+        return Err(Failure::Usage(text.to_owned()));
+    };
+    // The huge pages of the machine are reserved for the node.
+    Ok(StorageOptions { huge_page_bytes: 0, ..storage_options(settings) })
 }
 
 /// Opens a storage that exists.
