@@ -93,8 +93,17 @@ pub async fn connect(
     if let Some(tls) = &options.tls {
         connecting = connecting.require_tls(true).tls_client_config(tls.clone());
     }
-    let client = connecting.connect(server.clone()).await?;
+    let client = connecting.connect(without_credentials(server)).await?;
     Ok((client, receiver))
+}
+
+/// The address without user name and password, because the client logs the addresses that it is given.
+fn without_credentials(server: &ServerAddr) -> ServerAddr {
+    let mut url = server.clone().into_inner();
+    // Both fail only for URLs without a host, which are refused.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    ServerAddr::from_url(url).unwrap_or_else(|_| unreachable!("the scheme is as before"))
 }
 
 /// The reason, as text of the system or the server.
@@ -188,6 +197,15 @@ mod tests {
         assert_eq!(auth_of(&servers[1], &LinkCredentials::None).token.as_deref(), Some("s3cr3t"));
         assert_eq!(auth_of(&servers[2], &LinkCredentials::None).token, None);
         assert_eq!(auth_of(&servers[1], &LinkCredentials::Token("t".into())).token.as_deref(), Some("t"));
+    }
+
+    #[test]
+    fn the_client_is_given_no_credentials_that_it_could_log() {
+        for server in parsed_servers("nats://ann:p%40ss@a:4222,tls://s3cr3t@b,c").expect("these are addresses") {
+            let given = without_credentials(&server);
+            assert_eq!((given.host(), given.port(), given.scheme()), (server.host(), server.port(), server.scheme()));
+            assert_eq!((given.username(), given.password()), (None, None));
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{
     fmt, fs,
     io::{self, Read as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::SystemTime,
 };
@@ -125,7 +125,7 @@ impl TlsFiles {
     /// The invalid configuration key and the reason.
     pub fn check(&self) -> Result<(), (&'static str, TlsError)> {
         certificates(&self.certificate, "certificate").map_err(|error| ("cert_pem", error))?;
-        let key = pem(&self.key)
+        let key = key_pem(&self.key)
             .and_then(|pem| PrivateKeyDer::from_pem_slice(&pem).map_err(|_| TlsError::Pem { what: "key" }));
         key.map_err(|error| ("key_pem", error))?;
         if !self.client_ca.is_empty() {
@@ -140,7 +140,7 @@ impl TlsFiles {
 
     fn server_config(&self) -> Result<ServerConfig, TlsError> {
         let chain = certificates(&self.certificate, "certificate")?;
-        let key = PrivateKeyDer::from_pem_slice(&pem(&self.key)?).map_err(|_| TlsError::Pem { what: "key" })?;
+        let key = PrivateKeyDer::from_pem_slice(&key_pem(&self.key)?).map_err(|_| TlsError::Pem { what: "key" })?;
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
@@ -198,6 +198,16 @@ fn pem(value: &str) -> Result<Vec<u8>, TlsError> {
         Ok(_) => Ok(text),
         Err(source) => Err(TlsError::File { path, source }),
     }
+}
+
+/// The PEM text of a private key. An error names the file only if the value is plainly a path: the value may be a key in
+/// another format.
+fn key_pem(value: &str) -> Result<Vec<u8>, TlsError> {
+    let is_path = value.starts_with(['/', '.']) || Path::new(value).extension().is_some();
+    pem(value).map_err(|error| match error {
+        TlsError::File { source, .. } if !is_path => TlsError::File { path: "…".into(), source },
+        error => error,
+    })
 }
 
 /// The path, if the value is one.

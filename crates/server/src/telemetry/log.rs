@@ -66,9 +66,11 @@ fn filter(options: &LogOptions) -> Targets {
     let own = level_filter(options.level);
     let libraries = level_filter(options.library_level).min(own);
     // The NATS library logs an error when a client is dropped with its connection. The cluster logs its connections
-    // itself.
-    let nats =
-        if matches!(options.library_level, LogLevel::Debug | LogLevel::Trace) { libraries } else { LevelFilter::OFF };
+    // itself. At `trace`, the library logs the password that it sends to the server, and messages.
+    let nats = match options.library_level {
+        LogLevel::Debug | LogLevel::Trace => libraries.min(LevelFilter::DEBUG),
+        _ => LevelFilter::OFF,
+    };
     Targets::new().with_default(libraries).with_target("async_nats", nats).with_target("dunlin", own)
 }
 
@@ -133,6 +135,9 @@ mod tests {
         let quiet = filter(&options(LogLevel::Trace, LogLevel::Warn));
         assert!(quiet.would_enable("dunlin::node", &Level::TRACE) && quiet.would_enable("mio::poll", &Level::WARN));
         assert!(!quiet.would_enable("mio::poll", &Level::INFO));
+        let all = filter(&options(LogLevel::Trace, LogLevel::Trace));
+        assert!(all.would_enable("async_nats", &Level::DEBUG) && !all.would_enable("async_nats", &Level::TRACE));
+        assert!(!all.would_enable("async_nats::connection", &Level::TRACE));
         let asked = filter(&options(LogLevel::Debug, LogLevel::Trace));
         assert!(asked.would_enable("mio::poll", &Level::DEBUG) && !asked.would_enable("mio::poll", &Level::TRACE));
     }
