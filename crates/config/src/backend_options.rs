@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use dunlin_net::ClientTls;
 use dunlin_protocol::Disconnect;
-use hyper::{HeaderMap, Uri};
+use dunlin_token::SecretUrl;
+use hyper::HeaderMap;
 
 /// One proxy of the configuration.
 #[derive(Clone, Debug)]
@@ -12,7 +13,7 @@ pub struct ProxyOptions {
     /// Its name in metrics and logs: `client.proxy.connect`, `proxies.NAME`.
     pub label: String,
     /// The URL of the backend, `http` or `https`.
-    pub endpoint: Uri,
+    pub endpoint: SecretUrl,
     /// Timeout from the request to the end of the response.
     pub timeout_ms: u64,
     /// Lower-case names of header fields that are forwarded from the session's own HTTP request.
@@ -20,7 +21,7 @@ pub struct ProxyOptions {
     /// Whether `x-real-ip` and `x-forwarded-for`, if they are forwarded, contain the address that the server
     /// determined.
     pub trusts_proxies: bool,
-    /// Header fields of every request. They override forwarded fields.
+    /// Header fields of every request. They override forwarded fields. Their values are marked as sensitive.
     pub static_headers: HeaderMap,
     /// Mappings of statuses other than 200.
     pub transforms: Vec<StatusTransform>,
@@ -42,7 +43,7 @@ pub struct ProxyOptions {
 
 impl ProxyOptions {
     /// Options with the default values.
-    pub fn new(label: impl Into<String>, endpoint: Uri) -> Self {
+    pub fn new(label: impl Into<String>, endpoint: SecretUrl) -> Self {
         Self {
             label: label.into(),
             endpoint,

@@ -7,7 +7,7 @@ use dunlin_engine::{
     options::NamespaceOptions,
 };
 use dunlin_net::ClientTls;
-use dunlin_token::Secret;
+use dunlin_token::SecretUrl;
 
 use super::{duration::format_ms, proxies, reader::Reader};
 
@@ -15,7 +15,7 @@ use super::{duration::format_ms, proxies, reader::Reader};
 #[derive(Clone, Debug)]
 pub struct BrokerSettings {
     /// Addresses, with commas between them. They may contain credentials. Not `None` in a valid configuration.
-    pub url: Option<Secret>,
+    pub url: Option<SecretUrl>,
     /// Begins all names.
     pub prefix: String,
     /// For opening a connection.
@@ -113,7 +113,7 @@ pub(super) fn settings(r: &mut Reader<'_>) -> Option<BrokerSettings> {
     let tls = proxies::client_tls(r, "broker.nats.tls", String::new());
     let at = |key: &str| format!("broker.nats.jetstream.{key}");
     let settings = BrokerSettings {
-        url: r.secret("broker.nats.url"),
+        url: r.url("broker.nats.url"),
         prefix: r.text(PREFIX),
         dial_timeout_ms: r.ms_above_zero("broker.nats.dial_timeout"),
         tls,

@@ -9,6 +9,7 @@ use dunlin_engine::{
 };
 use dunlin_net::ClientTls;
 use dunlin_protocol::Disconnect;
+use dunlin_token::SecretUrl;
 use hyper::{
     Uri,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
@@ -238,14 +239,15 @@ fn proxy(r: &mut Reader<'_>, table: &str, label: String) -> Option<ProxyOptions>
     })
 }
 
-fn endpoint(r: &mut Reader<'_>, path: &str) -> Option<Uri> {
+fn endpoint(r: &mut Reader<'_>, path: &str) -> Option<SecretUrl> {
     let text = r.text(path);
     if text.is_empty() {
         return None;
     }
-    let uri = text.parse::<Uri>().ok().filter(|uri| uri.host().is_some_and(|host| !host.is_empty()));
+    let url = SecretUrl::new(text);
+    let uri = url.reveal().parse::<Uri>().ok().filter(|uri| uri.host().is_some_and(|host| !host.is_empty()));
     match uri.as_ref().and_then(Uri::scheme_str) {
-        Some("http" | "https") => uri,
+        Some("http" | "https") => Some(url),
         Some("grpc" | "grpcs") => {
             let text = "is a gRPC URL, but Dunlin calls backends only over HTTP: write one that begins with http:// \
                 or \
@@ -254,10 +256,7 @@ fn endpoint(r: &mut Reader<'_>, path: &str) -> Option<Uri> {
             None
         }
         _ => {
-            r.error(
-                path,
-                format!("{:?} is not a URL: write one that begins with http:// or https://", shortened(&text)),
-            );
+            r.error(path, format!("{url:?} is not a URL: write one that begins with http:// or https://"));
             None
         }
     }
@@ -320,7 +319,11 @@ fn static_headers(r: &mut Reader<'_>, path: &str) -> HeaderMap {
                 );
                 r.error(path, text);
             }
-            (Ok(name), Ok(value)) => drop(map.insert(name, value)),
+            (Ok(name), Ok(mut value)) => {
+                // Most are keys.
+                value.set_sensitive(true);
+                map.insert(name, value);
+            }
             _ => r.error(path, format!("{:?} is not a valid header field with a string value", shortened(&name))),
         }
     }

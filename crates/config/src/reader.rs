@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use dunlin_games::Registry;
-use dunlin_token::Secret;
+use dunlin_token::{Secret, SecretUrl};
 
 use super::{problem::Problems, settings::Settings, value::Value};
 
@@ -97,6 +97,11 @@ impl Reader<'_> {
 
     pub(super) fn secret(&mut self, path: &str) -> Option<Secret> {
         Secret::new(self.text(path))
+    }
+
+    /// `None` if it is empty.
+    pub(super) fn url(&mut self, path: &str) -> Option<SecretUrl> {
+        Some(self.text(path)).filter(|text| !text.is_empty()).map(SecretUrl::new)
     }
 
     pub(super) fn path(&mut self, path: &str) -> Option<PathBuf> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{TokenFault, TokenKind};
+use super::{SecretUrl, TokenFault, TokenKind};
 
 /// An event. It contains nothing of a token's text.
 #[derive(Clone, Copy)]
@@ -17,14 +17,14 @@ pub enum TokenEvent<'e> {
     /// A set of public keys was fetched.
     KeysFetched {
         /// The URL of the set.
-        url: &'e str,
+        url: &'e SecretUrl,
         /// The number of usable keys.
         keys: usize,
     },
     /// A fetch of a key set failed. There is at most one attempt per second.
     KeysNotFetched {
         /// The URL of the set.
-        url: &'e str,
+        url: &'e SecretUrl,
         /// The reason.
         why: &'e dyn fmt::Display,
     },

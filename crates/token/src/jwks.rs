@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    TokenFault,
+    SecretUrl, TokenFault,
     public_key::{Jwk, PublicKey},
     signed::Algorithm,
 };
@@ -70,7 +70,7 @@ pub(super) struct Fetched {
 /// All key sets by URL. Times are milliseconds on the caller's clock.
 #[derive(Debug, Default)]
 pub(super) struct KeySets {
-    sets: HashMap<Box<str>, KeySet>,
+    sets: HashMap<SecretUrl, KeySet>,
 }
 
 #[derive(Debug, Default)]
@@ -88,12 +88,12 @@ struct KeySet {
 
 impl KeySets {
     /// Looks up a key by its `kid`. After [`LookUp::Fetch`] the caller must fetch the set.
-    pub(super) fn look_up(&mut self, url: &str, key_id: &str, algorithm: Algorithm, now_ms: u64) -> LookUp {
+    pub(super) fn look_up(&mut self, url: &SecretUrl, key_id: &str, algorithm: Algorithm, now_ms: u64) -> LookUp {
         if !self.sets.contains_key(url) {
             if self.sets.len() >= SETS_MAX {
                 return LookUp::Fault(TokenFault::Busy);
             }
-            self.sets.insert(url.into(), KeySet::default());
+            self.sets.insert(url.clone(), KeySet::default());
         }
         let Some(set) = self.sets.get_mut(url) else { return LookUp::Fault(TokenFault::Busy) };
         if now_ms < set.fresh_until_ms
@@ -112,7 +112,7 @@ impl KeySets {
     }
 
     /// Looks up a key after the fetch that the caller waited for. It does not request another fetch.
-    pub(super) fn settle(&mut self, url: &str, key_id: &str, algorithm: Algorithm, now_ms: u64) -> LookUp {
+    pub(super) fn settle(&mut self, url: &SecretUrl, key_id: &str, algorithm: Algorithm, now_ms: u64) -> LookUp {
         let Some(set) = self.sets.get_mut(url) else { return LookUp::Fault(TokenFault::KeysUnavailable) };
         if !set.has_failed && set.absent.len() < ABSENT_MAX && !set.keys.iter().any(|(known, _)| **known == *key_id) {
             set.absent.insert(key_id.into());
@@ -121,7 +121,7 @@ impl KeySets {
     }
 
     /// Stores the result of a fetch.
-    pub(super) fn fetched(&mut self, url: &str, outcome: Option<Fetched>, options: &JwksOptions, now_ms: u64) {
+    pub(super) fn fetched(&mut self, url: &SecretUrl, outcome: Option<Fetched>, options: &JwksOptions, now_ms: u64) {
         let Some(set) = self.sets.get_mut(url) else { return };
         set.is_fetching = false;
         set.has_failed = outcome.is_none();

@@ -49,7 +49,7 @@ pub use self::{
     options::{TokenKeys, TokenOptions},
     public_key::{KeyFault, PublicKey},
     rules::{Rule, Rules},
-    secret::Secret,
+    secret::{Secret, SecretUrl},
     unix_time::UnixTime,
     verify::{Judged, TokenAnswer, TokenKind, TokenRequest, VerifyTokens},
 };

@@ -13,7 +13,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::mpsc;
 
 use super::{
-    TokenEvent, TokenFault, TokenKind,
+    SecretUrl, TokenEvent, TokenFault, TokenKind,
     cache::Fingerprint,
     claims::{Claims, VerifiedClaims},
     judge::{Judge, Method},
@@ -77,14 +77,14 @@ impl Place {
     }
 }
 
-type Fetch = Pin<Box<dyn Future<Output = (String, Arc<JwksOptions>, Option<Fetched>)> + Send>>;
+type Fetch = Pin<Box<dyn Future<Output = (SecretUrl, Arc<JwksOptions>, Option<Fetched>)> + Send>>;
 
 /// The state of the verification thread.
 struct VerificationState {
     judge: Arc<Judge>,
     sets: KeySets,
     /// Requests that wait for a fetch, by URL.
-    parked: HashMap<String, Vec<Question>>,
+    parked: HashMap<SecretUrl, Vec<Question>>,
     /// Requests whose fetch has ended.
     woken: Vec<Question>,
     fetches: FuturesUnordered<Fetch>,
@@ -95,13 +95,13 @@ struct VerificationState {
 enum Decision {
     Answer(Result<Arc<VerifiedClaims>, TokenFault>),
     /// Wait for the fetch from this URL.
-    Wait(String),
+    Wait(SecretUrl),
 }
 
 /// The key that a request needs.
 enum Needs {
     Static(PublicKey),
-    Named { url: String, key_id: Box<str>, options: Arc<JwksOptions> },
+    Named { url: SecretUrl, key_id: Box<str>, options: Arc<JwksOptions> },
 }
 
 impl VerificationState {
@@ -201,7 +201,7 @@ impl VerificationState {
         Ok(Needs::Named { url: options.endpoint.fill(&caught)?, key_id, options })
     }
 
-    fn start_fetch(&mut self, url: String, options: Arc<JwksOptions>) {
+    fn start_fetch(&mut self, url: SecretUrl, options: Arc<JwksOptions>) {
         let judge = Arc::clone(&self.judge);
         self.fetches.push(Box::pin(async move {
             let outcome = fetch(&url, &options).await;

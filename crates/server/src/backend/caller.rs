@@ -2,14 +2,13 @@
 
 use std::{error::Error as _, fmt, net::IpAddr, time::Duration};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use dunlin_config::{ProxyOptions, StatusTransform, Transformed};
 use dunlin_engine::backend::{ProxyError, ProxyResult};
 use dunlin_net::{ClientTls, PickedField, without_roots};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::{
-    Method, Request, StatusCode,
+    Method, Request, StatusCode, Uri,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
@@ -27,13 +26,20 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Sends the requests of one proxy over kept-alive connections.
 pub(super) struct Caller {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// The URL without its user information, because the libraries log parts of the URLs that they are given.
+    target: Uri,
+    /// `user:password@` in the URL becomes the field `Authorization`, unless that is set.
+    authorization: Option<HeaderValue>,
 }
 
 impl Caller {
     /// # Errors
-    /// Why a certificate or a key cannot be used.
+    /// Why a certificate, a key or the URL cannot be used.
     pub(super) fn new(options: &ProxyOptions) -> Result<Self, String> {
-        let is_plain = options.endpoint.scheme_str() == Some("http");
+        let target = options.endpoint.without_user_info().parse::<Uri>();
+        let target = target.map_err(|_| format!("{} is not a URL", options.endpoint))?;
+        let authorization = options.endpoint.basic_authorization();
+        let is_plain = target.scheme_str() == Some("http");
         let default_tls = ClientTls::default();
         let tls = options.tls.as_deref().unwrap_or(&default_tls);
         let config = if is_plain { without_roots()? } else { tls.client_config()? };
@@ -47,7 +53,7 @@ impl Caller {
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(options.requests_max)
             .build(builder.build());
-        Ok(Self { client })
+        Ok(Self { client, target, authorization })
     }
 
     /// Sends a request. Returns within the proxy's timeout.
@@ -87,16 +93,17 @@ impl Caller {
     async fn exchange(&self, body: Vec<u8>, fields: RequestFields<'_>, options: &ProxyOptions) -> Result<Bytes, Fault> {
         let mut request = Request::new(Full::new(Bytes::from(body)));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = options.endpoint.clone();
-        *request.headers_mut() = header_map(fields, options);
-        let response = self.client.request(request).await.map_err(|error| Fault::Unreachable(words(&error)))?;
+        *request.uri_mut() = self.target.clone();
+        *request.headers_mut() = header_map(fields, options, self.authorization.as_ref());
+        let response = self.client.request(request).await;
+        let response = response.map_err(|error| Fault::Unreachable(options.endpoint.scrub(&words(&error))))?;
         if response.status() != StatusCode::OK {
             return Err(Fault::Status(response.status()));
         }
         let body = Limited::new(response.into_body(), options.response_bytes_max).collect().await;
         body.map(http_body_util::Collected::to_bytes).map_err(|error| match error.downcast::<LengthLimitError>() {
             Ok(_) => Fault::TooLong,
-            Err(error) => Fault::Unreachable(error.to_string()),
+            Err(error) => Fault::Unreachable(options.endpoint.scrub(&error.to_string())),
         })
     }
 }
@@ -114,7 +121,7 @@ pub(super) struct RequestFields<'f> {
 const ADDRESS_FIELDS: [&str; 2] = ["x-real-ip", "x-forwarded-for"];
 
 /// The forwarded fields, overridden by the static ones.
-fn header_map(fields: RequestFields<'_>, options: &ProxyOptions) -> HeaderMap {
+fn header_map(fields: RequestFields<'_>, options: &ProxyOptions, authorization: Option<&HeaderValue>) -> HeaderMap {
     let mut map = HeaderMap::new();
     for (name, value) in fields.picked.into_iter().flatten() {
         let is_ours = options.http_headers.iter().any(|wanted| wanted == name);
@@ -140,19 +147,11 @@ fn header_map(fields: RequestFields<'_>, options: &ProxyOptions) -> HeaderMap {
     for (name, value) in &options.static_headers {
         map.insert(name.clone(), value.clone());
     }
-    if let Some(user) = user_info(options) {
-        map.entry(header::AUTHORIZATION).or_insert(user);
+    if let Some(authorization) = authorization {
+        map.entry(header::AUTHORIZATION).or_insert_with(|| authorization.clone());
     }
     map.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     map
-}
-
-/// `user:password@` in the URL becomes the field `Authorization` (RFC 7617), unless that is set.
-fn user_info(options: &ProxyOptions) -> Option<HeaderValue> {
-    let (user, _) = options.endpoint.authority()?.as_str().rsplit_once('@')?;
-    let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(user))).ok()?;
-    value.set_sensitive(true);
-    Some(value)
 }
 
 /// Why a request failed.

@@ -9,6 +9,7 @@ use dunlin_cluster::{
     thread::ClusterOptions,
 };
 use dunlin_games::Registry;
+use dunlin_token::SecretUrl;
 use serde::Serialize;
 
 use super::{ConfigFile, Failure, output, warn};
@@ -77,9 +78,11 @@ pub(super) fn run(args: &ClusterArgs, registry: &Registry) -> Result<(), Failure
 impl ClusterCheckArgs {
     fn system_options(&self, options: &ClusterOptions) -> Result<Option<LinkOptions>, Failure> {
         let url = self.system_url.clone().or_else(|| std::env::var(SYSTEM_URL).ok());
-        let Some(url) = url.filter(|url| !url.is_empty()) else { return Ok(None) };
-        let servers = parsed_servers(&url)
-            .map_err(|error| Failure::Usage(format!("--system-url or the variable {SYSTEM_URL}: {error}")))?;
+        let Some(url) = url.filter(|url| !url.is_empty()).map(SecretUrl::new) else { return Ok(None) };
+        let servers = parsed_servers(url.reveal()).map_err(|error| {
+            let why = url.scrub(&error.to_string());
+            Failure::Usage(format!("--system-url or the variable {SYSTEM_URL}: {why}"))
+        })?;
         Ok(Some(LinkOptions { servers, ..options.links.clone() }))
     }
 

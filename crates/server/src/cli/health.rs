@@ -12,6 +12,7 @@ use clap::Args;
 use dunlin_config::Config;
 use dunlin_games::Registry;
 use dunlin_net::ClientTls;
+use dunlin_token::SecretUrl;
 use hyper::Uri;
 use rustls::{ClientConnection, StreamOwned, pki_types::ServerName};
 
@@ -49,7 +50,7 @@ struct Target {
 
 pub(super) fn run(args: &HealthArgs, registry: &Registry) -> Result<(), Failure> {
     let target = target(args, registry).map_err(Failure::Unhealthy)?;
-    let url = target.url.to_string();
+    let url = SecretUrl::new(target.url.to_string());
     let (sender, receiver) = mpsc::channel();
     // A separate thread, because name resolution or the peer may block. The process ends without waiting for the
     // thread.
@@ -73,7 +74,9 @@ fn target(args: &HealthArgs, registry: &Registry) -> Result<Target, String> {
     if let Some(url) = &args.url {
         let parsed = url.parse::<Uri>().ok();
         let is_http = |url: &Uri| url.host().is_some() && matches!(url.scheme_str(), Some("http" | "https"));
-        let url = parsed.filter(is_http).ok_or_else(|| format!("{url:?} is not a URL with http:// or https://"))?;
+        let url = parsed
+            .filter(is_http)
+            .ok_or_else(|| format!("{:?} is not a URL with http:// or https://", SecretUrl::new(url.as_str())))?;
         return Ok(Target { url, tls: ClientTls::default() });
     }
     let config = match args.config.load(Vec::new(), registry) {

@@ -90,8 +90,10 @@ pub(super) fn close_logs(node: &Node) {
 }
 
 fn options(config: &Config, settings: &BrokerSettings) -> Result<ClusterOptions, ServeError> {
-    let url = settings.url.as_ref().map(|url| String::from_utf8_lossy(url.reveal())).unwrap_or_default();
-    let servers = parsed_servers(&url).map_err(|error| ServeError::Cluster(format!("broker.nats.url: {error}")))?;
+    let url = settings.url.clone().unwrap_or_default();
+    let servers = parsed_servers(url.reveal());
+    let servers =
+        servers.map_err(|error| ServeError::Cluster(format!("broker.nats.url: {}", url.scrub(&error.to_string()))))?;
     let tls = match &settings.tls {
         Some(tls) => Some(tls.client_config().map_err(|why| ServeError::Cluster(format!("broker.nats.tls: {why}")))?),
         None => None,

@@ -9,10 +9,10 @@ use super::{events::now_s, log::Outside, session_events::CONNECTION_LINES_PER_SE
 pub fn log_token_event(event: TokenEvent<'_>) {
     match event {
         TokenEvent::Refused { kind, fault } => log_refusal(kind, fault),
-        TokenEvent::KeysFetched { url, keys } => info!(url = %Outside(url), keys, "fetched token keys"),
+        TokenEvent::KeysFetched { url, keys } => info!(url = %Outside(&url.to_string()), keys, "fetched token keys"),
         TokenEvent::KeysNotFetched { url, why } => {
             let why = why.to_string();
-            warn!(url = %Outside(url), why = %Outside(&why), "failed to fetch token keys");
+            warn!(url = %Outside(&url.to_string()), why = %Outside(&why), "failed to fetch token keys");
         }
     }
 }

@@ -3,14 +3,14 @@
 use hyper::Uri;
 
 use crate::{
-    TokenFault,
+    SecretUrl, TokenFault,
     rules::{Caught, Rule, Rules},
 };
 
 /// A URL, possibly with placeholders such as `{{realm}}`.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    text: String,
+    text: SecretUrl,
     names: Vec<Box<str>>,
 }
 
@@ -26,6 +26,12 @@ impl Endpoint {
     /// A message for the author of the configuration.
     pub fn parse(text: &str, rules: &Rules, is_unsafe_allowed: bool) -> Result<Self, String> {
         let names = places(text)?;
+        let shown = SecretUrl::new(text).to_string();
+        // In user information or a query, the braces may belong to a key.
+        let placeholder = |name: &str| {
+            let placeholder = format!("{{{{{name}}}}}");
+            if shown.contains(&placeholder) { placeholder } else { "{{…}}".to_owned() }
+        };
         for name in &names {
             let patterns = [&rules.issuer, &rules.audience].into_iter().flatten().filter_map(|rule| match rule {
                 Rule::Matches(regex) => Some(regex),
@@ -34,21 +40,25 @@ impl Endpoint {
             let mut groups = patterns.filter(|regex| regex.capture_names().flatten().any(|known| known == &**name));
             let Some(regex) = groups.next() else {
                 return Err(format!(
-                    "contains the placeholder {{{{{name}}}}}, but neither `issuer_regex` nor `audience_regex` \
-                         has a group with this name"
+                    "contains the placeholder {}, but neither `issuer_regex` nor `audience_regex` has a group with this \
+                     name",
+                    placeholder(name)
                 ));
             };
             if !is_unsafe_allowed && !catches_fixed_words(regex.as_str(), name) {
                 return Err(format!(
-                    "has the place {{{{{name}}}}}, whose group catches more than a few fixed words, so that a token could \
-                     choose where its key is fetched: write the words, as in (?P<{name}>one|two)"
+                    "has the place {}, whose group catches more than a few fixed words, so that a token could choose where \
+                     its key is fetched: write the words, as in (?P<{name}>one|two)",
+                    placeholder(name)
                 ));
             }
         }
-        let endpoint = Self { text: text.to_owned(), names };
+        let endpoint = Self { text: SecretUrl::new(text), names };
         let filled = endpoint.fill(&endpoint.names.iter().map(|name| (name.clone(), "x".into())).collect());
-        let uri: Uri =
-            filled.ok().and_then(|url| url.parse().ok()).ok_or("is not a URL: write one that begins with https://")?;
+        let uri: Uri = filled
+            .ok()
+            .and_then(|url| url.reveal().parse().ok())
+            .ok_or("is not a URL: write one that begins with https://")?;
         match uri.scheme_str() {
             Some("https") => {}
             Some("http") if is_unsafe_allowed => {}
@@ -68,8 +78,8 @@ impl Endpoint {
     }
 
     /// The URL for these captured values.
-    pub(crate) fn fill(&self, caught: &Caught) -> Result<String, TokenFault> {
-        let mut url = self.text.clone();
+    pub(crate) fn fill(&self, caught: &Caught) -> Result<SecretUrl, TokenFault> {
+        let mut url = self.text.reveal().to_owned();
         for name in &self.names {
             let value = caught.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value);
             if value.is_empty() || value.contains("..") || !value.bytes().all(is_plain) {
@@ -77,7 +87,7 @@ impl Endpoint {
             }
             url = url.replace(&format!("{{{{{name}}}}}"), value);
         }
-        if url.len() > URL_BYTES_MAX { Err(TokenFault::Issuer) } else { Ok(url) }
+        if url.len() > URL_BYTES_MAX { Err(TokenFault::Issuer) } else { Ok(SecretUrl::new(url)) }
     }
 }
 
@@ -138,7 +148,7 @@ mod tests {
         let endpoint =
             parse("https://id.example/{{realm}}/certs", "^https://id.example/(?P<realm>one|two-2)$").unwrap();
         let caught = |value: &str| vec![("realm".into(), value.into())];
-        assert_eq!(endpoint.fill(&caught("two-2")).unwrap(), "https://id.example/two-2/certs");
+        assert_eq!(endpoint.fill(&caught("two-2")).unwrap().reveal(), "https://id.example/two-2/certs");
         for value in ["", "..", "a/b", "a?b", "a@b", "a%2e", "a#", "x".repeat(3_000).as_str()] {
             assert_eq!(endpoint.fill(&caught(value)), Err(TokenFault::Issuer), "{value}");
         }

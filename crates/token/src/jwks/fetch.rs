@@ -14,6 +14,7 @@ use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use rustls::pki_types::ServerName;
 
 use super::{Fetched, JwksOptions, parse};
+use crate::SecretUrl;
 
 /// Why a fetch failed.
 #[derive(Debug)]
@@ -36,14 +37,20 @@ pub(crate) enum FetchFault {
     Timeout,
 }
 
-/// Fetches the set at `url`. Redirections are not followed.
-pub(crate) async fn fetch(url: &str, options: &JwksOptions) -> Result<Fetched, FetchFault> {
+/// Fetches the set at `url`. Redirections are not followed. User information of the URL is sent as credentials.
+pub(crate) async fn fetch(url: &SecretUrl, options: &JwksOptions) -> Result<Fetched, FetchFault> {
     let timeout = Duration::from_millis(options.timeout_ms);
-    tokio::time::timeout(timeout, fetch_now(url, options)).await.unwrap_or(Err(FetchFault::Timeout))
+    let fetched = tokio::time::timeout(timeout, fetch_now(url, options)).await.unwrap_or(Err(FetchFault::Timeout));
+    fetched.map_err(|fault| match fault {
+        // The libraries' texts may quote the URL.
+        FetchFault::Request(text) => FetchFault::Request(url.scrub(&text)),
+        fault => fault,
+    })
 }
 
-async fn fetch_now(url: &str, options: &JwksOptions) -> Result<Fetched, FetchFault> {
-    let uri: Uri = url.parse().map_err(|_| FetchFault::Request("the URL is invalid".to_owned()))?;
+async fn fetch_now(url: &SecretUrl, options: &JwksOptions) -> Result<Fetched, FetchFault> {
+    let uri = url.without_user_info().parse::<Uri>();
+    let uri = uri.map_err(|_| FetchFault::Request("the URL is invalid".to_owned()))?;
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
     let is_https = uri.scheme_str() == Some("https");
     let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
@@ -52,7 +59,11 @@ async fn fetch_now(url: &str, options: &JwksOptions) -> Result<Fetched, FetchFau
     // The connection goes to the very address that was looked at, whatever the name leads to a moment later.
     let authority = uri.authority().map(Authority::to_string).unwrap_or_default();
     let target = format!("{}://{address}{}", uri.scheme_str().unwrap_or("https"), path_of(&uri));
-    let request = Request::get(target)
+    let mut request = Request::get(target);
+    if let Some(credentials) = url.basic_authorization() {
+        request = request.header(header::AUTHORIZATION, credentials);
+    }
+    let request = request
         .header(header::HOST, authority)
         .header(header::ACCEPT, "application/jwk-set+json, application/json")
         .body(Empty::<Bytes>::new())

@@ -8,6 +8,10 @@ use crate::rules::Rules;
 
 const URL: &str = "https://id.example/keys";
 
+fn url() -> SecretUrl {
+    SecretUrl::new(URL)
+}
+
 fn options() -> JwksOptions {
     JwksOptions {
         endpoint: Endpoint::parse(URL, &Rules::default(), false).unwrap(),
@@ -28,11 +32,11 @@ fn fetched(names: &[&str], max_age_ms: Option<u64>) -> Fetched {
 }
 
 fn look_up(sets: &mut KeySets, name: &str, now_ms: u64) -> &'static str {
-    word(&sets.look_up(URL, name, Algorithm::EdDsa, now_ms))
+    word(&sets.look_up(&url(), name, Algorithm::EdDsa, now_ms))
 }
 
 fn settle(sets: &mut KeySets, name: &str, now_ms: u64) -> &'static str {
-    word(&sets.settle(URL, name, Algorithm::EdDsa, now_ms))
+    word(&sets.settle(&url(), name, Algorithm::EdDsa, now_ms))
 }
 
 fn word(look_up: &LookUp) -> &'static str {
@@ -53,14 +57,14 @@ fn waiting_lookups_share_one_fetch_followed_by_a_pause() {
     assert_eq!(look_up(&mut sets, "a", 0), "fetch");
     assert_eq!(look_up(&mut sets, "a", 1), "wait");
     assert_eq!(look_up(&mut sets, "b", 1), "wait");
-    sets.fetched(URL, Some(fetched(&["a"], None)), &options, 2);
+    sets.fetched(&url(), Some(fetched(&["a"], None)), &options, 2);
     assert_eq!((settle(&mut sets, "a", 2), settle(&mut sets, "b", 2)), ("key", "unknown"));
     assert_eq!((look_up(&mut sets, "a", 3), look_up(&mut sets, "b", 3)), ("key", "unknown"));
     assert_eq!(look_up(&mut sets, "c", 10_001), "unavailable", "it may be new");
     // A new name leads to a fetch when the pause is over; known keys do not wait for it.
     assert_eq!(look_up(&mut sets, "c", 10_002), "fetch");
     assert_eq!((look_up(&mut sets, "a", 10_003), look_up(&mut sets, "c", 10_003)), ("key", "wait"));
-    sets.fetched(URL, Some(fetched(&["a", "c"], None)), &options, 10_004);
+    sets.fetched(&url(), Some(fetched(&["a", "c"], None)), &options, 10_004);
     assert_eq!(settle(&mut sets, "c", 10_004), "key");
 }
 
@@ -71,11 +75,11 @@ fn cache_lifetime_follows_the_response_within_limits() {
     {
         let (mut sets, options) = (KeySets::default(), options());
         assert_eq!(look_up(&mut sets, "a", 0), "fetch");
-        sets.fetched(URL, Some(fetched(&["a"], max_age_ms)), &options, 0);
+        sets.fetched(&url(), Some(fetched(&["a"], max_age_ms)), &options, 0);
         assert_eq!(look_up(&mut sets, "a", fresh_ms - 1), "key", "{max_age_ms:?}");
         assert_eq!(look_up(&mut sets, "a", fresh_ms), "fetch", "{max_age_ms:?}");
         // A key that was taken back is gone with the next fetch.
-        sets.fetched(URL, Some(fetched(&["b"], None)), &options, fresh_ms + 1);
+        sets.fetched(&url(), Some(fetched(&["b"], None)), &options, fresh_ms + 1);
         assert_eq!(settle(&mut sets, "a", fresh_ms + 1), "unknown", "{max_age_ms:?}");
     }
 }
@@ -84,17 +88,17 @@ fn cache_lifetime_follows_the_response_within_limits() {
 fn failed_fetches_are_retried_and_stale_keys_used_meanwhile() {
     let (mut sets, options) = (KeySets::default(), options());
     assert_eq!(look_up(&mut sets, "a", 0), "fetch");
-    sets.fetched(URL, None, &options, 0);
+    sets.fetched(&url(), None, &options, 0);
     assert_eq!(settle(&mut sets, "a", 0), "unavailable");
     assert_eq!(look_up(&mut sets, "a", 999), "unavailable");
     assert_eq!(look_up(&mut sets, "a", 1_000), "fetch");
-    sets.fetched(URL, Some(fetched(&["a"], Some(10_000))), &options, 1_000);
+    sets.fetched(&url(), Some(fetched(&["a"], Some(10_000))), &options, 1_000);
     // Stale, and not to be had anew: it does until nobody may believe it any more.
     assert_eq!(look_up(&mut sets, "a", 11_000), "fetch");
-    sets.fetched(URL, None, &options, 11_000);
+    sets.fetched(&url(), None, &options, 11_000);
     assert_eq!((settle(&mut sets, "a", 11_000), look_up(&mut sets, "a", 11_500)), ("key", "key"));
     assert_eq!(look_up(&mut sets, "a", 101_000), "fetch");
-    sets.fetched(URL, None, &options, 101_000);
+    sets.fetched(&url(), None, &options, 101_000);
     assert_eq!(settle(&mut sets, "a", 101_000), "unavailable");
 }
 
@@ -102,13 +106,13 @@ fn failed_fetches_are_retried_and_stale_keys_used_meanwhile() {
 fn urls_and_key_names_are_limited() {
     let mut sets = KeySets::default();
     for index in 0..SETS_MAX {
-        assert_eq!(word(&sets.look_up(&format!("{URL}/{index}"), "a", Algorithm::EdDsa, 0)), "fetch");
+        assert_eq!(word(&sets.look_up(&SecretUrl::new(format!("{URL}/{index}")), "a", Algorithm::EdDsa, 0)), "fetch");
     }
-    assert_eq!(word(&sets.look_up(URL, "a", Algorithm::EdDsa, 0)), "busy");
+    assert_eq!(word(&sets.look_up(&url(), "a", Algorithm::EdDsa, 0)), "busy");
 
     let (mut sets, options) = (KeySets::default(), options());
     look_up(&mut sets, "a", 0);
-    sets.fetched(URL, Some(fetched(&[], None)), &options, 0);
+    sets.fetched(&url(), Some(fetched(&[], None)), &options, 0);
     for index in 0..ABSENT_MAX {
         assert_eq!(settle(&mut sets, &index.to_string(), 0), "unknown");
     }
