@@ -89,7 +89,7 @@ impl ConfigInput {
             let source = SettingSource::File(Arc::from(document.name.as_str()));
             match Tree::parse(document.format, &document.text) {
                 Ok(tree) => settings.set_document(&tree, &source, problems),
-                Err(why) => problems.error(&source, "", format!("is not {}: {why}", document.format.name())),
+                Err(why) => problems.error(&source, "", why),
             }
         }
         variables::set(&self.variables, &mut settings, problems);
@@ -128,11 +128,7 @@ fn concerns_us(name: &str) -> bool {
     [FORMER_PREFIX, PREFIX].iter().any(|prefix| setting_of(name, prefix).is_some())
 }
 
-/// The key part of a variable with this prefix. `None` for variables that Kubernetes sets for services: those of a
-/// service named `dunlin` have the same prefix.
+/// The key part of a variable with this prefix.
 pub(super) fn setting_of<'n>(name: &'n str, prefix: &str) -> Option<&'n str> {
-    name.strip_prefix(prefix).filter(|rest| {
-        *rest != "PORT"
-            && !["PORT_", "SERVICE_HOST", "SERVICE_PORT"].iter().any(|of_service| rest.starts_with(of_service))
-    })
+    name.strip_prefix(prefix)
 }

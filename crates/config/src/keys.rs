@@ -43,6 +43,8 @@ pub enum ValueKind {
     Text,
     /// Text that messages must not contain.
     Secret,
+    /// A URL, or several with commas between them. Messages must not contain its user information and query values.
+    Url,
     /// One of these words.
     Choice(&'static [&'static str]),
     /// A list of texts; separated by spaces in an environment variable.

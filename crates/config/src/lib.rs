@@ -227,7 +227,13 @@ impl Config {
         if !problems.errors.is_empty() {
             return Err(problems);
         }
-        Ok(Loaded { config, warnings: problems.warnings, values: Values::of(&settings) })
+        Ok(Loaded {
+            config,
+            warnings: problems.warnings,
+            values: Values::of(&settings),
+            has_document_settings: settings.has_document_settings,
+            service_variables: settings.of_services,
+        })
     }
 }
 

@@ -79,9 +79,20 @@ Environment variables override the file, and flags override both.
 - `DUNLIN_CHANNEL_NAMESPACES=\"chat news\"` adds namespaces with these names, and `DUNLIN_CHANNEL_NAMESPACES_CHAT_PRESENCE=true` sets
   a key of one of them. The value can also be JSON, which replaces the list: `'[{\"name\": \"chat\"}]'`.
   `DUNLIN_RPC_NAMESPACES` and `DUNLIN_PROXIES` work in the same way.
-- `DUNLIN_HTTP_API_KEY_FILE=/run/secrets/api-key` reads `http_api.key` from a file, without one newline at its end. Every secret key
-  has such a variable. It is an error to set both a variable and its `_FILE`.
+- `DUNLIN_HTTP_API_KEY_FILE=/run/secrets/api-key` reads `http_api.key` from a file, without one newline at its end. Every secret and
+  every URL has such a variable. It is an error to set both a variable and its `_FILE`.
 - Variables that begin with `CENTRIFUGO_` work as in Centrifugo; `DUNLIN_` variables override them.
+- Variables that Kubernetes sets for services, such as `DUNLIN_HTTP_SERVER_PORT=tcp://10.0.0.1:8000` for a service `dunlin-http-server`, are
+  ignored, with one log line at `debug`.
+
+## Values
+
+- A file without content is an error in every format, because it is more likely unfinished than intended. `{}` starts a node with the defaults.
+- In YAML, tags (`!word`), anchors (`&word`) and aliases (`*word`) are refused: a key that begins with one of these signs would be cut
+  silently. Write it in quotes.
+- Dunlin fills in no placeholders. A secret or a URL that contains `${NAME}` or `$(NAME)`, or is `$NAME`, is refused, because everybody who has
+  seen the template could guess it. Set the environment variable of the key instead.
+- Messages and logs show URLs without their user information and without the values of their query.
 
 ## Configurations of Centrifugo
 
@@ -285,6 +296,7 @@ fn value_words(kind: ValueKind) -> String {
         ValueKind::Duration | ValueKind::DurationOrOff => "duration".to_owned(),
         ValueKind::Text => "text".to_owned(),
         ValueKind::Secret => "secret".to_owned(),
+        ValueKind::Url => "URL".to_owned(),
         ValueKind::Choice(words) => {
             let words: Vec<_> = words.iter().filter(|word| !word.is_empty()).map(|word| format!("`{word}`")).collect();
             words.join(", ")
@@ -312,6 +324,7 @@ fn key_schema(key: &'static Key) -> Json {
         }
         ValueKind::Text => json!({ "type": "string" }),
         ValueKind::Secret => json!({ "type": "string", "writeOnly": true }),
+        ValueKind::Url => json!({ "type": "string", "format": "uri", "writeOnly": true }),
         ValueKind::Choice(words) => json!({ "enum": words }),
         ValueKind::Texts => json!({ "type": "array", "items": { "type": "string" } }),
         ValueKind::Any => json!({}),

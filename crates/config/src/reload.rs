@@ -1,7 +1,7 @@
 //! Compares a reloaded configuration with the running one: which settings change at once, and which need a restart.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::{self, Write},
 };
 
@@ -167,7 +167,17 @@ pub struct Loaded {
     pub warnings: Vec<Problem>,
     /// The values that were set.
     pub values: Values,
+    /// Environment variables that Kubernetes sets for services, and that were ignored.
+    pub service_variables: Vec<String>,
+    /// Whether the file, if there is one, sets at least one key.
+    pub has_document_settings: bool,
 }
+
+/// The keys that verify tokens, in both tables of tokens.
+const TOKEN_KEYS: [&str; 4] = ["hmac_secret_key", "rsa_public_key", "ecdsa_public_key", "jwks_public_endpoint"];
+
+/// Maximum number of namespaces that a message names.
+const NAMED_MAX: usize = 5;
 
 impl Values {
     /// All values that are set in `settings`.
@@ -184,7 +194,7 @@ impl Values {
                 Label::InList(label) => {
                     let list_value = values.0.entry(label).or_insert_with(|| Value::Text(String::new()));
                     if let Value::Text(text) = list_value {
-                        let _ = write!(text, "{path}={value:?};");
+                        let _ = write!(text, "{path}={};", value.to_json());
                     }
                 }
             }
@@ -224,6 +234,44 @@ impl Values {
             }
         }
         changes
+    }
+
+    /// What a reload of `wanted` would take away as a whole: all namespaces, all keys of one kind, the storage. Such a
+    /// file is more often a wrong or unfinished one than intended.
+    pub fn losses(&self, wanted: &Self) -> Vec<String> {
+        let mut losses = Vec::new();
+        let (running, kept) = (self.namespaces(), wanted.namespaces());
+        if !running.is_empty() && running.is_disjoint(&kept) {
+            let named: Vec<&str> = running.iter().take(NAMED_MAX).copied().collect();
+            let more = if running.len() > NAMED_MAX { ", …" } else { "" };
+            losses.push(format!(
+                "channel.namespaces: every namespace of the node ({}{more}) would be removed: its subscriptions would end, \
+                 and histories in memory would be deleted",
+                named.join(", ")
+            ));
+        }
+        let is_lost = |keys: &[String]| {
+            let has_one = |values: &Self| keys.iter().any(|key| values.0.contains_key(key));
+            has_one(self) && !has_one(wanted)
+        };
+        if is_lost(&["http_api.key".to_owned()]) {
+            losses.push("http_api.key: the server API would lose its only key".to_owned());
+        }
+        for table in ["client.token", "client.subscription_token"] {
+            if is_lost(&TOKEN_KEYS.map(|key| format!("{table}.{key}"))) {
+                losses.push(format!("{table}: every key that verifies tokens would be removed"));
+            }
+        }
+        if is_lost(&["storage.path".to_owned()]) {
+            losses.push("storage.path: the storage would be removed at the next start".to_owned());
+        }
+        losses
+    }
+
+    /// The names of the namespaces.
+    fn namespaces(&self) -> BTreeSet<&str> {
+        let tables = self.0.keys().filter_map(|path| path.strip_prefix("channel.namespaces["));
+        tables.filter_map(|path| path.split_once("].").map(|(name, _)| name)).collect()
     }
 
     fn has_table(&self, table: &str) -> bool {

@@ -8,8 +8,12 @@ use super::{
     nearest,
     problem::{Problems, SettingSource},
     tree::Tree,
-    value::Value,
+    value::{Value, has_placeholder},
 };
+
+/// What is wrong with a document without content.
+const NO_CONTENT: &str = "has no content: write at least one setting into it. To start with the defaults, start without a \
+                          file, or write {} into a JSON or YAML file";
 
 /// Values that were set, by path.
 #[derive(Debug, Default)]
@@ -19,13 +23,19 @@ pub(super) struct Settings {
     lists: BTreeMap<String, (usize, SettingSource)>,
     /// Variables that header fields may refer to.
     placeholders: BTreeMap<String, String>,
+    /// Environment variables that Kubernetes sets for services, and that set no key.
+    pub(super) of_services: Vec<String>,
+    /// Whether there is a document, and it sets at least one key.
+    pub(super) has_document_settings: bool,
 }
 
 impl Settings {
     /// Applies a document as the next layer.
     pub(super) fn set_document(&mut self, document: &Tree, source: &SettingSource, problems: &mut Problems) {
+        self.has_document_settings = !document.sets_nothing();
         match document {
-            Tree::Null => {}
+            // Most likely the file is being written, or its template was filled with nothing.
+            Tree::Null => problems.error(source, "", NO_CONTENT),
             Tree::Table(entries) => self.set_table(keys::ROOT, "", entries, source, problems),
             other => problems.error(source, "", format!("contains {}; write a table of settings", other.describe())),
         }
@@ -138,6 +148,7 @@ impl Settings {
             }
             _ => match Value::read(key, tree) {
                 Ok(value) => {
+                    judge_placeholder(key, path, &value, source, problems);
                     self.set.insert(path.to_owned(), (value, source.clone()));
                 }
                 Err(text) => problems.error(source, path, text),
@@ -240,6 +251,30 @@ impl Settings {
     fn differs_at(&self, key: &'static Key, path: &str) -> Option<SettingSource> {
         let (value, source) = self.set.get(path)?;
         (*value != Value::default_of(key) && !value.is_blank()).then(|| source.clone())
+    }
+}
+
+/// Refuses a secret with a placeholder that nothing has filled in. A node that took it would have a key that everybody
+/// can guess who has seen the template. No generated secret looks like that, so the text is not meant.
+fn judge_placeholder(key: &Key, path: &str, value: &Value, source: &SettingSource, problems: &mut Problems) {
+    let is_secret = matches!(key.kind, ValueKind::Secret | ValueKind::Url);
+    let is_supported = matches!(key.support, Support::Yes | Support::Own);
+    if let Value::Text(text) = value
+        && is_secret
+        && is_supported
+        && has_placeholder(text)
+    {
+        let variable = super::variable_of(path);
+        let remedy = variable.map_or_else(
+            || "write the value itself, or have the placeholder filled in before Dunlin reads the file".to_owned(),
+            |variable| format!("set the environment variable {variable} or {variable}_FILE instead"),
+        );
+        // The text is not quoted, because it may be a secret after all.
+        problems.error(
+            source,
+            path,
+            format!("contains a placeholder such as ${{NAME}}, which Dunlin does not fill in: {remedy}"),
+        );
     }
 }
 

@@ -65,20 +65,34 @@ impl Tree {
         }
     }
 
-    /// Parses a document. The parsers limit the nesting depth and the expansion of YAML aliases.
+    /// Parses a document. The parsers limit the nesting depth. A document without content is [`Tree::Null`] in every
+    /// format: an empty one, one that contains only comments, and `null`.
     ///
     /// # Errors
-    /// The parser's message with the position.
+    /// What is wrong, with the position.
     pub(super) fn parse(format: Format, text: &str) -> Result<Self, String> {
-        match format {
-            // An empty file sets nothing, in any format.
-            _ if text.trim().is_empty() => Ok(Self::Null),
+        if text.trim_start_matches('\u{feff}').trim().is_empty() {
+            return Ok(Self::Null);
+        }
+        if format == Format::Yaml
+            && let Some(mark) = unquoted_mark(text)
+        {
+            return Err(mark);
+        }
+        let parsed = match format {
             Format::Json => serde_json::from_str(text).map_err(|error| error.to_string()),
             Format::Yaml => parse_yaml(text),
-            Format::Toml => toml::from_str(text).map_err(|error| {
-                let at = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-                format!("{} at line {}", error.message(), at.matches('\n').count() + 1)
-            }),
+            Format::Toml => parse_toml(text),
+        };
+        parsed.map_err(|why| format!("is not {}: {why}", format.name()))
+    }
+
+    /// Whether a document sets no key: it has no content, or only tables without content.
+    pub(super) fn sets_nothing(&self) -> bool {
+        match self {
+            Self::Null => true,
+            Self::Table(entries) => entries.iter().all(|(_, tree)| tree.sets_nothing()),
+            Self::Bool(_) | Self::Int(_) | Self::Float(_) | Self::Text(_) | Self::List(_) => false,
         }
     }
 
@@ -116,6 +130,44 @@ fn parse_yaml(text: &str) -> Result<Tree, String> {
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
     };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
+}
+
+fn parse_toml(text: &str) -> Result<Tree, String> {
+    match toml::from_str(text) {
+        // TOML has no notation for an empty table at the top, so such a document has only comments.
+        Ok(Tree::Table(entries)) if entries.is_empty() => Ok(Tree::Null),
+        Ok(tree) => Ok(tree),
+        Err(error) => {
+            let at = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            Err(format!("{} at line {}", error.message(), at.matches('\n').count() + 1))
+        }
+    }
+}
+
+/// The first tag, anchor or alias of a YAML document. No setting needs one, but a key that begins with `!`, `&` or `*`
+/// would silently become a shorter or an empty one. Errors of the syntax are left to the parser.
+#[allow(clippy::field_reassign_with_default, reason = "the library's options cannot be written as a struct")]
+fn unquoted_mark(text: &str) -> Option<String> {
+    use serde_saphyr::granit_parser::{Event, Options, Parser};
+    let mut options = Options::default();
+    options.emit_unresolved_aliases = true;
+    options.emit_anchor_events = true;
+    for next in Parser::new_from_str_with_options(text, options) {
+        let (event, span) = next.ok()?;
+        let (sign, mark, at) = match event {
+            Event::Scalar(_, _, _, Some(_))
+            | Event::SequenceStart(_, _, Some(_))
+            | Event::MappingStart(_, _, Some(_)) => ('!', "a tag", span.tag_start.unwrap_or(span.start)),
+            Event::Anchor(..) => ('&', "an anchor", span.start),
+            Event::Alias(_) | Event::UnresolvedAlias(_) => ('*', "an alias", span.start),
+            _ => continue,
+        };
+        let line = at.line();
+        return Some(format!(
+            "line {line}: a value begins with {sign}, which YAML takes for {mark}: write it in quotes"
+        ));
+    }
+    None
 }
 
 impl<'de> Deserialize<'de> for Tree {
@@ -192,8 +244,6 @@ impl<'de> Visitor<'de> for TreeVisitor {
 
 #[cfg(test)]
 mod tests {
-    use std::fmt::Write as _;
-
     use super::*;
 
     fn table(entries: &[(&str, Tree)]) -> Tree {
@@ -231,16 +281,59 @@ mod tests {
     }
 
     #[test]
-    fn nesting_and_aliases_are_limited() {
+    fn nesting_is_limited() {
         let deep = 100_000;
         assert!(Tree::parse(Format::Json, &("[".repeat(deep) + &"]".repeat(deep))).is_err());
         assert!(Tree::parse(Format::Yaml, &("[".repeat(deep) + &"]".repeat(deep))).is_err());
         assert!(Tree::parse(Format::Toml, &("a = ".to_owned() + &"[".repeat(deep) + &"]".repeat(deep))).is_err());
-        let mut aliases = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
-        for n in 1..12 {
-            let one_less = format!("*a{}, ", n - 1).repeat(9);
-            let _ = writeln!(aliases, "a{n}: &a{n} [{}]", one_less.trim_end_matches(", "));
+    }
+    #[test]
+    fn documents_without_content_are_null_in_every_format() {
+        for (format, texts) in [
+            (Format::Json, &["", " \n\t", "null", " null\n", "\u{feff}"][..]),
+            (
+                Format::Yaml,
+                &["", " \n", "# A comment.\n", "---\n", "--- # A comment.\n...\n", "null\n", "~\n", "\u{feff}"][..],
+            ),
+            (Format::Toml, &["", "\n\n", "# A comment.\n\n# Another one.", "\u{feff}"][..]),
+        ] {
+            for text in texts {
+                assert_eq!(Tree::parse(format, text), Ok(Tree::Null), "{format:?} {text:?}");
+            }
         }
-        assert!(Tree::parse(Format::Yaml, &aliases).is_err());
+        assert_eq!(Tree::parse(Format::Json, "{}"), Ok(table(&[])));
+        assert_eq!(Tree::parse(Format::Yaml, "{}"), Ok(table(&[])));
+        for (text, expected) in [("{}", true), ("a: {}\nb:\n  c:\n", true), ("a: []", false), ("a: ''", false)] {
+            assert_eq!(Tree::parse(Format::Yaml, text).map(|tree| tree.sets_nothing()), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn marks_of_yaml_in_values_are_refused() {
+        for (text, line, mark) in [
+            ("a:\n  hmac_secret_key: !XXXXabcd", 2, "tag"),
+            ("a: 1\nb: !XXXX\nc: 2", 2, "tag"),
+            ("key: !a word", 1, "tag"),
+            ("key: ! word", 1, "tag"),
+            ("key: !!str 007", 1, "tag"),
+            ("a:\n\n  - x\n  - !y z", 4, "tag"),
+            ("a: [x, !y z]", 1, "tag"),
+            ("a: !map {b: c}", 1, "tag"),
+            ("a: !list\n  - b", 1, "tag"),
+            ("key: &word", 1, "anchor"),
+            ("x: 1\nkey: &a word", 2, "anchor"),
+            ("x: 1\nkey: &a\n  b: c", 2, "anchor"),
+            ("key: *word", 1, "alias"),
+            ("x: 1\na: &x b\nc: *x", 2, "anchor"),
+        ] {
+            let why = Tree::parse(Format::Yaml, text).expect_err(text);
+            assert!(why.starts_with(&format!("line {line}: ")), "{text}: {why}");
+            assert!(why.ends_with(&format!(" {mark}: write it in quotes")), "{text}: {why}");
+        }
+        for text in
+            ["key: '!XXXX'", "key: \"&a word\"", "key: a!b", "key: a&b", "key: a*b", "key: |\n  !a", "# !a &b *c\nd: e"]
+        {
+            assert!(Tree::parse(Format::Yaml, text).is_ok(), "{text}");
+        }
     }
 }

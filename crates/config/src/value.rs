@@ -1,5 +1,7 @@
 //! The typed value of one setting.
 
+use std::fmt;
+
 use super::{
     duration,
     keys::{Key, ValueKind},
@@ -10,7 +12,7 @@ use super::{
 const SHOWN_CHARS_MAX: usize = 60;
 
 /// A typed value.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(super) enum Value {
     Bool(bool),
     Int(i64),
@@ -25,7 +27,32 @@ pub(super) enum Value {
     },
 }
 
+/// Shows only the type, because the value may be a secret.
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bool(_) => "Bool",
+            Self::Int(_) => "Int",
+            Self::Millis(_) => "Millis",
+            Self::Text(_) => "Text",
+            Self::Texts(_) => "Texts",
+            Self::Any { .. } => "Any",
+        })
+    }
+}
+
 impl Value {
+    /// The value as JSON, for comparisons.
+    pub(super) fn to_json(&self) -> serde_json::Value {
+        match self {
+            Self::Bool(value) => (*value).into(),
+            Self::Int(value) | Self::Millis(value) => (*value).into(),
+            Self::Text(text) => text.as_str().into(),
+            Self::Texts(texts) => texts.as_slice().into(),
+            Self::Any { json, .. } => json.clone(),
+        }
+    }
+
     /// Parses a value. Numbers and booleans may be given as text, as in environment variables.
     ///
     /// # Errors
@@ -44,7 +71,7 @@ impl Value {
                     .map(Self::Millis)
                     .map_err(|why| format!("{} {why}", is()))
             }
-            ValueKind::Text | ValueKind::Secret => {
+            ValueKind::Text | ValueKind::Secret | ValueKind::Url => {
                 read_text(tree).map(Self::Text).ok_or_else(|| format!("is {}; write text, in quotes", tree.describe()))
             }
             ValueKind::Choice(words) => read_text(tree)
@@ -140,7 +167,7 @@ fn read_texts(tree: &Tree) -> Option<Vec<String>> {
 /// The value for a message: shortened if it is long, and omitted if it is a secret.
 fn shown(key: &Key, tree: &Tree) -> String {
     match tree {
-        _ if matches!(key.kind, ValueKind::Secret) => "the value".to_owned(),
+        _ if matches!(key.kind, ValueKind::Secret | ValueKind::Url) => "the value".to_owned(),
         Tree::Text(text) => format!("{:?}", shortened(text)),
         Tree::Int(number) => number.to_string(),
         Tree::Float(number) => number.to_string(),
@@ -155,6 +182,25 @@ pub(super) fn shortened(text: &str) -> String {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
     }
+}
+
+/// Whether a text contains a placeholder that a shell, an orchestrator or a template would have filled in: `${NAME}`,
+/// `$(NAME)`, or `$NAME` in capitals as the whole text.
+pub(super) fn has_placeholder(text: &str) -> bool {
+    let is_name = |name: &str| {
+        let mut bytes = name.bytes();
+        bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+            && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    let is_closed = |behind: &str, closing: char| {
+        let inside = behind.split_once(closing).map(|(inside, _)| inside);
+        // A shell also fills in `${NAME:-default}`.
+        inside.and_then(|inside| inside.split([':', '-']).next()).is_some_and(is_name)
+    };
+    let whole = text.strip_prefix('$');
+    whole.is_some_and(|name| is_name(name) && !name.bytes().any(|byte| byte.is_ascii_lowercase()))
+        || text.split("${").skip(1).any(|behind| is_closed(behind, '}'))
+        || text.split("$(").skip(1).any(|behind| is_closed(behind, ')'))
 }
 
 fn listed(words: &[&str]) -> String {

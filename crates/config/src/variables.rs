@@ -22,9 +22,13 @@ pub(super) const PLACEHOLDERS: [&str; 2] = ["CENTRIFUGO_VAR_", "DUNLIN_VAR_"];
 /// Lists whose tables have names, so that a variable can set a key of a single table.
 pub(super) const NAMED_LISTS: [&str; 4] = ["channel.namespaces", "rpc.namespaces", "proxies", "consumers"];
 
-/// Applies environment variables: first `CENTRIFUGO_`, then `DUNLIN_`. An empty variable sets nothing.
+/// Applies environment variables: first `CENTRIFUGO_`, then `DUNLIN_`. An empty variable sets nothing, and neither does
+/// one that Kubernetes sets for a service.
 pub(super) fn set(variables: &[(String, String)], settings: &mut Settings, problems: &mut Problems) {
-    for (name, value) in variables {
+    let (of_services, variables): (Vec<_>, Vec<_>) =
+        variables.iter().partition(|(name, value)| is_of_kubernetes(name, value));
+    settings.of_services = of_services.into_iter().map(|(name, _)| name.clone()).collect();
+    for (name, value) in &variables {
         if PLACEHOLDERS.iter().any(|prefix| name.starts_with(prefix)) {
             settings.set_placeholder(name, value);
         }
@@ -52,8 +56,8 @@ pub(super) fn set(variables: &[(String, String)], settings: &mut Settings, probl
         let of_file = || path_of(set.strip_suffix(FILE_SUFFIX)?);
         if let Some(path) = path_of(set) {
             settings.set_text(&path, value, &source, problems);
-        } else if is_of_kubernetes(set, value) || PLACEHOLDERS.iter().any(|prefix| name.starts_with(prefix)) {
-            // The variable is for another program.
+        } else if PLACEHOLDERS.iter().any(|prefix| name.starts_with(prefix)) {
+            // It was read above.
         } else if !name.starts_with(PREFIX) {
             problems.warning(&source, "", "is ignored: it sets no key");
         } else if let Some(path) = of_file() {
@@ -72,9 +76,10 @@ pub(super) fn set(variables: &[(String, String)], settings: &mut Settings, probl
 
 /// Reads a secret from the file that a variable names. A trailing newline is removed.
 fn secret_of_file(path: &str, file: &str, twin: Option<&str>) -> Result<String, String> {
-    if !matches!(keys::at(path).map(|key| key.kind), Some(ValueKind::Secret)) {
+    if !matches!(keys::at(path).map(|key| key.kind), Some(ValueKind::Secret | ValueKind::Url)) {
         return Err(
-            "is not a secret key, and only secret keys can be read from files: set the variable without _FILE".into()
+            "is neither a secret nor a URL, and only these can be read from files: set the variable without _FILE"
+                .into(),
         );
     }
     if let Some(twin) = twin {
@@ -100,13 +105,32 @@ fn secret_of_file(path: &str, file: &str, twin: Option<&str>) -> Result<String, 
     Ok(text)
 }
 
-/// Whether Kubernetes has set the variable for a service whose name begins with Dunlin's prefix.
-fn is_of_kubernetes(set: &str, value: &str) -> bool {
+/// Whether Kubernetes has set the variable for a service. It sets, in every pod of the namespace, for a service `dunlin-api`
+/// with the port 8000 named `http`: `DUNLIN_API_SERVICE_HOST`, `…_SERVICE_PORT`, `…_SERVICE_PORT_HTTP`,
+/// `…_PORT=tcp://ADDRESS:8000`, and `…_PORT_8000_TCP` without and with `_PROTO`, `_PORT` and `_ADDR`. So a service
+/// `dunlin-http-server` would set `http_server.port`.
+fn is_of_kubernetes(name: &str, value: &str) -> bool {
+    let is_prefixed = [FORMER_PREFIX, PREFIX].iter().any(|prefix| setting_of(name, prefix).is_some());
+    let is_placeholder = PLACEHOLDERS.iter().any(|prefix| name.starts_with(prefix));
+    is_prefixed && !is_placeholder && (is_of_service(name, value) || is_of_service_port(name))
+}
+
+fn is_of_service(name: &str, value: &str) -> bool {
     let is_address = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
-    set.contains("_SERVICE_HOST")
-        || set.contains("_SERVICE_PORT")
-        || set.contains("_PORT_")
-        || (set.ends_with("_PORT") && is_address)
+    let is_named_port = |port: &str| !port.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    name.ends_with("_SERVICE_HOST")
+        || name.ends_with("_SERVICE_PORT")
+        || name.rsplit_once("_SERVICE_PORT_").is_some_and(|(_, port)| is_named_port(port))
+        || (name.ends_with("_PORT") && is_address)
+}
+
+/// `…_PORT_8000_TCP`, `…_PORT_8000_TCP_PROTO`, `…_PORT_8000_TCP_PORT`, `…_PORT_8000_TCP_ADDR`
+fn is_of_service_port(name: &str) -> bool {
+    let name = ["_PROTO", "_PORT", "_ADDR"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name);
+    let before = ["_TCP", "_UDP", "_SCTP"].iter().find_map(|protocol| name.strip_suffix(protocol));
+    before
+        .and_then(|before| before.rsplit_once("_PORT_"))
+        .is_some_and(|(_, number)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The tables of all lists whose tables have names.

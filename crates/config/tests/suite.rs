@@ -3,6 +3,7 @@
 #[path = "../../../fuzz/bodies/config.rs"]
 mod fuzzing;
 
+mod canaries;
 mod corpus;
 mod messages;
 mod reference;

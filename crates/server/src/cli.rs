@@ -63,7 +63,7 @@ enum Command {
     Health(health::HealthArgs),
     /// Replay the recording of a room and compare the state hashes
     Replay(replay::ReplayArgs),
-    /// Check, measure, compact or export the storage of a node that is stopped
+    /// Check, measure, compact, export or prune the storage of a node that is stopped
     Storage(storage::StorageArgs),
     /// Check the NATS servers of a cluster
     Cluster(cluster::ClusterArgs),
@@ -184,8 +184,12 @@ impl ConfigFile {
     }
 
     fn read(&self, flags: Vec<Flag>) -> Result<ConfigInput, Problems> {
-        let file = self.path.clone().or_else(ConfigInput::default_file);
-        ConfigInput::read(file.as_deref(), flags)
+        ConfigInput::read(self.with_path().path.as_deref(), flags)
+    }
+
+    /// With the default file, if none is named and one exists now.
+    fn with_path(&self) -> Self {
+        Self { path: self.path.clone().or_else(ConfigInput::default_file) }
     }
 }
 

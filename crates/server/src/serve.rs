@@ -72,6 +72,7 @@ const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 pub fn run(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<(), ServeError> {
     let config = &loaded.config;
     log::start(&config.log).map_err(|source| ServeError::Log { path: config.log.file.clone(), source })?;
+    config_events::ServiceVariablesIgnored { names: &loaded.service_variables }.emit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Runtime)?;
     let ended = runtime.block_on(serve(loaded, tokens, reread));
     // Drops tasks that wait for peers, with their sockets.
@@ -80,18 +81,17 @@ pub fn run(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<(), 
     ended
 }
 
-async fn serve(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<(), ServeError> {
-    let Loaded { mut config, values, .. } = loaded;
+async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<(), ServeError> {
     let mut signals = Signals::new().map_err(ServeError::Runtime)?;
     // Must come early: without a handler, the signal would end the process.
     let hangup = signal(SignalKind::hangup()).map_err(ServeError::Runtime)?;
     let uid = uuid(random()?);
-    Arc::make_mut(&mut config.engine).node_id = uid.as_str().into();
-    let asked = Asked { tokens, backends: start_backends(&config)? };
-    let site = load_site(&config)?;
-    let certificates = certificates::read(&config)?;
-    let (storage, cluster) = cluster::open_logs(&mut config, &mut signals).await?;
-    let config = &config;
+    Arc::make_mut(&mut loaded.config.engine).node_id = uid.as_str().into();
+    let asked = Asked { tokens, backends: start_backends(&loaded.config)? };
+    let site = load_site(&loaded.config)?;
+    let certificates = certificates::read(&loaded.config)?;
+    let (storage, cluster) = cluster::open_logs(&mut loaded.config, &mut signals).await?;
+    let config = &loaded.config;
     let (hand_over, handed_over) = mpsc::channel(HANDED_OVER_MAX + HANDED_OVER_RESERVED);
     let live_origins = LiveOrigins::new(config.allowed_origins.clone());
     let origins = origin_check(config, live_origins.clone());
@@ -126,7 +126,7 @@ async fn serve(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<
         metrics: ports.metrics(),
         counters: Arc::clone(&counters),
     };
-    let reloader = Arc::new(Reloader::new(config.clone(), values, reread, live_parts));
+    let reloader = Arc::new(Reloader::new(loaded.clone(), reread, live_parts));
     let backups = backups::start(config, storage, &counters);
     let ports = ports.with_operations(&reloader, &counters, backups.as_ref());
     let mut control = Control::start(config, &node, identity, counters, ports, handed_over).await?;

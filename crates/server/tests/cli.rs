@@ -1,5 +1,6 @@
 //! Tests of the command line: output and exit codes of the binary.
 
+mod canaries;
 mod cluster;
 mod health;
 mod new_game;
@@ -202,7 +203,7 @@ fn a_missing_file_is_named() {
     fs::write(folder.0.join("large.json"), " ".repeat((4 << 20) + 1)).expect("written");
     let output = dunlin(&folder, &["check-config", "-c", "large.json"]);
     assert!(stderr(&output).contains("large.json: is larger than 4194304 bytes"), "{}", stderr(&output));
-    fs::write(folder.0.join("large.json"), " ".repeat(4 << 20)).expect("written");
+    fs::write(folder.0.join("large.json"), " ".repeat((4 << 20) - 2) + "{}").expect("written");
     assert!(dunlin(&folder, &["check-config", "-c", "large.json"]).status.success());
 }
 
@@ -269,14 +270,14 @@ fn the_configuration_in_the_working_directory_is_found() {
     };
     checked("the environment");
     for name in ["config.toml", "config.yml", "config.yaml", "config.json"] {
-        folder.file(name, "");
+        folder.file(name, if name == "config.toml" { "[client]" } else { "{}" });
         checked(name);
     }
     folder.file("config.json", r#"{"http_server": {"port": 99999}}"#);
     let output = dunlin(&folder, &["serve"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).contains("config.json: http_server.port: 99999 is too large"), "{}", stderr(&output));
-    folder.file("other.yaml", "");
+    folder.file("other.yaml", "{}");
     assert!(dunlin(&folder, &["check-config", "-c", "other.yaml"]).status.success());
 }
 

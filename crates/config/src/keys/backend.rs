@@ -3,7 +3,7 @@
 
 use super::{
     COUNT, ENABLED, Key, NUMBER, REDIS, TLS,
-    ValueKind::{Any, Bool, Choice, Duration, Int, Secret, Tables, Text, Texts},
+    ValueKind::{Any, Bool, Choice, Duration, Int, Secret, Tables, Text, Texts, Url},
     needless, own, part, part_table, refused, refused_table, table, warned_table, yes,
 };
 
@@ -87,7 +87,7 @@ const BROKER: &[Key] = &[
 const NATS_BROKER: &[Key] = &[
     yes(
         "url",
-        Secret,
+        Url,
         "nats://localhost:4222",
         "Addresses of the NATS servers, with commas between them. They may contain a user and a password, or a token.",
     ),

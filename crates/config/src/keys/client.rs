@@ -2,7 +2,7 @@
 
 use super::{
     COUNT, COUNT_OR_ZERO, Key, NUMBER, PROXY, Support,
-    ValueKind::{Any, Bool, Duration, DurationOrOff, Int, Secret, Tables, Text, Texts},
+    ValueKind::{Any, Bool, Duration, DurationOrOff, Int, Secret, Tables, Text, Texts, Url},
     own, refused, table, warned, yes,
 };
 
@@ -335,7 +335,7 @@ const TOKEN: &[Key] = &[
     ),
     yes(
         "jwks_public_endpoint",
-        Text,
+        Url,
         "",
         "URL of a JSON Web Key Set (JWKS) for RS*, ES* and EdDSA tokens. A token selects its key by `kid`. All other keys of the table are then ignored. `{{name}}` is replaced by the named group of `issuer_regex` or `audience_regex`.",
     ),

@@ -2,14 +2,14 @@
 
 use super::{
     COUNT, Key, TLS,
-    ValueKind::{Any, Bool, Duration, Int, Secret, Text, Texts},
+    ValueKind::{Any, Bool, Duration, Int, Secret, Text, Texts, Url},
     needless, own, part, part_table, refused, table, warned_table, yes,
 };
 
 const NO_GRPC: &str = "Dunlin calls backends only over HTTP";
 
 pub(super) const PROXY: &[Key] = &[
-    yes("endpoint", Text, "", "URL of the backend; begins with `http://` or `https://`."),
+    yes("endpoint", Url, "", "URL of the backend; begins with `http://` or `https://`."),
     yes("timeout", Duration, "1s", "Timeout of a request, until the response is complete."),
     yes(
         "http_headers",

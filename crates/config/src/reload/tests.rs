@@ -91,7 +91,7 @@ fn others(key: &keys::Key, path: &str) -> Vec<serde_json::Value> {
             [3_100, 77, 5, 1].into_iter().filter(|n| (min..=max).contains(n)).map(Into::into).collect()
         }
         ValueKind::Duration | ValueKind::DurationOrOff => vec!["7s".into(), "77m".into()],
-        ValueKind::Text | ValueKind::Secret => {
+        ValueKind::Text | ValueKind::Secret | ValueKind::Url => {
             ["other", "/other", "127.0.0.3", "/", ";", "other-0123456789abcdef0123456789abcdef"]
                 .map(Into::into)
                 .to_vec()

@@ -21,14 +21,26 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 pub(super) struct ReloadArgs {
     #[command(flatten)]
     config: ConfigFile,
+    /// Apply the configuration even if it takes away every namespace, every key of one kind, or the storage. If the file no
+    /// longer contains the API key, set `DUNLIN_HTTP_API_KEY` to it for this command
+    #[arg(long)]
+    force: bool,
 }
 
 /// The node's response, see [`crate::serve::Reloaded`].
 #[derive(Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 enum Answer {
-    Applied { changed: Vec<String>, needs_restart: Vec<Waiting>, warnings: Vec<String> },
-    Refused { errors: Vec<String> },
+    Applied {
+        changed: Vec<String>,
+        needs_restart: Vec<Waiting>,
+        warnings: Vec<String>,
+    },
+    Refused {
+        errors: Vec<String>,
+        #[serde(default)]
+        needs_force: bool,
+    },
 }
 
 #[derive(Deserialize)]
@@ -40,7 +52,11 @@ struct Waiting {
 
 pub(super) fn run(args: &ReloadArgs, registry: &Registry) -> Result<(), Failure> {
     let loaded = args.config.load_whole(Vec::new(), registry)?;
-    let request = OperatorRequest { path: reload::PATH, loaded: &loaded, timeout: TIMEOUT };
+    let request = OperatorRequest {
+        path: if args.force { reload::FORCED_PATH } else { reload::PATH },
+        loaded: &loaded,
+        timeout: TIMEOUT,
+    };
     match request.post() {
         Ok(OperatorResponse { address, status, body }) => {
             let failed = |text: String| Failure::Reload(format!("{address}: {text}"));
@@ -79,9 +95,10 @@ fn print_outcome(status: u16, body: &str, failed: impl Fn(String) -> Failure) ->
             }
             Ok(())
         }
-        Ok(Answer::Refused { errors }) => {
+        Ok(Answer::Refused { errors, needs_force }) => {
             let errors = errors.join("\n");
-            Err(failed(format!("the node rejected the configuration and keeps the previous one\n{errors}")))
+            let remedy = if needs_force { "\nif this is intended, run the command again with --force" } else { "" };
+            Err(failed(format!("the node rejected the configuration and keeps the previous one\n{errors}{remedy}")))
         }
         Err(_) => Err(failed(format!("the node responded with status {status}"))),
     }

@@ -39,10 +39,12 @@ pub(super) struct ServeArgs {
 }
 
 pub(super) fn run(args: &ServeArgs, registry: &Registry) -> Result<(), Failure> {
-    let loaded = args.config.load_to_start(args.flags(), registry)?;
+    // A reload reads the file of the start, and not another default file, or none because it was removed.
+    let file = args.config.with_path();
+    let loaded = file.load_to_start(args.flags(), registry)?;
     warn(&loaded.warnings);
     let verifier = Verifier::new(&loaded.config.token, log_token_event).map_err(Failure::TokenThread)?;
-    let (file, flags, registry) = (args.config.clone(), args.flags(), registry.clone());
+    let (flags, registry) = (args.flags(), registry.clone());
     let reread = Arc::new(move || file.reread(flags.clone(), &registry));
     crate::serve::run(loaded, Arc::new(verifier), reread).map_err(Failure::Serve)
 }

@@ -44,6 +44,9 @@ pub enum Reloaded {
     Refused {
         /// The errors.
         errors: Vec<String>,
+        /// The configuration is valid, but takes away too much to be applied without `force`.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        needs_force: bool,
     },
 }
 
@@ -79,6 +82,21 @@ struct Read {
 struct Running {
     config: Config,
     values: Values,
+    /// See [`Loaded::has_document_settings`].
+    has_document_settings: bool,
+}
+
+impl Running {
+    /// Why a valid configuration is not applied.
+    fn objection(&self, wanted: &Loaded, is_forced: bool) -> Option<Reloaded> {
+        if self.has_document_settings && !wanted.has_document_settings {
+            let file = wanted.config.file.as_deref().unwrap_or("the configuration file");
+            let text = format!("{file}: sets nothing any more: write the settings that the node is to have into it");
+            return Some(Reloaded::refused(vec![text]));
+        }
+        let losses = if is_forced { Vec::new() } else { self.values.losses(&wanted.values) };
+        (!losses.is_empty()).then_some(Reloaded::Refused { errors: losses, needs_force: true })
+    }
 }
 
 /// The currently allowed origins.
@@ -100,13 +118,14 @@ impl LiveOrigins {
 }
 
 impl Reloader {
-    pub(super) fn new(config: Config, values: Values, reread: Reread, parts: LiveParts) -> Self {
+    pub(super) fn new(loaded: Loaded, reread: Reread, parts: LiveParts) -> Self {
+        let Loaded { config, values, has_document_settings, .. } = loaded;
         Self {
             reread,
             parts,
             access: RwLock::new(Arc::new(config.http_api.access.clone())),
             drain_plan: Mutex::new(shutdown_of(&config)),
-            running: tokio::sync::Mutex::new(Running { config, values }),
+            running: tokio::sync::Mutex::new(Running { config, values, has_document_settings }),
         }
     }
 
@@ -120,12 +139,16 @@ impl Reloader {
         *self.drain_plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads and applies the configuration, or returns the error. Counts and logs the result.
-    pub async fn reload(&self) -> Reloaded {
+    /// Reads and applies the configuration, or returns the error. Counts and logs the result. A configuration that takes
+    /// away all namespaces, all keys of a kind or the storage is applied only if `is_forced`.
+    pub async fn reload(&self, is_forced: bool) -> Reloaded {
         let mut running = self.running.lock().await;
         let reloaded = match self.read().await {
-            Ok(Read { loaded, certificates }) => self.apply(&mut running, loaded, certificates).await,
-            Err(errors) => Reloaded::Refused { errors },
+            Ok(read) => match running.objection(&read.loaded, is_forced) {
+                None => self.apply(&mut running, read.loaded, read.certificates).await,
+                Some(objection) => objection,
+            },
+            Err(errors) => Reloaded::refused(errors),
         };
         let outcome = reloaded.outcome();
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -166,7 +189,7 @@ impl Reloader {
         if changes.has_changed(&token_tables)
             && let Err(error) = self.parts.tokens.replace_keys(&config.token)
         {
-            return Reloaded::Refused { errors: vec![format!("cannot start the token thread: {error}")] };
+            return Reloaded::refused(vec![format!("cannot start the token thread: {error}")]);
         }
         let mut warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
         self.apply_outside_shards(&config, certificates);
@@ -174,7 +197,7 @@ impl Reloader {
         if tokio::time::timeout(SHARDS_TIMEOUT, reconfigured).await.is_err() {
             warnings.push("not all shards have taken over the options yet; they are busy".to_owned());
         }
-        *running = Running { config, values };
+        *running = Running { config, values, has_document_settings: loaded.has_document_settings };
         let Changes { changed, needs_restart } = changes;
         Reloaded::Applied { changed, needs_restart, warnings }
     }
@@ -207,6 +230,10 @@ impl Reloader {
 }
 
 impl Reloaded {
+    const fn refused(errors: Vec<String>) -> Self {
+        Self::Refused { errors, needs_force: false }
+    }
+
     fn outcome(&self) -> ReloadOutcome {
         match self {
             Self::Refused { .. } => ReloadOutcome::Refused,
@@ -225,6 +252,7 @@ fn shutdown_of(config: &Config) -> (DrainPlan, Duration) {
 /// Reloads the configuration on each SIGHUP.
 pub(super) async fn on_hangup(reloader: Arc<Reloader>, mut hangup: Signal) {
     while hangup.recv().await.is_some() {
-        reloader.reload().await;
+        // A signal cannot carry `force`.
+        reloader.reload(false).await;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{events::now_s, log::Outside, throttle::Throttle};
 use crate::serve::Reloaded;
@@ -23,6 +23,25 @@ impl OriginRefused<'_> {
                 key = "client.allowed_origins",
                 suppressed,
                 "page refused: its origin is not in client.allowed_origins; add the origin if this is your page"
+            );
+        }
+    }
+}
+
+/// Environment variables of services in Kubernetes were ignored.
+pub struct ServiceVariablesIgnored<'a> {
+    /// Their names.
+    pub names: &'a [String],
+}
+
+impl ServiceVariablesIgnored<'_> {
+    /// Logs one line for all, unless there are none.
+    pub fn emit(&self) {
+        if !self.names.is_empty() {
+            debug!(
+                variables = listed(self.names),
+                remedy = "set `enableServiceLinks: false` in the pod, so that Kubernetes does not set them",
+                "environment variables that Kubernetes sets for services are ignored"
             );
         }
     }
@@ -79,9 +98,15 @@ impl ConfigurationReread<'_> {
                     warn!(changed, needs_a_restart = waiting, "configuration reloaded; some changes need a restart");
                 }
             }
-            Reloaded::Refused { errors } => {
+            Reloaded::Refused { errors, needs_force: false } => {
                 for error in errors {
                     warn!(%error, "configuration reload refused; nothing has changed");
+                }
+            }
+            Reloaded::Refused { errors, needs_force: true } => {
+                for error in errors {
+                    warn!(%error, remedy = "if this is intended: `dunlin reload --force`, or restart the node",
+                        "configuration reload refused; nothing has changed");
                 }
             }
         }

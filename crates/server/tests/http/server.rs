@@ -98,10 +98,20 @@ impl Server {
         fs::write(self.folder.join("config.json"), config.to_string()).expect("a temporary file");
     }
 
+    /// Replaces the text of the configuration file.
+    pub fn write_config(&self, text: &str) {
+        fs::write(self.folder.join("config.json"), text).expect("a temporary file");
+    }
+
     /// Runs a command of the binary with the node's configuration.
     pub fn run(&self, command: &str) -> Ran {
+        self.run_with(&[command])
+    }
+
+    /// The same, with arguments.
+    pub fn run_with(&self, command: &[&str]) -> Ran {
         let mut run = Command::new(env!("CARGO_BIN_EXE_dunlin"));
-        let run = run.args([command, "--config"]).arg(self.folder.join("config.json")).env_clear();
+        let run = run.args(command).arg("--config").arg(self.folder.join("config.json")).env_clear();
         let output = run.output().expect("it starts");
         let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text")).concat();
         Ran { code: output.status.code(), text }
