@@ -2,7 +2,6 @@ package operator
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -33,31 +32,26 @@ const (
 )
 
 // backupStatus returns the recorded status with the new reports of pods, and with the next phase of an operation.
-func (operator *Operator) backupStatus(ctx context.Context, subject *subject, input reconcile.Input, repository string) (*v1alpha1.BackupStatus, error) {
+func (operator *Operator) backupStatus(subject *subject, input reconcile.Input, pods []corev1.Pod, owners podOwners, repository string) *v1alpha1.BackupStatus {
 	if subject.backup == nil {
 		// The annotation of the last operation stays on the App. Keep the result of the operation, so that the operator does not repeat it when
 		// spec.backup is added again: a repeated restore would replace newer data. The status also records which volumes the app uses.
 		recorded := subject.status.Backup
 		if recorded == nil || recorded.Operation == nil && recorded.VolumeGeneration == 0 {
-			return nil, nil
+			return nil
 		}
 		kept := recorded.Operation.DeepCopy()
 		if !kept.IsEnded() {
 			kept.Phase, kept.Message = v1alpha1.OperationFailed, "spec.backup was removed"
 		}
-		return keptStatus(recorded, kept), nil
+		return keptStatus(recorded, kept)
 	}
-	var pods corev1.PodList
-	if err := operator.Reader.List(ctx, &pods, operator.belongingTo(subject)...); err != nil {
-		return nil, err
-	}
-	pods.Items = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return pod.Labels[render.LabelPart] != render.PartBackup })
 	next := subject.status.Backup.DeepCopy()
 	if next == nil {
 		next = &v1alpha1.BackupStatus{}
 	}
 	next = aboutRepository(next, repository)
-	outcomes := taskOutcomes(pods.Items, next.Repository)
+	outcomes := taskOutcomes(reportingPods(pods, owners), next.Repository)
 	for _, outcome := range outcomes {
 		outcome.addTo(next)
 	}
@@ -78,7 +72,7 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 	}
 	if operation := next.Operation; !operation.IsEnded() {
 		job := render.OperationName(asked.App, operation)
-		asked.IsPodRunning = isPodRunning(pods.Items, job)
+		asked.IsPodRunning = isPodRunning(pods, job)
 		for _, outcome := range outcomes {
 			if outcome.job != job {
 				continue
@@ -97,7 +91,17 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 	return reconcile.AfterNodeLoss(reconcile.NodeLossInput{
 		App: subject.object.GetName(), IsRestoring: subject.onNodeLoss == v1alpha1.OnNodeLossRestore, Volumes: input.LocalVolumes, Live: input.Live,
 		Status: next, Now: metav1.NewTime(operator.now().Truncate(time.Second)),
-	}), nil
+	})
+}
+
+// backupPods returns the pods that save and restore.
+func backupPods(pods []corev1.Pod) []corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(pod corev1.Pod) bool { return pod.Labels[render.LabelPart] != render.PartBackup })
+}
+
+// reportingPods returns the pods whose reports count.
+func reportingPods(pods []corev1.Pod, owners podOwners) []corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(pod corev1.Pod) bool { return !owners.hasJob(&pod) })
 }
 
 // keptStatus returns the part of the status that describes the volumes, without the part that describes the repository.

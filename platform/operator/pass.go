@@ -68,7 +68,8 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 		return 0, err
 	}
 	input.Live = slices.Collect(maps.Values(live))
-	pods, err := operator.pods(ctx, subject)
+	owners := podOwnersOf(live, subject.object.GetUID())
+	pods, err := operator.pods(ctx, subject, owners)
 	if err != nil {
 		return 0, err
 	}
@@ -83,10 +84,7 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 		return 0, err
 	}
 	input.LocalVolumes = subject.present(input.LocalVolumes)
-	backup, err := operator.backupStatus(ctx, subject, input, render.RepositoryOf(subject.backup, found.values.Repository))
-	if err != nil {
-		return 0, err
-	}
+	backup := operator.backupStatus(subject, input, backupPods(pods), owners, render.RepositoryOf(subject.backup, found.values.Repository))
 	input.RestoreUnfinished = backup != nil && backup.Operation.IsEnded() && (backup.RestoreUnfinished || loadUnfinished(subject.backup, backup))
 	if input.Backup = backupState(subject, backup, live, operator.now()); input.Backup != nil {
 		input.Backup.Waiting, input.Backup.DefaultImage = waitingBackup(pods), operator.Cluster.DefaultBackupImage()

@@ -23,12 +23,13 @@ var failures = []string{
 // Kubernetes sets no reason.
 const notReady = "NotReady"
 
-// pods returns the pods of a subject.
-func (operator *Operator) pods(ctx context.Context, subject *subject) ([]corev1.Pod, error) {
+// pods returns the pods with the labels of a subject, except those of other workloads.
+func (operator *Operator) pods(ctx context.Context, subject *subject, owners podOwners) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	if err := operator.Reader.List(ctx, &pods, operator.belongingTo(subject)...); err != nil {
 		return nil, err
 	}
+	pods.Items = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return owners.excludes(&pod) })
 	// The pods of the newest revision come first, because a rollout waits for them.
 	slices.SortFunc(pods.Items, func(a, b corev1.Pod) int {
 		if order := b.CreationTimestamp.Compare(a.CreationTimestamp.Time); order != 0 {

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -116,6 +115,9 @@ func Decide(input Input) Result {
 	if !decision.isStopped() {
 		decision.applyAll()
 	}
+	if decision.isNameTaken() {
+		decision.writes = nil
+	}
 	decision.bind()
 	if !decision.isStopped() {
 		decision.prune()
@@ -148,8 +150,16 @@ type decision struct {
 
 // isStopped reports whether the live objects stay as they are.
 func (decision *decision) isStopped() bool {
-	return decision.input.SettingsProblem != "" || decision.input.Blocked != nil
+	return decision.input.SettingsProblem != "" || decision.input.Blocked != nil || decision.isNameTaken()
 }
+
+// isNameTaken reports whether a foreign object has a name that the spec needs. Then nothing is written: a part of the objects would be worse than
+// none. For example, the pods of a Dunlin would get the requests of an App with the same name. A taken claim prevents only the restore into it.
+func (decision *decision) isNameTaken() bool {
+	return slices.ContainsFunc(decision.taken, func(key string) bool { return !isClaim(key) })
+}
+
+func isClaim(key string) bool { return strings.HasPrefix(key, "PersistentVolumeClaim/") }
 
 func (decision *decision) applyAll() {
 	isHeld := false
@@ -216,7 +226,7 @@ func (decision *decision) create(key string, object Manifest) {
 // needsTakenClaim reports whether an object is a restore into a claim that is not the app's.
 func (decision *decision) needsTakenClaim(object Manifest) bool {
 	isRestore := object["kind"] == "Job" && label(object, render.LabelPart) == render.PartBackup
-	return isRestore && slices.ContainsFunc(decision.taken, func(taken string) bool { return strings.HasPrefix(taken, "PersistentVolumeClaim/") })
+	return isRestore && slices.ContainsFunc(decision.taken, isClaim)
 }
 
 // prune deletes objects that are provably own and no longer wanted.
@@ -308,35 +318,6 @@ func hashOf(object Manifest) string {
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])[:16]
-}
-
-// covers reports whether the live value has every desired field. Other fields belong to other managers.
-func covers(live, desired any) bool {
-	switch desired := desired.(type) {
-	case map[string]any:
-		table, isTable := live.(map[string]any)
-		if !isTable {
-			return len(desired) == 0
-		}
-		for name, value := range desired {
-			if !covers(table[name], value) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		list, isList := live.([]any)
-		if !isList || len(list) != len(desired) {
-			return len(desired) == 0 && len(list) == 0
-		}
-		for index := range desired {
-			if !covers(list[index], desired[index]) {
-				return false
-			}
-		}
-		return true
-	}
-	return reflect.DeepEqual(live, desired)
 }
 
 func clone(value Manifest) Manifest { return cloned(value).(Manifest) }
