@@ -14,7 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use dunlin_cluster::{
-    core::{CoreEvent, CoreLimits, peers::PeerEffect},
+    core::{CoreEvent, CoreLimits, StreamChange, peers::PeerEffect},
     links::{LinkCredentials, LinkOptions, NatsClient, open_once, parsed_servers},
     thread::{ClusterAnswers, ClusterNamespace, ClusterOptions, ClusterThread},
 };
@@ -77,6 +77,7 @@ impl ClusterAnswers for Answers {
     }
     fn followed(&self, _: ShardIndex, _: Arc<str>) {}
     fn broadcasted(&self, _: ShardIndex, _: Arc<str>, _: BroadcastMessage) {}
+    fn stream_changed(&self, _: &str, _: &StreamChange) {}
     fn readiness_changed(&self, _: bool) {}
     fn peers(&self, _: PeerEffect) {}
 }

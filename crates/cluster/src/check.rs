@@ -1,5 +1,6 @@
 //! Compares the NATS servers with what nodes need. It neither stores nor changes anything.
 
+mod nodes;
 mod permissions;
 mod servers;
 mod streams;
@@ -63,7 +64,9 @@ pub async fn check_cluster(options: &ClusterOptions, system: Option<&LinkOptions
     let mut findings = Findings::default();
     if let Some(mut server) = servers::check(options, &mut findings).await {
         permissions::check(&mut server, options, &mut findings).await;
-        streams::check(&server.client, options, &mut findings).await;
+        let nodes = nodes::running(&server.client, options).await;
+        streams::check(&server.client, options, nodes.len(), &mut findings).await;
+        nodes::judge(&nodes, &mut findings);
     }
     system::check(system, &mut findings).await;
     findings.all

@@ -11,6 +11,7 @@
 //!   each change of the stream's leader, each reconnect, each overflow, and every 30 seconds.
 //! - *Epoch* ([`truncation`], [`epoch`]): a stream that was truncated begins a new epoch, in which no older position is
 //!   valid.
+//! - *Standing* ([`standing`]): whether each stream exists and stores messages. One that is gone is created again.
 //! - *Publish* ([`publish`]): each message has an id, by which the stream drops duplicates. It is retried until the
 //!   stream has acknowledged it, and committed when it comes back in the order of the stream.
 //! - *Broadcast* ([`broadcast`]): publications without an offset are sent over core NATS, at most once. A follow is
@@ -39,8 +40,10 @@ mod publish;
 mod read;
 #[cfg(test)]
 mod rig;
+mod seen_keys;
 mod shared;
 mod silence;
+mod standing;
 mod sync;
 mod timers;
 mod truncation;
@@ -63,6 +66,7 @@ pub use counters::CoreCounters;
 pub(crate) use epoch::epoch_of;
 pub use event::{CoreEffect, CoreEvent};
 pub use options::{CoreLimits, CoreOptions, StreamedNamespace};
+pub use standing::{StreamChange, StreamTrouble, UnusableStream};
 
 use ahead::AheadLoad;
 use broadcast::Broadcasts;
@@ -73,7 +77,9 @@ use partition::Partition;
 use peer_window::WindowQuestion;
 use peers::{LiveNode, PeerEvent, Peers};
 use publish::{Publishing, PublishingKey};
+use seen_keys::SeenKeys;
 use silence::Silence;
+use standing::StreamKey;
 use timers::{LinksUp, Requester, Timer};
 
 /// The protocol of one node.
@@ -101,6 +107,7 @@ pub struct Core {
     requests: BTreeMap<RequestNumber, Requester>,
     publishing: BTreeMap<PublishingKey, Publishing>,
     publishing_by_id: BTreeMap<Box<str>, PublishingKey>,
+    seen_keys: SeenKeys,
     /// Channels with messages that wait for space in the publish window.
     waiting_channels: VecDeque<Arc<str>>,
     /// Messages sent and not acknowledged.
@@ -156,6 +163,7 @@ impl Core {
             requests: BTreeMap::new(),
             publishing: BTreeMap::new(),
             publishing_by_id: BTreeMap::new(),
+            seen_keys: SeenKeys::default(),
             waiting_channels: VecDeque::new(),
             in_flight: 0,
             timers: BTreeSet::new(),
@@ -218,13 +226,24 @@ impl Core {
         let (followed, in_flight) = (self.channels.len() as u64, self.in_flight as u64);
         let (broadcast_channels, peers) = (self.broadcasts.channel_count() as u64, self.peers.counters());
         let leases = self.leases.counters();
-        CoreCounters { followed, in_flight, broadcast_channels, peers, leases, ..self.counters.clone() }
+        let (seen_keys, seen_keys_bytes) = self.seen_keys.size();
+        let (seen_keys, seen_keys_bytes) = (seen_keys as u64, seen_keys_bytes as u64);
+        CoreCounters {
+            followed,
+            in_flight,
+            broadcast_channels,
+            seen_keys,
+            seen_keys_bytes,
+            peers,
+            leases,
+            ..self.counters.clone()
+        }
     }
 
-    /// Whether all streams are known and all connections are up.
+    /// Whether all streams are usable and all connections are up.
     pub fn is_ready(&self) -> bool {
         let LinksUp { live, publish, read } = self.links;
-        live && publish && read && self.partitions.values().all(|partition| partition.facts.is_some())
+        live && publish && read && self.are_streams_usable()
     }
 
     /// All live nodes, including this one, by id. Empty until this node is a member of the cluster.
@@ -260,6 +279,9 @@ impl Core {
             LinkEvent::Acknowledged { request, outcome } => match self.requests.remove(&request) {
                 Some(Requester::Publish(key)) => self.acknowledged(turn, key, request, outcome),
                 Some(Requester::Lease) => self.lease_acknowledged(turn, request, outcome),
+                Some(Requester::Fence(partition)) => {
+                    self.stream_answered(turn, StreamKey::Partition(partition), outcome.as_ref().err());
+                }
                 _ => {}
             },
             LinkEvent::Answered { request, outcome } => match self.requests.remove(&request) {
@@ -273,11 +295,11 @@ impl Core {
                 Some(Requester::Lease) => self.lease_read(turn, request, outcome),
                 _ => {}
             },
-            LinkEvent::StreamInfo { request, outcome } => {
-                if let Some(Requester::Describe(partition)) = self.requests.remove(&request) {
-                    self.described(turn, partition, outcome);
-                }
-            }
+            LinkEvent::StreamInfo { request, outcome } => match self.requests.remove(&request) {
+                Some(Requester::Describe(stream)) => self.described(turn, stream, outcome),
+                Some(Requester::Create(stream)) => self.created(turn, stream, outcome),
+                _ => {}
+            },
         }
     }
 
@@ -296,9 +318,12 @@ impl Core {
             }
             LinkName::Read => {
                 self.links.read = true;
+                let keys: Vec<StreamKey> = self.stream_keys().collect();
+                for key in keys {
+                    self.describe(turn, key);
+                }
                 let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
                 for id in ids {
-                    self.describe(turn, id);
                     self.resume_reads(turn, id);
                 }
             }

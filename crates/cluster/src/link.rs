@@ -12,6 +12,8 @@
 
 use bytes::Bytes;
 
+use crate::streams::StreamTerms;
+
 /// The number of a request to NATS, assigned by the requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestNumber(pub u64);
@@ -139,6 +141,12 @@ pub enum PublishFault {
     Disconnected,
 }
 
+/// The `error_code`s of answers that concern the whole stream: the account, the server, its memory or its disk has no
+/// room, or the stream is sealed.
+const STORES_NOTHING: [u64; 5] = [10_002, 10_023, 10_028, 10_047, 10_109];
+/// The store has failed. A server that shuts down gives this answer as well.
+const STORE_FAILED: u64 = 10_077;
+
 /// The `error_code` of an answer: the newest message of the subject is not the expected one.
 const WRONG_LAST_SEQUENCE: u64 = 10_071;
 
@@ -146,6 +154,14 @@ impl PublishFault {
     /// Whether the newest message of the subject is not the expected one.
     pub const fn is_wrong_last_sequence(&self) -> bool {
         matches!(self, Self::Refused { error_code: WRONG_LAST_SEQUENCE, .. })
+    }
+
+    /// Why the stream stores no message at all, in the words of NATS; `None` if the fault is of another kind.
+    pub fn store_refusal(&self) -> Option<Box<str>> {
+        let Self::Refused { error_code, description, .. } = self else { return None };
+        let is_closing = description.contains("closed") || description.contains("shutdown");
+        let stores_nothing = STORES_NOTHING.contains(error_code) || *error_code == STORE_FAILED && !is_closing;
+        stores_nothing.then(|| format!("{description} ({error_code})").into())
     }
 }
 
@@ -269,7 +285,7 @@ pub enum LinkEvent {
         /// The messages found.
         outcome: Result<ReadAnswer, ReadFault>,
     },
-    /// Answer to [`LinkEffect::Describe`].
+    /// Answer to [`LinkEffect::Describe`] or [`LinkEffect::Create`].
     StreamInfo {
         /// The number of the request.
         request: RequestNumber,
@@ -351,6 +367,15 @@ pub enum LinkEffect {
         /// The connection.
         link: LinkName,
     },
+    /// Create a stream. Answered with [`LinkEvent::StreamInfo`]; `Refused` with error code 10058 if it exists.
+    Create {
+        /// Returned with the answer.
+        request: RequestNumber,
+        /// The configuration.
+        terms: Box<StreamTerms>,
+        /// The epoch of the new stream.
+        epoch: Box<str>,
+    },
     /// Read the state of a stream from its leader.
     Describe {
         /// Returned with the answer.
@@ -363,6 +388,22 @@ pub enum LinkEffect {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_store_is_told_from_other_refusals() {
+        let refused = |error_code, description: &str| {
+            PublishFault::Refused { code: 503, error_code, description: description.into() }.store_refusal()
+        };
+        for (error_code, description) in [(10_023, "insufficient resources"), (10_077, "no space left on device")] {
+            assert_eq!(refused(error_code, description).as_deref(), Some(&*format!("{description} ({error_code})")));
+        }
+        for (error_code, description) in
+            [(10_071, "wrong last sequence"), (10_158, "duplicate"), (10_054, "too large"), (10_077, "store is closed")]
+        {
+            assert_eq!(refused(error_code, description), None, "{description}");
+        }
+        assert_eq!(PublishFault::NoResponders.store_refusal(), None);
+    }
 
     #[test]
     fn headers_are_found_by_their_exact_name() {

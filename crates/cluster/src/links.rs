@@ -84,6 +84,13 @@ pub enum LinkReport {
         /// The reason, as text of the system or the server.
         error: String,
     },
+    /// The start waits for the servers.
+    Waiting {
+        /// What for.
+        why: String,
+        /// The seconds that are left.
+        left_s: u64,
+    },
     /// A server has reported an error, for example a missing permission.
     ServerError {
         /// The connection.
@@ -167,6 +174,7 @@ impl Links {
             | LinkEffect::Range { .. }
             | LinkEffect::Sequences { .. }
             | LinkEffect::FirstSince { .. }
+            | LinkEffect::Create { .. }
             | LinkEffect::Describe { .. } => LinkName::Read,
         };
         self.queues[link as usize].push(effect);

@@ -21,10 +21,14 @@ pub enum CoreBug {
     LateDuplicatePassedOn,
     /// A node mistakes its own broadcast for another node's.
     OwnEchoPassedOn,
+    /// A broadcast is delivered behind a newer one of the same node.
+    LateBroadcastPassedOn,
     /// A follow is answered before other nodes' servers know the subscription.
     FollowNotConfirmed,
     /// A truncated stream is not detected.
     TruncationNotNoticed,
+    /// A stream that does not exist is taken for one without a leader.
+    AbsentStreamIgnored,
     /// A position that this node has not reached is treated as one that no node has reached.
     PositionAheadRefused,
     /// A broken connection is kept.

@@ -8,7 +8,7 @@
 //! | `Dn-Tag` | a tag: name, `=`, value; once for each |
 //! | `Dn-Version`, `Dn-Version-Epoch` | the version of the data |
 //! | `Dn-Op` | `purge`: not a publication, but the end of those before it; of a broadcast also `join` and `leave` |
-//! | `Dn-Node` | of a broadcast: the node that sent it |
+//! | `Dn-Node`, `Dn-Number` | of a broadcast: the node that sent it, and its number among the broadcasts of that node |
 //!
 //! Values are escaped: bytes outside printable ASCII, the percent sign, and `=` in the names of tags are `%XX`.
 
@@ -42,6 +42,8 @@ const JOIN: &str = "join";
 const LEAVE: &str = "leave";
 /// The header with the node that sent a broadcast.
 pub const NODE: &str = "Dn-Node";
+/// The header with the number of a broadcast, which rises from the start of its node on.
+pub const NUMBER: &str = "Dn-Number";
 
 /// The headers and the body of a publication that a stream stores.
 pub fn encode(record: &LogRecord) -> (MessageHeaders, Bytes) {
@@ -53,7 +55,7 @@ pub fn encode(record: &LogRecord) -> (MessageHeaders, Bytes) {
     (headers, publication.data.bytes().clone())
 }
 
-/// The headers and the body of a broadcast, without [`NODE`].
+/// The headers and the body of a broadcast, without [`NODE`] and [`NUMBER`].
 pub fn encode_broadcast(message: &BroadcastMessage) -> (MessageHeaders, Bytes) {
     let (kind, info) = match message {
         BroadcastMessage::Publication(publication) => {

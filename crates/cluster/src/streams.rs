@@ -9,7 +9,7 @@ use async_nats::{Client, RequestErrorKind};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::link::StreamState;
 
@@ -24,6 +24,8 @@ const ERRORS_TOO_FEW_SERVERS: [u64; 2] = [10_074, 10_005];
 const ERRORS_RESOURCES: [u64; 3] = [10_047, 10_028, 10_023];
 const ERROR_SUBJECTS_OVERLAP: u64 = 10_065;
 
+/// Timeout of one request. Nobody answers during an election, and a longer wait would outlast it.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause between attempts while servers elect a leader.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -188,6 +190,13 @@ impl fmt::Display for StreamFault {
 
 impl std::error::Error for StreamFault {}
 
+impl StreamFault {
+    /// Whether servers that start or elect a leader end it.
+    pub(crate) const fn can_pass(&self) -> bool {
+        matches!(self, Self::Silent { .. } | Self::TooFewServers { .. } | Self::JetStreamOff { .. })
+    }
+}
+
 #[derive(Deserialize)]
 struct ApiError {
     err_code: u64,
@@ -238,11 +247,7 @@ pub async fn ensure(
     let give_up = tokio::time::Instant::now() + patience;
     loop {
         let fault = match ensure_once(client, terms, epoch).await {
-            Err(
-                fault @ (StreamFault::Silent { .. }
-                | StreamFault::TooFewServers { .. }
-                | StreamFault::JetStreamOff { .. }),
-            ) => fault,
+            Err(fault) if fault.can_pass() => fault,
             outcome => return outcome,
         };
         if tokio::time::Instant::now() >= give_up {
@@ -256,9 +261,8 @@ async fn ensure_once(client: &Client, terms: &StreamTerms, epoch: &str) -> Resul
     if let Some(info) = info(client, &terms.name).await? {
         return compared(terms, &info);
     }
-    let body = serde_json::to_vec(&config(terms, epoch)).unwrap_or_default();
-    let subject = format!("$JS.API.STREAM.CREATE.{}", terms.name);
-    match ask(client, &terms.name, subject, body.into()).await? {
+    let (subject, body) = creation(terms, epoch);
+    match ask(client, &terms.name, subject, body).await? {
         Ok(info) => {
             let state = state_of(terms, &info)?;
             Ok(EnsuredStream { state, is_new: true, differences: Vec::new() })
@@ -270,6 +274,12 @@ async fn ensure_once(client: &Client, terms: &StreamTerms, epoch: &str) -> Resul
         }
         Err(error) => Err(refused(terms, error)),
     }
+}
+
+/// The subject and the body of the request that creates a stream.
+pub(crate) fn creation(terms: &StreamTerms, epoch: &str) -> (String, Bytes) {
+    let body = serde_json::to_vec(&config(terms, epoch)).unwrap_or_default();
+    (format!("$JS.API.STREAM.CREATE.{}", terms.name), body.into())
 }
 
 /// The number of partitions of a namespace, from its first stream; `None` if the stream does not exist or does not
@@ -304,9 +314,11 @@ async fn ask(
     subject: String,
     body: Bytes,
 ) -> Result<Result<Value, ApiError>, StreamFault> {
-    let message = client.request(subject, body).await.map_err(|error| match error.kind() {
+    let silent = || StreamFault::Silent { stream: stream.into() };
+    let answer = timeout(ATTEMPT_TIMEOUT, client.request(subject, body)).await.map_err(|_| silent())?;
+    let message = answer.map_err(|error| match error.kind() {
         RequestErrorKind::NoResponders => StreamFault::JetStreamOff { text: "nobody listens to its API".to_owned() },
-        _ => StreamFault::Silent { stream: stream.into() },
+        _ => silent(),
     })?;
     let mut answer: Value =
         serde_json::from_slice(&message.payload).map_err(|_| StreamFault::Malformed { stream: stream.into() })?;

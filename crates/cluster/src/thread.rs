@@ -29,7 +29,8 @@ use tokio::{
 
 use crate::{
     core::{
-        BroadcastDrop, BroadcastNamespace, Core, CoreCounters, CoreEffect, CoreEvent, CoreLimits,
+        BroadcastDrop, BroadcastNamespace, Core, CoreCounters, CoreEffect, CoreEvent, CoreLimits, StreamChange,
+        UnusableStream,
         peers::{LiveNodes, PeerEffect, PeerEvent},
     },
     links::{ConnectFaults, LinkOptions, Links},
@@ -107,6 +108,8 @@ pub trait ClusterAnswers: Send + Sync {
     fn interrupted(&self, to: ShardIndex, channel: Arc<str>);
     /// An effect about other nodes.
     fn peers(&self, effect: PeerEffect);
+    /// A stream has become unusable or usable, or was created again.
+    fn stream_changed(&self, stream: &str, change: &StreamChange);
     /// [`ClusterState::is_ready`] has changed. It is false initially.
     fn readiness_changed(&self, is_ready: bool);
 }
@@ -154,8 +157,10 @@ impl std::error::Error for ClusterFault {}
 pub struct ClusterState {
     /// The counters of the protocol.
     pub counters: CoreCounters,
-    /// Whether all connections are up and all streams are known.
+    /// Whether all connections are up and all streams are usable.
     pub is_ready: bool,
+    /// The streams that this node cannot use, and why.
+    pub unusable_streams: Vec<UnusableStream>,
     /// The number of requests that wait for the thread.
     pub requests_queued: usize,
     /// Publications and loads that were refused because the queue was full.
@@ -394,6 +399,7 @@ impl Running<'_> {
             CoreEffect::Followed { shard, channel } => self.answers.followed(shard, channel),
             CoreEffect::Trimmed { shard, channel, through } => self.answers.trimmed(shard, channel, through),
             CoreEffect::Interrupted { shard, channel } => self.answers.interrupted(shard, channel),
+            CoreEffect::StreamChanged { stream, change } => self.answers.stream_changed(&stream, &change),
             CoreEffect::Peers(effect) => self.answers.peers(effect),
         }
     }
@@ -401,11 +407,14 @@ impl Running<'_> {
     fn publish_state(&mut self) {
         let is_ready = self.core.is_ready();
         let version = self.core.nodes_version();
+        // Without a connection, nothing is known about them.
+        let unusable_streams = if is_ready { Vec::new() } else { self.core.unusable_streams() };
         let has_other_nodes = std::mem::replace(&mut self.nodes_version, version) != version;
         let nodes = has_other_nodes.then(|| self.core.live_nodes().into());
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.counters = self.core.counters();
         state.effects_waiting = self.links.waiting();
+        state.unusable_streams = unusable_streams;
         if let Some(nodes) = nodes {
             state.nodes = nodes;
         }

@@ -38,6 +38,7 @@ impl Rig {
             namespaces: vec![None, Some(namespace)],
             broadcasts: vec![None, Some(BroadcastNamespace { name: "chat".into(), is_wide: false })],
             has_leases: false,
+            creatable: Vec::new(),
             limits: CoreLimits::default(),
         };
         let mut rig =

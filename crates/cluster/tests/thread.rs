@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use dunlin_cluster::{
     core::{
-        BroadcastNamespace, CoreEvent, CoreLimits,
+        BroadcastNamespace, CoreEvent, CoreLimits, StreamChange,
         leases::LeaseChange,
         peers::{NodeDescription, PeerChange, PeerEffect, PeerEvent, PeerLimits, SurveyNumber, SurveyTarget},
     },
@@ -76,6 +76,8 @@ impl ClusterAnswers for Shards {
     fn peers(&self, effect: PeerEffect) {
         self.tell(Told::Peers(effect));
     }
+    fn stream_changed(&self, _: &str, _: &StreamChange) {}
+
     fn readiness_changed(&self, is_ready: bool) {
         self.tell(Told::ReadinessChanged(is_ready));
     }
@@ -366,7 +368,7 @@ fn broadcasts_reach_other_nodes_and_not_the_sender() {
     }
     let counters = a.thread.state().counters;
     assert!(counters.broadcasts_sent > 0, "{counters:?}");
-    assert_eq!((counters.broadcast_channels, counters.broadcasts_dropped), (1, [0; 4]));
+    assert_eq!((counters.broadcast_channels, counters.broadcasts_dropped), (1, [0; 5]));
     assert!(a.thread.broadcast_bytes_max() > 64 << 10);
 }
 
@@ -415,7 +417,7 @@ impl ThreadOfNode {
     }
 
     pub fn announce(&self, name: &str) {
-        let about = NodeDescription { name: name.into(), version: "1".into(), started_ms: 1 };
+        let about = NodeDescription { name: name.into(), version: "1".into(), started_ms: 1, session_tag_key: None };
         self.thread.send(CoreEvent::Peers(PeerEvent::Announce { about })).expect("the thread runs");
     }
 

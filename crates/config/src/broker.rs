@@ -44,6 +44,8 @@ pub struct BrokerSettings {
     pub silence_timeout_ms: u64,
     /// Recoveries of a partition that wait from which on they share one read.
     pub shared_reads_min: usize,
+    /// Bytes of the idempotency keys that are remembered.
+    pub seen_keys_bytes_max: usize,
     /// How long servers may be out of reach at the start.
     pub start_timeout_ms: u64,
     /// Requests that wait for the cluster thread.
@@ -71,6 +73,8 @@ pub struct PeerSettings {
     pub survey_timeout_ms: u64,
     /// Surveys that wait for answers.
     pub surveys_max: usize,
+    /// Requests of emulated sessions that are being forwarded.
+    pub forwards_max: usize,
     /// Bytes of their answers.
     pub survey_bytes_max: usize,
     /// Questions of other nodes that are being answered.
@@ -128,6 +132,7 @@ pub(super) fn settings(r: &mut Reader<'_>) -> Option<BrokerSettings> {
         gap_timeout_ms: r.ms_above_zero(&at("gap_timeout")),
         silence_timeout_ms: r.ms_above_zero(&at("silence_timeout")),
         shared_reads_min: r.count(&at("shared_reads_min")),
+        seen_keys_bytes_max: r.count(&at("keys_size_limit")),
         start_timeout_ms: r.ms(&at("start_timeout")),
         requests_max: r.count(&at("requests_limit")),
         subscription_messages_max: r.count(&at("messages_limit")),
@@ -165,6 +170,7 @@ fn peer_settings(r: &mut Reader<'_>) -> PeerSettings {
         nodes_max: r.count(&at("nodes_limit")),
         survey_timeout_ms: r.ms_above_zero(&at("survey_timeout")),
         surveys_max: r.count(&at("surveys_limit")),
+        forwards_max: r.count(&at("forwards_limit")),
         survey_bytes_max: r.count(&at("survey_bytes_limit")),
         queries_max: r.count(&at("queries_limit")),
         users_max: r.count(&at("users_limit")),

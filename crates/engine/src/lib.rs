@@ -33,6 +33,8 @@ mod shard;
 
 mod session;
 
+mod session_tag;
+
 mod channel;
 pub mod creators;
 mod epochs;
@@ -58,5 +60,6 @@ pub use names::NamespaceNames;
 pub use options::Options;
 pub use outbox::Outgoing;
 pub use pace::Pace;
+pub use session_tag::{SESSION_TAG_KEY_BYTES, SessionTagKey};
 pub use shard::{Seed, Shard, ShardIdentity, owner_of, shard_of_session};
 pub use wire::{FrameClass, Wire};

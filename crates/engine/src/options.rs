@@ -3,6 +3,7 @@
 use dunlin_protocol::{Disconnect, FilterLimits};
 
 use crate::{
+    SessionTagKey,
     backend::ProxyIndex,
     log::{LogLimits, PublicationLog},
     record::RecordOptions,
@@ -23,6 +24,8 @@ pub struct Options {
     pub version: &'static str,
     /// The node's unguessable id, in the connect reply of clients that send commands in separate requests.
     pub node_id: Box<str>,
+    /// Proves to other nodes that this node issued a session's secret id; `None` without a cluster.
+    pub session_tag_key: Option<SessionTagKey>,
     /// Options of sessions.
     pub client: ClientOptions,
     /// Options of all channels.
@@ -441,6 +444,7 @@ impl Default for Options {
         Self {
             version: env!("CARGO_PKG_VERSION"),
             node_id: Box::default(),
+            session_tag_key: None,
             client: ClientOptions::default(),
             channel: ChannelOptions::default(),
             without_namespace: NamespaceOptions::default(),

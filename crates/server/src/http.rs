@@ -9,6 +9,7 @@ pub mod connection;
 pub mod connection_table;
 pub mod debug;
 pub mod emulation;
+pub mod forwards;
 mod health;
 mod init;
 pub mod internal;

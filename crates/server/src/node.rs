@@ -383,6 +383,11 @@ impl Node {
         Admitted::new(&self.inner.shared, peer, head)
     }
 
+    /// The address of the client whose request with this head came from `peer`, which may be a trusted proxy.
+    pub fn client_of(&self, peer: IpAddr, head: &[u8]) -> IpAddr {
+        self.inner.shared.gate.proxies().client(peer, head)
+    }
+
     /// Passes a connection that becomes a session to a shard. The stream may be in blocking mode or not.
     ///
     /// # Errors

@@ -24,6 +24,7 @@ use std::{
 };
 
 use dunlin_config::{ApiAccess, Config, Loaded};
+use dunlin_engine::SessionTagKey;
 use dunlin_net::OriginCheck;
 use dunlin_token::{Verifier, VerifyTokens};
 use tokio::{
@@ -86,7 +87,9 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Res
     // Must come early: without a handler, the signal would end the process.
     let hangup = signal(SignalKind::hangup()).map_err(ServeError::Runtime)?;
     let uid = uuid(random()?);
-    Arc::make_mut(&mut loaded.config.engine).node_id = uid.as_str().into();
+    let engine = Arc::make_mut(&mut loaded.config.engine);
+    engine.node_id = uid.as_str().into();
+    engine.session_tag_key = loaded.config.broker.is_some().then(|| random().map(SessionTagKey::new)).transpose()?;
     let asked = Asked { tokens, backends: start_backends(&loaded.config)? };
     let site = load_site(&loaded.config)?;
     let certificates = certificates::read(&loaded.config)?;
@@ -114,7 +117,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Res
     counters.set_memory_bytes_max(config.net.memory_bytes_max);
     let identity = identity(config, &node, uid);
     let tokens = Arc::clone(&asked.tokens);
-    cluster::join(&node, &identity, &counters);
+    cluster::join(&node, &identity, config, &counters);
     let pages = Pages { site, origins, matchmaking: match_handle };
     let ports = ports::divide(config, &node, asked, pages, &identity, &counters);
     let live_parts = LiveParts {

@@ -12,7 +12,7 @@ const SEEDS_MAX: u64 = 300;
 /// The fixed seeds must reach each case of [`REACHED`] at least this often.
 const REACHED_MIN: u64 = 50;
 
-const REACHED: [&str; 44] = [
+const REACHED: [&str; 49] = [
     "cluster: ahead",
     "cluster: audit",
     "cluster: broadcast",
@@ -24,6 +24,11 @@ const REACHED: [&str; 44] = [
     "cluster: crash",
     "cluster: disconnected on all nodes",
     "cluster: stream truncated",
+    "cluster: stream created by a node",
+    "cluster: stream emptied",
+    "cluster: stream removed",
+    "cluster: store full",
+    "cluster: held back",
     "cluster: followed",
     "cluster: gap",
     "cluster: history",
@@ -140,6 +145,18 @@ fn a_count_rule_off_by_one_is_found() {
 #[test]
 fn trusting_a_stale_replica_is_found() {
     find(CoreBug::StaleReplicaBelieved);
+}
+
+#[test]
+fn waiting_for_a_stream_that_is_gone_is_found() {
+    let failure = find(CoreBug::AbsentStreamIgnored);
+    assert!(failure.contains("at rest"), "{failure}");
+}
+
+#[test]
+fn delivering_a_late_broadcast_is_found() {
+    let failure = find(CoreBug::LateBroadcastPassedOn);
+    assert!(failure.contains("again or after"), "{failure}");
 }
 
 #[test]

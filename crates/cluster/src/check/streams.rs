@@ -24,12 +24,12 @@ const LAG_MAX: u64 = 1_000;
 /// A replica is out of sync if its leader has received nothing from it for this long.
 const SILENCE_MAX_NS: u64 = 10_000_000_000;
 
-pub(super) async fn check(client: &Client, options: &ClusterOptions, findings: &mut Findings) {
+pub(super) async fn check(client: &Client, options: &ClusterOptions, nodes: usize, findings: &mut Findings) {
     if options.namespaces.iter().flatten().next().is_none() {
         let text = "no namespace has `history_size` and `history_ttl`, so none has a stream";
         findings.add(FindingState::Warning, "streams", text);
     }
-    let mut streams = Streams { client, options, clocks: BTreeMap::new(), count: 0 };
+    let mut streams = Streams { client, options, nodes, clocks: BTreeMap::new(), count: 0 };
     for namespace in options.namespaces.iter().flatten() {
         if !streams.check_namespace(namespace, findings).await {
             return;
@@ -54,6 +54,8 @@ pub(super) async fn check(client: &Client, options: &ClusterOptions, findings: &
 struct Streams<'a> {
     client: &'a Client,
     options: &'a ClusterOptions,
+    /// The number of nodes that run.
+    nodes: usize,
     /// The clock offset by server.
     clocks: BTreeMap<String, i64>,
     count: usize,
@@ -94,13 +96,21 @@ impl Streams<'_> {
     /// The state of a stream, if it exists. Without an answer, the caller stops the check.
     async fn read_info(&self, name: &str, findings: &mut Findings) -> Result<Option<(Value, AskedAt)>, ()> {
         let before_ms = unix_ms();
-        let answer = timeout(ANSWER_TIMEOUT, info(self.client, name)).await;
+        let asking = async {
+            loop {
+                match info(self.client, name).await {
+                    Err(StreamFault::Silent { .. }) => {}
+                    answer => break answer,
+                }
+            }
+        };
+        let answer = timeout(ANSWER_TIMEOUT, asking).await;
         let asked = AskedAt { before_ms, after_ms: unix_ms() };
         match answer.unwrap_or(Err(StreamFault::Silent { stream: name.into() })) {
             Ok(Some(info)) => Ok(Some((info, asked))),
             Ok(None) => {
-                let text = "does not exist: the next node that starts makes it";
-                findings.add(FindingState::Warning, format_args!("stream {name}"), text);
+                let (state, text) = absent_finding(self.nodes);
+                findings.add(state, format_args!("stream {name}"), text);
                 Ok(None)
             }
             Err(fault) => {
@@ -123,6 +133,18 @@ impl Streams<'_> {
         if let Some(there_ms) = info["ts"].as_str().and_then(record::unix_ms) {
             self.clocks.insert(leader.to_owned(), asked.offset_ms(there_ms));
         }
+    }
+}
+
+/// A running node creates the streams that it knows when they are gone.
+const fn absent_finding(nodes: usize) -> (FindingState, &'static str) {
+    match nodes {
+        0 => (FindingState::Warning, "does not exist: the next node that starts makes it"),
+        _ => (
+            FindingState::Wrong,
+            "does not exist, although nodes run: they make it again within seconds, if their user may publish to \
+             $JS.API.STREAM.CREATE.*. The stream of a namespace that was added needs a restart of a node",
+        ),
     }
 }
 

@@ -79,10 +79,31 @@ fn judge(answer: &Value, asked: AskedAt, findings: &mut Findings) {
                     `sync_interval: always` in `jetstream` of its configuration";
         findings.add(FindingState::Warning, format_args!("sync_interval of {name}"), text);
     }
+    for (used, limit, setting) in
+        [("storage", "max_storage", "max_file_store"), ("memory", "max_memory", "max_memory_store")]
+    {
+        let data = &answer["data"];
+        if let (Some(used), Some(limit)) = (data[used].as_u64(), data["config"][limit].as_u64())
+            && let Some((state, text)) = store_finding(used, limit, setting)
+        {
+            findings.add(state, format_args!("{setting} of {name}"), text);
+        }
+    }
     if let Some(there_ms) = answer["server"]["time"].as_str().and_then(record::unix_ms) {
         let (state, text) = clock_finding(asked.offset_ms(there_ms));
         findings.add(state, format_args!("clock of {name}"), text);
     }
+}
+
+/// A server whose store is full refuses all messages of its streams.
+fn store_finding(used: u64, limit: u64, setting: &str) -> Option<(FindingState, String)> {
+    let state = match used {
+        _ if limit == 0 => return None,
+        used if used >= limit => FindingState::Wrong,
+        used if used >= limit - limit / 10 => FindingState::Warning,
+        _ => return None,
+    };
+    Some((state, format!("{used} bytes of {limit} are used, and a full store refuses publications: raise `{setting}`")))
 }
 
 #[cfg(test)]
@@ -90,6 +111,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_full_store_is_wrong() {
+        for (used, state) in [
+            (0, None),
+            (89, None),
+            (90, Some(FindingState::Warning)),
+            (99, Some(FindingState::Warning)),
+            (100, Some(FindingState::Wrong)),
+        ] {
+            assert_eq!(store_finding(used, 100, "max_file_store").map(|found| found.0), state, "{used}");
+        }
+        assert_eq!(store_finding(5, 0, "max_memory_store"), None, "it has none");
+    }
 
     #[test]
     fn a_server_that_does_not_sync_is_named() {

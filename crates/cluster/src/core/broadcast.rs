@@ -3,15 +3,22 @@
 //!
 //! A followed channel has its own subscription, or shares a wildcard subscription with all channels of its namespace. A
 //! channel keeps its kind of subscription while it is followed, because a change could lose or duplicate messages.
+//!
+//! A server that was paused delivers what it held back when it continues, behind newer messages that its clients have
+//! sent over another server. So each broadcast has a number of its node, and a channel drops what is older than the
+//! newest one that it has received from the same node.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use dunlin_engine::{ShardIndex, broadcast::BroadcastMessage};
 
 use crate::{
     link::{LinkEffect, LinkName, MessageHeaders},
-    names::{BroadcastNames, decode_token},
+    names::{BroadcastNames, decode_token, fnv1a},
     planted::CoreBug,
     record,
 };
@@ -38,11 +45,13 @@ pub enum BroadcastDrop {
     Malformed,
     /// The queue of the thread was full.
     QueueFull,
+    /// It arrived behind a newer broadcast of the same node to the same channel.
+    Late,
 }
 
 impl BroadcastDrop {
     /// Every variant.
-    pub const ALL: [Self; 4] = [Self::Disconnected, Self::TooLarge, Self::Malformed, Self::QueueFull];
+    pub const ALL: [Self; 5] = [Self::Disconnected, Self::TooLarge, Self::Malformed, Self::QueueFull, Self::Late];
 
     /// The name used in metrics.
     pub const fn label(self) -> &'static str {
@@ -51,6 +60,7 @@ impl BroadcastDrop {
             Self::TooLarge => "too_large",
             Self::Malformed => "malformed",
             Self::QueueFull => "queue_full",
+            Self::Late => "late",
         }
     }
 }
@@ -77,7 +87,7 @@ struct SharedNamespace {
     narrow_channels: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct BroadcastChannel {
     shard: ShardIndex,
     namespace: u16,
@@ -89,6 +99,36 @@ struct BroadcastChannel {
     /// Whether the servers of all nodes know the subscription.
     is_confirmed: bool,
     lingers_until_us: u64,
+    received: ReceivedNumbers,
+}
+
+/// The newest broadcast of each node that a channel has received. The nodes that sent the newest ones are last.
+#[derive(Debug, Default)]
+struct ReceivedNumbers(VecDeque<NewestOfNode>);
+
+#[derive(Debug)]
+struct NewestOfNode {
+    /// The hash of the node's id, which is random.
+    node_hash: u64,
+    number: u64,
+}
+
+impl ReceivedNumbers {
+    /// Records a broadcast. Returns whether it is newer than all others of its node. At most `nodes_max` nodes are kept.
+    fn take(&mut self, node: &str, number: u64, nodes_max: usize) -> bool {
+        let node_hash = fnv1a(node.bytes());
+        // A channel mostly receives from the node that sent last.
+        if let Some(place) = self.0.iter().rposition(|known| known.node_hash == node_hash) {
+            if number <= self.0[place].number {
+                return false;
+            }
+            self.0.remove(place);
+        } else if self.0.len() >= nodes_max {
+            self.0.pop_front();
+        }
+        self.0.push_back(NewestOfNode { node_hash, number });
+        true
+    }
 }
 
 impl Broadcasts {
@@ -189,8 +229,16 @@ impl Core {
         let Some(is_wide) = of_nodes.subscribe(turn, name, wide_channels_min, number) else { return };
         let is_confirmed = is_wide && of_nodes.is_wide_confirmed;
         let (is_followed, lingers_until_us) = (true, u64::MAX);
-        let channel =
-            BroadcastChannel { shard, namespace, is_wide, is_followed, number, is_confirmed, lingers_until_us };
+        let channel = BroadcastChannel {
+            shard,
+            namespace,
+            is_wide,
+            is_followed,
+            number,
+            is_confirmed,
+            lingers_until_us,
+            received: ReceivedNumbers::default(),
+        };
         self.broadcasts.channels.insert(Arc::clone(name), channel);
     }
 
@@ -203,11 +251,11 @@ impl Core {
     }
 
     pub(super) fn broadcast_linger_over(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        let Some(channel) = self.broadcasts.channels.get(name).copied() else { return };
-        if channel.is_followed || channel.lingers_until_us > turn.now.mono_us {
+        let is_over = |channel: &BroadcastChannel| !channel.is_followed && channel.lingers_until_us <= turn.now.mono_us;
+        if !self.broadcasts.channels.get(name).is_some_and(is_over) {
             return;
         }
-        self.broadcasts.channels.remove(name);
+        let Some(channel) = self.broadcasts.channels.remove(name) else { return };
         if let Some(namespace) = self.broadcasts.namespace_mut(channel.namespace) {
             namespace.unsubscribe(turn, name, channel.is_wide);
         }
@@ -227,6 +275,7 @@ impl Core {
         }
         let (mut headers, payload) = record::encode_broadcast(message);
         headers.push(record::NODE, self.options.node.clone());
+        headers.push(record::NUMBER, (self.counters.broadcasts_sent + 1).to_string());
         let bytes = headers.bytes() + payload.len() + HEADER_BYTES;
         let Some(subject) = subject.filter(|_| bytes <= self.payload_bytes_max) else {
             return self.count_dropped(BroadcastDrop::TooLarge);
@@ -264,6 +313,7 @@ impl Core {
             return true;
         }
         match sender.and_then(|_| record::decode_broadcast(headers, payload)) {
+            Some(_) if self.is_late(&name, headers) => self.count_dropped(BroadcastDrop::Late),
             Some(message) => {
                 self.counters.broadcasts_received += 1;
                 turn.effects.push(CoreEffect::Broadcasted { shard, channel: name, message });
@@ -271,6 +321,17 @@ impl Core {
             None => self.count_dropped(BroadcastDrop::Malformed),
         }
         true
+    }
+
+    /// Whether a newer broadcast of the same node has arrived before. Earlier versions send no numbers.
+    fn is_late(&mut self, name: &Arc<str>, headers: &MessageHeaders) -> bool {
+        let nodes_max = self.options.limits.peers.nodes_max;
+        let (Some(node), Some(number)) = (headers.get(record::NODE), headers.number(record::NUMBER)) else {
+            return false;
+        };
+        let channel = self.broadcasts.channels.get_mut(name);
+        channel.is_some_and(|channel| !channel.received.take(node, number, nodes_max))
+            && !self.planted.is(CoreBug::LateBroadcastPassedOn)
     }
 
     fn count_dropped(&mut self, why: BroadcastDrop) {

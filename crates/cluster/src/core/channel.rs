@@ -12,7 +12,7 @@ use dunlin_engine::{
 
 use crate::{link::StoredMessage, names::PartitionId, record};
 
-use super::{CoreEffect, publish::PublishingKey};
+use super::{CoreEffect, publish::PublishingKey, truncation::CLOCK_MARGIN_MS};
 
 /// A load that waits until the channel is attached.
 #[derive(Clone, Copy, Debug)]
@@ -162,6 +162,7 @@ pub(super) struct FollowedChannel {
     pub(super) newest: u64,
     /// The Unix time at which it was stored; 0 if unknown.
     pub(super) newest_ms: u64,
+    pub(super) attached_us: u64,
     /// When the newest known message was last confirmed to be the newest.
     pub(super) confirmed_us: u64,
     pub(super) window: Window,
@@ -241,6 +242,7 @@ impl FollowedChannel {
             position: 0,
             newest: 0,
             newest_ms: 0,
+            attached_us: 0,
             confirmed_us: 0,
             window: Window::default(),
             gap: None,
@@ -260,6 +262,14 @@ impl FollowedChannel {
     /// Whether the window has all messages stored after a position.
     pub(super) fn has_in_window(&self, after: u64) -> bool {
         after >= self.window.floor && (self.window.len() > 0 || self.newest == 0)
+    }
+
+    /// Whether a republished message shows that the stream has lost the newest known one: its predecessor is older, and
+    /// the newest known one cannot have expired by age yet.
+    pub(super) fn is_lost_before(&self, message: &StoredMessage, unix_ms: u64, age_max_ms: Option<u64>) -> bool {
+        let kept_until_ms = age_max_ms.map_or(u64::MAX, |age_ms| self.newest_ms.saturating_add(age_ms));
+        let is_kept = self.newest_ms > 0 && unix_ms.saturating_add(CLOCK_MARGIN_MS) < kept_until_ms;
+        message.last_sequence < self.newest && is_kept
     }
 
     /// Whether a republished message follows the newest known one. If not, messages are missing.

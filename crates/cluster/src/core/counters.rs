@@ -21,6 +21,10 @@ pub struct CoreCounters {
     pub lost_tails: u64,
     /// Streams that were found to be truncated.
     pub truncations: u64,
+    /// Streams that were found to be gone.
+    pub streams_absent: u64,
+    /// Streams that this node has created because they were gone.
+    pub streams_created: u64,
     /// Messages that were read to fill a gap.
     pub filled: u64,
     /// Channels whose subscribers must resubscribe, because a gap cannot be filled or the stream was replaced.
@@ -29,6 +33,12 @@ pub struct CoreCounters {
     pub audits: u64,
     /// Answers of replicas that lacked messages known to be stored.
     pub stale_answers: u64,
+    /// Idempotency keys of publications that this node has seen (gauge).
+    pub seen_keys: u64,
+    /// Their bytes (gauge).
+    pub seen_keys_bytes: u64,
+    /// Publications that were answered with an earlier one, because this node has seen their key.
+    pub keys_answered: u64,
     /// Messages that were sent again.
     pub retries: u64,
     /// Publications that were given up.

@@ -14,7 +14,7 @@ use crate::{
     record::{EPOCH, EXPECTED_LAST, GENERATION},
 };
 
-use super::{Core, Turn, channel::ChannelState, partition::Partition, truncation::Marks};
+use super::{Core, Turn, channel::ChannelState, partition::Partition, standing::StreamKey, truncation::Marks};
 
 /// The newest epoch record of a stream; generation 0 without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub(super) struct EpochState {
     known: Option<EpochRecord>,
     /// Whether the stream was truncated and no new record is known yet.
     pub(super) is_renewing: bool,
+    /// Whether the metadata must be read before a new record is published: it may have a new epoch.
+    pub(super) awaits_description: bool,
 }
 
 /// The consequence of an epoch record that was read.
@@ -41,6 +43,8 @@ pub(super) enum EpochReview {
     Settled,
     /// A new fence is in flight: the read is invalid.
     Restarted,
+    /// It is read again after a pause.
+    Paused,
 }
 
 /// The decision about an epoch record that was read.
@@ -144,6 +148,7 @@ impl Core {
                 self.on_truncation(turn, id);
                 EpochReview::Restarted
             }
+            Verdict::Renew if partition.epoch.awaits_description => EpochReview::Paused,
             Verdict::Renew => {
                 let generation = partition.epoch.generation().max(found.generation) + 1;
                 let stream = partition.names.stream.clone();
@@ -163,11 +168,23 @@ impl Core {
     pub(super) fn epoch_arrived(&mut self, turn: &mut Turn<'_>, id: PartitionId, message: &StoredMessage) {
         let (Some(partition), Some(arrived)) = (self.partitions.get_mut(&id), EpochRecord::of(message)) else { return };
         if arrived.generation > partition.epoch.generation() {
-            partition.epoch.adopt(arrived);
+            partition.epoch.adopt(arrived.clone());
             self.begin_epoch(turn, id);
         } else if partition.epoch.is_preserved_by(&arrived) {
             partition.epoch.adopt(arrived);
+            return;
         }
+        // It may be the first record of a new stream.
+        let facts = self.partitions.get(&id).and_then(|partition| partition.facts.as_ref());
+        let is_of_metadata = facts.is_some_and(|facts| facts.epoch == arrived.epoch);
+        if !is_of_metadata {
+            self.describe(turn, StreamKey::Partition(id));
+        }
+    }
+
+    /// Announces the epoch of a stream that this node has created. The record is sent before this node's next fence.
+    pub(super) fn publish_first_epoch(&self, turn: &mut Turn<'_>, id: PartitionId, epoch: Box<str>) {
+        self.publish_epoch(turn, id, &EpochRecord { generation: 1, epoch, sequence: 0, time_ms: 0 });
     }
 
     /// The positions of all channels become invalid, and subscribers with a position must resubscribe.
@@ -175,6 +192,7 @@ impl Core {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         partition.marks = Marks::default();
         partition.forget_age_floor();
+        self.seen_keys.forget_stream(id);
         self.interrupt_all(turn, id);
         for channel in self.channels.values_mut().filter(|channel| channel.partition == id) {
             if let ChannelState::Attaching { buffered } = &mut channel.state {
@@ -252,7 +270,7 @@ mod tests {
             (Some(&a), &record(3, "b", 277), Verdict::Goes),
             (Some(&a), &record(3, "b", 265), Verdict::Goes),
         ] {
-            let state = EpochState { known: known.cloned(), is_renewing: true };
+            let state = EpochState { known: known.cloned(), is_renewing: true, awaits_description: false };
             assert_eq!(state.judge(found, 300), verdict, "{known:?}, {found:?}");
         }
     }
@@ -271,14 +289,14 @@ mod tests {
             // The known record arrived after the fence was stored.
             (Some(&a), &none, 260, Verdict::Goes),
         ] {
-            let state = EpochState { known: known.cloned(), is_renewing: false };
+            let state = EpochState { known: known.cloned(), ..EpochState::default() };
             assert_eq!(state.judge(found, fence), verdict, "{known:?}, {found:?}");
         }
     }
 
     #[test]
     fn a_record_that_the_stream_has_lost_is_not_adopted_when_it_arrives_late() {
-        let known = EpochState { known: Some(record(3, "b", 265)), is_renewing: false };
+        let known = EpochState { known: Some(record(3, "b", 265)), ..EpochState::default() };
         assert!(!known.is_preserved_by(&record(3, "a", 270)));
         assert!(!known.is_preserved_by(&record(3, "b", 265)));
         assert!(known.is_preserved_by(&record(3, "b", 266)));

@@ -10,7 +10,10 @@ use dunlin_engine::{
 
 use crate::link::{LinkEffect, LinkEvent};
 
-use super::peers::{PeerEffect, PeerEvent};
+use super::{
+    StreamChange,
+    peers::{PeerEffect, PeerEvent},
+};
 
 /// An input of a core.
 #[derive(Debug)]
@@ -144,6 +147,13 @@ pub enum CoreEffect {
         shard: ShardIndex,
         /// The channel.
         channel: Arc<str>,
+    },
+    /// A stream has become unusable or usable, or was created again.
+    StreamChanged {
+        /// The stream.
+        stream: Box<str>,
+        /// The change.
+        change: StreamChange,
     },
     /// An event about other nodes.
     Peers(PeerEffect),

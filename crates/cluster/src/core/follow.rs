@@ -15,6 +15,7 @@ use crate::{
 use super::{
     Core, CoreEffect, Timer, Turn,
     channel::{Advanced, ChannelState, FollowedChannel, Gap, Window},
+    standing::StreamKey,
 };
 
 impl Core {
@@ -89,7 +90,7 @@ impl Core {
     pub(super) fn delivered(&mut self, turn: &mut Turn<'_>, subject: &str, headers: MessageHeaders, payload: Bytes) {
         if let Some(id) = self.by_leader_subject.get(subject).copied() {
             self.needs_audit(id);
-            self.describe(turn, id);
+            self.describe(turn, StreamKey::Partition(id));
             // The new leader may not have the fence in flight.
             self.restart_sync(turn, id);
             self.start_sync(turn, id);
@@ -101,7 +102,12 @@ impl Core {
         let Some(id) = self.by_live_prefix.get(prefix).copied() else { return };
         let Some(message) = record::republished(headers, payload) else { return };
         if let Some(partition) = self.partitions.get_mut(&id) {
+            let is_other_stream = partition.marks.is_followed_too_low(&message);
             partition.marks.push(&message, turn.now.mono_us);
+            if is_other_stream {
+                self.describe(turn, StreamKey::Partition(id));
+                self.audit_soon(turn, id);
+            }
         }
         if is_fence(token) {
             // A wildcard subscription receives those of other nodes as well.
@@ -150,6 +156,10 @@ impl Core {
         }
         let facts = self.partitions.get(&channel.partition).and_then(|partition| partition.facts.as_ref());
         let Some(age_max_ms) = facts.map(|facts| facts.age_max_ms) else { return };
+        if channel.is_lost_before(&message, turn.now.unix_ms, age_max_ms) {
+            let partition = channel.partition;
+            return self.on_truncation(turn, partition);
+        }
         let ignores_gaps = self.planted.is(CoreBug::GapNotNoticed);
         if ignores_gaps || channel.is_next(&message, turn.now.mono_us, age_max_ms) {
             self.pass_on(turn, name, &message);
@@ -162,6 +172,8 @@ impl Core {
 
     /// Delivers the next message of a channel.
     pub(super) fn pass_on(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, message: &StoredMessage) {
+        let Some(partition) = self.channels.get(name).map(|channel| channel.partition) else { return };
+        self.note_key(turn.now, partition, message);
         let Some(channel) = self.channels.get_mut(name) else { return };
         let facts = self.partitions.get(&channel.partition).and_then(|partition| partition.facts.as_ref());
         let entries_max = facts.map_or(1, |facts| facts.history_max.max(1));
@@ -280,7 +292,7 @@ impl Core {
             return;
         };
         self.counters.attached += 1;
-        channel.confirmed_us = turn.now.mono_us;
+        (channel.attached_us, channel.confirmed_us) = (turn.now.mono_us, turn.now.mono_us);
         if let Some(head) = head {
             channel.window = Window::starting_at(head.sequence - 1);
             channel.advance(head, turn.now.mono_us, 1);
@@ -288,8 +300,12 @@ impl Core {
             channel.window = Window::starting_at(fence);
             channel.position = fence;
         }
-        if let Some(partition) = self.partitions.get_mut(&channel.partition) {
+        let id = channel.partition;
+        if let Some(partition) = self.partitions.get_mut(&id) {
             partition.attached.insert(Arc::clone(name));
+        }
+        if let Some(head) = head {
+            self.note_key(turn.now, id, head);
         }
         self.serve_waiting_loads(turn, name);
         for message in buffered {

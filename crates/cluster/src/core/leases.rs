@@ -26,7 +26,11 @@ use crate::link::{
     LinkEffect, LinkName, MessageHeaders, PublishAck, PublishFault, ReadAnswer, ReadFault, RequestNumber,
 };
 
-use super::{Core, Requester, Timer, Turn};
+use super::{
+    Core, CoreEffect, Requester, Timer, Turn,
+    peers::PeerEffect,
+    standing::{StreamKey, StreamWatch},
+};
 
 use others::ObservedLease;
 use own::OwnLease;
@@ -47,6 +51,8 @@ pub enum LeaseChange {
         /// The other node.
         by: Box<str>,
     },
+    /// The stream of the leases is gone, and with it this node's lease.
+    Gone,
     /// This node has taken the lease of a node that did not renew it.
     Took {
         /// That node.
@@ -83,6 +89,9 @@ enum Asked {
 #[derive(Debug)]
 pub(super) struct Leases {
     names: LeaseNames,
+    pub(super) watch: StreamWatch,
+    /// The epoch of the stream, once it is known.
+    epoch: Option<Box<str>>,
     is_on: bool,
     is_started: bool,
     own: OwnLease,
@@ -102,6 +111,8 @@ impl Leases {
     pub(super) fn new(prefix: &str, is_on: bool) -> Self {
         Self {
             names: LeaseNames::new(prefix),
+            watch: StreamWatch::default(),
+            epoch: None,
             is_on,
             is_started: false,
             own: OwnLease::default(),
@@ -113,6 +124,15 @@ impl Leases {
             scheduled_us: None,
             counters: LeaseCounters::default(),
         }
+    }
+
+    /// Whether this node uses a stream of leases.
+    pub(super) const fn has_stream(&self) -> bool {
+        self.is_on
+    }
+
+    pub(super) fn stream(&self) -> &str {
+        &self.names.stream
     }
 
     pub(super) fn counters(&self) -> LeaseCounters {
@@ -173,6 +193,27 @@ impl Core {
         self.leases.storing_since_us = None;
     }
 
+    /// The stream is gone: nobody holds a lease.
+    pub(super) fn lease_stream_gone(&mut self, turn: &mut Turn<'_>) {
+        self.leases.others.clear();
+        self.leases.storing_since_us = None;
+        self.leases.own.forget_stream(turn.now.mono_us);
+        if self.leases.own.term.take().is_some() {
+            self.leases.counters.lost += 1;
+            turn.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(LeaseChange::Gone)));
+        }
+    }
+
+    /// The stream has stated its epoch. Another one than before means that it was created again.
+    pub(super) fn lease_facts_known(&mut self, turn: &mut Turn<'_>, epoch: Box<str>) {
+        let known = self.leases.epoch.replace(epoch);
+        if known.is_some() && known != self.leases.epoch {
+            self.lease_stream_gone(turn);
+            self.leases.audit_due_us = self.leases.audit_due_us.map(|_| turn.now.mono_us);
+            self.run_leases(turn);
+        }
+    }
+
     /// A timer is due: this node renews its lease, and takes silent ones.
     pub(super) fn lease_timer(&mut self, turn: &mut Turn<'_>) {
         let scheduled_us = self.leases.scheduled_us.take().unwrap_or(turn.now.mono_us);
@@ -196,6 +237,7 @@ impl Core {
     fn audit_leases(&mut self, turn: &mut Turn<'_>) {
         if self.leases.audit_due_us.is_some_and(|due_us| due_us <= turn.now.mono_us) {
             self.leases.audit_due_us = None;
+            self.describe(turn, StreamKey::Leases);
             self.read_leases(turn, Asked::ReadOfAll);
         }
     }
@@ -239,6 +281,7 @@ impl Core {
             Err(PublishFault::TimedOut) => self.on_silence(turn, LinkName::Publish),
             Err(PublishFault::NoResponders | PublishFault::Disconnected) => {}
         }
+        self.stream_answered(turn, StreamKey::Leases, outcome.as_ref().err());
         match self.leases.requests.remove(&request) {
             Some(Asked::Renewal) => self.renewal_acknowledged(turn, outcome),
             Some(Asked::Taking(node)) => self.taking_acknowledged(turn, node, outcome),

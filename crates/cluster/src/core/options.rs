@@ -1,5 +1,7 @@
 //! The options of a core: namespaces, limits and times.
 
+use crate::streams::StreamTerms;
+
 use super::{BroadcastNamespace, peers::PeerLimits};
 
 /// A namespace whose channels have a stream.
@@ -26,6 +28,8 @@ pub struct CoreOptions {
     pub broadcasts: Vec<Option<BroadcastNamespace>>,
     /// Whether the nodes have leases, and the stream that stores them.
     pub has_leases: bool,
+    /// The streams that this node creates when they are gone.
+    pub creatable: Vec<StreamTerms>,
     /// Limits and times.
     pub limits: CoreLimits,
 }
@@ -57,6 +61,8 @@ pub struct CoreLimits {
     pub silence_timeout_ms: u64,
     /// Maximum number of republished messages of a channel that wait for a gap or for the attach.
     pub buffered_max: usize,
+    /// Maximum bytes of the idempotency keys that the node has seen and remembers. The oldest are forgotten.
+    pub seen_keys_bytes_max: usize,
     /// Number of followed channels, of a partition or of a namespace without streams, from which one wildcard
     /// subscription receives all messages. A subscription takes some kilobytes here and in the server.
     pub wide_channels_min: usize,
@@ -79,6 +85,7 @@ impl Default for CoreLimits {
             shared_reads_min: 25,
             silence_timeout_ms: 5_000,
             buffered_max: 1_024,
+            seen_keys_bytes_max: 32 << 20,
             wide_channels_min: 2_000,
             peers: PeerLimits::default(),
         }

@@ -3,13 +3,13 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
-    link::{LinkEffect, LinkName, ReadAnswer, ReadFault, StreamState},
+    link::{LinkEffect, ReadAnswer, ReadFault, StreamState},
     names::{PartitionId, PartitionNames},
 };
 
 use super::{
-    Core, CoreEffect, Requester, StreamedNamespace, Timer, Turn, epoch::EpochState, read::Reads, sync::HeadSync,
-    truncation::Marks,
+    Core, CoreEffect, Requester, StreamedNamespace, Turn, epoch::EpochState, read::Reads, standing::StreamWatch,
+    sync::HeadSync, truncation::Marks,
 };
 
 /// The key of the epoch in a stream's metadata.
@@ -24,8 +24,6 @@ const AGE_FLOOR_FRESH_US: u64 = 5_000_000;
 const AGE_FLOOR_USABLE_US: u64 = 7_500_000;
 /// Margin below the age floor, for differences between clocks and for the age of the floor.
 const AGE_MARGIN_MS: u64 = 10_000;
-/// Time until a failed description of a stream is retried.
-const DESCRIBE_RETRY_US: u64 = 500_000;
 
 /// What a stream keeps, by its own description.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,13 +33,16 @@ pub(super) struct StreamFacts {
     pub(super) history_max: u64,
     /// How long the stream keeps them; `None` for ever.
     pub(super) age_max_ms: Option<u64>,
+    /// How long the stream remembers the ids of messages.
+    pub(super) duplicate_window_ms: u64,
 }
 
 /// The first sequence that cannot have expired by age.
 #[derive(Clone, Copy, Debug)]
 struct AgeFloor {
     sequence: u64,
-    read_us: u64,
+    /// When it was requested.
+    asked_us: u64,
 }
 
 /// A stream and its followed channels.
@@ -49,13 +50,14 @@ struct AgeFloor {
 pub(super) struct Partition {
     pub(super) names: PartitionNames,
     pub(super) facts: Option<StreamFacts>,
-    is_describing: bool,
+    pub(super) watch: StreamWatch,
     pub(super) history_ttl_ms: u64,
     pub(super) epoch: EpochState,
     /// Messages that this node has seen.
     pub(super) marks: Marks,
     age_floor: Option<AgeFloor>,
-    is_reading_age_floor: bool,
+    /// When the read in flight was requested.
+    reading_age_floor_since_us: Option<u64>,
     /// Channels to be attached.
     pub(super) attaching: Vec<Arc<str>>,
     /// Attached channels to be compared.
@@ -78,12 +80,12 @@ impl Partition {
         Self {
             names: PartitionNames::new(prefix, &namespace.name, part),
             facts: None,
-            is_describing: false,
+            watch: StreamWatch::default(),
             history_ttl_ms: namespace.history_ttl_ms,
             epoch: EpochState::default(),
             marks: Marks::default(),
             age_floor: None,
-            is_reading_age_floor: false,
+            reading_age_floor_since_us: None,
             attaching: Vec::new(),
             comparing: BTreeSet::new(),
             attached: BTreeSet::new(),
@@ -96,22 +98,24 @@ impl Partition {
         }
     }
 
-    /// The first sequence that cannot have expired by age, if it was read recently.
-    pub(super) fn fresh_age_floor(&self, now_us: u64) -> Option<u64> {
-        self.age_floor_within(now_us, AGE_FLOOR_FRESH_US)
+    /// The first sequence that cannot have expired by age, if it was read recently, and after `since_us`. A floor from
+    /// before a channel was attached may be from before the stream was emptied.
+    pub(super) fn fresh_age_floor(&self, now_us: u64, since_us: u64) -> Option<u64> {
+        self.age_floor_within(now_us, AGE_FLOOR_FRESH_US, since_us)
     }
 
     /// The same, for the answer to a request that was sent while the floor was fresh.
-    pub(super) fn usable_age_floor(&self, now_us: u64) -> Option<u64> {
-        self.age_floor_within(now_us, AGE_FLOOR_USABLE_US)
+    pub(super) fn usable_age_floor(&self, now_us: u64, since_us: u64) -> Option<u64> {
+        self.age_floor_within(now_us, AGE_FLOOR_USABLE_US, since_us)
     }
 
-    fn age_floor_within(&self, now_us: u64, age_us: u64) -> Option<u64> {
+    fn age_floor_within(&self, now_us: u64, age_us: u64, since_us: u64) -> Option<u64> {
         let facts = self.facts.as_ref()?;
         if facts.age_max_ms.is_none() {
             return Some(1);
         }
-        let floor = self.age_floor.filter(|floor| now_us < floor.read_us + age_us)?;
+        let is_usable = |floor: &AgeFloor| now_us < floor.asked_us + age_us && floor.asked_us >= since_us;
+        let floor = self.age_floor.filter(is_usable)?;
         Some(floor.sequence)
     }
 
@@ -143,35 +147,15 @@ impl Partition {
 }
 
 impl Core {
-    /// Requests the description of a stream: its epoch and its limits.
-    pub(super) fn describe(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(partition) = self.partitions.get_mut(&id).filter(|partition| !partition.is_describing) else { return };
-        partition.is_describing = true;
-        let stream = partition.names.stream.clone();
-        let request = self.request(Requester::Describe(id));
-        turn.link(LinkEffect::Describe { request, stream });
-    }
-
-    pub(super) fn described(
-        &mut self,
-        turn: &mut Turn<'_>,
-        id: PartitionId,
-        outcome: Result<Box<StreamState>, ReadFault>,
-    ) {
+    /// A stream has stated its epoch and its limits.
+    pub(super) fn facts_known(&mut self, turn: &mut Turn<'_>, id: PartitionId, facts: StreamFacts) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
-        partition.is_describing = false;
-        match outcome {
-            Err(ReadFault::TimedOut | ReadFault::NoResponders) => self.on_silence(turn, LinkName::Read),
-            _ => self.silence.end(LinkName::Read),
-        }
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
-        let Some(facts) = outcome.ok().and_then(|state| facts(&state)) else {
-            self.set_timer(turn.now.mono_us + DESCRIBE_RETRY_US, Timer::Describe(id));
-            return;
-        };
-        let is_other = partition.facts.as_ref().is_some_and(|known| known.epoch != facts.epoch);
+        // An epoch record may have announced the epoch of a new stream already.
+        let is_known = |known: &StreamFacts| known.epoch == facts.epoch || *partition.current_epoch() == *facts.epoch;
+        let is_other = partition.facts.as_ref().is_some_and(|known| !is_known(known));
         let is_first = partition.facts.is_none();
         partition.facts = Some(facts);
+        partition.epoch.awaits_description = false;
         if is_other {
             // The stream was removed and created again.
             partition.epoch = EpochState::default();
@@ -186,11 +170,12 @@ impl Core {
 
     /// Reads the age floor if it is not fresh. Pending reads continue when it arrives.
     pub(super) fn read_age_floor(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(partition) = self.partitions.get_mut(&id).filter(|partition| !partition.is_reading_age_floor) else {
+        let Some(partition) = self.partitions.get_mut(&id).filter(|one| one.reading_age_floor_since_us.is_none())
+        else {
             return;
         };
         let Some(age_max_ms) = partition.facts.as_ref().and_then(|facts| facts.age_max_ms) else { return };
-        partition.is_reading_age_floor = true;
+        partition.reading_age_floor_since_us = Some(turn.now.mono_us);
         let stream = partition.names.stream.clone();
         let time_ms = turn.now.unix_ms.saturating_sub(age_max_ms) + AGE_MARGIN_MS;
         let request = self.request(Requester::AgeFloor(id));
@@ -204,11 +189,10 @@ impl Core {
         outcome: Result<ReadAnswer, ReadFault>,
     ) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
-        partition.is_reading_age_floor = false;
+        let asked_us = partition.reading_age_floor_since_us.take().unwrap_or(0);
         match outcome {
             Ok(ReadAnswer { messages, .. }) if !messages.is_empty() => {
-                partition.age_floor =
-                    messages.first().map(|first| AgeFloor { sequence: first.sequence, read_us: turn.now.mono_us });
+                partition.age_floor = messages.first().map(|first| AgeFloor { sequence: first.sequence, asked_us });
                 self.resume_reads(turn, id);
             }
             // This node's own fence is recent enough, so a replica without it lags.
@@ -233,7 +217,7 @@ impl Core {
 }
 
 /// The facts in a description; `None` for a stream that Dunlin did not create.
-fn facts(state: &StreamState) -> Option<StreamFacts> {
+pub(super) fn facts(state: &StreamState) -> Option<StreamFacts> {
     let epoch = state.metadata(EPOCH_KEY)?;
     // A limit that was raised later proves nothing about messages dropped before.
     let number = |key: &str| state.metadata(key).and_then(|text| text.parse::<u64>().ok());
@@ -245,6 +229,7 @@ fn facts(state: &StreamState) -> Option<StreamFacts> {
         epoch: epoch.into(),
         history_max: kept.checked_sub(1)?,
         age_max_ms: age_ms.into_iter().chain(made_with_ms).min(),
+        duplicate_window_ms: state.shape.duplicate_window_ms,
     })
 }
 

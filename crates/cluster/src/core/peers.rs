@@ -7,7 +7,7 @@
 //! A *survey* ([`survey`]) is a query to all live nodes, or to one of them. Each node answers once. The contents of
 //! queries and answers are not part of this protocol.
 
-mod heartbeat;
+pub(crate) mod heartbeat;
 mod limits;
 mod survey;
 mod table;
@@ -19,6 +19,7 @@ mod windows;
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
+use dunlin_engine::SessionTagKey;
 
 use crate::{
     link::{LinkEffect, LinkName, MessageHeaders},
@@ -50,6 +51,8 @@ pub struct NodeDescription {
     pub version: Box<str>,
     /// Unix time of its start.
     pub started_ms: u64,
+    /// Proves that it has issued the id of a session; `None` of a node of an earlier version.
+    pub session_tag_key: Option<SessionTagKey>,
 }
 
 /// A node of the cluster.
@@ -182,6 +185,7 @@ pub(super) struct Peers {
     survey_bytes: usize,
     queries: BTreeMap<QueryNumber, AskedQuery>,
     users: SharedUsers,
+    unusable_streams: u32,
     numbered: u64,
     counters: PeerCounters,
     pub(super) planted: PlantedInCore,
@@ -237,6 +241,7 @@ impl Peers {
             survey_bytes: 0,
             queries: BTreeMap::new(),
             users: SharedUsers::default(),
+            unusable_streams: 0,
             numbered: 0,
             counters: PeerCounters::default(),
             planted: PlantedInCore::default(),
@@ -397,7 +402,18 @@ impl Peers {
     }
 
     fn heartbeat(&self, about: &NodeDescription, time_ms: u64) -> Heartbeat {
-        Heartbeat { node: self.node.clone(), about: about.clone(), time_ms, is_leaving: false }
+        Heartbeat {
+            node: self.node.clone(),
+            about: about.clone(),
+            time_ms,
+            is_leaving: false,
+            unusable_streams: self.unusable_streams,
+        }
+    }
+
+    /// Sets the number of streams that this node cannot use, which its heartbeats tell.
+    pub(super) const fn set_unusable_streams(&mut self, count: u32) {
+        self.unusable_streams = count;
     }
 
     fn send_heartbeat(&mut self, turn: &mut Turn<'_>) {

@@ -17,7 +17,7 @@ use crate::{
     record::{self, EXPECTED_LAST, MESSAGE_ID, OPERATION, PURGE, ROLLUP},
 };
 
-use super::{Core, CoreEffect, Requester, Timer, Turn};
+use super::{Core, CoreEffect, Requester, Timer, Turn, standing::StreamKey};
 
 /// The first pause before a retry; it doubles up to the maximum.
 const RETRY_MIN_US: u64 = 50_000;
@@ -242,7 +242,13 @@ impl Core {
 
     fn send(&mut self, turn: &mut Turn<'_>, key: PublishingKey) {
         let Some(publishing) = self.publishing.get(&key) else { return };
+        let seen = self.sequence_of_key(&publishing.id, turn.now).filter(|_| !publishing.has_own_id);
         let Some(channel) = self.channels.get(&publishing.channel) else { return };
+        // The servers may have restarted, and forgotten the key of a publication that has left the history.
+        if let Some(sequence) = seen.filter(|sequence| *sequence <= channel.position) {
+            self.counters.keys_answered += 1;
+            return self.end_publishing(turn, key, Ok(sequence));
+        }
         let Some(partition) = self.partitions.get(&publishing.partition) else { return };
         let mut headers = publishing.headers.clone();
         match &publishing.condition {
@@ -291,13 +297,15 @@ impl Core {
             self.send_waiting(turn);
             return;
         };
-        let name = Arc::clone(&publishing.channel);
+        let (name, partition) = (Arc::clone(&publishing.channel), publishing.partition);
         let is_of_newest_copy = publishing.request == Some(request);
+        let stores_nothing = outcome.as_ref().is_err_and(|fault| fault.store_refusal().is_some());
+        self.stream_answered(turn, StreamKey::Partition(partition), outcome.as_ref().err());
+        let Some(publishing) = self.publishing.get_mut(&key) else { return };
         match outcome {
             // Another copy is in flight, or is stored.
             Err(_) if !is_of_newest_copy || matches!(publishing.stage, Stage::Acknowledged(_)) => {}
             Ok(ack) if is_of_newest_copy && ack.sequence <= publishing.sent_after && !ack.is_duplicate => {
-                let partition = publishing.partition;
                 self.on_truncation(turn, partition);
             }
             Ok(ack) => {
@@ -308,8 +316,8 @@ impl Core {
             Err(PublishFault::Refused { error_code: DUPLICATE_IN_PROCESS | SUBJECT_IN_PROCESS, .. }) => {
                 self.pause(turn, key, BUSY_RETRY_US);
             }
-            // 429: too many requests. Any other refusal is permanent.
-            Err(PublishFault::Refused { code, .. }) if code != 429 && code != 503 => {
+            // 429: too many requests. Any other refusal is permanent, or lasts while the stream stores nothing.
+            Err(PublishFault::Refused { code, .. }) if stores_nothing || code != 429 && code != 503 => {
                 self.end_publishing(turn, key, Err(LogError::Unavailable));
             }
             Err(_) => {

@@ -50,6 +50,8 @@ pub(super) struct Read {
     position: u64,
     /// The messages are complete after this sequence.
     pub(super) floor: u64,
+    /// When the channel was attached: an age floor that was requested earlier proves nothing.
+    pub(super) floor_since_us: u64,
     /// Whether the stream may have dropped messages because of its maximum number.
     pub(super) may_be_trimmed: bool,
     /// Whether it is part of the shared read in flight.
@@ -139,7 +141,7 @@ impl Core {
     fn queue_read(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, purpose: Purpose, after: u64, through: u64) {
         let number = self.next_number();
         let Some(channel) = self.channels.get(name) else { return };
-        let (id, position) = (channel.partition, channel.position);
+        let (id, position, floor_since_us) = (channel.partition, channel.position, channel.attached_us);
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         let queue = &mut partition.reads.queue;
         let read = Read {
@@ -151,6 +153,7 @@ impl Core {
             messages: Vec::new(),
             position,
             floor: after,
+            floor_since_us,
             may_be_trimmed: false,
             is_shared: false,
             is_alone: false,
@@ -174,8 +177,9 @@ impl Core {
     /// Requests what the first read lacks, unless a request is in flight.
     pub(super) fn resume_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         while let Some(partition) = self.partitions.get_mut(&id) {
-            let age_floor = partition.fresh_age_floor(turn.now.mono_us);
             let is_sharing = partition.reads.is_sharing;
+            let Some(read) = partition.reads.queue.front() else { return };
+            let age_floor = partition.fresh_age_floor(turn.now.mono_us, read.floor_since_us);
             let Some(read) = partition.reads.queue.front_mut() else { return };
             if is_sharing || read.is_awaiting_reply || read.not_before_us > turn.now.mono_us {
                 return;
@@ -231,7 +235,8 @@ impl Core {
         outcome: Result<ReadAnswer, ReadFault>,
     ) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
-        let age_floor = partition.usable_age_floor(turn.now.mono_us);
+        let since_us = partition.reads.queue.front().map_or(0, |read| read.floor_since_us);
+        let age_floor = partition.usable_age_floor(turn.now.mono_us, since_us);
         let history_max = partition.facts.as_ref().map_or(0, |facts| facts.history_max);
         let history_max = history_max + u64::from(self.planted.is(CoreBug::CountRuleOffByOne));
         let Some(read) = partition.reads.queue.front_mut().filter(|read| read.number == number) else { return };
@@ -301,7 +306,7 @@ impl Core {
     /// Completes a read.
     pub(super) fn finish_read(&mut self, turn: &mut Turn<'_>, id: PartitionId, read: &Read) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
-        let age_floor = partition.usable_age_floor(turn.now.mono_us).unwrap_or(u64::MAX);
+        let age_floor = partition.usable_age_floor(turn.now.mono_us, read.floor_since_us).unwrap_or(u64::MAX);
         let mut floor = read.floor;
         if read.messages.is_empty() {
             // Nothing is stored after it, so nothing was dropped because of the maximum number.
@@ -328,6 +333,7 @@ impl Core {
                 }
             }
             Purpose::Load(waiting) => {
+                read.messages.iter().for_each(|message| self.note_key(turn.now, id, message));
                 let page = self.page_of_read(turn, read, waiting.query, floor);
                 self.extend_window(read, floor);
                 turn.effects.push(waiting.loaded(&name, page));

@@ -41,6 +41,7 @@ impl Rig {
             namespaces: vec![None, Some(namespace)],
             broadcasts: vec![None, None],
             has_leases: false,
+            creatable: Vec::new(),
             limits,
         });
         let mut rig = Self {

@@ -55,7 +55,7 @@ impl Core {
         partition.reads.is_sharing = false;
         let (shared, others) = std::mem::take(&mut partition.reads.queue).into_iter().partition(|read| read.is_shared);
         partition.reads.queue = others;
-        let is_usable = partition.usable_age_floor(turn.now.mono_us).is_some();
+        let is_usable = partition.usable_age_floor(turn.now.mono_us, 0).is_some();
         let answer = outcome.ok().filter(|answer| is_usable && !answer.is_in_parts && answer.pending == 0);
         if answer.is_some() {
             self.silence.end(LinkName::Read);
@@ -95,12 +95,12 @@ impl Core {
         });
         let is_complete =
             |found: &&[StoredMessage]| found.last().map_or(read.after, |last| last.sequence) >= read.through;
-        let Some(found) = found.filter(is_complete) else {
-            // The replica lags.
+        let age_floor = partition.usable_age_floor(turn.now.mono_us, read.floor_since_us);
+        let Some((found, age_floor)) = found.filter(is_complete).zip(age_floor) else {
+            // The replica lags, or the channel was attached after the age floor was read.
             partition.reads.queue.push_back(read);
             return;
         };
-        let age_floor = partition.usable_age_floor(turn.now.mono_us).unwrap_or(u64::MAX);
         let history_max = partition.facts.as_ref().map_or(0, |facts| facts.history_max);
         read.messages = found.iter().filter(|message| message.sequence > read.after).cloned().collect();
         let stored = read.messages.len() as u64;

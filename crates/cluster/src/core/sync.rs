@@ -15,7 +15,7 @@ use crate::{
     record::FENCE,
 };
 
-use super::{Core, Requester, Timer, Turn, epoch::EpochReview, partition::Partition};
+use super::{Core, Requester, Timer, Turn, epoch::EpochReview, partition::Partition, standing::StreamKey};
 
 /// Maximum number of channels whose newest messages are read with one request. NATS allows 1,024 subjects.
 const CHUNK_CHANNELS: usize = 500;
@@ -172,11 +172,19 @@ impl Core {
         };
         partition.sync = Some(sync);
         self.restart_fence(turn, id);
+        if is_audit {
+            self.describe(turn, StreamKey::Partition(id));
+        }
     }
 
     /// Publishes a new fence for the attach or audit in flight.
     fn restart_fence(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let number = self.next_number();
+        if self.partitions.get(&id).is_none_or(|partition| partition.sync.is_none()) {
+            return;
+        }
+        // The answer shows at once that the stream is gone or stores nothing.
+        let request = Some(self.request(Requester::Fence(id)));
         let node = &self.options.node;
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         let Some(sync) = &mut partition.sync else { return };
@@ -185,7 +193,7 @@ impl Core {
         partition.marks.mark_newest(turn.now.mono_us);
         let subject = partition.names.fence_subject(node);
         let headers = MessageHeaders::new().with(FENCE, number.to_string());
-        turn.link(LinkEffect::Publish { link: LinkName::Live, request: None, subject, headers, payload: Bytes::new() });
+        turn.link(LinkEffect::Publish { link: LinkName::Live, request, subject, headers, payload: Bytes::new() });
         if self.planted.is(CoreBug::AttachWithoutFence) {
             sync.fence_sequence = Some(0);
             self.read_missing_heads(turn, id);
@@ -200,6 +208,7 @@ impl Core {
             sync.is_some_and(|sync| sync.fence_sequence.is_none() && sync.fenced_us + FENCE_TIMEOUT_US <= now_us);
         if is_overdue {
             self.on_silence(turn, LinkName::Live);
+            self.describe(turn, StreamKey::Partition(id));
             self.restart_fence(turn, id);
         }
     }
@@ -286,8 +295,10 @@ impl Core {
         read.is_read = true;
         let channels = read.channels.clone();
         let attach = sync.attach;
-        if self.review_epoch(turn, id, &answer.messages, fence_sequence) == EpochReview::Restarted {
-            return;
+        match self.review_epoch(turn, id, &answer.messages, fence_sequence) {
+            EpochReview::Settled => {}
+            EpochReview::Restarted => return,
+            EpochReview::Paused => return self.read_heads_again(turn, id, chunk),
         }
         let Some(partition) = self.partitions.get(&id) else { return };
         let mut heads: BTreeMap<String, &StoredMessage> = BTreeMap::new();
@@ -311,6 +322,15 @@ impl Core {
             self.head_known(turn, &name, attach, heads.get(&*name).copied(), fence_sequence);
         }
         self.end_sync_if_complete(turn, id);
+    }
+
+    /// The answer could not be used yet.
+    fn read_heads_again(&mut self, turn: &Turn<'_>, id: PartitionId, chunk: usize) {
+        let sync = self.partitions.get_mut(&id).and_then(|partition| partition.sync.as_mut());
+        if let Some(read) = sync.and_then(|sync| sync.chunks.get_mut(chunk)) {
+            read.is_read = false;
+            self.set_timer(turn.now.mono_us + STALE_PAUSE_MIN_US, Timer::Heads(id));
+        }
     }
 
     /// The newest message of a channel is known: everything that the stream had when it stored the fence is at or below

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{link::RequestNumber, names::PartitionId};
 
-use super::{Core, Turn, publish::PublishingKey};
+use super::{Core, Turn, publish::PublishingKey, standing::StreamKey};
 
 /// The reason of a timer. A timer whose reason no longer applies has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,7 +14,7 @@ pub(super) enum Timer {
     /// The newest messages are read again.
     Heads(PartitionId),
     /// The stream is described again.
-    Describe(PartitionId),
+    Describe(StreamKey),
     Audit(PartitionId),
     /// The read in flight is retried.
     Read(PartitionId),
@@ -41,7 +41,9 @@ pub(super) enum Timer {
 /// The receiver of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Requester {
-    Describe(PartitionId),
+    Describe(StreamKey),
+    Create(StreamKey),
+    Fence(PartitionId),
     Heads { partition: PartitionId, chunk: usize, sync: u64 },
     Read { partition: PartitionId, read: u64 },
     AgeFloor(PartitionId),
@@ -84,7 +86,7 @@ impl Core {
             match timer {
                 Timer::Fence(partition) => self.fence_overdue(turn, partition),
                 Timer::Heads(partition) => self.read_missing_heads(turn, partition),
-                Timer::Describe(partition) => self.describe(turn, partition),
+                Timer::Describe(stream) => self.describe(turn, stream),
                 Timer::Audit(partition) => self.audit(turn, partition),
                 Timer::Read(partition) => self.resume_reads(turn, partition),
                 Timer::Publish(key) => self.review_publishing(turn, key),

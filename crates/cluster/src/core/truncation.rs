@@ -21,7 +21,7 @@ use crate::{
     planted::CoreBug,
 };
 
-use super::{Core, Requester, Turn, channel::FollowedChannel, partition::Partition};
+use super::{Core, Requester, Turn, channel::FollowedChannel, partition::Partition, standing::StreamKey};
 
 /// Maximum number of marks to compare. Beyond it, every second one is dropped.
 const MARKS_MAX: usize = 64;
@@ -32,7 +32,7 @@ const SILENCE_US: u64 = 100_000;
 /// Maximum time between marks while messages arrive.
 const MARK_INTERVAL_US: u64 = 1_000_000;
 /// Maximum difference between the clocks of the node and the servers.
-const CLOCK_MARGIN_MS: u64 = 10_000;
+pub(super) const CLOCK_MARGIN_MS: u64 = 10_000;
 
 /// A message that this node saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,13 @@ impl Marks {
     /// The highest sequence that this node has seen.
     pub(super) fn highest(&self) -> u64 {
         self.newest.map_or(0, |newest| newest.sequence)
+    }
+
+    /// Whether a message was stored after the newest one, at a sequence that this node has seen: the stream assigns
+    /// sequences again. Clocks of servers differ, so this is only a reason to look.
+    pub(super) fn is_followed_too_low(&self, message: &StoredMessage) -> bool {
+        let is_later = |newest: Mark| newest.time_ms > 0 && message.time_ms > newest.time_ms;
+        self.newest.is_some_and(|newest| message.sequence <= newest.sequence && is_later(newest))
     }
 
     /// Records a message that has arrived.
@@ -148,7 +155,10 @@ impl Core {
         self.counters.truncations += 1;
         if let Some(partition) = self.partitions.get_mut(&id) {
             partition.epoch.is_renewing = true;
+            partition.epoch.awaits_description = true;
         }
+        // The stream may have been removed and created again: then its metadata has the new epoch.
+        self.describe(turn, StreamKey::Partition(id));
         self.begin_epoch(turn, id);
     }
 }

@@ -28,6 +28,7 @@ use super::{
 use crate::{
     link::{LinkEffect, LinkEvent, LinkName, MessageHeaders, PublishFault, ReadAnswer, ReadFault, RequestNumber},
     names::has_wildcard,
+    streams::creation,
 };
 
 /// Pause after the first round in which no server was reachable; doubles up to [`PAUSE_MAX`].
@@ -151,7 +152,9 @@ impl Wanted {
                 Some(request) => Awaited::Ack.failed(request, Unanswered::Disconnected),
                 None => return,
             },
-            LinkEffect::Describe { request, .. } => Awaited::Info.failed(request, Unanswered::Disconnected),
+            LinkEffect::Describe { request, .. } | LinkEffect::Create { request, .. } => {
+                Awaited::Info.failed(request, Unanswered::Disconnected)
+            }
             LinkEffect::LastOf { request, .. }
             | LinkEffect::Range { request, .. }
             | LinkEffect::Sequences { request, .. }
@@ -304,6 +307,11 @@ impl Session {
             }
             LinkEffect::FirstSince { request, stream, time_ms } => {
                 self.read(request, DirectRead::new(stream, ReadQuery::FirstSince { time_ms })).await
+            }
+            LinkEffect::Create { request, terms, epoch } => {
+                self.awaited.insert(request, Awaited::Info);
+                let (subject, body) = creation(&terms, &epoch);
+                self.send(request, subject, body).await
             }
             LinkEffect::Describe { request, stream } => {
                 self.awaited.insert(request, Awaited::Info);

@@ -1,20 +1,25 @@
 //! The preparation before the thread runs: the first connection, and the streams.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use crate::{
     core::{Core, CoreOptions, StreamedNamespace, epoch_of, leases::LeaseNames},
-    links::{NatsClient, open_once},
+    links::{LinkReport, NatsClient, open_once},
     names::PartitionNames,
-    streams::{StreamDifference, StreamFault, StreamTerms, ensure, partitions_there},
+    streams::{StreamDifference, StreamTerms, ensure, partitions_there},
 };
 
 use super::{ClusterFault, ClusterNamespace, ClusterOptions};
 
 /// Bytes reserved for the headers of a publication, besides its body.
 pub(crate) const HEADER_BYTES: usize = 4_096;
-/// Pause between connection attempts at the start.
+/// Pause between attempts at the start.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Time between reports of what the start waits for.
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// A lease that is neither renewed nor taken for this long expires.
 const LEASE_AGE_MAX_MS: u64 = 3_600_000;
 /// Copies of a renewal are sent for some seconds.
@@ -32,20 +37,22 @@ pub(super) struct Prepared {
 
 /// Creates and checks the streams.
 pub(super) async fn prepare(options: &ClusterOptions) -> Result<Prepared, ClusterFault> {
-    let give_up = Instant::now() + options.start_timeout;
-    let client = open_patiently(options, give_up).await?;
+    let patience = &mut Patience::new(options);
+    let client = open_patiently(options, patience).await?;
     let (there, wanted) = (client.max_payload(), options.publication_bytes_max + HEADER_BYTES);
     if there < wanted {
         return Err(ClusterFault::MaxPayload { there, wanted });
     }
     let mut differences = Vec::new();
     let mut namespaces = Vec::new();
+    let mut creatable = Vec::new();
     for namespace in &options.namespaces {
         let Some(namespace) = namespace else {
             namespaces.push(None);
             continue;
         };
-        let (partitions, found) = prepare_namespace(&client, options, namespace, give_up).await?;
+        let (partitions, found) = prepare_namespace(&client, options, namespace, patience).await?;
+        creatable.extend((0..partitions).map(|part| terms_of(options, namespace, part, partitions)));
         differences.extend(found);
         namespaces.push(Some(StreamedNamespace {
             name: namespace.name.clone(),
@@ -56,9 +63,8 @@ pub(super) async fn prepare(options: &ClusterOptions) -> Result<Prepared, Cluste
     let has_leases = namespaces.iter().any(Option::is_some);
     if has_leases {
         let terms = lease_terms(options);
-        let patience = give_up.saturating_duration_since(Instant::now());
-        let ensured = ensure(&client, &terms, &epoch_of(&options.node, &terms.name, 0), patience).await;
-        differences.extend(ensured.map_err(ClusterFault::Stream)?.differences);
+        differences.extend(ensure_patiently(&client, options, &terms, patience).await?);
+        creatable.push(terms);
     }
     let core = Core::new(CoreOptions {
         prefix: options.prefix.clone(),
@@ -66,17 +72,63 @@ pub(super) async fn prepare(options: &ClusterOptions) -> Result<Prepared, Cluste
         namespaces,
         broadcasts: options.broadcasts.clone(),
         has_leases,
+        creatable,
         limits: options.limits.clone(),
     });
     Ok(Prepared { core, differences, payload_bytes_max: there })
 }
 
-async fn open_patiently(options: &ClusterOptions, give_up: Instant) -> Result<NatsClient, ClusterFault> {
+/// How long the start may wait for the servers, and when it says what it waits for.
+struct Patience<'a> {
+    give_up: Instant,
+    next_report: Instant,
+    options: &'a ClusterOptions,
+}
+
+impl<'a> Patience<'a> {
+    fn new(options: &'a ClusterOptions) -> Self {
+        let now = Instant::now();
+        Self { give_up: now + options.start_timeout, next_report: now, options }
+    }
+
+    /// Pauses before another attempt. Returns whether there is time for one.
+    async fn wait(&mut self, why: &dyn fmt::Display) -> bool {
+        let now = Instant::now();
+        if now >= self.give_up {
+            return false;
+        }
+        if now >= self.next_report {
+            self.next_report = now + REPORT_INTERVAL;
+            let left_s = (self.give_up - now).as_secs();
+            (self.options.links.report)(LinkReport::Waiting { why: why.to_string(), left_s });
+        }
+        tokio::time::sleep(PAUSE).await;
+        true
+    }
+}
+
+/// Creates or checks a stream. Waits while the servers have no leader.
+async fn ensure_patiently(
+    client: &NatsClient,
+    options: &ClusterOptions,
+    terms: &StreamTerms,
+    patience: &mut Patience<'_>,
+) -> Result<Vec<StreamDifference>, ClusterFault> {
+    loop {
+        match ensure(client, terms, &epoch_of(&options.node, &terms.name, 0), Duration::ZERO).await {
+            Ok(ensured) => return Ok(ensured.differences),
+            Err(fault) if fault.can_pass() && patience.wait(&fault).await => {}
+            Err(fault) => return Err(ClusterFault::Stream(fault)),
+        }
+    }
+}
+
+async fn open_patiently(options: &ClusterOptions, patience: &mut Patience<'_>) -> Result<NatsClient, ClusterFault> {
     loop {
         match open_once(&options.links).await {
             Ok(client) => return Ok(client),
-            Err(faults) if faults.is_refused || Instant::now() >= give_up => return Err(ClusterFault::Connect(faults)),
-            Err(_) => tokio::time::sleep(PAUSE).await,
+            Err(faults) if !faults.is_refused && patience.wait(&faults).await => {}
+            Err(faults) => return Err(ClusterFault::Connect(faults)),
         }
     }
 }
@@ -86,15 +138,13 @@ async fn prepare_namespace(
     client: &NatsClient,
     options: &ClusterOptions,
     namespace: &ClusterNamespace,
-    give_up: Instant,
+    patience: &mut Patience<'_>,
 ) -> Result<(u16, Vec<StreamDifference>), ClusterFault> {
     let first = PartitionNames::new(&options.prefix, &namespace.name, 0);
     let there = loop {
         match partitions_there(client, &first.stream).await {
             Ok(there) => break there,
-            Err(StreamFault::Silent { .. } | StreamFault::JetStreamOff { .. }) if Instant::now() < give_up => {
-                tokio::time::sleep(PAUSE).await;
-            }
+            Err(fault) if fault.can_pass() && patience.wait(&fault).await => {}
             Err(fault) => return Err(ClusterFault::Stream(fault)),
         }
     };
@@ -102,9 +152,7 @@ async fn prepare_namespace(
     let mut differences = Vec::new();
     for part in 0..partitions {
         let terms = terms_of(options, namespace, part, partitions);
-        let patience = give_up.saturating_duration_since(Instant::now());
-        let ensured = ensure(client, &terms, &epoch_of(&options.node, &terms.name, 0), patience).await;
-        differences.extend(ensured.map_err(ClusterFault::Stream)?.differences);
+        differences.extend(ensure_patiently(client, options, &terms, patience).await?);
     }
     Ok((partitions, differences))
 }

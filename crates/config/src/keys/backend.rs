@@ -161,6 +161,13 @@ const PEERS: &[Key] = &[
     ),
     own("surveys_limit", COUNT, "256", "Surveys that wait for answers. Further requests get error 100."),
     own(
+        "forwards_limit",
+        COUNT,
+        "128",
+        "Requests to `/emulation` that are being forwarded to other nodes. An address may have an eighth of them. Further \
+         requests get 503.",
+    ),
+    own(
         "survey_bytes_limit",
         COUNT,
         "67108864",
@@ -225,6 +232,13 @@ const JETSTREAM: &[Key] = &[
         Int(1, 65_536),
         "25",
         "Recoveries and gaps of a stream that wait. From this number on, one read of the stream serves all of them.",
+    ),
+    own(
+        "keys_size_limit",
+        COUNT,
+        "33554432",
+        "Bytes of the idempotency keys that the node has seen in streams and remembers for five minutes, also when the \
+         servers restart. At the limit, the oldest are forgotten.",
     ),
     own("start_timeout", Duration, "30s", "How long servers may be out of reach when the node starts."),
     own(

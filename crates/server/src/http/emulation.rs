@@ -1,7 +1,7 @@
 //! Commands of sessions whose transport carries data only from the server. Each request selects its session by the
 //! session's secret id.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, net::IpAddr, sync::Arc};
 
 use axum::{
     extract::{Request, State},
@@ -13,9 +13,13 @@ use serde::Deserialize;
 use super::{
     SessionAcceptor,
     api::{ForwardFault, emulate_on},
+    forwards::Forwards,
     stream::{preflight, read_body},
 };
-use crate::node::Emulated;
+use crate::{
+    node::{Emulated, SourceNetwork},
+    telemetry::api_counters::HttpRefusal,
+};
 
 /// The state of the endpoint.
 #[derive(Clone)]
@@ -28,6 +32,8 @@ pub struct Emulation {
     pub node_id: Arc<str>,
     /// Access to the sessions.
     pub sessions: Arc<SessionAcceptor>,
+    /// The requests that are being forwarded.
+    pub forwards: Arc<Forwards>,
 }
 
 /// Handles one request.
@@ -46,9 +52,10 @@ pub async fn answer(State(emulation): State<Arc<Emulation>>, request: Request) -
         .headers()
         .get(header::CONTENT_TYPE)
         .is_some_and(|content_type| content_type.as_bytes().trim_ascii() == b"application/octet-stream");
+    let client = sessions.client_of(&request);
     let coming = read_body(request.into_body(), emulation.body_bytes_max);
     *response.status_mut() = match tokio::time::timeout(sessions.body_timeout, coming).await {
-        Ok(Ok(body)) => emulate(&emulation, is_protobuf, &body).await,
+        Ok(Ok(body)) => emulate(&emulation, client, is_protobuf, &body).await,
         Ok(Err(status)) => status,
         Err(_) => StatusCode::REQUEST_TIMEOUT,
     };
@@ -58,11 +65,11 @@ pub async fn answer(State(emulation): State<Arc<Emulation>>, request: Request) -
     response
 }
 
-async fn emulate(emulation: &Emulation, is_protobuf: bool, body: &[u8]) -> StatusCode {
+async fn emulate(emulation: &Emulation, client: Option<IpAddr>, is_protobuf: bool, body: &[u8]) -> StatusCode {
     let parsed = if is_protobuf { read_protobuf(body) } else { read_json(body) };
     let Some(parsed) = parsed else { return StatusCode::BAD_REQUEST };
     if !parsed.node.is_empty() && *parsed.node != *emulation.node_id {
-        return forward(emulation, &parsed).await;
+        return forward(emulation, client, &parsed).await;
     }
     match emulation.sessions.node.emulate(&parsed.session, parsed.data.into_owned()).await {
         // A session may have just ended. This is not an error of its client, which sees the end in its stream.
@@ -72,10 +79,15 @@ async fn emulate(emulation: &Emulation, is_protobuf: bool, body: &[u8]) -> Statu
 }
 
 /// Forwards a request to another node of the cluster.
-async fn forward(emulation: &Emulation, parsed: &EmulationBody<'_>) -> StatusCode {
+async fn forward(emulation: &Emulation, client: Option<IpAddr>, parsed: &EmulationBody<'_>) -> StatusCode {
     let Some(cluster) = emulation.sessions.node.cluster() else { return StatusCode::NOT_FOUND };
+    let Some(_place) = emulation.forwards.begin(client.map(SourceNetwork::of)) else {
+        emulation.sessions.counters.count_refusal(HttpRefusal::Forwards);
+        return StatusCode::SERVICE_UNAVAILABLE;
+    };
     match emulate_on(cluster, &parsed.node, &parsed.session, &parsed.data).await {
-        Ok(()) => StatusCode::NO_CONTENT,
+        // As for a session of this node that is unknown.
+        Ok(()) | Err(ForwardFault::ForeignSession) => StatusCode::NO_CONTENT,
         Err(ForwardFault::UnknownNode) => StatusCode::NOT_FOUND,
         Err(ForwardFault::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
         Err(ForwardFault::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,

@@ -10,6 +10,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use dunlin_cluster::thread::ClusterState;
 use serde_json::{Map, Value, json};
 
 use crate::node::{NodeCluster, NodeStorage};
@@ -35,31 +36,54 @@ pub(super) async fn answer(State(sources): State<HealthSources>) -> Response {
     let is_going = sources.is_going.load(Ordering::Relaxed);
     let storage = sources.storage.as_ref().and_then(|storage| storage.storage().poison());
     let storage = storage.map(|error| json!({ "fault": error.fault.label(), "error": error.to_string() }));
-    let is_ready = sources.cluster.as_ref().is_none_or(|cluster| cluster.is_ready());
+    let cluster = sources.cluster.as_ref().map(|cluster| cluster.state());
+    let is_ready = cluster.as_ref().is_none_or(|cluster| cluster.is_ready);
     let is_well = !is_going && (is_ready || !sources.requires_cluster);
     let status = if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, [(header::CONTENT_TYPE, "application/json")], body(storage, is_ready)).into_response()
+    (status, [(header::CONTENT_TYPE, "application/json")], body(storage, cluster.as_ref())).into_response()
 }
 
 /// The failed checks; an empty object if there are none.
-fn body(storage: Option<Value>, is_cluster_ready: bool) -> String {
-    let cluster = (!is_cluster_ready).then(|| json!({ "ready": false }));
+fn body(storage: Option<Value>, cluster: Option<&ClusterState>) -> String {
+    let cluster = cluster.filter(|cluster| !cluster.is_ready).map(cluster_fault);
     let parts = [("storage", storage), ("cluster", cluster)];
     let faults = parts.into_iter().filter_map(|(name, fault)| Some((name.to_owned(), fault?)));
     Value::Object(faults.collect::<Map<_, _>>()).to_string()
 }
 
+/// The streams that the node cannot use, each with the reason; without them, a connection is down.
+fn cluster_fault(cluster: &ClusterState) -> Value {
+    let streams = cluster.unusable_streams.iter();
+    let streams: Map<_, _> =
+        streams.map(|one| (one.stream.to_string(), Value::from(one.trouble.to_string()))).collect();
+    if streams.is_empty() { json!({ "ready": false }) } else { json!({ "ready": false, "streams": streams }) }
+}
+
 #[cfg(test)]
 mod tests {
+    use dunlin_cluster::core::{StreamTrouble, UnusableStream};
+
     use super::*;
+
+    #[test]
+    fn the_body_names_unusable_streams_with_the_reason() {
+        let trouble = StreamTrouble::Refusing { why: "insufficient resources (10023)".into() };
+        let unusable_streams = vec![UnusableStream { stream: "dn_chat_0".into(), trouble }];
+        let state = ClusterState { unusable_streams, ..ClusterState::default() };
+        let found: Value = serde_json::from_str(&body(None, Some(&state))).expect("it is JSON");
+        let streams = json!({ "dn_chat_0": "it stores nothing: insufficient resources (10023)" });
+        assert_eq!(found, json!({ "cluster": { "ready": false, "streams": streams } }));
+    }
 
     #[test]
     fn the_body_names_failed_checks() {
         let fault = || Some(json!({ "fault": "write" }));
-        assert_eq!(body(None, true), "{}");
-        assert_eq!(body(None, false), r#"{"cluster":{"ready":false}}"#);
-        assert_eq!(body(fault(), true), r#"{"storage":{"fault":"write"}}"#);
-        let both: Value = serde_json::from_str(&body(fault(), false)).expect("it is JSON");
+        let ready = ClusterState { is_ready: true, ..ClusterState::default() };
+        let down = ClusterState::default();
+        assert_eq!((body(None, None), body(None, Some(&ready))), ("{}".to_owned(), "{}".to_owned()));
+        assert_eq!(body(None, Some(&down)), r#"{"cluster":{"ready":false}}"#);
+        assert_eq!(body(fault(), Some(&ready)), r#"{"storage":{"fault":"write"}}"#);
+        let both: Value = serde_json::from_str(&body(fault(), Some(&down))).expect("it is JSON");
         assert_eq!(both, json!({ "cluster": { "ready": false }, "storage": { "fault": "write" } }));
     }
 }

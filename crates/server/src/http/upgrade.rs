@@ -1,7 +1,7 @@
 //! A WebSocket handshake on a kept-alive connection of the HTTP server, as proxies use them. It must pass the same
 //! checks as on a shard, and the socket moves to a shard.
 
-use std::{io::Write as _, sync::Arc};
+use std::{io::Write as _, net::IpAddr, sync::Arc};
 
 use axum::{
     body::Body,
@@ -59,6 +59,11 @@ impl SessionAcceptor {
     pub(super) fn admit(&self, request: &Request, head: &[u8]) -> Result<Admitted, Refused> {
         let peer = Peer::of(request).0.map(|peer| peer.ip());
         self.node.admit(peer, head)
+    }
+
+    /// The address of the client that sent a request, which a trusted proxy may have forwarded.
+    pub(super) fn client_of(&self, request: &Request) -> Option<IpAddr> {
+        Peer::of(request).0.map(|peer| self.node.client_of(peer.ip(), &head_of(request)))
     }
 
     /// Counts and logs a refused request, and returns the response.

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use dunlin_cluster::{
     core::{
-        CoreEvent,
+        CoreEvent, StreamChange,
         peers::{PeerEffect, PeerEvent},
     },
     streams::StreamDifference,
@@ -19,7 +19,7 @@ use dunlin_engine::{
 };
 
 use super::answers::{AnswerSender, Answered};
-use crate::telemetry::cluster_events::ReadinessChanged;
+use crate::telemetry::cluster_events::{ReadinessChanged, log_stream};
 use surveys::Surveying;
 
 pub use surveys::{ClusterInbox, NodeQuery, PresenceQuestion};
@@ -58,11 +58,6 @@ impl NodeCluster {
     /// The state of the cluster connection, for the metrics.
     pub fn state(&self) -> ClusterState {
         self.thread.state()
-    }
-
-    /// Whether all connections are up and all streams are known.
-    pub fn is_ready(&self) -> bool {
-        self.state().is_ready
     }
 
     /// Whether this node has been live for longer than all others, so that a starting node takes over no tasks of a
@@ -196,6 +191,10 @@ impl ClusterAnswers for AnswersOfCluster {
             }
             effect => self.surveying.take(effect),
         }
+    }
+
+    fn stream_changed(&self, stream: &str, change: &StreamChange) {
+        log_stream(stream, change);
     }
 
     fn readiness_changed(&self, is_ready: bool) {

@@ -66,13 +66,14 @@ async fn start(config: &Config) -> Result<Option<Arc<NodeCluster>>, ServeError> 
 }
 
 /// Announces the node to its cluster, and serves the requests of the other nodes.
-pub(super) fn join(node: &Node, identity: &NodeIdentity, counters: &Arc<ControlCounters>) {
+pub(super) fn join(node: &Node, identity: &NodeIdentity, config: &Config, counters: &Arc<ControlCounters>) {
     let Some(cluster) = node.cluster() else { return };
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let inbox = cluster.announce(NodeDescription {
         name: identity.name.as_str().into(),
         version: identity.version.into(),
         started_ms: u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
+        session_tag_key: config.engine.session_tag_key.clone(),
     });
     let executor = Executor::new(node.clone(), identity.clone(), Arc::clone(counters));
     tokio::spawn(PeerService::new(executor, Arc::clone(cluster)).serve(inbox));
@@ -139,6 +140,7 @@ fn options(config: &Config, settings: &BrokerSettings) -> Result<ClusterOptions,
             gap_timeout_ms: settings.gap_timeout_ms,
             silence_timeout_ms: settings.silence_timeout_ms,
             shared_reads_min: settings.shared_reads_min,
+            seen_keys_bytes_max: settings.seen_keys_bytes_max,
             peers: peer_limits(&settings.peers),
             ..CoreLimits::default()
         },

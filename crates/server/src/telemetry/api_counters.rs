@@ -90,11 +90,13 @@ pub enum HttpRefusal {
     Idle,
     /// The head of a request did not arrive in time.
     HeadTimeout,
+    /// A limit on requests that are forwarded to other nodes is reached.
+    Forwards,
 }
 
 impl HttpRefusal {
     /// All reasons, in the order of the counters.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Connections,
         Self::AddressConnections,
         Self::GaveWay,
@@ -108,6 +110,7 @@ impl HttpRefusal {
         Self::Admission,
         Self::Idle,
         Self::HeadTimeout,
+        Self::Forwards,
     ];
 
     /// The reason as a metric label and in logs.
@@ -126,6 +129,7 @@ impl HttpRefusal {
             Self::Admission => "admission",
             Self::Idle => "idle",
             Self::HeadTimeout => "head_timeout",
+            Self::Forwards => "forwards",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use dunlin_cluster::{
     core::{
+        StreamChange,
         leases::LeaseChange,
         peers::{LiveNode, PeerChange},
     },
@@ -89,8 +90,26 @@ pub fn log_lease(change: &LeaseChange) {
         LeaseChange::Lost { by } => {
             warn!(by = %Outside(by), "another node has taken the lease of this node, which was not renewed in time");
         }
+        LeaseChange::Gone => warn!("the lease of this node is gone, together with the stream of the leases"),
         LeaseChange::Took { node } => {
             warn!(node = %Outside(node), "this node has taken the lease of another node, which did not renew it");
+        }
+    }
+}
+
+/// Logs that a stream has become unusable or usable, or was created again.
+pub fn log_stream(stream: &str, change: &StreamChange) {
+    let stream = Outside(stream);
+    match change {
+        StreamChange::Unusable(trouble) => {
+            let why = trouble.to_string();
+            warn!(%stream, why = %Outside(&why), remedy = "see `dunlin cluster check` and the NATS servers",
+                "this node cannot use a stream; publications to its channels get error 100");
+        }
+        StreamChange::Usable => info!(%stream, "this node can use a stream again"),
+        StreamChange::Created { epoch } => {
+            warn!(%stream, epoch = %Outside(epoch),
+                "a stream was gone, and this node has created it again, empty and with a new epoch");
         }
     }
 }
@@ -106,6 +125,9 @@ pub fn log_report(report: &LinkReport) {
         }
         LinkReport::ConnectFailed { link, server, error } => {
             warn!(link = link.label(), server = %Outside(server), why = %Outside(error), "a NATS server takes no connection");
+        }
+        LinkReport::Waiting { why, left_s } => {
+            warn!(why = %Outside(why), left_s, "the node waits for the NATS servers, until broker.nats.jetstream.start_timeout");
         }
         LinkReport::ServerError { link, text } => {
             warn!(link = link.label(), why = %Outside(text), "a NATS server has reported an error");

@@ -246,11 +246,15 @@ families! {
     STORAGE_UNDELETED_BACKUPS = Counter "dunlin_storage_backup_deletions_failed_total" [] "Failures to delete old backups. Their directory grows until the cause is removed.";
     STORAGE_LAST_BACKUP = Gauge "dunlin_storage_last_backup_timestamp_seconds" [] "Unix time of the newest backup in storage.backup.path; 0 if there is none.";
 
-    CLUSTER_READY = Gauge "dunlin_cluster_ready" [] "1 while all connections to NATS are open and all streams are known, otherwise 0.";
+    CLUSTER_READY = Gauge "dunlin_cluster_ready" [] "1 while all connections to NATS are open and all streams can be used, otherwise 0.";
+    CLUSTER_STREAMS_UNUSABLE = Gauge "dunlin_cluster_streams_unusable" [] "Streams that do not exist, store nothing, do not answer, or were not created by Dunlin.";
     CLUSTER_CONNECTIONS_OPENED = Counter "dunlin_cluster_connections_opened_total" ["link"] "Connections to NATS opened, by link: live (subscriptions), publish, read. All but the first of a link are reconnects.";
     CLUSTER_FOLLOWED = Gauge "dunlin_cluster_channels_followed" [] "Channels that the node receives from NATS, including those without subscribers for less than broker.nats.jetstream.linger.";
     CLUSTER_ATTACHED = Counter "dunlin_cluster_channels_attached_total" [] "Channels that the node started to receive, or started to receive again.";
     CLUSTER_IN_FLIGHT = Gauge "dunlin_cluster_publications_in_flight" [] "Publications sent to NATS and not acknowledged yet, limited by broker.nats.jetstream.publish_window.";
+    CLUSTER_SEEN_KEYS = Gauge "dunlin_cluster_seen_keys" [] "Idempotency keys of publications in streams that this node has seen and remembers for the duplicate window.";
+    CLUSTER_SEEN_KEYS_BYTES = Gauge "dunlin_cluster_seen_keys_bytes" [] "Bytes of these keys. At broker.nats.jetstream.keys_size_limit the oldest are forgotten.";
+    CLUSTER_KEYS_ANSWERED = Counter "dunlin_cluster_keys_answered_total" [] "Publications that were answered with an earlier one because this node had seen their idempotency key.";
     CLUSTER_RETRIES = Counter "dunlin_cluster_publications_retried_total" [] "Publications sent to NATS again, because no acknowledgement came.";
     CLUSTER_ABANDONED = Counter "dunlin_cluster_publications_abandoned_total" [] "Publications given up after broker.nats.jetstream.publish_timeout. They may be stored nevertheless.";
     CLUSTER_RECEIVED = Counter "dunlin_cluster_messages_received_total" [] "Messages of followed channels received from NATS, including the node's own.";
@@ -258,6 +262,8 @@ families! {
     CLUSTER_GAPS = Counter "dunlin_cluster_gaps_total" [] "Gaps found in the messages of a channel, because a later message arrived or was acknowledged.";
     CLUSTER_LOST_TAILS = Counter "dunlin_cluster_lost_tails_total" [] "Channels whose newest messages were missing, found by comparing with the stream.";
     CLUSTER_TRUNCATIONS = Counter "dunlin_cluster_truncations_total" [] "Streams found to have lost their end, for example because servers lost power or a backup was restored. All positions in them become invalid.";
+    CLUSTER_STREAMS_ABSENT = Counter "dunlin_cluster_streams_absent_total" [] "Streams found to be gone while the node ran. All positions in them become invalid.";
+    CLUSTER_STREAMS_CREATED = Counter "dunlin_cluster_streams_created_total" [] "Streams that this node created again because they were gone.";
     CLUSTER_FILLED = Counter "dunlin_cluster_messages_filled_total" [] "Missing messages that were read from the stream.";
     CLUSTER_INTERRUPTED = Counter "dunlin_cluster_channels_interrupted_total" [] "Channels whose subscriptions ended with 2500, because a gap could not be filled in broker.nats.jetstream.gap_timeout or the stream was replaced.";
     CLUSTER_AUDITS = Counter "dunlin_cluster_audits_total" [] "Completed comparisons of all followed channels of a stream with the stream.";

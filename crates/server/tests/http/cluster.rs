@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::http::{
     emulation::open,
     observation::until,
-    server::{Client, Server, handshake},
+    server::{Client, Server, handshake, request},
 };
 
 /// Two live nodes of one cluster. A paused node stays live.
@@ -179,6 +179,50 @@ fn a_request_reaches_the_session_of_another_node() {
 }
 
 #[test]
+fn nothing_is_forwarded_for_a_session_that_the_other_node_has_not_issued() {
+    let pair = Pair::start("15s");
+    let [one, two] = &pair.nodes;
+    let (_stream, reply) = open(two);
+    let connect = &reply["connect"];
+    let (node, session) = (connect["node"].as_str().expect("a node"), connect["session"].as_str().expect("a session"));
+    let (id, tag) = session.rsplit_once('-').expect("a tag");
+    let surveys = one.metric("dunlin_cluster_surveys_total");
+    for made_up in [id.to_owned(), format!("1{id}-{tag}"), format!("{id}-{}", "0".repeat(tag.len())), "0-1-0-a".into()]
+    {
+        let body = json!({ "node": node, "session": made_up, "data": "{}" });
+        assert_eq!(one.ask("POST", "/emulation", &body.to_string()).status, 204, "{made_up}");
+    }
+    assert_eq!(one.metric("dunlin_cluster_surveys_total").to_bits(), surveys.to_bits(), "no survey was sent");
+}
+
+#[test]
+fn an_address_at_its_limit_of_forwards_leaves_surveys_to_others() {
+    let mut pair = Pair::start("15s");
+    let [one, two] = &mut pair.nodes;
+    let (_stream, reply) = open(two);
+    let connect = &reply["connect"];
+    let body = json!({ "node": connect["node"], "session": connect["session"], "data": "{}" }).to_string();
+    two.signal("STOP");
+    // An eighth of the limit of 128 waits for the node that does not answer.
+    let waiting: Vec<Client> = (0..16)
+        .map(|_| {
+            let mut client = one.connect();
+            client.send(request("POST", "/emulation", &body));
+            client
+        })
+        .collect();
+    until(|| one.ask("POST", "/emulation", &body).status == 503);
+    two.signal("CONT");
+    for mut client in waiting {
+        assert!([204, 503].contains(&client.status()));
+    }
+    until(|| one.ask("POST", "/emulation", &body).status == 204);
+    let refused = r#"dunlin_http_refused_total{reason="forwards"}"#;
+    assert!(one.metric(refused) > 0.5);
+    assert_eq!(result(one, "info", &json!({})).get("partial"), None);
+}
+
+#[test]
 fn commands_about_sessions_reach_all_nodes() {
     let pair = Pair::start("15s");
     let [one, two] = &pair.nodes;
@@ -244,6 +288,8 @@ on_io_uring![
     api_reads_cover_all_nodes,
     clients_see_the_presence_of_all_nodes,
     a_request_reaches_the_session_of_another_node,
+    nothing_is_forwarded_for_a_session_that_the_other_node_has_not_issued,
+    an_address_at_its_limit_of_forwards_leaves_surveys_to_others,
     commands_about_sessions_reach_all_nodes,
     a_silent_node_is_reported_as_missing,
 ];

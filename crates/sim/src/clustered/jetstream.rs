@@ -1,5 +1,6 @@
 //! A simulated `JetStream`. It has these properties, which were measured on real servers:
 //!
+//! - A message that no stream stores may be held back by a server that is paused, and arrives behind later ones.
 //! - A stream orders and stores messages after a delay. The republished message and the acknowledgement arrive on
 //!   different connections.
 //! - A republished message may arrive twice or late, or may be lost, when the leader of the stream changes.
@@ -9,6 +10,9 @@
 //! - A message with a known id is not stored again. The acknowledgement has the sequence of the first one.
 //! - A stream limits the number and the age of the messages of a subject.
 //! - When servers lose power, a stream may lose its newest messages and reuse their sequences.
+//! - A stream that was removed, or whose servers lost their disk, does not exist until a node creates it again.
+//! - A stream that was emptied keeps its sequences.
+//! - A store that is full refuses all messages, and serves reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,9 +66,15 @@ pub struct JetStream {
     history_size: u64,
     pub age_max_ms: u64,
     election_until_us: u64,
+    /// Until then, the store is full.
+    pub full_until_us: u64,
     /// The maximum time without a leader.
     pub election_max_us: u64,
     leader_is_new: bool,
+    /// Streams that were truncated, removed or emptied.
+    pub losses: u64,
+    /// Epochs that nodes have begun.
+    epochs: BTreeSet<String>,
     /// Whether faults are enabled.
     pub has_faults: bool,
     pub has_stale_replicas: bool,
@@ -88,8 +98,11 @@ impl JetStream {
             history_size,
             age_max_ms: 180_000,
             election_until_us: 0,
+            full_until_us: 0,
             election_max_us: 600_000,
             leader_is_new: false,
+            losses: 0,
+            epochs: BTreeSet::new(),
             has_faults: true,
             has_stale_replicas: true,
             skips_next_republish: false,
@@ -126,7 +139,7 @@ impl JetStream {
 
     /// Removes the newest messages of a stream, as a loss of power does. Returns its name, last sequence and epoch.
     pub fn truncate_stream(&mut self, now_us: u64, nodes: &mut [LinkQueues]) -> Option<(Box<str>, u64, String)> {
-        let chosen = self.chance.below(self.streams.len());
+        let chosen = self.chance.below(self.streams.len().max(1));
         let (name, stream) = self.streams.iter_mut().nth(chosen)?;
         let kept = stream.last.saturating_sub(self.chance.between(1, 12));
         let epoch = stream.newest_epoch();
@@ -142,8 +155,47 @@ impl JetStream {
         nodes.iter_mut().for_each(LinkQueues::forget_late);
         self.election_until_us = now_us + self.chance.between(120_000, 600_000);
         self.leader_is_new = true;
+        self.losses += 1;
         self.count("stream truncated");
         Some((name, kept, epoch))
+    }
+
+    /// Removes a stream. Returns its name and epoch.
+    pub fn remove_stream(&mut self, chosen: usize, nodes: &mut [LinkQueues]) -> Option<(Box<str>, String)> {
+        let name = self.streams.keys().nth(chosen % self.streams.len().max(1))?.clone();
+        let stream = self.streams.remove(&name)?;
+        nodes.iter_mut().for_each(LinkQueues::forget_late);
+        self.losses += 1;
+        self.count("stream removed");
+        Some((name, stream.newest_epoch()))
+    }
+
+    /// Removes all messages of a stream. Returns its name.
+    pub fn empty_stream(&mut self, chosen: usize) -> Option<Box<str>> {
+        let place = chosen % self.streams.len().max(1);
+        let (name, stream) = self.streams.iter_mut().nth(place)?;
+        stream.messages.clear();
+        stream.by_subject.clear();
+        stream.removed.clear();
+        let name = name.clone();
+        self.losses += 1;
+        self.count("stream emptied");
+        Some(name)
+    }
+
+    /// The number of epochs that nodes have begun.
+    pub fn epochs_begun(&self) -> u64 {
+        self.epochs.len() as u64
+    }
+
+    fn create(&mut self, now_us: u64, name: &str, epoch: &str) -> Result<Box<StreamState>, ReadFault> {
+        if self.streams.contains_key(name) {
+            let description = "stream name already in use with a different configuration".into();
+            return Err(ReadFault::Refused { code: 400, error_code: 10_058, description });
+        }
+        self.streams.insert(name.into(), Stream { epoch: epoch.to_owned(), ..Stream::default() });
+        self.count("stream created");
+        self.describe(now_us, name)
     }
 
     /// Whether the stored messages prove that the message `seen`, which a node received, was lost.
@@ -220,6 +272,10 @@ impl JetStream {
                     nodes[node_index].reply(ready_us, link, LinkEvent::Acknowledged { request, outcome });
                 }
             }
+            LinkEffect::Create { request, terms, epoch } => {
+                let outcome = self.create(now_us, &terms.name, &epoch);
+                nodes[node_index].reply(ready_us, LinkName::Read, LinkEvent::StreamInfo { request, outcome });
+            }
             LinkEffect::Describe { request, stream } => {
                 let outcome = self.describe(now_us, &stream);
                 nodes[node_index].reply(ready_us, LinkName::Read, LinkEvent::StreamInfo { request, outcome });
@@ -265,7 +321,13 @@ impl JetStream {
                     payload: payload.clone(),
                     is_by_wildcard,
                 };
-                node.reply(now_us + self.chance.between(50, self.delay_max_us), LinkName::Live, event);
+                let delay_us = self.chance.between(50, self.delay_max_us);
+                if self.has_faults && self.routes.percent(2) {
+                    *self.reached.entry("held back").or_insert(0) += 1;
+                    node.reply_late(now_us + delay_us + self.routes.between(0, 300_000), event);
+                } else {
+                    node.reply(now_us + delay_us, LinkName::Live, event);
+                }
                 self.count(match is_by_wildcard {
                     _ if !subject.starts_with("dn.e.") => "message of a node",
                     true => "broadcast by wildcard",
@@ -303,6 +365,11 @@ impl JetStream {
         }
         let name = Self::stream_of(subject).ok_or(PublishFault::NoResponders)?;
         let stream = self.streams.get_mut(&name).ok_or(PublishFault::NoResponders)?;
+        if self.full_until_us > now_us {
+            *self.reached.entry("store full").or_insert(0) += 1;
+            let description = "insufficient resources".into();
+            return Err(PublishFault::Refused { code: 503, error_code: 10_023, description });
+        }
         let of_subject = stream.by_subject.entry(subject.into()).or_default();
         let newest = of_subject.last().copied().unwrap_or(0);
         let is_expected = headers.number(record::EXPECTED_LAST).is_none_or(|expected| expected == newest);
@@ -339,6 +406,9 @@ impl JetStream {
             payload,
         };
         stream.messages.insert(sequence, message.clone());
+        if let Some(epoch) = message.headers.get(record::EPOCH) {
+            self.epochs.insert(epoch.to_owned());
+        }
         if !subject.starts_with(LEASE_SUBJECTS) {
             record_truth(&message, truth);
         }
@@ -389,9 +459,12 @@ impl JetStream {
         let shape = StreamShape {
             messages_per_subject_max: Some(self.history_size + 1),
             age_max_ms: Some(self.age_max_ms),
+            duplicate_window_ms: 300_000,
             ..StreamShape::default()
         };
-        let stream = self.streams.get(stream).ok_or(ReadFault::NoResponders)?;
+        let Some(stream) = self.streams.get(stream) else {
+            return Err(ReadFault::Refused { code: 404, error_code: 10_059, description: "stream not found".into() });
+        };
         Ok(Box::new(StreamState {
             shape,
             first_sequence: stream.messages.first_key_value().map_or(0, |(first, _)| *first),

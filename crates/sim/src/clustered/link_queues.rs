@@ -62,7 +62,7 @@ fn disconnected_reply(effect: &LinkEffect) -> Option<LinkEvent> {
         | LinkEffect::FirstSince { request, .. } => {
             Some(LinkEvent::Answered { request: *request, outcome: Err(ReadFault::Disconnected) })
         }
-        LinkEffect::Describe { request, .. } => {
+        LinkEffect::Describe { request, .. } | LinkEffect::Create { request, .. } => {
             Some(LinkEvent::StreamInfo { request: *request, outcome: Err(ReadFault::Disconnected) })
         }
     }

@@ -2,8 +2,12 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use dunlin_cluster::core::{
-    BroadcastNamespace, Core, CoreEffect, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace,
+use dunlin_cluster::{
+    core::{
+        BroadcastNamespace, Core, CoreEffect, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace, leases::LeaseNames,
+    },
+    names::PartitionNames,
+    streams::StreamTerms,
 };
 use dunlin_engine::{Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex};
 
@@ -60,6 +64,7 @@ impl ClusterNode {
             ],
             broadcasts: broadcasts(namespace.is_clustered),
             has_leases,
+            creatable: creatable(&namespace.name, partitions),
             limits,
         };
         let mut core = Core::new(core_options);
@@ -92,6 +97,28 @@ impl ClusterNode {
     pub fn handle_shard(&mut self, now: Now, event: Event<'_>) {
         self.shard.handle(now, event, &mut self.effects);
     }
+}
+
+/// The streams that a node creates when they are gone.
+fn creatable(namespace: &str, partitions: u16) -> Vec<StreamTerms> {
+    let leases = LeaseNames::new("dn");
+    let of_partitions = (0..partitions).map(|part| {
+        let names = PartitionNames::new("dn", namespace, part);
+        (names.stored_subjects(), names.republished_subjects(), names.stream)
+    });
+    let of_leases = (leases.stored_subjects(), leases.live_subjects(), leases.stream);
+    let terms = |(source, destination, name)| StreamTerms {
+        name,
+        source,
+        destination,
+        replicas: 1,
+        is_in_memory: false,
+        messages_per_subject_max: 1,
+        age_max_ms: 1,
+        duplicate_window_ms: 1,
+        partitions,
+    };
+    of_partitions.chain([of_leases]).map(terms).collect()
 }
 
 /// Namespace 1 has a stream, and 2 has no history.

@@ -9,11 +9,14 @@ mod peers;
 mod settle;
 mod users;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use dunlin_cluster::{
-    core::{Core, CoreEffect, CoreEvent, CoreLimits, leases::LeaseNames, peers::PeerEvent},
+    core::{Core, CoreEffect, CoreEvent, CoreLimits, StreamChange, leases::LeaseNames, peers::PeerEvent},
     link::{LinkEffect, LinkName},
     names::PartitionNames,
 };
@@ -80,6 +83,13 @@ pub struct ClusteredWorld<'a> {
     /// Whether servers may lose power.
     truncates: bool,
     was_truncated: bool,
+    /// Chooses the streams that are removed or emptied, and when the store is full.
+    stream_faults: Chance,
+    /// Whether any of this happens.
+    loses_streams: bool,
+    has_lost_stream: bool,
+    /// The epochs of removed streams.
+    removed_epochs: BTreeSet<String>,
     received: Vec<ReceivedSequences>,
     /// Whether no faults happen and no audits run. The fence and the chain must detect all gaps.
     is_calm: bool,
@@ -113,6 +123,7 @@ impl<'a> ClusteredWorld<'a> {
         if has_peers {
             leases::prepare(&mut jetstream, seed);
         }
+        let mut stream_faults = Chance::new(seed ^ 0x7374_7265_616d);
         let mut world = Self {
             prepare,
             partitions,
@@ -129,6 +140,10 @@ impl<'a> ClusteredWorld<'a> {
             removes_history: chance.percent(30),
             truncates: chance.percent(40),
             was_truncated: false,
+            loses_streams: stream_faults.percent(25),
+            stream_faults,
+            has_lost_stream: false,
+            removed_epochs: BTreeSet::new(),
             received: Vec::new(),
             is_calm: chance.percent(30),
             thread_delay_max_us: *chance.pick(&[0, 2_000, 20_000]),
@@ -270,6 +285,9 @@ impl<'a> ClusteredWorld<'a> {
             _ if self.truncates && self.chance.percent(50) => self.truncate_stream(),
             _ => {}
         }
+        if self.loses_streams && !self.is_calm && self.stream_faults.percent(1) {
+            self.lose_stream();
+        }
         self.serve()
     }
 
@@ -392,6 +410,14 @@ impl<'a> ClusteredWorld<'a> {
                 Event::Followed { channel }
             }
             CoreEffect::Broadcasted { channel, message, .. } => Event::Broadcasted { channel, message },
+            CoreEffect::StreamChanged { change, .. } => {
+                self.count(match change {
+                    StreamChange::Unusable(_) => "stream unusable",
+                    StreamChange::Usable => "stream usable again",
+                    StreamChange::Created { .. } => "stream created by a node",
+                });
+                return;
+            }
             CoreEffect::Trimmed { channel, through, .. } => Event::Trimmed { channel, through },
             CoreEffect::Interrupted { channel, .. } => Event::Interrupted { channel },
             CoreEffect::Peers(effect) => return self.perform_peers(node_index, effect),

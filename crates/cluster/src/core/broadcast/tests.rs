@@ -27,6 +27,7 @@ impl Rig {
             node: "n1".into(),
             namespaces: vec![None, streamed("chat"), streamed("news"), None],
             has_leases: false,
+            creatable: Vec::new(),
             broadcasts: vec![shared("", false), shared("chat", false), shared("news", true), None],
             limits: CoreLimits { linger_ms: LINGER_MS, wide_channels_min: WIDE_MIN, ..CoreLimits::default() },
         };
@@ -137,7 +138,7 @@ fn broadcasts_are_delivered_by_receivers_and_not_by_the_sender() {
     }
     let counters = rig.core.counters();
     assert_eq!((counters.broadcasts_sent, counters.broadcasts_received), (3, 3));
-    assert_eq!(counters.broadcasts_dropped, [0; 4]);
+    assert_eq!(counters.broadcasts_dropped, [0; 5]);
 }
 
 #[test]
@@ -189,7 +190,7 @@ fn rare_broadcasts_use_one_wildcard_subscription() {
 #[test]
 fn broadcasts_that_cannot_be_sent_are_dropped_and_counted() {
     let mut rig = Rig::new();
-    let own_bytes = of_node("n1").with("Dn-Tag", "k=v").bytes();
+    let own_bytes = of_node("n1").with(record::NUMBER, "1").with("Dn-Tag", "k=v").bytes();
     let fits = MAX_PAYLOAD - HEADER_BYTES - own_bytes;
     assert!(rig.broadcast(0, "typing", publication(fits)).is_some());
     assert_eq!(rig.dropped(BroadcastDrop::TooLarge), 0);
@@ -224,4 +225,47 @@ fn foreign_messages_are_dropped_and_counted() {
     let (_, message) = rig.arrive("dn.e.-.typing", of_node("n2").with("Dn-Json", "1"), b"{", false).unwrap();
     let BroadcastMessage::Publication(publication) = message else { panic!("{message:?}") };
     assert!(!publication.data.is_known_json());
+}
+
+fn numbered(node: &str, number: u64) -> MessageHeaders {
+    of_node(node).with(record::NUMBER, number.to_string())
+}
+
+#[test]
+fn a_broadcast_behind_a_newer_one_of_its_node_is_dropped_and_counted() {
+    let mut rig = Rig::new();
+    rig.follow(0, "prices");
+    rig.follow(0, "other");
+    let mut is_passed_on = |channel: &str, headers| {
+        let subject = format!("dn.e.-.{channel}");
+        rig.arrive(&subject, headers, b"1", false).is_some()
+    };
+    assert!(is_passed_on("prices", numbered("n2", 5)));
+    // What a paused server held back, and a copy.
+    assert!(!is_passed_on("prices", numbered("n2", 4)) && !is_passed_on("prices", numbered("n2", 5)));
+    // Another channel has its own subscription, and another node or start its own numbers.
+    assert!(is_passed_on("other", numbered("n2", 4)));
+    assert!(is_passed_on("prices", numbered("n3", 1)) && is_passed_on("prices", numbered("n2", 6)));
+    // An earlier version sends no numbers.
+    assert!(is_passed_on("prices", of_node("n2")) && is_passed_on("prices", of_node("n2")));
+    assert_eq!(rig.dropped(BroadcastDrop::Late), 2);
+}
+
+#[test]
+fn the_node_that_was_silent_for_longest_is_forgotten_at_the_limit() {
+    let mut received = ReceivedNumbers::default();
+    assert!(received.take("a", 9, 2) && received.take("b", 9, 2) && received.take("a", 10, 2));
+    assert!(!received.take("b", 9, 2), "two nodes are kept");
+    assert!(received.take("c", 1, 2) && !received.take("a", 10, 2));
+    assert!(received.take("b", 9, 2), "the third one displaced it");
+}
+
+#[test]
+fn the_broadcasts_of_a_node_are_numbered() {
+    let mut rig = Rig::new();
+    let mut number = |channel: &str| match rig.broadcast(0, channel, publication(1)) {
+        Some(LinkEffect::Publish { headers, .. }) => headers.number(record::NUMBER),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(["a", "b", "a"].map(&mut number), [Some(1), Some(2), Some(3)]);
 }

@@ -32,12 +32,13 @@ impl Rig {
             node: "n1".into(),
             namespaces: vec![None, Some(streamed), None, None],
             has_leases: false,
+            creatable: Vec::new(),
             broadcasts: vec![shared("", false), shared("chat", false), shared("news", true), None],
             limits: CoreLimits { follow_timeout_ms: TIMEOUT_MS, linger_ms: 20, ..CoreLimits::default() },
         });
         let now = Now { mono_us: START_US, unix_ms: 1_700_000_000_000 };
         let mut rig = Self { core, now, check: None };
-        let about = NodeDescription { name: "n1".into(), version: "1".into(), started_ms: 0 };
+        let about = NodeDescription { name: "n1".into(), version: "1".into(), started_ms: 0, session_tag_key: None };
         rig.handle(CoreEvent::Peers(PeerEvent::Announce { about }));
         rig.connect(LinkName::Live);
         rig.connect(LinkName::Publish);

@@ -33,6 +33,16 @@ struct Renewal {
     begun_us: u64,
 }
 
+impl OwnLease {
+    /// The stream is gone: the next message is the first one in a new stream.
+    pub(super) fn forget_stream(&mut self, now_us: u64) {
+        self.newest = 0;
+        self.renewal = None;
+        // While an answer is pending, it sets the time.
+        self.due_us = self.due_us.map(|_| now_us);
+    }
+}
+
 impl Core {
     pub(super) fn renew_lease(&mut self, turn: &mut Turn<'_>) {
         let now_us = turn.now.mono_us;

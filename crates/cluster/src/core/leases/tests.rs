@@ -87,6 +87,7 @@ impl Rig {
             namespaces: vec![None],
             broadcasts: vec![None],
             has_leases: true,
+            creatable: Vec::new(),
             limits: limits.clone(),
         }));
         for link in LinkName::ALL {

@@ -40,6 +40,7 @@ impl Network {
                 node: (*node).into(),
                 namespaces: vec![None],
                 has_leases: false,
+                creatable: Vec::new(),
                 broadcasts: vec![None],
                 limits: CoreLimits { peers: limits.clone(), ..CoreLimits::default() },
             }),
@@ -65,8 +66,12 @@ impl Network {
     }
 
     fn announce(&mut self, place: usize, version: &str) {
-        let about =
-            NodeDescription { name: format!("n{place}").into(), version: version.into(), started_ms: place as u64 };
+        let about = NodeDescription {
+            name: format!("n{place}").into(),
+            version: version.into(),
+            started_ms: place as u64,
+            session_tag_key: None,
+        };
         self.handle(place, CoreEvent::Peers(PeerEvent::Announce { about }));
     }
 
@@ -226,8 +231,9 @@ fn a_node_that_stops_cleanly_is_dropped_at_once() {
 fn other_versions_and_duplicate_names_are_reported_once() {
     let mut network = Network::new(&["a"]);
     let heartbeat = |node: &str, version: &str, network: &Network| {
-        let about = NodeDescription { name: "x".into(), version: version.into(), started_ms: 5 };
-        Heartbeat { node: node.into(), about, time_ms: network.now.unix_ms, is_leaving: false }.encode()
+        let about = NodeDescription { name: "x".into(), version: version.into(), started_ms: 5, session_tag_key: None };
+        Heartbeat { node: node.into(), about, time_ms: network.now.unix_ms, is_leaving: false, unusable_streams: 0 }
+            .encode()
     };
     for _ in 0..3 {
         for (node, version) in [("b", "9.9.9"), ("a", VERSION)] {
@@ -252,7 +258,7 @@ fn a_clock_offset_is_reported() {
     let send = |network: &mut Network, offset_ms: i64| {
         let time_ms = network.now.unix_ms.saturating_add_signed(offset_ms);
         let about = NodeDescription { version: VERSION.into(), ..NodeDescription::default() };
-        let payload = Heartbeat { node: "b".into(), about, time_ms, is_leaving: false }.encode();
+        let payload = Heartbeat { node: "b".into(), about, time_ms, is_leaving: false, unusable_streams: 0 }.encode();
         let (reply, headers) = (None, MessageHeaders::new());
         let event = LinkEvent::Delivered { subject: "dn.n".into(), reply, headers, payload, is_by_wildcard: false };
         network.handle(0, CoreEvent::Link(event));

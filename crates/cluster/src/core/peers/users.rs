@@ -35,6 +35,8 @@ pub(super) struct SharedUsers {
     /// The last user that was repeated in this cycle.
     repeated: Option<Arc<str>>,
     cycle: u64,
+    /// The number of messages that were sent.
+    sent: u64,
     /// Whether the limit is enabled; the first count sets this.
     is_active: bool,
     by_node: BTreeMap<Box<str>, NodeUsers>,
@@ -49,6 +51,8 @@ pub(super) struct SharedUsers {
 #[derive(Debug, Default)]
 struct NodeUsers {
     cycle: u64,
+    /// The number of the newest message.
+    number: u64,
     /// With the cycle in which each count last arrived.
     sessions: BTreeMap<Arc<str>, (u32, u64)>,
 }
@@ -57,6 +61,9 @@ struct NodeUsers {
 struct UserSessionsBody {
     v: u32,
     cycle: u64,
+    /// The number of the message since the start of its node; 0 from earlier versions.
+    #[serde(default)]
+    number: u64,
     users: Vec<(Box<str>, u32)>,
 }
 
@@ -115,7 +122,8 @@ impl SharedUsers {
             users.push((user.as_ref().into(), *sessions));
             self.repeated = Some(Arc::clone(user));
         }
-        let body = UserSessionsBody { v: 1, cycle, users };
+        self.sent += 1;
+        let body = UserSessionsBody { v: 1, cycle, number: self.sent, users };
         Some(serde_json::to_vec(&body).expect("texts and numbers are JSON").into())
     }
 
@@ -124,6 +132,11 @@ impl SharedUsers {
         let mut changed = BTreeSet::new();
         let known =
             self.by_node.entry(node.into()).or_insert_with(|| NodeUsers { cycle: body.cycle, ..NodeUsers::default() });
+        // A server that was paused delivers what it held back behind later messages.
+        if body.number > 0 && body.number <= known.number {
+            return changed;
+        }
+        known.number = body.number;
         let last_cycle = std::mem::replace(&mut known.cycle, body.cycle);
         if body.cycle != last_cycle {
             let gone = known.sessions.iter().filter(|(_, (_, seen))| *seen < last_cycle);

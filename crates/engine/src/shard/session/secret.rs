@@ -1,5 +1,6 @@
 //! Secret session ids, which only the session's own client receives. An id names the session's position, so that a
-//! command on another connection finds it, and has 128 random bits, so that it cannot be guessed.
+//! command on another connection finds it, and has 128 random bits, so that it cannot be guessed. In a cluster, a tag
+//! follows ([`crate::session_tag`]).
 
 use rand_chacha::rand_core::RngCore;
 
@@ -24,7 +25,8 @@ impl Context {
     pub(super) fn new_secret(&mut self, key: SessionKey) -> Box<str> {
         let (high, low) = (self.random.next_u64(), self.random.next_u64());
         let SessionKey { index, generation } = key;
-        format!("{:x}-{index:x}-{generation:x}-{high:016x}{low:016x}", self.identity.index.0).into()
+        let id = format!("{:x}-{index:x}-{generation:x}-{high:016x}{low:016x}", self.identity.index.0);
+        self.options.session_tag_key.as_ref().map_or_else(|| id.clone(), |key| key.tagged(&id)).into()
     }
 }
 

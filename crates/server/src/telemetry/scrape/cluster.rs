@@ -14,6 +14,11 @@ pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
             samples.add(&[], u8::from(state.is_ready));
         }
     });
+    page.family(&m::CLUSTER_STREAMS_UNUSABLE, |samples| {
+        if let Some(state) = state {
+            samples.add(&[], state.unusable_streams.len());
+        }
+    });
     page.family(&m::CLUSTER_CONNECTIONS_OPENED, |samples| {
         if let Some(state) = state {
             for (link, opened) in LinkName::ALL.into_iter().zip(state.counters.links_opened) {
@@ -28,6 +33,9 @@ pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
             (&m::CLUSTER_FOLLOWED, |state| state.counters.followed),
             (&m::CLUSTER_ATTACHED, |state| state.counters.attached),
             (&m::CLUSTER_IN_FLIGHT, |state| state.counters.in_flight),
+            (&m::CLUSTER_SEEN_KEYS, |state| state.counters.seen_keys),
+            (&m::CLUSTER_SEEN_KEYS_BYTES, |state| state.counters.seen_keys_bytes),
+            (&m::CLUSTER_KEYS_ANSWERED, |state| state.counters.keys_answered),
             (&m::CLUSTER_RETRIES, |state| state.counters.retries),
             (&m::CLUSTER_ABANDONED, |state| state.counters.abandoned),
             (&m::CLUSTER_RECEIVED, |state| state.counters.delivered),
@@ -35,6 +43,8 @@ pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
             (&m::CLUSTER_GAPS, |state| state.counters.gaps),
             (&m::CLUSTER_LOST_TAILS, |state| state.counters.lost_tails),
             (&m::CLUSTER_TRUNCATIONS, |state| state.counters.truncations),
+            (&m::CLUSTER_STREAMS_ABSENT, |state| state.counters.streams_absent),
+            (&m::CLUSTER_STREAMS_CREATED, |state| state.counters.streams_created),
             (&m::CLUSTER_FILLED, |state| state.counters.filled),
             (&m::CLUSTER_INTERRUPTED, |state| state.counters.interrupted),
             (&m::CLUSTER_AUDITS, |state| state.counters.audits),

@@ -59,8 +59,44 @@ impl ClusteredWorld<'_> {
         }
     }
 
+    /// Removes or empties a stream, or fills the store for a while.
+    pub(super) fn lose_stream(&mut self) {
+        let chosen = self.stream_faults.below(64);
+        match self.stream_faults.weighted(&[5, 2, 3]) {
+            0 => self.remove_stream(chosen),
+            1 => {
+                let Some(stream) = self.jetstream.empty_stream(chosen) else { return };
+                self.trace.line(self.now_us, || format!("{stream} is emptied"));
+                self.has_lost_stream = true;
+            }
+            _ => {
+                let full_us = self.stream_faults.between(50_000, 3_000_000);
+                self.trace.line(self.now_us, || format!("the store is full for {full_us} us"));
+                self.jetstream.full_until_us = self.now_us + full_us;
+            }
+        }
+    }
+
+    fn remove_stream(&mut self, chosen: usize) {
+        let Some((stream, epoch)) = self.jetstream.remove_stream(chosen, &mut self.links) else { return };
+        self.trace.line(self.now_us, || format!("{stream} is removed, in epoch {epoch}"));
+        self.has_lost_stream = true;
+        for channel in CHANNELS.into_iter().filter(|channel| self.stream_of(channel) == stream).collect::<Vec<_>>() {
+            self.truth.entry(channel.to_owned()).or_default().truncate_after(0, &epoch);
+            self.keyed.retain(|(of, _), _| of != channel);
+            self.removed_epochs.insert(epoch.clone());
+        }
+        for sequences in &mut self.received {
+            sequences.highest.remove(&*stream);
+        }
+    }
+
     /// Whether a node can detect that the stream of a channel was truncated in an epoch.
     pub(super) fn is_loss_provable(&self, channel: &str, epoch: &str) -> bool {
+        // Every node learns that a stream is gone, even if it has received nothing of it.
+        if self.removed_epochs.contains(epoch) {
+            return true;
+        }
         let stream = self.stream_of(channel);
         let seen = self.received.iter().flat_map(|sequences| &sequences.lost);
         let mut seen = seen.filter(|lost| lost.stream == stream && lost.epoch == epoch);

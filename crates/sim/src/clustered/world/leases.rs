@@ -23,11 +23,16 @@ impl ClusteredWorld<'_> {
             LeaseChange::Began { .. } => "lease begun",
             LeaseChange::Lost { .. } => "lease lost",
             LeaseChange::Took { .. } => "lease taken",
+            LeaseChange::Gone => "lease gone",
         });
         // Renewals are delivered, and elections take less time than a lease is valid.
-        let is_safe = self.jetstream.timeouts == 0 && !self.truncates && self.delivers_for(node_index, HELD_FOR_US);
+        let is_safe = self.jetstream.timeouts == 0
+            && !self.truncates
+            && !self.loses_streams
+            && self.delivers_for(node_index, HELD_FOR_US);
         let is_false = match change {
             LeaseChange::Began { .. } => false,
+            LeaseChange::Gone => !self.has_lost_stream,
             LeaseChange::Lost { .. } => self.is_calm || is_safe,
             LeaseChange::Took { .. } => self.is_calm,
         };

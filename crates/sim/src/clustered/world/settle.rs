@@ -27,6 +27,7 @@ impl ClusteredWorld<'_> {
             self.jetstream.kill_leader(self.now_us, &mut self.links);
         }
         self.jetstream.has_faults = false;
+        self.jetstream.full_until_us = 0;
         self.jetstream.has_stale_replicas = false;
         self.links.iter_mut().for_each(LinkQueues::reconnect_all);
         self.run_until_idle()?;
@@ -88,10 +89,18 @@ impl ClusteredWorld<'_> {
                 }
             }
         }
+        let (epochs, losses) = (self.jetstream.epochs_begun(), self.jetstream.losses);
+        if epochs > losses {
+            return Err(format!("{losses} losses of streams have begun {epochs} epochs"));
+        }
         self.check_live_nodes()?;
         self.check_leases()?;
-        let was_truncated = self.truth.values().any(|truth| !truth.invalid_epochs.is_empty());
-        for node in &self.nodes {
+        let was_truncated = self.has_lost_stream || self.truth.values().any(|truth| !truth.invalid_epochs.is_empty());
+        for (node_index, node) in self.nodes.iter().enumerate() {
+            let is_up = self.links[node_index].delivers_since_us().is_some();
+            if is_up && !node.core.are_streams_usable() {
+                return Err(format!("node {node_index} at rest: unusable streams {:?}", node.core.unusable_streams()));
+            }
             if node.core.counters().truncations > 0 && !was_truncated {
                 return Err("a node detected a truncation, but no stream was truncated".to_owned());
             }

@@ -79,6 +79,7 @@ fn users_past_the_limit_are_not_counted() {
     let message = |users: &[&str]| UserSessionsBody {
         v: 1,
         cycle: 0,
+        number: 0,
         users: users.iter().map(|user| ((*user).into(), 1)).collect(),
     };
     b.take("a", message(&["ann", "bob"]), 2);

@@ -14,6 +14,8 @@ use crate::node::NodeCluster;
 pub enum ForwardFault {
     /// No live node has this id.
     UnknownNode,
+    /// The node has not issued the id of the session.
+    ForeignSession,
     /// The message exceeds the maximum payload of NATS.
     TooLarge,
     /// A queue of either node is full, or the node does not answer.
@@ -25,8 +27,11 @@ pub enum ForwardFault {
 /// # Errors
 /// [`ForwardFault`]
 pub async fn emulate_on(cluster: &NodeCluster, node: &str, session: &str, commands: &[u8]) -> Result<(), ForwardFault> {
-    if !cluster.live_nodes().iter().any(|live| *live.node == *node) {
-        return Err(ForwardFault::UnknownNode);
+    let nodes = cluster.live_nodes();
+    let live = nodes.iter().find(|live| *live.node == *node).ok_or(ForwardFault::UnknownNode)?;
+    // Nothing may leave this node for a session that the client made up. Nodes of earlier versions have no key.
+    if live.about.session_tag_key.as_ref().is_some_and(|key| !key.has_tagged(session)) {
+        return Err(ForwardFault::ForeignSession);
     }
     let body = EmulateBody { session: session.into(), b64data: STANDARD.encode(commands).into() };
     let call = PeerCall::new(EMULATE, &body);

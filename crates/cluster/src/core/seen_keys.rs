@@ -1,0 +1,156 @@
+//! The idempotency keys of publications that this node has seen in a stream.
+//!
+//! NATS remembers the ids of messages for the duplicate window, in memory. A server that restarts finds them again only
+//! in the messages that the stream still has: the key of a publication that has left the history since then would
+//! publish again. So nodes answer the keys that they have seen, for the same window.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use dunlin_engine::Now;
+
+use crate::{link::StoredMessage, names::PartitionId, record::MESSAGE_ID};
+
+use super::Core;
+
+/// Bytes of an entry besides the id.
+const ENTRY_BYTES: usize = 128;
+
+#[derive(Clone, Copy, Debug)]
+struct SeenKey {
+    partition: PartitionId,
+    sequence: u64,
+    /// The Unix time until which NATS would remember it.
+    until_ms: u64,
+}
+
+/// The newest keys, up to a number of bytes.
+#[derive(Debug, Default)]
+pub(super) struct SeenKeys {
+    by_id: HashMap<Arc<str>, SeenKey>,
+    /// The oldest first.
+    order: VecDeque<Arc<str>>,
+    bytes: usize,
+}
+
+impl SeenKeys {
+    /// Records a message of a stream, unless its id is that of one message only.
+    fn note(&mut self, message: &StoredMessage, partition: PartitionId, window_ms: u64, bytes_max: usize) {
+        let id = message.headers.get(MESSAGE_ID).filter(|id| !id.starts_with("%_"));
+        let Some(id) = id.filter(|id| !self.by_id.contains_key(*id)) else { return };
+        let until_ms = message.time_ms.saturating_add(window_ms);
+        let id: Arc<str> = id.into();
+        self.bytes += id.len() + ENTRY_BYTES;
+        self.by_id.insert(Arc::clone(&id), SeenKey { partition, sequence: message.sequence, until_ms });
+        self.order.push_back(id);
+        while self.bytes > bytes_max && self.forget_oldest() {}
+    }
+
+    fn forget_oldest(&mut self) -> bool {
+        let Some(id) = self.order.pop_front() else { return false };
+        self.bytes -= id.len() + ENTRY_BYTES;
+        self.by_id.remove(&id);
+        true
+    }
+
+    fn forget_expired(&mut self, now: Now) {
+        let is_over = |id: &Arc<str>| self.by_id.get(id).is_none_or(|seen| seen.until_ms < now.unix_ms);
+        let expired = self.order.iter().take_while(|id| is_over(id)).count();
+        for _ in 0..expired {
+            self.forget_oldest();
+        }
+    }
+
+    /// The sequence of the publication with this id, while NATS should remember it.
+    fn sequence_of(&self, id: &str, now: Now) -> Option<u64> {
+        self.by_id.get(id).filter(|seen| now.unix_ms <= seen.until_ms).map(|seen| seen.sequence)
+    }
+
+    /// Forgets the keys of a stream that has lost messages: their publications may be among them.
+    pub(super) fn forget_stream(&mut self, partition: PartitionId) {
+        self.by_id.retain(|_, seen| seen.partition != partition);
+        self.order.retain(|id| self.by_id.contains_key(id));
+        self.bytes = self.order.iter().map(|id| id.len() + ENTRY_BYTES).sum();
+    }
+
+    /// The number of keys and their bytes.
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.order.len(), self.bytes)
+    }
+}
+
+impl Core {
+    /// Records the idempotency key of a publication in a stream.
+    pub(super) fn note_key(&mut self, now: Now, partition: PartitionId, message: &StoredMessage) {
+        let facts = self.partitions.get(&partition).and_then(|partition| partition.facts.as_ref());
+        let Some(window_ms) = facts.map(|facts| facts.duplicate_window_ms) else { return };
+        self.seen_keys.forget_expired(now);
+        self.seen_keys.note(message, partition, window_ms, self.options.limits.seen_keys_bytes_max);
+    }
+
+    /// The sequence of the publication that has used the id of a message before.
+    pub(super) fn sequence_of_key(&self, id: &str, now: Now) -> Option<u64> {
+        self.seen_keys.sequence_of(id, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::link::MessageHeaders;
+
+    const WINDOW_MS: u64 = 300_000;
+    const ONE: PartitionId = PartitionId { namespace: 1, part: 0 };
+    const OTHER: PartitionId = PartitionId { namespace: 1, part: 1 };
+
+    fn message(id: &str, sequence: u64, time_ms: u64) -> StoredMessage {
+        let headers = MessageHeaders::new().with(MESSAGE_ID, id);
+        StoredMessage { subject: "s".into(), sequence, last_sequence: 0, time_ms, headers, payload: Bytes::new() }
+    }
+
+    fn at(unix_ms: u64) -> Now {
+        Now { mono_us: 0, unix_ms }
+    }
+
+    #[test]
+    fn a_key_is_known_for_the_duplicate_window() {
+        let mut keys = SeenKeys::default();
+        keys.note(&message("a.k", 7, 1_000), ONE, WINDOW_MS, usize::MAX);
+        keys.note(&message("a.k", 9, 2_000), ONE, WINDOW_MS, usize::MAX);
+        keys.note(&message("%_n1-3", 8, 1_000), ONE, WINDOW_MS, usize::MAX);
+        assert_eq!(keys.size().0, 1, "the id of one message needs no memory");
+        assert_eq!(keys.sequence_of("a.k", at(1_000 + WINDOW_MS)), Some(7));
+        assert_eq!(keys.sequence_of("a.k", at(1_001 + WINDOW_MS)), None);
+        keys.forget_expired(at(1_000 + WINDOW_MS));
+        assert_eq!(keys.size().0, 1);
+        keys.forget_expired(at(1_001 + WINDOW_MS));
+        assert_eq!(keys.size(), (0, 0));
+    }
+
+    #[test]
+    fn at_the_limit_of_bytes_the_oldest_key_is_forgotten() {
+        let mut keys = SeenKeys::default();
+        let bytes_max = 2 * (3 + ENTRY_BYTES);
+        for (number, id) in (1..).zip(["a.1", "a.2"]) {
+            keys.note(&message(id, number, 0), ONE, WINDOW_MS, bytes_max);
+        }
+        assert_eq!(keys.size(), (2, bytes_max));
+        keys.note(&message("a.3", 3, 0), ONE, WINDOW_MS, bytes_max);
+        assert_eq!(keys.size(), (2, bytes_max));
+        assert_eq!(["a.1", "a.2", "a.3"].map(|id| keys.sequence_of(id, at(0))), [None, Some(2), Some(3)]);
+    }
+
+    #[test]
+    fn a_stream_that_has_lost_messages_has_no_keys() {
+        let mut keys = SeenKeys::default();
+        keys.note(&message("a.1", 1, 0), ONE, WINDOW_MS, usize::MAX);
+        keys.note(&message("b.1", 1, 0), OTHER, WINDOW_MS, usize::MAX);
+        keys.forget_stream(ONE);
+        assert_eq!(["a.1", "b.1"].map(|id| keys.sequence_of(id, at(0))), [None, Some(1)]);
+        assert_eq!(keys.size(), (1, 3 + ENTRY_BYTES));
+    }
+}
