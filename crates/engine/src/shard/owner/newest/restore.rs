@@ -8,6 +8,7 @@ use dunlin_protocol::{ErrorCode, Publication};
 
 use crate::{
     Effect, Effects,
+    channel::OwnedChannel,
     key_cache::{KeyCache, KeyedPublication, RestoreProgress},
     log::{LoadNumber, LoadQuery, LogError, LogPage},
     log_in_flight::ParkedRequest,
@@ -42,7 +43,9 @@ impl Owner {
         let kept: Vec<_> = stream.publications().cloned().collect();
         let load = LoadNumber(self.log_traffic.next_number());
         cache.begin_restore(context.node_seed, load, log.floor, stream.top());
-        kept.iter().for_each(|publication| self.add_older_key(context, name, options, publication));
+        for publication in &kept {
+            self.add_older_key(context, name, options, publication);
+        }
         self.end_restore(context, name, namespace);
         true
     }
@@ -162,7 +165,7 @@ impl Owner {
     fn end_restore(&mut self, context: &mut Context, name: &str, namespace: NamespaceIndex) {
         let options = Arc::clone(&context.options);
         let options = namespace_options(&options, namespace);
-        let bytes = self.channels.get(name).map_or(0, |channel| channel.cached_bytes());
+        let bytes = self.channels.get(name).map_or(0, OwnedChannel::cached_bytes);
         let limits = self.key_limits(context, options, bytes);
         let evicted = self.change_keys(name, |cache| cache.end_restore(limits));
         let counters = context.count(namespace);
