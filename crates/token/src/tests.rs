@@ -105,8 +105,8 @@ fn claims_are_converted_for_the_engine() {
 
 #[test]
 fn times_count_to_the_millisecond() {
-    let outcome = |claims: &str| connection(claims).map(|claims| claims.expires_at_ms);
     const LAST_MS: u64 = 253_402_300_799_000;
+    let outcome = |claims: &str| connection(claims).map(|claims| claims.expires_at_ms);
     for (claims, expected) in [
         (r#"{"exp":1700000001}"#, Ok(Some(NOW_MS + 1_000))),
         (r#"{"exp":1700000001.9}"#, Ok(Some(NOW_MS + 1_900))),

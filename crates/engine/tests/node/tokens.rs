@@ -63,6 +63,6 @@ fn payload(text: &str) -> Payload {
 }
 
 pub fn expiry(ttl_s: &str, now: Now) -> u64 {
-    let ttl_ms = (ttl_s.parse::<f64>().expect("seconds") * 1_000.0) as i64;
-    now.unix_ms.checked_add_signed(ttl_ms).expect("a time after 1970")
+    let lifetime_ms = (ttl_s.parse::<f64>().expect("seconds") * 1_000.0) as i64;
+    now.unix_ms.checked_add_signed(lifetime_ms).expect("a time after 1970")
 }
