@@ -230,10 +230,10 @@ impl Core {
         let (seen_keys, seen_keys_bytes) = (seen_keys as u64, seen_keys_bytes as u64);
         CoreCounters {
             followed,
-            in_flight,
-            broadcast_channels,
             seen_keys,
             seen_keys_bytes,
+            in_flight,
+            broadcast_channels,
             peers,
             leases,
             ..self.counters.clone()

@@ -195,7 +195,8 @@ fn the_version_comes_with_the_newest_publications() {
     let directory = ScratchDirectory::new();
     let opened = TestStorage::open(&directory.0);
     let mut versioned = record(1);
-    (versioned.version, versioned.version_epoch) = (12, "v".into());
+    versioned.version_epoch = "v".into();
+    Arc::make_mut(&mut versioned.publication).version = 12;
     assert_eq!(opened.store_with("chat:1", versioned, TERMS), Ok(1));
     drop(opened);
     let opened = TestStorage::open(&directory.0);

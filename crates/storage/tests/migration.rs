@@ -43,7 +43,8 @@ fn fill(path: &Path, backups: &Path) {
         let mut stored = record(offset);
         if offset == 18 {
             stored.idempotency_key = Some("order-18".into());
-            (stored.version, stored.version_epoch) = (7, "v".into());
+            stored.version_epoch = "v".into();
+            Arc::make_mut(&mut stored.publication).version = 7;
         }
         assert_eq!(opened.store_with("chat:1", stored, FOR_EVER), Ok(offset));
     }
@@ -85,7 +86,10 @@ fn see_all(path: &Path) {
     let page = opened.try_load("chat:1", newest, FOR_EVER).expect("it can be read");
     assert_eq!((offsets(&page), page.floor, page.top), ((11..=23).collect(), 10, 23));
     let keyed = &page.records[7];
-    assert_eq!((keyed.idempotency_key.as_deref(), keyed.version, &*keyed.version_epoch), (Some("order-18"), 7, "v"));
+    assert_eq!(
+        (keyed.idempotency_key.as_deref(), keyed.publication.version, &*keyed.version_epoch),
+        (Some("order-18"), 7, "v")
+    );
     let page = opened.newest("chat:2", 9);
     let publication = &page.records[0].publication;
     assert_eq!(publication.info.as_ref().map(|info| &*info.user), Some("ada"));

@@ -50,8 +50,8 @@ impl Rig {
             rig.link(LinkEvent::Connected { link, max_payload: 1 << 20 });
         }
         // The first audit describes it again.
-        rig.describe_as(Ok(state("e0")));
-        rig.describe_as(Ok(state("e0")));
+        rig.describe_as(Ok(Box::new(state("e0"))));
+        rig.describe_as(Ok(Box::new(state("e0"))));
         rig.wait_us(DESCRIBE_PAUSE_US);
         rig.handle(CoreEvent::Follow { shard: ShardIndex(0), channel: "chat:a".into(), namespace: 1 });
         assert!(rig.core.is_ready());
@@ -133,10 +133,10 @@ impl Rig {
     }
 }
 
-fn state(epoch: &str) -> Box<StreamState> {
+fn state(epoch: &str) -> StreamState {
     let shape = StreamShape { messages_per_subject_max: Some(11), ..StreamShape::default() };
     let metadata = vec![("dunlin.epoch".into(), epoch.into())];
-    Box::new(StreamState { shape, metadata, ..StreamState::default() })
+    StreamState { shape, metadata, ..StreamState::default() }
 }
 
 fn refused<T>(error_code: u64, description: &str) -> Result<T, ReadFault> {
@@ -147,8 +147,8 @@ fn full() -> Result<PublishAck, PublishFault> {
     Err(PublishFault::Refused { code: 503, error_code: 10_023, description: "insufficient resources".into() })
 }
 
-fn stored() -> Result<PublishAck, PublishFault> {
-    Ok(PublishAck { stream: STREAM.into(), sequence: 7, is_duplicate: false })
+fn stored() -> PublishAck {
+    PublishAck { stream: STREAM.into(), sequence: 7, is_duplicate: false }
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_stream_that_is_gone_is_created_again_with_a_new_epoch() {
     rig.describe_as(refused(NOT_FOUND, "stream not found"));
     let (request, epoch) = rig.creation().expect("it is created");
     assert_ne!(&*epoch, "e0");
-    rig.link(LinkEvent::StreamInfo { request, outcome: Ok(state(&epoch)) });
+    rig.link(LinkEvent::StreamInfo { request, outcome: Ok(Box::new(state(&epoch))) });
     assert_eq!(rig.changes(), [StreamChange::Created { epoch: epoch.clone() }, StreamChange::Usable]);
     assert!(rig.core.is_ready());
     let announced = rig.effects.iter().any(|effect| match effect {
@@ -190,7 +190,7 @@ fn of_several_nodes_one_creates_the_stream() {
     }
     let (request, _) = rig.creation().expect("it is created");
     rig.link(LinkEvent::StreamInfo { request, outcome: refused(EXISTS, "stream name already in use") });
-    rig.describe_as(Ok(state("of-another-node")));
+    rig.describe_as(Ok(Box::new(state("of-another-node"))));
     assert_eq!(rig.changes().last(), Some(&StreamChange::Usable));
     assert!(rig.core.is_ready());
 }
@@ -211,7 +211,7 @@ fn a_node_that_may_not_create_the_stream_says_so_and_is_not_ready() {
     assert!(rig.troubles()[0].contains("$JS.API.STREAM.CREATE"), "{:?}", rig.troubles());
     assert!(!rig.core.is_ready());
     rig.wait_us(CREATE_RETRY_US);
-    rig.describe_as(Ok(state("made by hand")));
+    rig.describe_as(Ok(Box::new(state("made by hand"))));
     assert!(rig.core.is_ready() && rig.troubles().is_empty());
 }
 
@@ -228,7 +228,7 @@ fn a_full_store_makes_the_node_not_ready_until_a_message_is_stored() {
     rig.link(LinkEvent::Connected { link: LinkName::Read, max_payload: 1 << 20 });
     assert!(!rig.core.is_ready());
     rig.wait_us(2_000_000);
-    rig.answer_fence(stored());
+    rig.answer_fence(Ok(stored()));
     assert_eq!(rig.changes(), [StreamChange::Usable]);
     assert!(rig.core.is_ready());
 }
@@ -249,7 +249,7 @@ fn a_stream_that_nobody_answers_for_is_silent_after_longer_than_an_election() {
     rig.describe_as(refused(10_039, "jetstream not enabled for account"));
     assert_eq!(rig.troubles(), ["nobody answers for it: jetstream not enabled for account"]);
     rig.wait_us(DESCRIBE_RETRY_US);
-    rig.describe_as(Ok(state("e0")));
+    rig.describe_as(Ok(Box::new(state("e0"))));
     assert!(rig.core.is_ready());
 }
 
