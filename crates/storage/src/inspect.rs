@@ -75,13 +75,14 @@ impl Storage {
     /// Stored bytes cannot be read.
     pub fn each_entry(&self, visit: &mut dyn FnMut(&'static str, &str, u64)) -> Result<(), StorageError> {
         const ACTION: &str = "list the channels of the storage";
+        let database = self.database()?;
         for family in Family::ALL {
             let mut options = ReadOptions::default();
             options.fill_cache(false);
-            let entries = self.database.db.iterator_cf_opt(self.database.family(family), options, IteratorMode::Start);
+            let entries = database.db.iterator_cf_opt(database.family(family), options, IteratorMode::Start);
             for entry in entries {
-                let (key, value) = entry.map_err(|error| self.database.read_failed(ACTION, &error))?;
-                let (channel, _) = keys::read_channel(&key).ok_or_else(|| self.database.unreadable(ACTION))?;
+                let (key, value) = entry.map_err(|error| database.read_failed(ACTION, &error))?;
+                let (channel, _) = keys::read_channel(&key).ok_or_else(|| database.unreadable(ACTION))?;
                 visit(family.name(), channel, (key.len() + value.len()) as u64);
             }
         }

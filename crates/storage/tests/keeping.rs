@@ -1,6 +1,9 @@
 //! Stored entries are read while they are kept, and not afterwards.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use dunlin_engine::log::{LoadQuery, LogError, LogRetention, LogTerms};
 use dunlin_storage::{ClockSource, EntryBatch, PageLimits, QueueLimits, StorageOptions};

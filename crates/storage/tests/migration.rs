@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use dunlin_engine::log::{LoadQuery, LogRetention, LogTerms};
