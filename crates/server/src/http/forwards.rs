@@ -79,26 +79,28 @@ mod tests {
 
     use super::*;
 
-    fn source(last: u8) -> Option<SourceNetwork> {
-        Some(SourceNetwork::of(IpAddr::from([10, 0, 0, last])))
+    fn source(last: u8) -> SourceNetwork {
+        SourceNetwork::of(IpAddr::from([10, 0, 0, last]))
     }
 
     #[test]
     fn an_address_gets_an_eighth_and_all_get_the_whole() {
         let forwards = Forwards::new(16);
-        let mut held: Vec<Forward> = (0..2).map(|_| forwards.begin(source(1)).expect("room")).collect();
-        assert!(forwards.begin(source(1)).is_none(), "one past the share");
-        held.extend((2..9).flat_map(|last| [source(last), source(last)]).map(|one| forwards.begin(one).expect("room")));
-        assert!(forwards.begin(source(9)).is_none() && forwards.begin(None).is_none(), "one past the total");
+        let mut held: Vec<Forward> = (0..2).map(|_| forwards.begin(Some(source(1))).expect("room")).collect();
+        assert!(forwards.begin(Some(source(1))).is_none(), "one past the share");
+        held.extend(
+            (2..9).flat_map(|last| [source(last), source(last)]).map(|one| forwards.begin(Some(one)).expect("room")),
+        );
+        assert!(forwards.begin(Some(source(9))).is_none() && forwards.begin(None).is_none(), "one past the total");
         held.clear();
-        assert!(forwards.begin(source(1)).is_some());
+        assert!(forwards.begin(Some(source(1))).is_some());
         assert!(forwards.counts().by_source.is_empty(), "ended ones leave nothing");
     }
 
     #[test]
     fn the_smallest_limit_admits_one() {
         let forwards = Forwards::new(1);
-        let one = forwards.begin(source(1));
-        assert!(one.is_some() && forwards.begin(source(2)).is_none());
+        let one = forwards.begin(Some(source(1)));
+        assert!(one.is_some() && forwards.begin(Some(source(2))).is_none());
     }
 }

@@ -26,6 +26,13 @@ pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
             }
         }
     });
+    channels(page, state);
+    broadcasts(page, state);
+    nodes(page, state);
+}
+
+/// Adds the families of messages with an offset.
+fn channels(page: &mut Page, state: Option<&ClusterState>) {
     singles(
         page,
         state,
@@ -55,7 +62,10 @@ pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
             (&m::CLUSTER_STALE_ANSWERS, |state| state.counters.stale_answers),
         ],
     );
-    broadcasts(page, state);
+}
+
+/// Adds the families of connections, queues and other nodes.
+fn nodes(page: &mut Page, state: Option<&ClusterState>) {
     singles(
         page,
         state,
