@@ -138,7 +138,8 @@ func (run *bootstrap) applyObjects(ctx context.Context, paths []string) error {
 	for _, object := range objects {
 		err := run.until(ctx, "the API server to serve its kind", func() (bool, error) {
 			err := run.cluster.apply(ctx, object.DeepCopy(), object.Object)
-			if meta.IsNoMatchError(errors.Unwrap(err)) || err != nil && strings.Contains(err.Error(), "does not have the CustomResourceDefinitions") {
+			var missing *noDefinitionsError
+			if meta.IsNoMatchError(errors.Unwrap(err)) || errors.As(err, &missing) {
 				return false, nil
 			}
 			return err == nil, err

@@ -108,13 +108,20 @@ func explained(err error, host, role string) error {
 	case errors.As(err, &unreachable), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the API server at %s does not answer: %w; check --kubeconfig and the network", host, err)
 	case meta.IsNoMatchError(err):
-		return fmt.Errorf("the API server at %s does not have the CustomResourceDefinitions of Roost; apply the files in platform/crd", host)
+		return &noDefinitionsError{host}
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w; ask an administrator for the ClusterRole %s in that namespace", err, role)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w; the credentials in the file of --kubeconfig are wrong or have expired; get a new kubeconfig", err)
 	}
 	return err
+}
+
+// noDefinitionsError is the error for a kind that the API server does not serve, or not yet.
+type noDefinitionsError struct{ host string }
+
+func (e *noDefinitionsError) Error() string {
+	return fmt.Sprintf("the API server at %s does not have the CustomResourceDefinitions of Roost; apply the files in platform/crd", e.host)
 }
 
 // newSubject returns an empty object of a kind.

@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+	"syscall"
 
 	"filippo.io/age"
 
@@ -65,7 +65,7 @@ func repositoryOf(path string) (*repository, error) {
 }
 
 // isNotFolder reports whether a part of the path is a file instead of a folder.
-func isNotFolder(err error) bool { return strings.Contains(err.Error(), "not a directory") }
+func isNotFolder(err error) bool { return errors.Is(err, syscall.ENOTDIR) }
 
 // identityFile returns the first configured file, and whether the user has configured it explicitly.
 func (program *program) identityFile() (string, bool) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/podlog"
+	"github.com/dunlin-project/dunlin/platform/reconcile"
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
@@ -137,7 +138,7 @@ func (cluster *cluster) oneOff(ctx context.Context, name string, query runQuery)
 		workload, template = set, &set.Spec.Template
 		err = cluster.Get(ctx, client.ObjectKey{Namespace: subject.GetNamespace(), Name: render.WorkloadName(name, statusOf(subject).Backup)}, set)
 	}
-	if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(workload, subject) {
+	if apierrors.IsNotFound(err) || err == nil && !reconcile.IsOwnedBy(workload, subject.GetUID()) {
 		return nil, fmt.Errorf("no revision of the App %s/%s has been applied; `roost status -n %s %s` shows why", query.namespace, name, query.namespace, name)
 	}
 	if err != nil {

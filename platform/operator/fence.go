@@ -53,6 +53,11 @@ func (lease *heldLease) left() (left time.Duration, wasHeld bool) {
 	return lease.valid - passed, true
 }
 
+// isOfLease reports whether a request is about a Lease. The names of other objects may contain "leases".
+func isOfLease(request *http.Request) bool {
+	return strings.Contains(request.URL.Path, "/apis/coordination.k8s.io/")
+}
+
 func (fence *fence) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.Method == http.MethodGet {
 		return fence.next.RoundTrip(request)
@@ -62,7 +67,7 @@ func (fence *fence) RoundTrip(request *http.Request) (*http.Response, error) {
 		// This includes writes of the Lease: a release would take it from the successor.
 		return nil, errDeposed
 	}
-	if strings.Contains(request.URL.Path, "/leases") {
+	if isOfLease(request) {
 		sent := fence.lease.now()
 		response, err := fence.next.RoundTrip(request)
 		if err == nil && response.StatusCode < http.StatusMultipleChoices {

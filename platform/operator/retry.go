@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -55,7 +54,7 @@ func (retry *retry) WrappedRoundTripper() http.RoundTripper { return retry.next 
 func isRepeatable(request *http.Request) bool {
 	isWatch := request.URL.Query().Get("watch") != ""
 	hasBody := request.Body != nil && request.Body != http.NoBody
-	return !isWatch && !strings.Contains(request.URL.Path, "/leases") && (!hasBody || request.GetBody != nil)
+	return !isWatch && !isOfLease(request) && (!hasBody || request.GetBody != nil)
 }
 
 // isTransient reports whether another attempt may succeed. A deposed operator remains deposed.

@@ -66,6 +66,8 @@ func TestACallThatFailsOnItsWayIsRepeated(t *testing.T) {
 		{"names a pause", http.MethodPatch, object, attempts{statuses: []int{503}, header: http.Header{"Retry-After": {"1"}}}, 1, 503},
 		{"is a watch", http.MethodGet, object + "?watch=true", attempts{statuses: []int{0}}, 1, 0},
 		{"renews the Lease", http.MethodPatch, lease, attempts{statuses: []int{0}}, 1, 0},
+		{"has the name of Leases", http.MethodPatch, "/api/v1/namespaces/web/configmaps/leases", attempts{statuses: []int{0}}, 2, 200},
+		{"is in a namespace of that name", http.MethodPatch, "/api/v1/namespaces/leases-of-cars/services/shop", attempts{statuses: []int{0}}, 2, 200},
 		{"is of a deposed operator", http.MethodPatch, object, attempts{statuses: []int{0}, failure: errDeposed}, 1, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {

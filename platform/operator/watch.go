@@ -5,6 +5,7 @@ package operator
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -136,7 +137,7 @@ func Run(ctx context.Context, connection *rest.Config, options Options) error {
 	if err := running.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
-	if err := running.AddReadyzCheck("ping", healthz.Ping); err != nil {
+	if err := running.AddReadyzCheck("caches", areSynced(running.GetCache())); err != nil {
 		return err
 	}
 	if options.MetricsAddress != "0" {
@@ -147,6 +148,21 @@ func Run(ctx context.Context, connection *rest.Config, options Options) error {
 		defer ctrlmetrics.Registry.Unregister(backups)
 	}
 	return running.Start(ctx)
+}
+
+// readyTimeout bounds a check of readiness. The kubelet waits for a second.
+const readyTimeout = 500 * time.Millisecond
+
+// areSynced checks that the caches have been filled. Until then, the operator reconciles nothing.
+func areSynced(caches interface{ WaitForCacheSync(context.Context) bool }) healthz.Checker {
+	return func(request *http.Request) error {
+		ctx, cancel := context.WithTimeout(request.Context(), readyTimeout)
+		defer cancel()
+		if !caches.WaitForCacheSync(ctx) {
+			return errors.New("the caches are not filled yet")
+		}
+		return nil
+	}
 }
 
 func hostOf(object client.Object) []string { return []string{subjectOf(object).host} }

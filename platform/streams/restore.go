@@ -190,7 +190,7 @@ func (server *Server) beginEpoch(ctx context.Context, stream Stream, epoch strin
 	}
 	generation := uint64(0)
 	err := server.ask(ctx, "STREAM.MSG.GET."+stream.Name, map[string]any{"last_by_subj": subject}, &last)
-	if err != nil && !strings.Contains(err.Error(), "no message found") {
+	if err != nil && !isNoMessage(err) {
 		return err
 	}
 	if err == nil {

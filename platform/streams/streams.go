@@ -82,8 +82,18 @@ func (stream *Stream) isSaved(prefix string) bool {
 
 // apiError is the error in a JetStream response.
 type apiError struct {
-	Code        int    `json:"code"`
-	Description string `json:"description"`
+	// Code is a class as in HTTP, Number says which error it is.
+	Code        int            `json:"code"`
+	Number      nats.ErrorCode `json:"err_code"`
+	Description string         `json:"description"`
+}
+
+func (e *apiError) Error() string { return fmt.Sprintf("%s (%d)", e.Description, e.Code) }
+
+// isNoMessage reports whether a stream has no message with the wanted subject.
+func isNoMessage(err error) bool {
+	var refused *apiError
+	return errors.As(err, &refused) && refused.Number == nats.JSErrCodeMessageNotFound
 }
 
 // ask sends a request to the JetStream API.
@@ -110,7 +120,7 @@ func read(subject string, body []byte, answer any) error {
 	}
 	err := json.Unmarshal(body, &failed)
 	if err == nil && failed.Error != nil {
-		return fmt.Errorf("JetStream refuses %s: %s (%d)", subject, failed.Error.Description, failed.Error.Code)
+		return fmt.Errorf("JetStream refuses %s: %w", subject, failed.Error)
 	}
 	if err == nil && answer != nil {
 		err = json.Unmarshal(body, answer)

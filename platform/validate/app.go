@@ -55,6 +55,8 @@ func App(app *v1alpha1.App) []Problem {
 	found.check(!restores(spec.OnNodeLoss) || deref(spec.Replicas) <= 1, "spec.onNodeLoss",
 		"only the volumes of the first pod are saved; set spec.replicas to 1, or set Wait")
 	found.deletionPolicy(spec.DeletionPolicy)
+	found.check(!spec.Update.Recreate || !hasSize(spec.Volumes) || deref(spec.Replicas) <= 1, "spec.update.recreate",
+		"pods with a persistent volume are replaced one at a time, so two versions would run at once; set spec.replicas to 1, or remove recreate")
 	found.inRange("spec.update.drainSeconds", spec.Update.DrainSeconds, 1, 3600)
 	found.network(spec.Network)
 	return *found
