@@ -151,6 +151,16 @@ impl KeyCache {
         self.shrink_older(limits)
     }
 
+    /// A page with the older publications above `floor` follows. If the log has deleted some since the page before, newer
+    /// ones of the same keys may be among them: what was added is dropped.
+    pub(crate) fn begin_page(&mut self, floor: u64) {
+        if let Coverage::Restoring(restore) = &mut self.coverage
+            && floor > restore.read_through
+        {
+            restore.older.clear();
+        }
+    }
+
     /// The older publications up to this offset were added.
     pub(crate) fn restored_through(&mut self, through: u64) -> RestoreProgress {
         match &mut self.coverage {
@@ -448,6 +458,21 @@ mod tests {
         assert_eq!(cache.end_restore(ANY), 0);
         assert_eq!((offsets(&cache), cache.is_whole()), (vec![7, 8, 9, 10], true));
         assert_eq!(cache.bytes(), 4 * (encoded_bytes_max(&publication(1, 10)) + 1));
+    }
+
+    #[test]
+    fn what_the_log_deletes_during_the_restore_does_not_come_back() {
+        let mut cache = partial(&[(9, "x")], ANY);
+        cache.begin_restore(7, LoadNumber(1), 0, 8);
+        cache.begin_page(0);
+        put_older(&mut cache, 1, "a", false, ANY);
+        assert_eq!(cache.restored_through(2), RestoreProgress::More(2));
+        // The log has deleted 3 to 5, which may be newer publications of `a`.
+        cache.begin_page(5);
+        put_older(&mut cache, 6, "b", false, ANY);
+        assert_eq!(cache.restored_through(8), RestoreProgress::Complete);
+        cache.end_restore(ANY);
+        assert_eq!(offsets(&cache), [6, 9]);
     }
 
     #[test]

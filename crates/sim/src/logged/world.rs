@@ -65,6 +65,8 @@ pub struct LoggedWorld<'a> {
     /// By channel: publications up to this offset may be missing in a history, because it was removed or has expired.
     removed: BTreeMap<&'static str, u64>,
     published: u64,
+    /// The highest offset that the node was told of, by channel.
+    told: BTreeMap<String, u64>,
     /// Requests in flight that remove a history.
     removals: u64,
     tickets: u64,
@@ -95,6 +97,7 @@ impl<'a> LoggedWorld<'a> {
             requests: BTreeMap::new(),
             removed: BTreeMap::new(),
             published: 0,
+            told: BTreeMap::new(),
             removals: 0,
             tickets: 0,
             now_us: 1_000_000,
@@ -217,6 +220,13 @@ impl<'a> LoggedWorld<'a> {
                 Event::Loaded { outcome: Ok(page), .. } if page.through < page.top => self.count("page cut above"),
                 _ => {}
             }
+            let told = match &event {
+                Event::Committed { outcome: Ok(offset), .. } => *offset,
+                Event::Replicated { record, .. } => record.publication.offset,
+                _ => 0,
+            };
+            let known = self.told.entry(channel.clone()).or_insert(0);
+            *known = told.max(*known);
             self.handle(self.owner(&channel), event)?;
         }
         Ok(())

@@ -109,6 +109,10 @@ impl Owner {
         let options = Arc::clone(&context.options);
         let options = namespace_options(&options, namespace);
         let outcome = outcome.and_then(|page| {
+            self.change_keys(name, |cache| {
+                cache.begin_page(page.floor);
+                0
+            });
             for record in &page.records {
                 self.add_older_key(context, name, options, &record.publication);
             }
