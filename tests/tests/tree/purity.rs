@@ -20,8 +20,10 @@ const ALLOWED: [(&str, &[&str]); 6] = [
             "dunlin-websocket",
             "foldhash",
             "hashbrown",
+            "hmac",
             "rand_chacha",
             "regex",
+            "sha2",
         ],
     ),
 ];

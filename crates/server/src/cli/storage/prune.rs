@@ -15,6 +15,9 @@ use dunlin_storage::{EntryBatch, Storage};
 use super::{ConfigFile, Failure, configured_options, open};
 use crate::cli::output;
 
+/// The column family with an entry for each channel.
+const HEADS: &str = "heads";
+
 /// Number of channels that are removed with one write.
 const CHANNELS_AT_ONCE: usize = 256;
 
@@ -76,6 +79,9 @@ fn removed_namespaces(storage: &Storage, config: &Config) -> Result<BTreeMap<Str
         stored.bytes += bytes;
     });
     visited.map_err(Failure::Storage)?;
+    // The head of a removed channel stays until it expires: it has the epoch that tells clients that their positions are
+    // lost. It is all that is left of a namespace that was pruned.
+    removed.retain(|_, stored| stored.entries.keys().any(|family| *family != HEADS));
     Ok(removed)
 }
 
