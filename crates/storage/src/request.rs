@@ -18,7 +18,8 @@ pub struct StoreRequest {
     pub channel: Arc<str>,
     /// Returned with the answer.
     pub proposal: ProposalNumber,
-    /// The publication with its offset, which is above the earlier offsets.
+    /// The publication with the offset that its owner expects. It is above the earlier offsets. The storage gives the next
+    /// one.
     pub record: Box<LogRecord>,
     /// The epoch with which the channel begins, if the storage has none for it; see [`dunlin_engine::Effect::Propose`].
     pub begins: Option<Box<str>>,

@@ -38,17 +38,20 @@ impl FailedCommit {
             let head = database.head(&keys::channel_key(channel)).ok()?;
             Some((Arc::clone(channel), head))
         };
+        let channels: Vec<_> = changed.iter().filter_map(stored).collect();
         let result_key = |answer: &PendingAnswer| match answer {
             PendingAnswer::Stored { request, outcome } => {
-                let offset = request.record.publication.offset;
-                let key = request.record.idempotency_key.as_deref().filter(|_| *outcome == Ok(offset))?;
+                // An offset that is stored is the one of an earlier publication, whose key stays.
+                let (_, head) = channels.iter().find(|(channel, _)| *channel == request.channel)?;
+                let top = head.as_ref().map_or(0, |head| head.top);
+                let key = request.record.idempotency_key.as_deref().filter(|_| outcome.is_ok_and(|at| at > top))?;
                 Some(keys::result_key(&request.channel, key))
             }
             PendingAnswer::Entries(_) => None,
         };
         Self {
-            channels: changed.iter().filter_map(stored).collect(),
             result_keys: answers.iter().filter_map(result_key).collect(),
+            channels,
             retry_at: Instant::now() + PAUSE_MIN,
             pause: PAUSE_MIN,
         }

@@ -252,16 +252,22 @@ impl Writer {
     /// Returns the offset of the publication, or of an earlier one with the same idempotency key.
     fn add_publication(&mut self, group: &mut GroupCommit, request: &StoreRequest) -> Result<u64, LogError> {
         let StoreRequest { channel, record, terms, .. } = request;
-        let offset = record.publication.offset;
         let database = self.opened()?;
         let now_ms = database.clock.now_ms();
         if let Some(earlier) = earlier_with_key(&database, request)? {
             return Ok(earlier);
         }
         let head = self.head_or_new(group, request)?;
-        if offset <= head.top {
+        if record.publication.offset <= head.top {
             // The publication would replace an acknowledged one.
             return Err(LogError::Unavailable);
+        }
+        // The owner numbers what it proposes, before it knows that an earlier proposal was refused, or had a key that
+        // is stored. Such a proposal must leave no gap, so the offset that counts is given here.
+        let offset = head.top + 1;
+        let mut record = (**record).clone();
+        if record.publication.offset != offset {
+            Arc::make_mut(&mut record.publication).offset = offset;
         }
         // If all earlier writes of the channel were synced, sync this one, too, because its head records that a power
         // loss may now lose publications.
@@ -271,9 +277,10 @@ impl Writer {
             expires_ms: now_ms.saturating_add(keeps_until_ms),
             written_ms: now_ms,
             previous: head.top,
-            record: (**record).clone(),
+            record,
         };
         let bytes = stored.encode();
+        let record = &stored.record;
         group.publications += 1;
         group.publication_bytes += bytes.len() as u64;
         group.batch.put_cf(database.family(Family::Publications), keys::publication_key(channel, offset), bytes);

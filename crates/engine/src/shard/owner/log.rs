@@ -71,6 +71,7 @@ impl Owner {
         effects: &mut Effects,
     ) {
         let channel = self.channels.get_mut(name);
+        let top = channel.as_ref().and_then(|channel| channel.stream.as_ref()).map_or(0, |stream| stream.top());
         let log = channel.and_then(|channel| channel.log.as_deref_mut().map(|log| (log, channel.namespace)));
         let Some((mut proposal, namespace)) =
             log.and_then(|(log, namespace)| Some((log.take_proposal(number)?, namespace)))
@@ -82,8 +83,9 @@ impl Owner {
         self.log_traffic.proposals -= 1;
         self.log_traffic.proposal_bytes -= kept_bytes(&proposal.publication);
         match outcome {
-            // The owner gave another offset, so the log has an earlier publication with the same key.
-            Ok(offset) if ![0, offset].contains(&proposal.publication.offset) => {
+            // A log answers in order, so what it has stored anew is above all that was committed. At or below it is the
+            // earlier publication with the same key.
+            Ok(offset) if proposal.publication.offset > 0 && offset <= top => {
                 self.answer_repeated(context, name, namespace, proposal, offset, effects);
             }
             Ok(offset) => {
