@@ -52,10 +52,10 @@ impl ChannelTruth {
         self.data.range(offset + 1..).next().map(|(next, _)| *next)
     }
 
-    /// Removes everything after an offset, and invalidates an epoch.
-    pub fn truncate_after(&mut self, offset: u64, epoch: &str) {
+    /// Removes everything after an offset, and invalidates epochs.
+    pub fn truncate_after(&mut self, offset: u64, epochs: &BTreeSet<String>) {
         self.lost.extend(self.data.split_off(&(offset + 1)));
-        self.invalid_epochs.insert(epoch.to_owned());
+        self.invalid_epochs.extend(epochs.iter().cloned());
     }
 
     /// Checks that a publication was committed at its offset.

@@ -137,12 +137,17 @@ impl JetStream {
         }
     }
 
-    /// Removes the newest messages of a stream, as a loss of power does. Returns its name, last sequence and epoch.
-    pub fn truncate_stream(&mut self, now_us: u64, nodes: &mut [LinkQueues]) -> Option<(Box<str>, u64, String)> {
+    /// Removes the newest messages of a stream, as a loss of power does. Returns its name, last sequence and the
+    /// epochs in which nodes may be.
+    pub fn truncate_stream(
+        &mut self,
+        now_us: u64,
+        nodes: &mut [LinkQueues],
+    ) -> Option<(Box<str>, u64, BTreeSet<String>)> {
         let chosen = self.chance.below(self.streams.len().max(1));
         let (name, stream) = self.streams.iter_mut().nth(chosen)?;
         let kept = stream.last.saturating_sub(self.chance.between(1, 12));
-        let epoch = stream.newest_epoch();
+        let epochs = stream.used_epochs();
         for message in stream.messages.split_off(&(kept + 1)).into_values() {
             if let Some(of_subject) = stream.by_subject.get_mut(&message.subject) {
                 of_subject.remove(&message.sequence);
@@ -157,30 +162,35 @@ impl JetStream {
         self.leader_is_new = true;
         self.losses += 1;
         self.count("stream truncated");
-        Some((name, kept, epoch))
+        Some((name, kept, epochs))
     }
 
-    /// Removes a stream. Returns its name and epoch.
-    pub fn remove_stream(&mut self, chosen: usize, nodes: &mut [LinkQueues]) -> Option<(Box<str>, String)> {
+    /// Removes a stream. Returns its name and the epochs in which nodes may be.
+    pub fn remove_stream(&mut self, chosen: usize, nodes: &mut [LinkQueues]) -> Option<(Box<str>, BTreeSet<String>)> {
         let name = self.streams.keys().nth(chosen % self.streams.len().max(1))?.clone();
         let stream = self.streams.remove(&name)?;
         nodes.iter_mut().for_each(LinkQueues::forget_late);
         self.losses += 1;
         self.count("stream removed");
-        Some((name, stream.newest_epoch()))
+        Some((name, stream.used_epochs()))
     }
 
     /// Removes all messages of a stream. Returns its name.
     pub fn empty_stream(&mut self, chosen: usize) -> Option<Box<str>> {
         let place = chosen % self.streams.len().max(1);
         let (name, stream) = self.streams.iter_mut().nth(place)?;
-        stream.messages.clear();
-        stream.by_subject.clear();
-        stream.removed.clear();
+        stream.empty();
         let name = name.clone();
         self.losses += 1;
         self.count("stream emptied");
         Some(name)
+    }
+
+    /// Whether another epoch has begun since a stream was emptied in `epoch`.
+    pub fn is_replaced_after_emptying(&self, stream: &str, epoch: &str) -> bool {
+        self.streams
+            .get(stream)
+            .is_some_and(|stream| stream.emptied_epochs.contains(epoch) && stream.newest_epoch() != epoch)
     }
 
     /// The number of epochs that nodes have begun.

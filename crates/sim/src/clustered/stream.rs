@@ -13,6 +13,8 @@ pub struct Stream {
     pub last: u64,
     pub ids: BTreeMap<Box<str>, u64>,
     pub epoch: String,
+    /// The epochs in which the stream was emptied. A node that has not noticed it continues in one of them.
+    pub emptied_epochs: BTreeSet<String>,
 }
 
 impl Stream {
@@ -29,6 +31,23 @@ impl Stream {
         let is_record = |message: &&StoredMessage| message.subject.ends_with(EPOCH_TOKEN);
         let record = self.messages.values().rfind(is_record);
         record.and_then(|record| record.headers.get(record::EPOCH)).unwrap_or(&self.epoch).to_owned()
+    }
+
+    /// Removes all messages, including the epoch record. The sequences continue.
+    pub fn empty(&mut self) {
+        // Nodes that follow the stream are in the epoch of the record. A node that starts now finds no record, and uses
+        // the epoch in the metadata.
+        self.emptied_epochs.extend([self.newest_epoch(), self.epoch.clone()]);
+        self.messages.clear();
+        self.by_subject.clear();
+        self.removed.clear();
+    }
+
+    /// The epochs in which nodes may be.
+    pub fn used_epochs(&self) -> BTreeSet<String> {
+        let mut epochs = self.emptied_epochs.clone();
+        epochs.insert(self.newest_epoch());
+        epochs
     }
 
     /// The names of the nodes whose newest lease record is marked as held.

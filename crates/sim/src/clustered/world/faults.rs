@@ -1,6 +1,6 @@
 //! Faults: lost connections, crashed nodes, and servers that lose power.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_cluster::{
     link::{LinkEvent, LinkName},
@@ -14,13 +14,13 @@ use super::{CHANNELS, ClusteredWorld, LinkQueues};
 pub(super) struct ReceivedSequences {
     /// The highest sequence that it received, by stream.
     highest: BTreeMap<String, u64>,
-    /// Sequences that it received and that were lost, with the invalid epoch.
+    /// Sequences that it received and that were lost, with the invalid epochs.
     lost: Vec<LostSequence>,
 }
 
 struct LostSequence {
     stream: Box<str>,
-    epoch: String,
+    epochs: BTreeSet<String>,
     sequence: u64,
 }
 
@@ -40,16 +40,16 @@ impl ClusteredWorld<'_> {
 
     /// Truncates a stream. No node may crash afterwards, because a new node could not detect the truncation.
     pub(super) fn truncate_stream(&mut self) {
-        let Some((stream, kept, epoch)) = self.jetstream.truncate_stream(self.now_us, &mut self.links) else { return };
-        self.trace.line(self.now_us, || format!("{stream} is truncated after {kept}, in epoch {epoch}"));
+        let Some((stream, kept, epochs)) = self.jetstream.truncate_stream(self.now_us, &mut self.links) else { return };
+        self.trace.line(self.now_us, || format!("{stream} is truncated after {kept}, in the epochs {epochs:?}"));
         self.was_truncated = true;
         for channel in CHANNELS.into_iter().filter(|channel| self.stream_of(channel) == stream).collect::<Vec<_>>() {
-            self.truth.entry(channel.to_owned()).or_default().truncate_after(kept, &epoch);
+            self.truth.entry(channel.to_owned()).or_default().truncate_after(kept, &epochs);
             self.keyed.retain(|(of, _), offset| of != channel || *offset <= kept);
         }
         for sequences in &mut self.received {
             let highest = sequences.highest.remove(&*stream).filter(|highest| *highest > kept);
-            let lost = |sequence| LostSequence { stream: stream.clone(), epoch: epoch.clone(), sequence };
+            let lost = |sequence| LostSequence { stream: stream.clone(), epochs: epochs.clone(), sequence };
             sequences.lost.extend(highest.map(lost));
         }
         if self.chance.percent(50) {
@@ -78,13 +78,13 @@ impl ClusteredWorld<'_> {
     }
 
     fn remove_stream(&mut self, chosen: usize) {
-        let Some((stream, epoch)) = self.jetstream.remove_stream(chosen, &mut self.links) else { return };
-        self.trace.line(self.now_us, || format!("{stream} is removed, in epoch {epoch}"));
+        let Some((stream, epochs)) = self.jetstream.remove_stream(chosen, &mut self.links) else { return };
+        self.trace.line(self.now_us, || format!("{stream} is removed, in the epochs {epochs:?}"));
         self.has_lost_stream = true;
         for channel in CHANNELS.into_iter().filter(|channel| self.stream_of(channel) == stream).collect::<Vec<_>>() {
-            self.truth.entry(channel.to_owned()).or_default().truncate_after(0, &epoch);
+            self.truth.entry(channel.to_owned()).or_default().truncate_after(0, &epochs);
             self.keyed.retain(|(of, _), _| of != channel);
-            self.removed_epochs.insert(epoch.clone());
+            self.removed_epochs.extend(epochs.iter().cloned());
         }
         for sequences in &mut self.received {
             sequences.highest.remove(&*stream);
@@ -99,7 +99,7 @@ impl ClusteredWorld<'_> {
         }
         let stream = self.stream_of(channel);
         let seen = self.received.iter().flat_map(|sequences| &sequences.lost);
-        let mut seen = seen.filter(|lost| lost.stream == stream && lost.epoch == epoch);
+        let mut seen = seen.filter(|lost| lost.stream == stream && lost.epochs.contains(epoch));
         seen.any(|lost| self.jetstream.is_loss_provable(&lost.stream, lost.sequence))
     }
 

@@ -121,7 +121,9 @@ impl ClusteredWorld<'_> {
             let subject = names.publish_subject(channel);
             self.jetstream.has_all_after(&names.stream, &subject, position.offset, in_flight, &truth.data)
         };
-        !self.removes_history && !is_invalid && truth.is_none_or(has_all)
+        // A loss of messages begins a new epoch. Nodes cannot tell that the sequences of an emptied stream continue.
+        let is_replaced = self.jetstream.is_replaced_after_emptying(&names.stream, &position.epoch);
+        !self.removes_history && !is_invalid && !is_replaced && truth.is_none_or(has_all)
     }
 
     fn resubscribe(&mut self) -> Result<(), String> {
