@@ -215,12 +215,15 @@ impl Core {
 
     /// A fence of this node has come back.
     pub(super) fn fence_returned(&mut self, turn: &mut Turn<'_>, id: PartitionId, message: &StoredMessage) {
-        let Some(sync) = self.partitions.get_mut(&id).and_then(|partition| partition.sync.as_mut()) else { return };
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let Some(sync) = &mut partition.sync else { return };
         if sync.fence_sequence.is_some() || message.headers.number(FENCE) != Some(sync.fence) {
             return;
         }
         self.silence.end(LinkName::Live);
-        if message.sequence <= sync.after {
+        let age_max_ms = partition.facts.as_ref().and_then(|facts| facts.age_max_ms);
+        let is_previous_lost = partition.marks.push_fence(message, age_max_ms, turn.now.unix_ms);
+        if message.sequence <= sync.after || is_previous_lost {
             self.on_truncation(turn, id);
             return;
         }

@@ -5,7 +5,8 @@
 //! client has never seen. Each audit detects this with four comparisons:
 //!
 //! - A fence is stored after everything that this node saw before it was sent. A fence that comes back at a lower
-//!   sequence proves a truncation. So does the acknowledgement of a publication.
+//!   sequence proves a truncation. So does the acknowledgement of a publication, and a fence whose predecessor on its
+//!   subject is not this node's previous fence: an emptied stream keeps its sequences and loses all fences.
 //! - The newest message of a channel is dropped only because of its age. If it is gone earlier, or another message has
 //!   its sequence, the stream was truncated.
 //! - [`Marks`] are messages that this node saw: the last one before each silence, and one per second. Another message
@@ -64,6 +65,8 @@ pub(super) struct Marks {
     newest_us: u64,
     marked_us: u64,
     list: VecDeque<Mark>,
+    /// This node's newest fence.
+    fence: Option<Mark>,
 }
 
 impl Marks {
@@ -109,6 +112,18 @@ impl Marks {
         let is_kept = |mark: &Mark| mark.time_ms == 0 || mark.time_ms >= time_ms;
         self.list.retain(is_kept);
         self.newest = self.newest.filter(is_kept);
+        self.fence = self.fence.filter(is_kept);
+    }
+
+    /// Records a fence of this node that has come back. Returns whether the stream has lost the previous one, although
+    /// that one is too young to have expired.
+    pub(super) fn push_fence(&mut self, fence: &StoredMessage, age_max_ms: Option<u64>, unix_ms: u64) -> bool {
+        let previous = self.fence.replace(Mark::of(fence));
+        let is_kept = |fence: &Mark| {
+            let kept_until_ms = fence.time_ms.saturating_add(age_max_ms.unwrap_or(u64::MAX));
+            fence.time_ms > 0 && unix_ms < kept_until_ms.saturating_sub(CLOCK_MARGIN_MS)
+        };
+        previous.filter(is_kept).is_some_and(|previous| fence.last_sequence < previous.sequence)
     }
 
     fn sequences(&self) -> Vec<u64> {
@@ -234,6 +249,30 @@ mod tests {
         assert_eq!(marked(10), (vec![1, 2], 3));
         assert_eq!(marked(11), (vec![2], 3), "the time of the second mark is unknown");
         assert_eq!(marked(21), (vec![2], 0));
+    }
+
+    #[test]
+    fn a_fence_shows_that_the_stream_has_lost_the_previous_one() {
+        let fence =
+            |sequence, last_sequence, time_ms| StoredMessage { last_sequence, ..message(sequence, time_ms, "f") };
+        let age_max_ms = 60_000;
+        for (second, now_ms, is_lost) in [
+            (fence(9, 5, 2_000), 2_000, false),
+            (fence(9, 7, 2_000), 2_000, false),
+            (fence(9, 0, 2_000), 2_000, true),
+            (fence(9, 4, 2_000), 2_000, true),
+            (fence(9, 0, 50_999), 50_999, true),
+            // The first one may have expired, by a clock that differs.
+            (fence(9, 0, 51_000), 51_000, false),
+        ] {
+            let mut marks = Marks::default();
+            assert!(!marks.push_fence(&fence(5, 0, 1_000), Some(age_max_ms), 1_000));
+            assert_eq!(marks.push_fence(&second, Some(age_max_ms), now_ms), is_lost, "{second:?} at {now_ms}");
+        }
+        let mut marks = Marks::default();
+        marks.push_fence(&fence(5, 0, 1_000), Some(age_max_ms), 1_000);
+        marks.forget_before(1_001);
+        assert!(!marks.push_fence(&fence(9, 0, 2_000), Some(age_max_ms), 2_000), "it is of an earlier epoch");
     }
 
     #[test]
