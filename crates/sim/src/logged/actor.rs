@@ -343,7 +343,10 @@ impl LogActor {
             channel.events.clear();
             channel.pages.clear();
             for (_, task) in std::mem::take(&mut channel.tasks).into_iter().take(stored) {
-                if let Task::Store { record, terms, .. } = task {
+                // The writer answers a repeated key with the first offset, so that a stored one is not stored again.
+                if let Task::Store { record, terms, .. } = task
+                    && self.earlier_with_key(now_us, &name, &record).is_none()
+                {
                     self.store(now_us, &name, *record, terms, truth);
                 }
             }
