@@ -18,8 +18,8 @@ pub struct StoreRequest {
     pub channel: Arc<str>,
     /// Returned with the answer.
     pub proposal: ProposalNumber,
-    /// The publication with the offset that its owner expects. It is above the earlier offsets. The storage gives the next
-    /// one.
+    /// The publication with the offset that its owner expects. It is above the earlier offsets. The storage gives a
+    /// lower one if an earlier one was not used.
     pub record: Box<LogRecord>,
     /// The epoch with which the channel begins, if the storage has none for it; see [`dunlin_engine::Effect::Propose`].
     pub begins: Option<Box<str>>,

@@ -1,6 +1,7 @@
 //! An open storage: its threads and their queues.
 
 use std::{
+    collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     process,
@@ -72,6 +73,7 @@ impl Storage {
             tasks: write_tasks,
             completions,
             // All heads of a batch must stay in the cache until it is written.
+            unused_offsets: HashMap::new(),
             heads: HeadCache::new(options.cached_heads_max.max(options.queues.batch_writes_max)),
             trims_taken: 0,
             failed: None,

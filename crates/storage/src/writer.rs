@@ -160,6 +160,8 @@ pub(crate) struct Writer {
     pub(crate) tasks: Receiver<WriteTask>,
     pub(crate) completions: Arc<dyn Completions>,
     pub(crate) heads: HeadCache,
+    /// By channel, the offsets of its owner that were not used.
+    pub(crate) unused_offsets: HashMap<Arc<str>, u64>,
     /// Number of trims that the writer has read.
     pub(crate) trims_taken: u64,
     /// Set while nothing is written.
@@ -255,16 +257,19 @@ impl Writer {
         let database = self.opened()?;
         let now_ms = database.clock.now_ms();
         if let Some(earlier) = earlier_with_key(&database, request)? {
+            self.note_unused_offset(channel);
             return Ok(earlier);
         }
+        let unused = self.unused_offsets.get(channel).copied().unwrap_or_default();
         let head = self.head_or_new(group, request)?;
         if record.publication.offset <= head.top {
             // The publication would replace an acknowledged one.
             return Err(LogError::Unavailable);
         }
-        // The owner numbers what it proposes, before it knows that an earlier proposal was refused, or had a key that
-        // is stored. Such a proposal must leave no gap, so the offset that counts is given here.
-        let offset = head.top + 1;
+        // The owner numbers what it proposes before it knows that an earlier proposal had a key that is stored. Such a
+        // proposal must leave no gap. An owner that has read the channel again has left none.
+        let owners = record.publication.offset;
+        let offset = owners.checked_sub(unused).filter(|offset| *offset > head.top).unwrap_or(owners);
         let mut record = (**record).clone();
         if record.publication.offset != offset {
             Arc::make_mut(&mut record.publication).offset = offset;
@@ -302,6 +307,15 @@ impl Writer {
         }
         group.changed.insert(Arc::clone(channel));
         Ok(offset)
+    }
+
+    /// Counts an offset that the owner has given to a publication that is not stored.
+    fn note_unused_offset(&mut self, channel: &Arc<str>) {
+        // A channel that is forgotten here gets a gap in its offsets, and loses nothing.
+        if self.unused_offsets.len() >= self.heads.heads_max() {
+            self.unused_offsets.clear();
+        }
+        *self.unused_offsets.entry(Arc::clone(channel)).or_default() += 1;
     }
 
     fn add_entry(&self, group: &mut GroupCommit, change: EntryChange) {
