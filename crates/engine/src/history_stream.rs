@@ -125,7 +125,8 @@ impl Stream {
         } else {
             stream.floor = tail.floor;
         }
-        let behind = tail.publications.iter().filter(|kept| kept.publication.offset > stream.top).cloned();
+        let from = stream.top.max(stream.floor);
+        let behind = tail.publications.iter().filter(|kept| kept.publication.offset > from).cloned();
         let behind: Vec<Kept> = behind.collect();
         if !behind.is_empty() {
             stream.bytes += behind.iter().map(Kept::bytes).sum::<usize>();

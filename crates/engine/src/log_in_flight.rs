@@ -242,7 +242,11 @@ impl ChannelLog {
                 LoadQuery::after(from.offset, one_past_limit)
             }
             RecoveryMode::Cache if stream.is_empty() && self.floor < stream.floor() => {
-                LoadQuery::newest(if is_filtered { options.history_size } else { 1 })
+                let newest = LoadQuery::newest(if is_filtered { options.history_size } else { 1 });
+                let is_ordered_by_log = options.log == PublicationLog::OrderedByLog;
+                // Newer ones in the owner's own log are delivered when it hears of them.
+                let below = if is_ordered_by_log { u64::MAX } else { stream.next_offset() };
+                LoadQuery { below, ..newest }
             }
             RecoveryMode::Stream | RecoveryMode::Cache => return None,
         };
@@ -274,7 +278,10 @@ impl ChannelLog {
             Some(since) if query.reverse && !is_ordered_by_log => {
                 LoadQuery { below: since, ..LoadQuery::newest(limit) }
             }
-            None if query.reverse && !is_ordered_by_log => LoadQuery::newest(limit),
+            // The log may have newer ones that the owner does not know yet. They would count towards the limit.
+            None if query.reverse && !is_ordered_by_log => {
+                LoadQuery { below: stream.next_offset(), ..LoadQuery::newest(limit) }
+            }
             Some(since) if !query.reverse && since > self.floor => LoadQuery::after(since, limit),
             _ if !query.reverse && !is_ordered_by_log => LoadQuery::after(self.floor, limit),
             // The history is the newest part of a log, which may keep more.

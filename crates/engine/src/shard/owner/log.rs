@@ -267,8 +267,12 @@ impl Owner {
         let Some(channel) = self.channels.get_mut(name) else { return };
         let Some(log) = channel.log.as_deref_mut() else { return };
         let Some((_, meanwhile)) = log.opening.take() else { return };
-        // Publications removed during the load may be in the page.
-        let is_removed = log.floor == u64::MAX;
+        let mut page = page;
+        if log.floor == u64::MAX {
+            // The history was removed during the load. The log has deleted what is in the page, which it read before;
+            // `meanwhile` has only what came after the removal.
+            page = LogPage { floor: page.top, through: page.top, records: Vec::new(), has_more_below: false, ..page };
+        }
         // A full page was cut by a limit, not by the start of the log.
         let is_full = page.records.len() >= first_page_max(&limits, options);
         log.floor = if is_full || page.has_more_below { 0 } else { page.floor };
@@ -276,10 +280,6 @@ impl Owner {
         log.next_offset = log.next_offset.max(top + 1);
         let mut stream = Stream::of_page(page, &meanwhile, top);
         stream.forget_beyond(options.history_size.min(limits.tail_publications_max));
-        if is_removed {
-            stream.clear();
-            log.floor = stream.top();
-        }
         stream.data_until_us = if stream.is_empty() { u64::MAX } else { context.now.after_ms(options.history_ttl_ms) };
         stream.meta_until_us = context.now.after_ms(options.remembered_ms());
         channel.stream = Some(Box::new(stream));
@@ -376,8 +376,10 @@ impl Owner {
         if let Some(channel) = self.channels.get_mut(name)
             && let Some(log) = channel.log.as_deref_mut()
         {
-            if let (None, Some(stream)) = (&log.opening, &channel.stream) {
-                through = stream.top();
+            match (&mut log.opening, &channel.stream) {
+                (Some((_, meanwhile)), _) => meanwhile.clear(),
+                (None, Some(stream)) => through = stream.top(),
+                (None, None) => {}
             }
             log.floor = through;
         }

@@ -6,7 +6,9 @@ use dunlin_engine::Event;
 
 use super::{LogClient, LoggedWorld, ShardRing};
 
-const SETTLE_ROUNDS_MAX: u32 = 3_000;
+/// A log with pages of one publication, each some 45 ms late, answers a session's commands one after the other in some
+/// 20 s.
+const SETTLE_ROUNDS_MAX: u32 = 15_000;
 const LATER_US: u64 = 400_000_000;
 
 impl LoggedWorld<'_> {
