@@ -39,8 +39,6 @@ pub enum Bug {
     AcknowledgedBeforeCommit,
     /// A publication is delivered when it is proposed to the log.
     DeliveredBeforeCommit,
-    /// A second publication with an idempotency key is published while the first one is in flight to the log.
-    PendingKeyPasses,
     /// A subscription that waits for a page misses the publications that are committed until the page arrives.
     ParkedMissesMeanwhile,
     /// A broadcast of another node is broadcast again.
