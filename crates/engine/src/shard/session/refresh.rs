@@ -190,6 +190,7 @@ impl Context {
 }
 
 /// The expiry is in the past.
+#[derive(Debug)]
 pub(super) struct AlreadyExpired;
 
 /// Maximum time to live: a year, as in Centrifugo. Longer ones are truncated.
@@ -220,7 +221,11 @@ impl TimeToLive {
 
 /// The deadline of something with this time to live, with a grace period.
 pub(super) fn expiry_us(now: Now, ttl: Option<TimeToLive>, grace_ms: u64) -> u64 {
-    ttl.map_or(u64::MAX, |ttl| now.after_ms(grace_ms.saturating_add(ttl.ms)))
+    let Some(ttl) = ttl else { return u64::MAX };
+    // The grace period is the client's time to refresh, which it begins after the whole seconds that it was told. Counted
+    // from the expiry, a fraction of a second would be taken from it.
+    let ttl_ms = if grace_ms == 0 { ttl.ms } else { u64::from(ttl.whole_s()) * 1_000 };
+    now.after_ms(grace_ms.saturating_add(ttl_ms))
 }
 
 #[cfg(test)]
@@ -243,6 +248,15 @@ mod tests {
             let ttl = TimeToLive::until(expires_at_ms, now).ok();
             let seen = ttl.map(|ttl| (ttl.map(TimeToLive::whole_s), expiry_us(now, ttl, 0)));
             assert_eq!(seen, expected, "{expires_at_ms:?}");
+        }
+    }
+
+    #[test]
+    fn a_grace_period_begins_when_the_client_refreshes() {
+        let now = Now { mono_us: 5_000_000, unix_ms: 1_700_000_000_900 };
+        for (expires_at_ms, expected_us) in [(1_700_000_005_000, 11_000_000), (1_700_000_005_900, 11_000_000)] {
+            let ttl = TimeToLive::until(Some(expires_at_ms), now).expect("it has not expired");
+            assert_eq!(expiry_us(now, ttl, 1_000), expected_us, "{expires_at_ms}");
         }
     }
 }
