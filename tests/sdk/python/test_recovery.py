@@ -45,7 +45,9 @@ class Recovery(_Cuts):
     async def test_more_missed_than_may_wait_for_a_session_comes_without_a_disconnect(self):
         """Twice client.queue_max_size, over a hundred channels."""
         proxy = await self.proxy()
-        client, events, _ = await self.connected(proxy.url)
+        # The client reconnects after a command that had no reply in time, which is 5 s by default. On a busy machine, it needs
+        # longer to read and decode 2 MB.
+        client, events, _ = await self.connected(proxy.url, timeout=30)
         channels = [channel_in("history") for _ in range(100)]
         subscribed = [(await self.subscribed(client, channel))[1] for channel in channels]
         for sub in subscribed:
