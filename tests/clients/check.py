@@ -242,7 +242,7 @@ def play(encoding):
 def token(user, seconds, **claims):
     part = lambda value: base64.urlsafe_b64encode(value).rstrip(b"=")
     document = lambda value: part(json.dumps(value).encode())
-    signed = document({"alg": "HS256", "typ": "JWT"}) + b"." + document({"sub": user, "exp": int(time.time()) + seconds, **claims})
+    signed = document({"alg": "HS256", "typ": "JWT"}) + b"." + document({"sub": user, "exp": time.time() + seconds, **claims})
     return (signed + b"." + part(hmac.digest(os.environ["DUNLIN_HMAC_SECRET"].encode(), signed, hashlib.sha256))).decode()
 
 

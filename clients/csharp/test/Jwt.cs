@@ -28,10 +28,16 @@ namespace Dunlin.Rooms.Tests
         /// <summary>A connection token, or a subscription token for a channel, that expires after this number of seconds.</summary>
         internal static string Of(string secret, string user, int seconds, string channel = null)
         {
-            string claims = "{\"sub\":" + JsonValue.Quote(user) + ",\"exp\":" + (DateTimeOffset.UtcNow.ToUnixTimeSeconds() + seconds)
+            string claims = "{\"sub\":" + JsonValue.Quote(user) + ",\"exp\":" + Seconds(DateTimeOffset.UtcNow.ToUnixTimeMilliseconds() + seconds * 1000L)
                 + (channel == null ? "" : ",\"channel\":" + JsonValue.Quote(channel)) + "}";
             string signed = Base64(Encoding.UTF8.GetBytes("{\"alg\":\"HS256\",\"typ\":\"JWT\"}")) + "." + Base64(Encoding.UTF8.GetBytes(claims));
             return signed + "." + Base64(Hmac(Encoding.UTF8.GetBytes(secret), Encoding.UTF8.GetBytes(signed)));
+        }
+
+        /// <summary>Seconds with a fraction, so that a token lives as long as the test says.</summary>
+        private static string Seconds(long milliseconds)
+        {
+            return milliseconds / 1000 + "." + (milliseconds % 1000).ToString("D3");
         }
 
         private static string Base64(byte[] data)

@@ -146,9 +146,8 @@ func signed(t *testing.T, claims object, secret string) string {
 	return text + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// inSeconds is in Unix seconds. Tokens live for 2 seconds at least: whole seconds
-// are all a token knows, and 1 could be none by the time it is read.
-func inSeconds(seconds int64) int64 { return time.Now().Unix() + seconds }
+// inSeconds is in Unix seconds, with milliseconds, so that a token lives as long as the test says.
+func inSeconds(seconds int64) float64 { return float64(time.Now().UnixMilli())/1000 + float64(seconds) }
 
 // channelIn returns the name of a channel that no other test uses.
 func channelIn(namespace string) string { return namespace + ":" + rand.Text() }

@@ -133,10 +133,9 @@ def _base64url(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
-def in_seconds(seconds: int) -> int:
-    """Unix time in seconds, `seconds` from now. Tokens must live for at least 2 seconds, because
-    they contain whole seconds, and 1 could already have expired when the token is read."""
-    return int(time.time()) + seconds
+def in_seconds(seconds: int) -> float:
+    """Unix time in seconds, `seconds` from now, with a fraction, so that a token lives as long as the test says."""
+    return time.time() + seconds
 
 
 def channel_in(namespace: str) -> str:

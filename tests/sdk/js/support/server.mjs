@@ -64,11 +64,8 @@ export function token(claims, secret = HMAC_SECRET) {
   return `${signed}.${signature}`;
 }
 
-/**
- * Unix time in seconds, `seconds` from now. Tokens must live for at least 2 seconds, because they contain whole
- * seconds, and 1 could already have expired when the token is read.
- */
-export const inSeconds = (seconds) => Math.floor(Date.now() / 1000) + seconds;
+/** Unix time in seconds, `seconds` from now, with a fraction, so that a token lives as long as the test says. */
+export const inSeconds = (seconds) => Date.now() / 1000 + seconds;
 
 /** A channel that no other test uses. */
 export const channelIn = (namespace) => `${namespace}:${randomUUID()}`;

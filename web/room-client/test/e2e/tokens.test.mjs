@@ -11,7 +11,7 @@ const TOKENS = 3;
 
 function token(user, claims = {}) {
   const part = (value) => Buffer.from(JSON.stringify(value)).toString('base64url');
-  const signed = `${part({ alg: 'HS256', typ: 'JWT' })}.${part({ sub: user, exp: Math.floor(Date.now() / 1000) + TTL, ...claims })}`;
+  const signed = `${part({ alg: 'HS256', typ: 'JWT' })}.${part({ sub: user, exp: Date.now() / 1000 + TTL, ...claims })}`;
   return `${signed}.${createHmac('sha256', process.env.DUNLIN_HMAC_SECRET).update(signed).digest('base64url')}`;
 }
 
