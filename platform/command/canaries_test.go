@@ -32,9 +32,9 @@ func canaryToken(index int) string { return fmt.Sprintf("c4n4ry-%02d-5e7a91d0", 
 // canaryFile has 20 secrets in all forms of the dialect.
 func canaryFile(round string) string {
 	forms := []string{
-		"%s", "'%s'", `"%s"`, "%s # a comment", "postgres://shop:%s@db:5432/shop?sslmode=require", `"{\"password\": \"%s\"}"`,
-		`"-----BEGIN KEY-----\n%s\n-----END KEY-----\n"`, "'two\nlines %s'", "$HOME/%s", `"\$%s\\"`, "ünïcödé-%s", "a=b=%s==", "%s%%20", "Bearer %s",
-		"<%s>", "&%s;", "'\"%s\"'", "\"'%s'\"", strings.Repeat("x", 3000) + "%s", "%s/" + strings.Repeat("y", 3000),
+		"%s", "'%s'", `"%s"`, "%s # a comment", "'postgres://shop:%s@db:5432/shop?sslmode=require'", `'{"password": "%s"}'`,
+		"'-----BEGIN KEY-----\n%s\n-----END KEY-----\n'", "'two\nlines %s'", "'$HOME/%s'", `'\$%s\.'`, "'ünïcödé-%s'", "a=b=%s==", "'%s%%20'", "'Bearer %s'",
+		"'<%s>'", "'&%s;'", "'\"%s\"'", "\"'%s'\"", strings.Repeat("x", 3000) + "%s", "%s/" + strings.Repeat("y", 3000),
 	}
 	text := "LOG_LEVEL=info\n"
 	for index, form := range forms {

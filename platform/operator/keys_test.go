@@ -23,7 +23,7 @@ func TestKeysOfADunlin(t *testing.T) {
 	}
 	keys := func(api, password string) {
 		t.Helper()
-		text := "api_key=" + api + "\ntoken_hmac_secret_key=c4n4ry\nnats_password=" + password + "\n"
+		text := "api_key='" + api + "'\ntoken_hmac_secret_key=c4n4ry\nnats_password='" + password + "'\n"
 		dunlin.Annotations = map[string]string{render.AnnotationFiles: world.encrypted("realtime", "keys.env", text)}
 		if dunlin.UID == "" {
 			world.create(dunlin)
