@@ -159,7 +159,9 @@ func (decision *decision) isNameTaken() bool {
 	return slices.ContainsFunc(decision.taken, func(key string) bool { return !isClaim(key) })
 }
 
-func isClaim(kindAndName string) bool { return strings.HasPrefix(kindAndName, "PersistentVolumeClaim/") }
+func isClaim(kindAndName string) bool {
+	return strings.HasPrefix(kindAndName, "PersistentVolumeClaim/")
+}
 
 func (decision *decision) applyAll() {
 	isHeld := false

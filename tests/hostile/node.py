@@ -29,13 +29,14 @@ class Node:
         config = json.loads((HERE / "server.json").read_text("utf-8"))
         self.key = config["http_api"]["key"]
         config["http_server"]["port"] = self.port
+        self.folder = tempfile.TemporaryDirectory(prefix="dunlin-hostile-")
         for path, value in (settings or {}).items():
+            value = value.replace("{folder}", self.folder.name) if isinstance(value, str) else value
             table = config
             *tables, name = path.split(".")
             for part in tables:
                 table = table[int(part)] if isinstance(table, list) else table.setdefault(part, {})
             table[name] = value
-        self.folder = tempfile.TemporaryDirectory(prefix="dunlin-hostile-")
         path = Path(self.folder.name) / "server.json"
         path.write_text(json.dumps(config), "utf-8")
         self.log = open(Path(self.folder.name) / "log", "w+b")
