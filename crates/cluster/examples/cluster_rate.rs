@@ -110,6 +110,7 @@ impl RateNode {
             history_size: 100,
             history_ttl_ms: 3_600_000,
             meta_ttl_ms: 3_600_000,
+            history_bytes_max: usize::MAX,
         };
         let options = ClusterOptions {
             links: link_options(urls, name),

@@ -47,6 +47,7 @@ mod standing;
 mod sync;
 mod timers;
 mod truncation;
+mod window;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -81,6 +82,7 @@ use seen_keys::SeenKeys;
 use silence::Silence;
 use standing::StreamKey;
 use timers::{LinksUp, Requester, Timer};
+use window::WindowMemory;
 
 /// The protocol of one node.
 #[derive(Debug)]
@@ -97,6 +99,7 @@ pub struct Core {
     by_live_prefix: BTreeMap<Box<str>, PartitionId>,
     by_leader_subject: BTreeMap<Box<str>, PartitionId>,
     channels: BTreeMap<Arc<str>, FollowedChannel>,
+    window_memory: WindowMemory,
     broadcasts: Broadcasts,
     interest: InterestChecks,
     /// Loads after positions that this node has not reached, by channel.
@@ -157,6 +160,7 @@ impl Core {
             payload_bytes_max: 0,
             partitions,
             channels: BTreeMap::new(),
+            window_memory: WindowMemory::default(),
             ahead: BTreeMap::new(),
             window_questions: BTreeMap::new(),
             window_loads: 0,
@@ -232,6 +236,7 @@ impl Core {
             followed,
             seen_keys,
             seen_keys_bytes,
+            window_bytes: self.window_memory.bytes() as u64,
             in_flight,
             broadcast_channels,
             peers,

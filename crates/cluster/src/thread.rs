@@ -57,6 +57,8 @@ pub struct ClusterNamespace {
     pub history_ttl_ms: u64,
     /// `history_meta_ttl`.
     pub meta_ttl_ms: u64,
+    /// `history_memory_limit` of the namespace; `usize::MAX` for none.
+    pub history_bytes_max: usize,
 }
 
 /// The cluster options of a node.

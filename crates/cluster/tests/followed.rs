@@ -31,7 +31,12 @@ const NOW: Now = Now { mono_us: 1_000_000, unix_ms: 1_700_000_000_000 };
 
 impl Rig {
     fn new() -> Self {
-        let namespace = StreamedNamespace { name: "chat".into(), partitions: 1, history_ttl_ms: 60_000 };
+        let namespace = StreamedNamespace {
+            name: "chat".into(),
+            partitions: 1,
+            history_ttl_ms: 60_000,
+            history_bytes_max: usize::MAX,
+        };
         let options = CoreOptions {
             prefix: "dn".into(),
             node: "n1".into(),

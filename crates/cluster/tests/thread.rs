@@ -103,6 +103,7 @@ pub fn cluster_options(urls: &str, node: &str, replicas: u16) -> ClusterOptions 
                 history_size: 10,
                 history_ttl_ms: 60_000,
                 meta_ttl_ms: 3_600_000,
+                history_bytes_max: usize::MAX,
             }),
             None,
         ],

@@ -25,6 +25,8 @@ use std::sync::Arc;
 
 use dunlin_protocol::{ErrorCode, Publication};
 
+use crate::history_stream::kept_bytes;
+
 /// Who orders the publications of a namespace's channels, and when they are delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PublicationLog {
@@ -55,6 +57,13 @@ pub struct LogRecord {
     /// A log that stores keys accepts only one record per key while the key's result is kept. It answers a repeated
     /// one with the offset of the first.
     pub idempotency_key: Option<Box<str>>,
+}
+
+impl LogRecord {
+    /// The bytes that a history counts for its publication: data, tags, info and a fixed overhead.
+    pub fn kept_bytes(&self) -> usize {
+        kept_bytes(&self.publication)
+    }
 }
 
 /// How long a log keeps a channel's publications. Earlier deletions use [`crate::Effect::Trim`].

@@ -1,7 +1,7 @@
 //! A followed channel: its position in the chain, and a window of its newest publications.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -12,7 +12,15 @@ use dunlin_engine::{
 
 use crate::{link::StoredMessage, names::PartitionId, record};
 
-use super::{CoreEffect, publish::PublishingKey, truncation::CLOCK_MARGIN_MS};
+use super::{
+    CoreEffect, CoreLimits,
+    publish::PublishingKey,
+    truncation::CLOCK_MARGIN_MS,
+    window::{Window, WindowEntry, WindowLimits},
+};
+
+/// What a buffered message takes besides its payload: subject, headers, and the entry.
+const MESSAGE_OVERHEAD_BYTES: usize = 512;
 
 /// A load that waits until the channel is attached.
 #[derive(Clone, Copy, Debug)]
@@ -42,106 +50,55 @@ impl WaitingLoad {
     }
 }
 
+/// Live messages that cannot be handled yet. Those that do not fit are found missing by the chain, and read.
+#[derive(Debug, Default)]
+pub(super) struct BufferedMessages {
+    by_sequence: BTreeMap<u64, StoredMessage>,
+    bytes: usize,
+}
+
+impl BufferedMessages {
+    /// Adds a message if it fits; returns whether it did.
+    pub(super) fn push(&mut self, message: StoredMessage, limits: &CoreLimits) -> bool {
+        let bytes = message.payload.len() + MESSAGE_OVERHEAD_BYTES;
+        let fits = self.by_sequence.len() < limits.buffered_max && self.bytes + bytes <= limits.buffered_bytes_max;
+        if fits && self.by_sequence.insert(message.sequence, message).is_none() {
+            self.bytes += bytes;
+        }
+        fits
+    }
+
+    pub(super) fn contains(&self, sequence: u64) -> bool {
+        self.by_sequence.contains_key(&sequence)
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// In the order of their sequences.
+    pub(super) fn into_messages(self) -> impl Iterator<Item = StoredMessage> {
+        self.by_sequence.into_values()
+    }
+}
+
 /// A gap in the chain.
 #[derive(Debug)]
 pub(super) struct Gap {
     /// The highest sequence that must be present to close the gap.
     pub(super) through: u64,
-    /// Messages that arrived during the gap, by sequence.
-    pub(super) buffered: BTreeMap<u64, StoredMessage>,
+    /// Messages that arrived during the gap.
+    pub(super) buffered: BufferedMessages,
     /// When the gap was found, or the connections came back.
     pub(super) since_us: u64,
     pub(super) is_reading: bool,
-}
-
-/// A publication in the window of a channel.
-#[derive(Clone, Debug)]
-pub(super) struct WindowEntry {
-    pub(super) time_ms: u64,
-    pub(super) record: LogRecord,
-}
-
-impl WindowEntry {
-    fn sequence(&self) -> u64 {
-        self.record.publication.offset
-    }
-}
-
-/// The newest publications of a channel: all that were stored after `floor`.
-#[derive(Debug, Default)]
-pub(super) struct Window {
-    pub(super) floor: u64,
-    entries: VecDeque<WindowEntry>,
-}
-
-impl Window {
-    pub(super) fn starting_at(floor: u64) -> Self {
-        Self { floor, entries: VecDeque::new() }
-    }
-
-    /// Appends the newest publication. At most `entries_max` stay.
-    pub(super) fn push(&mut self, entry: WindowEntry, entries_max: u64) {
-        debug_assert!(entry.sequence() > self.entries.back().map_or(self.floor, WindowEntry::sequence));
-        self.entries.push_back(entry);
-        while self.entries.len() as u64 > entries_max
-            && let Some(oldest) = self.entries.pop_front()
-        {
-            self.floor = oldest.sequence();
-        }
-    }
-
-    /// Inserts messages before the oldest publication: all that were stored between `floor` and `through`, which must
-    /// reach the window. The oldest are left out if they do not fit.
-    pub(super) fn extend_below(&mut self, messages: &[StoredMessage], floor: u64, through: u64, entries_max: u64) {
-        let through = through.max(messages.last().map_or(0, |message| message.sequence));
-        if floor >= self.floor || through < self.floor {
-            return;
-        }
-        let own_floor = self.floor;
-        let is_missing = |message: &&StoredMessage| (floor + 1..=own_floor).contains(&message.sequence);
-        self.floor = floor;
-        for message in messages.iter().rev().filter(is_missing) {
-            if self.entries.len() as u64 >= entries_max {
-                self.floor = message.sequence;
-                return;
-            }
-            if record::purged_through(message).is_none() {
-                let entry = WindowEntry { time_ms: message.time_ms, record: record::decode(message) };
-                self.entries.push_front(entry);
-            }
-        }
-    }
-
-    /// Drops everything up to `through`.
-    pub(super) fn clear(&mut self, through: u64) {
-        self.floor = self.floor.max(through);
-        self.entries.clear();
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    pub(super) fn oldest(&self) -> Option<&WindowEntry> {
-        self.entries.front()
-    }
-
-    pub(super) fn newest(&self) -> Option<&WindowEntry> {
-        self.entries.back()
-    }
-
-    /// The publications after `after`, oldest first.
-    pub(super) fn behind(&self, after: u64) -> impl Iterator<Item = &WindowEntry> {
-        let from = self.entries.partition_point(|entry| entry.sequence() <= after);
-        self.entries.range(from..)
-    }
 }
 
 /// The state of a channel relative to its stream.
 #[derive(Debug)]
 pub(super) enum ChannelState {
     /// The newest message is not known yet. Live messages are buffered.
-    Attaching { buffered: Vec<StoredMessage> },
+    Attaching { buffered: BufferedMessages },
     /// The chain holds.
     Attached,
 }
@@ -166,6 +123,8 @@ pub(super) struct FollowedChannel {
     /// When the newest known message was last confirmed to be the newest.
     pub(super) confirmed_us: u64,
     pub(super) window: Window,
+    /// The bytes of the window that the node's total includes.
+    pub(super) counted_window_bytes: usize,
     pub(super) gap: Option<Box<Gap>>,
     /// The next load opens the channel: it needs only the newest publication.
     pub(super) opens: bool,
@@ -236,7 +195,7 @@ impl FollowedChannel {
         Self {
             shard,
             partition,
-            state: ChannelState::Attaching { buffered: Vec::new() },
+            state: ChannelState::Attaching { buffered: BufferedMessages::default() },
             is_followed: true,
             lingers_until_us: u64::MAX,
             position: 0,
@@ -245,6 +204,7 @@ impl FollowedChannel {
             attached_us: 0,
             confirmed_us: 0,
             window: Window::default(),
+            counted_window_bytes: 0,
             gap: None,
             opens: true,
             waiting_loads: Vec::new(),
@@ -261,7 +221,7 @@ impl FollowedChannel {
 
     /// Whether the window has all messages stored after a position.
     pub(super) fn has_in_window(&self, after: u64) -> bool {
-        after >= self.window.floor && (self.window.len() > 0 || self.newest == 0)
+        after >= self.window.floor() && (self.window.len() > 0 || self.newest == 0)
     }
 
     /// Whether a republished message shows that the stream has lost the newest known one: its predecessor is older, and
@@ -284,7 +244,7 @@ impl FollowedChannel {
     }
 
     /// Applies the next message of the chain; returns the publication, if it is one.
-    pub(super) fn advance(&mut self, message: &StoredMessage, now_us: u64, entries_max: u64) -> Advanced {
+    pub(super) fn advance(&mut self, message: &StoredMessage, now_us: u64, limits: WindowLimits) -> Advanced {
         self.position = message.sequence;
         self.newest = message.sequence;
         self.newest_ms = message.time_ms;
@@ -294,7 +254,7 @@ impl FollowedChannel {
             return Advanced::Purged { through };
         }
         let record = record::decode(message);
-        self.window.push(WindowEntry { time_ms: message.time_ms, record: record.clone() }, entries_max);
+        self.window.push(WindowEntry { time_ms: message.time_ms, record: record.clone() }, limits);
         Advanced::Published(Box::new(record))
     }
 

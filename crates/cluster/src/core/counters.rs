@@ -39,6 +39,8 @@ pub struct CoreCounters {
     pub seen_keys_bytes: u64,
     /// Publications that were answered with an earlier one, because this node has seen their key.
     pub keys_answered: u64,
+    /// Bytes of publications in the windows of followed channels (gauge).
+    pub window_bytes: u64,
     /// Messages that were sent again.
     pub retries: u64,
     /// Publications that were given up.

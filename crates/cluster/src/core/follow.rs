@@ -1,6 +1,6 @@
 //! Live messages: the rule of the chain, gaps, and the begin and end of following a channel.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_engine::{ShardIndex, log::LogError};
@@ -14,8 +14,9 @@ use crate::{
 
 use super::{
     Core, CoreEffect, Timer, Turn,
-    channel::{Advanced, ChannelState, FollowedChannel, Gap, Window},
+    channel::{Advanced, BufferedMessages, ChannelState, FollowedChannel, Gap},
     standing::StreamKey,
+    window::{Window, WindowLimits},
 };
 
 impl Core {
@@ -67,6 +68,7 @@ impl Core {
     /// Detaches a channel. Its pending loads are answered with the error.
     pub(super) fn detach(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, error: LogError) {
         let Some(channel) = self.channels.remove(name) else { return };
+        self.window_memory.forget(channel.counted_window_bytes);
         if let Some(partition) = self.partitions.get_mut(&channel.partition) {
             partition.attached.remove(name);
             partition.comparing.remove(name);
@@ -130,13 +132,10 @@ impl Core {
 
     /// Applies the rule of the chain.
     pub(super) fn message_arrived(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, message: StoredMessage) {
-        let buffered_max = self.options.limits.buffered_max;
+        let limits = &self.options.limits;
         let Some(channel) = self.channels.get_mut(name) else { return };
         if let ChannelState::Attaching { buffered } = &mut channel.state {
-            // Messages that do not fit are later found missing by the chain.
-            if buffered.len() < buffered_max {
-                buffered.push(message);
-            }
+            buffered.push(message, limits);
             return;
         }
         if message.sequence <= channel.position && !self.planted.is(CoreBug::LateDuplicatePassedOn) {
@@ -144,13 +143,12 @@ impl Core {
             return;
         }
         if let Some(gap) = &mut channel.gap {
-            if !gap.buffered.contains_key(&message.last_sequence) {
+            if !gap.buffered.contains(message.last_sequence) {
                 gap.through = gap.through.max(message.last_sequence);
             }
-            if gap.buffered.len() < buffered_max {
-                gap.buffered.insert(message.sequence, message);
-            } else {
-                gap.through = gap.through.max(message.sequence);
+            let sequence = message.sequence;
+            if !gap.buffered.push(message, limits) {
+                gap.through = gap.through.max(sequence);
             }
             return;
         }
@@ -174,14 +172,14 @@ impl Core {
     pub(super) fn pass_on(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, message: &StoredMessage) {
         let Some(partition) = self.channels.get(name).map(|channel| channel.partition) else { return };
         self.note_key(turn.now, partition, message);
+        let limits = self.window_limits(partition);
         let Some(channel) = self.channels.get_mut(name) else { return };
-        let facts = self.partitions.get(&channel.partition).and_then(|partition| partition.facts.as_ref());
-        let entries_max = facts.map_or(1, |facts| facts.history_max.max(1));
-        let advanced = channel.advance(message, turn.now.mono_us, entries_max);
+        let advanced = channel.advance(message, turn.now.mono_us, limits);
         let (shard, is_followed) = (channel.shard, channel.is_followed);
         let returned = channel.take_returned();
         let own = message.headers.get(record::MESSAGE_ID).and_then(|id| self.publishing_by_id.get(id)).copied();
         let own = own.filter(|key| self.publishing.get(key).is_some_and(|own| own.is_to(name)));
+        self.bound_windows(name);
         match advanced {
             Advanced::Published(record) => {
                 // The engine already has this node's own publication, but not another node's duplicate of it.
@@ -222,8 +220,13 @@ impl Core {
             gap.through = gap.through.max(through);
             return;
         }
-        let buffered: BTreeMap<u64, StoredMessage> =
-            behind.into_iter().map(|message| (message.sequence, message)).collect();
+        let (mut buffered, mut through) = (BufferedMessages::default(), through);
+        if let Some(message) = behind {
+            let sequence = message.sequence;
+            if !buffered.push(message, &self.options.limits) {
+                through = through.max(sequence);
+            }
+        }
         let since_us = turn.now.mono_us;
         channel.gap = Some(Box::new(Gap { through, buffered, since_us, is_reading: false }));
         let due_us = turn.now.after_ms(self.options.limits.gap_timeout_ms);
@@ -244,7 +247,7 @@ impl Core {
         let Some(channel) = self.channels.get_mut(name) else { return };
         let Some(gap) = channel.gap.take() else { return };
         channel.position = channel.position.max(gap.through);
-        for message in gap.buffered.into_values() {
+        for message in gap.buffered.into_messages() {
             self.message_arrived(turn, name, message);
         }
         self.serve_ahead(turn, name);
@@ -287,7 +290,8 @@ impl Core {
 
     /// The newest message of a channel that is being attached is known.
     pub(super) fn attached(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, head: Option<&StoredMessage>, fence: u64) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let limits = self.channels.get(name).map(|channel| self.window_limits(channel.partition));
+        let (Some(channel), Some(limits)) = (self.channels.get_mut(name), limits) else { return };
         let ChannelState::Attaching { buffered } = std::mem::replace(&mut channel.state, ChannelState::Attached) else {
             return;
         };
@@ -295,7 +299,7 @@ impl Core {
         (channel.attached_us, channel.confirmed_us) = (turn.now.mono_us, turn.now.mono_us);
         if let Some(head) = head {
             channel.window = Window::starting_at(head.sequence - 1);
-            channel.advance(head, turn.now.mono_us, 1);
+            channel.advance(head, turn.now.mono_us, WindowLimits { entries_max: 1, ..limits });
         } else {
             channel.window = Window::starting_at(fence);
             channel.position = fence;
@@ -307,8 +311,9 @@ impl Core {
         if let Some(head) = head {
             self.note_key(turn.now, id, head);
         }
+        self.bound_windows(name);
         self.serve_waiting_loads(turn, name);
-        for message in buffered {
+        for message in buffered.into_messages() {
             self.message_arrived(turn, name, message);
         }
         self.send_of_channel(turn, name);

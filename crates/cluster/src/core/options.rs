@@ -13,6 +13,8 @@ pub struct StreamedNamespace {
     pub partitions: u16,
     /// How long the publications of a channel are kept after the newest one.
     pub history_ttl_ms: u64,
+    /// Maximum bytes of a channel's publications in memory, counted as [`dunlin_engine::log::LogRecord::kept_bytes`].
+    pub history_bytes_max: usize,
 }
 
 /// The options of a core.
@@ -61,6 +63,10 @@ pub struct CoreLimits {
     pub silence_timeout_ms: u64,
     /// Maximum number of republished messages of a channel that wait for a gap or for the attach.
     pub buffered_max: usize,
+    /// Maximum bytes of these messages, per channel.
+    pub buffered_bytes_max: usize,
+    /// Maximum bytes of publications in memory, of all channels. The oldest of the largest windows are evicted.
+    pub window_bytes_max: usize,
     /// Maximum bytes of the idempotency keys that the node has seen and remembers. The oldest are forgotten.
     pub seen_keys_bytes_max: usize,
     /// Number of followed channels, of a partition or of a namespace without streams, from which one wildcard
@@ -85,6 +91,8 @@ impl Default for CoreLimits {
             shared_reads_min: 25,
             silence_timeout_ms: 5_000,
             buffered_max: 1_024,
+            buffered_bytes_max: 4 << 20,
+            window_bytes_max: 1 << 30,
             seen_keys_bytes_max: 32 << 20,
             wide_channels_min: 2_000,
             peers: PeerLimits::default(),

@@ -18,10 +18,7 @@ use crate::{
     record,
 };
 
-use super::{
-    Core, Timer, Turn,
-    channel::{WaitingLoad, WindowEntry},
-};
+use super::{Core, Timer, Turn, channel::WaitingLoad, window::WindowEntry};
 
 /// Maximum number of waiting loads per channel that may be queried. Further ones are read from the stream.
 const LOADS_PER_WINDOW_MAX: usize = 16;
@@ -178,11 +175,11 @@ impl Core {
             .filter(|_| is_same_epoch)
             .and_then(|records| records.into_iter().map(StoredRecord::into_message).collect())
             .filter(|messages: &Vec<StoredMessage>| is_rising(messages, after, (through, through_ms)));
-        if let (Some(messages), Some(channel)) = (messages, self.channels.get_mut(name)) {
-            let facts = self.partitions.get(&channel.partition).and_then(|partition| partition.facts.as_ref());
-            let entries_max = facts.map_or(1, |facts| facts.history_max.max(1));
-            channel.window.extend_below(&messages, after, through, entries_max);
+        let limits = self.channels.get(name).map(|channel| self.window_limits(channel.partition));
+        if let (Some(messages), Some(channel), Some(limits)) = (messages, self.channels.get_mut(name), limits) {
+            channel.window.extend_below(&messages, after, through, limits);
             self.counters.peer_windows += 1;
+            self.bound_windows(name);
         }
         self.end_window_question(turn, name);
     }

@@ -17,7 +17,7 @@ use crate::{
     record::{self, EXPECTED_LAST, MESSAGE_ID, OPERATION, PURGE, ROLLUP},
 };
 
-use super::{Core, CoreEffect, Requester, Timer, Turn, standing::StreamKey};
+use super::{Core, CoreEffect, Requester, Timer, Turn, standing::StreamKey, window::NewestPublication};
 
 /// The first pause before a retry; it doubles up to the maximum.
 const RETRY_MIN_US: u64 = 50_000;
@@ -258,9 +258,9 @@ impl Core {
             Condition::Newest => headers.push(EXPECTED_LAST, channel.newest.to_string()),
             Condition::Version { version, epoch } => {
                 if let Some(newest) = channel.window.newest()
-                    && is_as_new(&newest.record, *version, epoch)
+                    && is_as_new(newest, *version, epoch)
                 {
-                    let sequence = newest.record.publication.offset;
+                    let sequence = newest.offset;
                     self.end_publishing(turn, key, Ok(sequence));
                     return;
                 }
@@ -466,8 +466,8 @@ impl Core {
 }
 
 /// Whether a publication has this version or a newer one.
-fn is_as_new(record: &LogRecord, version: u64, epoch: &str) -> bool {
-    record.publication.version >= version && (epoch.is_empty() || *record.version_epoch == *epoch)
+fn is_as_new(newest: &NewestPublication, version: u64, epoch: &str) -> bool {
+    newest.version >= version && (epoch.is_empty() || *newest.version_epoch == *epoch)
 }
 
 #[cfg(test)]

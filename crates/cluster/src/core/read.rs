@@ -343,11 +343,11 @@ impl Core {
 
     /// Adds messages that were read below a channel's window to it, as far as they fit.
     fn extend_window(&mut self, read: &Read, floor: u64) {
-        let Some(channel) = self.channels.get_mut(&read.channel) else { return };
-        let facts = self.partitions.get(&channel.partition).and_then(|partition| partition.facts.as_ref());
-        let entries_max = facts.map_or(1, |facts| facts.history_max.max(1));
+        let limits = self.channels.get(&read.channel).map(|channel| self.window_limits(channel.partition));
+        let (Some(channel), Some(limits)) = (self.channels.get_mut(&read.channel), limits) else { return };
         if !read.ended_early() {
-            channel.window.extend_below(&read.messages, floor, read.position, entries_max);
+            channel.window.extend_below(&read.messages, floor, read.position, limits);
+            self.bound_windows(&read.channel);
         }
     }
 
@@ -385,7 +385,7 @@ impl Core {
         } else {
             let left_out = window.len().saturating_sub(query.publications_max);
             page.records = window.behind(0).skip(left_out).map(|one| one.record.clone()).collect();
-            page.floor = window.floor.max(page.records.first().map_or(0, offset).saturating_sub(1));
+            page.floor = window.floor().max(page.records.first().map_or(0, offset).saturating_sub(1));
             page.has_more_below = true;
         }
         page
@@ -427,12 +427,12 @@ impl Core {
     pub(super) fn empty_page(&self, name: &Arc<str>) -> LogPage {
         let Some(channel) = self.channels.get(name) else { return LogPage::default() };
         let epoch = self.partitions.get(&channel.partition).map(Partition::current_epoch);
-        let newest = channel.window.newest().map(|newest| &newest.record);
+        let newest = channel.window.newest();
         LogPage {
             epoch: epoch.unwrap_or_default(),
             top: channel.position,
-            version: newest.map_or(0, |record| record.publication.version),
-            version_epoch: newest.map(|record| record.version_epoch.clone()).unwrap_or_default(),
+            version: newest.map_or(0, |newest| newest.version),
+            version_epoch: newest.map(|newest| newest.version_epoch.clone()).unwrap_or_default(),
             ..LogPage::default()
         }
     }

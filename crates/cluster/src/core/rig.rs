@@ -34,7 +34,12 @@ pub(super) struct Rig {
 
 impl Rig {
     pub(super) fn new(limits: CoreLimits) -> Self {
-        let namespace = StreamedNamespace { name: "chat".into(), partitions: 1, history_ttl_ms: 60_000 };
+        let namespace = StreamedNamespace {
+            name: "chat".into(),
+            partitions: 1,
+            history_ttl_ms: 60_000,
+            history_bytes_max: usize::MAX,
+        };
         let core = Core::new(CoreOptions {
             prefix: "dn".into(),
             node: "n1".into(),

@@ -58,6 +58,7 @@ pub(super) async fn prepare(options: &ClusterOptions) -> Result<Prepared, Cluste
             name: namespace.name.clone(),
             partitions,
             history_ttl_ms: namespace.history_ttl_ms,
+            history_bytes_max: namespace.history_bytes_max,
         }));
     }
     let has_leases = namespaces.iter().any(Option::is_some);

@@ -141,6 +141,7 @@ fn options(config: &Config, settings: &BrokerSettings) -> Result<ClusterOptions,
             silence_timeout_ms: settings.silence_timeout_ms,
             shared_reads_min: settings.shared_reads_min,
             seen_keys_bytes_max: settings.seen_keys_bytes_max,
+            window_bytes_max: limit_or_none(engine.channel.history_bytes_max),
             peers: peer_limits(&settings.peers),
             ..CoreLimits::default()
         },
@@ -162,12 +163,18 @@ const fn peer_limits(settings: &PeerSettings) -> PeerLimits {
     }
 }
 
+/// Options have 0 for no limit.
+const fn limit_or_none(limit: usize) -> usize {
+    if limit == 0 { usize::MAX } else { limit }
+}
+
 fn streamed(namespace: &NamespaceOptions) -> Option<ClusterNamespace> {
     (namespace.log == PublicationLog::OrderedByLog).then(|| ClusterNamespace {
         name: namespace.name.as_str().into(),
         history_size: namespace.history_size,
         history_ttl_ms: namespace.history_ttl_ms,
         meta_ttl_ms: namespace.history_meta_ttl_ms,
+        history_bytes_max: limit_or_none(namespace.history_bytes_max),
     })
 }
 

@@ -252,6 +252,7 @@ families! {
     CLUSTER_FOLLOWED = Gauge "dunlin_cluster_channels_followed" [] "Channels that the node receives from NATS, including those without subscribers for less than broker.nats.jetstream.linger.";
     CLUSTER_ATTACHED = Counter "dunlin_cluster_channels_attached_total" [] "Channels that the node started to receive, or started to receive again.";
     CLUSTER_IN_FLIGHT = Gauge "dunlin_cluster_publications_in_flight" [] "Publications sent to NATS and not acknowledged yet, limited by broker.nats.jetstream.publish_window.";
+    CLUSTER_WINDOW_BYTES = Gauge "dunlin_cluster_window_bytes" [] "Bytes of the newest publications of followed channels in memory. At history_memory_limit of a namespace or of channel, the oldest are evicted, and read from the stream when they are requested.";
     CLUSTER_SEEN_KEYS = Gauge "dunlin_cluster_seen_keys" [] "Idempotency keys of publications in streams that this node has seen and remembers for the duplicate window.";
     CLUSTER_SEEN_KEYS_BYTES = Gauge "dunlin_cluster_seen_keys_bytes" [] "Bytes of these keys. At broker.nats.jetstream.keys_size_limit the oldest are forgotten.";
     CLUSTER_KEYS_ANSWERED = Counter "dunlin_cluster_keys_answered_total" [] "Publications that were answered with an earlier one because this node had seen their idempotency key.";

@@ -59,6 +59,7 @@ impl ClusterNode {
                     name: namespace.name.as_str().into(),
                     partitions,
                     history_ttl_ms: namespace.history_ttl_ms,
+                    history_bytes_max: limits.window_bytes_max / 2,
                 }),
                 None,
             ],

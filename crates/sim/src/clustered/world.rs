@@ -185,6 +185,8 @@ impl<'a> ClusteredWorld<'a> {
             publish_window_max: 16,
             // Messages that do not fit may be gone from the stream when it is read.
             buffered_max: if self.is_calm { 1_024 } else { 8 },
+            // A publication counts some 300 bytes: windows of seven, or all.
+            window_bytes_max: if self.runs.is_multiple_of(2) { 4_200 } else { usize::MAX },
             wide_channels_min: if self.runs.is_multiple_of(3) { 2 } else { 1_000 },
             ..CoreLimits::default()
         };

@@ -21,7 +21,14 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let shared = |name: &str, is_wide| Some(BroadcastNamespace { name: name.into(), is_wide });
-        let streamed = |name: &str| Some(StreamedNamespace { name: name.into(), partitions: 1, history_ttl_ms: 1_000 });
+        let streamed = |name: &str| {
+            Some(StreamedNamespace {
+                name: name.into(),
+                partitions: 1,
+                history_ttl_ms: 1_000,
+                history_bytes_max: usize::MAX,
+            })
+        };
         let options = CoreOptions {
             prefix: "dn".into(),
             node: "n1".into(),

@@ -26,7 +26,12 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let shared = |name: &str, is_wide| Some(BroadcastNamespace { name: name.into(), is_wide });
-        let streamed = StreamedNamespace { name: "chat".into(), partitions: 1, history_ttl_ms: 1_000 };
+        let streamed = StreamedNamespace {
+            name: "chat".into(),
+            partitions: 1,
+            history_ttl_ms: 1_000,
+            history_bytes_max: usize::MAX,
+        };
         let core = Core::new(CoreOptions {
             prefix: "dn".into(),
             node: "n1".into(),

@@ -12,7 +12,8 @@ const FENCE_TIMEOUT_MS: u64 = 2_000;
 
 /// A core whose servers describe the stream, and never return a fence.
 fn core(silence_timeout_ms: u64) -> Core {
-    let namespace = StreamedNamespace { name: "chat".into(), partitions: 1, history_ttl_ms: 60_000 };
+    let namespace =
+        StreamedNamespace { name: "chat".into(), partitions: 1, history_ttl_ms: 60_000, history_bytes_max: usize::MAX };
     let mut core = Core::new(CoreOptions {
         prefix: "dn".into(),
         node: "n1".into(),

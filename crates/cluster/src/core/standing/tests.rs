@@ -34,7 +34,12 @@ impl Rig {
             duplicate_window_ms: 60_000,
             partitions: 1,
         };
-        let namespace = StreamedNamespace { name: "chat".into(), partitions: 1, history_ttl_ms: 60_000 };
+        let namespace = StreamedNamespace {
+            name: "chat".into(),
+            partitions: 1,
+            history_ttl_ms: 60_000,
+            history_bytes_max: usize::MAX,
+        };
         let core = Core::new(CoreOptions {
             prefix: "dn".into(),
             node: "n1".into(),

@@ -40,6 +40,7 @@ fn channels(page: &mut Page, state: Option<&ClusterState>) {
             (&m::CLUSTER_FOLLOWED, |state| state.counters.followed),
             (&m::CLUSTER_ATTACHED, |state| state.counters.attached),
             (&m::CLUSTER_IN_FLIGHT, |state| state.counters.in_flight),
+            (&m::CLUSTER_WINDOW_BYTES, |state| state.counters.window_bytes),
             (&m::CLUSTER_SEEN_KEYS, |state| state.counters.seen_keys),
             (&m::CLUSTER_SEEN_KEYS_BYTES, |state| state.counters.seen_keys_bytes),
             (&m::CLUSTER_KEYS_ANSWERED, |state| state.counters.keys_answered),

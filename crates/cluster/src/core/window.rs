@@ -1,0 +1,217 @@
+//! The newest publications of a followed channel in memory, and their bytes on the node.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use dunlin_engine::log::LogRecord;
+
+use crate::{link::StoredMessage, names::PartitionId, record};
+
+use super::Core;
+
+/// A publication in the window of a channel.
+#[derive(Clone, Debug)]
+pub(super) struct WindowEntry {
+    pub(super) time_ms: u64,
+    pub(super) record: LogRecord,
+}
+
+impl WindowEntry {
+    fn sequence(&self) -> u64 {
+        self.record.publication.offset
+    }
+}
+
+/// Limits of one window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WindowLimits {
+    pub(super) entries_max: u64,
+    pub(super) bytes_max: usize,
+}
+
+/// What is known of the newest publication, also after its eviction.
+#[derive(Clone, Debug)]
+pub(super) struct NewestPublication {
+    pub(super) offset: u64,
+    pub(super) time_ms: u64,
+    pub(super) version: u64,
+    pub(super) version_epoch: Box<str>,
+}
+
+impl NewestPublication {
+    fn of(entry: &WindowEntry) -> Self {
+        let WindowEntry { time_ms, record } = entry;
+        let (version, version_epoch) = (record.publication.version, record.version_epoch.clone());
+        Self { offset: entry.sequence(), time_ms: *time_ms, version, version_epoch }
+    }
+}
+
+/// The newest publications of a channel: all that were stored after `floor`.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    floor: u64,
+    entries: VecDeque<WindowEntry>,
+    bytes: usize,
+    newest: Option<NewestPublication>,
+}
+
+impl Window {
+    pub(super) fn starting_at(floor: u64) -> Self {
+        Self { floor, ..Self::default() }
+    }
+
+    pub(super) const fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Appends the newest publication, and evicts the oldest ones beyond the limits.
+    pub(super) fn push(&mut self, entry: WindowEntry, limits: WindowLimits) {
+        debug_assert!(entry.sequence() > self.entries.back().map_or(self.floor, WindowEntry::sequence));
+        self.newest = Some(NewestPublication::of(&entry));
+        self.bytes += entry.record.kept_bytes();
+        self.entries.push_back(entry);
+        while self.entries.len() as u64 > limits.entries_max {
+            self.evict_oldest();
+        }
+        self.evict_to(limits.bytes_max);
+    }
+
+    /// Evicts the oldest publications until at most `bytes_max` remain.
+    pub(super) fn evict_to(&mut self, bytes_max: usize) {
+        while self.bytes > bytes_max && !self.entries.is_empty() {
+            self.evict_oldest();
+        }
+    }
+
+    fn evict_oldest(&mut self) {
+        if let Some(oldest) = self.entries.pop_front() {
+            self.bytes -= oldest.record.kept_bytes();
+            self.floor = oldest.sequence();
+        }
+    }
+
+    /// Inserts messages before the oldest publication: all that were stored between `floor` and `through`, which must
+    /// reach the window. The oldest are left out if they do not fit.
+    pub(super) fn extend_below(&mut self, messages: &[StoredMessage], floor: u64, through: u64, limits: WindowLimits) {
+        let through = through.max(messages.last().map_or(0, |message| message.sequence));
+        // A window without publications is where the newest one was evicted: what is read would not fit either.
+        if floor >= self.floor || through < self.floor || self.entries.is_empty() {
+            return;
+        }
+        let own_floor = self.floor;
+        let is_missing = |message: &&StoredMessage| (floor + 1..=own_floor).contains(&message.sequence);
+        self.floor = floor;
+        for message in messages.iter().rev().filter(is_missing) {
+            if record::purged_through(message).is_some() {
+                continue;
+            }
+            let entry = WindowEntry { time_ms: message.time_ms, record: record::decode(message) };
+            let bytes = self.bytes + entry.record.kept_bytes();
+            if self.entries.len() as u64 >= limits.entries_max || bytes > limits.bytes_max {
+                self.floor = message.sequence;
+                return;
+            }
+            self.bytes = bytes;
+            self.entries.push_front(entry);
+        }
+    }
+
+    /// Drops everything up to `through`.
+    pub(super) fn clear(&mut self, through: u64) {
+        *self = Self::starting_at(self.floor.max(through));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn oldest(&self) -> Option<&WindowEntry> {
+        self.entries.front()
+    }
+
+    pub(super) const fn newest(&self) -> Option<&NewestPublication> {
+        self.newest.as_ref()
+    }
+
+    /// The publications after `after`, oldest first.
+    pub(super) fn behind(&self, after: u64) -> impl Iterator<Item = &WindowEntry> {
+        let from = self.entries.partition_point(|entry| entry.sequence() <= after);
+        self.entries.range(from..)
+    }
+}
+
+/// The bytes of all windows of the node.
+#[derive(Debug, Default)]
+pub(super) struct WindowMemory {
+    bytes: usize,
+    /// The channel behind which the next search for a large window begins.
+    searched_through: Option<Arc<str>>,
+}
+
+impl WindowMemory {
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A channel has gone with its window.
+    pub(super) fn forget(&mut self, counted_bytes: usize) {
+        self.bytes -= counted_bytes;
+    }
+}
+
+impl Core {
+    pub(super) fn window_limits(&self, id: PartitionId) -> WindowLimits {
+        let facts = self.partitions.get(&id).and_then(|partition| partition.facts.as_ref());
+        let namespace = self.options.namespaces.get(usize::from(id.namespace)).and_then(Option::as_ref);
+        WindowLimits {
+            entries_max: facts.map_or(1, |facts| facts.history_max.max(1)),
+            bytes_max: namespace.map_or(usize::MAX, |namespace| namespace.history_bytes_max),
+        }
+    }
+
+    /// Counts the window of a channel, which has changed, and evicts publications if the node holds too many bytes. Those
+    /// of windows above an equal share go first, so that one channel does not evict the publications of all others.
+    pub(super) fn bound_windows(&mut self, name: &Arc<str>) {
+        let bytes_max = self.options.limits.window_bytes_max;
+        self.count_window(name, usize::MAX);
+        if self.window_memory.bytes <= bytes_max {
+            return;
+        }
+        let share = bytes_max / self.channels.len().max(1);
+        let excess = self.window_memory.bytes - bytes_max;
+        let own = self.channels.get(name).map_or(0, |channel| channel.window.bytes());
+        self.count_window(name, share.max(own.saturating_sub(excess)));
+        // While the sum is above the limit, some window is above the share. It is evicted down to the share at once, and
+        // the next search continues behind it, so that the searches for many publications pass each channel once.
+        while self.window_memory.bytes > bytes_max
+            && let Some(large) = self.next_window_above(share)
+        {
+            self.count_window(&large, share);
+            self.window_memory.searched_through = Some(large);
+        }
+    }
+
+    fn next_window_above(&self, share: usize) -> Option<Arc<str>> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let behind = match &self.window_memory.searched_through {
+            Some(name) => self.channels.range((Excluded(Arc::clone(name)), Unbounded)),
+            None => self.channels.range::<Arc<str>, _>(..),
+        };
+        let is_above = |(_, channel): &(&Arc<str>, &super::channel::FollowedChannel)| channel.window.bytes() > share;
+        behind.chain(self.channels.iter()).find(is_above).map(|(name, _)| Arc::clone(name))
+    }
+
+    fn count_window(&mut self, name: &Arc<str>, bytes_max: usize) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        channel.window.evict_to(bytes_max);
+        let bytes = channel.window.bytes();
+        self.window_memory.bytes = self.window_memory.bytes - channel.counted_window_bytes + bytes;
+        channel.counted_window_bytes = bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests;
