@@ -68,15 +68,18 @@ impl ClusterAnswers for Answers {
         self.notify();
     }
     fn loaded(&self, _: ShardIndex, _: Arc<str>, _: LoadNumber, _: Result<Box<LogPage>, LogError>) {}
-    fn replicated(&self, _: ShardIndex, _: Arc<str>, _: Box<LogRecord>) {
+    fn replicated(&self, _: ShardIndex, _: Arc<str>, _: Box<LogRecord>) -> bool {
         self.replicated.fetch_add(1, Ordering::SeqCst);
+        true
     }
     fn trimmed(&self, _: ShardIndex, _: Arc<str>, _: u64) {}
     fn interrupted(&self, _: ShardIndex, channel: Arc<str>) {
         panic!("{channel} is interrupted");
     }
     fn followed(&self, _: ShardIndex, _: Arc<str>) {}
-    fn broadcasted(&self, _: ShardIndex, _: Arc<str>, _: BroadcastMessage) {}
+    fn broadcasted(&self, _: ShardIndex, _: Arc<str>, _: BroadcastMessage) -> bool {
+        true
+    }
     fn stream_changed(&self, _: &str, _: &StreamChange) {}
     fn readiness_changed(&self, _: bool) {}
     fn peers(&self, _: PeerEffect) {}
@@ -126,6 +129,7 @@ impl RateNode {
             limits: CoreLimits::default(),
             start_timeout: Duration::from_secs(30),
             requests_max: 1 << 20,
+            requests_bytes_max: 64 << 20,
         };
         let answers = Arc::new(Answers::default());
         let (thread, _) = ClusterThread::start(options, Arc::clone(&answers) as _).expect("the cluster takes the node");

@@ -204,6 +204,10 @@ impl Core {
             CoreEvent::Broadcast { channel, namespace, message } => {
                 self.broadcast(turn, &channel, namespace, &message);
             }
+            CoreEvent::Undelivered { channel } => {
+                self.counters.undelivered += 1;
+                self.interrupt(turn, &channel);
+            }
             CoreEvent::Peers(event) => {
                 if matches!(event, PeerEvent::Depart) {
                     self.release_lease(turn);

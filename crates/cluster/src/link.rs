@@ -385,6 +385,20 @@ pub enum LinkEffect {
     },
 }
 
+impl LinkEffect {
+    /// The bytes that it takes while it is queued.
+    pub(crate) fn bytes(&self) -> usize {
+        const OVERHEAD_BYTES: usize = 256;
+        OVERHEAD_BYTES
+            + match self {
+                Self::Publish { headers, payload, .. } => headers.bytes() + payload.len(),
+                Self::LastOf { subjects, .. } => subjects.iter().map(|subject| subject.len()).sum(),
+                Self::Sequences { sequences, .. } => size_of_val(&**sequences),
+                _ => 0,
+            }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

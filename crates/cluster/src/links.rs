@@ -21,7 +21,7 @@ pub use connecting::{LinkCredentials, parsed_servers};
 pub(crate) use replies::stream_state_of;
 
 /// Maximum number of effects queued for a connection's task.
-const QUEUED_EFFECTS_MAX: usize = 1_024;
+const QUEUED_EFFECTS_MAX: usize = 128;
 /// Maximum number of events of all connections queued for the caller.
 const QUEUED_EVENTS_MAX: usize = 4_096;
 
@@ -151,6 +151,7 @@ pub struct Links {
 struct EffectQueue {
     sender: mpsc::Sender<LinkEffect>,
     waiting: VecDeque<LinkEffect>,
+    waiting_bytes: usize,
 }
 
 impl Links {
@@ -160,7 +161,7 @@ impl Links {
         let queues = LinkName::ALL.map(|link| {
             let (sender, effects) = mpsc::channel(QUEUED_EFFECTS_MAX);
             tokio::spawn(session::run(link, options.clone(), effects, event_sender.clone()));
-            EffectQueue { sender, waiting: VecDeque::new() }
+            EffectQueue { sender, waiting: VecDeque::new(), waiting_bytes: 0 }
         });
         Self { queues, events }
     }
@@ -183,6 +184,11 @@ impl Links {
     /// The number of effects that wait because a connection's queue is full.
     pub fn waiting(&self) -> usize {
         self.queues.iter().map(|queue| queue.waiting.len()).sum()
+    }
+
+    /// Their bytes.
+    pub fn waiting_bytes(&self) -> usize {
+        self.queues.iter().map(|queue| queue.waiting_bytes).sum()
     }
 
     /// The next event. Also forwards waiting effects. Cancel-safe: no event is lost if the future is dropped.
@@ -218,10 +224,12 @@ impl Links {
 
 impl EffectQueue {
     fn push(&mut self, effect: LinkEffect) {
+        self.waiting_bytes += effect.bytes();
         self.waiting.push_back(effect);
         while !self.waiting.is_empty() {
             let Ok(permit) = self.sender.try_reserve() else { return };
             if let Some(effect) = self.waiting.pop_front() {
+                self.waiting_bytes -= effect.bytes();
                 permit.send(effect);
             }
         }
@@ -231,11 +239,15 @@ impl EffectQueue {
         match self.sender.reserve().await {
             Ok(permit) => {
                 if let Some(effect) = self.waiting.pop_front() {
+                    self.waiting_bytes -= effect.bytes();
                     permit.send(effect);
                 }
             }
             // The task has ended, which only the end of the runtime causes.
-            Err(_) => self.waiting.clear(),
+            Err(_) => {
+                self.waiting.clear();
+                self.waiting_bytes = 0;
+            }
         }
     }
 }

@@ -7,6 +7,7 @@
 pub(crate) mod preparation;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
@@ -43,6 +44,8 @@ use preparation::{HEADER_BYTES, Prepared, prepare};
 const EVENTS_PER_TURN: usize = 256;
 /// Number of effects waiting for the connections above which no more requests are accepted.
 const WAITING_EFFECTS_MAX: usize = 8_192;
+/// The same for the bytes of these effects.
+const WAITING_EFFECTS_BYTES_MAX: usize = 32 << 20;
 /// Timeout for the last messages of a node that stops.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -90,6 +93,8 @@ pub struct ClusterOptions {
     pub start_timeout: Duration,
     /// Maximum number of publications and loads of all shards that wait for the thread.
     pub requests_max: usize,
+    /// Maximum bytes of these, with those of broadcasts.
+    pub requests_bytes_max: usize,
 }
 
 /// Receives the protocol's answers to the shards, on the cluster's thread.
@@ -98,10 +103,11 @@ pub trait ClusterAnswers: Send + Sync {
     fn committed(&self, to: ShardIndex, channel: Arc<str>, proposal: ProposalNumber, outcome: Result<u64, LogError>);
     /// See [`dunlin_engine::Event::Loaded`].
     fn loaded(&self, to: ShardIndex, channel: Arc<str>, load: LoadNumber, outcome: Result<Box<LogPage>, LogError>);
-    /// See [`dunlin_engine::Event::Replicated`].
-    fn replicated(&self, to: ShardIndex, channel: Arc<str>, record: Box<LogRecord>);
-    /// See [`dunlin_engine::Event::Broadcasted`].
-    fn broadcasted(&self, to: ShardIndex, channel: Arc<str>, message: BroadcastMessage);
+    /// See [`dunlin_engine::Event::Replicated`]. Returns whether the shard has space for it. If not, the channel is
+    /// interrupted.
+    fn replicated(&self, to: ShardIndex, channel: Arc<str>, record: Box<LogRecord>) -> bool;
+    /// See [`dunlin_engine::Event::Broadcasted`]. Returns whether the shard has space for it. If not, it is dropped.
+    fn broadcasted(&self, to: ShardIndex, channel: Arc<str>, message: BroadcastMessage) -> bool;
     /// See [`dunlin_engine::Event::Followed`].
     fn followed(&self, to: ShardIndex, channel: Arc<str>);
     /// See [`dunlin_engine::Event::Trimmed`].
@@ -178,7 +184,7 @@ pub struct ClusterState {
 pub struct ClusterThread {
     requests: mpsc::UnboundedSender<CoreEvent>,
     shared: Arc<SharedState>,
-    requests_max: usize,
+    limits: RequestLimits,
     /// Maximum message size of the servers at the start.
     payload_bytes_max: usize,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
@@ -187,6 +193,7 @@ pub struct ClusterThread {
 #[derive(Debug, Default)]
 struct SharedState {
     queued: AtomicUsize,
+    queued_bytes: AtomicUsize,
     refused: AtomicUsize,
     broadcasts_refused: AtomicUsize,
     state: Mutex<ClusterState>,
@@ -205,7 +212,7 @@ impl ClusterThread {
         let (requests, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(SharedState::default());
         let (prepared, outcome) = sync_channel(1);
-        let requests_max = options.requests_max;
+        let limits = RequestLimits { requests_max: options.requests_max, bytes_max: options.requests_bytes_max };
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("cluster".to_owned())
@@ -214,7 +221,7 @@ impl ClusterThread {
         let (differences, payload_bytes_max) =
             outcome.recv().unwrap_or_else(|_| Err(ClusterFault::Thread { why: "it has ended".to_owned() }))?;
         let thread = Mutex::new(Some(thread));
-        Ok((Self { requests, shared, requests_max, payload_bytes_max, thread }, differences))
+        Ok((Self { requests, shared, limits, payload_bytes_max, thread }, differences))
     }
 
     /// Queues a publication or a load.
@@ -222,7 +229,7 @@ impl ClusterThread {
     /// # Errors
     /// If the queue is full, or the thread has ended.
     pub fn request(&self, request: CoreEvent) -> Result<(), LogError> {
-        if self.shared.queued.load(Ordering::Relaxed) >= self.requests_max {
+        if !self.limits.fits(self.shared.queued(), request.bytes()) {
             self.shared.refused.fetch_add(1, Ordering::Relaxed);
             return Err(LogError::Busy);
         }
@@ -232,7 +239,7 @@ impl ClusterThread {
     /// Queues a broadcast. It is dropped and counted if the queue is half full: the other half is reserved for requests
     /// that must not be lost.
     pub fn broadcast(&self, request: CoreEvent) {
-        if takes_broadcast(self.shared.queued.load(Ordering::Relaxed), self.requests_max) {
+        if self.limits.of_broadcasts().fits(self.shared.queued(), request.bytes()) {
             // A thread that has ended sends nothing, because the node is stopping.
             let _ = self.send(request);
         } else {
@@ -251,6 +258,7 @@ impl ClusterThread {
     /// If the thread has ended.
     pub fn send(&self, request: CoreEvent) -> Result<(), LogError> {
         self.shared.queued.fetch_add(1, Ordering::Relaxed);
+        self.shared.queued_bytes.fetch_add(request.bytes(), Ordering::Relaxed);
         self.requests.send(request).map_err(|_| LogError::Unavailable)
     }
 
@@ -283,9 +291,41 @@ impl Drop for ClusterThread {
     }
 }
 
-/// Whether a broadcast may be queued behind `queued` requests.
-const fn takes_broadcast(queued: usize, requests_max: usize) -> bool {
-    queued < requests_max.div_ceil(2)
+/// The number and the bytes of queued requests.
+#[derive(Clone, Copy, Debug)]
+struct QueuedRequests {
+    requests: usize,
+    bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct RequestLimits {
+    requests_max: usize,
+    bytes_max: usize,
+}
+
+impl RequestLimits {
+    /// Whether a request with this number of bytes may be queued.
+    const fn fits(self, queued: QueuedRequests, bytes: usize) -> bool {
+        queued.requests < self.requests_max && queued.bytes + bytes <= self.bytes_max
+    }
+
+    /// The other half is reserved for requests that must not be lost.
+    const fn of_broadcasts(self) -> Self {
+        Self { requests_max: self.requests_max.div_ceil(2), bytes_max: self.bytes_max.div_ceil(2) }
+    }
+}
+
+impl SharedState {
+    fn queued(&self) -> QueuedRequests {
+        let get = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
+        QueuedRequests { requests: get(&self.queued), bytes: get(&self.queued_bytes) }
+    }
+
+    fn taken(&self, request: &CoreEvent) {
+        self.queued.fetch_sub(1, Ordering::Relaxed);
+        self.queued_bytes.fetch_sub(request.bytes(), Ordering::Relaxed);
+    }
 }
 
 type Started = Result<(Vec<StreamDifference>, usize), ClusterFault>;
@@ -338,9 +378,7 @@ impl Running<'_> {
                 let Some(event) = self.try_next() else { break };
                 self.core.handle(now, event, &mut effects);
             }
-            for effect in effects.drain(..) {
-                self.perform(effect);
-            }
+            self.perform_all(&mut effects);
             self.publish_state();
             if self.core.has_departed() {
                 let _ = timeout(STOP_TIMEOUT, self.links.close()).await;
@@ -352,7 +390,7 @@ impl Running<'_> {
     /// The next request, event or deadline; `None` at the end.
     async fn next(&mut self) -> Option<CoreEvent> {
         let deadline = self.core.next_deadline_us().map(|due_us| self.started + Duration::from_micros(due_us));
-        let is_ready = self.links.waiting() < WAITING_EFFECTS_MAX;
+        let is_ready = self.takes_requests();
         let expiry = async {
             match deadline {
                 Some(deadline) => sleep_until(deadline.into()).await,
@@ -364,8 +402,7 @@ impl Running<'_> {
             event = self.links.next() => event.map(CoreEvent::Link),
             () = expiry => Some(CoreEvent::Woke),
             request = self.requests.recv(), if is_ready => {
-                self.shared.queued.fetch_sub(usize::from(request.is_some()), Ordering::Relaxed);
-                request
+                request.inspect(|request| self.shared.taken(request))
             }
         }
     }
@@ -375,12 +412,16 @@ impl Running<'_> {
         if let Some(event) = self.links.try_next() {
             return Some(CoreEvent::Link(event));
         }
-        if self.links.waiting() >= WAITING_EFFECTS_MAX {
+        if !self.takes_requests() {
             return None;
         }
         let request = self.requests.try_recv().ok()?;
-        self.shared.queued.fetch_sub(1, Ordering::Relaxed);
+        self.shared.taken(&request);
         Some(request)
+    }
+
+    fn takes_requests(&self) -> bool {
+        self.links.waiting() < WAITING_EFFECTS_MAX && self.links.waiting_bytes() < WAITING_EFFECTS_BYTES_MAX
     }
 
     fn now(&self) -> Now {
@@ -389,15 +430,36 @@ impl Running<'_> {
         Now { mono_us, unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX) }
     }
 
-    fn perform(&mut self, effect: CoreEffect) {
+    fn perform_all(&mut self, effects: &mut Vec<CoreEffect>) {
+        while !effects.is_empty() {
+            let mut undelivered = BTreeSet::new();
+            for effect in effects.drain(..) {
+                self.perform(effect, &mut undelivered);
+            }
+            // No shard has received a later message of these channels, so their subscribers miss nothing unnoticed.
+            for channel in undelivered {
+                self.core.handle(self.now(), CoreEvent::Undelivered { channel }, effects);
+            }
+        }
+    }
+
+    fn perform(&mut self, effect: CoreEffect, undelivered: &mut BTreeSet<Arc<str>>) {
         match effect {
             CoreEffect::Link(effect) => self.links.perform(effect),
             CoreEffect::Committed { shard, channel, proposal, outcome } => {
                 self.answers.committed(shard, channel, proposal, outcome);
             }
             CoreEffect::Loaded { shard, channel, load, outcome } => self.answers.loaded(shard, channel, load, outcome),
-            CoreEffect::Replicated { shard, channel, record } => self.answers.replicated(shard, channel, record),
-            CoreEffect::Broadcasted { shard, channel, message } => self.answers.broadcasted(shard, channel, message),
+            CoreEffect::Replicated { shard, channel, record } => {
+                let is_lost = undelivered.contains(&channel);
+                if is_lost || !self.answers.replicated(shard, Arc::clone(&channel), record) {
+                    undelivered.insert(channel);
+                }
+            }
+            CoreEffect::Broadcasted { shard, channel, message } => {
+                let fits = self.answers.broadcasted(shard, channel, message);
+                self.shared.broadcasts_refused.fetch_add(usize::from(!fits), Ordering::Relaxed);
+            }
             CoreEffect::Followed { shard, channel } => self.answers.followed(shard, channel),
             CoreEffect::Trimmed { shard, channel, through } => self.answers.trimmed(shard, channel, through),
             CoreEffect::Interrupted { shard, channel } => self.answers.interrupted(shard, channel),
@@ -434,7 +496,21 @@ mod tests {
 
     #[test]
     fn half_of_the_queue_is_reserved_for_requests_that_must_not_be_lost() {
-        assert!(takes_broadcast(7, 16) && !takes_broadcast(8, 16));
-        assert!(takes_broadcast(0, 1) && !takes_broadcast(1, 1));
+        let takes = |requests, bytes, requests_max, bytes_max| {
+            RequestLimits { requests_max, bytes_max }.of_broadcasts().fits(QueuedRequests { requests, bytes: 0 }, bytes)
+        };
+        assert!(takes(7, 1, 16, 100) && !takes(8, 1, 16, 100));
+        assert!(takes(0, 1, 1, 100) && !takes(1, 1, 1, 100));
+        assert!(takes(0, 50, 16, 100) && !takes(0, 51, 16, 100));
+    }
+
+    #[test]
+    fn requests_are_bounded_in_number_and_bytes() {
+        let limits = RequestLimits { requests_max: 4, bytes_max: 1_000 };
+        for (requests, bytes, of_next, fits) in
+            [(3, 0, 1_000, true), (4, 0, 1, false), (0, 900, 100, true), (0, 900, 101, false)]
+        {
+            assert_eq!(limits.fits(QueuedRequests { requests, bytes }, of_next), fits, "{requests} {bytes} {of_next}");
+        }
     }
 }

@@ -58,14 +58,16 @@ impl ClusterAnswers for Shards {
     fn loaded(&self, _: ShardIndex, _: Arc<str>, _: LoadNumber, outcome: Result<Box<LogPage>, LogError>) {
         self.tell(Told::Loaded(outcome));
     }
-    fn replicated(&self, _: ShardIndex, _: Arc<str>, record: Box<LogRecord>) {
+    fn replicated(&self, _: ShardIndex, _: Arc<str>, record: Box<LogRecord>) -> bool {
         self.tell(Told::Replicated(record.publication.offset, record.publication.data.bytes().clone()));
+        true
     }
     fn followed(&self, _: ShardIndex, channel: Arc<str>) {
         self.tell(Told::Followed(channel.as_ref().into()));
     }
-    fn broadcasted(&self, _: ShardIndex, channel: Arc<str>, message: BroadcastMessage) {
+    fn broadcasted(&self, _: ShardIndex, channel: Arc<str>, message: BroadcastMessage) -> bool {
         self.tell(Told::Broadcasted(channel.as_ref().into(), message));
+        true
     }
     fn trimmed(&self, _: ShardIndex, _: Arc<str>, _: u64) {
         self.tell(Told::Trimmed);
@@ -123,6 +125,7 @@ pub fn cluster_options(urls: &str, node: &str, replicas: u16) -> ClusterOptions 
         },
         start_timeout: PATIENCE,
         requests_max: 1_000,
+        requests_bytes_max: 64 << 20,
     }
 }
 

@@ -50,6 +50,8 @@ pub struct BrokerSettings {
     pub start_timeout_ms: u64,
     /// Requests that wait for the cluster thread.
     pub requests_max: usize,
+    /// Their bytes.
+    pub requests_bytes_max: usize,
     /// Messages of one subscription that wait for it.
     pub subscription_messages_max: usize,
     /// The node table and surveys.
@@ -98,6 +100,7 @@ pub(super) fn log_limits(r: &mut Reader<'_>) -> LogLimits {
     LogLimits {
         peer_queries_max: if is_on(r) { peer_queries_max } else { 0 },
         parked_max: r.count("channel.waiting_requests_limit"),
+        parked_bytes_max: r.count("channel.waiting_requests_size_limit"),
         ..LogLimits::default()
     }
 }
@@ -135,6 +138,7 @@ pub(super) fn settings(r: &mut Reader<'_>) -> Option<BrokerSettings> {
         seen_keys_bytes_max: r.count(&at("keys_size_limit")),
         start_timeout_ms: r.ms(&at("start_timeout")),
         requests_max: r.count(&at("requests_limit")),
+        requests_bytes_max: r.count(&at("requests_size_limit")),
         subscription_messages_max: r.count(&at("messages_limit")),
         peers: peer_settings(r),
     };

@@ -9,7 +9,10 @@ use std::sync::Arc;
 
 use dunlin_protocol::{ClientInfo, Publication};
 
-use crate::log_in_flight::Draft;
+use crate::{
+    history_stream::{kept_bytes, present_bytes_max},
+    log_in_flight::Draft,
+};
 
 /// A message to the subscribers of a channel on other nodes.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +23,16 @@ pub enum BroadcastMessage {
     Join(Arc<ClientInfo>),
     /// A client has left.
     Leave(Arc<ClientInfo>),
+}
+
+impl BroadcastMessage {
+    /// The bytes that it takes in memory, counted as for a history.
+    pub fn kept_bytes(&self) -> usize {
+        match self {
+            Self::Publication(publication) => kept_bytes(publication),
+            Self::Join(info) | Self::Leave(info) => present_bytes_max(info),
+        }
+    }
 }
 
 /// Maximum encoded size of one byte outside the data, in the cluster encoding.

@@ -190,6 +190,8 @@ pub struct LogLimits {
     pub duplicates_max: usize,
     /// Requests that wait for a page.
     pub parked_max: usize,
+    /// Bytes of these requests. One session has at most an eighth of them.
+    pub parked_bytes_max: usize,
     /// Bytes of pages of loads that take several pages.
     pub gathered_bytes_max: usize,
     /// Presence commands that wait for other nodes; 0 for a single node, which queries no other.
@@ -205,6 +207,7 @@ impl Default for LogLimits {
             proposal_bytes_max: 16 << 20,
             duplicates_max: 64,
             parked_max: 16_384,
+            parked_bytes_max: 16 << 20,
             gathered_bytes_max: 128 << 20,
             peer_queries_max: 0,
             tail_publications_max: 1_000,

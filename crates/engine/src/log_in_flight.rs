@@ -6,13 +6,13 @@ use dunlin_protocol::{ClientInfo, Payload, Publication};
 use hashbrown::HashMap;
 
 use crate::{
-    Effect,
+    Effect, SessionKey, ShardIndex,
     api::HistoryQuery,
     backend::PublishHow,
     creators::ChannelCreator,
     event::Ticket,
     history_stream::{Reader, Stream},
-    log::{LoadNumber, LoadQuery, LogError, LogPage, ProposalNumber, PublicationLog},
+    log::{LoadNumber, LoadQuery, LogError, LogLimits, LogPage, ProposalNumber, PublicationLog},
     log_load::{Gathered, PageLoad},
     message::{Asker, RecoverFrom, SubscriptionRequest},
     options::{ClientOptions, NamespaceOptions, RecoveryMode},
@@ -83,6 +83,81 @@ pub(crate) enum ParkedRequest {
     Publish { draft: Box<Draft>, reply_to: ReplyTo },
     Subscribe(Box<SubscriptionRequest>),
     History { query: HistoryQuery, reader: HistoryReader, reply_to: ReplyTo },
+}
+
+/// What a parked request takes besides the data of a publication.
+const PARKED_OVERHEAD_BYTES: usize = 512;
+
+/// One session has at most this part of the bytes of parked requests.
+const SESSION_SHARE: usize = 8;
+
+/// What a parked request counts for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ParkedCost {
+    bytes: usize,
+    /// The session that it is from, if any.
+    session: Option<(ShardIndex, SessionKey)>,
+}
+
+impl ParkedCost {
+    pub(crate) const fn of_subscription(request: &SubscriptionRequest) -> Self {
+        Self { bytes: PARKED_OVERHEAD_BYTES, session: Some((request.asker.shard, request.asker.session)) }
+    }
+}
+
+impl ParkedRequest {
+    pub(crate) fn cost(&self) -> ParkedCost {
+        let session = |reply_to: &ReplyTo| match reply_to {
+            ReplyTo::Session(asker) => Some((asker.shard, asker.session)),
+            ReplyTo::Api(_) | ReplyTo::Room | ReplyTo::Nobody => None,
+        };
+        match self {
+            Self::Publish { draft, reply_to } => {
+                ParkedCost { bytes: PARKED_OVERHEAD_BYTES + draft.bytes(), session: session(reply_to) }
+            }
+            Self::Subscribe(request) => ParkedCost::of_subscription(request),
+            Self::History { reply_to, .. } => ParkedCost { bytes: PARKED_OVERHEAD_BYTES, session: session(reply_to) },
+        }
+    }
+}
+
+/// The parked requests of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct ParkedTotals {
+    requests: usize,
+    bytes: usize,
+    bytes_of: HashMap<(ShardIndex, SessionKey), usize, foldhash::quality::FixedState>,
+}
+
+impl ParkedTotals {
+    pub(crate) const fn requests(&self) -> usize {
+        self.requests
+    }
+
+    /// Whether one more request may wait.
+    pub(crate) fn fits(&self, cost: ParkedCost, limits: &LogLimits) -> bool {
+        let of_session = cost.session.and_then(|session| self.bytes_of.get(&session)).copied().unwrap_or(0);
+        // A request that is larger than the share of its session may wait alone.
+        let is_in_share = of_session == 0 || of_session + cost.bytes <= limits.parked_bytes_max / SESSION_SHARE;
+        self.requests < limits.parked_max && self.bytes + cost.bytes <= limits.parked_bytes_max && is_in_share
+    }
+
+    pub(crate) fn add(&mut self, cost: ParkedCost) {
+        (self.requests, self.bytes) = (self.requests + 1, self.bytes + cost.bytes);
+        if let Some(session) = cost.session {
+            *self.bytes_of.entry(session).or_default() += cost.bytes;
+        }
+    }
+
+    pub(crate) fn remove(&mut self, cost: ParkedCost) {
+        (self.requests, self.bytes) = (self.requests - 1, self.bytes - cost.bytes);
+        let Some(session) = cost.session else { return };
+        let of_session = self.bytes_of.get_mut(&session).expect("it was added");
+        *of_session -= cost.bytes;
+        if *of_session == 0 {
+            self.bytes_of.remove(&session);
+        }
+    }
 }
 
 /// The reader of a history; see [`Reader`].
@@ -300,7 +375,7 @@ pub(crate) struct LogTraffic {
     numbered: u64,
     pub(crate) proposals: usize,
     pub(crate) proposal_bytes: usize,
-    pub(crate) parked: usize,
+    pub(crate) parked: ParkedTotals,
     /// Bytes of pages that loads have gathered and that are not complete.
     pub(crate) gathered_bytes: usize,
 }
@@ -310,5 +385,31 @@ impl LogTraffic {
     pub(crate) fn next_number(&mut self) -> u64 {
         self.numbered += 1;
         self.numbered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_session(index: u32, bytes: usize) -> ParkedCost {
+        ParkedCost { bytes, session: Some((ShardIndex(0), SessionKey { index, generation: 1 })) }
+    }
+
+    #[test]
+    fn parked_requests_are_bounded_in_bytes_and_for_each_session() {
+        let limits = LogLimits { parked_bytes_max: 8_000, ..LogLimits::default() };
+        let of_api = |bytes| ParkedCost { bytes, session: None };
+        let mut parked = ParkedTotals::default();
+        parked.add(of_session(1, 600));
+        assert!(parked.fits(of_session(1, 400), &limits), "at the share of a session");
+        assert!(!parked.fits(of_session(1, 401), &limits), "past it");
+        assert!(parked.fits(of_session(2, 7_400), &limits), "a large request waits alone, up to the limit of all");
+        parked.add(of_session(2, 7_000));
+        assert!(!parked.fits(of_session(2, 1), &limits));
+        assert!(parked.fits(of_api(400), &limits) && !parked.fits(of_api(401), &limits));
+        parked.remove(of_session(2, 7_000));
+        parked.remove(of_session(1, 600));
+        assert_eq!((parked.requests(), parked.bytes, parked.bytes_of.len()), (0, 0, 0));
     }
 }

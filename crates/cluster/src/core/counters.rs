@@ -29,6 +29,8 @@ pub struct CoreCounters {
     pub filled: u64,
     /// Channels whose subscribers must resubscribe, because a gap cannot be filled or the stream was replaced.
     pub interrupted: u64,
+    /// Channels whose subscribers must resubscribe, because a shard's queue was full.
+    pub undelivered: u64,
     /// Completed audits.
     pub audits: u64,
     /// Answers of replicas that lacked messages known to be stored.

@@ -15,6 +15,9 @@ use super::{
     peers::{PeerEffect, PeerEvent},
 };
 
+/// What an event takes besides the data of a message.
+const OVERHEAD_BYTES: usize = 256;
+
 /// An input of a core.
 #[derive(Debug)]
 pub enum CoreEvent {
@@ -74,10 +77,27 @@ pub enum CoreEvent {
         /// The message to send.
         message: BroadcastMessage,
     },
+    /// A shard had no space for a message of a channel. Its subscribers must resubscribe.
+    Undelivered {
+        /// The channel.
+        channel: Arc<str>,
+    },
     /// An event about other nodes.
     Peers(PeerEvent),
     /// The deadline of [`Core::next_deadline_us`] has passed.
     Woke,
+}
+
+impl CoreEvent {
+    /// The bytes that it takes while it is queued.
+    pub(crate) fn bytes(&self) -> usize {
+        let of_message = match self {
+            Self::Propose { record, .. } => record.kept_bytes(),
+            Self::Broadcast { message, .. } => message.kept_bytes(),
+            _ => 0,
+        };
+        OVERHEAD_BYTES + of_message
+    }
 }
 
 /// An action for the caller of a core.

@@ -20,8 +20,9 @@ use crate::link::LinkName;
 
 /// A connection is lost after three intervals without any data.
 const PING_INTERVAL: Duration = Duration::from_millis(1_500);
-/// Maximum number of commands queued for the connection.
-const QUEUED_COMMANDS_MAX: usize = 16_384;
+/// Maximum number of commands queued for the connection. The client bounds their number and not their bytes: with
+/// publications of 60 KB, these are 15 MB.
+const QUEUED_COMMANDS_MAX: usize = 256;
 /// Maximum number of events of a client queued for its session.
 const NOTICES_MAX: usize = 128;
 

@@ -248,6 +248,12 @@ const JETSTREAM: &[Key] = &[
         "Publications and loads that wait for the cluster thread. Beyond it, error 111.",
     ),
     own(
+        "requests_size_limit",
+        COUNT,
+        "67108864",
+        "Bytes of publications and broadcasts that wait for the cluster thread. Beyond it, error 111. Broadcasts take at most half of it, and are dropped beyond.",
+    ),
+    own(
         "messages_limit",
         Int(1, 1 << 20),
         "65536",

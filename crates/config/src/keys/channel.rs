@@ -95,6 +95,12 @@ const CHANNEL: &[Key] = &[
         "Requests of a shard that wait for a page of a log, or for the servers of other nodes to know of a first subscription. Further ones get error 111.",
     ),
     own(
+        "waiting_requests_size_limit",
+        COUNT,
+        "16777216",
+        "Bytes of these requests, per shard. One session has at most an eighth of it. Further ones get error 111.",
+    ),
+    own(
         "cache_size_limit",
         Int(0, 1 << 40),
         "268435456",

@@ -147,8 +147,8 @@ impl Owner {
 
     /// Proposed publications, their bytes, and requests that wait for a page or for other nodes.
     pub(super) fn log_holdings(&self) -> [usize; 3] {
-        let LogTraffic { proposals, proposal_bytes, parked, .. } = self.log_traffic;
-        [proposals, proposal_bytes, parked + self.peer_queries_waiting()]
+        let LogTraffic { proposals, proposal_bytes, parked, .. } = &self.log_traffic;
+        [*proposals, *proposal_bytes, parked.requests() + self.peer_queries_waiting()]
     }
 
     pub(super) fn cached_bytes(&self) -> usize {

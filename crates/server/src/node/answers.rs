@@ -1,7 +1,10 @@
 //! Passes results from other threads to a shard: verified tokens, backend responses, and results of the storage and of
 //! the cluster.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use dunlin_engine::{
     Event, SessionKey,
@@ -43,26 +46,34 @@ pub(super) enum Answered {
     Peers { query: PeerQueryNumber, outcome: Result<ClusterPresence, ErrorCode> },
 }
 
-/// Results on their way to a shard. There is one per request, and the receivers of requests limit their number, so the
-/// channel needs no bound of its own. Publications of other nodes arrive at the rate at which this node's NATS
-/// connection reads them.
+/// Maximum bytes of publications and pages on their way to a shard. A shard does not take them while a ring to another
+/// shard is full.
+const BYTES_MAX: usize = 64 << 20;
+
+/// Results on their way to a shard. There is one per request, and the receivers of requests limit their number. Pages and
+/// messages of other nodes are limited here, by their bytes.
 #[derive(Debug)]
 pub(super) struct Answers {
-    receiver: mpsc::UnboundedReceiver<Answered>,
+    receiver: mpsc::UnboundedReceiver<(Answered, usize)>,
     sender: AnswerSender,
 }
 
 /// The sending side of a shard's results.
 #[derive(Clone, Debug)]
 pub(super) struct AnswerSender {
-    sender: mpsc::UnboundedSender<Answered>,
+    sender: mpsc::UnboundedSender<(Answered, usize)>,
+    queued_bytes: Arc<AtomicUsize>,
     shard_waker: Arc<ShardWaker>,
 }
+
+/// The queue of a shard has no space for a message of another node.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct QueueFull;
 
 impl Answers {
     pub(super) fn new(shard_waker: Arc<ShardWaker>) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
-        Self { receiver, sender: AnswerSender { sender, shard_waker } }
+        Self { receiver, sender: AnswerSender { sender, queued_bytes: Arc::default(), shard_waker } }
     }
 
     pub(super) fn sender(&self) -> AnswerSender {
@@ -74,15 +85,56 @@ impl Answers {
     }
 
     pub(super) fn next(&mut self) -> Option<Answered> {
-        self.receiver.try_recv().ok()
+        let (answered, bytes) = self.receiver.try_recv().ok()?;
+        self.sender.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        Some(answered)
     }
 }
 
 impl AnswerSender {
-    /// Sends a result without blocking. It is dropped if the shard has ended.
+    /// Sends the result of a request without blocking. It is dropped if the shard has ended. A page that does not fit is
+    /// replaced by a temporary error.
     pub(super) fn send_answer(&self, answered: Answered) {
-        if self.sender.send(answered).is_ok() {
+        let refused = match &answered {
+            Answered::Loaded { channel, load, outcome: Ok(_) } => Some((Arc::clone(channel), *load)),
+            _ => None,
+        };
+        if let (Err(QueueFull), Some((channel, load))) = (self.send_message(answered), refused) {
+            self.send(Answered::Loaded { channel, load, outcome: Err(LogError::Busy) }, 0);
+        }
+    }
+
+    /// Sends a message of another node without blocking.
+    ///
+    /// # Errors
+    /// Too many bytes are queued. The message is dropped.
+    pub(super) fn send_message(&self, answered: Answered) -> Result<(), QueueFull> {
+        let bytes = answered.bytes();
+        // One message fits into an empty queue, of whatever size.
+        let queued = self.queued_bytes.load(Ordering::Relaxed);
+        if bytes > 0 && queued > 0 && queued + bytes > BYTES_MAX {
+            return Err(QueueFull);
+        }
+        self.send(answered, bytes);
+        Ok(())
+    }
+
+    fn send(&self, answered: Answered, bytes: usize) {
+        self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if self.sender.send((answered, bytes)).is_ok() {
             self.shard_waker.wake();
+        }
+    }
+}
+
+impl Answered {
+    /// The bytes of its publications.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Loaded { outcome: Ok(page), .. } => page.records.iter().map(LogRecord::kept_bytes).sum(),
+            Self::Replicated { record, .. } => record.kept_bytes(),
+            Self::Broadcasted { message, .. } => message.kept_bytes(),
+            _ => 0,
         }
     }
 }
@@ -107,5 +159,54 @@ impl From<Answered> for Event<'static> {
             Answered::UserSessionsElsewhere { user, sessions } => Self::UserSessionsElsewhere { user, sessions },
             Answered::Peers { query, outcome } => Self::PeersAnswered { query, outcome },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_protocol::{Payload, Publication, Tags};
+
+    use super::*;
+
+    fn record(data_bytes: usize) -> LogRecord {
+        let data = Payload::from_opaque(vec![b'x'; data_bytes].into());
+        let (info, tags, epoch) = (None, Tags::new(), Box::default());
+        let publication = Arc::new(Publication { data, info, offset: 1, tags, time_ms: 0, epoch, version: 0 });
+        LogRecord { publication, version_epoch: Box::default(), idempotency_key: None }
+    }
+
+    fn replicated(bytes: usize) -> Answered {
+        let overhead = record(0).kept_bytes();
+        Answered::Replicated { channel: "a".into(), record: Box::new(record(bytes - overhead)) }
+    }
+
+    fn loaded(bytes: usize) -> Answered {
+        let records = vec![record(bytes - record(0).kept_bytes())];
+        let page = LogPage { records, ..LogPage::default() };
+        Answered::Loaded { channel: "a".into(), load: LoadNumber(7), outcome: Ok(Box::new(page)) }
+    }
+
+    #[test]
+    fn messages_and_pages_beyond_the_bytes_are_refused() {
+        let mut answers = Answers::new(Arc::new(ShardWaker::default()));
+        let sender = answers.sender();
+        assert_eq!(sender.send_message(replicated(BYTES_MAX - 1_000)), Ok(()));
+        assert_eq!(sender.send_message(replicated(1_000)), Ok(()), "at the limit");
+        assert_eq!(sender.send_message(replicated(1_000)), Err(QueueFull), "past it");
+        sender.send_answer(loaded(1_000));
+        sender.send_answer(Answered::Interrupted { channel: "a".into() });
+        assert!(matches!(answers.next(), Some(Answered::Replicated { .. })));
+        assert_eq!(sender.send_message(replicated(1_000)), Ok(()), "there is space again");
+        let rest: Vec<_> = std::iter::from_fn(|| answers.next()).collect();
+        let [first, page, interrupted, last] = &rest[..] else { panic!("{rest:?}") };
+        assert!(matches!(first, Answered::Replicated { .. }) && matches!(last, Answered::Replicated { .. }));
+        assert!(matches!(page, Answered::Loaded { load: LoadNumber(7), outcome: Err(LogError::Busy), .. }));
+        assert!(matches!(interrupted, Answered::Interrupted { .. }));
+    }
+
+    #[test]
+    fn one_large_message_fits_into_an_empty_queue() {
+        let answers = Answers::new(Arc::new(ShardWaker::default()));
+        assert_eq!(answers.sender().send_message(replicated(BYTES_MAX + 1)), Ok(()));
     }
 }

@@ -151,6 +151,12 @@ impl AnswersOfCluster {
             sender.send_answer(answered);
         }
     }
+
+    /// Returns whether the shard has space for it.
+    fn send_message(&self, to: ShardIndex, answered: Answered) -> bool {
+        let sender = self.senders.get(usize::from(to.0)).and_then(OnceLock::get);
+        sender.is_none_or(|sender| sender.send_message(answered).is_ok())
+    }
 }
 
 impl ClusterAnswers for AnswersOfCluster {
@@ -162,12 +168,12 @@ impl ClusterAnswers for AnswersOfCluster {
         self.send(to, Answered::Loaded { channel, load, outcome });
     }
 
-    fn replicated(&self, to: ShardIndex, channel: Arc<str>, record: Box<LogRecord>) {
-        self.send(to, Answered::Replicated { channel, record });
+    fn replicated(&self, to: ShardIndex, channel: Arc<str>, record: Box<LogRecord>) -> bool {
+        self.send_message(to, Answered::Replicated { channel, record })
     }
 
-    fn broadcasted(&self, to: ShardIndex, channel: Arc<str>, message: BroadcastMessage) {
-        self.send(to, Answered::Broadcasted { channel, message });
+    fn broadcasted(&self, to: ShardIndex, channel: Arc<str>, message: BroadcastMessage) -> bool {
+        self.send_message(to, Answered::Broadcasted { channel, message })
     }
 
     fn followed(&self, to: ShardIndex, channel: Arc<str>) {

@@ -147,6 +147,7 @@ fn options(config: &Config, settings: &BrokerSettings) -> Result<ClusterOptions,
         },
         start_timeout: Duration::from_millis(settings.start_timeout_ms),
         requests_max: settings.requests_max,
+        requests_bytes_max: settings.requests_bytes_max,
     })
 }
 

@@ -3,7 +3,7 @@ use dunlin_protocol::{Payload, Publication, Tags};
 use super::*;
 use crate::{
     core::{
-        CoreEvent, CoreLimits,
+        CoreEffect, CoreEvent, CoreLimits,
         rig::{FENCE, Rig, SHARD},
     },
     link::{LinkEvent, MessageHeaders},
@@ -71,11 +71,27 @@ impl Rig {
 }
 
 #[test]
+fn a_channel_whose_message_a_shard_did_not_take_is_interrupted() {
+    let mut rig = Rig::new(CoreLimits::default());
+    rig.follow_channel("chat:1");
+    rig.deliver_to("chat:1", 201, FENCE / 10);
+    rig.effects.clear();
+    rig.handle(CoreEvent::Undelivered { channel: "chat:1".into() });
+    let is_end =
+        |effect: &CoreEffect| matches!(effect, CoreEffect::Interrupted { channel, .. } if **channel == *"chat:1");
+    assert!(rig.effects.iter().any(is_end), "{:?}", rig.effects);
+    assert_eq!((rig.core.counters().followed, rig.core.counters().window_bytes), (0, 0));
+    // Another message of the channel is not delivered until it is followed again.
+    rig.effects.clear();
+    rig.deliver_to("chat:1", 202, 201);
+    assert!(rig.effects.is_empty(), "{:?}", rig.effects);
+}
+
+#[test]
 fn the_node_evicts_from_the_largest_windows() {
     let mut rig = Rig::new(CoreLimits { window_bytes_max: 8_000, ..CoreLimits::default() });
     let newest = FENCE / 10;
-    rig.follow_channel("chat:quiet");
-    rig.follow_channel("chat:loud");
+    ["chat:quiet", "chat:loud", "chat:new"].into_iter().for_each(|channel| rig.follow_channel(channel));
     rig.deliver_to("chat:quiet", 201, newest);
     let mut last = newest;
     for sequence in 210..230 {
@@ -86,9 +102,8 @@ fn the_node_evicts_from_the_largest_windows() {
         assert!(bytes <= 8_000 && bytes == held as u64, "{bytes} are counted, {held} are held");
     }
     // The loud channel has filled the rest, and has evicted nothing of the other one.
-    assert_eq!((rig.window_of("chat:quiet"), rig.window_of("chat:loud").len()), (vec![10, 201], 5));
-    // A third channel makes the shares smaller, and takes from the one above them.
-    rig.follow_channel("chat:new");
+    assert_eq!((rig.window_of("chat:quiet"), rig.window_of("chat:loud").len()), (vec![10, 201], 4));
+    // A third channel takes from the one that is above an equal share.
     rig.deliver_to("chat:new", 300, newest);
     rig.deliver_to("chat:new", 301, 300);
     assert_eq!(rig.window_of("chat:quiet"), vec![10, 201]);

@@ -11,7 +11,7 @@ use crate::{
     broadcast::BroadcastMessage,
     channel::{Following, OwnedChannel},
     frame::DeliveryBody,
-    log_in_flight::ProposalParams,
+    log_in_flight::{ParkedCost, ProposalParams},
     message::SubscriptionRequest,
     names::NamespaceIndex,
     planted::Bug,
@@ -119,8 +119,8 @@ impl Owner {
             return Err(ErrorCode::Internal);
         }
         channel.following = Following::Awaited;
+        self.log_traffic.parked.add(ParkedCost::of_subscription(&request));
         self.awaiting_follow.entry(Arc::clone(&channel.name)).or_default().push(request);
-        self.log_traffic.parked += 1;
         Ok(())
     }
 
@@ -132,8 +132,8 @@ impl Owner {
         }
         let parked = self.awaiting_follow.remove(name).unwrap_or_default();
         channel.following = Following::Confirmed;
-        self.log_traffic.parked -= parked.len();
         for request in parked {
+            self.log_traffic.parked.remove(ParkedCost::of_subscription(&request));
             self.subscribe_when_ready(context, request, effects);
         }
         self.review(context, name);

@@ -255,7 +255,7 @@ impl Owner {
         log_traffic.gathered_bytes -= log.gathered_bytes();
         let requests = log.end_load(load);
         log_traffic.gathered_bytes += log.gathered_bytes();
-        log_traffic.parked -= requests.len();
+        requests.iter().for_each(|request| log_traffic.parked.remove(request.cost()));
         requests
     }
 

@@ -9,7 +9,7 @@ use crate::{
     api::{ApiAnswer, HistoryQuery},
     history_stream::Reader,
     log::{LoadNumber, LoadQuery},
-    log_in_flight::{ANSWER_BYTES_MAX, HistoryReader, ParkedRequest, ReplyTo},
+    log_in_flight::{ANSWER_BYTES_MAX, HistoryReader, ParkedCost, ParkedRequest, ReplyTo},
     message::{HistoryPart, NotSubscribed, Notice, SubscriptionRequest},
 };
 
@@ -23,18 +23,20 @@ impl Owner {
         name: &Arc<str>,
         request: ParkedRequest,
     ) -> Result<(), ErrorCode> {
-        self.check_parked(context)?;
-        let log = self.channels.get_mut(name).and_then(|channel| channel.log.as_deref_mut());
+        let cost = request.cost();
+        self.check_parked(context, cost)?;
+        let Self { channels, log_traffic, .. } = self;
+        let log = channels.get_mut(name).and_then(|channel| channel.log.as_deref_mut());
         let (log, load) = log
             .and_then(|log| log.opening.as_ref().map(|(load, _)| *load).map(|load| (log, load)))
             .ok_or(ErrorCode::Internal)?;
+        log_traffic.parked.add(cost);
         log.park(load, request);
-        self.log_traffic.parked += 1;
         Ok(())
     }
 
-    pub(super) fn check_parked(&self, context: &Context) -> Result<(), ErrorCode> {
-        let fits = self.log_traffic.parked < context.options.log.parked_max;
+    fn check_parked(&self, context: &Context, cost: ParkedCost) -> Result<(), ErrorCode> {
+        let fits = self.log_traffic.parked.fits(cost, &context.options.log);
         if fits { Ok(()) } else { Err(ErrorCode::TooManyRequests) }
     }
 
@@ -46,7 +48,8 @@ impl Owner {
         query: LoadQuery,
         request: ParkedRequest,
     ) -> Result<(), ErrorCode> {
-        self.check_parked(context)?;
+        let cost = request.cost();
+        self.check_parked(context, cost)?;
         let number = LoadNumber(self.log_traffic.next_number());
         let namespace = self.channels.get(name).ok_or(ErrorCode::Internal)?.namespace;
         let terms = context.namespace(namespace).log_terms();
@@ -56,7 +59,7 @@ impl Owner {
             log.begin_load(number, query);
         }
         log.park(under_way.unwrap_or(number), request);
-        self.log_traffic.parked += 1;
+        self.log_traffic.parked.add(cost);
         if under_way.is_none() {
             let channel = Arc::clone(name);
             self.log_traffic.requests.push(Effect::Load { channel, load: number, query, terms });
@@ -96,7 +99,7 @@ impl Owner {
         request: Box<SubscriptionRequest>,
         wait: PageWait,
     ) -> Result<(), (Box<SubscriptionRequest>, ErrorCode)> {
-        if let Err(code) = self.check_parked(context) {
+        if let Err(code) = self.check_parked(context, ParkedCost::of_subscription(&request)) {
             return Err((request, code));
         }
         let name = Arc::clone(&request.channel);

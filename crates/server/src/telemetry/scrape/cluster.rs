@@ -55,6 +55,7 @@ fn channels(page: &mut Page, state: Option<&ClusterState>) {
             (&m::CLUSTER_STREAMS_CREATED, |state| state.counters.streams_created),
             (&m::CLUSTER_FILLED, |state| state.counters.filled),
             (&m::CLUSTER_INTERRUPTED, |state| state.counters.interrupted),
+            (&m::CLUSTER_UNDELIVERED, |state| state.counters.undelivered),
             (&m::CLUSTER_AUDITS, |state| state.counters.audits),
             (&m::CLUSTER_AHEAD, |state| state.counters.ahead),
             (&m::CLUSTER_READS, |state| state.counters.reads),

@@ -11,7 +11,7 @@ use crate::{
     channel::OwnedChannel,
     key_cache::{KeyCache, KeyedPublication, RestoreProgress},
     log::{LoadNumber, LoadQuery, LogError, LogPage},
-    log_in_flight::ParkedRequest,
+    log_in_flight::{ParkedCost, ParkedRequest},
     message::SubscriptionRequest,
     names::{NamespaceIndex, namespace_options},
     options::NamespaceOptions,
@@ -71,8 +71,8 @@ impl Owner {
             return Err(ErrorCode::Internal);
         };
         let under_way = cache.restoring_load();
+        self.log_traffic.parked.add(ParkedCost::of_subscription(&request));
         log.park(under_way.unwrap_or(number), ParkedRequest::Subscribe(request));
-        self.log_traffic.parked += 1;
         if under_way.is_none() {
             cache.begin_restore(context.node_seed, number, log.floor, stream.top());
             let (namespace, after) = (channel.namespace, log.floor);
