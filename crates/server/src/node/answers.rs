@@ -164,9 +164,15 @@ impl From<Answered> for Event<'static> {
 
 #[cfg(test)]
 mod tests {
+    use dunlin_net::Waker;
     use dunlin_protocol::{Payload, Publication, Tags};
 
     use super::*;
+
+    fn answers() -> Answers {
+        let waker = Waker::eventfd().expect("an eventfd");
+        Answers::new(Arc::new(ShardWaker::new(Arc::new(waker))))
+    }
 
     fn record(data_bytes: usize) -> LogRecord {
         let data = Payload::from_opaque(vec![b'x'; data_bytes].into());
@@ -188,7 +194,7 @@ mod tests {
 
     #[test]
     fn messages_and_pages_beyond_the_bytes_are_refused() {
-        let mut answers = Answers::new(Arc::new(ShardWaker::default()));
+        let mut answers = answers();
         let sender = answers.sender();
         assert_eq!(sender.send_message(replicated(BYTES_MAX - 1_000)), Ok(()));
         assert_eq!(sender.send_message(replicated(1_000)), Ok(()), "at the limit");
@@ -206,7 +212,7 @@ mod tests {
 
     #[test]
     fn one_large_message_fits_into_an_empty_queue() {
-        let answers = Answers::new(Arc::new(ShardWaker::default()));
+        let answers = answers();
         assert_eq!(answers.sender().send_message(replicated(BYTES_MAX + 1)), Ok(()));
     }
 }
