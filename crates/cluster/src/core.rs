@@ -32,6 +32,7 @@ mod event;
 mod follow;
 mod interest;
 pub mod leases;
+mod lingering;
 mod options;
 mod partition;
 mod peer_window;
@@ -74,6 +75,7 @@ use broadcast::Broadcasts;
 use channel::FollowedChannel;
 use interest::InterestChecks;
 use leases::Leases;
+use lingering::Lingering;
 use partition::Partition;
 use peer_window::WindowQuestion;
 use peers::{LiveNode, PeerEvent, Peers};
@@ -100,6 +102,7 @@ pub struct Core {
     by_leader_subject: BTreeMap<Box<str>, PartitionId>,
     channels: BTreeMap<Arc<str>, FollowedChannel>,
     window_memory: WindowMemory,
+    lingering: Lingering,
     broadcasts: Broadcasts,
     interest: InterestChecks,
     /// Loads after positions that this node has not reached, by channel.
@@ -161,6 +164,7 @@ impl Core {
             partitions,
             channels: BTreeMap::new(),
             window_memory: WindowMemory::default(),
+            lingering: Lingering::default(),
             ahead: BTreeMap::new(),
             window_questions: BTreeMap::new(),
             window_loads: 0,
@@ -240,6 +244,7 @@ impl Core {
             followed,
             seen_keys,
             seen_keys_bytes,
+            lingering: (self.lingering.len() + self.broadcasts.lingering.len()) as u64,
             window_bytes: self.window_memory.bytes() as u64,
             in_flight,
             broadcast_channels,

@@ -34,6 +34,8 @@ pub struct BrokerSettings {
     pub publish_timeout_ms: u64,
     /// How long a channel is followed without subscribers.
     pub linger_ms: u64,
+    /// Channels that a node follows without subscribers.
+    pub lingering_max: usize,
     /// How long a subscription to a channel without history waits for other nodes' servers.
     pub follow_timeout_ms: u64,
     /// Time between audits.
@@ -130,6 +132,7 @@ pub(super) fn settings(r: &mut Reader<'_>) -> Option<BrokerSettings> {
         publish_window_max: r.count(&at("publish_window")),
         publish_timeout_ms: r.ms_above_zero(&at("publish_timeout")),
         linger_ms: r.ms(&at("linger")),
+        lingering_max: r.count(&at("linger_limit")),
         follow_timeout_ms: r.ms_above_zero(&at("follow_timeout")),
         audit_interval_ms: r.ms_above_zero(&at("audit_interval")),
         gap_timeout_ms: r.ms_above_zero(&at("gap_timeout")),

@@ -23,7 +23,7 @@ use crate::{
     record,
 };
 
-use super::{Core, CoreEffect, CoreOptions, Timer, Turn, publish::HEADER_BYTES};
+use super::{Core, CoreEffect, CoreOptions, Timer, Turn, lingering::Lingering, publish::HEADER_BYTES};
 
 /// A namespace whose channels are shared between nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +72,7 @@ pub(super) struct Broadcasts {
     namespaces: Vec<Option<SharedNamespace>>,
     by_subject_prefix: BTreeMap<Box<str>, u16>,
     channels: BTreeMap<Arc<str>, BroadcastChannel>,
+    pub(super) lingering: Lingering,
 }
 
 #[derive(Debug)]
@@ -150,7 +151,12 @@ impl Broadcasts {
         let numbered = (0_u16..).zip(&namespaces);
         let prefixes = numbered
             .filter_map(|(number, namespace)| Some((namespace.as_ref()?.names.subject_prefix().into(), number)));
-        Self { by_subject_prefix: prefixes.collect(), namespaces, channels: BTreeMap::new() }
+        Self {
+            by_subject_prefix: prefixes.collect(),
+            namespaces,
+            channels: BTreeMap::new(),
+            lingering: Lingering::default(),
+        }
     }
 
     pub(super) fn channel_count(&self) -> usize {
@@ -216,6 +222,8 @@ impl Core {
         if let Some(channel) = self.broadcasts.channels.get_mut(name) {
             channel.shard = shard;
             channel.is_followed = true;
+            let lingered_until_us = std::mem::replace(&mut channel.lingers_until_us, u64::MAX);
+            self.end_broadcast_lingering(lingered_until_us, name);
         } else {
             self.subscribe_to_broadcasts(turn, shard, name, number);
         }
@@ -246,16 +254,24 @@ impl Core {
         let due_us = turn.now.after_ms(self.options.limits.linger_ms);
         let Some(channel) = self.broadcasts.channels.get_mut(name) else { return };
         channel.is_followed = false;
-        channel.lingers_until_us = due_us;
+        let lingered_until_us = std::mem::replace(&mut channel.lingers_until_us, due_us);
+        self.end_broadcast_lingering(lingered_until_us, name);
+        self.broadcasts.lingering.insert(due_us, Arc::clone(name));
         self.set_timer(due_us, Timer::BroadcastLinger(Arc::clone(name)));
+        self.bound_lingering(turn);
     }
 
     pub(super) fn broadcast_linger_over(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
         let is_over = |channel: &BroadcastChannel| !channel.is_followed && channel.lingers_until_us <= turn.now.mono_us;
-        if !self.broadcasts.channels.get(name).is_some_and(is_over) {
-            return;
+        if self.broadcasts.channels.get(name).is_some_and(is_over) {
+            self.end_broadcasts(turn, name);
         }
+    }
+
+    /// Receives the broadcasts of a channel no longer.
+    pub(super) fn end_broadcasts(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
         let Some(channel) = self.broadcasts.channels.remove(name) else { return };
+        self.end_broadcast_lingering(channel.lingers_until_us, name);
         if let Some(namespace) = self.broadcasts.namespace_mut(channel.namespace) {
             namespace.unsubscribe(turn, name, channel.is_wide);
         }

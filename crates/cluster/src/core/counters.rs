@@ -9,6 +9,8 @@ use super::{BroadcastDrop, leases::LeaseCounters, peers::PeerCounters};
 pub struct CoreCounters {
     /// Channels that are followed, including those that linger (gauge).
     pub followed: u64,
+    /// Channels that linger, with and without a stream (gauge).
+    pub lingering: u64,
     /// Channels that were attached.
     pub attached: u64,
     /// Republished messages.

@@ -24,8 +24,9 @@ impl Core {
         if let Some(channel) = self.channels.get_mut(name) {
             channel.shard = shard;
             channel.is_followed = true;
-            channel.lingers_until_us = u64::MAX;
             channel.opens = true;
+            let lingered_until_us = std::mem::replace(&mut channel.lingers_until_us, u64::MAX);
+            self.end_lingering(lingered_until_us, name);
             return;
         }
         let Some(partition) = self.partition_of(name, namespace) else { return };
@@ -47,8 +48,11 @@ impl Core {
         let due_us = turn.now.after_ms(self.options.limits.linger_ms);
         let Some(channel) = self.channels.get_mut(name) else { return };
         channel.is_followed = false;
-        channel.lingers_until_us = due_us;
+        let lingered_until_us = std::mem::replace(&mut channel.lingers_until_us, due_us);
+        self.end_lingering(lingered_until_us, name);
+        self.lingering.insert(due_us, Arc::clone(name));
         self.set_timer(due_us, Timer::Linger(Arc::clone(name)));
+        self.bound_lingering(turn);
     }
 
     pub(super) fn linger_over(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
@@ -69,6 +73,7 @@ impl Core {
     pub(super) fn detach(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, error: LogError) {
         let Some(channel) = self.channels.remove(name) else { return };
         self.window_memory.forget(channel.counted_window_bytes);
+        self.end_lingering(channel.lingers_until_us, name);
         if let Some(partition) = self.partitions.get_mut(&channel.partition) {
             partition.attached.remove(name);
             partition.comparing.remove(name);

@@ -53,6 +53,9 @@ pub struct CoreLimits {
     pub windows_max: usize,
     /// How long a channel stays followed without subscribers.
     pub linger_ms: u64,
+    /// Maximum number of channels that stay followed so, once with and once without a stream. Beyond it, the one that has
+    /// lingered for longest ends.
+    pub lingering_max: usize,
     /// Time between audits of a partition.
     pub audit_interval_ms: u64,
     /// How long a gap may stay open while the connections are up.
@@ -86,6 +89,7 @@ impl Default for CoreLimits {
             window_timeout_ms: 100,
             windows_max: 1_024,
             linger_ms: 30_000,
+            lingering_max: 4_096,
             audit_interval_ms: 30_000,
             gap_timeout_ms: 1_000,
             shared_reads_min: 25,

@@ -213,6 +213,12 @@ const JETSTREAM: &[Key] = &[
     own("publish_timeout", Duration, "10s", "How long a publication is tried. After it the publisher gets error 100."),
     own("linger", Duration, "30s", "How long the node follows a channel after its last subscriber has left."),
     own(
+        "linger_limit",
+        COUNT,
+        "4096",
+        "Channels that the node follows without subscribers; channels without history count separately. Beyond it, the one that has waited for longest is no longer followed.",
+    ),
+    own(
         "follow_timeout",
         Duration,
         "1s",

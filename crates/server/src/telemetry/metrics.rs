@@ -250,6 +250,7 @@ families! {
     CLUSTER_STREAMS_UNUSABLE = Gauge "dunlin_cluster_streams_unusable" [] "Streams that do not exist, store nothing, do not answer, or were not created by Dunlin.";
     CLUSTER_CONNECTIONS_OPENED = Counter "dunlin_cluster_connections_opened_total" ["link"] "Connections to NATS opened, by link: live (subscriptions), publish, read. All but the first of a link are reconnects.";
     CLUSTER_FOLLOWED = Gauge "dunlin_cluster_channels_followed" [] "Channels that the node receives from NATS, including those without subscribers for less than broker.nats.jetstream.linger.";
+    CLUSTER_LINGERING = Gauge "dunlin_cluster_channels_lingering" [] "Channels that the node follows without subscribers. At broker.nats.jetstream.linger_limit, the one that has waited for longest is no longer followed.";
     CLUSTER_ATTACHED = Counter "dunlin_cluster_channels_attached_total" [] "Channels that the node started to receive, or started to receive again.";
     CLUSTER_IN_FLIGHT = Gauge "dunlin_cluster_publications_in_flight" [] "Publications sent to NATS and not acknowledged yet, limited by broker.nats.jetstream.publish_window.";
     CLUSTER_WINDOW_BYTES = Gauge "dunlin_cluster_window_bytes" [] "Bytes of the newest publications of followed channels in memory. At history_memory_limit of a namespace or of channel, the oldest are evicted, and read from the stream when they are requested.";

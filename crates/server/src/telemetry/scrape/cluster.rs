@@ -38,6 +38,7 @@ fn channels(page: &mut Page, state: Option<&ClusterState>) {
         state,
         &[
             (&m::CLUSTER_FOLLOWED, |state| state.counters.followed),
+            (&m::CLUSTER_LINGERING, |state| state.counters.lingering),
             (&m::CLUSTER_ATTACHED, |state| state.counters.attached),
             (&m::CLUSTER_IN_FLIGHT, |state| state.counters.in_flight),
             (&m::CLUSTER_WINDOW_BYTES, |state| state.counters.window_bytes),
