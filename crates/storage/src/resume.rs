@@ -47,7 +47,7 @@ impl FailedCommit {
                 let key = request.record.idempotency_key.as_deref().filter(|_| outcome.is_ok_and(|at| at > top))?;
                 Some(keys::result_key(&request.channel, key))
             }
-            PendingAnswer::Entries(_) => None,
+            PendingAnswer::Entries(_) | PendingAnswer::Trimmed { .. } => None,
         };
         Self {
             result_keys: answers.iter().filter_map(result_key).collect(),

@@ -38,7 +38,7 @@ impl UnbuiltStorage {
         match self.0 {}
     }
 
-    pub fn trim(&self, _: Arc<str>, _: u64) {
+    pub fn trim(&self, _: Arc<str>, _: u64, _: Option<EntriesDone>) {
         match self.0 {}
     }
 

@@ -310,7 +310,7 @@ fn child_fills_a_small_disk() {
     assert_eq!(opened.store_with("chat:2", record(1), TERMS), Err(LogError::Broken), "the disk is still full");
     let page = opened.after("chat:1", stored - 3, 10);
     assert_eq!(offsets(&page), [stored - 2, stored - 1, stored], "reads continue");
-    opened.storage.trim("chat:1".into(), 1);
+    assert_eq!(opened.trim("chat:1", 1).map_err(|error| error.fault), Err(StorageFault::Poisoned));
     fs::remove_file(directory.join("ballast")).expect("it is there");
     opened.wait_until_resumed();
     assert_eq!(opened.storage.poison(), None);

@@ -31,10 +31,10 @@ impl Log {
                 let page = self.read(&channel, query);
                 Some(Event::Loaded { channel, load, outcome: Ok(Box::new(page)) })
             }
-            Effect::Trim { channel, through } => {
+            Effect::Trim { channel, through, ticket } => {
                 let records = self.channels.entry(channel).or_default();
                 records.retain(|record| record.publication.offset > through);
-                None
+                ticket.map(|ticket| Event::TrimCommitted { ticket, outcome: Ok(()) })
             }
             _ => None,
         }

@@ -7,7 +7,7 @@ use dunlin_engine::{
     log::{LoadNumber, LoadQuery, LogError, LogTerms},
 };
 use dunlin_storage::{
-    Completions, LoadAnswer, LoadRequest, Storage, StorageError, StorageOptions, StoreAnswer, StoreRequest,
+    Completions, EntriesDone, LoadAnswer, LoadRequest, Storage, StorageError, StorageOptions, StoreAnswer, StoreRequest,
 };
 
 use super::answers::{AnswerSender, Answered};
@@ -74,8 +74,8 @@ impl NodeStorage {
         self.storage.load(LoadRequest { shard, channel, load, query, terms })
     }
 
-    pub(super) fn trim(&self, channel: Arc<str>, through: u64) {
-        self.storage.trim(channel, through);
+    pub(super) fn trim(&self, channel: Arc<str>, through: u64, done: Option<EntriesDone>) {
+        self.storage.trim(channel, through, done);
     }
 }
 
