@@ -10,8 +10,12 @@ use std::{
 };
 
 use crate::{
-    counters::StorageCounters, database::Database, error::StorageError, options::StorageOptions,
-    storage_clock::StorageClock, write_stall::free_bytes,
+    counters::StorageCounters,
+    database::{Database, IfAbsent},
+    error::StorageError,
+    options::StorageOptions,
+    storage_clock::StorageClock,
+    write_stall::free_bytes,
 };
 
 /// Maximum time for reads that have begun before the database is closed.
@@ -43,7 +47,7 @@ impl SharedDatabase {
     pub(crate) fn open(options: &StorageOptions) -> Result<Self, StorageError> {
         let clock = Arc::new(StorageClock::new(options.clock));
         let counters = Arc::new(StorageCounters::default());
-        let database = Database::open(options, Arc::clone(&clock), Arc::clone(&counters))?;
+        let database = Database::open(options, Arc::clone(&clock), Arc::clone(&counters), IfAbsent::Create)?;
         let state = RwLock::new(DatabaseState::Open(Arc::new(database)));
         Ok(Self { options: options.clone(), clock, counters, state })
     }
@@ -95,7 +99,8 @@ impl SharedDatabase {
             self.replace(DatabaseState::Open(in_use));
             return Err(fault);
         }
-        match Database::open(&self.options, Arc::clone(&self.clock), Arc::clone(&self.counters)) {
+        // What is gone now, such as a file system that was mounted, must not begin again with nothing.
+        match Database::open(&self.options, Arc::clone(&self.clock), Arc::clone(&self.counters), IfAbsent::Fail) {
             Ok(database) => {
                 let database = Arc::new(database);
                 self.replace(DatabaseState::Open(Arc::clone(&database)));

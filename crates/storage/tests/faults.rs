@@ -1,6 +1,7 @@
 //! Errors of a storage that cannot be opened, written or read. Each fault must be reported.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
@@ -9,7 +10,9 @@ use std::{
 };
 
 use dunlin_engine::log::{LoadQuery, LogError, LogTerms};
-use dunlin_storage::{ClockSource, DamagedLogPolicy, FORMAT_VERSION, StorageError, StorageFault, StorageOptions};
+use dunlin_storage::{
+    ClockSource, DamagedLogPolicy, FORMAT_VERSION, Inspection, StorageError, StorageFault, StorageOptions,
+};
 
 use crate::harness::{ScratchDirectory, TERMS, TestStorage, child, directory_of_child, offsets, record, record_of};
 
@@ -43,6 +46,14 @@ fn killed_copy(directory: &ScratchDirectory, name: &str, opened: &TestStorage) -
         fs::copy(&path, copy.join(path.file_name().expect("it is a file"))).expect("it can be copied");
     }
     copy
+}
+
+/// The content of the file `STORAGE`.
+fn with_checksum(text: &str) -> String {
+    // FNV-1a, as in the storage.
+    let add = |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325, add);
+    format!("{text}check {sum:016x}\n")
 }
 
 fn flip_bit(file: &Path, position: usize) {
@@ -93,6 +104,124 @@ fn other_directories_and_newer_formats_are_refused() {
     assert!(matches!(fault, StorageFault::Corruption(_)), "{fault:?}");
     let fault = fault_of(TestStorage::with(&StorageOptions::at(directory.join("no/parent"))));
     assert!(matches!(fault, StorageFault::Io(_)), "{fault:?}");
+}
+
+/// The names and contents of all files.
+fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = fs::read_dir(directory).expect("it can be read");
+    let paths = entries.map(|entry| entry.expect("it can be read").path());
+    paths.map(|path| (path.clone(), fs::read(path).expect("it can be read"))).collect()
+}
+
+fn inspected(path: &Path) -> Result<u64, StorageError> {
+    let mut lines = Vec::new();
+    let opened = Inspection::open(&StorageOptions::at(path))?;
+    opened.check()?;
+    assert!(opened.sizes().len() > 1);
+    opened.export(None, &mut lines)
+}
+
+/// A storage with publications in tables and in the log, after a clean end and after a kill.
+fn storages_with_tables(directory: &ScratchDirectory) -> [PathBuf; 2] {
+    let path = directory.join("data");
+    let opened = TestStorage::open(&path);
+    (1..=20).for_each(|offset| opened.store("chat:1", offset));
+    opened.storage.compact();
+    (21..=30).for_each(|offset| opened.store("chat:1", offset));
+    let killed = killed_copy(directory, "killed", &opened);
+    drop(opened);
+    [path, killed]
+}
+
+#[test]
+fn each_missing_file_is_refused_at_each_start_and_named() {
+    let directory = ScratchDirectory::new();
+    for path in storages_with_tables(&directory) {
+        let mut names: Vec<String> = ["CURRENT", "STORAGE"].map(str::to_owned).into();
+        let is_needed =
+            |name: &String| name.starts_with("MANIFEST") || name.ends_with(".sst") || name.ends_with(".log");
+        names.extend(
+            contents(&path)
+                .into_keys()
+                .filter_map(|path| path.file_name()?.to_str().map(str::to_owned))
+                .filter(is_needed),
+        );
+        assert!(names.len() >= 5, "{names:?}");
+        for name in &names {
+            let (file, aside) = (path.join(name), directory.join("aside"));
+            fs::rename(&file, &aside).expect("it is there");
+            for start in 1..=2 {
+                let error = TestStorage::with(&StorageOptions::at(&path)).err();
+                let error = error.unwrap_or_else(|| panic!("{name}, start {start}: {names:?}"));
+                let text = error.to_string();
+                assert!(text.contains(name) && text.contains("backup"), "{name}, start {start}: {text}");
+            }
+            let before = contents(&path);
+            let error = inspected(&path).expect_err("a file is missing");
+            assert!(error.to_string().contains(name), "{name}: {error}");
+            assert_eq!(contents(&path), before, "{name}: reading changes nothing");
+            fs::rename(&aside, &file).expect("it is there");
+        }
+        let before = contents(&path);
+        assert_eq!(inspected(&path), Ok(30));
+        assert_eq!(contents(&path), before, "reading changes nothing");
+        assert_eq!(offsets(&TestStorage::open(&path).after("chat:1", 0, 100)), (1..=30).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_storage_of_which_only_the_marker_is_left_is_refused() {
+    let directory = ScratchDirectory::new();
+    for path in storages_with_tables(&directory) {
+        for file in contents(&path).into_keys().filter(|file| !file.ends_with("STORAGE")) {
+            fs::remove_file(file).expect("it is there");
+        }
+        for _ in 1..=2 {
+            let fault = fault_of(TestStorage::with(&StorageOptions::at(&path)));
+            assert_eq!(fault, StorageFault::MissingFile("CURRENT".to_owned()));
+        }
+    }
+}
+
+#[test]
+fn a_log_that_was_cut_after_a_clean_end_is_refused() {
+    let directory = ScratchDirectory::new();
+    let [path, _] = storages_with_tables(&directory);
+    let log = log_file(&path);
+    let bytes = fs::read(&log).expect("it can be read");
+    fs::write(&log, &bytes[..bytes.len() - 1]).expect("it can be written");
+    for _ in 1..=2 {
+        let fault = fault_of(TestStorage::with(&StorageOptions::at(&path)));
+        assert!(
+            matches!(&fault, StorageFault::DamagedLog(why) if why.contains("when the storage was closed")),
+            "{fault:?}"
+        );
+    }
+    fs::remove_file(&log).expect("it is there");
+    let options = StorageOptions { damaged_log: DamagedLogPolicy::KeepUntilDamage, ..StorageOptions::at(&path) };
+    let page = TestStorage::with(&options).expect("it is permitted").after("chat:1", 0, 100);
+    assert_eq!((offsets(&page), page.top), ((1..=20).collect(), 20));
+    assert_eq!(offsets(&TestStorage::open(&path).after("chat:1", 0, 100)), (1..=20).collect::<Vec<_>>());
+}
+
+#[test]
+fn other_files_beside_a_storage_are_no_error() {
+    let directory = ScratchDirectory::new();
+    let [path, _] = storages_with_tables(&directory);
+    fs::write(path.join("seats.json"), "{}").expect("it can be written");
+    fs::write(path.join("notes.log"), "").expect("it can be written");
+    assert_eq!(inspected(&path), Ok(30));
+    TestStorage::open(&path).store("chat:1", 31);
+}
+
+#[test]
+fn a_creation_that_was_interrupted_is_repeated() {
+    let directory = ScratchDirectory::new();
+    let path = directory.join("data");
+    fs::create_dir(&path).expect("it can be written");
+    let lines = "dunlin storage\nformat 1\npower_era 0\ndamage_era 0\nclosed 0\nboot \nmade 0\nnewest_log 0\n";
+    fs::write(path.join("STORAGE"), with_checksum(lines)).expect("it can be written");
+    TestStorage::open(&path).store("chat:1", 1);
 }
 
 #[test]
@@ -178,11 +307,7 @@ fn after_power_loss_unsynced_channels_get_a_new_epoch() {
     let lines = state.lines().filter(|line| !line.starts_with("check "));
     let lines =
         lines.map(|line| if line.starts_with("boot ") { "boot another\n".to_owned() } else { format!("{line}\n") });
-    let text = lines.collect::<String>();
-    // FNV-1a, as in the storage.
-    let add = |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325, add);
-    fs::write(copy.join("STORAGE"), format!("{text}check {sum:016x}\n")).expect("it can be written");
+    fs::write(copy.join("STORAGE"), with_checksum(&lines.collect::<String>())).expect("it can be written");
     let restarted = TestStorage::open(&copy);
     let after = epochs(&restarted);
     assert_ne!(after[0], before[0]);
@@ -273,12 +398,31 @@ fn a_clock_far_ahead_is_refused_and_one_behind_is_not_followed() {
     TestStorage::with(&options).expect("it opens").store("chat:1", 1);
     NOW_MS.fetch_add(options.clock_ahead_ms_max + 1, Ordering::Relaxed);
     let ahead_ms = options.clock_ahead_ms_max + 1;
-    assert_eq!(fault_of(TestStorage::with(&options)), StorageFault::ClockAhead { ahead_ms });
+    for _ in 1..=2 {
+        assert_eq!(fault_of(TestStorage::with(&options)), StorageFault::ClockAhead { ahead_ms });
+        Inspection::open(&options).expect("reading needs no clock").check().expect("all can be read");
+    }
     NOW_MS.store(5, Ordering::Relaxed);
     let opened = TestStorage::with(&options).expect("it opens");
     opened.store("chat:1", 2);
     NOW_MS.store(1_000_000_000_000, Ordering::Relaxed);
     assert_eq!(offsets(&opened.newest("chat:1", 9)), [1, 2], "nothing has expired");
+}
+
+#[test]
+fn a_clock_far_ahead_can_be_accepted_once() {
+    static NOW_MS: AtomicU64 = AtomicU64::new(1_000_000_000_000);
+    let directory = ScratchDirectory::new();
+    let clock = ClockSource::Given(|| NOW_MS.load(Ordering::Relaxed));
+    let options = StorageOptions { clock, clock_ahead_ms_max: 1_000, ..StorageOptions::at(directory.join("data")) };
+    TestStorage::with(&options).expect("it opens").store("chat:1", 1);
+    NOW_MS.fetch_add(1_000, Ordering::Relaxed);
+    drop(TestStorage::with(&options).expect("the limit is not reached"));
+    NOW_MS.fetch_add(1_001, Ordering::Relaxed);
+    assert_eq!(fault_of(TestStorage::with(&options)), StorageFault::ClockAhead { ahead_ms: 1_001 });
+    let accepting = StorageOptions { clock_ahead_ms_max: u64::MAX, ..options.clone() };
+    TestStorage::with(&accepting).expect("it is accepted").store("chat:1", 2);
+    assert_eq!(offsets(&TestStorage::with(&options).expect("once is enough").newest("chat:1", 9)), [1, 2]);
 }
 
 #[test]
