@@ -95,6 +95,7 @@ impl Owner {
                 self.commit(context, name, namespace, proposal, effects);
             }
             Err(error) => {
+                self.release_creator(name);
                 self.review(context, name);
                 for reply_to in proposal.duplicates.into_iter().chain([proposal.reply_to]) {
                     context.because(error.why());
