@@ -137,8 +137,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Res
     let mut control = Control::start(config, &node, identity, counters, ports, handed_over).await?;
     start_rooms(config, &node, matchmaking);
     tokio::spawn(watermark::watch(node.clone(), Arc::clone(&control.counters)));
-    log_start(config, &node, &control.identity);
-    open_files.warn(config);
+    log_start(config, &node, &control.identity, open_files);
     if let Some(certificates) = certificates {
         tokio::spawn(certificates::renew(certificates, Arc::clone(&control.counters)));
     }
@@ -374,7 +373,7 @@ fn random<const N: usize>() -> Result<[u8; N], ServeError> {
     Ok(bytes)
 }
 
-fn log_start(config: &Config, node: &Node, identity: &NodeIdentity) {
+fn log_start(config: &Config, node: &Node, identity: &NodeIdentity, open_files: OpenFiles) {
     events::ConfigurationRead { file: config.file.as_deref() }.emit();
     events::NodeStarted {
         address: node.local_addr(),
@@ -400,6 +399,7 @@ fn log_start(config: &Config, node: &Node, identity: &NodeIdentity) {
     if config.admits_no_page() {
         config_events::NoPageAdmitted.emit();
     }
+    open_files.warn(config);
     if let Some(demo) = &config.demo {
         events::DemoStarted { dir: &demo.dir, address: node.local_addr() }.emit();
     }

@@ -134,7 +134,7 @@ impl Database {
             .map_err(|error| StorageError::rocksdb(ACTION, path, &error))?;
         let db = DB::open_cf_descriptors_read_only(&of_db, path, families(options, &clock), false)
             .map_err(|error| StorageError::new(ACTION, path, fault_of_open(&error)))?;
-        let database = Self {
+        let mut database = Self {
             epochs: EpochSource { seed: 0, eras: state.eras },
             db,
             path: path.clone(),
@@ -147,7 +147,13 @@ impl Database {
             memtable_bytes: options.memtable_bytes,
             state,
         };
-        database.resume_clock(u64::MAX)?;
+        if let Err(error) = database.resume_clock(options.clock_ahead_ms_max) {
+            let (StorageFault::ClockAhead { .. }, Some(last_ms)) = (&error.fault, database.last_ms()?) else {
+                return Err(error);
+            };
+            // By a clock that cannot be right, everything would have expired.
+            database.clock = Arc::new(StorageClock::stopped_at(last_ms));
+        }
         Ok(database)
     }
 
@@ -261,12 +267,15 @@ impl Database {
         let _ = state.write(&self.path);
     }
 
+    /// The time that was noted last.
+    fn last_ms(&self) -> Result<Option<u64>, StorageError> {
+        let last = self.db.get(CLOCK_KEY).map_err(|error| StorageError::rocksdb(OPEN, &self.path, &error))?;
+        Ok(last.and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?))))
+    }
+
     fn resume_clock(&self, ahead_ms_max: u64) -> Result<(), StorageError> {
         const ACTION: &str = "open the storage";
-        let last = self.db.get(CLOCK_KEY).map_err(|error| StorageError::rocksdb(ACTION, &self.path, &error))?;
-        let Some(last_ms) = last.and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?))) else {
-            return Ok(());
-        };
+        let Some(last_ms) = self.last_ms()? else { return Ok(()) };
         let ahead_ms = self.clock.resume(last_ms);
         if ahead_ms > ahead_ms_max {
             return Err(StorageError::new(ACTION, &self.path, StorageFault::ClockAhead { ahead_ms }));

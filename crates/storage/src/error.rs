@@ -125,6 +125,11 @@ impl StorageFault {
         }
     }
 
+    /// As [`StorageFault::can_pass`], at a start. A directory that cannot be written then is an error of the operator.
+    pub(crate) fn can_pass_at_start(&self) -> bool {
+        self.can_pass() && !matches!(self, Self::NotWritable(_))
+    }
+
     /// The label in metrics.
     pub const fn label(&self) -> &'static str {
         match self {

@@ -76,7 +76,7 @@ pub use entries::RoomCheckpoint;
 pub use error::{StorageError, StorageFault};
 #[cfg(feature = "rocksdb")]
 pub use inspect::{Inspection, encoded_again};
-pub use options::{ClockSource, DamagedLogPolicy, PageLimits, QueueLimits, StorageOptions};
+pub use options::{ClockSource, DamagedLogPolicy, PageLimits, QueueLimits, StartPolicy, StorageOptions};
 pub use paths::{PathBlock, PathCompressor, PathOwner, PathPage, PathPlace, PathQuery, PathsRead};
 pub use report::{BackupInfo, FamilySize, StorageReport};
 pub use request::{Completions, EntriesDone, EntryBatch, LoadAnswer, LoadRequest, StoreAnswer, StoreRequest};

@@ -57,6 +57,12 @@ impl FailedCommit {
         }
     }
 
+    /// Nothing was written yet, because the database could not be opened.
+    pub(crate) fn at_start() -> Self {
+        let retry_at = Instant::now() + PAUSE_MIN;
+        Self { channels: Vec::new(), result_keys: Vec::new(), retry_at, pause: PAUSE_MIN }
+    }
+
     /// Removes what the log has of the commit, so that a refused publication is not published later.
     fn undo(&self, database: &Database) -> Result<(), StorageError> {
         let mut batch = WriteBatch::default();

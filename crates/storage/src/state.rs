@@ -93,9 +93,7 @@ impl StorageState {
             "{FIRST_LINE}\nformat {format}\npower_era {power}\ndamage_era {damage}\nclosed {closed}\nboot {boot}\n\
              made {made}\nnewest_log {newest_log}\n"
         );
-        for LogFile { number, bytes } in closed_with {
-            text.push_str(&format!("log {number} {bytes}\n"));
-        }
+        text.extend(closed_with.iter().map(|LogFile { number, bytes }| format!("log {number} {bytes}\n")));
         let sum = fnv1a(text.as_bytes());
         format!("{text}{CHECK}{sum:016x}\n")
     }

@@ -23,6 +23,7 @@ use crate::{
     options::StorageOptions,
     reader::{ReadTask, Reader},
     request::{Completions, EntriesDone, LoadRequest, StoreRequest},
+    resume::FailedCommit,
     shared_database::SharedDatabase,
     writer::{Done, TrimTo, WriteQueue, WriteTask, Writer},
 };
@@ -38,7 +39,8 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Opens or creates a storage in a directory, and starts the threads.
+    /// Opens or creates a storage in a directory, and starts the threads. With [`StartPolicy::OpenLater`](crate::StartPolicy),
+    /// the storage may be poisoned at first.
     ///
     /// # Errors
     /// See [`StorageFault`].
@@ -66,8 +68,10 @@ impl Storage {
             let thread = storage.start(format!("storage-read-{number}"), move || reader.run())?;
             storage.reader_threads.push(thread);
         }
+        let database = shared.get().ok();
         let writer = Writer {
-            database: shared.get().ok(),
+            failed: database.is_none().then(FailedCommit::at_start),
+            database,
             shared,
             queue,
             tasks: write_tasks,
@@ -76,7 +80,6 @@ impl Storage {
             unused_offsets: HashMap::new(),
             heads: HeadCache::new(options.cached_heads_max.max(options.queues.batch_writes_max)),
             trims_taken: 0,
-            failed: None,
         };
         let thread = storage.start("storage-write".to_owned(), move || writer.run())?;
         storage.writer_thread = Mutex::new(Some(thread));

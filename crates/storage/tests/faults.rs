@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::atomic::{AtomicU64, Ordering},
@@ -11,7 +11,7 @@ use std::{
 
 use dunlin_engine::log::{LoadQuery, LogError, LogTerms};
 use dunlin_storage::{
-    ClockSource, DamagedLogPolicy, FORMAT_VERSION, Inspection, StorageError, StorageFault, StorageOptions,
+    ClockSource, DamagedLogPolicy, FORMAT_VERSION, Inspection, StartPolicy, StorageError, StorageFault, StorageOptions,
 };
 
 use crate::harness::{ScratchDirectory, TERMS, TestStorage, child, directory_of_child, offsets, record, record_of};
@@ -138,14 +138,11 @@ fn each_missing_file_is_refused_at_each_start_and_named() {
     let directory = ScratchDirectory::new();
     for path in storages_with_tables(&directory) {
         let mut names: Vec<String> = ["CURRENT", "STORAGE"].map(str::to_owned).into();
-        let is_needed =
-            |name: &String| name.starts_with("MANIFEST") || name.ends_with(".sst") || name.ends_with(".log");
-        names.extend(
-            contents(&path)
-                .into_keys()
-                .filter_map(|path| path.file_name()?.to_str().map(str::to_owned))
-                .filter(is_needed),
-        );
+        let name_of = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).expect("it is text").to_owned();
+        for extension in ["sst", "log"] {
+            names.extend(files_with(&path, extension).iter().map(name_of));
+        }
+        names.extend(contents(&path).keys().map(name_of).filter(|name| name.starts_with("MANIFEST")));
         assert!(names.len() >= 5, "{names:?}");
         for name in &names {
             let (file, aside) = (path.join(name), directory.join("aside"));
@@ -400,7 +397,9 @@ fn a_clock_far_ahead_is_refused_and_one_behind_is_not_followed() {
     let ahead_ms = options.clock_ahead_ms_max + 1;
     for _ in 1..=2 {
         assert_eq!(fault_of(TestStorage::with(&options)), StorageFault::ClockAhead { ahead_ms });
-        Inspection::open(&options).expect("reading needs no clock").check().expect("all can be read");
+        let opened = Inspection::open(&options).expect("reading needs no clock");
+        opened.check().expect("all can be read");
+        assert_eq!(opened.export(None, &mut Vec::new()), Ok(1), "nothing has expired by the clock of the last run");
     }
     NOW_MS.store(5, Ordering::Relaxed);
     let opened = TestStorage::with(&options).expect("it opens");
@@ -433,6 +432,38 @@ fn missing_huge_pages_are_an_error() {
     (options.huge_page_bytes, options.memtable_bytes) = (2 << 20, 1 << 50);
     let fault = fault_of(TestStorage::with(&options));
     assert!(matches!(fault, StorageFault::FewHugePages { needed: 0x2000_0000, .. }), "{fault:?}");
+}
+
+/// Fills the disk to the last byte.
+fn fill(filler: &Path) {
+    let mut file = fs::File::create(filler).expect("there is space for a name");
+    while file.write(&[0; 4096]).is_ok_and(|bytes| bytes > 0) {}
+}
+
+#[test]
+fn child_starts_on_a_full_disk() {
+    let Some(directory) = directory_of_child() else { return };
+    let (used, filler) = (directory.join("data"), directory.join("filler"));
+    let opened = TestStorage::open(&used);
+    (1..=3).for_each(|offset| opened.store("chat:1", offset));
+    drop(opened);
+    for (path, next) in [(used, 4), (directory.join("fresh"), 1)] {
+        fill(&filler);
+        let options = StorageOptions::at(path);
+        assert!(matches!(fault_of(TestStorage::with(&options)), StorageFault::DiskFull(_)));
+        let options = StorageOptions { start: StartPolicy::OpenLater, ..options };
+        let opened = TestStorage::with(&options).expect("it refuses until there is space");
+        assert!(matches!(opened.storage.poison().expect("it is full").fault, StorageFault::DiskFull(_)));
+        assert_eq!(opened.store_with("chat:1", record(next), TERMS), Err(LogError::Broken));
+        assert_eq!(opened.try_load("chat:1", LoadQuery::newest(9), TERMS).err(), Some(LogError::Unavailable));
+        assert!(opened.trim("chat:1", 1).is_err());
+        fs::remove_file(&filler).expect("it is there");
+        opened.wait_until_resumed();
+        assert_eq!(opened.store_with("chat:1", record(next), TERMS), Ok(next));
+        let page = opened.newest("chat:1", 9);
+        assert_eq!((page.top, page.records.last().map(|record| record.publication.offset)), (next, Some(next)));
+    }
+    println!("filled");
 }
 
 #[test]
@@ -532,8 +563,17 @@ fn a_storage_without_descriptors_writes_again_when_it_gets_some() {
 
 #[test]
 fn a_full_disk_stops_writes_until_there_is_space_and_nothing_else() {
+    see_on_a_small_disk("faults::child_fills_a_small_disk");
+}
+
+#[test]
+fn a_storage_that_starts_on_a_full_disk_opens_when_there_is_space() {
+    see_on_a_small_disk("faults::child_starts_on_a_full_disk");
+}
+
+fn see_on_a_small_disk(name: &str) {
     let directory = ScratchDirectory::new();
-    let filler = child("faults::child_fills_a_small_disk", &directory.0);
+    let filler = child(name, &directory.0);
     // A separate file system in a mount namespace that ends with the child. The ballast is larger than the maximum size
     // of the write-ahead log, which opening converts to tables.
     let script =

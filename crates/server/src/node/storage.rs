@@ -51,6 +51,13 @@ impl NodeStorage {
         *self.answers.durable.write().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
+    /// Logs why nothing is stored, if so.
+    pub fn log_fault(&self) {
+        if let Some(error) = self.storage.poison() {
+            self.answers.poisoned(&error);
+        }
+    }
+
     /// Sets the receiver of a shard's results. Must be called before the shard's first request.
     pub(super) fn connect(&self, shard: ShardIndex, sender: AnswerSender) {
         if let Some(place) = self.answers.senders.get(usize::from(shard.0)) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin_config::{Config, StorageSettings};
 use dunlin_engine::{Options, log::PublicationLog, options::NamespaceOptions};
-use dunlin_storage::{DamagedLogPolicy, QueueLimits, StorageOptions};
+use dunlin_storage::{DamagedLogPolicy, QueueLimits, StartPolicy, StorageOptions};
 
 use super::{ServeError, open_files::OpenFiles};
 use crate::node::NodeStorage;
@@ -13,9 +13,15 @@ use crate::node::NodeStorage;
 pub(super) fn open(config: &Config, open_files: OpenFiles) -> Result<Option<Arc<NodeStorage>>, ServeError> {
     let Some(settings) = &config.storage else { return Ok(None) };
     let shard_count = u16::try_from(config.shards).unwrap_or(u16::MAX);
-    let options = StorageOptions { open_files_max: open_files.storage_max, ..storage_options(settings) };
+    let options = StorageOptions {
+        open_files_max: open_files.storage_max,
+        // Without it, a full disk would end namespaces in memory as well.
+        start: StartPolicy::OpenLater,
+        ..storage_options(settings)
+    };
     let storage = NodeStorage::open(&options, shard_count).map_err(ServeError::Storage)?;
     storage.set_durable_namespaces(durable_namespaces(&config.engine));
+    storage.log_fault();
     Ok(Some(Arc::new(storage)))
 }
 

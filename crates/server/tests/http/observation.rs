@@ -207,7 +207,7 @@ fn the_open_file_limit_is_raised_and_a_low_one_is_logged() {
 }
 
 #[test]
-fn accepts_without_a_free_file_descriptor_are_counted() {
+fn accepts_with_a_reserved_file_descriptor_are_counted() {
     let server = Server::start_below("ulimit -n 96", &json!({ "net": { "reserved_open_files": 1 } }));
     let mut scraper = server.connect();
     let failures = |scraper: &mut Client, reason: &str| -> u64 {
@@ -216,14 +216,14 @@ fn accepts_without_a_free_file_descriptor_are_counted() {
         let value = page.lines().find_map(|line| line.strip_prefix(&*name)).expect("a metric");
         value.parse().expect("a number")
     };
-    assert_eq!(failures(&mut scraper, "out_of_files"), 0);
+    assert_eq!(failures(&mut scraper, "reserved"), 0);
     // Each connection uses a file descriptor of the server until its head times out.
     let crowd: Vec<_> = (0..96).map(|_| server.connect()).collect();
     let deadline = Instant::now() + PATIENCE;
-    while failures(&mut scraper, "out_of_files") == 0 {
-        assert!(Instant::now() < deadline, "no accept failed for want of files");
+    while failures(&mut scraper, "reserved") == 0 {
+        assert!(Instant::now() < deadline, "no accept was refused");
     }
-    assert_eq!(failures(&mut scraper, "other"), 0);
+    assert_eq!((failures(&mut scraper, "out_of_files"), failures(&mut scraper, "other")), (0, 0));
     drop(crowd);
     let files = || std::fs::read_dir(format!("/proc/{}/fd", server.process())).expect("it runs").count();
     while files() > 60 {
@@ -254,11 +254,10 @@ fn connections_leave_file_descriptors_for_the_storage_and_the_internal_port() {
     };
     let failures = |reason: &str| {
         metric_on(&ask("GET", "/metrics", "").text(), &format!("dunlin_accept_failures_total{{reason=\"{reason}\"}}"))
-            as u64
     };
     let crowd: Vec<_> = (0..300).map(|_| server.connect()).collect();
     let deadline = Instant::now() + PATIENCE;
-    while failures("reserved") < 300 - 128 {
+    while failures("reserved") < 172.0 {
         assert!(Instant::now() < deadline, "connections use what is reserved");
     }
     // Each of these publications needs new files.
@@ -275,7 +274,7 @@ fn connections_leave_file_descriptors_for_the_storage_and_the_internal_port() {
         assert!(answer.json()["result"]["offset"].is_u64(), "{number}: {answer:?}");
     }
     assert_eq!(ask("GET", "/health", "").status, 200);
-    assert_eq!((failures("out_of_files"), failures("other")), (0, 0));
+    assert!(failures("out_of_files") + failures("other") < 0.5);
     drop(crowd);
     drop(server);
     std::fs::remove_dir_all(storage).expect("it is there");
@@ -294,5 +293,5 @@ on_io_uring![
     a_refused_origin_is_named_with_the_key_to_set,
     a_node_that_no_page_can_reach_warns,
     the_open_file_limit_is_raised_and_a_low_one_is_logged,
-    accepts_without_a_free_file_descriptor_are_counted,
+    accepts_with_a_reserved_file_descriptor_are_counted,
 ];
