@@ -6,7 +6,7 @@ use dunlin_engine::Event;
 
 use super::{LogClient, LoggedWorld, ShardRing};
 
-const SETTLE_ROUNDS_MAX: u32 = 3_000;
+const SETTLE_ROUNDS_MAX: u32 = 10_000;
 const LATER_US: u64 = 400_000_000;
 
 impl LoggedWorld<'_> {
