@@ -154,6 +154,8 @@ pub struct StorageSettings {
     pub queue_reads_max: usize,
     /// A write-ahead log that is damaged is kept up to the damage. Otherwise the node does not start.
     pub keeps_until_damage: bool,
+    /// Maximum time by which the clock may be after the end of the last run.
+    pub clock_ahead_ms_max: u64,
     /// Backups of a running node; `None` if they have no directory.
     pub backup: Option<StorageBackupSettings>,
 }
@@ -288,6 +290,8 @@ pub struct NetOptions {
     pub http_address_connections_max: usize,
     /// Additional HTTP connections per port that are reserved for operators' paths.
     pub http_reserved_connections_max: usize,
+    /// File descriptors that connections on the public port leave for others; 0 to compute them.
+    pub reserved_open_files: usize,
     /// Maximum time between two requests of an HTTP connection.
     pub idle_timeout_ms: u64,
     /// Time for a refused client to close its connection after the response.

@@ -79,6 +79,10 @@ fn storage(r: &mut Reader<'_>) -> Option<StorageSettings> {
         queue_bytes_max: r.count("storage.queue_bytes_limit"),
         queue_reads_max: r.count("storage.queue_reads_limit"),
         keeps_until_damage: r.text("storage.damaged_log") == "keep_until_damage",
+        clock_ahead_ms_max: match r.ms("storage.clock_ahead_limit") {
+            0 => u64::MAX,
+            limit_ms => limit_ms,
+        },
         backup: storage_backup(r),
     };
     path.map(|_| settings)
@@ -287,6 +291,7 @@ fn net(r: &mut Reader<'_>) -> NetOptions {
         http_connections_max: r.count("net.http_connections_limit"),
         http_address_connections_max: r.count("net.http_address_connections_limit"),
         http_reserved_connections_max: r.count("net.http_reserved_connections"),
+        reserved_open_files: r.count("net.reserved_open_files"),
         idle_timeout_ms: r.ms_above_zero("net.idle_timeout"),
         linger_timeout_ms: r.ms_above_zero("net.linger_timeout"),
         pending_address_connections_max: r.narrow("net.pending_address_connections_limit"),

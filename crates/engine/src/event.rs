@@ -178,6 +178,8 @@ pub enum Event<'a> {
         /// Publications up to this offset are gone.
         through: u64,
     },
+    /// Answer to an [`Effect::Trim`] with a ticket: the log has stored that the publications are gone, or why not.
+    TrimCommitted { ticket: Ticket, outcome: Result<(), LogError> },
     /// The log cannot determine which publications this node has missed in a channel. The log has answered all pending
     /// requests, and no longer follows the channel. Subscribers with a position must recover.
     Interrupted { channel: Arc<str> },
@@ -253,11 +255,13 @@ pub enum Effect {
         /// Retention and durability of the channel.
         terms: LogTerms,
     },
-    /// Delete publications from a channel's log. Not answered.
+    /// Delete publications from a channel's log.
     Trim {
         channel: Arc<str>,
         /// The highest offset to delete; `u64::MAX` deletes all publications.
         through: u64,
+        /// The request to answer with [`Event::TrimCommitted`]; `None` if nobody waits.
+        ticket: Option<Ticket>,
     },
     /// Start to report what other nodes send to the channel, with [`Event::Replicated`] and [`Event::Broadcasted`].
     /// Where the channel has no log, answer with [`Event::Followed`], within a bounded time.

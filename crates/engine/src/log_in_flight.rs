@@ -186,6 +186,8 @@ pub(crate) struct ChannelLog {
     pub(crate) floor: u64,
     /// The next offset that the owner assigns. No offset is assigned twice, even if its publication fails.
     pub(crate) next_offset: u64,
+    /// The channel counts against the creator of a proposal in flight, and nothing of it is committed.
+    pub(crate) is_creator_reserved: bool,
     /// Ordered by number, which is the order of proposal.
     proposals: VecDeque<(ProposalNumber, Proposal)>,
     by_key: HashMap<Box<str>, ProposalNumber, foldhash::quality::FixedState>,
@@ -200,6 +202,7 @@ impl ChannelLog {
             opening: Some((load, Box::new(Stream::new(Box::default())))),
             floor: 0,
             next_offset: 1,
+            is_creator_reserved: false,
             proposals: VecDeque::new(),
             by_key: HashMap::with_hasher(foldhash::quality::FixedState::with_seed(seed)),
             loads: Vec::new(),
@@ -210,6 +213,11 @@ impl ChannelLog {
     /// Whether nothing waits for the log.
     pub(crate) fn is_quiet(&self) -> bool {
         self.opening.is_none() && self.proposals.is_empty() && self.parked.is_empty()
+    }
+
+    /// Whether the outcome of a proposal is not known.
+    pub(crate) fn has_proposals(&self) -> bool {
+        !self.proposals.is_empty()
     }
 
     /// Whether a page is loading.

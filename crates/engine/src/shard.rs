@@ -113,6 +113,7 @@ impl Shard {
             Event::Followed { channel } => owner.channel_followed(context, &channel, effects),
             Event::Broadcasted { channel, message } => owner.broadcast_received(context, &channel, message, effects),
             Event::Trimmed { channel, through } => owner.history_trimmed(context, &channel, through),
+            Event::TrimCommitted { ticket, outcome } => context.answer_trim(ticket, outcome, effects),
             Event::Interrupted { channel } => owner.log_interrupted(context, &channel, effects),
             Event::UserSessionsElsewhere { user, sessions } => owner.count_elsewhere(context, user, sessions),
             Event::PeersAnswered { query, outcome } => owner.peers_answered(context, query, &outcome, effects),

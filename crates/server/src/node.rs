@@ -302,9 +302,20 @@ impl Node {
         self.inner.rooms.builder()
     }
 
-    /// Deletes the stored state of a channel's room, unless the room is open.
-    pub fn forget_room(&self, channel: &str) {
-        self.inner.rooms.forget(channel);
+    /// The number of the room of a channel among the stored rooms, for [`Node::forget_room`].
+    pub fn stored_room(&self, channel: &str) -> Option<u64> {
+        self.inner.rooms.kept().and_then(|kept| kept.claim_of(channel))
+    }
+
+    /// Deletes the stored state of a channel's room that was closed. Returns when the deletion is written.
+    ///
+    /// # Errors
+    /// Why the state may come back.
+    pub async fn forget_room(&self, channel: &str, closed: Option<u64>) -> Result<(), &'static str> {
+        let Some(kept) = self.inner.rooms.kept() else { return Ok(()) };
+        let channel = channel.to_owned();
+        let forgotten = tokio::task::spawn_blocking(move || kept.forget(&channel, closed)).await;
+        forgotten.unwrap_or(Err("the node is stopping"))
     }
 
     /// The counters of stored rooms; `None` without a storage.

@@ -41,6 +41,7 @@ use calls::CallLink;
 use paths::{PathMeter, PathSink};
 use scheduler::Scheduler;
 use shared::Shared;
+use survival::KeptRooms;
 use thread::RoomThread;
 
 use crate::{
@@ -137,11 +138,9 @@ impl Rooms {
         self.shared.draining.store(true, Ordering::Release);
     }
 
-    /// Deletes the stored state of a channel's room, unless the room is open.
-    pub(crate) fn forget(&self, channel: &str) {
-        if let Some(kept) = &self.shared.kept {
-            kept.forget(channel);
-        }
+    /// The stored rooms; `None` without a storage.
+    pub(crate) fn kept(&self) -> Option<Arc<KeptRooms>> {
+        self.shared.kept.clone()
     }
 
     /// The counters of stored rooms; `None` without a storage.

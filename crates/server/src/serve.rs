@@ -44,6 +44,7 @@ use crate::{
 
 use asked::{Asked, start_backends};
 use limits::{connection_limits, table_limits};
+use open_files::OpenFiles;
 use ports::{Pages, Ports};
 use reload::{LiveOrigins, LiveParts};
 
@@ -93,7 +94,8 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Res
     let asked = Asked { tokens, backends: start_backends(&loaded.config)? };
     let site = load_site(&loaded.config)?;
     let certificates = certificates::read(&loaded.config)?;
-    let (storage, cluster) = cluster::open_logs(&mut loaded.config, &mut signals).await?;
+    let open_files = OpenFiles::of(&loaded.config);
+    let (storage, cluster) = cluster::open_logs(&mut loaded.config, &mut signals, open_files).await?;
     let config = &loaded.config;
     let (hand_over, handed_over) = mpsc::channel(HANDED_OVER_MAX + HANDED_OVER_RESERVED);
     let live_origins = LiveOrigins::new(config.allowed_origins.clone());
@@ -101,7 +103,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Res
     let matchmaking = matchmaking::prepare(&config.matchmaking, &config.lobbies, u32::from_ne_bytes(random()?));
     let match_handle = matchmaking.as_ref().map(MatchTask::handle);
     let node = Node::start(NodeStart {
-        net: NodeNetOptions { certificates: certificates.clone(), ..net_options(config) },
+        net: NodeNetOptions { certificates: certificates.clone(), ..net_options(config, open_files) },
         engine: Arc::clone(&config.engine),
         rooms: config.rooms.clone(),
         tokens: Arc::clone(&asked.tokens) as Arc<dyn VerifyTokens>,
@@ -135,7 +137,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Res
     let mut control = Control::start(config, &node, identity, counters, ports, handed_over).await?;
     start_rooms(config, &node, matchmaking);
     tokio::spawn(watermark::watch(node.clone(), Arc::clone(&control.counters)));
-    log_start(config, &node, &control.identity);
+    log_start(config, &node, &control.identity, open_files);
     if let Some(certificates) = certificates {
         tokio::spawn(certificates::renew(certificates, Arc::clone(&control.counters)));
     }
@@ -279,7 +281,7 @@ impl Control {
     }
 }
 
-fn net_options(config: &Config) -> NodeNetOptions {
+fn net_options(config: &Config, open_files: OpenFiles) -> NodeNetOptions {
     let address = config.http_server.address.unwrap_or_else(every_address);
     let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     NodeNetOptions {
@@ -296,6 +298,7 @@ fn net_options(config: &Config) -> NodeNetOptions {
         admission: config.admission.clone(),
         shard_imbalance_max: config.net.shard_imbalance_max,
         sessions_max: narrow(config.net.connections_max),
+        descriptors_below: open_files.connections_below(),
         backlog: config.net.accept_backlog,
         notsent_lowat_bytes: narrow(config.net.tcp_notsent_lowat_bytes),
         head_bytes_max: config.net.head_bytes_max,
@@ -370,7 +373,7 @@ fn random<const N: usize>() -> Result<[u8; N], ServeError> {
     Ok(bytes)
 }
 
-fn log_start(config: &Config, node: &Node, identity: &NodeIdentity) {
+fn log_start(config: &Config, node: &Node, identity: &NodeIdentity, open_files: OpenFiles) {
     events::ConfigurationRead { file: config.file.as_deref() }.emit();
     events::NodeStarted {
         address: node.local_addr(),
@@ -396,7 +399,7 @@ fn log_start(config: &Config, node: &Node, identity: &NodeIdentity) {
     if config.admits_no_page() {
         config_events::NoPageAdmitted.emit();
     }
-    open_files::provide(config);
+    open_files.warn(config);
     if let Some(demo) = &config.demo {
         events::DemoStarted { dir: &demo.dir, address: node.local_addr() }.emit();
     }

@@ -155,7 +155,7 @@ pub fn restore(backups: &Path, number: Option<u32>, into: &Path) -> Result<Backu
     }
     eras.damage += 1;
     // Written last: without this file, the directory is not a storage, so an interrupted restore cannot be opened.
-    StorageState { format, boot: String::new(), is_closed: true, eras }.write(into)?;
+    StorageState { format, is_closed: true, is_made: true, eras, ..StorageState::default() }.write(into)?;
     Ok(backup)
 }
 

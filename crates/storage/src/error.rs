@@ -37,7 +37,9 @@ pub enum StorageFault {
     },
     /// The directory contains files, but not the file that marks a storage.
     NotStorage,
-    /// A part of the write-ahead log that was once complete cannot be read.
+    /// A file without which nothing can be read is missing.
+    MissingFile(String),
+    /// A part of the write-ahead log that was once complete is missing, or cannot be read.
     DamagedLog(String),
     /// Stored bytes differ from the written ones.
     Corruption(String),
@@ -78,8 +80,12 @@ impl StorageFault {
             Self::Locked => "stop the process that uses it, or give this one another directory",
             Self::NewerFormat { .. } => "run the newer version of Dunlin, or restore a backup that this version made",
             Self::NotStorage => "give an empty directory, or one that Dunlin has written",
+            Self::MissingFile(_) => {
+                "put the file back, or restore a backup into another directory; nothing was changed"
+            }
             Self::DamagedLog(_) => {
-                "restore a backup, or keep what stands before the damage by opening it once with keep_until_damage"
+                "restore a backup, or keep what stands before the damage by opening it once with `storage.damaged_log` \
+                 keep_until_damage"
             }
             Self::Corruption(_) => "check the disk, then restore a backup",
             Self::DiskFull(_) => {
@@ -91,7 +97,11 @@ impl StorageFault {
             Self::Io(_) => {
                 "check the disk, the kernel's log and the limit on open files; restart after a fault of the disk"
             }
-            Self::ClockAhead { .. } => "check the clock; if it is right, allow the difference once",
+            Self::ClockAhead { .. } => {
+                "check the clock; if it is right, start once with --accept-clock, or with a higher \
+                 `storage.clock_ahead_limit`: what has expired by this clock is removed, and `dunlin storage export` \
+                 prints it before"
+            }
             Self::FewHugePages { .. } => {
                 "reserve more, with the sysctl vm.nr_hugepages for pages of 2 MiB, or set `storage.huge_page_size` to 0"
             }
@@ -115,12 +125,18 @@ impl StorageFault {
         }
     }
 
+    /// As [`StorageFault::can_pass`], at a start. A directory that cannot be written then is an error of the operator.
+    pub(crate) fn can_pass_at_start(&self) -> bool {
+        self.can_pass() && !matches!(self, Self::NotWritable(_))
+    }
+
     /// The label in metrics.
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Locked => "locked",
             Self::NewerFormat { .. } => "newer_format",
             Self::NotStorage => "not_storage",
+            Self::MissingFile(_) => "missing_file",
             Self::DamagedLog(_) => "damaged_log",
             Self::Corruption(_) => "corruption",
             Self::DiskFull(_) => "disk_full",
@@ -197,6 +213,7 @@ impl fmt::Display for StorageFault {
                 write!(text, "its format has version {found}, and this Dunlin reads versions up to {known}")
             }
             Self::NotStorage => write!(text, "the directory has files that are no storage of Dunlin"),
+            Self::MissingFile(name) => write!(text, "the file {name} of the storage is missing"),
             Self::DamagedLog(why) => write!(text, "the write-ahead log is damaged ({why})"),
             Self::Corruption(why) => write!(text, "stored bytes are damaged ({why})"),
             Self::DiskFull(why) => write!(text, "the disk is full ({why})"),

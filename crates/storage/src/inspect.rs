@@ -1,18 +1,69 @@
 //! Operators' commands for a storage: check, sizes, compaction and export.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    sync::Arc,
+};
 
 use dunlin_engine::log::LogRecord;
 use rocksdb::{Direction, IteratorMode, ReadOptions};
 
 use crate::{
     Storage,
+    database::Database,
     error::StorageError,
     family::Family,
-    keys, paths,
+    keys,
+    options::StorageOptions,
+    paths,
     records::{ChannelHead, StoredPublication, StoredResult},
     report::{FamilySize, StorageReport},
+    storage_clock::StorageClock,
 };
+
+/// A storage that is only read, such as one that cannot be opened for writing. Nothing in its directory is changed.
+#[derive(Debug)]
+pub struct Inspection(Database);
+
+impl Inspection {
+    /// Opens a storage that no process has open.
+    ///
+    /// # Errors
+    /// See [`StorageFault`](crate::StorageFault). A clock that is ahead is no error.
+    pub fn open(options: &StorageOptions) -> Result<Self, StorageError> {
+        let clock = Arc::new(StorageClock::new(options.clock));
+        Database::open_to_read(options, clock).map(Self)
+    }
+
+    /// See [`Storage::check`].
+    ///
+    /// # Errors
+    /// See [`Storage::check`].
+    pub fn check(&self) -> Result<StorageReport, StorageError> {
+        self.0.check()
+    }
+
+    /// The sizes of the column families.
+    pub fn sizes(&self) -> Vec<FamilySize> {
+        self.0.sizes()
+    }
+
+    /// See [`Storage::each_entry`].
+    ///
+    /// # Errors
+    /// See [`Storage::each_entry`].
+    pub fn each_entry(&self, visit: &mut dyn FnMut(&'static str, &str, u64)) -> Result<(), StorageError> {
+        self.0.each_entry(visit)
+    }
+
+    /// See [`Storage::export`].
+    ///
+    /// # Errors
+    /// See [`Storage::export`].
+    pub fn export(&self, channel: Option<&str>, output: &mut dyn Write) -> Result<u64, StorageError> {
+        self.0.export(channel, output)
+    }
+}
 
 impl Storage {
     /// Reads everything, compares all checksums and decodes all records.
@@ -20,43 +71,12 @@ impl Storage {
     /// # Errors
     /// The disk fails, or the checksum of a block is wrong.
     pub fn check(&self) -> Result<StorageReport, StorageError> {
-        let database = self.database()?;
-        let mut report = StorageReport::default();
-        for family in Family::ALL {
-            let mut options = ReadOptions::default();
-            options.fill_cache(false);
-            let entries = database.db.iterator_cf_opt(database.family(family), options, IteratorMode::Start);
-            for entry in entries {
-                let (key, value) = entry.map_err(|error| database.read_failed("check the storage", &error))?;
-                let counter = match family {
-                    _ if !is_readable(family, &key, &value) => &mut report.unreadable,
-                    Family::Publications => &mut report.publications,
-                    Family::Heads => &mut report.channels,
-                    Family::Idempotency => &mut report.results,
-                    Family::Paths => &mut report.blocks,
-                    Family::Checkpoints => &mut report.checkpoints,
-                };
-                *counter += 1;
-            }
-        }
-        Ok(report)
+        self.database()?.check()
     }
 
     /// The sizes of the column families; empty while the database is closed after a failed write.
     pub fn sizes(&self) -> Vec<FamilySize> {
-        let Ok(database) = self.database() else { return Vec::new() };
-        let size = |family: Family| {
-            let get = |name: &str| {
-                database.db.property_int_value_cf(database.family(family), name).ok().flatten().unwrap_or_default()
-            };
-            FamilySize {
-                name: family.name(),
-                entries: get("rocksdb.estimate-num-keys"),
-                table_bytes: get("rocksdb.total-sst-files-size"),
-                memtable_bytes: get("rocksdb.size-all-mem-tables"),
-            }
-        };
-        Family::ALL.map(size).into()
+        self.database().map_or_else(|_| Vec::new(), |database| database.sizes())
     }
 
     /// Compacts everything, so that deleted and expired entries free their space. Takes a while; requests are served in
@@ -74,19 +94,7 @@ impl Storage {
     /// # Errors
     /// Stored bytes cannot be read.
     pub fn each_entry(&self, visit: &mut dyn FnMut(&'static str, &str, u64)) -> Result<(), StorageError> {
-        const ACTION: &str = "list the channels of the storage";
-        let database = self.database()?;
-        for family in Family::ALL {
-            let mut options = ReadOptions::default();
-            options.fill_cache(false);
-            let entries = database.db.iterator_cf_opt(database.family(family), options, IteratorMode::Start);
-            for entry in entries {
-                let (key, value) = entry.map_err(|error| database.read_failed(ACTION, &error))?;
-                let (channel, _) = keys::read_channel(&key).ok_or_else(|| database.unreadable(ACTION))?;
-                visit(family.name(), channel, (key.len() + value.len()) as u64);
-            }
-        }
-        Ok(())
+        self.database()?.each_entry(visit)
     }
 
     /// Writes the publications of one channel or of all channels, each as a line of JSON.
@@ -94,32 +102,89 @@ impl Storage {
     /// # Errors
     /// Stored bytes cannot be read, or `output` cannot be written. In both cases the error's path is the storage's.
     pub fn export(&self, channel: Option<&str>, output: &mut dyn Write) -> Result<u64, StorageError> {
+        self.database()?.export(channel, output)
+    }
+}
+
+impl Database {
+    fn check(&self) -> Result<StorageReport, StorageError> {
+        let mut report = StorageReport::default();
+        for family in Family::ALL {
+            let mut options = ReadOptions::default();
+            options.fill_cache(false);
+            let entries = self.db.iterator_cf_opt(self.family(family), options, IteratorMode::Start);
+            for entry in entries {
+                let (key, value) = entry.map_err(|error| self.read_failed("check the storage", &error))?;
+                let counter = match family {
+                    _ if !is_readable(family, &key, &value) => &mut report.unreadable,
+                    Family::Publications => &mut report.publications,
+                    Family::Heads => &mut report.channels,
+                    Family::Idempotency => &mut report.results,
+                    Family::Paths => &mut report.blocks,
+                    Family::Checkpoints => &mut report.checkpoints,
+                };
+                *counter += 1;
+            }
+        }
+        Ok(report)
+    }
+
+    fn sizes(&self) -> Vec<FamilySize> {
+        let size = |family: Family| {
+            let get = |name: &str| {
+                self.db.property_int_value_cf(self.family(family), name).ok().flatten().unwrap_or_default()
+            };
+            FamilySize {
+                name: family.name(),
+                entries: get("rocksdb.estimate-num-keys"),
+                table_bytes: get("rocksdb.total-sst-files-size"),
+                memtable_bytes: get("rocksdb.size-all-mem-tables"),
+            }
+        };
+        Family::ALL.map(size).into()
+    }
+
+    fn each_entry(&self, visit: &mut dyn FnMut(&'static str, &str, u64)) -> Result<(), StorageError> {
+        const ACTION: &str = "list the channels of the storage";
+        for family in Family::ALL {
+            let mut options = ReadOptions::default();
+            options.fill_cache(false);
+            let entries = self.db.iterator_cf_opt(self.family(family), options, IteratorMode::Start);
+            for entry in entries {
+                let (key, value) = entry.map_err(|error| self.read_failed(ACTION, &error))?;
+                let (channel, _) = keys::read_channel(&key).ok_or_else(|| self.unreadable(ACTION))?;
+                visit(family.name(), channel, (key.len() + value.len()) as u64);
+            }
+        }
+        Ok(())
+    }
+
+    fn export(&self, channel: Option<&str>, output: &mut dyn Write) -> Result<u64, StorageError> {
         const ACTION: &str = "export from the storage";
-        let database = self.database()?;
         let mut options = ReadOptions::default();
         options.fill_cache(false);
         let begin = channel.map_or_else(Vec::new, keys::channel_key);
         if channel.is_some() {
             options.set_iterate_upper_bound(keys::behind(&begin));
         }
-        let family = database.family(Family::Publications);
-        let entries = database.db.iterator_cf_opt(family, options, IteratorMode::From(&begin, Direction::Forward));
-        let (now_ms, mut lines) = (database.clock.now_ms(), 0);
+        let family = self.family(Family::Publications);
+        let entries = self.db.iterator_cf_opt(family, options, IteratorMode::From(&begin, Direction::Forward));
+        let (now_ms, mut lines) = (self.clock.now_ms(), 0);
         let mut head: Option<(String, ChannelHead)> = None;
         for entry in entries {
-            let (key, value) = entry.map_err(|error| database.read_failed(ACTION, &error))?;
-            let (channel, offset) = keys::read_publication_key(&key).ok_or_else(|| database.unreadable(ACTION))?;
+            let (key, value) = entry.map_err(|error| self.read_failed(ACTION, &error))?;
+            let (channel, offset) = keys::read_publication_key(&key).ok_or_else(|| self.unreadable(ACTION))?;
             if head.as_ref().is_none_or(|(known, _)| known != channel) {
-                let of_channel = database.head(&keys::channel_key(channel))?;
+                let of_channel = self.head(&keys::channel_key(channel))?;
                 head = of_channel.map(|head| (channel.to_owned(), head));
             }
             let Some((_, head)) = &head else { continue };
-            let stored = StoredPublication::decode(offset, &value).ok_or_else(|| database.unreadable(ACTION))?;
+            let stored = StoredPublication::decode(offset, &value).ok_or_else(|| self.unreadable(ACTION))?;
             if stored.expires_ms > now_ms && offset > head.floor {
                 let line = json_line(channel, &head.epoch, &stored);
                 output
                     .write_all(line.as_bytes())
-                    .map_err(|error: io::Error| StorageError::io(ACTION, &database.path, &error))?;
+                    .map_err(|error: io::Error| StorageError::io(ACTION, &self.path, &error))?;
                 lines += 1;
             }
         }

@@ -32,6 +32,8 @@ mod entries;
 mod epoch;
 mod error;
 mod family;
+#[cfg_attr(not(feature = "rocksdb"), allow(dead_code, reason = "only a directory that is opened is checked"))]
+mod files;
 #[cfg(feature = "rocksdb")]
 mod heads;
 #[cfg(feature = "rocksdb")]
@@ -73,8 +75,8 @@ pub use counters::StorageCounts;
 pub use entries::RoomCheckpoint;
 pub use error::{StorageError, StorageFault};
 #[cfg(feature = "rocksdb")]
-pub use inspect::encoded_again;
-pub use options::{ClockSource, DamagedLogPolicy, PageLimits, QueueLimits, StorageOptions};
+pub use inspect::{Inspection, encoded_again};
+pub use options::{ClockSource, DamagedLogPolicy, PageLimits, QueueLimits, StartPolicy, StorageOptions};
 pub use paths::{PathBlock, PathCompressor, PathOwner, PathPage, PathPlace, PathQuery, PathsRead};
 pub use report::{BackupInfo, FamilySize, StorageReport};
 pub use request::{Completions, EntriesDone, EntryBatch, LoadAnswer, LoadRequest, StoreAnswer, StoreRequest};
@@ -82,4 +84,6 @@ pub use state::{FORMAT_VERSION, is_storage};
 #[cfg(feature = "rocksdb")]
 pub use storage::Storage;
 #[cfg(not(feature = "rocksdb"))]
-pub use without_rocksdb::{UnbuiltStorage as Storage, backups, keep_backups, restore, verify_backups};
+pub use without_rocksdb::{
+    UnbuiltInspection as Inspection, UnbuiltStorage as Storage, backups, keep_backups, restore, verify_backups,
+};

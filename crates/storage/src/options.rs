@@ -35,6 +35,8 @@ pub struct StorageOptions {
     /// Maximum time by which the wall clock may be ahead of the end of the last run at a start. With a wrong clock,
     /// entries with a time to live would expire at once. 400 days by default.
     pub clock_ahead_ms_max: u64,
+    /// What happens if the files cannot be opened for a reason that can pass.
+    pub start: StartPolicy,
     /// The source of the time.
     pub clock: ClockSource,
 }
@@ -77,6 +79,16 @@ pub enum DamagedLogPolicy {
     KeepUntilDamage,
 }
 
+/// What happens if the files cannot be opened for a reason that can pass: a full disk, no file descriptors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StartPolicy {
+    /// The storage is not opened.
+    #[default]
+    Fail,
+    /// The storage refuses all requests until the reason has passed, as after a failed write.
+    OpenLater,
+}
+
 /// The source of the time.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum ClockSource {
@@ -105,6 +117,7 @@ impl StorageOptions {
             cached_heads_max: 65_536,
             damaged_log: DamagedLogPolicy::default(),
             clock_ahead_ms_max: 400 * 24 * 60 * 60 * 1_000,
+            start: StartPolicy::default(),
             clock: ClockSource::default(),
         }
     }

@@ -47,7 +47,7 @@ impl FailedCommit {
                 let key = request.record.idempotency_key.as_deref().filter(|_| outcome.is_ok_and(|at| at > top))?;
                 Some(keys::result_key(&request.channel, key))
             }
-            PendingAnswer::Entries(_) => None,
+            PendingAnswer::Entries(_) | PendingAnswer::Trimmed { .. } => None,
         };
         Self {
             result_keys: answers.iter().filter_map(result_key).collect(),
@@ -55,6 +55,12 @@ impl FailedCommit {
             retry_at: Instant::now() + PAUSE_MIN,
             pause: PAUSE_MIN,
         }
+    }
+
+    /// Nothing was written yet, because the database could not be opened.
+    pub(crate) fn at_start() -> Self {
+        let retry_at = Instant::now() + PAUSE_MIN;
+        Self { channels: Vec::new(), result_keys: Vec::new(), retry_at, pause: PAUSE_MIN }
     }
 
     /// Removes what the log has of the commit, so that a refused publication is not published later.

@@ -4,14 +4,21 @@ use std::{
     fs::{self, File},
     io::Write,
     path::Path,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
 
 use crate::{
-    counters::StorageCounters, database::Database, error::StorageError, options::StorageOptions,
-    storage_clock::StorageClock, write_stall::free_bytes,
+    counters::StorageCounters,
+    database::{Database, IfAbsent},
+    error::StorageError,
+    options::{StartPolicy, StorageOptions},
+    storage_clock::StorageClock,
+    write_stall::free_bytes,
 };
 
 /// Maximum time for reads that have begun before the database is closed.
@@ -30,6 +37,8 @@ pub(crate) struct SharedDatabase {
     clock: Arc<StorageClock>,
     pub(crate) counters: Arc<StorageCounters>,
     state: RwLock<DatabaseState>,
+    /// What was there once must not begin again with nothing, such as after a file system was unmounted.
+    was_open: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -43,9 +52,16 @@ impl SharedDatabase {
     pub(crate) fn open(options: &StorageOptions) -> Result<Self, StorageError> {
         let clock = Arc::new(StorageClock::new(options.clock));
         let counters = Arc::new(StorageCounters::default());
-        let database = Database::open(options, Arc::clone(&clock), Arc::clone(&counters))?;
-        let state = RwLock::new(DatabaseState::Open(Arc::new(database)));
-        Ok(Self { options: options.clone(), clock, counters, state })
+        let opened = Database::open(options, Arc::clone(&clock), Arc::clone(&counters), IfAbsent::Create);
+        let was_open = AtomicBool::new(opened.is_ok());
+        let state = match opened {
+            Ok(database) => DatabaseState::Open(Arc::new(database)),
+            Err(error) if options.start == StartPolicy::OpenLater && error.fault.can_pass_at_start() => {
+                DatabaseState::Closed(error)
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self { options: options.clone(), clock, counters, state: RwLock::new(state), was_open })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -95,8 +111,10 @@ impl SharedDatabase {
             self.replace(DatabaseState::Open(in_use));
             return Err(fault);
         }
-        match Database::open(&self.options, Arc::clone(&self.clock), Arc::clone(&self.counters)) {
+        let absent = if self.was_open.load(Ordering::Relaxed) { IfAbsent::Fail } else { IfAbsent::Create };
+        match Database::open(&self.options, Arc::clone(&self.clock), Arc::clone(&self.counters), absent) {
             Ok(database) => {
+                self.was_open.store(true, Ordering::Relaxed);
                 let database = Arc::new(database);
                 self.replace(DatabaseState::Open(Arc::clone(&database)));
                 Ok(database)

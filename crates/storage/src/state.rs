@@ -6,12 +6,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::error::{StorageError, StorageFault};
+use crate::{
+    error::{StorageError, StorageFault},
+    files::{LogFile, has_database},
+};
 
 /// The version of the layout of keys and of the set of record versions. A storage with a newer version is not opened.
 pub const FORMAT_VERSION: u32 = 1;
 
-const FILE_NAME: &str = "STORAGE";
+pub(crate) const FILE_NAME: &str = "STORAGE";
 const FIRST_LINE: &str = "dunlin storage";
 const CHECK: &str = "check ";
 
@@ -24,6 +27,12 @@ pub(crate) struct StorageState {
     /// Whether it was closed with everything synced.
     pub(crate) is_closed: bool,
     pub(crate) eras: Eras,
+    /// Whether the database was created. Then its files must be there, and none is created instead.
+    pub(crate) is_made: bool,
+    /// The newest file of the write-ahead log; 0 if it is not known. See [`crate::files`].
+    pub(crate) newest_log: u64,
+    /// The needed files of the write-ahead log when it was closed.
+    pub(crate) closed_with: Vec<LogFile>,
 }
 
 /// Counters of losses. A channel that was last written in an earlier era may have lost publications that clients have
@@ -44,11 +53,12 @@ impl StorageState {
         let text = match fs::read_to_string(&file) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                return if is_empty(directory, ACTION)? {
-                    Ok(None)
-                } else {
-                    Err(StorageError::new(ACTION, directory, StorageFault::NotStorage))
+                let fault = match is_empty(directory, ACTION)? {
+                    true => return Ok(None),
+                    false if has_database(directory) => StorageFault::MissingFile(FILE_NAME.to_owned()),
+                    false => StorageFault::NotStorage,
                 };
+                return Err(StorageError::new(ACTION, directory, fault));
             }
             Err(error) if error.kind() == ErrorKind::InvalidData => String::new(),
             Err(error) => return Err(StorageError::io(ACTION, &file, &error)),
@@ -76,12 +86,14 @@ impl StorageState {
     }
 
     fn text(&self) -> String {
-        let Self { format, boot, is_closed, eras } = self;
+        let Self { format, boot, is_closed, eras, is_made, newest_log, closed_with } = self;
         let Eras { power, damage } = eras;
-        let closed = u8::from(*is_closed);
-        let text = format!(
-            "{FIRST_LINE}\nformat {format}\npower_era {power}\ndamage_era {damage}\nclosed {closed}\nboot {boot}\n"
+        let (closed, made) = (u8::from(*is_closed), u8::from(*is_made));
+        let mut text = format!(
+            "{FIRST_LINE}\nformat {format}\npower_era {power}\ndamage_era {damage}\nclosed {closed}\nboot {boot}\n\
+             made {made}\nnewest_log {newest_log}\n"
         );
+        text.extend(closed_with.iter().map(|LogFile { number, bytes }| format!("log {number} {bytes}\n")));
         let sum = fnv1a(text.as_bytes());
         format!("{text}{CHECK}{sum:016x}\n")
     }
@@ -91,7 +103,8 @@ impl StorageState {
         if lines.next()? != FIRST_LINE {
             return None;
         }
-        let mut state = Self::default();
+        // Earlier versions of Dunlin did not note it.
+        let mut state = Self { is_made: true, ..Self::default() };
         for line in lines {
             let (name, value) = line.split_once(' ').unwrap_or((line, ""));
             match name {
@@ -100,6 +113,12 @@ impl StorageState {
                 "damage_era" => state.eras.damage = value.parse().ok()?,
                 "closed" => state.is_closed = value == "1",
                 "boot" => value.clone_into(&mut state.boot),
+                "made" => state.is_made = value == "1",
+                "newest_log" => state.newest_log = value.parse().ok()?,
+                "log" => {
+                    let (number, bytes) = value.split_once(' ')?;
+                    state.closed_with.push(LogFile { number: number.parse().ok()?, bytes: bytes.parse().ok()? });
+                }
                 // A newer format may contain other lines. Its version decides.
                 _ => {}
             }
@@ -162,7 +181,16 @@ mod tests {
     #[test]
     fn states_round_trip() {
         let eras = Eras { power: 3, damage: 1 };
-        let state = StorageState { format: 1, boot: "ab-cd".to_owned(), is_closed: true, eras };
+        let closed_with = vec![LogFile { number: 12, bytes: 7 }, LogFile { number: 15, bytes: 0 }];
+        let state = StorageState {
+            format: 1,
+            boot: "ab-cd".to_owned(),
+            is_closed: true,
+            eras,
+            is_made: true,
+            newest_log: 15,
+            closed_with,
+        };
         assert_eq!(StorageState::parse(&state.text()), Some(state));
         let unknown = StorageState { format: 1, ..StorageState::default() };
         assert_eq!(StorageState::parse(&unknown.text()), Some(unknown));

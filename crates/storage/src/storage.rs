@@ -22,9 +22,10 @@ use crate::{
     keys,
     options::StorageOptions,
     reader::{ReadTask, Reader},
-    request::{Completions, LoadRequest, StoreRequest},
+    request::{Completions, EntriesDone, LoadRequest, StoreRequest},
+    resume::FailedCommit,
     shared_database::SharedDatabase,
-    writer::{TrimTo, WriteQueue, WriteTask, Writer},
+    writer::{Done, TrimTo, WriteQueue, WriteTask, Writer},
 };
 
 /// An open storage, which shards share. Dropping it writes the queued requests, and ends its threads.
@@ -38,7 +39,8 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Opens or creates a storage in a directory, and starts the threads.
+    /// Opens or creates a storage in a directory, and starts the threads. With [`StartPolicy::OpenLater`](crate::StartPolicy),
+    /// the storage may be poisoned at first.
     ///
     /// # Errors
     /// See [`StorageFault`].
@@ -66,8 +68,10 @@ impl Storage {
             let thread = storage.start(format!("storage-read-{number}"), move || reader.run())?;
             storage.reader_threads.push(thread);
         }
+        let database = shared.get().ok();
         let writer = Writer {
-            database: shared.get().ok(),
+            failed: database.is_none().then(FailedCommit::at_start),
+            database,
             shared,
             queue,
             tasks: write_tasks,
@@ -76,7 +80,6 @@ impl Storage {
             unused_offsets: HashMap::new(),
             heads: HeadCache::new(options.cached_heads_max.max(options.queues.batch_writes_max)),
             trims_taken: 0,
-            failed: None,
         };
         let thread = storage.start("storage-write".to_owned(), move || writer.run())?;
         storage.writer_thread = Mutex::new(Some(thread));
@@ -106,15 +109,17 @@ impl Storage {
         self.push_read(ReadTask::new(request, &self.queue))
     }
 
-    /// Deletes a channel's committed publications up to this offset. Later loads do not return them.
-    pub fn trim(&self, channel: Arc<str>, through: u64) {
-        self.request_trim(channel, TrimTo::Offset(through));
+    /// Deletes a channel's committed publications up to this offset. Later loads do not return them. `done` receives the
+    /// result when the deletion is written, or could not be. After a failed write it is written when the storage writes
+    /// again.
+    pub fn trim(&self, channel: Arc<str>, through: u64, done: Option<EntriesDone>) {
+        self.request_trim(channel, TrimTo::Offset(through), done);
     }
 
     /// Deletes a channel with its epoch, its offsets and its idempotency keys. Publications that are still queued are
     /// stored in its next epoch.
     pub fn remove(&self, channel: Arc<str>) {
-        self.request_trim(channel, TrimTo::Removed);
+        self.request_trim(channel, TrimTo::Removed, None);
     }
 
     /// The error of the failed write, while nothing is written.
@@ -156,11 +161,14 @@ impl Storage {
         }
     }
 
-    fn request_trim(&self, channel: Arc<str>, to: TrimTo) {
+    fn request_trim(&self, channel: Arc<str>, to: TrimTo, done: Option<EntriesDone>) {
         if keys::fits(&channel) {
-            self.queue.trims.request(channel, to);
+            self.queue.trims.request(channel, to, done.map(Done));
             // If the queue is full, the writer is awake and needs no task.
             let _ = self.queue.push(WriteTask::Trim);
+        } else if let Some(done) = done {
+            // No such channel is stored.
+            done(Ok(()));
         }
     }
 

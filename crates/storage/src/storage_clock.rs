@@ -15,11 +15,14 @@ pub(crate) struct StorageClock {
     began_ms: AtomicU64,
     /// The highest time that was read, or the time of the last run.
     newest_ms: AtomicU64,
+    /// It does not go on.
+    is_stopped: bool,
 }
 
 impl StorageClock {
     pub(crate) fn new(source: ClockSource) -> Self {
-        let clock = Self { source, began: Instant::now(), began_ms: AtomicU64::new(0), newest_ms: AtomicU64::new(0) };
+        let (began_ms, newest_ms) = (AtomicU64::new(0), AtomicU64::new(0));
+        let clock = Self { source, began: Instant::now(), began_ms, newest_ms, is_stopped: false };
         let now_ms = match source {
             ClockSource::System => SystemTime::now()
                 .duration_since(UNIX_EPOCH)
@@ -30,7 +33,16 @@ impl StorageClock {
         clock
     }
 
+    /// A clock that stands at a time.
+    pub(crate) fn stopped_at(now_ms: u64) -> Self {
+        let newest_ms = AtomicU64::new(now_ms);
+        Self { newest_ms, is_stopped: true, ..Self::new(ClockSource::Given(|| 0)) }
+    }
+
     pub(crate) fn now_ms(&self) -> u64 {
+        if self.is_stopped {
+            return self.newest_ms.load(Ordering::Relaxed);
+        }
         let now_ms = match self.source {
             ClockSource::System => {
                 let elapsed_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -54,6 +66,11 @@ impl StorageClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stopped_clock_does_not_go_on() {
+        assert_eq!(StorageClock::stopped_at(7).now_ms(), 7);
+    }
 
     #[test]
     fn time_never_goes_below_the_last_run() {

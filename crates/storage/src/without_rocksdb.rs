@@ -20,6 +20,10 @@ use crate::{
 #[derive(Debug)]
 pub struct UnbuiltStorage(Infallible);
 
+/// A storage that is only read. No value exists.
+#[derive(Debug)]
+pub struct UnbuiltInspection(Infallible);
+
 fn not_built<T>(action: &'static str, path: &Path) -> Result<T, StorageError> {
     Err(StorageError::new(action, path, StorageFault::NotBuilt))
 }
@@ -38,7 +42,7 @@ impl UnbuiltStorage {
         match self.0 {}
     }
 
-    pub fn trim(&self, _: Arc<str>, _: u64) {
+    pub fn trim(&self, _: Arc<str>, _: u64, _: Option<EntriesDone>) {
         match self.0 {}
     }
 
@@ -117,6 +121,29 @@ impl UnbuiltStorage {
     }
 }
 
+#[allow(missing_docs, clippy::missing_errors_doc, reason = "inspect.rs documents these methods")]
+impl UnbuiltInspection {
+    pub fn open(options: &StorageOptions) -> Result<Self, StorageError> {
+        not_built("read the storage", &options.path)
+    }
+
+    pub fn check(&self) -> Result<StorageReport, StorageError> {
+        match self.0 {}
+    }
+
+    pub fn sizes(&self) -> Vec<FamilySize> {
+        match self.0 {}
+    }
+
+    pub fn each_entry(&self, _: &mut dyn FnMut(&'static str, &str, u64)) -> Result<(), StorageError> {
+        match self.0 {}
+    }
+
+    pub fn export(&self, _: Option<&str>, _: &mut dyn Write) -> Result<u64, StorageError> {
+        match self.0 {}
+    }
+}
+
 /// Fails: [`StorageFault::NotBuilt`].
 ///
 /// # Errors
@@ -163,6 +190,7 @@ mod tests {
         let path = Path::new("/var/lib/game");
         let errors = [
             UnbuiltStorage::open(&StorageOptions::at(path), Arc::new(NoShards)).expect_err("no storage"),
+            UnbuiltInspection::open(&StorageOptions::at(path)).expect_err("no storage"),
             backups(path).expect_err("no storage"),
             keep_backups(path, 1).expect_err("no storage"),
             verify_backups(path).expect_err("no storage"),

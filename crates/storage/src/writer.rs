@@ -60,15 +60,22 @@ impl std::fmt::Debug for Done {
     }
 }
 
-/// Pending trims and removals. Each channel has at most one entry, so they need no separate limit.
+/// Pending trims and removals. Each channel has at most one entry, so they need no separate limit. As many wait for them
+/// as requests of the server API are in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Trims {
-    pending: Mutex<HashMap<Arc<str>, TrimTo>>,
+    pending: Mutex<PendingTrims>,
     /// Total number of requested trims.
     pub(crate) requested: AtomicU64,
     /// Number of trims that are written to the storage.
     applied: Mutex<u64>,
     changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct PendingTrims {
+    extents: HashMap<Arc<str>, TrimTo>,
+    waiting: Vec<(Arc<str>, Done)>,
 }
 
 /// The extent of a trim.
@@ -80,9 +87,10 @@ pub(crate) enum TrimTo {
 }
 
 impl Trims {
-    pub(crate) fn request(&self, channel: Arc<str>, to: TrimTo) {
+    pub(crate) fn request(&self, channel: Arc<str>, to: TrimTo, done: Option<Done>) {
         let mut pending = lock(&self.pending);
-        let known = pending.entry(channel).or_insert(to);
+        pending.waiting.extend(done.map(|done| (Arc::clone(&channel), done)));
+        let known = pending.extents.entry(channel).or_insert(to);
         *known = (*known).max(to);
         self.requested.fetch_add(1, Ordering::SeqCst);
     }
@@ -94,7 +102,7 @@ impl Trims {
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn take(&self) -> (HashMap<Arc<str>, TrimTo>, u64) {
+    fn take(&self) -> (PendingTrims, u64) {
         let mut pending = lock(&self.pending);
         (std::mem::take(&mut *pending), self.requested.load(Ordering::SeqCst))
     }
@@ -103,7 +111,7 @@ impl Trims {
     fn put_back(&self, trims: HashMap<Arc<str>, TrimTo>) {
         let mut pending = lock(&self.pending);
         for (channel, to) in trims {
-            let known = pending.entry(channel).or_insert(to);
+            let known = pending.extents.entry(channel).or_insert(to);
             *known = (*known).max(to);
         }
     }
@@ -188,6 +196,10 @@ pub(crate) enum PendingAnswer {
         outcome: Result<u64, LogError>,
     },
     Entries(EntriesDone),
+    Trimmed {
+        done: EntriesDone,
+        outcome: Result<(), StorageError>,
+    },
 }
 
 impl Writer {
@@ -333,15 +345,26 @@ impl Writer {
         let (trims, requested) = self.queue.trims.take();
         self.trims_taken = requested;
         let mut group = GroupCommit { trims: Some(requested), ..GroupCommit::default() };
-        self.add_trims(&mut group, &trims);
+        let unread = self.add_trims(&mut group, &trims.extents);
+        for (channel, Done(done)) in trims.waiting {
+            let outcome = unread.get(&channel).cloned().map_or(Ok(()), Err);
+            group.answers.push(PendingAnswer::Trimmed { done, outcome });
+        }
         self.commit(group);
         if self.failed.is_some() {
-            self.queue.trims.put_back(trims);
+            self.queue.trims.put_back(trims.extents);
         }
     }
 
-    fn add_trims(&mut self, group: &mut GroupCommit, trims: &HashMap<Arc<str>, TrimTo>) {
-        let Ok(database) = self.opened() else { return };
+    /// Returns the channels that could not be read.
+    fn add_trims(
+        &mut self,
+        group: &mut GroupCommit,
+        trims: &HashMap<Arc<str>, TrimTo>,
+    ) -> HashMap<Arc<str>, StorageError> {
+        let mut unread = HashMap::new();
+        // The commit fails as well.
+        let Ok(database) = self.opened() else { return unread };
         for (channel, to) in trims {
             match (*to, self.head(channel)) {
                 (TrimTo::Offset(through), Ok(Some(head))) => {
@@ -364,9 +387,14 @@ impl Writer {
                     group.changed.insert(Arc::clone(channel));
                 }
                 // Nothing is stored for the channel.
-                (_, Ok(None) | Err(_)) => {}
+                (_, Ok(None)) => {}
+                (_, Err(_)) => {
+                    let fault = StorageFault::Io("the head of the channel could not be read".to_owned());
+                    unread.insert(Arc::clone(channel), StorageError::new("trim in", &database.path, fault));
+                }
             }
         }
+        unread
     }
 
     /// A channel's head. Creates it if it is missing, and begins a new epoch if clients may have received lost
@@ -465,6 +493,7 @@ impl Writer {
                 self.completions.committed(shard, StoreAnswer { channel, proposal, outcome });
             }
             PendingAnswer::Entries(done) => done(outcome.clone()),
+            PendingAnswer::Trimmed { done, outcome: of_trim } => done(outcome.clone().and(of_trim)),
         }
     }
 }

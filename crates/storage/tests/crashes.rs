@@ -141,6 +141,54 @@ fn see_that_all_is_there(
     }
 }
 
+#[test]
+fn child_removes_until_it_is_killed() {
+    let Some(directory) = directory_of_child() else { return };
+    let opened = TestStorage::open(&directory);
+    for number in 0.. {
+        let channel = format!("chat:{number}");
+        for offset in 1..=20 {
+            opened.store(&channel, offset);
+        }
+        opened.trim(&channel, u64::MAX).expect("the disk works");
+        std::io::stdout().write_all(format!("removed {number}\n").as_bytes()).expect("the parent reads");
+    }
+}
+
+#[test]
+fn an_acknowledged_removal_survives_a_kill() {
+    let directory = ScratchDirectory::new();
+    for killed_after in [0, 3, 7] {
+        let path = directory.join(&format!("data-{killed_after}"));
+        let mut process = child("crashes::child_removes_until_it_is_killed", &path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the child starts");
+        let mut removed = 0;
+        for line in BufReader::new(process.stdout.take().expect("it is piped")).lines().map_while(Result::ok) {
+            let Some((_, number)) = line.rsplit_once("removed ") else { continue };
+            removed = number.parse().expect("a number");
+            if removed == killed_after {
+                process.kill().expect("it runs");
+            }
+        }
+        process.wait().expect("it has ended");
+        let opened = TestStorage::open(&path);
+        for number in 0..=removed {
+            let page = opened.newest(&format!("chat:{number}"), 100);
+            assert_eq!((offsets(&page), page.top), (Vec::new(), 20), "chat:{number}");
+        }
+    }
+}
+
+#[test]
+fn a_removal_of_nothing_is_answered() {
+    let directory = ScratchDirectory::new();
+    let opened = TestStorage::open(&directory.join("data"));
+    assert_eq!(opened.trim("chat:1", u64::MAX), Ok(()));
+    assert_eq!(opened.trim(&"x".repeat(70_000), u64::MAX), Ok(()));
+}
+
 /// Completions that panic, although they must not.
 struct PanickingCompletions;
 

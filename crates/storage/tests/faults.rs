@@ -1,15 +1,18 @@
 //! Errors of a storage that cannot be opened, written or read. Each fault must be reported.
 
 use std::{
+    collections::BTreeMap,
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::atomic::{AtomicU64, Ordering},
 };
 
 use dunlin_engine::log::{LoadQuery, LogError, LogTerms};
-use dunlin_storage::{ClockSource, DamagedLogPolicy, FORMAT_VERSION, StorageError, StorageFault, StorageOptions};
+use dunlin_storage::{
+    ClockSource, DamagedLogPolicy, FORMAT_VERSION, Inspection, StartPolicy, StorageError, StorageFault, StorageOptions,
+};
 
 use crate::harness::{ScratchDirectory, TERMS, TestStorage, child, directory_of_child, offsets, record, record_of};
 
@@ -43,6 +46,14 @@ fn killed_copy(directory: &ScratchDirectory, name: &str, opened: &TestStorage) -
         fs::copy(&path, copy.join(path.file_name().expect("it is a file"))).expect("it can be copied");
     }
     copy
+}
+
+/// The content of the file `STORAGE`.
+fn with_checksum(text: &str) -> String {
+    // FNV-1a, as in the storage.
+    let add = |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325, add);
+    format!("{text}check {sum:016x}\n")
 }
 
 fn flip_bit(file: &Path, position: usize) {
@@ -93,6 +104,121 @@ fn other_directories_and_newer_formats_are_refused() {
     assert!(matches!(fault, StorageFault::Corruption(_)), "{fault:?}");
     let fault = fault_of(TestStorage::with(&StorageOptions::at(directory.join("no/parent"))));
     assert!(matches!(fault, StorageFault::Io(_)), "{fault:?}");
+}
+
+/// The names and contents of all files.
+fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = fs::read_dir(directory).expect("it can be read");
+    let paths = entries.map(|entry| entry.expect("it can be read").path());
+    paths.map(|path| (path.clone(), fs::read(path).expect("it can be read"))).collect()
+}
+
+fn inspected(path: &Path) -> Result<u64, StorageError> {
+    let mut lines = Vec::new();
+    let opened = Inspection::open(&StorageOptions::at(path))?;
+    opened.check()?;
+    assert!(opened.sizes().len() > 1);
+    opened.export(None, &mut lines)
+}
+
+/// A storage with publications in tables and in the log, after a clean end and after a kill.
+fn storages_with_tables(directory: &ScratchDirectory) -> [PathBuf; 2] {
+    let path = directory.join("data");
+    let opened = TestStorage::open(&path);
+    (1..=20).for_each(|offset| opened.store("chat:1", offset));
+    opened.storage.compact();
+    (21..=30).for_each(|offset| opened.store("chat:1", offset));
+    let killed = killed_copy(directory, "killed", &opened);
+    drop(opened);
+    [path, killed]
+}
+
+#[test]
+fn each_missing_file_is_refused_at_each_start_and_named() {
+    let directory = ScratchDirectory::new();
+    for path in storages_with_tables(&directory) {
+        let mut names: Vec<String> = ["CURRENT", "STORAGE"].map(str::to_owned).into();
+        let name_of = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).expect("it is text").to_owned();
+        for extension in ["sst", "log"] {
+            names.extend(files_with(&path, extension).iter().map(name_of));
+        }
+        names.extend(contents(&path).keys().map(name_of).filter(|name| name.starts_with("MANIFEST")));
+        assert!(names.len() >= 5, "{names:?}");
+        for name in &names {
+            let (file, aside) = (path.join(name), directory.join("aside"));
+            fs::rename(&file, &aside).expect("it is there");
+            for start in 1..=2 {
+                let error = TestStorage::with(&StorageOptions::at(&path)).err();
+                let error = error.unwrap_or_else(|| panic!("{name}, start {start}: {names:?}"));
+                let text = error.to_string();
+                assert!(text.contains(name) && text.contains("backup"), "{name}, start {start}: {text}");
+            }
+            let before = contents(&path);
+            let error = inspected(&path).expect_err("a file is missing");
+            assert!(error.to_string().contains(name), "{name}: {error}");
+            assert_eq!(contents(&path), before, "{name}: reading changes nothing");
+            fs::rename(&aside, &file).expect("it is there");
+        }
+        let before = contents(&path);
+        assert_eq!(inspected(&path), Ok(30));
+        assert_eq!(contents(&path), before, "reading changes nothing");
+        assert_eq!(offsets(&TestStorage::open(&path).after("chat:1", 0, 100)), (1..=30).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_storage_of_which_only_the_marker_is_left_is_refused() {
+    let directory = ScratchDirectory::new();
+    for path in storages_with_tables(&directory) {
+        for file in contents(&path).into_keys().filter(|file| !file.ends_with("STORAGE")) {
+            fs::remove_file(file).expect("it is there");
+        }
+        for _ in 1..=2 {
+            let fault = fault_of(TestStorage::with(&StorageOptions::at(&path)));
+            assert_eq!(fault, StorageFault::MissingFile("CURRENT".to_owned()));
+        }
+    }
+}
+
+#[test]
+fn a_log_that_was_cut_after_a_clean_end_is_refused() {
+    let directory = ScratchDirectory::new();
+    let [path, _] = storages_with_tables(&directory);
+    let log = log_file(&path);
+    let bytes = fs::read(&log).expect("it can be read");
+    fs::write(&log, &bytes[..bytes.len() - 1]).expect("it can be written");
+    for _ in 1..=2 {
+        let fault = fault_of(TestStorage::with(&StorageOptions::at(&path)));
+        assert!(
+            matches!(&fault, StorageFault::DamagedLog(why) if why.contains("when the storage was closed")),
+            "{fault:?}"
+        );
+    }
+    fs::remove_file(&log).expect("it is there");
+    let options = StorageOptions { damaged_log: DamagedLogPolicy::KeepUntilDamage, ..StorageOptions::at(&path) };
+    let page = TestStorage::with(&options).expect("it is permitted").after("chat:1", 0, 100);
+    assert_eq!((offsets(&page), page.top), ((1..=20).collect(), 20));
+    assert_eq!(offsets(&TestStorage::open(&path).after("chat:1", 0, 100)), (1..=20).collect::<Vec<_>>());
+}
+
+#[test]
+fn other_files_beside_a_storage_are_no_error() {
+    let directory = ScratchDirectory::new();
+    let [path, _] = storages_with_tables(&directory);
+    fs::write(path.join("seats.json"), "{}").expect("it can be written");
+    fs::write(path.join("notes.log"), "").expect("it can be written");
+    assert_eq!(inspected(&path), Ok(30));
+    TestStorage::open(&path).store("chat:1", 31);
+}
+
+#[test]
+fn a_creation_that_was_interrupted_is_repeated() {
+    let directory = ScratchDirectory::new();
+    let path = directory.join("data");
+    fs::create_dir(&path).expect("it can be written");
+    let lines = "dunlin storage\nformat 1\npower_era 0\ndamage_era 0\nclosed 0\nboot \nmade 0\nnewest_log 0\n";
+    fs::write(path.join("STORAGE"), with_checksum(lines)).expect("it can be written");
+    TestStorage::open(&path).store("chat:1", 1);
 }
 
 #[test]
@@ -178,11 +304,7 @@ fn after_power_loss_unsynced_channels_get_a_new_epoch() {
     let lines = state.lines().filter(|line| !line.starts_with("check "));
     let lines =
         lines.map(|line| if line.starts_with("boot ") { "boot another\n".to_owned() } else { format!("{line}\n") });
-    let text = lines.collect::<String>();
-    // FNV-1a, as in the storage.
-    let add = |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325, add);
-    fs::write(copy.join("STORAGE"), format!("{text}check {sum:016x}\n")).expect("it can be written");
+    fs::write(copy.join("STORAGE"), with_checksum(&lines.collect::<String>())).expect("it can be written");
     let restarted = TestStorage::open(&copy);
     let after = epochs(&restarted);
     assert_ne!(after[0], before[0]);
@@ -273,12 +395,33 @@ fn a_clock_far_ahead_is_refused_and_one_behind_is_not_followed() {
     TestStorage::with(&options).expect("it opens").store("chat:1", 1);
     NOW_MS.fetch_add(options.clock_ahead_ms_max + 1, Ordering::Relaxed);
     let ahead_ms = options.clock_ahead_ms_max + 1;
-    assert_eq!(fault_of(TestStorage::with(&options)), StorageFault::ClockAhead { ahead_ms });
+    for _ in 1..=2 {
+        assert_eq!(fault_of(TestStorage::with(&options)), StorageFault::ClockAhead { ahead_ms });
+        let opened = Inspection::open(&options).expect("reading needs no clock");
+        opened.check().expect("all can be read");
+        assert_eq!(opened.export(None, &mut Vec::new()), Ok(1), "nothing has expired by the clock of the last run");
+    }
     NOW_MS.store(5, Ordering::Relaxed);
     let opened = TestStorage::with(&options).expect("it opens");
     opened.store("chat:1", 2);
     NOW_MS.store(1_000_000_000_000, Ordering::Relaxed);
     assert_eq!(offsets(&opened.newest("chat:1", 9)), [1, 2], "nothing has expired");
+}
+
+#[test]
+fn a_clock_far_ahead_can_be_accepted_once() {
+    static NOW_MS: AtomicU64 = AtomicU64::new(1_000_000_000_000);
+    let directory = ScratchDirectory::new();
+    let clock = ClockSource::Given(|| NOW_MS.load(Ordering::Relaxed));
+    let options = StorageOptions { clock, clock_ahead_ms_max: 1_000, ..StorageOptions::at(directory.join("data")) };
+    TestStorage::with(&options).expect("it opens").store("chat:1", 1);
+    NOW_MS.fetch_add(1_000, Ordering::Relaxed);
+    drop(TestStorage::with(&options).expect("the limit is not reached"));
+    NOW_MS.fetch_add(1_001, Ordering::Relaxed);
+    assert_eq!(fault_of(TestStorage::with(&options)), StorageFault::ClockAhead { ahead_ms: 1_001 });
+    let accepting = StorageOptions { clock_ahead_ms_max: u64::MAX, ..options.clone() };
+    TestStorage::with(&accepting).expect("it is accepted").store("chat:1", 2);
+    assert_eq!(offsets(&TestStorage::with(&options).expect("once is enough").newest("chat:1", 9)), [1, 2]);
 }
 
 #[test]
@@ -289,6 +432,38 @@ fn missing_huge_pages_are_an_error() {
     (options.huge_page_bytes, options.memtable_bytes) = (2 << 20, 1 << 50);
     let fault = fault_of(TestStorage::with(&options));
     assert!(matches!(fault, StorageFault::FewHugePages { needed: 0x2000_0000, .. }), "{fault:?}");
+}
+
+/// Fills the disk to the last byte.
+fn fill(filler: &Path) {
+    let mut file = fs::File::create(filler).expect("there is space for a name");
+    while file.write(&[0; 4096]).is_ok_and(|bytes| bytes > 0) {}
+}
+
+#[test]
+fn child_starts_on_a_full_disk() {
+    let Some(directory) = directory_of_child() else { return };
+    let (used, filler) = (directory.join("data"), directory.join("filler"));
+    let opened = TestStorage::open(&used);
+    (1..=3).for_each(|offset| opened.store("chat:1", offset));
+    drop(opened);
+    for (path, next) in [(used, 4), (directory.join("fresh"), 1)] {
+        fill(&filler);
+        let options = StorageOptions::at(path);
+        assert!(matches!(fault_of(TestStorage::with(&options)), StorageFault::DiskFull(_)));
+        let options = StorageOptions { start: StartPolicy::OpenLater, ..options };
+        let opened = TestStorage::with(&options).expect("it refuses until there is space");
+        assert!(matches!(opened.storage.poison().expect("it is full").fault, StorageFault::DiskFull(_)));
+        assert_eq!(opened.store_with("chat:1", record(next), TERMS), Err(LogError::Broken));
+        assert_eq!(opened.try_load("chat:1", LoadQuery::newest(9), TERMS).err(), Some(LogError::Unavailable));
+        assert!(opened.trim("chat:1", 1).is_err());
+        fs::remove_file(&filler).expect("it is there");
+        opened.wait_until_resumed();
+        assert_eq!(opened.store_with("chat:1", record(next), TERMS), Ok(next));
+        let page = opened.newest("chat:1", 9);
+        assert_eq!((page.top, page.records.last().map(|record| record.publication.offset)), (next, Some(next)));
+    }
+    println!("filled");
 }
 
 #[test]
@@ -310,7 +485,7 @@ fn child_fills_a_small_disk() {
     assert_eq!(opened.store_with("chat:2", record(1), TERMS), Err(LogError::Broken), "the disk is still full");
     let page = opened.after("chat:1", stored - 3, 10);
     assert_eq!(offsets(&page), [stored - 2, stored - 1, stored], "reads continue");
-    opened.storage.trim("chat:1".into(), 1);
+    assert_eq!(opened.trim("chat:1", 1).map_err(|error| error.fault), Err(StorageFault::Poisoned));
     fs::remove_file(directory.join("ballast")).expect("it is there");
     opened.wait_until_resumed();
     assert_eq!(opened.storage.poison(), None);
@@ -388,8 +563,17 @@ fn a_storage_without_descriptors_writes_again_when_it_gets_some() {
 
 #[test]
 fn a_full_disk_stops_writes_until_there_is_space_and_nothing_else() {
+    see_on_a_small_disk("faults::child_fills_a_small_disk");
+}
+
+#[test]
+fn a_storage_that_starts_on_a_full_disk_opens_when_there_is_space() {
+    see_on_a_small_disk("faults::child_starts_on_a_full_disk");
+}
+
+fn see_on_a_small_disk(name: &str) {
     let directory = ScratchDirectory::new();
-    let filler = child("faults::child_fills_a_small_disk", &directory.0);
+    let filler = child(name, &directory.0);
     // A separate file system in a mount namespace that ends with the child. The ballast is larger than the maximum size
     // of the write-ahead log, which opening converts to tables.
     let script =

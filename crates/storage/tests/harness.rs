@@ -182,6 +182,14 @@ impl TestStorage {
         outcome.map(|loaded| *loaded)
     }
 
+    /// Trims a channel and waits for the answer.
+    pub fn trim(&self, channel: &str, through: u64) -> Result<(), StorageError> {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let done = Box::new(move |outcome| sender.send(outcome).expect("the test waits"));
+        self.storage.trim(channel.into(), through, Some(done));
+        receiver.recv_timeout(WAIT_MAX).expect("it is answered")
+    }
+
     pub fn newest(&self, channel: &str, publications_max: usize) -> LogPage {
         self.try_load(channel, LoadQuery::newest(publications_max), TERMS).expect("it can be read")
     }

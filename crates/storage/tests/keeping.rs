@@ -91,10 +91,10 @@ fn trimmed_publications_are_in_no_page() {
         opened.store("chat:1", offset);
     }
     let epoch = opened.newest("chat:1", 1).epoch;
-    opened.storage.trim("chat:1".into(), 30);
+    opened.storage.trim("chat:1".into(), 30, None);
     let page = opened.newest("chat:1", 100);
     assert_eq!((offsets(&page), page.floor), ((31..=50).collect(), 30));
-    opened.storage.trim("chat:1".into(), u64::MAX);
+    opened.storage.trim("chat:1".into(), u64::MAX, None);
     let page = opened.newest("chat:1", 100);
     assert_eq!((offsets(&page), page.floor, page.top), (vec![], 50, 50));
     opened.store("chat:1", 51);
@@ -214,7 +214,7 @@ fn reading_stores_nothing() {
     let epochs: Vec<_> = (0..100).map(|number| opened.newest(&format!("chat:{number}"), 9).epoch).collect();
     for number in 0..100 {
         opened.after(&format!("chat:{number}"), 3, 9);
-        opened.storage.trim(format!("chat:{number}").into(), u64::MAX);
+        opened.storage.trim(format!("chat:{number}").into(), u64::MAX, None);
         opened.storage.remove(format!("chat:{number}").into());
     }
     assert_eq!(opened.newest("chat:7", 9).epoch, epochs[7]);

@@ -67,7 +67,7 @@ fn fill(path: &Path, backups: &Path) {
     publication.tags = vec![("side".into(), "buy".into())];
     full.publication = publication.into();
     assert_eq!(opened.store_with("chat:2", full, FOR_EVER), Ok(1));
-    opened.storage.trim("chat:1".into(), 10);
+    opened.storage.trim("chat:1".into(), 10, None);
 }
 
 /// Checks that all entries of [`fill`] exist, and adds a publication.

@@ -113,7 +113,7 @@ impl Play {
             Step::Trim { channel, below_top } => {
                 let known = self.channels.entry(channel).or_default();
                 known.trimmed = known.trimmed.max(known.top.saturating_sub(below_top));
-                storage.storage.trim(name(channel).into(), known.top.saturating_sub(below_top));
+                storage.storage.trim(name(channel).into(), known.top.saturating_sub(below_top), None);
             }
             Step::Remove { channel } => {
                 self.channels.remove(&channel);

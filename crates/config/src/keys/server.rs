@@ -86,6 +86,12 @@ const STORAGE: &[Key] = &[
         "refuse",
         "What happens at a start when a part of the write-ahead log is damaged that was complete once. `refuse`: the node does not start. `keep_until_damage`: the publications before the damage are kept, and all channels get a new epoch, so that clients notice.",
     ),
+    own(
+        "clock_ahead_limit",
+        Duration,
+        "9600h",
+        "How long after the end of the last run a start may be. A clock that is wrong now would remove everything as expired; one that was wrong at the first start is beyond the limit when it is right. Then start once with `--accept-clock`, which sets this key to `0s`: no limit.",
+    ),
     table("backup", &[STORAGE_BACKUP], "Backups of the storage while the node serves."),
 ];
 
@@ -353,6 +359,12 @@ const NET: &[Key] = &[
         Int(0, 65_536),
         "64",
         "HTTP connections on each port beyond `net.http_connections_limit` that answer only health, metrics and the API.",
+    ),
+    own(
+        "reserved_open_files",
+        Int(0, 1_000_000),
+        "0",
+        "File descriptors that connections on the public port leave for the storage, the internal port, NATS and backends. A connection that would use one is closed, and counted in `dunlin_accept_failures_total{reason=\"reserved\"}`. 0: as many as these may use at most, but not more than half of the limit of the process.",
     ),
     own("idle_timeout", Duration, "60s", "How long an HTTP connection may be idle between two requests."),
     own(

@@ -4,26 +4,33 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use dunlin_engine::{
     Effect, Event,
-    log::{LoadQuery, LogPage, LogRecord, LogTerms},
+    log::{LoadQuery, LogError, LogPage, LogRecord, LogTerms, ProposalNumber},
 };
+
+/// A proposal without an answer, with its shard.
+type HeldProposal = (u16, Arc<str>, ProposalNumber, Box<LogRecord>);
 
 /// The records of each channel.
 #[derive(Default)]
 pub struct Log {
     channels: BTreeMap<Arc<str>, Vec<LogRecord>>,
+    /// Proposals that wait for the test, instead of being answered.
+    held: Option<Vec<HeldProposal>>,
     /// Checks that loads and proposals of a channel have the same terms.
     terms: BTreeMap<Arc<str>, LogTerms>,
 }
 
 impl Log {
     /// The answer to an effect, if it has one.
-    pub fn answer(&mut self, effect: Effect) -> Option<Event<'static>> {
+    pub fn answer(&mut self, shard: u16, effect: Effect) -> Option<Event<'static>> {
         match effect {
             Effect::Propose { channel, proposal, record, begins: _, terms } => {
                 assert_eq!(self.terms.get(&channel), Some(&terms), "a channel is loaded first");
-                let offset = record.publication.offset;
-                self.channels.entry(Arc::clone(&channel)).or_default().push(*record);
-                Some(Event::Committed { channel, proposal, outcome: Ok(offset) })
+                if let Some(held) = &mut self.held {
+                    held.push((shard, channel, proposal, record));
+                    return None;
+                }
+                Some(self.store(channel, proposal, *record))
             }
             Effect::Load { channel, load, query, terms } => {
                 let known = self.terms.entry(Arc::clone(&channel)).or_insert(terms);
@@ -31,13 +38,39 @@ impl Log {
                 let page = self.read(&channel, query);
                 Some(Event::Loaded { channel, load, outcome: Ok(Box::new(page)) })
             }
-            Effect::Trim { channel, through } => {
+            Effect::Trim { channel, through, ticket } => {
                 let records = self.channels.entry(channel).or_default();
                 records.retain(|record| record.publication.offset > through);
-                None
+                ticket.map(|ticket| Event::TrimCommitted { ticket, outcome: Ok(()) })
             }
             _ => None,
         }
+    }
+
+    fn store(&mut self, channel: Arc<str>, proposal: ProposalNumber, record: LogRecord) -> Event<'static> {
+        let offset = record.publication.offset;
+        self.channels.entry(Arc::clone(&channel)).or_default().push(record);
+        Event::Committed { channel, proposal, outcome: Ok(offset) }
+    }
+
+    /// Holds the proposals that follow.
+    pub fn hold(&mut self) {
+        self.held = Some(Vec::new());
+    }
+
+    /// Stores or refuses the proposals that were held, and holds no more. Returns the answers with their shards.
+    pub fn release(&mut self, refuses: bool) -> Vec<(u16, Event<'static>)> {
+        let held = self.held.take().unwrap_or_default();
+        let answer = |(shard, channel, proposal, record): HeldProposal| {
+            let outcome = Err(LogError::Broken);
+            let event = if refuses {
+                Event::Committed { channel, proposal, outcome }
+            } else {
+                self.store(channel, proposal, *record)
+            };
+            (shard, event)
+        };
+        held.into_iter().map(answer).collect()
     }
 
     fn read(&self, channel: &str, query: LoadQuery) -> LogPage {

@@ -246,7 +246,7 @@ impl Node {
             | Effect::Trim { .. }
             | Effect::Follow { .. }
             | Effect::Unfollow { .. }) => {
-                if let Some(event) = self.log.answer(effect) {
+                if let Some(event) = self.log.answer(shard, effect) {
                     self.handle(shard, event);
                 }
             }

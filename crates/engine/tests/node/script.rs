@@ -17,6 +17,7 @@
 //! | `NAME backend {…}` | the backend's answer to the oldest request of the session |
 //! | `lost CHANNEL` | the channel loses its stream while it has subscribers |
 //! | `node CHANNEL {…}` | another node of the cluster broadcasts a publication, a join or a leave |
+//! | `hold proposals`, `store`, `refuse` | the log answers no proposal; stores, or refuses those that it held |
 //! | `elsewhere USER 2` | the user has two sessions on other nodes of the cluster |
 //! | `find ID` | shows which shard finds a session by its secret id |
 //! | `wait 10s`, `wait 5ms` | time passes, and shards run at their deadlines |
@@ -188,6 +189,12 @@ impl Player {
             }),
             "node" => broadcasts::arrives(node, rest),
             "hold" if rest == "following" => node.holds_following = true,
+            "hold" if rest == "proposals" => node.log.hold(),
+            "store" | "refuse" => {
+                for (shard, event) in node.log.release(first == "refuse") {
+                    node.handle(shard, event);
+                }
+            }
             "followed" => broadcasts::followed(node, rest),
             "elsewhere" => {
                 let (user, sessions) = rest.split_once(' ').expect("a user and a number");

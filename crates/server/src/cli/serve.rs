@@ -36,6 +36,10 @@ pub(super) struct ServeArgs {
     /// Number of bots in the demo arena (`demo.bots`)
     #[arg(long, value_name = "N", requires = "demo")]
     demo_bots: Option<u16>,
+    /// Open the storage however long its last run is ago by the clock (`storage.clock_ahead_limit`). What has expired
+    /// by the clock is removed
+    #[arg(long)]
+    accept_clock: bool,
 }
 
 pub(super) fn run(args: &ServeArgs, registry: &Registry) -> Result<(), Failure> {
@@ -60,6 +64,7 @@ impl ServeArgs {
             ("--log-level", "log.level", self.log_level.clone()),
             ("--demo", "demo.dir", demo),
             ("--demo-bots", "demo.bots", self.demo_bots.map(|bots| bots.to_string())),
+            ("--accept-clock", "storage.clock_ahead_limit", self.accept_clock.then(|| "0s".to_owned())),
         ]
         .into_iter()
         .filter_map(|(name, path, value)| Some(Flag { name, path, value: value? }))

@@ -12,7 +12,9 @@ use clap::{Args, Subcommand};
 use dunlin_config::Config;
 use dunlin_engine::ShardIndex;
 use dunlin_games::Registry;
-use dunlin_storage::{Completions, FamilySize, LoadAnswer, Storage, StorageOptions, StorageReport, StoreAnswer};
+use dunlin_storage::{
+    Completions, FamilySize, Inspection, LoadAnswer, Storage, StorageOptions, StorageReport, StoreAnswer,
+};
 
 use super::{ConfigFile, Failure, output};
 use crate::serve::storage_options;
@@ -31,11 +33,34 @@ enum StorageAction {
     /// Print the number of entries and bytes of each column family
     Stats(StorageLocation),
     /// Compact everything, so that deleted and expired data frees its space
-    Compact(StorageLocation),
+    Compact(CompactArgs),
     /// Print the publications as one JSON object per line
     Export(ExportArgs),
     /// List what is stored for namespaces that the configuration does not have; remove it with --yes
     Prune(prune::PruneArgs),
+}
+
+#[derive(Debug, Args)]
+struct CompactArgs {
+    #[command(flatten)]
+    location: StorageLocation,
+    #[command(flatten)]
+    clock: ClockArgs,
+}
+
+/// For commands that open the storage for writing.
+#[derive(Debug, Args)]
+struct ClockArgs {
+    /// Open the storage however long its last run is ago by the clock (`storage.clock_ahead_limit`)
+    #[arg(long)]
+    accept_clock: bool,
+}
+
+impl ClockArgs {
+    fn apply(&self, options: StorageOptions) -> StorageOptions {
+        let clock_ahead_ms_max = if self.accept_clock { u64::MAX } else { options.clock_ahead_ms_max };
+        StorageOptions { clock_ahead_ms_max, ..options }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -60,9 +85,9 @@ struct StorageLocation {
 pub(super) fn run(args: &StorageArgs, registry: &Registry) -> Result<(), Failure> {
     match &args.action {
         StorageAction::Check(location) => check(&location.options(registry)?),
-        StorageAction::Stats(location) => stats(&open(&location.options(registry)?)?),
-        StorageAction::Compact(location) => compact(&location.options(registry)?),
-        StorageAction::Export(args) => export(&open(&args.location.options(registry)?)?, args.channel.as_deref()),
+        StorageAction::Stats(location) => stats(&inspect(&location.options(registry)?)?),
+        StorageAction::Compact(args) => compact(&args.clock.apply(args.location.options(registry)?)),
+        StorageAction::Export(args) => export(&inspect(&args.location.options(registry)?)?, args.channel.as_deref()),
         StorageAction::Prune(args) => prune::run(args, registry),
     }
 }
@@ -87,19 +112,33 @@ fn configured_options(config: &Config) -> Result<StorageOptions, Failure> {
     Ok(StorageOptions { huge_page_bytes: 0, ..storage_options(settings) })
 }
 
-/// Opens a storage that exists.
+/// Opens a storage that exists, to change it.
 fn open(options: &StorageOptions) -> Result<Storage, Failure> {
+    require(options)?;
+    Storage::open(options, Arc::new(NoShards)).map_err(Failure::Storage)
+}
+
+/// Opens a storage that exists, to read it. Nothing in its directory is changed.
+fn inspect(options: &StorageOptions) -> Result<Inspection, Failure> {
+    require(options)?;
+    Inspection::open(options).map_err(Failure::Storage)
+}
+
+fn require(options: &StorageOptions) -> Result<(), Failure> {
     let path = &options.path;
     match dunlin_storage::is_storage(path) {
-        Ok(true) => Storage::open(options, Arc::new(NoShards)).map_err(Failure::Storage),
-        Ok(false) => Err(Failure::UnusableStorage(path.clone(), "there is no storage in this directory".to_owned())),
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let text = "there is no storage in this directory: it has no file STORAGE; if it was one, restore a backup";
+            Err(Failure::UnusableStorage(path.clone(), text.to_owned()))
+        }
         Err(error) => Err(Failure::File(path.clone(), error)),
     }
 }
 
 /// Checks a storage, and prints a summary of its content.
 pub(super) fn check(options: &StorageOptions) -> Result<(), Failure> {
-    let report = open(options)?.check().map_err(Failure::Storage)?;
+    let report = inspect(options)?.check().map_err(Failure::Storage)?;
     let StorageReport { channels, publications, results, blocks, checkpoints, unreadable } = report;
     let path = options.path.display();
     output::line(format_args!(
@@ -113,7 +152,7 @@ pub(super) fn check(options: &StorageOptions) -> Result<(), Failure> {
     output::line(format_args!("{path}: everything can be read, and all checksums match"))
 }
 
-fn stats(storage: &Storage) -> Result<(), Failure> {
+fn stats(storage: &Inspection) -> Result<(), Failure> {
     output::line(format_args!(
         "{:<14}{:>16}{:>16}{:>16}",
         "family", "entries, about", "table bytes", "memtable bytes"
@@ -137,7 +176,7 @@ fn compact(options: &StorageOptions) -> Result<(), Failure> {
     output::line(format_args!("{}: {before_bytes} bytes of tables before, {after_bytes} now", options.path.display()))
 }
 
-fn export(storage: &Storage, channel: Option<&str>) -> Result<(), Failure> {
+fn export(storage: &Inspection, channel: Option<&str>) -> Result<(), Failure> {
     let mut lines = Lines { output: BufWriter::new(io::stdout().lock()), error: None };
     let exported = storage.export(channel, &mut lines);
     let flushed = lines.output.flush();

@@ -10,7 +10,7 @@ use dunlin_engine::{
     Event, SessionKey,
     backend::{ProxyRequestId, ProxyResult},
     broadcast::BroadcastMessage,
-    event::{ClusterPresence, PeerQueryNumber},
+    event::{ClusterPresence, PeerQueryNumber, Ticket},
     log::{LoadNumber, LogError, LogPage, LogRecord, ProposalNumber},
 };
 use dunlin_protocol::ErrorCode;
@@ -38,6 +38,8 @@ pub(super) enum Answered {
     Broadcasted { channel: Arc<str>, message: BroadcastMessage },
     /// A node has removed the history of a channel.
     Trimmed { channel: Arc<str>, through: u64 },
+    /// The result of a removal of stored publications.
+    TrimCommitted { ticket: Ticket, outcome: Result<(), LogError> },
     /// A channel has a gap that cannot be filled.
     Interrupted { channel: Arc<str> },
     /// The number of sessions of a user on other nodes.
@@ -155,6 +157,7 @@ impl From<Answered> for Event<'static> {
             Answered::Followed { channel } => Self::Followed { channel },
             Answered::Broadcasted { channel, message } => Self::Broadcasted { channel, message },
             Answered::Trimmed { channel, through } => Self::Trimmed { channel, through },
+            Answered::TrimCommitted { ticket, outcome } => Self::TrimCommitted { ticket, outcome },
             Answered::Interrupted { channel } => Self::Interrupted { channel },
             Answered::UserSessionsElsewhere { user, sessions } => Self::UserSessionsElsewhere { user, sessions },
             Answered::Peers { query, outcome } => Self::PeersAnswered { query, outcome },

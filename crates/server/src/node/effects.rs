@@ -11,7 +11,7 @@ use dunlin_engine::{
 };
 use dunlin_net::Reactor;
 use dunlin_protocol::ErrorCode;
-use dunlin_storage::StoreRequest;
+use dunlin_storage::{EntriesDone, StoreRequest};
 use dunlin_token::{Judged, TokenKind, TokenRequest};
 
 use super::{ShardReport, answers::Answered, inbox::Asker, shard_thread::ShardThread};
@@ -72,13 +72,7 @@ impl<R: Reactor> ShardThread<R> {
                 self.propose(StoreRequest { shard: self.index, channel, proposal, record, begins, terms });
             }
             Effect::Load { channel, load, query, terms } => self.load(channel, load, query, terms),
-            Effect::Trim { channel, through } => {
-                if let Some(cluster) = &self.shared.cluster {
-                    cluster.trim(channel);
-                } else if let Some(storage) = &self.shared.storage {
-                    storage.trim(channel, through);
-                }
-            }
+            Effect::Trim { channel, through, ticket } => self.trim(channel, through, ticket),
             // If the channel is stored on disk, no other node publishes into it.
             Effect::Follow { channel } => self.follow_channel(channel),
             Effect::Unfollow { channel } => {
@@ -140,6 +134,33 @@ impl<R: Reactor> ShardThread<R> {
         if let Err(error) = queued {
             let event = Event::Loaded { channel, load, outcome: Err(error) };
             self.shard.handle(self.now, event, &mut self.effects);
+        }
+    }
+
+    fn trim(&mut self, channel: Arc<str>, through: u64, ticket: Option<Ticket>) {
+        let outcome = match (&self.shared.cluster, &self.shared.storage) {
+            (Some(cluster), _) => {
+                cluster.trim(channel);
+                Ok(())
+            }
+            (None, Some(storage)) => {
+                let sender = self.answers.sender();
+                storage.trim(
+                    channel,
+                    through,
+                    ticket.map(|ticket| -> EntriesDone {
+                        Box::new(move |outcome| {
+                            let outcome = outcome.map_err(|_| LogError::Broken);
+                            sender.send_answer(Answered::TrimCommitted { ticket, outcome });
+                        })
+                    }),
+                );
+                return;
+            }
+            (None, None) => Err(LogError::Unavailable),
+        };
+        if let Some(ticket) = ticket {
+            self.shard.handle(self.now, Event::TrimCommitted { ticket, outcome }, &mut self.effects);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Reads the input of a turn: completions of the reactor, messages of other shards, requests of the control thread,
 //! deadlines.
 
-use std::sync::atomic::Ordering;
+use std::{net::TcpStream, os::fd::AsRawFd, sync::atomic::Ordering};
 
 use dunlin_engine::{
     Effect, Effects, Event, Now, SessionKey, Shard, ShardIndex, api::ApiRequest, message::ShardMessage,
@@ -28,12 +28,19 @@ const MESSAGES_PER_TURN: usize = 64;
 /// Requests of the control thread processed per turn.
 const REQUESTS_PER_TURN: usize = 64;
 
+fn is_below(stream: &TcpStream, descriptor: u32) -> bool {
+    u32::try_from(stream.as_raw_fd()).is_ok_and(|found| found < descriptor)
+}
+
 impl<R: Reactor> ShardThread<R> {
     pub(super) fn take_completions(&mut self, intake: bool) {
         while let Some(completion) = self.reactor.next(intake && self.shard.takes_more()) {
             match completion {
                 // Every turn checks all sources, so no other action is necessary.
                 Completion::Woken => {}
+                Completion::Accepted { stream } if !is_below(&stream, self.shared.net.descriptors_below) => {
+                    self.counters.accepts_reserved += 1;
+                }
                 Completion::Accepted { stream } => self.accept(stream),
                 Completion::AcceptFailed { out_of_files: true } => self.counters.accepts_out_of_files += 1,
                 Completion::AcceptFailed { out_of_files: false } => self.counters.accepts_failed += 1,

@@ -37,6 +37,8 @@ pub struct NodeNetOptions {
     pub shard_imbalance_max: u32,
     /// Maximum number of sessions of the node; further ones receive status 503. 0 for no limit except that on files.
     pub sessions_max: u32,
+    /// Connections whose file descriptor is not below this number are closed, so that others find some.
+    pub descriptors_below: u32,
     /// Capacity of the kernel's accept queue, per shard.
     pub backlog: u32,
     /// Number of unsent bytes in the kernel from which a socket counts as full (`TCP_NOTSENT_LOWAT`); 0 keeps the
@@ -84,6 +86,7 @@ impl Default for NodeNetOptions {
             admission: AdmissionOptions::default(),
             shard_imbalance_max: 32,
             sessions_max: 0,
+            descriptors_below: u32::MAX,
             backlog: 4_096,
             notsent_lowat_bytes: 16_384,
             head_bytes_max: 16_384,

@@ -33,6 +33,8 @@ pub struct NetCounters {
     /// Accepts that failed because the process or the system has no file descriptor left. Each such connection is
     /// accepted with the spare descriptor and dropped.
     pub accepts_out_of_files: u64,
+    /// Accepted connections that were closed at once, because their file descriptor is reserved for others.
+    pub accepts_reserved: u64,
     /// Accepts that failed for other reasons.
     pub accepts_failed: u64,
     /// Sockets that this shard accepted and passed to another shard.

@@ -7,7 +7,7 @@ use dunlin_engine::{
     log::{LoadNumber, LoadQuery, LogError, LogTerms},
 };
 use dunlin_storage::{
-    Completions, LoadAnswer, LoadRequest, Storage, StorageError, StorageOptions, StoreAnswer, StoreRequest,
+    Completions, EntriesDone, LoadAnswer, LoadRequest, Storage, StorageError, StorageOptions, StoreAnswer, StoreRequest,
 };
 
 use super::answers::{AnswerSender, Answered};
@@ -51,6 +51,13 @@ impl NodeStorage {
         *self.answers.durable.write().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
+    /// Logs why nothing is stored, if so.
+    pub fn log_fault(&self) {
+        if let Some(error) = self.storage.poison() {
+            self.answers.poisoned(&error);
+        }
+    }
+
     /// Sets the receiver of a shard's results. Must be called before the shard's first request.
     pub(super) fn connect(&self, shard: ShardIndex, sender: AnswerSender) {
         if let Some(place) = self.answers.senders.get(usize::from(shard.0)) {
@@ -74,8 +81,8 @@ impl NodeStorage {
         self.storage.load(LoadRequest { shard, channel, load, query, terms })
     }
 
-    pub(super) fn trim(&self, channel: Arc<str>, through: u64) {
-        self.storage.trim(channel, through);
+    pub(super) fn trim(&self, channel: Arc<str>, through: u64, done: Option<EntriesDone>) {
+        self.storage.trim(channel, through, done);
     }
 }
 

@@ -7,7 +7,7 @@
 mod parts;
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -31,6 +31,8 @@ const LOG: u8 = 2;
 
 /// Maximum time that the restore of a room waits for the storage to write its queue.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum time that a request waits for the end of the room that it has closed.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Size of a part of the log that is read at a time.
 pub(super) const LOG_PART_BYTES: usize = 8 << 20;
@@ -70,10 +72,11 @@ struct Counters {
 
 /// The stored rooms of a node.
 #[derive(Debug)]
-pub(super) struct KeptRooms {
+pub(crate) struct KeptRooms {
     storage: Arc<NodeStorage>,
-    /// Channels whose entries belong to a room of this process.
-    open: Mutex<HashSet<Arc<str>>>,
+    /// Channels whose entries belong to a room of this process, each with the number of its claim.
+    open: Mutex<HashMap<Arc<str>, u64>>,
+    claims: AtomicU64,
     ended: Condvar,
     counters: Counters,
 }
@@ -97,7 +100,7 @@ pub(super) struct RoomEntries {
 impl KeptRooms {
     pub(super) fn new(storage: Arc<NodeStorage>) -> Self {
         let open = Mutex::default();
-        Self { storage, open, ended: Condvar::new(), counters: Counters::default() }
+        Self { storage, open, claims: AtomicU64::new(0), ended: Condvar::new(), counters: Counters::default() }
     }
 
     /// Claims the entries of a channel for a new room. Waits for a previous room that is about to end; `None` if it
@@ -108,10 +111,12 @@ impl KeptRooms {
         waker: Arc<ThreadWaker>,
         timeout: Duration,
     ) -> Option<Arc<RoomEntries>> {
-        let is_taken = |open: &mut HashSet<Arc<str>>| open.contains(channel);
+        let is_taken = |open: &mut HashMap<Arc<str>, u64>| open.contains_key(channel);
         let waited = self.ended.wait_timeout_while(self.open(), timeout, is_taken);
         let (mut open, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        open.insert(Arc::clone(channel)).then(|| {
+        let number = self.claims.fetch_add(1, Ordering::Relaxed);
+        (!open.contains_key(channel)).then(|| {
+            open.insert(Arc::clone(channel), number);
             let (rooms, channel) = (Arc::clone(self), Arc::clone(channel));
             let has_ended = Mutex::new(false);
             Arc::new(RoomEntries {
@@ -126,11 +131,40 @@ impl KeptRooms {
         })
     }
 
-    /// Deletes the entries of a channel without a room, which may be unusable.
-    pub(super) fn forget(&self, channel: &str) {
-        let open = self.open();
-        if !open.contains(channel) {
-            self.delete(channel);
+    /// The claim of a channel's room.
+    pub(crate) fn claim_of(&self, channel: &str) -> Option<u64> {
+        self.open().get(channel).copied()
+    }
+
+    /// Deletes the entries of a channel whose room was closed, or which has none: they may be unusable. `closed` is the
+    /// claim of the closed room, which may still be about to end. Returns when the deletion is written, so that the room
+    /// does not come back after a crash.
+    ///
+    /// # Errors
+    /// The room does not end, or the storage writes nothing.
+    pub(crate) fn forget(&self, channel: &str, closed: Option<u64>) -> Result<(), &'static str> {
+        let is_ending =
+            |open: &mut HashMap<Arc<str>, u64>| open.get(channel).is_some_and(|claim| Some(*claim) == closed);
+        let waited = self.ended.wait_timeout_while(self.open(), CLOSE_TIMEOUT, is_ending);
+        let (open, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            return Err("the room has not ended yet");
+        }
+        let mut batch = EntryBatch::new(false);
+        if !open.contains_key(channel) {
+            batch.delete_all_checkpoints(channel);
+        }
+        // Behind the deletion that the end of the room has queued; a new room may write again already.
+        let (sender, written) = sync_channel(1);
+        let done = Box::new(move |outcome: Result<(), _>| {
+            // An error means that the waiter has timed out.
+            let _ = sender.send(outcome.is_ok());
+        });
+        self.storage().write_entries(batch, done).map_err(not_queued)?;
+        drop(open);
+        match written.recv_timeout(FLUSH_TIMEOUT) {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(not_queued(LogError::Broken)),
         }
     }
 
@@ -161,7 +195,7 @@ impl KeptRooms {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<Arc<str>, u64>> {
         lock(&self.open)
     }
 }

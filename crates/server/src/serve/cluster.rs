@@ -16,7 +16,7 @@ use dunlin_cluster::{
 use dunlin_config::{BrokerSettings, Config, PeerSettings};
 use dunlin_engine::{log::PublicationLog, options::NamespaceOptions};
 
-use super::{ServeError, Signals, storage};
+use super::{ServeError, Signals, open_files::OpenFiles, storage};
 use crate::{
     http::api::{Executor, NodeIdentity, PeerService},
     node::{Node, NodeCluster, NodeStorage},
@@ -37,8 +37,9 @@ const DUPLICATE_WINDOW_MS: u64 = 300_000;
 pub(super) async fn open_logs(
     config: &mut Config,
     signals: &mut Signals,
+    open_files: OpenFiles,
 ) -> Result<(Option<Arc<NodeStorage>>, Option<Arc<NodeCluster>>), ServeError> {
-    let storage = storage::open(config)?;
+    let storage = storage::open(config, open_files)?;
     let cluster = tokio::select! {
         started = start(config) => started?,
         signal = signals.next() => {

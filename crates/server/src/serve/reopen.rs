@@ -17,10 +17,17 @@ const CHANNELS_AT_ONCE: usize = 256;
 /// Time between two attempts to open a room while a limit on new rooms is reached.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Time between two looks at a storage that is not open yet.
+const OPEN_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Opens all rooms that have a checkpoint and whose namespace stores rooms. Returns when all are open or the node
 /// stops.
 pub(super) async fn reopen_rooms(node: Node, kept: KeptNamespaces) {
     let Some(storage) = node.storage().cloned().filter(|_| !kept.is_empty()) else { return };
+    // A node that starts on a full disk reads them when there is space.
+    while storage.storage().poison().is_some() {
+        tokio::time::sleep(OPEN_INTERVAL).await;
+    }
     let mut after: Option<Box<str>> = None;
     loop {
         let channels = list(Arc::clone(&storage), after.take()).await;

@@ -4,17 +4,24 @@ use std::sync::Arc;
 
 use dunlin_config::{Config, StorageSettings};
 use dunlin_engine::{Options, log::PublicationLog, options::NamespaceOptions};
-use dunlin_storage::{DamagedLogPolicy, QueueLimits, StorageOptions};
+use dunlin_storage::{DamagedLogPolicy, QueueLimits, StartPolicy, StorageOptions};
 
-use super::ServeError;
+use super::{ServeError, open_files::OpenFiles};
 use crate::node::NodeStorage;
 
 /// Opens the storage; `None` if no path is configured.
-pub(super) fn open(config: &Config) -> Result<Option<Arc<NodeStorage>>, ServeError> {
+pub(super) fn open(config: &Config, open_files: OpenFiles) -> Result<Option<Arc<NodeStorage>>, ServeError> {
     let Some(settings) = &config.storage else { return Ok(None) };
     let shard_count = u16::try_from(config.shards).unwrap_or(u16::MAX);
-    let storage = NodeStorage::open(&storage_options(settings), shard_count).map_err(ServeError::Storage)?;
+    let options = StorageOptions {
+        open_files_max: open_files.storage_max,
+        // Without it, a full disk would end namespaces in memory as well.
+        start: StartPolicy::OpenLater,
+        ..storage_options(settings)
+    };
+    let storage = NodeStorage::open(&options, shard_count).map_err(ServeError::Storage)?;
     storage.set_durable_namespaces(durable_namespaces(&config.engine));
+    storage.log_fault();
     Ok(Some(Arc::new(storage)))
 }
 
@@ -46,6 +53,7 @@ pub(crate) fn storage_options(settings: &StorageSettings) -> StorageOptions {
         } else {
             DamagedLogPolicy::Refuse
         },
+        clock_ahead_ms_max: settings.clock_ahead_ms_max,
         ..StorageOptions::at(&settings.path)
     }
 }

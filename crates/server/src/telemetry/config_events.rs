@@ -63,6 +63,8 @@ pub struct FewOpenFiles {
     pub limit: u64,
     /// The number of files that the configuration requires.
     pub needed: u64,
+    /// The number of files that connections on the public port leave for others.
+    pub reserved: u64,
 }
 
 impl FewOpenFiles {
@@ -71,6 +73,7 @@ impl FewOpenFiles {
         warn!(
             limit = self.limit,
             needed = self.needed,
+            reserved = self.reserved,
             "the limit of open files is below what client.connection_limit and net.http_connections_limit allow; raise the \
              hard limit (LimitNOFILE in systemd, ulimit -Hn in a shell), or lower them"
         );

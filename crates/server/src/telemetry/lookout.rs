@@ -47,7 +47,7 @@ impl Totals {
             totals.malformed_frames += counters.malformed_frames;
             totals.violations += counters.violations;
             totals.slow_sessions += counters.slow_bytes + counters.slow_frames;
-            totals.accept_failures += net.accepts_out_of_files + net.accepts_failed;
+            totals.accept_failures += net.accepts_out_of_files + net.accepts_reserved + net.accepts_failed;
             for (total, count) in totals.refused.iter_mut().zip(net.refused) {
                 *total += count;
             }

@@ -119,7 +119,7 @@ families! {
     CONNECTIONS = Gauge "dunlin_connections" ["shard"] "Open sockets of shards, including handshakes.";
     WEBSOCKETS = Gauge "dunlin_websockets" ["shard"] "Open WebSockets of shards.";
     ACCEPTED = Counter "dunlin_connections_accepted_total" ["shard"] "Sockets accepted.";
-    ACCEPT_FAILURES = Counter "dunlin_accept_failures_total" ["reason"] "Failed accepts, by reason.";
+    ACCEPT_FAILURES = Counter "dunlin_accept_failures_total" ["reason"] "Failed accepts, by reason. reserved: the file descriptor is one that net.reserved_open_files leaves for others.";
     REFUSED = Counter "dunlin_connections_refused_total" ["reason"] "Connections refused before they became sessions, by reason.";
     PLACED = Counter "dunlin_connections_placed_total" ["shard"] "Sockets accepted by the shard and passed to a shard with fewer connections.";
     IMBALANCE = Gauge "dunlin_shard_imbalance_ratio" [] "Largest number of sessions of a shard, divided by the mean. 1 means an even distribution.";

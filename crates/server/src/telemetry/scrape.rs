@@ -298,6 +298,7 @@ fn connections(page: &mut Page, shards: &[ShardReport]) {
     page.family(&m::ACCEPTED, |samples| per_shard(samples, shards, |shard| shard.net.accepted));
     page.family(&m::ACCEPT_FAILURES, |samples| {
         samples.add(&["out_of_files"], total(|net| net.accepts_out_of_files));
+        samples.add(&["reserved"], total(|net| net.accepts_reserved));
         samples.add(&["other"], total(|net| net.accepts_failed));
     });
     page.family(&m::REFUSED, |samples| {

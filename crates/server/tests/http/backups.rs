@@ -29,10 +29,14 @@ struct DurableNode {
 
 impl DurableNode {
     fn start(folder: &Folder, backup: &Value) -> Self {
+        Self::on(&json!({ "path": folder.0.join("storage"), "backup": backup }))
+    }
+
+    fn on(storage: &Value) -> Self {
         let internal = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
         let server = Server::start(&json!({
             "http_server": { "internal_port": internal.port().to_string() },
-            "storage": { "path": folder.0.join("storage"), "backup": backup },
+            "storage": storage,
             "channel": { "namespaces": [
                 { "name": "chat", "history_size": 100, "history_ttl": "1h", "durability": "disk" },
             ] },
@@ -226,3 +230,65 @@ on_io_uring![
     a_node_without_a_directory_for_backups_makes_none,
     invalid_backup_directories_are_refused,
 ];
+
+impl DurableNode {
+    /// Kills the node, and keeps its configuration for commands.
+    fn kill_here(&mut self) {
+        self.server.signal("KILL");
+        self.server.wait();
+    }
+
+    fn refuses(&self, command: &[&str], texts: &[&str]) {
+        let ran = self.server.run_with(command);
+        assert!(ran.code.is_some_and(|code| code > 0), "{command:?}: {}", ran.text);
+        for text in texts {
+            assert!(ran.text.contains(text), "{command:?} does not say {text}: {}", ran.text);
+        }
+    }
+}
+
+/// What a clean-up of logs deletes is not taken for nothing.
+#[test]
+fn a_storage_without_its_log_is_refused_at_each_start() {
+    let folder = scratch("no-log");
+    let mut node = DurableNode::start(&folder, &json!({}));
+    assert_eq!(node.publish(1), 1);
+    node.kill_here();
+    let entries = fs::read_dir(folder.0.join("storage")).expect("a directory");
+    let logs: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    let logs: Vec<_> = logs.iter().filter(|path| path.extension().is_some_and(|found| found == "log")).collect();
+    for log in &logs {
+        fs::rename(log, log.with_extension("aside")).expect("it is there");
+    }
+    let refusal = ["storage", ".log is missing", "restore a backup"];
+    for command in [&["serve"][..], &["serve"], &["storage", "check"], &["storage", "export"], &["storage", "compact"]]
+    {
+        node.refuses(command, &refusal);
+    }
+    for log in &logs {
+        fs::rename(log.with_extension("aside"), log).expect("it is there");
+    }
+    let ran = node.server.run_with(&["storage", "check"]);
+    assert!(ran.code == Some(0) && ran.text.contains("1 channels, 1 publications"), "{}", ran.text);
+}
+
+#[test]
+fn a_clock_far_ahead_is_accepted_with_a_flag_and_reading_needs_none() {
+    let folder = scratch("clock");
+    let mut node = DurableNode::on(&json!({ "path": folder.0.join("storage"), "clock_ahead_limit": "1ms" }));
+    assert_eq!(node.publish(1), 1);
+    node.kill_here();
+    let refusal = ["--accept-clock", "storage.clock_ahead_limit"];
+    for command in [&["serve"][..], &["storage", "compact"], &["storage", "prune"]] {
+        node.refuses(command, &refusal);
+    }
+    for command in [
+        &["storage", "check"][..],
+        &["storage", "stats"],
+        &["storage", "export"],
+        &["storage", "compact", "--accept-clock"],
+    ] {
+        let ran = node.server.run_with(command);
+        assert_eq!(ran.code, Some(0), "{command:?}: {}", ran.text);
+    }
+}

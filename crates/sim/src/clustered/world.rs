@@ -455,7 +455,14 @@ impl<'a> ClusteredWorld<'a> {
                 CoreEvent::Propose { shard, channel, namespace: 1, proposal, record }
             }
             Effect::Load { channel, load, query, terms: _ } => CoreEvent::Load { shard, channel, load, query },
-            Effect::Trim { channel, .. } => CoreEvent::Trim { channel, namespace: 1 },
+            Effect::Trim { channel, ticket, .. } => {
+                // As on a node: the answer does not wait for the stream.
+                if let Some(ticket) = ticket {
+                    let event = Event::TrimCommitted { ticket, outcome: Ok(()) };
+                    self.nodes[node_index].to_shard.push_back((self.now_us, event));
+                }
+                CoreEvent::Trim { channel, namespace: 1 }
+            }
             Effect::Follow { channel } => CoreEvent::Follow { shard, namespace: namespace_of(&channel), channel },
             Effect::Unfollow { channel } => CoreEvent::Unfollow { channel },
             Effect::Broadcast { channel, message } => {

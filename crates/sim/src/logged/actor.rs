@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dunlin_engine::{
     Event,
+    event::Ticket,
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, LogTerms, ProposalNumber},
 };
 
@@ -18,7 +19,7 @@ pub const ORDERED_BY_LOG: &str = "log:";
 enum Task {
     Store { proposal: ProposalNumber, record: Box<LogRecord>, terms: LogTerms },
     Read { load: LoadNumber, query: LoadQuery },
-    Trim { through: u64 },
+    Trim { through: u64, ticket: Option<Ticket> },
 }
 
 /// The stored state of one channel.
@@ -109,8 +110,8 @@ impl LogActor {
     }
 
     /// Queues a trim.
-    pub fn trim(&mut self, now_us: u64, channel: &str, through: u64) {
-        self.add(now_us, channel, Task::Trim { through });
+    pub fn trim(&mut self, now_us: u64, channel: &str, through: u64, ticket: Option<Ticket>) {
+        self.add(now_us, channel, Task::Trim { through, ticket });
     }
 
     /// Starts or stops to replicate the publications of other nodes.
@@ -178,11 +179,18 @@ impl LogActor {
                 let event = Event::Loaded { channel: name.into(), load, outcome };
                 self.channels.entry(name.to_owned()).or_default().pages.push_back((ready_us, event));
             }
-            Task::Trim { through } => {
-                let channel = self.channels.entry(name.to_owned()).or_default();
-                let through = through.min(channel.top);
-                channel.records.retain(|record| record.publication.offset > through);
-                channel.floor = channel.floor.max(through);
+            Task::Trim { through, ticket } => {
+                let fails = ticket.is_some() && self.chance.percent(self.failures);
+                if !fails {
+                    let channel = self.channels.entry(name.to_owned()).or_default();
+                    let through = through.min(channel.top);
+                    channel.records.retain(|record| record.publication.offset > through);
+                    channel.floor = channel.floor.max(through);
+                }
+                if let Some(ticket) = ticket {
+                    let outcome = if fails { Err(LogError::Unavailable) } else { Ok(()) };
+                    self.schedule(now_us, name, Event::TrimCommitted { ticket, outcome });
+                }
             }
         }
     }

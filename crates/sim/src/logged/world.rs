@@ -46,7 +46,10 @@ enum PendingRequest {
         query: HistoryQuery,
         top: u64,
     },
-    Remove,
+    /// With the newest committed offset at the time of the request.
+    Remove {
+        through: u64,
+    },
 }
 
 /// The whole simulation.
@@ -64,6 +67,8 @@ pub struct LoggedWorld<'a> {
     requests: BTreeMap<u64, (&'static str, PendingRequest)>,
     /// By channel: publications up to this offset may be missing in a history, because it was removed or has expired.
     removed: BTreeMap<&'static str, u64>,
+    /// By channel: publications up to this offset were removed, and the removal was acknowledged.
+    gone: BTreeMap<&'static str, u64>,
     published: u64,
     /// The highest offset that the node was told of, by channel.
     told: BTreeMap<String, u64>,
@@ -96,6 +101,7 @@ impl<'a> LoggedWorld<'a> {
             clients,
             requests: BTreeMap::new(),
             removed: BTreeMap::new(),
+            gone: BTreeMap::new(),
             published: 0,
             told: BTreeMap::new(),
             removals: 0,
@@ -266,7 +272,7 @@ impl<'a> LoggedWorld<'a> {
                 self.count(if query.after.is_some() { "older page" } else { "newest page" });
                 self.log.load(now_us, &channel, load, query);
             }
-            Effect::Trim { channel, through } => self.log.trim(now_us, &channel, through),
+            Effect::Trim { channel, through, ticket } => self.log.trim(now_us, &channel, through, ticket),
             Effect::Follow { channel } => self.log.follow(&channel, true),
             Effect::Unfollow { channel } => {
                 self.count("unfollowed");

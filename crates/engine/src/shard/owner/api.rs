@@ -54,6 +54,11 @@ impl Owner {
             ApiRequest::OpenRoom { channel, overrides } => {
                 return self.open_room_by_api(context, ticket, &channel.into(), &overrides, effects);
             }
+            ApiRequest::HistoryRemove { channel } => match self.remove_history(context, &channel.into(), ticket) {
+                Ok(None) => return,
+                Ok(Some(done)) => Ok(done),
+                Err(code) => Err(code),
+            },
             request => self.carry_out_api(context, request, effects),
         };
         context.answer_api(ticket, answer, effects);
@@ -71,7 +76,6 @@ impl Owner {
                 let (num_clients, num_users) = self.presence_stats(&channel);
                 Ok(ApiAnswer::PresenceStats { num_clients, num_users })
             }
-            ApiRequest::HistoryRemove { channel } => self.remove_history(context, &channel.into()),
             ApiRequest::Channels => Ok(ApiAnswer::Channels(self.subscribed_channels())),
             ApiRequest::CloseRoom { channel } => self.close_room_by_api(context, &channel.into(), effects),
             ApiRequest::ReservePlaces { channel, reservations } => {
@@ -81,7 +85,13 @@ impl Owner {
         }
     }
 
-    fn remove_history(&mut self, context: &mut Context, channel: &Arc<str>) -> ApiResult {
+    /// Removes a channel's history, and returns the answer; `None` if the log answers the ticket when it has stored it.
+    fn remove_history(
+        &mut self,
+        context: &mut Context,
+        channel: &Arc<str>,
+        ticket: Ticket,
+    ) -> Result<Option<ApiAnswer>, ErrorCode> {
         context.require(channel, NamespaceOptions::keeps_publications, HISTORY_OFF)?;
         self.forget_keys(channel);
         if let Some(stream) = self.channels.get_mut(channel).and_then(|channel| channel.stream.as_mut()) {
@@ -90,9 +100,9 @@ impl Owner {
                 self.answers.forget(channel);
             }
         }
-        self.trim_log(context, channel);
+        let is_logged = self.trim_log(context, channel, Some(ticket));
         self.count_history(context, channel);
-        Ok(ApiAnswer::Done { sessions: 0 })
+        Ok((!is_logged).then_some(ApiAnswer::Done { sessions: 0 }))
     }
 
     pub(in crate::shard) fn survey(&self, survey: &mut Survey) {

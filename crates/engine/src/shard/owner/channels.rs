@@ -95,13 +95,43 @@ impl Owner {
         channel.used_by.add(creator);
         let has_stream = channel.stream.as_ref().is_some_and(|stream| !stream.is_new());
         let has_publications = has_stream || channel.key_cache.is_some();
-        if channel.used_by.is_shared() {
-            if let Some(creator) = channel.creator.take() {
-                self.creators.remove(*creator);
-            }
-        } else if let Some(creator) = creator.filter(|_| publishes && has_publications && channel.creator.is_none()) {
+        if publishes && let Some(log) = channel.log.as_deref_mut() {
+            log.is_creator_reserved = false;
+        }
+        // A creator that was only reserved may be another than the first user.
+        let used_by = channel.used_by;
+        if let Some(creator) = channel.creator.take_if(|creator| !used_by.is_left_to(**creator)) {
+            self.creators.remove(*creator);
+        }
+        let counts = publishes && has_publications && !used_by.is_shared() && channel.creator.is_none();
+        if let Some(creator) = creator.filter(|_| counts) {
             channel.creator = Some(Box::new(creator));
             self.creators.add(creator);
+        }
+    }
+
+    /// Counts a channel against the creator of a proposal in flight, if it will count when that is committed.
+    pub(super) fn reserve_creator(&mut self, name: &str, creator: Option<ChannelCreator>) {
+        let (Some(channel), Some(creator)) = (self.channels.get_mut(name), creator) else { return };
+        if channel.creator.is_some() || !channel.used_by.is_left_to(creator) {
+            return;
+        }
+        if let Some(log) = channel.log.as_deref_mut() {
+            log.is_creator_reserved = true;
+            channel.creator = Some(Box::new(creator));
+            self.creators.add(creator);
+        }
+    }
+
+    /// Ends a reservation after a refused proposal, unless another one is in flight.
+    pub(super) fn release_creator(&mut self, name: &str) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(log) = channel.log.as_deref_mut() else { return };
+        if log.has_proposals() || !std::mem::take(&mut log.is_creator_reserved) {
+            return;
+        }
+        if let Some(creator) = channel.creator.take() {
+            self.creators.remove(*creator);
         }
     }
 

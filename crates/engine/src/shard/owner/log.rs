@@ -7,9 +7,11 @@ use dunlin_protocol::ErrorCode;
 
 use crate::{
     Effect, Effects,
+    api::ApiAnswer,
     backend::PublishHow,
     channel::Audience,
     counters::Suppression,
+    event::Ticket,
     history_stream::{Stream, kept_bytes},
     log::{LoadNumber, LoadQuery, LogError, LogLimits, LogPage, LogRecord, ProposalNumber, PublicationLog},
     log_in_flight::{ChannelLog, ParkedRequest, Proposal, ProposalParams, ReplyTo},
@@ -93,6 +95,7 @@ impl Owner {
                 self.commit(context, name, namespace, proposal, effects);
             }
             Err(error) => {
+                self.release_creator(name);
                 self.review(context, name);
                 for reply_to in proposal.duplicates.into_iter().chain([proposal.reply_to]) {
                     context.because(error.why());
@@ -365,12 +368,13 @@ impl Owner {
         self.review(context, name);
     }
 
-    /// Deletes the present publications of a channel from the log.
-    pub(in crate::shard) fn trim_log(&mut self, context: &Context, name: &Arc<str>) {
+    /// Deletes the present publications of a channel from the log. Returns whether the channel has a log, which then
+    /// answers the ticket.
+    pub(in crate::shard) fn trim_log(&mut self, context: &Context, name: &Arc<str>, ticket: Option<Ticket>) -> bool {
         let is_logged =
             self.has_logs && context.names.resolve(name).is_ok_and(|namespace| context.is_logged(namespace));
         if !is_logged {
-            return;
+            return false;
         }
         let mut through = u64::MAX;
         if let Some(channel) = self.channels.get_mut(name)
@@ -383,20 +387,32 @@ impl Owner {
             }
             log.floor = through;
         }
-        self.log_traffic.requests.push(Effect::Trim { channel: Arc::clone(name), through });
+        self.log_traffic.requests.push(Effect::Trim { channel: Arc::clone(name), through, ticket });
+        true
     }
 
     /// A channel's publications have expired. A log that other nodes write to expires them by itself.
     pub(super) fn expire_log(&mut self, context: &Context, name: &Arc<str>) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         if context.namespace(channel.namespace).log != PublicationLog::OrderedByLog {
-            self.trim_log(context, name);
+            self.trim_log(context, name, None);
         } else if let (Some(log), Some(stream)) = (channel.log.as_deref_mut(), &channel.stream) {
             log.floor = stream.top();
         }
     }
 }
 impl Context {
+    /// Answers the removal of a history: only what is stored stays removed after a crash.
+    pub(in crate::shard) fn answer_trim(&self, ticket: Ticket, outcome: Result<(), LogError>, effects: &mut Effects) {
+        self.forget_reason();
+        let answer = outcome.map(|()| ApiAnswer::Done { sessions: 0 }).map_err(|error| {
+            self.because(error.why());
+            error.code()
+        });
+        self.answer_api(ticket, answer, effects);
+        self.forget_reason();
+    }
+
     /// Whether the channel's publications are stored in a log.
     pub(super) fn is_logged(&self, namespace: NamespaceIndex) -> bool {
         let options = self.namespace(namespace);

@@ -177,6 +177,8 @@ impl Owner {
         let number = ProposalNumber(self.log_traffic.next_number());
         self.log_traffic.proposals += 1;
         self.log_traffic.proposal_bytes += kept_bytes(&proposal.publication);
+        // Otherwise any number of channels could be created until the first commit.
+        self.reserve_creator(name, proposal.creator);
         let log = self.open_log_of(name).ok_or(ErrorCode::Internal)?;
         log.propose(number, proposal);
         let (channel, record) = (Arc::clone(name), Box::new(record));

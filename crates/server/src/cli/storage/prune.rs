@@ -12,7 +12,7 @@ use dunlin_games::Registry;
 use dunlin_protocol::ErrorCode;
 use dunlin_storage::{EntryBatch, Storage};
 
-use super::{ConfigFile, Failure, configured_options, open};
+use super::{ClockArgs, ConfigFile, Failure, configured_options, open};
 use crate::cli::output;
 
 /// The column family with an entry for each channel.
@@ -25,6 +25,8 @@ const CHANNELS_AT_ONCE: usize = 256;
 pub(super) struct PruneArgs {
     #[command(flatten)]
     config: ConfigFile,
+    #[command(flatten)]
+    clock: ClockArgs,
     /// Remove what is listed, and free its space. Without this option, nothing changes
     #[arg(long)]
     yes: bool,
@@ -41,7 +43,7 @@ struct Stored {
 
 pub(super) fn run(args: &PruneArgs, registry: &Registry) -> Result<(), Failure> {
     let (config, _) = args.config.load(Vec::new(), registry)?;
-    let options = configured_options(&config)?;
+    let options = args.clock.apply(configured_options(&config)?);
     let path = options.path.display().to_string();
     let storage = open(&options)?;
     let removed = removed_namespaces(&storage, &config)?;

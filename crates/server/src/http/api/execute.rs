@@ -146,9 +146,10 @@ impl Executor {
             ApiCommand::WithSessions(request) => self.done_by_all(request).await,
             ApiCommand::Info => self.info().await,
             ApiCommand::RoomClose { channel } => {
+                let closed = self.node.stored_room(&channel);
                 match self.ask(&channel, ApiRequest::CloseRoom { channel: channel.clone() }).await? {
                     ApiAnswer::Done { sessions } => {
-                        self.node.forget_room(&channel);
+                        self.node.forget_room(&channel, closed).await.map_err(ApiError::internal)?;
                         result::to_outcome(&result::RoomClosedJson { num_players: sessions })
                     }
                     _ => Err(ApiError::INTERNAL),

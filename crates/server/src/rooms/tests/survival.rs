@@ -182,7 +182,13 @@ fn a_closed_room_is_removed_from_the_storage() {
     let (tick, _) = see_player(&mut rig, ann);
     assert!(tick < seen, "a new world");
     assert_eq!(survival(&rig).restored, 0);
+    let kept = rig.rooms.kept().expect("there is a storage");
+    let closed = kept.claim_of("a");
+    assert!(closed.is_some());
     rig.close(room, UnsubscribeCode::ROOM_CLOSED);
+    kept.forget("a", closed).expect("it is deleted");
+    assert_eq!(storage.storage().rooms_with_checkpoints(None, 9), Ok(vec![]), "also after a crash");
+    drop(kept);
     wait_until("no room", || rig.rooms.rooms().is_empty());
     end(rig, &storage);
     assert_eq!(storage.storage().rooms_with_checkpoints(None, 9), Ok(vec![]));
@@ -213,7 +219,7 @@ fn an_unusable_checkpoint_keeps_its_room_closed_until_it_is_discarded() {
         assert_eq!(rig.counters().failed[FailureReason::Restore as usize], tries);
         assert_eq!(survival(&rig).not_restored, tries);
     }
-    rig.rooms.forget("a");
+    rig.rooms.kept().expect("there is a storage").forget("a", None).expect("it is deleted");
     let room = rig.open(0, "a");
     let ann = rig.join(room, "ann");
     assert_eq!(rig.wait_joined(ann), Ok(()));

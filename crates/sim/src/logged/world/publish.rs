@@ -46,8 +46,12 @@ impl LoggedWorld<'_> {
             (PendingRequest::Publish { data, key }, Ok(ApiAnswer::Published { offset, .. })) => {
                 self.check_acknowledged(channel, &data, key, *offset)
             }
-            (_, Err(ErrorCode::Internal | ErrorCode::TooManyRequests)) if may_reject => {
+            (pending, Err(ErrorCode::Internal | ErrorCode::TooManyRequests)) if may_reject => {
                 self.count("request rejected");
+                if let PendingRequest::Remove { .. } = pending {
+                    self.removals -= 1;
+                    self.keys_may_be_gone();
+                }
                 Ok(())
             }
             (PendingRequest::History { query, top }, Ok(ApiAnswer::History { publications, is_cut: false, .. })) => {
@@ -55,8 +59,11 @@ impl LoggedWorld<'_> {
                 self.check_history(channel, publications)?;
                 self.check_whole(channel, &query, top, publications)
             }
-            (PendingRequest::Remove, Ok(ApiAnswer::Done { .. })) => {
+            (PendingRequest::Remove { through }, Ok(ApiAnswer::Done { .. })) => {
                 self.removals -= 1;
+                self.count("history removed");
+                let gone = self.gone.entry(channel).or_default();
+                *gone = through.max(*gone);
                 self.keys_may_be_gone();
                 Ok(())
             }
@@ -68,8 +75,12 @@ impl LoggedWorld<'_> {
     fn check_history(&self, channel: &str, publications: &[Arc<Publication>]) -> Result<(), String> {
         let empty = ChannelTruth::default();
         let truth = self.truth.get(channel).unwrap_or(&empty);
+        let gone = self.gone.get(channel).copied().unwrap_or(0);
         for publication in publications {
             truth.check(channel, publication.offset, publication.data.bytes())?;
+            if publication.offset <= gone {
+                return Err(format!("{channel}: {} is back after its removal was acknowledged", publication.offset));
+            }
         }
         let mut offsets: Vec<u64> = publications.iter().map(|publication| publication.offset).collect();
         if offsets.first() > offsets.last() {
@@ -217,6 +228,8 @@ impl LoggedWorld<'_> {
         let channel = *self.chance.pick(&CHANNELS);
         self.note_removed(channel);
         self.removals += 1;
-        self.call_api(channel, ApiRequest::HistoryRemove { channel: channel.into() }, PendingRequest::Remove)
+        let through = self.told.get(channel).copied().unwrap_or(0);
+        let pending = PendingRequest::Remove { through };
+        self.call_api(channel, ApiRequest::HistoryRemove { channel: channel.into() }, pending)
     }
 }
