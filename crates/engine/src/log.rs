@@ -145,13 +145,15 @@ pub enum LogError {
     /// The log stores nothing since a write has failed. It accepts publications again when the cause has passed; the
     /// owner retries nothing.
     Broken,
+    /// The publication would leave less free space than the log reserves.
+    LowSpace,
 }
 
 impl LogError {
     /// The error of the protocol: temporary, except for a publication that is too large.
     pub const fn code(self) -> ErrorCode {
         match self {
-            Self::Busy => ErrorCode::TooManyRequests,
+            Self::Busy | Self::LowSpace => ErrorCode::TooManyRequests,
             Self::TooLarge => ErrorCode::BadRequest,
             Self::Unavailable | Self::Broken => ErrorCode::Internal,
         }
@@ -165,6 +167,9 @@ impl LogError {
             Self::TooLarge => "the publication is larger than the servers of the cluster take; see max_payload of NATS",
             Self::Broken => {
                 "the storage of the namespace stores nothing since a write failed; /health names the failure and the remedy"
+            }
+            Self::LowSpace => {
+                "the publication would leave less free space on disk than storage.free_space_min; free space, see /health"
             }
         }
     }

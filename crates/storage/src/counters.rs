@@ -32,6 +32,8 @@ pub struct StorageCounts {
     pub read_faults: u64,
     /// How often the storage wrote again after a failed write.
     pub resumed: u64,
+    /// Publications that were refused because they would have left less free space than the reserve.
+    pub refused_low_space: u64,
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +48,9 @@ pub(crate) struct StorageCounters {
     pub(crate) page_publications: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) resumed: AtomicU64,
+    pub(crate) refused_low_space: AtomicU64,
+    /// The free space that ends a shortage; 0 without one.
+    pub(crate) space_needed: AtomicU64,
     read_faults: AtomicU64,
     last_read_fault: Mutex<Option<StorageError>>,
 }
@@ -79,6 +84,7 @@ impl StorageCounters {
             refused: get(&self.refused),
             read_faults: get(&self.read_faults),
             resumed: get(&self.resumed),
+            refused_low_space: get(&self.refused_low_space),
         }
     }
 }

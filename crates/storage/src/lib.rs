@@ -32,6 +32,7 @@ mod entries;
 mod epoch;
 mod error;
 mod family;
+mod free_space;
 #[cfg(feature = "rocksdb")]
 mod heads;
 #[cfg(feature = "rocksdb")]
@@ -72,6 +73,7 @@ pub use backup::{backups, keep_backups, restore, verify_backups};
 pub use counters::StorageCounts;
 pub use entries::RoomCheckpoint;
 pub use error::{StorageError, StorageFault};
+pub use free_space::SpaceShortage;
 #[cfg(feature = "rocksdb")]
 pub use inspect::encoded_again;
 pub use options::{ClockSource, DamagedLogPolicy, PageLimits, QueueLimits, StorageOptions};

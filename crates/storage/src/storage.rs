@@ -18,12 +18,14 @@ use crate::{
     counters::{StorageCounters, StorageCounts},
     database::Database,
     error::StorageError,
+    free_space::{self, FreeSpace, SpaceShortage},
     heads::HeadCache,
     keys,
     options::StorageOptions,
     reader::{ReadTask, Reader},
     request::{Completions, LoadRequest, StoreRequest},
     shared_database::SharedDatabase,
+    write_stall,
     writer::{TrimTo, WriteQueue, WriteTask, Writer},
 };
 
@@ -77,6 +79,7 @@ impl Storage {
             heads: HeadCache::new(options.cached_heads_max.max(options.queues.batch_writes_max)),
             trims_taken: 0,
             failed: None,
+            space: FreeSpace::new(options.free_space_min_bytes),
         };
         let thread = storage.start("storage-write".to_owned(), move || writer.run())?;
         storage.writer_thread = Mutex::new(Some(thread));
@@ -138,6 +141,16 @@ impl Storage {
     /// The error of the last failed read.
     pub fn last_read_fault(&self) -> Option<StorageError> {
         self.shared.counters.last_read_fault()
+    }
+
+    /// The shortage of free space for which publications are refused; `None` if there is enough.
+    pub fn space_shortage(&self) -> Option<SpaceShortage> {
+        free_space::shortage(self.path(), self.shared.free_space_min_bytes(), &self.shared.counters)
+    }
+
+    /// Free bytes of the file system; `None` if they are unknown.
+    pub fn free_bytes(&self) -> Option<u64> {
+        write_stall::free_bytes(self.path())
     }
 
     /// The counters since the storage was opened.

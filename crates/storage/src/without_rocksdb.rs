@@ -10,6 +10,7 @@ use crate::{
     counters::StorageCounts,
     entries::RoomCheckpoint,
     error::{StorageError, StorageFault},
+    free_space::SpaceShortage,
     options::StorageOptions,
     paths::{PathQuery, PathsRead},
     report::{BackupInfo, FamilySize, StorageReport},
@@ -51,6 +52,14 @@ impl UnbuiltStorage {
     }
 
     pub fn last_read_fault(&self) -> Option<StorageError> {
+        match self.0 {}
+    }
+
+    pub fn space_shortage(&self) -> Option<SpaceShortage> {
+        match self.0 {}
+    }
+
+    pub fn free_bytes(&self) -> Option<u64> {
         match self.0 {}
     }
 

@@ -19,6 +19,7 @@ use crate::{
     epoch::new_epoch,
     error::{StorageError, StorageFault},
     family::Family,
+    free_space::FreeSpace,
     heads::HeadCache,
     keys,
     options::QueueLimits,
@@ -166,6 +167,7 @@ pub(crate) struct Writer {
     pub(crate) trims_taken: u64,
     /// Set while nothing is written.
     pub(crate) failed: Option<FailedCommit>,
+    pub(crate) space: FreeSpace,
 }
 
 /// A batch under construction.
@@ -194,6 +196,7 @@ impl Writer {
     pub(crate) fn run(mut self) {
         let limits = self.queue.limits;
         while let Some(first) = self.next_task() {
+            self.measure_space();
             let mut group = GroupCommit::default();
             let (mut tasks, mut bytes, mut next) = (0, 0, Some(first));
             let mut stops = false;
@@ -260,6 +263,7 @@ impl Writer {
             self.note_unused_offset(channel);
             return Ok(earlier);
         }
+        self.take_space(request)?;
         let unused = self.unused_offsets.get(channel).copied().unwrap_or_default();
         let head = self.head_or_new(group, request)?;
         if record.publication.offset <= head.top {
@@ -310,7 +314,7 @@ impl Writer {
     }
 
     /// Counts an offset that the owner has given to a publication that is not stored.
-    fn note_unused_offset(&mut self, channel: &Arc<str>) {
+    pub(crate) fn note_unused_offset(&mut self, channel: &Arc<str>) {
         // A channel that is forgotten here gets a gap in its offsets, and loses nothing.
         if self.unused_offsets.len() >= self.heads.heads_max() {
             self.unused_offsets.clear();
@@ -514,16 +518,11 @@ fn delete_through(database: &Database, batch: &mut WriteBatch, channel: &str, he
 
 fn bytes_of(task: &WriteTask) -> usize {
     const FIXED_BYTES: usize = 256;
-    FIXED_BYTES
-        + match task {
-            WriteTask::Store(request) => {
-                let publication = &request.record.publication;
-                let tags: usize = publication.tags.iter().map(|(name, value)| name.len() + value.len()).sum();
-                publication.data.bytes().len() + tags
-            }
-            WriteTask::Entries { batch, .. } => batch.bytes,
-            WriteTask::Touch { .. } | WriteTask::Trim | WriteTask::Stop => 0,
-        }
+    match task {
+        WriteTask::Store(request) => request.bytes(),
+        WriteTask::Entries { batch, .. } => FIXED_BYTES + batch.bytes,
+        WriteTask::Touch { .. } | WriteTask::Trim | WriteTask::Stop => FIXED_BYTES,
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

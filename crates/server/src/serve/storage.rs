@@ -32,6 +32,7 @@ pub(crate) fn storage_options(settings: &StorageSettings) -> StorageOptions {
         block_cache_bytes: settings.block_cache_bytes,
         memtable_bytes: settings.memtable_bytes,
         wal_bytes_max: settings.wal_bytes_max,
+        free_space_min_bytes: settings.free_space_min_bytes,
         huge_page_bytes: settings.huge_page_bytes,
         open_files_max: settings.open_files_max,
         readers: settings.readers,

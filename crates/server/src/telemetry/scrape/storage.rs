@@ -11,6 +11,8 @@ use super::{ControlCounters, Page, m};
 pub struct StorageState {
     /// The counters.
     pub counts: StorageCounts,
+    /// Free bytes of the file system; `None` if they are unknown.
+    pub free_bytes: Option<u64>,
     /// Why the storage has stopped, as a label; `None` while it works.
     pub fault: Option<&'static str>,
 }
@@ -41,6 +43,16 @@ pub(super) fn storage(page: &mut Page, state: Option<StorageState>, control: &Co
         let seconds = counts.map(|counts| Duration::from_micros(pick_us(&counts)).as_secs_f64());
         page.family(family, |samples| seconds.iter().for_each(|seconds| samples.add(&[], seconds)));
     }
+    page.family(&m::STORAGE_PUBLICATIONS_REFUSED, |samples| {
+        if let Some(counts) = counts {
+            samples.add(&["low_space"], counts.refused_low_space);
+        }
+    });
+    page.family(&m::STORAGE_FREE_BYTES, |samples| {
+        if let Some(free_bytes) = state.and_then(|state| state.free_bytes) {
+            samples.add(&[], free_bytes);
+        }
+    });
     page.family(&m::STORAGE_POISONED, |samples| {
         if let Some(StorageState { fault, .. }) = state {
             samples.add(&[fault.unwrap_or("none")], u8::from(fault.is_some()));
