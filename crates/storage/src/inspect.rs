@@ -30,6 +30,8 @@ impl Storage {
                 let (key, value) = entry.map_err(|error| database.read_failed("check the storage", &error))?;
                 let counter = match family {
                     _ if !is_readable(family, &key, &value) => &mut report.unreadable,
+                    // They belong to the heads.
+                    Family::Idempotency if keys::read_kept_bytes_key(&key).is_some() => continue,
                     Family::Publications => &mut report.publications,
                     Family::Heads => &mut report.channels,
                     Family::Idempotency => &mut report.results,

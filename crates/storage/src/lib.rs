@@ -27,6 +27,7 @@ mod checksum;
 mod counters;
 #[cfg(feature = "rocksdb")]
 mod database;
+mod disk_limits;
 mod entries;
 #[cfg(feature = "rocksdb")]
 mod epoch;
@@ -37,6 +38,8 @@ mod free_space;
 mod heads;
 #[cfg(feature = "rocksdb")]
 mod inspect;
+#[cfg(feature = "rocksdb")]
+mod kept_bytes;
 mod keys;
 mod options;
 mod paths;
@@ -71,6 +74,7 @@ pub const IS_BUILT: bool = cfg!(feature = "rocksdb");
 #[cfg(feature = "rocksdb")]
 pub use backup::{backups, keep_backups, restore, verify_backups};
 pub use counters::StorageCounts;
+pub use disk_limits::{DiskLimits, NamespaceDiskLimits, NamespaceOf};
 pub use entries::RoomCheckpoint;
 pub use error::{StorageError, StorageFault};
 pub use free_space::SpaceShortage;

@@ -17,6 +17,7 @@ use dunlin_engine::log::LogError;
 use crate::{
     counters::{StorageCounters, StorageCounts},
     database::Database,
+    disk_limits::{ByteAccount, DiskLimits},
     error::StorageError,
     free_space::{self, FreeSpace, SpaceShortage},
     heads::HeadCache,
@@ -68,17 +69,19 @@ impl Storage {
             let thread = storage.start(format!("storage-read-{number}"), move || reader.run())?;
             storage.reader_threads.push(thread);
         }
+        // All heads of a batch must stay in the cache until it is written.
+        let heads_max = options.cached_heads_max.max(options.queues.batch_writes_max);
         let writer = Writer {
             database: shared.get().ok(),
             shared,
             queue,
             tasks: write_tasks,
             completions,
-            // All heads of a batch must stay in the cache until it is written.
             unused_offsets: HashMap::new(),
-            heads: HeadCache::new(options.cached_heads_max.max(options.queues.batch_writes_max)),
+            heads: HeadCache::new(heads_max),
             trims_taken: 0,
             failed: None,
+            account: ByteAccount::new(heads_max),
             space: FreeSpace::new(options.free_space_min_bytes),
         };
         let thread = storage.start("storage-write".to_owned(), move || writer.run())?;
@@ -141,6 +144,18 @@ impl Storage {
     /// The error of the last failed read.
     pub fn last_read_fault(&self) -> Option<StorageError> {
         self.shared.counters.last_read_fault()
+    }
+
+    /// Replaces the limits on the bytes of stored publications; without a call, there are none. They apply to later
+    /// publications.
+    pub fn set_disk_limits(&self, limits: DiskLimits) {
+        self.queue.disk_limits.set(limits);
+    }
+
+    /// The bytes of stored publications, by the number of the namespace; `None` for channels of no namespace.
+    pub fn history_bytes(&self) -> Vec<(Option<u16>, u64)> {
+        let totals = self.shared.counters.history_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        totals.iter().map(|(namespace, bytes)| (*namespace, *bytes)).collect()
     }
 
     /// The shortage of free space for which publications are refused; `None` if there is enough.

@@ -8,6 +8,7 @@ use dunlin_engine::log::LogError;
 
 use crate::{
     counters::StorageCounts,
+    disk_limits::DiskLimits,
     entries::RoomCheckpoint,
     error::{StorageError, StorageFault},
     free_space::SpaceShortage,
@@ -52,6 +53,14 @@ impl UnbuiltStorage {
     }
 
     pub fn last_read_fault(&self) -> Option<StorageError> {
+        match self.0 {}
+    }
+
+    pub fn set_disk_limits(&self, _: DiskLimits) {
+        match self.0 {}
+    }
+
+    pub fn history_bytes(&self) -> Vec<(Option<u16>, u64)> {
         match self.0 {}
     }
 

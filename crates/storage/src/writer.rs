@@ -16,6 +16,7 @@ use rocksdb::{Direction, IteratorMode, ReadOptions, WriteBatch};
 use crate::{
     counters::StorageCounters,
     database::Database,
+    disk_limits::{ByteAccount, CurrentLimits},
     epoch::new_epoch,
     error::{StorageError, StorageFault},
     family::Family,
@@ -122,11 +123,18 @@ pub(crate) struct WriteQueue {
     queued_bytes: AtomicUsize,
     limits: QueueLimits,
     pub(crate) trims: Trims,
+    pub(crate) disk_limits: CurrentLimits,
 }
 
 impl WriteQueue {
     pub(crate) fn new(sender: SyncSender<WriteTask>, limits: QueueLimits) -> Self {
-        Self { sender, queued_bytes: AtomicUsize::new(0), limits, trims: Trims::default() }
+        Self {
+            sender,
+            queued_bytes: AtomicUsize::new(0),
+            limits,
+            trims: Trims::default(),
+            disk_limits: CurrentLimits::default(),
+        }
     }
 
     /// Queues a task, or returns it if the queue is full.
@@ -168,14 +176,15 @@ pub(crate) struct Writer {
     /// Set while nothing is written.
     pub(crate) failed: Option<FailedCommit>,
     pub(crate) space: FreeSpace,
+    pub(crate) account: ByteAccount,
 }
 
 /// A batch under construction.
 #[derive(Default)]
-struct GroupCommit {
-    batch: WriteBatch,
+pub(crate) struct GroupCommit {
+    pub(crate) batch: WriteBatch,
     is_synced: bool,
-    changed: HashSet<Arc<str>>,
+    pub(crate) changed: HashSet<Arc<str>>,
     answers: Vec<PendingAnswer>,
     publications: u64,
     publication_bytes: u64,
@@ -197,6 +206,7 @@ impl Writer {
         let limits = self.queue.limits;
         while let Some(first) = self.next_task() {
             self.measure_space();
+            self.begin_account();
             let mut group = GroupCommit::default();
             let (mut tasks, mut bytes, mut next) = (0, 0, Some(first));
             let mut stops = false;
@@ -226,7 +236,7 @@ impl Writer {
         }
     }
 
-    fn opened(&self) -> Result<Arc<Database>, LogError> {
+    pub(crate) fn opened(&self) -> Result<Arc<Database>, LogError> {
         self.database.clone().ok_or(LogError::Broken)
     }
 
@@ -264,6 +274,7 @@ impl Writer {
             return Ok(earlier);
         }
         self.take_space(request)?;
+        let fit = self.fit(request)?;
         let unused = self.unused_offsets.get(channel).copied().unwrap_or_default();
         let head = self.head_or_new(group, request)?;
         if record.publication.offset <= head.top {
@@ -305,11 +316,13 @@ impl Writer {
         head.version_epoch.clone_from(&record.version_epoch);
         note_use(head, now_ms, terms);
         let publications_max = terms.retention.publications_max as u64;
-        head.floor = head.floor.max(offset.saturating_sub(publications_max));
-        if head.floor - head.deleted_through >= DELETED_AT_ONCE_MIN.max(publications_max / 4) {
+        head.floor = head.floor.max(offset.saturating_sub(publications_max)).max(fit.floor);
+        let is_worth_deleting = head.floor - head.deleted_through >= DELETED_AT_ONCE_MIN.max(publications_max / 4);
+        if is_worth_deleting || fit.floor > 0 {
             delete_through(&database, &mut group.batch, channel, head);
         }
         group.changed.insert(Arc::clone(channel));
+        self.count_publication(channel, fit, offset, stored.expires_ms);
         Ok(offset)
     }
 
@@ -405,7 +418,7 @@ impl Writer {
     }
 
     /// A channel's head, from memory or from the storage.
-    fn head(&mut self, channel: &Arc<str>) -> Result<Option<&mut ChannelHead>, LogError> {
+    pub(crate) fn head(&mut self, channel: &Arc<str>) -> Result<Option<&mut ChannelHead>, LogError> {
         let database = self.opened()?;
         let now_ms = database.clock.now_ms();
         if self.heads.get_mut(channel).is_none_or(|head| head.expires_ms <= now_ms) {
@@ -440,6 +453,7 @@ impl Writer {
                 group.batch.put_cf(database.family(Family::Heads), key, head.encode());
             }
         }
+        self.add_accounts(&database, group);
         if group.batch.is_empty() {
             return Ok(());
         }

@@ -1,12 +1,22 @@
 //! Limits on the disk space of publications: at each limit, and one past it.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
-use dunlin_engine::log::{LogError, LogRecord};
-use dunlin_storage::{EntryBatch, StorageOptions};
+use dunlin_engine::log::{LogError, LogRecord, LogRetention, LogTerms};
+use dunlin_storage::{ClockSource, DiskLimits, EntryBatch, NamespaceDiskLimits, StorageOptions};
 
 use crate::{
-    harness::{CHILD_DIRECTORY, ScratchDirectory, TERMS, TestStorage, child, directory_of_child, record, record_of},
+    harness::{
+        CHILD_DIRECTORY, ScratchDirectory, TERMS, TestStorage, child, directory_of_child, offsets, record, record_of,
+    },
     rooms,
 };
 
@@ -94,4 +104,166 @@ fn child_has_little_free_space() {
 #[test]
 fn publications_leave_the_reserve_of_free_space() {
     on_small_disk("space::child_has_little_free_space", 64);
+}
+
+const CHANNEL_MAX: u64 = 100_000;
+const TOTAL_MAX: u64 = 1_000_000;
+
+/// Namespaces by the beginning of a channel's name: `chat` evicts, `news` refuses, and `all` has no limit of its own.
+fn limits(node_bytes_max: u64) -> DiskLimits {
+    let of = |evicts, channel_bytes_max, bytes_max| NamespaceDiskLimits { channel_bytes_max, evicts, bytes_max };
+    let namespace_of = |channel: &str| ["chat", "news", "all"].iter().position(|name| channel.starts_with(name));
+    DiskLimits {
+        bytes_max: node_bytes_max,
+        namespaces: vec![of(true, CHANNEL_MAX, 0), of(false, CHANNEL_MAX, TOTAL_MAX), of(true, 0, 0)],
+        namespace_of: Some(Arc::new(move |channel| u16::try_from(namespace_of(channel)?).ok())),
+    }
+}
+
+fn limited(options: &StorageOptions, node_bytes_max: u64) -> TestStorage {
+    let opened = TestStorage::with(options).expect("it opens");
+    opened.storage.set_disk_limits(limits(node_bytes_max));
+    opened
+}
+
+/// A publication that counts as this number of bytes.
+fn counted(offset: u64, bytes: u64) -> LogRecord {
+    padded(offset, usize::try_from(bytes).expect("it fits") - FIXED_BYTES)
+}
+
+/// The bytes of a namespace.
+fn stored_bytes(opened: &TestStorage, namespace: u16) -> u64 {
+    let totals = opened.storage.history_bytes();
+    totals.iter().find(|(number, _)| *number == Some(namespace)).map_or(0, |(_, bytes)| *bytes)
+}
+
+#[test]
+fn the_oldest_publications_of_a_channel_leave_at_its_limit() {
+    let directory = ScratchDirectory::new();
+    let options = StorageOptions::at(directory.join("data"));
+    let opened = limited(&options, 0);
+    for offset in 1..=10 {
+        assert_eq!(opened.store_with("chat:1", counted(offset, CHANNEL_MAX / 10), TERMS), Ok(offset));
+    }
+    assert_eq!((opened.after("chat:1", 0, 20).floor, stored_bytes(&opened, 0)), (0, CHANNEL_MAX), "at the limit");
+    assert_eq!(opened.store_with("chat:1", counted(11, 300), TERMS), Ok(11), "one past the limit");
+    let page = opened.after("chat:1", 0, 20);
+    assert!((1..=3).contains(&page.floor), "a part is evicted: {}", page.floor);
+    // A client that has received less than that does not recover.
+    assert_eq!(offsets(&page), (page.floor + 1..=11).collect::<Vec<_>>());
+    assert!(opened.after("chat:1", page.floor - 1, 20).floor == page.floor);
+    assert_eq!(stored_bytes(&opened, 0), (10 - page.floor) * (CHANNEL_MAX / 10) + 300);
+    let refused = opened.store_with("chat:1", counted(12, CHANNEL_MAX + 1), TERMS);
+    assert_eq!(refused, Err(LogError::ChannelFull), "larger than the limit by itself");
+    assert_eq!(opened.store_with("chat:1", counted(13, CHANNEL_MAX), TERMS), Ok(12));
+    assert_eq!((opened.after("chat:1", 0, 20).floor, stored_bytes(&opened, 0)), (11, CHANNEL_MAX));
+    assert_eq!(opened.storage.counts().evictions, 2);
+    // The limit holds after a restart.
+    drop(opened);
+    let opened = limited(&options, 0);
+    assert_eq!(opened.store_with("chat:1", counted(13, 300), TERMS), Ok(13));
+    assert_eq!((opened.after("chat:1", 0, 20).floor, stored_bytes(&opened, 0)), (12, 300));
+}
+
+#[test]
+fn a_channel_that_may_not_evict_refuses() {
+    let directory = ScratchDirectory::new();
+    let opened = limited(&StorageOptions::at(directory.join("data")), 0);
+    assert_eq!(opened.store_with("news:1", counted(1, CHANNEL_MAX - 1_000), TERMS), Ok(1));
+    assert_eq!(opened.store_with("news:1", counted(2, 1_001), TERMS), Err(LogError::ChannelFull));
+    assert_eq!(opened.store_with("news:1", counted(3, 1_000), TERMS), Ok(2));
+    assert_eq!(opened.store_with("news:2", counted(1, 1_000), TERMS), Ok(1), "other channels go on");
+    opened.storage.trim("news:1".into(), 1);
+    assert_eq!(opened.store_with("news:1", counted(4, CHANNEL_MAX - 1_000), TERMS), Ok(3), "there is space again");
+    assert_eq!(opened.storage.counts().refused_channel_full, 1);
+}
+
+#[test]
+fn a_namespace_at_its_limit_refuses_and_the_others_go_on() {
+    let directory = ScratchDirectory::new();
+    let options = StorageOptions::at(directory.join("data"));
+    let opened = limited(&options, 0);
+    for channel in 0..10 {
+        let bytes = CHANNEL_MAX - u64::from(channel == 9) * 1_000;
+        assert_eq!(opened.store_with(&format!("news:{channel}"), counted(1, bytes), TERMS), Ok(1));
+    }
+    assert_eq!(opened.store_with("news:x", counted(1, 1_001), TERMS), Err(LogError::NamespaceFull));
+    assert_eq!(opened.store_with("chat:1", counted(1, 1_001), TERMS), Ok(1));
+    assert_eq!(opened.store_with("other:1", counted(1, 1_001), TERMS), Ok(1), "of no namespace");
+    drop(opened);
+    let opened = limited(&options, 0);
+    assert_eq!(opened.store_with("news:x", counted(1, 1_001), TERMS), Err(LogError::NamespaceFull), "after a restart");
+    assert_eq!(opened.store_with("news:x", counted(2, 1_000), TERMS), Ok(1));
+    assert_eq!(stored_bytes(&opened, 1), TOTAL_MAX);
+    assert_eq!(opened.store_with("news:y", counted(1, 300), TERMS), Err(LogError::NamespaceFull));
+    opened.storage.remove("news:3".into());
+    assert_eq!(opened.store_with("news:y", counted(2, CHANNEL_MAX), TERMS), Ok(1), "there is space again");
+    assert_eq!(stored_bytes(&opened, 1), TOTAL_MAX);
+    assert_eq!(opened.storage.counts().refused_namespace_full, 2);
+}
+
+#[test]
+fn the_limit_of_the_node_holds_for_all_namespaces() {
+    let directory = ScratchDirectory::new();
+    let opened = limited(&StorageOptions::at(directory.join("data")), 50_000);
+    assert_eq!(opened.store_with("all:1", counted(1, 20_000), TERMS), Ok(1));
+    assert_eq!(opened.store_with("chat:1", counted(1, 20_000), TERMS), Ok(1));
+    assert_eq!(opened.store_with("all:2", counted(1, 10_001), TERMS), Err(LogError::NodeFull));
+    assert_eq!(opened.store_with("other:1", counted(1, 10_000), TERMS), Ok(1), "of no namespace");
+    assert_eq!(opened.store_with("chat:1", counted(2, 300), TERMS), Err(LogError::NodeFull));
+    opened.storage.trim("all:1".into(), u64::MAX);
+    assert_eq!(opened.store_with("chat:1", counted(3, 20_000), TERMS), Ok(2));
+    // A reload that lowers the limit, and one that lifts it.
+    opened.storage.set_disk_limits(limits(1_000));
+    assert_eq!(opened.store_with("chat:1", counted(4, 300), TERMS), Err(LogError::NodeFull));
+    opened.storage.set_disk_limits(limits(0));
+    assert_eq!(opened.store_with("chat:1", counted(5, 300), TERMS), Ok(3));
+    assert_eq!(opened.storage.counts().refused_node_full, 3);
+}
+
+#[test]
+fn publications_that_left_by_number_or_time_do_not_count() {
+    static NOW_MS: AtomicU64 = AtomicU64::new(1_000_000);
+    let directory = ScratchDirectory::new();
+    let clock = ClockSource::Given(|| NOW_MS.load(Ordering::Relaxed));
+    let options = StorageOptions { clock, ..StorageOptions::at(directory.join("data")) };
+    let opened = limited(&options, 60_000);
+    let newest = LogTerms { retention: LogRetention { publications_max: 2, ttl_ms: 1_000 }, ..TERMS };
+    for offset in 1..=20 {
+        assert_eq!(opened.store_with("all:1", counted(offset, 20_000), newest), Ok(offset));
+        assert!(stored_bytes(&opened, 2) <= 40_000);
+    }
+    assert_eq!(opened.store_with("all:2", counted(1, 20_001), newest), Err(LogError::NodeFull));
+    NOW_MS.fetch_add(1_000, Ordering::Relaxed);
+    assert_eq!(opened.store_with("all:1", counted(21, 20_000), newest), Ok(21));
+    assert_eq!(stored_bytes(&opened, 2), 20_000);
+    // A channel that is not used leaves the total when it is determined anew.
+    NOW_MS.fetch_add(1_000, Ordering::Relaxed);
+    opened.storage.set_disk_limits(limits(60_000));
+    assert_eq!(opened.store_with("all:2", counted(2, 60_000), newest), Ok(1));
+    assert_eq!(stored_bytes(&opened, 2), 60_000);
+}
+
+#[test]
+fn a_channel_of_an_earlier_release_is_counted_at_its_next_publication() {
+    let directory = ScratchDirectory::new();
+    let path = directory.join("data");
+    let opened = TestStorage::open(&path);
+    for offset in 1..=5 {
+        assert_eq!(opened.store_with("news:1", counted(offset, CHANNEL_MAX / 5), TERMS), Ok(offset));
+    }
+    drop(opened);
+    // An earlier release stores no account. One of another top counts as none.
+    let mut of_rocksdb = rocksdb::Options::default();
+    of_rocksdb.create_missing_column_families(true);
+    let names = rocksdb::DB::list_cf(&of_rocksdb, &path).expect("it is a database");
+    let db = rocksdb::DB::open_cf(&of_rocksdb, &path, names).expect("it opens");
+    let key = [&[0, 6], "news:1".as_bytes(), &[0xff]].concat();
+    let family = db.cf_handle("idempotency").expect("it is there");
+    assert!(db.get_cf(family, &key).expect("it can be read").is_some());
+    db.delete_cf(family, &key).expect("it can be written");
+    drop(db);
+    let opened = limited(&StorageOptions::at(&path), 0);
+    assert_eq!(opened.store_with("news:1", counted(6, 300), TERMS), Err(LogError::ChannelFull));
+    assert_eq!(opened.storage.check().expect("it can be read").results, 0, "an account is no result");
 }

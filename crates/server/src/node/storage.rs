@@ -39,7 +39,12 @@ impl NodeStorage {
     /// The state of the storage, for the metrics.
     pub fn state(&self) -> StorageState {
         let fault = self.storage.poison().map(|error| error.fault.label());
-        StorageState { counts: self.storage.counts(), free_bytes: self.storage.free_bytes(), fault }
+        StorageState {
+            counts: self.storage.counts(),
+            history_bytes: self.storage.history_bytes(),
+            free_bytes: self.storage.free_bytes(),
+            fault,
+        }
     }
 
     /// The storage itself, for callers other than shards.

@@ -3,8 +3,12 @@
 use std::sync::Arc;
 
 use dunlin_config::{Config, StorageSettings};
-use dunlin_engine::{Options, log::PublicationLog, options::NamespaceOptions};
-use dunlin_storage::{DamagedLogPolicy, QueueLimits, StorageOptions};
+use dunlin_engine::{
+    NamespaceNames, Options,
+    log::PublicationLog,
+    options::{HistoryOverflow, NamespaceOptions},
+};
+use dunlin_storage::{DamagedLogPolicy, DiskLimits, NamespaceDiskLimits, QueueLimits, StorageOptions};
 
 use super::ServeError;
 use crate::node::NodeStorage;
@@ -15,7 +19,23 @@ pub(super) fn open(config: &Config) -> Result<Option<Arc<NodeStorage>>, ServeErr
     let shard_count = u16::try_from(config.shards).unwrap_or(u16::MAX);
     let storage = NodeStorage::open(&storage_options(settings), shard_count).map_err(ServeError::Storage)?;
     storage.set_durable_namespaces(durable_namespaces(&config.engine));
+    storage.storage().set_disk_limits(disk_limits(&config.engine));
     Ok(Some(Arc::new(storage)))
+}
+
+/// The limits on the bytes of stored publications.
+pub(super) fn disk_limits(options: &Options) -> DiskLimits {
+    let names = NamespaceNames::new(options);
+    let limits = |namespace: &NamespaceOptions| NamespaceDiskLimits {
+        channel_bytes_max: namespace.history_disk_bytes_max,
+        evicts: namespace.history_overflow == HistoryOverflow::Evict,
+        bytes_max: namespace.history_disk_total_bytes_max,
+    };
+    DiskLimits {
+        bytes_max: options.channel.history_disk_bytes_max,
+        namespaces: std::iter::once(&options.without_namespace).chain(&options.namespaces).map(limits).collect(),
+        namespace_of: Some(Arc::new(move |channel| names.index_of(channel).ok())),
+    }
 }
 
 /// The namespaces whose publications are stored; `-` stands for channels without a namespace, as in the metrics.
