@@ -119,6 +119,7 @@ pub(crate) struct Fit {
     bytes: u64,
     /// The bytes of the channel in the totals.
     before: u64,
+    channel_bytes_max: u64,
     /// Publications up to this offset are evicted.
     pub(crate) floor: u64,
 }
@@ -158,7 +159,7 @@ impl ByteAccount {
         if head.floor < head.top {
             for entry in reader::publications(database, channel, head.floor, head.top, Direction::Forward) {
                 let (offset, stored, _) = entry?;
-                kept.add(offset, publication_bytes(&stored.record), stored.expires_ms);
+                kept.add(offset, publication_bytes(&stored.record), stored.expires_ms, u64::MAX);
             }
         }
         kept.top = head.top;
@@ -261,7 +262,8 @@ impl Writer {
             self.account.has_refused = true;
             return Err(self.refuse(request, error));
         }
-        Ok(Fit { kept, bytes, before, floor })
+        let channel_bytes_max = limit(limits.channel_bytes_max).unwrap_or(u64::MAX);
+        Ok(Fit { kept, bytes, before, channel_bytes_max, floor })
     }
 
     /// Checks the limits of the namespace and of the storage for a change of a channel's bytes.
@@ -298,8 +300,8 @@ impl Writer {
 
     /// Counts a publication that is in the batch.
     pub(crate) fn count_publication(&mut self, channel: &Arc<str>, fit: Fit, offset: u64, expires_ms: u64) {
-        let Fit { mut kept, bytes, before, .. } = fit;
-        kept.add(offset, bytes, expires_ms);
+        let Fit { mut kept, bytes, before, channel_bytes_max, .. } = fit;
+        kept.add(offset, bytes, expires_ms, channel_bytes_max);
         self.set_kept(channel, before, kept);
     }
 

@@ -71,7 +71,8 @@ impl Storage {
     }
 
     /// Visits every entry of the storage, family by family and within one in the order of the channels: the name of its
-    /// family, its channel, and its bytes. Expired entries that no compaction has removed yet are visited, too.
+    /// family, its channel, and its bytes. Expired entries that no compaction has removed yet are visited, too. The
+    /// accounts of channels are not, which belong to their heads.
     ///
     /// # Errors
     /// Stored bytes cannot be read.
@@ -85,6 +86,9 @@ impl Storage {
             for entry in entries {
                 let (key, value) = entry.map_err(|error| database.read_failed(ACTION, &error))?;
                 let (channel, _) = keys::read_channel(&key).ok_or_else(|| database.unreadable(ACTION))?;
+                if family == Family::Idempotency && keys::read_kept_bytes_key(&key).is_some() {
+                    continue;
+                }
                 visit(family.name(), channel, (key.len() + value.len()) as u64);
             }
         }

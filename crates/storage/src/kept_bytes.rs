@@ -10,8 +10,9 @@ use crate::records::StoredResult;
 const PUBLICATION_BYTES: u64 = 256;
 /// Maximum number of segments. More make evictions and expiries more precise, and the stored value larger.
 const SEGMENTS_MAX: usize = 10;
-/// A segment ends when it has this part of the channel's bytes, and the minimum.
+/// A segment ends when it has this part of the channel's bytes, and the minimum; or this part of the channel's limit.
 const SEGMENT_PART: u64 = 6;
+const SEGMENT_PART_OF_LIMIT: u64 = 8;
 const SEGMENT_BYTES_MIN: u64 = 4 << 10;
 
 /// The bytes of a publication, as limits count them.
@@ -48,8 +49,9 @@ impl KeptBytes {
         self.segments.iter().filter(|segment| segment.expires_ms > now_ms).map(|segment| segment.bytes).sum()
     }
 
-    pub(crate) fn add(&mut self, offset: u64, bytes: u64, expires_ms: u64) {
-        let part = (self.total() / SEGMENT_PART).max(SEGMENT_BYTES_MIN);
+    /// Adds a publication of a channel with this limit.
+    pub(crate) fn add(&mut self, offset: u64, bytes: u64, expires_ms: u64, bytes_max: u64) {
+        let part = (self.total() / SEGMENT_PART).max(SEGMENT_BYTES_MIN).min(bytes_max / SEGMENT_PART_OF_LIMIT);
         self.top = offset;
         match self.segments.back_mut() {
             Some(newest) if newest.bytes.saturating_add(bytes) <= part => {
@@ -128,7 +130,7 @@ mod tests {
         let mut total = 0;
         for offset in 1..10_000 {
             let bytes = 1 + offset * 7_919 % 5_000;
-            kept.add(offset, bytes, NEVER_MS);
+            kept.add(offset, bytes, NEVER_MS, u64::MAX);
             total += bytes;
             assert_eq!((kept.total(), kept.top), (total, offset));
             assert!(kept.segments.len() <= SEGMENTS_MAX);
@@ -141,7 +143,7 @@ mod tests {
     fn evictions_end_at_the_limit() {
         let mut kept = KeptBytes::default();
         for offset in 1..=5 {
-            kept.add(offset, 100_000, NEVER_MS);
+            kept.add(offset, 100_000, NEVER_MS, u64::MAX);
         }
         assert_eq!(kept.evict_to(500_000), None, "at the limit");
         assert_eq!((kept.evict_to(499_999), kept.total()), (Some(1), 400_000), "one past it");
@@ -150,10 +152,22 @@ mod tests {
     }
 
     #[test]
+    fn an_eviction_is_a_small_part_of_a_small_limit_as_well() {
+        const BYTES_MAX: u64 = 3_000;
+        let mut kept = KeptBytes::default();
+        for offset in 1..1_000 {
+            let before = kept.total();
+            kept.evict_to(BYTES_MAX - 270);
+            assert!(before - kept.total() <= BYTES_MAX / 4, "{kept:?}");
+            kept.add(offset, 270, NEVER_MS, BYTES_MAX);
+        }
+    }
+
+    #[test]
     fn trimmed_and_expired_segments_are_forgotten() {
         let mut kept = KeptBytes::default();
         for offset in 1..=4 {
-            kept.add(offset, 100_000, 1_000 * offset);
+            kept.add(offset, 100_000, 1_000 * offset, u64::MAX);
         }
         assert_eq!((kept.total_at(999), kept.total_at(1_000)), (400_000, 300_000));
         kept.forget(2, 0);
@@ -167,7 +181,7 @@ mod tests {
         let mut kept = KeptBytes::default();
         for offset in [3, 9, 27] {
             assert_eq!(KeptBytes::decode(&kept.encode(5)), Some(kept.clone()));
-            kept.add(offset, 1 << 40, NEVER_MS);
+            kept.add(offset, 1 << 40, NEVER_MS, u64::MAX);
         }
         for text in ["1", "1 2", "1 2 x", "1 2 3 4", "1 -2 3", &"1 2 3 ".repeat(11)] {
             let bytes = StoredResult { expires_ms: 1, offset: 1, epoch: text.into() }.encode();

@@ -81,7 +81,7 @@ impl Storage {
             heads: HeadCache::new(heads_max),
             trims_taken: 0,
             failed: None,
-            account: ByteAccount::new(heads_max),
+            account: ByteAccount::new((heads_max / 4).max(options.queues.batch_writes_max)),
             space: FreeSpace::new(options.free_space_min_bytes),
         };
         let thread = storage.start("storage-write".to_owned(), move || writer.run())?;
@@ -150,6 +150,8 @@ impl Storage {
     /// publications.
     pub fn set_disk_limits(&self, limits: DiskLimits) {
         self.queue.disk_limits.set(limits);
+        // The writer counts anew, also if nothing is published. If the queue is full, it does so with the next commit.
+        let _ = self.queue.push(WriteTask::Trim);
     }
 
     /// The bytes of stored publications, by the number of the namespace; `None` for channels of no namespace.

@@ -49,7 +49,7 @@ pub(crate) enum WriteTask {
         batch: EntryBatch,
         done: Done,
     },
-    /// Apply trims.
+    /// Apply trims, and take over changed limits.
     Trim,
     Stop,
 }
