@@ -108,6 +108,8 @@ pub(crate) struct ByteAccount {
     channels: HeadCache<KeptBytes>,
     /// When the totals were last determined, and the pause after that. `None` before the first time.
     scanned: Option<(Instant, Duration)>,
+    /// The storage's time of that. The totals have all publications that had not expired then.
+    scanned_ms: u64,
     /// A total has refused a publication since then.
     has_refused: bool,
 }
@@ -127,7 +129,13 @@ pub(crate) struct Fit {
 #[cfg(feature = "rocksdb")]
 impl ByteAccount {
     pub(crate) fn new(channels_max: usize) -> Self {
-        Self { limits: Arc::default(), channels: HeadCache::new(channels_max), scanned: None, has_refused: false }
+        Self {
+            limits: Arc::default(),
+            channels: HeadCache::new(channels_max),
+            scanned: None,
+            scanned_ms: 0,
+            has_refused: false,
+        }
     }
 
     /// Forgets what was counted, because a commit may have failed.
@@ -142,15 +150,13 @@ impl ByteAccount {
         channel: &Arc<str>,
         head: Option<&ChannelHead>,
     ) -> Result<(KeptBytes, u64), StorageError> {
-        let known = match self.channels.get_mut(channel) {
-            Some(kept) => Some(kept.clone()),
-            None => database.kept_bytes(channel)?.map(|mut kept| {
-                // The totals do not have them.
-                kept.forget(0, database.clock.now_ms());
-                kept
-            }),
+        let (known, counted) = if let Some(kept) = self.channels.get_mut(channel) {
+            (Some(kept.clone()), kept.total())
+        } else {
+            let stored = database.kept_bytes(channel)?;
+            let counted = stored.as_ref().map_or(0, |kept| kept.total_at(self.scanned_ms));
+            (stored, counted)
         };
-        let counted = known.as_ref().map_or(0, KeptBytes::total);
         let Some(head) = head else { return Ok((KeptBytes::default(), counted)) };
         if let Some(kept) = known.filter(|kept| kept.top == head.top) {
             return Ok((kept, counted));
@@ -178,11 +184,11 @@ impl Database {
     }
 
     /// The bytes of all channels.
-    fn totals(&self, limits: &DiskLimits) -> Result<Totals, StorageError> {
+    fn totals(&self, limits: &DiskLimits, now_ms: u64) -> Result<Totals, StorageError> {
         const ACTION: &str = "count the bytes of all channels";
         let mut options = ReadOptions::default();
         options.fill_cache(false);
-        let (now_ms, mut totals) = (self.clock.now_ms(), Totals::default());
+        let mut totals = Totals::default();
         let entries = self.db.iterator_cf_opt(self.family(Family::Idempotency), options, IteratorMode::Start);
         for entry in entries {
             let (key, value) = entry.map_err(|error| self.read_failed(ACTION, &error))?;
@@ -217,12 +223,13 @@ impl Writer {
     /// remove those without a notice.
     fn scan_totals(&mut self) {
         let Some(database) = &self.database else { return };
-        let began = Instant::now();
+        let (began, now_ms) = (Instant::now(), database.clock.now_ms());
         // If the scan fails, the totals stay as they are, and the error is counted.
-        if let Ok(totals) = database.totals(&self.account.limits) {
+        if let Ok(totals) = database.totals(&self.account.limits, now_ms) {
             *self.totals() = totals;
             // What is in memory has publications that have expired.
             self.account.reset();
+            self.account.scanned_ms = now_ms;
         }
         let pause = SCAN_PAUSE_MIN.max(began.elapsed() * SCAN_PAUSE_FACTOR);
         (self.account.scanned, self.account.has_refused) = (Some((began, pause)), false);
