@@ -34,14 +34,18 @@ fn padded(offset: u64, data_bytes: usize) -> LogRecord {
 /// Runs a test of this binary, whose directory is on a file system of its own.
 fn on_small_disk(test: &str, megabytes: usize) {
     let directory = ScratchDirectory::new();
-    let test = child(test, &directory.0);
+    let command_of_child = child(test, &directory.0);
     let script = format!("mount -t tmpfs -o size={megabytes}m tmpfs \"$0\" && exec \"$@\"");
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--mount", "sh", "-c", &script]).arg(&directory.0);
-    command.arg(test.get_program()).args(test.get_args()).env(CHILD_DIRECTORY, &directory.0);
+    command.arg(command_of_child.get_program()).args(command_of_child.get_args()).env(CHILD_DIRECTORY, &directory.0);
     let output = command.output().expect("util-linux is installed");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("done"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && printed.contains("done"),
+        "{printed}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// Takes free space, so that this number of bytes is left, or up to a page less.
