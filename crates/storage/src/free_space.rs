@@ -1,17 +1,15 @@
 //! The reserve of free space. Publications leave it to flushes and compactions, to rooms, and to everything else on the
 //! file system. So a publisher fills the disk only up to the reserve, and nothing else fails because of it.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    sync::atomic::Ordering,
-};
+use std::{fmt, path::PathBuf};
+#[cfg(feature = "rocksdb")]
+use std::{path::Path, sync::atomic::Ordering};
 
+#[cfg(feature = "rocksdb")]
 use dunlin_engine::log::LogError;
 
-use crate::counters::StorageCounters;
 #[cfg(feature = "rocksdb")]
-use crate::{request::StoreRequest, write_stall::free_bytes, writer::Writer};
+use crate::{counters::StorageCounters, request::StoreRequest, write_stall::free_bytes, writer::Writer};
 
 /// The file system has less free space than the reserve, so publications are refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
