@@ -140,6 +140,8 @@ pub struct StorageSettings {
     pub memtable_bytes: usize,
     /// Maximum size of the write-ahead log.
     pub wal_bytes_max: u64,
+    /// Free space that publications must leave; 0 for none.
+    pub free_space_min_bytes: u64,
     /// Size of the huge pages that hold memtables; 0 for none.
     pub huge_page_bytes: usize,
     /// Files that are open at a time.

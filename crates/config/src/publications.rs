@@ -19,6 +19,7 @@ pub(super) fn channels(r: &mut Reader<'_>) -> ChannelOptions {
         user_channels_max: r.count("channel.max_channels_per_user"),
         source_channels_max: r.count("channel.max_channels_per_address"),
         history_bytes_max: r.count("channel.history_memory_limit"),
+        history_disk_bytes_max: r.narrow("channel.history_disk_limit"),
         namespace_boundary: one_character(r, "channel.namespace_boundary", ':'),
         private_prefix: r.text("channel.private_prefix"),
         user_boundary: one_character(r, "channel.user_boundary", '#'),
@@ -30,6 +31,8 @@ pub(super) fn channels(r: &mut Reader<'_>) -> ChannelOptions {
 pub(super) fn read(r: &mut Reader<'_>, table: &str, namespace: &mut NamespaceOptions) {
     let at = |key: &str| format!("{table}.{key}");
     namespace.history_bytes_max = r.count(&at("history_memory_limit"));
+    namespace.history_disk_bytes_max = r.narrow(&at("history_disk_limit"));
+    namespace.history_disk_total_bytes_max = r.narrow(&at("history_disk_total_limit"));
     namespace.history_overflow = match r.text(&at("history_overflow")).as_str() {
         "refuse" => HistoryOverflow::Refuse,
         _ => HistoryOverflow::Evict,

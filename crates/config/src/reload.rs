@@ -33,6 +33,7 @@ pub enum Applies {
 /// Keys and tables that a reload applies. `[]` follows the name of a list. A test compares this list with the effect of
 /// [`Config::succeeded_by`].
 const LIVE: &[&str] = &[
+    "channel.history_disk_limit",
     "channel.history_memory_limit",
     "channel.cache_size_limit",
     "channel.history_meta_ttl",

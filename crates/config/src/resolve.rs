@@ -72,6 +72,7 @@ fn storage(r: &mut Reader<'_>) -> Option<StorageSettings> {
         block_cache_bytes: r.count("storage.block_cache_size"),
         memtable_bytes: r.count("storage.memtable_size"),
         wal_bytes_max: r.narrow("storage.wal_size_limit"),
+        free_space_min_bytes: r.narrow("storage.free_space_min"),
         huge_page_bytes: r.count("storage.huge_page_size"),
         open_files_max: r.narrow("storage.open_files_limit"),
         readers: r.narrow("storage.readers"),

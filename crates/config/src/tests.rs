@@ -84,6 +84,7 @@ fn the_defaults_are_those_of_the_engine() {
     let without_namespace = dunlin_engine::options::NamespaceOptions {
         history_meta_ttl_ms: 720 * 3_600_000,
         history_bytes_max: 16 << 20,
+        history_disk_bytes_max: 256 << 20,
         cache_keys_ttl_ms: 3_600_000,
         ..engine.without_namespace
     };

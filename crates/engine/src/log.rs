@@ -154,13 +154,23 @@ pub enum LogError {
     /// The log stores nothing since a write has failed. It accepts publications again when the cause has passed; the
     /// owner retries nothing.
     Broken,
+    /// The publication would leave less free space than the log reserves.
+    LowSpace,
+    /// The publication exceeds the limit on the stored bytes of its channel.
+    ChannelFull,
+    /// The publication exceeds the limit on the stored bytes of its namespace.
+    NamespaceFull,
+    /// The publication exceeds the limit on the stored bytes of the node.
+    NodeFull,
 }
 
 impl LogError {
     /// The error of the protocol: temporary, except for a publication that is too large.
     pub const fn code(self) -> ErrorCode {
         match self {
-            Self::Busy => ErrorCode::TooManyRequests,
+            Self::Busy | Self::LowSpace | Self::ChannelFull | Self::NamespaceFull | Self::NodeFull => {
+                ErrorCode::TooManyRequests
+            }
             Self::TooLarge => ErrorCode::BadRequest,
             Self::Unavailable | Self::Broken => ErrorCode::Internal,
         }
@@ -174,6 +184,18 @@ impl LogError {
             Self::TooLarge => "the publication is larger than the servers of the cluster take; see max_payload of NATS",
             Self::Broken => {
                 "the storage of the namespace stores nothing since a write failed; /health names the failure and the remedy"
+            }
+            Self::LowSpace => {
+                "the publication would leave less free space on disk than storage.free_space_min; free space, see /health"
+            }
+            Self::ChannelFull => {
+                "the publication is beyond history_disk_limit of the namespace; raise it, or set history_overflow to evict"
+            }
+            Self::NamespaceFull => {
+                "the stored history of the namespace is at its history_disk_total_limit; raise it, keep less history, or remove some"
+            }
+            Self::NodeFull => {
+                "the stored history of the node is at channel.history_disk_limit; raise it, keep less history, or remove some"
             }
         }
     }

@@ -219,6 +219,8 @@ pub struct ChannelOptions {
     pub source_channels_max: usize,
     /// Maximum bytes of the node's histories, divided between shards; 0 for no limit.
     pub history_bytes_max: usize,
+    /// Maximum bytes of the node's histories on disk; 0 for no limit.
+    pub history_disk_bytes_max: u64,
     /// The separator between the namespace and the rest of the name.
     pub namespace_boundary: char,
     /// Prefix of channels that need a subscription token.
@@ -285,6 +287,10 @@ pub struct NamespaceOptions {
     pub history_ttl_ms: u64,
     /// Maximum bytes of one channel's history; 0 for no limit.
     pub history_bytes_max: usize,
+    /// Maximum bytes of one channel's history on disk; 0 for no limit.
+    pub history_disk_bytes_max: u64,
+    /// Maximum bytes of the histories of the namespace on disk; 0 for no limit.
+    pub history_disk_total_bytes_max: u64,
     /// What happens to a publication that exceeds the limits of a history.
     pub history_overflow: HistoryOverflow,
     /// How long the epoch and the top offset are kept after the last use.
@@ -425,6 +431,7 @@ impl Default for ChannelOptions {
             channels_max: 1_000_000,
             cache_bytes_max: 256 << 20,
             history_bytes_max: 1 << 30,
+            history_disk_bytes_max: 0,
             session_channels_max: 1_000,
             user_channels_max: 10_000,
             source_channels_max: 100_000,

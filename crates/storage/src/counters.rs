@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use crate::error::StorageError;
+use crate::{disk_limits::Totals, error::StorageError};
 
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +32,16 @@ pub struct StorageCounts {
     pub read_faults: u64,
     /// How often the storage wrote again after a failed write.
     pub resumed: u64,
+    /// Publications that were refused because they would have left less free space than the reserve.
+    pub refused_low_space: u64,
+    /// Publications that were refused because of the limit of their channel.
+    pub refused_channel_full: u64,
+    /// Publications that were refused because of the limit of their namespace.
+    pub refused_namespace_full: u64,
+    /// Publications that were refused because of the limit of the storage.
+    pub refused_node_full: u64,
+    /// How often the oldest part of a history was evicted because of the limit of its channel.
+    pub evictions: u64,
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +56,14 @@ pub(crate) struct StorageCounters {
     pub(crate) page_publications: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) resumed: AtomicU64,
+    pub(crate) refused_low_space: AtomicU64,
+    pub(crate) refused_channel_full: AtomicU64,
+    pub(crate) refused_namespace_full: AtomicU64,
+    pub(crate) refused_node_full: AtomicU64,
+    pub(crate) evictions: AtomicU64,
+    pub(crate) history_bytes: Mutex<Totals>,
+    /// The free space that ends a shortage; 0 without one.
+    pub(crate) space_needed: AtomicU64,
     read_faults: AtomicU64,
     last_read_fault: Mutex<Option<StorageError>>,
 }
@@ -79,6 +97,11 @@ impl StorageCounters {
             refused: get(&self.refused),
             read_faults: get(&self.read_faults),
             resumed: get(&self.resumed),
+            refused_low_space: get(&self.refused_low_space),
+            refused_channel_full: get(&self.refused_channel_full),
+            refused_namespace_full: get(&self.refused_namespace_full),
+            refused_node_full: get(&self.refused_node_full),
+            evictions: get(&self.evictions),
         }
     }
 }

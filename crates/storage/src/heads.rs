@@ -1,4 +1,4 @@
-//! The writer's cache of channel heads.
+//! The writer's caches of channel heads, and of what belongs to them.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,15 +6,15 @@ use crate::records::ChannelHead;
 
 /// The most recently used heads: at least `heads_max`, and at most twice that number.
 #[derive(Debug)]
-pub(crate) struct HeadCache {
+pub(crate) struct HeadCache<V = ChannelHead> {
     heads_max: usize,
     /// The heads that were used in this generation.
-    young: HashMap<Arc<str>, ChannelHead>,
+    young: HashMap<Arc<str>, V>,
     /// The heads of the previous generation. Heads that are not used again are evicted with it.
-    old: HashMap<Arc<str>, ChannelHead>,
+    old: HashMap<Arc<str>, V>,
 }
 
-impl HeadCache {
+impl<V> HeadCache<V> {
     pub(crate) fn new(heads_max: usize) -> Self {
         Self { heads_max: heads_max.max(1), young: HashMap::new(), old: HashMap::new() }
     }
@@ -23,14 +23,14 @@ impl HeadCache {
         self.heads_max
     }
 
-    pub(crate) fn get_mut(&mut self, channel: &Arc<str>) -> Option<&mut ChannelHead> {
+    pub(crate) fn get_mut(&mut self, channel: &Arc<str>) -> Option<&mut V> {
         if let Some((channel, head)) = self.old.remove_entry(channel) {
             self.insert(channel, head);
         }
         self.young.get_mut(channel)
     }
 
-    pub(crate) fn insert(&mut self, channel: Arc<str>, head: ChannelHead) {
+    pub(crate) fn insert(&mut self, channel: Arc<str>, head: V) {
         if self.young.len() >= self.heads_max && !self.young.contains_key(&channel) {
             self.old = std::mem::take(&mut self.young);
         }

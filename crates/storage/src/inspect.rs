@@ -89,7 +89,8 @@ impl Storage {
     }
 
     /// Visits every entry of the storage, family by family and within one in the order of the channels: the name of its
-    /// family, its channel, and its bytes. Expired entries that no compaction has removed yet are visited, too.
+    /// family, its channel, and its bytes. Expired entries that no compaction has removed yet are visited, too. The
+    /// accounts of channels are not, which belong to their heads.
     ///
     /// # Errors
     /// Stored bytes cannot be read.
@@ -117,6 +118,8 @@ impl Database {
                 let (key, value) = entry.map_err(|error| self.read_failed("check the storage", &error))?;
                 let counter = match family {
                     _ if !is_readable(family, &key, &value) => &mut report.unreadable,
+                    // They belong to the heads.
+                    Family::Idempotency if keys::read_kept_bytes_key(&key).is_some() => continue,
                     Family::Publications => &mut report.publications,
                     Family::Heads => &mut report.channels,
                     Family::Idempotency => &mut report.results,
@@ -153,6 +156,9 @@ impl Database {
             for entry in entries {
                 let (key, value) = entry.map_err(|error| self.read_failed(ACTION, &error))?;
                 let (channel, _) = keys::read_channel(&key).ok_or_else(|| self.unreadable(ACTION))?;
+                if family == Family::Idempotency && keys::read_kept_bytes_key(&key).is_some() {
+                    continue;
+                }
                 visit(family.name(), channel, (key.len() + value.len()) as u64);
             }
         }

@@ -5,6 +5,7 @@
 //! | `publications` | channel, offset (8 bytes) |
 //! | `heads` | channel |
 //! | `idempotency` | channel, bytes of the idempotency key |
+//! | | channel, 0xff: the bytes of its publications (`kept_bytes.rs`) |
 //! | `paths` | channel, owner (2 bytes of length, then its bytes), Unix time of the first point (8 bytes), player (4 bytes) |
 //! | `checkpoints` | channel, kind (1 byte), tick (8 bytes) |
 //!
@@ -14,6 +15,8 @@
 
 /// Maximum length of a length-prefixed part of a key.
 const PART_BYTES_MAX: usize = u16::MAX as usize;
+
+const KEPT_BYTES_PART: u8 = 0xff;
 
 /// The beginning of all keys of a channel.
 pub(crate) fn channel_key(channel: &str) -> Vec<u8> {
@@ -59,6 +62,19 @@ pub(crate) fn result_key(channel: &str, idempotency_key: &str) -> Vec<u8> {
     let mut key = channel_key(channel);
     key.extend_from_slice(idempotency_key.as_bytes());
     key
+}
+
+/// The key of the bytes of a channel's publications. An idempotency key is a text, and so contains no byte 0xff.
+pub(crate) fn kept_bytes_key(channel: &str) -> Vec<u8> {
+    let mut key = channel_key(channel);
+    key.push(KEPT_BYTES_PART);
+    key
+}
+
+/// The channel of such a key.
+pub(crate) fn read_kept_bytes_key(key: &[u8]) -> Option<&str> {
+    let (channel, rest) = read_channel(key)?;
+    (rest == [KEPT_BYTES_PART]).then_some(channel)
 }
 
 /// The beginning of the keys of one owner's blocks.
@@ -134,6 +150,8 @@ mod tests {
         fn keys_round_trip(channel in ".{0,40}", player in ".{0,40}", number: u64, kind: u8) {
             let key = publication_key(&channel, number);
             prop_assert_eq!(read_publication_key(&key), Some((&*channel, number)));
+            let (key, of_result) = (kept_bytes_key(&channel), result_key(&channel, &player));
+            prop_assert_eq!((read_kept_bytes_key(&key), read_kept_bytes_key(&of_result)), (Some(&*channel), None));
             let key = block_key(&channel, &player, number, number as u32);
             prop_assert_eq!(read_block_key(&key), Some((&*channel, &*player, number, number as u32)));
             let key = checkpoint_key(&channel, kind, number);

@@ -27,6 +27,7 @@ mod checksum;
 mod counters;
 #[cfg(feature = "rocksdb")]
 mod database;
+mod disk_limits;
 mod entries;
 #[cfg(feature = "rocksdb")]
 mod epoch;
@@ -34,10 +35,13 @@ mod error;
 mod family;
 #[cfg_attr(not(feature = "rocksdb"), allow(dead_code, reason = "only a directory that is opened is checked"))]
 mod files;
+mod free_space;
 #[cfg(feature = "rocksdb")]
 mod heads;
 #[cfg(feature = "rocksdb")]
 mod inspect;
+#[cfg(feature = "rocksdb")]
+mod kept_bytes;
 mod keys;
 mod options;
 mod paths;
@@ -72,8 +76,10 @@ pub const IS_BUILT: bool = cfg!(feature = "rocksdb");
 #[cfg(feature = "rocksdb")]
 pub use backup::{backups, keep_backups, restore, verify_backups};
 pub use counters::StorageCounts;
+pub use disk_limits::{DiskLimits, NamespaceDiskLimits, NamespaceOf};
 pub use entries::RoomCheckpoint;
 pub use error::{StorageError, StorageFault};
+pub use free_space::SpaceShortage;
 #[cfg(feature = "rocksdb")]
 pub use inspect::{Inspection, encoded_again};
 pub use options::{ClockSource, DamagedLogPolicy, PageLimits, QueueLimits, StartPolicy, StorageOptions};

@@ -20,6 +20,9 @@ pub struct StorageOptions {
     /// The kernel writes back unsynced bytes of the write-ahead log in steps of this size, so that no step is long.
     /// 1 MiB by default.
     pub wal_writeback_bytes: u64,
+    /// Free space of the file system, in bytes, that publications must leave: a publication that would leave less is
+    /// refused. 256 MiB by default; 0: no reserve.
+    pub free_space_min_bytes: u64,
     /// Maximum number of open files. 512 by default.
     pub open_files_max: u16,
     /// Number of reader threads. 2 by default.
@@ -110,6 +113,7 @@ impl StorageOptions {
             wal_bytes_max: 256 << 20,
             huge_page_bytes: 0,
             wal_writeback_bytes: 1 << 20,
+            free_space_min_bytes: 256 << 20,
             open_files_max: 512,
             readers: 2,
             queues: QueueLimits::default(),

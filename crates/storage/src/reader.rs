@@ -215,7 +215,7 @@ fn newest_below(database: &Database, channel: &str, head: &ChannelHead, below: u
 }
 
 /// The publications above `floor`, up to `top`: offset, record, bytes.
-fn publications<'a>(
+pub(crate) fn publications<'a>(
     database: &'a Database,
     channel: &str,
     floor: u64,

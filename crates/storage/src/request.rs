@@ -7,7 +7,7 @@ use dunlin_engine::{
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, LogTerms, ProposalNumber},
 };
 
-use crate::error::StorageError;
+use crate::{error::StorageError, free_space::SpaceShortage};
 
 /// A publication to store; answered with [`Completions::committed`].
 #[derive(Debug)]
@@ -25,6 +25,16 @@ pub struct StoreRequest {
     pub begins: Option<Box<str>>,
     /// How the channel is stored.
     pub terms: LogTerms,
+}
+
+impl StoreRequest {
+    /// The bytes that the publication takes in the queue, and about as many in the write-ahead log.
+    pub(crate) fn bytes(&self) -> usize {
+        const FIXED_BYTES: usize = 256;
+        let publication = &self.record.publication;
+        let tags: usize = publication.tags.iter().map(|(name, value)| name.len() + value.len()).sum();
+        FIXED_BYTES + publication.data.bytes().len() + tags
+    }
 }
 
 /// A part of a channel to read; answered with [`Completions::loaded`].
@@ -78,6 +88,10 @@ pub trait Completions: Send + Sync + 'static {
     fn poisoned(&self, _error: &StorageError) {}
     /// The cause of a failed write has passed, and the storage writes again.
     fn resumed(&self) {}
+    /// Publications are refused from now on, until [`Completions::space_enough`], because free space is short.
+    fn space_short(&self, _shortage: &SpaceShortage) {}
+    /// Free space is not short any more.
+    fn space_enough(&self) {}
 }
 
 /// Receives the result of a write of entries that are not publications. Called on the writer's thread.

@@ -126,6 +126,7 @@ impl Writer {
         }
         // It has heads of the failed commit.
         self.heads = HeadCache::new(self.heads.heads_max());
+        self.account.reset();
         StorageCounters::add(&self.shared.counters.resumed, 1);
         self.completions.resumed();
         self.apply_trims();

@@ -68,6 +68,10 @@ impl SharedDatabase {
         &self.options.path
     }
 
+    pub(crate) const fn free_space_min_bytes(&self) -> u64 {
+        self.options.free_space_min_bytes
+    }
+
     pub(crate) fn now_ms(&self) -> u64 {
         self.clock.now_ms()
     }

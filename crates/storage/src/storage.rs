@@ -17,7 +17,9 @@ use dunlin_engine::log::LogError;
 use crate::{
     counters::{StorageCounters, StorageCounts},
     database::Database,
+    disk_limits::{ByteAccount, DiskLimits},
     error::StorageError,
+    free_space::{self, FreeSpace, SpaceShortage},
     heads::HeadCache,
     keys,
     options::StorageOptions,
@@ -25,6 +27,7 @@ use crate::{
     request::{Completions, EntriesDone, LoadRequest, StoreRequest},
     resume::FailedCommit,
     shared_database::SharedDatabase,
+    write_stall,
     writer::{Done, TrimTo, WriteQueue, WriteTask, Writer},
 };
 
@@ -69,6 +72,8 @@ impl Storage {
             storage.reader_threads.push(thread);
         }
         let database = shared.get().ok();
+        // All heads of a batch must stay in the cache until it is written.
+        let heads_max = options.cached_heads_max.max(options.queues.batch_writes_max);
         let writer = Writer {
             failed: database.is_none().then(FailedCommit::at_start),
             database,
@@ -76,10 +81,11 @@ impl Storage {
             queue,
             tasks: write_tasks,
             completions,
-            // All heads of a batch must stay in the cache until it is written.
             unused_offsets: HashMap::new(),
-            heads: HeadCache::new(options.cached_heads_max.max(options.queues.batch_writes_max)),
+            heads: HeadCache::new(heads_max),
             trims_taken: 0,
+            account: ByteAccount::new((heads_max / 4).max(options.queues.batch_writes_max)),
+            space: FreeSpace::new(options.free_space_min_bytes),
         };
         let thread = storage.start("storage-write".to_owned(), move || writer.run())?;
         storage.writer_thread = Mutex::new(Some(thread));
@@ -143,6 +149,30 @@ impl Storage {
     /// The error of the last failed read.
     pub fn last_read_fault(&self) -> Option<StorageError> {
         self.shared.counters.last_read_fault()
+    }
+
+    /// Replaces the limits on the bytes of stored publications; without a call, there are none. They apply to later
+    /// publications.
+    pub fn set_disk_limits(&self, limits: DiskLimits) {
+        self.queue.disk_limits.set(limits);
+        // The writer counts anew, also if nothing is published. If the queue is full, it does so with the next commit.
+        let _ = self.queue.push(WriteTask::Trim);
+    }
+
+    /// The bytes of stored publications, by the number of the namespace; `None` for channels of no namespace.
+    pub fn history_bytes(&self) -> Vec<(Option<u16>, u64)> {
+        let totals = self.shared.counters.history_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        totals.iter().map(|(namespace, bytes)| (*namespace, *bytes)).collect()
+    }
+
+    /// The shortage of free space for which publications are refused; `None` if there is enough.
+    pub fn space_shortage(&self) -> Option<SpaceShortage> {
+        free_space::shortage(self.path(), self.shared.free_space_min_bytes(), &self.shared.counters)
+    }
+
+    /// Free bytes of the file system; `None` if they are unknown.
+    pub fn free_bytes(&self) -> Option<u64> {
+        write_stall::free_bytes(self.path())
     }
 
     /// The counters since the storage was opened.

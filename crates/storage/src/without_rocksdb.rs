@@ -8,8 +8,10 @@ use dunlin_engine::log::LogError;
 
 use crate::{
     counters::StorageCounts,
+    disk_limits::DiskLimits,
     entries::RoomCheckpoint,
     error::{StorageError, StorageFault},
+    free_space::SpaceShortage,
     options::StorageOptions,
     paths::{PathQuery, PathsRead},
     report::{BackupInfo, FamilySize, StorageReport},
@@ -55,6 +57,22 @@ impl UnbuiltStorage {
     }
 
     pub fn last_read_fault(&self) -> Option<StorageError> {
+        match self.0 {}
+    }
+
+    pub fn set_disk_limits(&self, _: DiskLimits) {
+        match self.0 {}
+    }
+
+    pub fn history_bytes(&self) -> Vec<(Option<u16>, u64)> {
+        match self.0 {}
+    }
+
+    pub fn space_shortage(&self) -> Option<SpaceShortage> {
+        match self.0 {}
+    }
+
+    pub fn free_bytes(&self) -> Option<u64> {
         match self.0 {}
     }
 

@@ -16,9 +16,11 @@ use rocksdb::{Direction, IteratorMode, ReadOptions, WriteBatch};
 use crate::{
     counters::StorageCounters,
     database::Database,
+    disk_limits::{ByteAccount, CurrentLimits},
     epoch::new_epoch,
     error::{StorageError, StorageFault},
     family::Family,
+    free_space::FreeSpace,
     heads::HeadCache,
     keys,
     options::QueueLimits,
@@ -47,7 +49,7 @@ pub(crate) enum WriteTask {
         batch: EntryBatch,
         done: Done,
     },
-    /// Apply trims.
+    /// Apply trims, and take over changed limits.
     Trim,
     Stop,
 }
@@ -129,11 +131,18 @@ pub(crate) struct WriteQueue {
     queued_bytes: AtomicUsize,
     limits: QueueLimits,
     pub(crate) trims: Trims,
+    pub(crate) disk_limits: CurrentLimits,
 }
 
 impl WriteQueue {
     pub(crate) fn new(sender: SyncSender<WriteTask>, limits: QueueLimits) -> Self {
-        Self { sender, queued_bytes: AtomicUsize::new(0), limits, trims: Trims::default() }
+        Self {
+            sender,
+            queued_bytes: AtomicUsize::new(0),
+            limits,
+            trims: Trims::default(),
+            disk_limits: CurrentLimits::default(),
+        }
     }
 
     /// Queues a task, or returns it if the queue is full.
@@ -174,14 +183,16 @@ pub(crate) struct Writer {
     pub(crate) trims_taken: u64,
     /// Set while nothing is written.
     pub(crate) failed: Option<FailedCommit>,
+    pub(crate) space: FreeSpace,
+    pub(crate) account: ByteAccount,
 }
 
 /// A batch under construction.
 #[derive(Default)]
-struct GroupCommit {
-    batch: WriteBatch,
+pub(crate) struct GroupCommit {
+    pub(crate) batch: WriteBatch,
     is_synced: bool,
-    changed: HashSet<Arc<str>>,
+    pub(crate) changed: HashSet<Arc<str>>,
     answers: Vec<PendingAnswer>,
     publications: u64,
     publication_bytes: u64,
@@ -206,6 +217,8 @@ impl Writer {
     pub(crate) fn run(mut self) {
         let limits = self.queue.limits;
         while let Some(first) = self.next_task() {
+            self.measure_space();
+            self.begin_account();
             let mut group = GroupCommit::default();
             let (mut tasks, mut bytes, mut next) = (0, 0, Some(first));
             let mut stops = false;
@@ -235,7 +248,7 @@ impl Writer {
         }
     }
 
-    fn opened(&self) -> Result<Arc<Database>, LogError> {
+    pub(crate) fn opened(&self) -> Result<Arc<Database>, LogError> {
         self.database.clone().ok_or(LogError::Broken)
     }
 
@@ -272,6 +285,8 @@ impl Writer {
             self.note_unused_offset(channel);
             return Ok(earlier);
         }
+        self.take_space(request)?;
+        let fit = self.fit(request)?;
         let unused = self.unused_offsets.get(channel).copied().unwrap_or_default();
         let head = self.head_or_new(group, request)?;
         if record.publication.offset <= head.top {
@@ -313,16 +328,18 @@ impl Writer {
         head.version_epoch.clone_from(&record.version_epoch);
         note_use(head, now_ms, terms);
         let publications_max = terms.retention.publications_max as u64;
-        head.floor = head.floor.max(offset.saturating_sub(publications_max));
-        if head.floor - head.deleted_through >= DELETED_AT_ONCE_MIN.max(publications_max / 4) {
+        head.floor = head.floor.max(offset.saturating_sub(publications_max)).max(fit.floor);
+        let is_worth_deleting = head.floor - head.deleted_through >= DELETED_AT_ONCE_MIN.max(publications_max / 4);
+        if is_worth_deleting || fit.floor > 0 {
             delete_through(&database, &mut group.batch, channel, head);
         }
         group.changed.insert(Arc::clone(channel));
+        self.count_publication(channel, fit, offset, stored.expires_ms);
         Ok(offset)
     }
 
     /// Counts an offset that the owner has given to a publication that is not stored.
-    fn note_unused_offset(&mut self, channel: &Arc<str>) {
+    pub(crate) fn note_unused_offset(&mut self, channel: &Arc<str>) {
         // A channel that is forgotten here gets a gap in its offsets, and loses nothing.
         if self.unused_offsets.len() >= self.heads.heads_max() {
             self.unused_offsets.clear();
@@ -429,7 +446,7 @@ impl Writer {
     }
 
     /// A channel's head, from memory or from the storage.
-    fn head(&mut self, channel: &Arc<str>) -> Result<Option<&mut ChannelHead>, LogError> {
+    pub(crate) fn head(&mut self, channel: &Arc<str>) -> Result<Option<&mut ChannelHead>, LogError> {
         let database = self.opened()?;
         let now_ms = database.clock.now_ms();
         if self.heads.get_mut(channel).is_none_or(|head| head.expires_ms <= now_ms) {
@@ -464,6 +481,7 @@ impl Writer {
                 group.batch.put_cf(database.family(Family::Heads), key, head.encode());
             }
         }
+        self.add_accounts(&database, group);
         if group.batch.is_empty() {
             return Ok(());
         }
@@ -543,16 +561,11 @@ fn delete_through(database: &Database, batch: &mut WriteBatch, channel: &str, he
 
 fn bytes_of(task: &WriteTask) -> usize {
     const FIXED_BYTES: usize = 256;
-    FIXED_BYTES
-        + match task {
-            WriteTask::Store(request) => {
-                let publication = &request.record.publication;
-                let tags: usize = publication.tags.iter().map(|(name, value)| name.len() + value.len()).sum();
-                publication.data.bytes().len() + tags
-            }
-            WriteTask::Entries { batch, .. } => batch.bytes,
-            WriteTask::Touch { .. } | WriteTask::Trim | WriteTask::Stop => 0,
-        }
+    match task {
+        WriteTask::Store(request) => request.bytes(),
+        WriteTask::Entries { batch, .. } => FIXED_BYTES + batch.bytes,
+        WriteTask::Touch { .. } | WriteTask::Trim | WriteTask::Stop => FIXED_BYTES,
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

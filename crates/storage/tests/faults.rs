@@ -469,7 +469,9 @@ fn child_starts_on_a_full_disk() {
 #[test]
 fn child_fills_a_small_disk() {
     let Some(directory) = directory_of_child() else { return };
-    let opened = TestStorage::open(&directory.join("data"));
+    // The disk is really full, not only down to the reserve.
+    let options = StorageOptions { free_space_min_bytes: 0, ..StorageOptions::at(directory.join("data")) };
+    let opened = TestStorage::with(&options).expect("it opens");
     opened.newest("chat:1", 1);
     let data = |offset| format!("{{\"number\":{offset},\"padding\":\"{}\"}}", "x".repeat(60_000));
     let mut stored = 0;

@@ -17,7 +17,8 @@ use dunlin_engine::{
 };
 use dunlin_protocol::{Payload, Publication};
 use dunlin_storage::{
-    Completions, LoadAnswer, LoadRequest, Storage, StorageError, StorageOptions, StoreAnswer, StoreRequest,
+    Completions, LoadAnswer, LoadRequest, SpaceShortage, Storage, StorageError, StorageOptions, StoreAnswer,
+    StoreRequest,
 };
 
 /// Maximum time that a test waits for a condition. Only a failing test waits this long.
@@ -65,6 +66,8 @@ pub struct AnswerCollector {
     commits: Mutex<Vec<CommitOutcome>>,
     pages: Mutex<HashMap<u64, Result<Box<LogPage>, LogError>>>,
     resumed: Mutex<bool>,
+    /// Each begin (`true`) and end of a shortage of free space.
+    pub shortages: Mutex<Vec<bool>>,
     changed: Condvar,
 }
 
@@ -85,6 +88,15 @@ impl Completions for AnswerCollector {
     fn resumed(&self) {
         *self.resumed.lock().unwrap() = true;
         self.changed.notify_all();
+    }
+
+    fn space_short(&self, shortage: &SpaceShortage) {
+        assert!(shortage.to_string().contains("`storage.free_space_min`"), "{shortage}");
+        self.shortages.lock().unwrap().push(true);
+    }
+
+    fn space_enough(&self) {
+        self.shortages.lock().unwrap().push(false);
     }
 }
 

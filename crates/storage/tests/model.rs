@@ -3,17 +3,23 @@
 
 use std::{
     collections::BTreeMap,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use dunlin_engine::log::{LogPage, LogRetention, LogTerms};
-use dunlin_storage::{ClockSource, StorageOptions};
+use dunlin_storage::{ClockSource, DiskLimits, NamespaceDiskLimits, StorageOptions};
 use proptest::prelude::*;
 
 use crate::harness::{ScratchDirectory, TERMS, TestStorage, offsets, record};
 
 const TTL_MS: u64 = 1_000;
 const PUBLICATIONS_MAX: usize = 12;
+/// The limit on the bytes of one of the channels: a little less than those of `PUBLICATIONS_MAX` publications.
+const BYTES_MAX: u64 = 3_000;
+const LIMITED_CHANNEL: u8 = 1;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -88,7 +94,33 @@ impl Play {
     fn open(&mut self) {
         self.storage = None;
         let options = StorageOptions { clock: self.clock, ..StorageOptions::at(self.directory.join("data")) };
-        self.storage = Some(TestStorage::with(&options).expect("it opens"));
+        let storage = TestStorage::with(&options).expect("it opens");
+        let limits = NamespaceDiskLimits { channel_bytes_max: BYTES_MAX, evicts: true, bytes_max: 0 };
+        storage.storage.set_disk_limits(DiskLimits {
+            bytes_max: 0,
+            namespaces: vec![limits],
+            namespace_of: Some(Arc::new(|channel| (channel == name(LIMITED_CHANNEL)).then_some(0))),
+        });
+        self.storage = Some(storage);
+    }
+
+    /// Takes over into the model what the storage has evicted, and checks that it was due.
+    fn note_evicted(&mut self, channel: u8) {
+        let now_ms = self.now_ms.load(Ordering::Relaxed);
+        let Some(storage) = &self.storage else { return };
+        let known = self.channels.entry(channel).or_default();
+        let (found, kept) = (offsets(&storage.newest(&name(channel), 1_000)), known.kept(now_ms));
+        assert!(kept.ends_with(&found), "{found:?} of {kept:?}");
+        let bytes: u64 = found.iter().map(|offset| 256 + record(*offset).publication.data.bytes().len() as u64).sum();
+        assert!(bytes <= BYTES_MAX, "{found:?}");
+        if let [oldest, ..] = *found
+            && found.len() < kept.len()
+        {
+            assert!(bytes > BYTES_MAX / 2, "{found:?} of {kept:?}");
+            known.trimmed = oldest - 1;
+        }
+        let totals = storage.storage.history_bytes();
+        assert!(totals.iter().all(|(namespace, bytes)| namespace.is_none() || *bytes <= BYTES_MAX), "{totals:?}");
     }
 
     fn take(&mut self, step: &Step) {
@@ -109,6 +141,9 @@ impl Play {
                 assert_eq!(storage.store_with(&name(channel), record(last), terms), Ok(last));
                 known.stored.push((last, now_ms));
                 known.top = last;
+                if channel == LIMITED_CHANNEL {
+                    self.note_evicted(channel);
+                }
             }
             Step::Trim { channel, below_top } => {
                 let known = self.channels.entry(channel).or_default();

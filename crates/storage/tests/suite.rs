@@ -12,3 +12,4 @@ mod keeping;
 mod migration;
 mod model;
 mod rooms;
+mod space;

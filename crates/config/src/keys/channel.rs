@@ -89,6 +89,12 @@ const CHANNEL: &[Key] = &[
         "Maximum bytes of history on the node. A publication counts as its data, tags and info plus 256 bytes. Each shard has an equal share. Beyond it see `history_overflow`. 0: no limit.",
     ),
     own(
+        "history_disk_limit",
+        COUNT_OR_ZERO,
+        "0",
+        "Maximum bytes of stored publications of all namespaces with `durability`. A publication counts as its data and tags plus 256 bytes; files may be larger or, compressed, smaller. A publication beyond it gets error 111, which is temporary. 0: no limit but `storage.free_space_min`.",
+    ),
+    own(
         "waiting_requests_limit",
         COUNT,
         "16384",
@@ -196,6 +202,18 @@ const OPTIONS: &[Key] = &[
         COUNT_OR_ZERO,
         "16777216",
         "Maximum bytes of history of one channel, counted as in `channel.history_memory_limit`. Beyond it see `history_overflow`. 0: no limit.",
+    ),
+    own(
+        "history_disk_limit",
+        COUNT_OR_ZERO,
+        "268435456",
+        "Maximum bytes of stored publications of one channel with `durability`, counted as in `channel.history_disk_limit`. Beyond it see `history_overflow`. The oldest are evicted in parts of up to a third of the history. 0: no limit.",
+    ),
+    own(
+        "history_disk_total_limit",
+        COUNT_OR_ZERO,
+        "0",
+        "Maximum bytes of stored publications of all channels of the namespace, counted as in `channel.history_disk_limit`. A publication beyond it gets error 111, which is temporary; other namespaces are not affected. 0: no limit.",
     ),
     own(
         "history_overflow",

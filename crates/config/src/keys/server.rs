@@ -65,6 +65,12 @@ const STORAGE: &[Key] = &[
         "Maximum bytes of the write-ahead log. It bounds the duration of a start after a crash.",
     ),
     own(
+        "free_space_min",
+        COUNT_OR_ZERO,
+        "268435456",
+        "Free bytes of the file system that publications must leave, for compactions, rooms and other programs. A publication to a namespace with `durability` that would leave less gets error 111, which is temporary. Everything else goes on. At least 26 times `storage.memtable_size`, for the largest compaction, if the disk is not shared. 0: no reserve.",
+    ),
+    own(
         "huge_page_size",
         COUNT_OR_ZERO,
         "0",

@@ -11,6 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use dunlin_cluster::thread::ClusterState;
+use dunlin_storage::{SpaceShortage, Storage};
 use serde_json::{Map, Value, json};
 
 use crate::node::{NodeCluster, NodeStorage};
@@ -34,13 +35,21 @@ pub(super) struct HealthSources {
 /// for operators who prefer that.
 pub(super) async fn answer(State(sources): State<HealthSources>) -> Response {
     let is_going = sources.is_going.load(Ordering::Relaxed);
-    let storage = sources.storage.as_ref().and_then(|storage| storage.storage().poison());
-    let storage = storage.map(|error| json!({ "fault": error.fault.label(), "error": error.to_string() }));
+    let storage = sources.storage.as_ref().and_then(|storage| storage_fault(storage.storage()));
     let cluster = sources.cluster.as_ref().map(|cluster| cluster.state());
     let is_ready = cluster.as_ref().is_none_or(|cluster| cluster.is_ready);
     let is_well = !is_going && (is_ready || !sources.requires_cluster);
     let status = if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, [(header::CONTENT_TYPE, "application/json")], body(storage, cluster.as_ref())).into_response()
+}
+
+/// Why the storage refuses publications.
+fn storage_fault(storage: &Storage) -> Option<Value> {
+    if let Some(error) = storage.poison() {
+        return Some(json!({ "fault": error.fault.label(), "error": error.to_string() }));
+    }
+    let shortage = storage.space_shortage()?;
+    Some(json!({ "fault": SpaceShortage::LABEL, "error": shortage.to_string() }))
 }
 
 /// The failed checks; an empty object if there are none.

@@ -7,13 +7,14 @@ use dunlin_engine::{
     log::{LoadNumber, LoadQuery, LogError, LogTerms},
 };
 use dunlin_storage::{
-    Completions, EntriesDone, LoadAnswer, LoadRequest, Storage, StorageError, StorageOptions, StoreAnswer, StoreRequest,
+    Completions, EntriesDone, LoadAnswer, LoadRequest, SpaceShortage, Storage, StorageError, StorageOptions,
+    StoreAnswer, StoreRequest,
 };
 
 use super::answers::{AnswerSender, Answered};
 use crate::telemetry::{
     StorageState,
-    storage_events::{StorageFailed, StorageResumed},
+    storage_events::{SpaceEnough, SpaceShort, StorageFailed, StorageResumed},
 };
 
 /// An open storage, and the shards that use it.
@@ -38,7 +39,12 @@ impl NodeStorage {
     /// The state of the storage, for the metrics.
     pub fn state(&self) -> StorageState {
         let fault = self.storage.poison().map(|error| error.fault.label());
-        StorageState { counts: self.storage.counts(), fault }
+        StorageState {
+            counts: self.storage.counts(),
+            history_bytes: self.storage.history_bytes(),
+            free_bytes: self.storage.free_bytes(),
+            fault,
+        }
     }
 
     /// The storage itself, for callers other than shards.
@@ -121,5 +127,15 @@ impl Completions for ShardAnswers {
     fn resumed(&self) {
         let namespaces = self.durable.read().unwrap_or_else(PoisonError::into_inner);
         StorageResumed { namespaces: &namespaces }.emit();
+    }
+
+    fn space_short(&self, shortage: &SpaceShortage) {
+        let namespaces = self.durable.read().unwrap_or_else(PoisonError::into_inner);
+        SpaceShort { shortage, namespaces: &namespaces }.emit();
+    }
+
+    fn space_enough(&self) {
+        let namespaces = self.durable.read().unwrap_or_else(PoisonError::into_inner);
+        SpaceEnough { namespaces: &namespaces }.emit();
     }
 }

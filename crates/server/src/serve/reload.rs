@@ -11,7 +11,10 @@ use dunlin_token::Verifier;
 use serde::Serialize;
 use tokio::signal::unix::Signal;
 
-use super::{drain_plan, ports, storage::durable_namespaces};
+use super::{
+    drain_plan, ports,
+    storage::{disk_limits, durable_namespaces},
+};
 use crate::{
     http::{Metrics, api::Service},
     node::{DrainPlan, LiveAdmission, Node},
@@ -217,6 +220,7 @@ impl Reloader {
         *self.drain_plan.lock().unwrap_or_else(PoisonError::into_inner) = shutdown_of(config);
         if let Some(storage) = parts.node.storage() {
             storage.set_durable_namespaces(durable_namespaces(&config.engine));
+            storage.storage().set_disk_limits(disk_limits(&config.engine));
         }
         if let Some(metrics) = &parts.metrics {
             metrics.scrape.set_namespaces(config.engine.namespaces.iter().map(|namespace| namespace.name.clone()));

@@ -3,8 +3,12 @@
 use std::sync::Arc;
 
 use dunlin_config::{Config, StorageSettings};
-use dunlin_engine::{Options, log::PublicationLog, options::NamespaceOptions};
-use dunlin_storage::{DamagedLogPolicy, QueueLimits, StartPolicy, StorageOptions};
+use dunlin_engine::{
+    NamespaceNames, Options,
+    log::PublicationLog,
+    options::{HistoryOverflow, NamespaceOptions},
+};
+use dunlin_storage::{DamagedLogPolicy, DiskLimits, NamespaceDiskLimits, QueueLimits, StartPolicy, StorageOptions};
 
 use super::{ServeError, open_files::OpenFiles};
 use crate::node::NodeStorage;
@@ -22,7 +26,23 @@ pub(super) fn open(config: &Config, open_files: OpenFiles) -> Result<Option<Arc<
     let storage = NodeStorage::open(&options, shard_count).map_err(ServeError::Storage)?;
     storage.set_durable_namespaces(durable_namespaces(&config.engine));
     storage.log_fault();
+    storage.storage().set_disk_limits(disk_limits(&config.engine));
     Ok(Some(Arc::new(storage)))
+}
+
+/// The limits on the bytes of stored publications.
+pub(super) fn disk_limits(options: &Options) -> DiskLimits {
+    let names = NamespaceNames::new(options);
+    let limits = |namespace: &NamespaceOptions| NamespaceDiskLimits {
+        channel_bytes_max: namespace.history_disk_bytes_max,
+        evicts: namespace.history_overflow == HistoryOverflow::Evict,
+        bytes_max: namespace.history_disk_total_bytes_max,
+    };
+    DiskLimits {
+        bytes_max: options.channel.history_disk_bytes_max,
+        namespaces: std::iter::once(&options.without_namespace).chain(&options.namespaces).map(limits).collect(),
+        namespace_of: Some(Arc::new(move |channel| names.index_of(channel).ok())),
+    }
 }
 
 /// The namespaces whose publications are stored; `-` stands for channels without a namespace, as in the metrics.
@@ -39,6 +59,7 @@ pub(crate) fn storage_options(settings: &StorageSettings) -> StorageOptions {
         block_cache_bytes: settings.block_cache_bytes,
         memtable_bytes: settings.memtable_bytes,
         wal_bytes_max: settings.wal_bytes_max,
+        free_space_min_bytes: settings.free_space_min_bytes,
         huge_page_bytes: settings.huge_page_bytes,
         open_files_max: settings.open_files_max,
         readers: settings.readers,

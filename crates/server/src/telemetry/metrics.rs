@@ -237,6 +237,10 @@ families! {
     STORAGE_PAGES = Counter "dunlin_storage_pages_total" [] "Pages of history loaded from the storage.";
     STORAGE_PAGE_PUBLICATIONS = Counter "dunlin_storage_page_publications_total" [] "Publications in these pages.";
     STORAGE_REFUSED = Counter "dunlin_storage_refused_total" [] "Publications and loads refused with error 111, because a queue of the storage was full.";
+    STORAGE_PUBLICATIONS_REFUSED = Counter "dunlin_storage_publications_refused_total" ["reason"] "Publications refused with error 111 by a limit on disk space, by reason: low_space (storage.free_space_min), channel (history_disk_limit of the namespace), namespace (history_disk_total_limit), node (channel.history_disk_limit).";
+    STORAGE_HISTORY_BYTES = Gauge "dunlin_storage_history_bytes" ["namespace"] "Bytes of stored publications, as the limits count them. Expired publications leave it with the next count, a minute later, or 10 s later while a limit refuses publications.";
+    STORAGE_EVICTIONS = Counter "dunlin_storage_history_evictions_total" [] "How often the oldest part of a stored history was evicted because of history_disk_limit.";
+    STORAGE_FREE_BYTES = Gauge "dunlin_storage_free_bytes" [] "Free bytes of the file system of storage.path. Publications are refused below storage.free_space_min.";
     STORAGE_READ_FAULTS = Counter "dunlin_storage_read_faults_total" [] "Reads from the storage that failed.";
     STORAGE_RESUMED = Counter "dunlin_storage_resumed_total" [] "How often the storage wrote again after a failed write, because the cause had passed.";
     STORAGE_COMMIT_SECONDS = Counter "dunlin_storage_commit_seconds_total" [] "Time spent in group commits.";

@@ -121,7 +121,7 @@ pub fn page(scrape: &Scrape, moment: &Moment<'_>) -> String {
     matchmaking::matchmaking(&mut page, &moment.matchmaking);
     backends::tokens(&mut page, &moment.tokens);
     backends::backends(&mut page, &moment.backends);
-    storage::storage(&mut page, moment.storage, moment.control);
+    storage::storage(&mut page, scrape, moment.storage.as_ref(), moment.control);
     cluster::cluster(&mut page, moment.cluster.as_ref());
     control(&mut page, moment.control);
     page.into_text()

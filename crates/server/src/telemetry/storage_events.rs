@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dunlin_storage::StorageError;
+use dunlin_storage::{SpaceShortage, StorageError};
 use tracing::{error, info, warn};
 
 use super::log::Outside;
@@ -38,6 +38,39 @@ impl StorageResumed<'_> {
     pub fn emit(&self) {
         let namespaces = self.namespaces.join(", ");
         warn!(namespaces = %Outside(&namespaces), "the storage writes again; these namespaces accept publications");
+    }
+}
+
+/// Free space is short, and publications are refused until there is enough.
+pub struct SpaceShort<'a> {
+    /// The shortage.
+    pub shortage: &'a SpaceShortage,
+    /// The namespaces with `durability`, which refuse publications from now on.
+    pub namespaces: &'a [String],
+}
+
+impl SpaceShort<'_> {
+    /// Logs it.
+    pub fn emit(&self) {
+        let SpaceShortage { path, free_bytes, reserve_bytes } = self.shortage;
+        let (path, namespaces) = (path.to_string_lossy(), self.namespaces.join(", "));
+        warn!(path = %Outside(&path), free_bytes, free_space_min = reserve_bytes, namespaces = %Outside(&namespaces),
+            remedy = SpaceShortage::REMEDY,
+            "free space is short; these namespaces refuse publications with error 111 until there is enough");
+    }
+}
+
+/// Free space is not short any more.
+pub struct SpaceEnough<'a> {
+    /// The namespaces with `durability`, which accept publications again.
+    pub namespaces: &'a [String],
+}
+
+impl SpaceEnough<'_> {
+    /// Logs it.
+    pub fn emit(&self) {
+        let namespaces = self.namespaces.join(", ");
+        info!(namespaces = %Outside(&namespaces), "there is enough free space again; these namespaces accept publications");
     }
 }
 

@@ -125,7 +125,8 @@ impl From<ApiRefusal> for ApiError {
         match (code, why) {
             (ErrorCode::BadRequest, Some(why)) => Self::bad_request(why),
             (ErrorCode::NotAvailable, Some(why)) => Self::unsupported(why),
-            (ErrorCode::Internal | ErrorCode::TooManyRequests, Some(why)) => Self::internal(why),
+            (ErrorCode::Internal, Some(why)) => Self::internal(why),
+            (ErrorCode::TooManyRequests, Some(why)) => Self::too_many_requests(why),
             _ => Self::from(code),
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dunlin_engine::api::{ApiAnswer, ApiRequest, KickOrder, KickTarget};
-use dunlin_protocol::{ErrorCode, Payload};
+use dunlin_protocol::Payload;
 use dunlin_rooms::{ListingChange, PlayerId, RoomOverrides};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -167,12 +167,9 @@ impl Executor {
         }
     }
 
-    /// As [`Executor::ask`], but an exceeded limit of a room is error 111.
+    /// As [`Executor::ask`], but the message of an error does not name the channel.
     async fn ask_room(&self, channel: &str, request: ApiRequest) -> Result<ApiAnswer, ApiError> {
         let answer = self.node().ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
-        answer.map_err(|refusal| match (refusal.code, refusal.why) {
-            (ErrorCode::TooManyRequests, Some(why)) => ApiError::too_many_requests(why),
-            _ => ApiError::from(refusal),
-        })
+        answer.map_err(ApiError::from)
     }
 }

@@ -1,0 +1,347 @@
+//! Limits on the bytes of stored publications: per channel, per namespace and for the whole storage.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
+#[cfg(feature = "rocksdb")]
+use std::{
+    sync::MutexGuard,
+    time::{Duration, Instant},
+};
+
+#[cfg(feature = "rocksdb")]
+use dunlin_engine::log::LogError;
+#[cfg(feature = "rocksdb")]
+use rocksdb::{Direction, IteratorMode, ReadOptions};
+
+#[cfg(feature = "rocksdb")]
+use crate::{
+    counters::StorageCounters,
+    database::Database,
+    error::StorageError,
+    family::Family,
+    heads::HeadCache,
+    kept_bytes::{KeptBytes, publication_bytes},
+    keys, reader,
+    records::ChannelHead,
+    request::StoreRequest,
+    writer::{GroupCommit, Writer},
+};
+
+/// Minimum time between two scans for the totals, unless twenty times the duration of a scan is longer.
+#[cfg(feature = "rocksdb")]
+const SCAN_PAUSE_MIN: Duration = Duration::from_secs(10);
+#[cfg(feature = "rocksdb")]
+const SCAN_PAUSE_FACTOR: u32 = 20;
+/// Pauses between two scans while no total refuses a publication.
+#[cfg(feature = "rocksdb")]
+const IDLE_PAUSES: u32 = 6;
+
+/// The limits. 0 means no limit.
+#[derive(Clone, Default)]
+pub struct DiskLimits {
+    /// Maximum bytes of all stored publications.
+    pub bytes_max: u64,
+    /// The limits of each namespace, by its number.
+    pub namespaces: Vec<NamespaceDiskLimits>,
+    /// Finds the number of a channel's namespace; `None` for channels of no namespace in the list, and for all channels
+    /// without the function.
+    pub namespace_of: Option<NamespaceOf>,
+}
+
+/// Finds the number of a channel's namespace.
+pub type NamespaceOf = Arc<dyn Fn(&str) -> Option<u16> + Send + Sync>;
+
+/// The limits of a namespace. 0 means no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceDiskLimits {
+    /// Maximum bytes of the publications of one channel.
+    pub channel_bytes_max: u64,
+    /// Beyond `channel_bytes_max`, the oldest publications are evicted. Otherwise, the publication is refused.
+    pub evicts: bool,
+    /// Maximum bytes of the publications of all channels.
+    pub bytes_max: u64,
+}
+
+impl DiskLimits {
+    fn namespace_of(&self, channel: &str) -> Option<u16> {
+        self.namespace_of.as_ref()?(channel).filter(|index| usize::from(*index) < self.namespaces.len())
+    }
+
+    fn of(&self, namespace: Option<u16>) -> NamespaceDiskLimits {
+        namespace.and_then(|index| self.namespaces.get(usize::from(index))).copied().unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for DiskLimits {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes_max, namespaces, .. } = self;
+        write!(text, "DiskLimits {{ bytes_max: {bytes_max}, namespaces: {namespaces:?} }}")
+    }
+}
+
+/// The limits that apply now; replaced by a reload.
+#[derive(Debug, Default)]
+pub(crate) struct CurrentLimits(RwLock<Arc<DiskLimits>>);
+
+impl CurrentLimits {
+    pub(crate) fn set(&self, limits: DiskLimits) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(limits);
+    }
+
+    #[cfg(feature = "rocksdb")]
+    fn get(&self) -> Arc<DiskLimits> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Bytes of stored publications, by the number of the namespace.
+pub(crate) type Totals = BTreeMap<Option<u16>, u64>;
+
+/// The writer's account of stored bytes.
+#[cfg(feature = "rocksdb")]
+pub(crate) struct ByteAccount {
+    limits: Arc<DiskLimits>,
+    /// The channels that were used recently.
+    channels: HeadCache<KeptBytes>,
+    /// When the totals were last determined, and the pause after that. `None` before the first time.
+    scanned: Option<(Instant, Duration)>,
+    /// The storage's time of that. The totals have all publications that had not expired then.
+    scanned_ms: u64,
+    /// A total has refused a publication since then.
+    has_refused: bool,
+}
+
+/// What a publication that is within the limits changes.
+#[cfg(feature = "rocksdb")]
+pub(crate) struct Fit {
+    kept: KeptBytes,
+    bytes: u64,
+    /// The bytes of the channel in the totals.
+    before: u64,
+    channel_bytes_max: u64,
+    /// Publications up to this offset are evicted.
+    pub(crate) floor: u64,
+}
+
+#[cfg(feature = "rocksdb")]
+impl ByteAccount {
+    pub(crate) fn new(channels_max: usize) -> Self {
+        Self {
+            limits: Arc::default(),
+            channels: HeadCache::new(channels_max),
+            scanned: None,
+            scanned_ms: 0,
+            has_refused: false,
+        }
+    }
+
+    /// Forgets what was counted, because a commit may have failed.
+    pub(crate) fn reset(&mut self) {
+        *self = Self { limits: Arc::clone(&self.limits), ..Self::new(self.channels.heads_max()) };
+    }
+
+    /// The bytes of a channel, from memory, from the storage, or counted anew; and those that the totals have of it.
+    fn load(
+        &mut self,
+        database: &Database,
+        channel: &Arc<str>,
+        head: Option<&ChannelHead>,
+    ) -> Result<(KeptBytes, u64), StorageError> {
+        let (known, counted) = if let Some(kept) = self.channels.get_mut(channel) {
+            (Some(kept.clone()), kept.total())
+        } else {
+            let stored = database.kept_bytes(channel)?;
+            let counted = stored.as_ref().map_or(0, |kept| kept.total_at(self.scanned_ms));
+            (stored, counted)
+        };
+        let Some(head) = head else { return Ok((KeptBytes::default(), counted)) };
+        if let Some(kept) = known.filter(|kept| kept.top == head.top) {
+            return Ok((kept, counted));
+        }
+        let mut kept = KeptBytes::default();
+        if head.floor < head.top {
+            for entry in reader::publications(database, channel, head.floor, head.top, Direction::Forward) {
+                let (offset, stored, _) = entry?;
+                kept.add(offset, publication_bytes(&stored.record), stored.expires_ms, u64::MAX);
+            }
+        }
+        kept.top = head.top;
+        Ok((kept, counted))
+    }
+}
+
+#[cfg(feature = "rocksdb")]
+impl Database {
+    /// The stored account of a channel, if it has one.
+    fn kept_bytes(&self, channel: &str) -> Result<Option<KeptBytes>, StorageError> {
+        const ACTION: &str = "read the bytes of a channel";
+        let bytes = self.db.get_pinned_cf(self.family(Family::Idempotency), keys::kept_bytes_key(channel));
+        let bytes = bytes.map_err(|error| self.read_failed(ACTION, &error))?;
+        Ok(bytes.and_then(|bytes| KeptBytes::decode(&bytes)))
+    }
+
+    /// The bytes of all channels.
+    fn totals(&self, limits: &DiskLimits, now_ms: u64) -> Result<Totals, StorageError> {
+        const ACTION: &str = "count the bytes of all channels";
+        let mut options = ReadOptions::default();
+        options.fill_cache(false);
+        let mut totals = Totals::default();
+        let entries = self.db.iterator_cf_opt(self.family(Family::Idempotency), options, IteratorMode::Start);
+        for entry in entries {
+            let (key, value) = entry.map_err(|error| self.read_failed(ACTION, &error))?;
+            if let Some(channel) = keys::read_kept_bytes_key(&key)
+                && let Some(kept) = KeptBytes::decode(&value)
+            {
+                *totals.entry(limits.namespace_of(channel)).or_default() += kept.total_at(now_ms);
+            }
+        }
+        Ok(totals)
+    }
+}
+
+#[cfg(feature = "rocksdb")]
+impl Writer {
+    /// Takes over changed limits, and determines the totals if that is due. Called when nothing is waiting to be
+    /// written.
+    pub(crate) fn begin_account(&mut self) {
+        let limits = self.queue.disk_limits.get();
+        let is_changed = !Arc::ptr_eq(&limits, &self.account.limits);
+        self.account.limits = limits;
+        let is_due = self.account.scanned.is_none_or(|(scanned, pause)| {
+            let pauses = if self.account.has_refused { 1 } else { IDLE_PAUSES };
+            scanned.elapsed() >= pause * pauses
+        });
+        if is_changed || is_due {
+            self.scan_totals();
+        }
+    }
+
+    /// Determines the totals anew. Publications that have expired leave them in this way only, because compactions
+    /// remove those without a notice.
+    fn scan_totals(&mut self) {
+        let Some(database) = &self.database else { return };
+        let (began, now_ms) = (Instant::now(), database.clock.now_ms());
+        // If the scan fails, the totals stay as they are, and the error is counted.
+        if let Ok(totals) = database.totals(&self.account.limits, now_ms) {
+            *self.totals() = totals;
+            // What is in memory has publications that have expired.
+            self.account.reset();
+            self.account.scanned_ms = now_ms;
+        }
+        let pause = SCAN_PAUSE_MIN.max(began.elapsed() * SCAN_PAUSE_FACTOR);
+        (self.account.scanned, self.account.has_refused) = (Some((began, pause)), false);
+    }
+
+    fn totals(&self) -> MutexGuard<'_, Totals> {
+        self.shared.counters.history_bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Checks the limits for a publication.
+    ///
+    /// # Errors
+    /// The publication is beyond a limit.
+    pub(crate) fn fit(&mut self, request: &StoreRequest) -> Result<Fit, LogError> {
+        let database = self.opened()?;
+        let head = self.head(&request.channel)?.cloned();
+        let now_ms = database.clock.now_ms();
+        let loaded = self.account.load(&database, &request.channel, head.as_ref());
+        let (mut kept, before) = loaded.map_err(|_| LogError::Unavailable)?;
+        let bytes = publication_bytes(&request.record);
+        let publications_max = request.terms.retention.publications_max as u64;
+        // This is the lowest offset that the publication may get.
+        let (top, at_floor) = head.as_ref().map_or((0, 0), |head| (head.top, head.floor));
+        kept.forget(at_floor.max((top + 1).saturating_sub(publications_max)), now_ms);
+        let namespace = self.account.limits.namespace_of(&request.channel);
+        let limits = self.account.limits.of(namespace);
+        let mut floor = 0;
+        if let Some(channel_max) = limit(limits.channel_bytes_max) {
+            let is_within = kept.total() + bytes <= channel_max;
+            if bytes > channel_max || !is_within && !limits.evicts {
+                return Err(self.refuse(request, LogError::ChannelFull));
+            }
+            floor = kept.evict_to(channel_max - bytes).unwrap_or(0);
+            StorageCounters::add(&self.shared.counters.evictions, u64::from(floor > 0));
+        }
+        if let Err(error) = self.is_within_totals(namespace, before, kept.total() + bytes) {
+            self.account.has_refused = true;
+            return Err(self.refuse(request, error));
+        }
+        let channel_bytes_max = limit(limits.channel_bytes_max).unwrap_or(u64::MAX);
+        Ok(Fit { kept, bytes, before, channel_bytes_max, floor })
+    }
+
+    /// Checks the limits of the namespace and of the storage for a change of a channel's bytes.
+    fn is_within_totals(&self, namespace: Option<u16>, before: u64, after: u64) -> Result<(), LogError> {
+        let totals = self.totals();
+        let exceeds = |total: u64, bytes_max: u64| {
+            limit(bytes_max).is_some_and(|bytes_max| total.saturating_sub(before) + after > bytes_max)
+        };
+        // A channel that shrinks is within all limits.
+        if after <= before {
+            Ok(())
+        } else if exceeds(totals.get(&namespace).copied().unwrap_or(0), self.account.limits.of(namespace).bytes_max) {
+            Err(LogError::NamespaceFull)
+        } else if exceeds(totals.values().sum(), self.account.limits.bytes_max) {
+            Err(LogError::NodeFull)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn refuse(&mut self, request: &StoreRequest, error: LogError) -> LogError {
+        let counters = &self.shared.counters;
+        StorageCounters::add(
+            match error {
+                LogError::ChannelFull => &counters.refused_channel_full,
+                LogError::NamespaceFull => &counters.refused_namespace_full,
+                _ => &counters.refused_node_full,
+            },
+            1,
+        );
+        self.note_unused_offset(&request.channel);
+        error
+    }
+
+    /// Counts a publication that is in the batch.
+    pub(crate) fn count_publication(&mut self, channel: &Arc<str>, fit: Fit, offset: u64, expires_ms: u64) {
+        let Fit { mut kept, bytes, before, channel_bytes_max, .. } = fit;
+        kept.add(offset, bytes, expires_ms, channel_bytes_max);
+        self.set_kept(channel, before, kept);
+    }
+
+    fn set_kept(&mut self, channel: &Arc<str>, before: u64, kept: KeptBytes) {
+        let after = kept.total();
+        let namespace = self.account.limits.namespace_of(channel);
+        let mut totals = self.totals();
+        let total = totals.entry(namespace).or_default();
+        *total = total.saturating_sub(before) + after;
+        drop(totals);
+        self.account.channels.insert(Arc::clone(channel), kept);
+    }
+
+    /// Adds the accounts of the changed channels to a commit.
+    pub(crate) fn add_accounts(&mut self, database: &Database, group: &mut GroupCommit) {
+        let GroupCommit { batch, changed, .. } = group;
+        for channel in &*changed {
+            let Some(head) = self.heads.get_mut(channel).cloned() else { continue };
+            // Without its account, the channel is counted anew later, because the account has another top.
+            let Ok((mut kept, before)) = self.account.load(database, channel, Some(&head)) else { continue };
+            kept.forget(head.floor, database.clock.now_ms());
+            let (family, key) = (database.family(Family::Idempotency), keys::kept_bytes_key(channel));
+            if head.floor < head.top {
+                batch.put_cf(family, key, kept.encode(head.expires_ms));
+            } else {
+                batch.delete_cf(family, key);
+            }
+            self.set_kept(channel, before, kept);
+        }
+    }
+}
+
+#[cfg(feature = "rocksdb")]
+const fn limit(bytes_max: u64) -> Option<u64> {
+    if bytes_max == 0 { None } else { Some(bytes_max) }
+}
