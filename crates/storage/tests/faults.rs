@@ -444,12 +444,13 @@ fn fill(filler: &Path) {
 fn child_starts_on_a_full_disk() {
     let Some(directory) = directory_of_child() else { return };
     let (used, filler) = (directory.join("data"), directory.join("filler"));
-    let opened = TestStorage::open(&used);
+    let options = StorageOptions { free_space_min_bytes: 0, ..StorageOptions::at(&used) };
+    let opened = TestStorage::with(&options).expect("it opens");
     (1..=3).for_each(|offset| opened.store("chat:1", offset));
     drop(opened);
     for (path, next) in [(used, 4), (directory.join("fresh"), 1)] {
         fill(&filler);
-        let options = StorageOptions::at(path);
+        let options = StorageOptions { free_space_min_bytes: 0, ..StorageOptions::at(path) };
         assert!(matches!(fault_of(TestStorage::with(&options)), StorageFault::DiskFull(_)));
         let options = StorageOptions { start: StartPolicy::OpenLater, ..options };
         let opened = TestStorage::with(&options).expect("it refuses until there is space");

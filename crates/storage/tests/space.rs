@@ -248,6 +248,21 @@ fn publications_that_left_by_number_or_time_do_not_count() {
     assert_eq!(stored_bytes(&opened, 2), 60_000);
 }
 
+/// Writes the file `STORAGE` as an earlier release does at a start: without the lines that it does not know.
+fn note_as_an_earlier_release(path: &Path) {
+    let file = path.join("STORAGE");
+    let text = std::fs::read_to_string(&file).expect("it is there");
+    let is_known = |line: &&str| {
+        ["dunlin storage", "format", "power_era", "damage_era", "closed", "boot"]
+            .into_iter()
+            .any(|known| line.starts_with(known))
+    };
+    let kept: String = text.lines().filter(is_known).map(|line| format!("{line}\n")).collect();
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let sum = kept.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
+    std::fs::write(&file, format!("{kept}check {sum:016x}\n")).expect("it can be written");
+}
+
 #[test]
 fn a_channel_of_an_earlier_release_is_counted_at_its_next_publication() {
     let directory = ScratchDirectory::new();
@@ -267,6 +282,7 @@ fn a_channel_of_an_earlier_release_is_counted_at_its_next_publication() {
     assert!(db.get_cf(family, &key).expect("it can be read").is_some());
     db.delete_cf(family, &key).expect("it can be written");
     drop(db);
+    note_as_an_earlier_release(&path);
     let opened = limited(&StorageOptions::at(&path), 0);
     assert_eq!(opened.store_with("news:1", counted(6, 300), TERMS), Err(LogError::ChannelFull));
     assert_eq!(opened.storage.check().expect("it can be read").results, 0, "an account is no result");

@@ -229,6 +229,8 @@ on_io_uring![
     a_failed_backup_is_logged_with_a_remedy_and_publications_continue,
     a_node_without_a_directory_for_backups_makes_none,
     invalid_backup_directories_are_refused,
+    a_clock_far_ahead_is_accepted_with_a_flag_and_reading_needs_none,
+    a_storage_without_its_log_is_refused_at_each_start,
 ];
 
 impl DurableNode {
