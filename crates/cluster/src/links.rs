@@ -236,18 +236,15 @@ impl EffectQueue {
     }
 
     async fn pass_on(&mut self) {
-        match self.sender.reserve().await {
-            Ok(permit) => {
-                if let Some(effect) = self.waiting.pop_front() {
-                    self.waiting_bytes -= effect.bytes();
-                    permit.send(effect);
-                }
-            }
+        let Ok(permit) = self.sender.reserve().await else {
             // The task has ended, which only the end of the runtime causes.
-            Err(_) => {
-                self.waiting.clear();
-                self.waiting_bytes = 0;
-            }
+            self.waiting.clear();
+            self.waiting_bytes = 0;
+            return;
+        };
+        if let Some(effect) = self.waiting.pop_front() {
+            self.waiting_bytes -= effect.bytes();
+            permit.send(effect);
         }
     }
 }

@@ -257,7 +257,8 @@ fn note_as_an_earlier_release(path: &Path) {
             .into_iter()
             .any(|known| line.starts_with(known))
     };
-    let kept: String = text.lines().filter(is_known).map(|line| format!("{line}\n")).collect();
+    let kept: Vec<&str> = text.lines().filter(is_known).collect();
+    let kept = kept.join("\n") + "\n";
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let sum = kept.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
     std::fs::write(&file, format!("{kept}check {sum:016x}\n")).expect("it can be written");

@@ -91,7 +91,9 @@ fn a_channel_whose_message_a_shard_did_not_take_is_interrupted() {
 fn the_node_evicts_from_the_largest_windows() {
     let mut rig = Rig::new(CoreLimits { window_bytes_max: 8_000, ..CoreLimits::default() });
     let newest = FENCE / 10;
-    ["chat:quiet", "chat:loud", "chat:new"].into_iter().for_each(|channel| rig.follow_channel(channel));
+    for channel in ["chat:quiet", "chat:loud", "chat:new"] {
+        rig.follow_channel(channel);
+    }
     rig.deliver_to("chat:quiet", 201, newest);
     let mut last = newest;
     for sequence in 210..230 {

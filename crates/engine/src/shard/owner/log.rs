@@ -258,7 +258,9 @@ impl Owner {
         log_traffic.gathered_bytes -= log.gathered_bytes();
         let requests = log.end_load(load);
         log_traffic.gathered_bytes += log.gathered_bytes();
-        requests.iter().for_each(|request| log_traffic.parked.remove(request.cost()));
+        for request in &requests {
+            log_traffic.parked.remove(request.cost());
+        }
         requests
     }
 
