@@ -21,6 +21,7 @@ use dunlin_cluster::{
 use dunlin_engine::{
     ShardIndex,
     broadcast::BroadcastMessage,
+    event::Ticket,
     log::{LoadNumber, LogError, LogPage, LogRecord, ProposalNumber},
 };
 use dunlin_protocol::{Payload, Publication};
@@ -67,6 +68,7 @@ impl ClusterAnswers for Answers {
         self.committed.fetch_add(1, Ordering::SeqCst);
         self.notify();
     }
+    fn trim_committed(&self, _: ShardIndex, _: Ticket, _: Result<(), LogError>) {}
     fn loaded(&self, _: ShardIndex, _: Arc<str>, _: LoadNumber, _: Result<Box<LogPage>, LogError>) {}
     fn replicated(&self, _: ShardIndex, _: Arc<str>, _: Box<LogRecord>) -> bool {
         self.replicated.fetch_add(1, Ordering::SeqCst);

@@ -79,7 +79,7 @@ use lingering::Lingering;
 use partition::Partition;
 use peer_window::WindowQuestion;
 use peers::{LiveNode, PeerEvent, Peers};
-use publish::{Publishing, PublishingKey};
+use publish::{Publishing, PublishingKey, Waiter};
 use seen_keys::SeenKeys;
 use silence::Silence;
 use standing::StreamKey;
@@ -196,7 +196,10 @@ impl Core {
                 self.propose(turn, shard, &channel, namespace, proposal, &record);
             }
             CoreEvent::Load { shard, channel, load, query } => self.load(turn, shard, &channel, load, query),
-            CoreEvent::Trim { channel, namespace } => self.purge(turn, &channel, namespace),
+            CoreEvent::Trim { shard, channel, namespace, ticket } => {
+                let waiter = ticket.map_or(Waiter::Nobody, |ticket| Waiter::Trim { shard, ticket });
+                self.purge(turn, &channel, namespace, waiter);
+            }
             CoreEvent::Follow { shard, channel, namespace } => {
                 self.follow(turn, shard, &channel, namespace);
                 self.follow_broadcasts(turn, shard, &channel, namespace);

@@ -21,6 +21,7 @@ use std::{
 use dunlin_engine::{
     Now, ShardIndex,
     broadcast::BroadcastMessage,
+    event::Ticket,
     log::{LoadNumber, LogError, LogPage, LogRecord, ProposalNumber},
 };
 use tokio::{
@@ -101,6 +102,8 @@ pub struct ClusterOptions {
 pub trait ClusterAnswers: Send + Sync {
     /// See [`dunlin_engine::Event::Committed`].
     fn committed(&self, to: ShardIndex, channel: Arc<str>, proposal: ProposalNumber, outcome: Result<u64, LogError>);
+    /// See [`dunlin_engine::Event::TrimCommitted`].
+    fn trim_committed(&self, to: ShardIndex, ticket: Ticket, outcome: Result<(), LogError>);
     /// See [`dunlin_engine::Event::Loaded`].
     fn loaded(&self, to: ShardIndex, channel: Arc<str>, load: LoadNumber, outcome: Result<Box<LogPage>, LogError>);
     /// See [`dunlin_engine::Event::Replicated`]. Returns whether the shard has space for it. If not, the channel is
@@ -449,6 +452,7 @@ impl Running<'_> {
             CoreEffect::Committed { shard, channel, proposal, outcome } => {
                 self.answers.committed(shard, channel, proposal, outcome);
             }
+            CoreEffect::TrimCommitted { shard, ticket, outcome } => self.answers.trim_committed(shard, ticket, outcome),
             CoreEffect::Loaded { shard, channel, load, outcome } => self.answers.loaded(shard, channel, load, outcome),
             CoreEffect::Replicated { shard, channel, record } => {
                 let is_lost = undelivered.contains(&channel);

@@ -21,6 +21,7 @@ use dunlin_cluster::{
 use dunlin_engine::{
     ShardIndex,
     broadcast::BroadcastMessage,
+    event::Ticket,
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
 };
 use dunlin_proof::nats::NatsServers;
@@ -38,6 +39,7 @@ enum Told {
     Followed(Box<str>),
     Broadcasted(Box<str>, BroadcastMessage),
     Trimmed,
+    TrimCommitted(Ticket, Result<(), LogError>),
     Interrupted,
     ReadinessChanged(bool),
     Peers(PeerEffect),
@@ -54,6 +56,9 @@ impl Shards {
 impl ClusterAnswers for Shards {
     fn committed(&self, _: ShardIndex, _: Arc<str>, proposal: ProposalNumber, outcome: Result<u64, LogError>) {
         self.tell(Told::Committed(proposal.0, outcome));
+    }
+    fn trim_committed(&self, _: ShardIndex, ticket: Ticket, outcome: Result<(), LogError>) {
+        self.tell(Told::TrimCommitted(ticket, outcome));
     }
     fn loaded(&self, _: ShardIndex, _: Arc<str>, _: LoadNumber, outcome: Result<Box<LogPage>, LogError>) {
         self.tell(Told::Loaded(outcome));
@@ -248,6 +253,34 @@ fn publications_reach_another_node_in_order_and_can_be_loaded() {
     assert!(page.floor > offsets[10], "{page:?}");
     let state = b.thread.state();
     assert!(state.is_ready && state.counters.interrupted == 0, "{state:?}");
+}
+
+/// A node that learns of the removal only from its answer must find nothing before it.
+#[test]
+fn a_removal_is_stored_when_it_is_answered() {
+    let servers = NatsServers::start(3, "");
+    let (a, b) = (ThreadOfNode::start(&servers.urls(), "a", 3), ThreadOfNode::start(&servers.urls(), "b", 3));
+    for round in 0..20 {
+        let channel = format!("chat:{round}");
+        a.follow(&channel);
+        a.publish(&channel, 1);
+        a.committed(1).expect("the quorum stores it");
+        let ticket = Some(Ticket(round));
+        let removal = CoreEvent::Trim { shard: SHARD, channel: channel.as_str().into(), namespace: 1, ticket };
+        a.thread.request(removal).expect("the thread runs");
+        loop {
+            match a.next() {
+                Told::TrimCommitted(answered, outcome) => {
+                    assert_eq!((Some(answered), outcome), (ticket, Ok(())));
+                    break;
+                }
+                Told::Trimmed => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        let page = b.follow(&channel);
+        assert!(page.records.is_empty(), "round {round}: {page:?}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dunlin_engine::{
     ShardIndex,
     broadcast::BroadcastMessage,
+    event::Ticket,
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
 };
 
@@ -49,10 +50,14 @@ pub enum CoreEvent {
     },
     /// See [`dunlin_engine::Effect::Trim`].
     Trim {
+        /// The owner of the channel on this node.
+        shard: ShardIndex,
         /// The channel.
         channel: Arc<str>,
         /// The number of its namespace.
         namespace: u16,
+        /// Returned with the answer; `None` if nobody waits.
+        ticket: Option<Ticket>,
     },
     /// See [`dunlin_engine::Effect::Follow`].
     Follow {
@@ -115,6 +120,15 @@ pub enum CoreEffect {
         proposal: ProposalNumber,
         /// The offset, or the error.
         outcome: Result<u64, LogError>,
+    },
+    /// See [`dunlin_engine::Event::TrimCommitted`].
+    TrimCommitted {
+        /// The shard of the removal.
+        shard: ShardIndex,
+        /// The removal.
+        ticket: Ticket,
+        /// Whether the stream has stored it.
+        outcome: Result<(), LogError>,
     },
     /// See [`dunlin_engine::Event::Loaded`].
     Loaded {

@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use bytes::Bytes;
 use dunlin_engine::{
     ShardIndex,
+    event::Ticket,
     log::{LogError, LogRecord, ProposalNumber},
 };
 
@@ -38,11 +39,23 @@ const SUBJECT_IN_PROCESS: u64 = 10_164;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PublishingKey(pub(super) u64);
 
-/// The proposer that waits for a message.
+/// Who waits for the outcome of a message.
 #[derive(Clone, Copy, Debug)]
-struct Proposer {
-    shard: ShardIndex,
-    proposal: ProposalNumber,
+pub(super) enum Waiter {
+    Nobody,
+    Proposal { shard: ShardIndex, proposal: ProposalNumber },
+    Trim { shard: ShardIndex, ticket: Ticket },
+}
+
+impl Waiter {
+    /// Gives it the outcome: the sequence of the message, or the error.
+    fn answer(self, turn: &mut Turn<'_>, channel: Arc<str>, outcome: Result<u64, LogError>) {
+        turn.effects.push(match self {
+            Self::Nobody => return,
+            Self::Proposal { shard, proposal } => CoreEffect::Committed { shard, channel, proposal, outcome },
+            Self::Trim { shard, ticket } => CoreEffect::TrimCommitted { shard, ticket, outcome: outcome.map(|_| ()) },
+        });
+    }
 }
 
 /// The condition of a message on the channel's newest one.
@@ -74,7 +87,7 @@ enum Stage {
 pub(super) struct Publishing {
     channel: Arc<str>,
     partition: PartitionId,
-    proposer: Option<Proposer>,
+    waiter: Waiter,
     id: Box<str>,
     /// Whether the id is unique to this message. An id made from an idempotency key may also be that of another node's
     /// message.
@@ -114,6 +127,7 @@ impl Core {
         proposal: ProposalNumber,
         record: &LogRecord,
     ) {
+        let waiter = Waiter::Proposal { shard, proposal };
         let (mut headers, payload) = record::encode(record);
         let is_too_large = headers.bytes() + payload.len() + HEADER_BYTES > self.payload_bytes_max;
         let refusal = match self.partition_of(name, namespace) {
@@ -123,9 +137,7 @@ impl Core {
             Some(_) => None,
         };
         let (Some(partition), None) = (self.partition_of(name, namespace), refusal) else {
-            let outcome = Err(refusal.unwrap_or(LogError::Unavailable));
-            turn.effects.push(CoreEffect::Committed { shard, channel: Arc::clone(name), proposal, outcome });
-            return;
+            return waiter.answer(turn, Arc::clone(name), Err(refusal.unwrap_or(LogError::Unavailable)));
         };
         let condition = match record.publication.version {
             0 => Condition::None,
@@ -143,7 +155,7 @@ impl Core {
         let publishing = Publishing {
             channel: Arc::clone(name),
             partition,
-            proposer: Some(Proposer { shard, proposal }),
+            waiter,
             id,
             has_own_id,
             condition,
@@ -160,8 +172,10 @@ impl Core {
     }
 
     /// Purges a channel's history with a message that all nodes see at the same position of the chain.
-    pub(super) fn purge(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, namespace: u16) {
-        let Some(partition) = self.partition_of(name, namespace) else { return };
+    pub(super) fn purge(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, namespace: u16, waiter: Waiter) {
+        let Some(partition) = self.partition_of(name, namespace) else {
+            return waiter.answer(turn, Arc::clone(name), Err(LogError::Unavailable));
+        };
         self.attach_for_a_while(turn, name, partition);
         let number = self.next_number();
         let id: Box<str> = format!("%_{}-{number}", self.options.node).into();
@@ -169,7 +183,7 @@ impl Core {
         let publishing = Publishing {
             channel: Arc::clone(name),
             partition,
-            proposer: None,
+            waiter,
             id,
             has_own_id: true,
             condition: Condition::Newest,
@@ -190,11 +204,7 @@ impl Core {
         let give_up_us = publishing.give_up_us;
         let Some(channel) = self.channels.get_mut(&name) else {
             // The engine proposes only to channels that it follows; without the channel, no message would come back.
-            if let Some(Proposer { shard, proposal }) = publishing.proposer {
-                let outcome = Err(LogError::Unavailable);
-                turn.effects.push(CoreEffect::Committed { shard, channel: name, proposal, outcome });
-            }
-            return;
+            return publishing.waiter.answer(turn, name, Err(LogError::Unavailable));
         };
         channel.outbox.push(key);
         self.publishing_by_id.insert(publishing.id.clone(), key);
@@ -459,9 +469,7 @@ impl Core {
                 channel.acknowledged.remove(&sequence);
             }
         }
-        if let Some(Proposer { shard, proposal }) = publishing.proposer {
-            turn.effects.push(CoreEffect::Committed { shard, channel: publishing.channel, proposal, outcome });
-        }
+        publishing.waiter.answer(turn, publishing.channel, outcome);
     }
 }
 

@@ -15,6 +15,7 @@ use dunlin_cluster::{
 use dunlin_engine::{
     NamespaceNames, Options, ShardIndex,
     broadcast::BroadcastMessage,
+    event::Ticket,
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
 };
 
@@ -107,8 +108,12 @@ impl NodeCluster {
         self.send(&channel.clone(), |_| CoreEvent::Unfollow { channel });
     }
 
-    pub(super) fn trim(&self, channel: Arc<str>) {
-        self.send(&channel.clone(), |namespace| CoreEvent::Trim { channel, namespace });
+    /// An error means that the ticket gets no answer.
+    pub(super) fn trim(&self, shard: ShardIndex, channel: Arc<str>, ticket: Option<Ticket>) -> Result<(), LogError> {
+        let namespace = self.namespace(&channel)?;
+        let request = CoreEvent::Trim { shard, channel, namespace, ticket };
+        // A removal that nobody waits for cannot be refused.
+        if ticket.is_some() { self.thread.request(request) } else { self.thread.send(request) }
     }
 
     pub(super) fn broadcast(&self, channel: Arc<str>, message: BroadcastMessage) {
@@ -162,6 +167,10 @@ impl AnswersOfCluster {
 impl ClusterAnswers for AnswersOfCluster {
     fn committed(&self, to: ShardIndex, channel: Arc<str>, proposal: ProposalNumber, outcome: Result<u64, LogError>) {
         self.send(to, Answered::Committed { channel, proposal, outcome });
+    }
+
+    fn trim_committed(&self, to: ShardIndex, ticket: Ticket, outcome: Result<(), LogError>) {
+        self.send(to, Answered::TrimCommitted { ticket, outcome });
     }
 
     fn loaded(&self, to: ShardIndex, channel: Arc<str>, load: LoadNumber, outcome: Result<Box<LogPage>, LogError>) {

@@ -139,10 +139,10 @@ impl<R: Reactor> ShardThread<R> {
 
     fn trim(&mut self, channel: Arc<str>, through: u64, ticket: Option<Ticket>) {
         let outcome = match (&self.shared.cluster, &self.shared.storage) {
-            (Some(cluster), _) => {
-                cluster.trim(channel);
-                Ok(())
-            }
+            (Some(cluster), _) => match cluster.trim(self.index, channel, ticket) {
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
             (None, Some(storage)) => {
                 let sender = self.answers.sender();
                 storage.trim(

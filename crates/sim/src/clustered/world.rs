@@ -405,6 +405,10 @@ impl<'a> ClusteredWorld<'a> {
                 self.count(if outcome.is_ok() { "committed" } else { "not committed" });
                 Event::Committed { channel, proposal, outcome }
             }
+            CoreEffect::TrimCommitted { ticket, outcome, .. } => {
+                self.count(if outcome.is_ok() { "removal committed" } else { "removal not committed" });
+                Event::TrimCommitted { ticket, outcome }
+            }
             CoreEffect::Loaded { channel, load, outcome, .. } => Event::Loaded { channel, load, outcome },
             CoreEffect::Replicated { channel, record, .. } => Event::Replicated { channel, record },
             CoreEffect::Followed { channel, .. } => {
@@ -455,14 +459,7 @@ impl<'a> ClusteredWorld<'a> {
                 CoreEvent::Propose { shard, channel, namespace: 1, proposal, record }
             }
             Effect::Load { channel, load, query, terms: _ } => CoreEvent::Load { shard, channel, load, query },
-            Effect::Trim { channel, ticket, .. } => {
-                // As on a node: the answer does not wait for the stream.
-                if let Some(ticket) = ticket {
-                    let event = Event::TrimCommitted { ticket, outcome: Ok(()) };
-                    self.nodes[node_index].to_shard.push_back((self.now_us, event));
-                }
-                CoreEvent::Trim { channel, namespace: 1 }
-            }
+            Effect::Trim { channel, ticket, .. } => CoreEvent::Trim { shard, channel, namespace: 1, ticket },
             Effect::Follow { channel } => CoreEvent::Follow { shard, namespace: namespace_of(&channel), channel },
             Effect::Unfollow { channel } => CoreEvent::Unfollow { channel },
             Effect::Broadcast { channel, message } => {

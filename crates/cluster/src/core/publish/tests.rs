@@ -101,3 +101,44 @@ fn messages_behind_a_refused_one_wait() {
     rig.acknowledge(copies[0], Ok(ack(FENCE + 10)));
     assert_eq!(rig.take_sent().1, ids[1..]);
 }
+
+#[test]
+fn a_removal_is_answered_when_the_stream_has_stored_it() {
+    let mut rig = Rig::new(CoreLimits::default());
+    let remove = |rig: &mut Rig, channel: &str, namespace, ticket| {
+        rig.effects.clear();
+        let ticket = Some(Ticket(ticket));
+        rig.handle(CoreEvent::Trim { shard: SHARD, channel: channel.into(), namespace, ticket });
+    };
+    let answer = |rig: &Rig| {
+        rig.effects.iter().find_map(|effect| match effect {
+            CoreEffect::TrimCommitted { ticket, outcome, .. } => Some((ticket.0, *outcome)),
+            _ => None,
+        })
+    };
+    remove(&mut rig, "chat:1", 1, 1);
+    let (requests, _) = rig.take_sent();
+    assert_eq!((requests.len(), answer(&rig)), (1, None), "nothing is stored");
+    rig.acknowledge(requests[0], Err(PublishFault::NoResponders));
+    assert_eq!(answer(&rig), None, "it is sent again");
+    rig.wait(CoreLimits::default().publish_timeout_ms * 1_000 + 1);
+    assert_eq!(answer(&rig), Some((1, Err(LogError::Unavailable))));
+
+    remove(&mut rig, "chat:1", 1, 2);
+    let (requests, ids) = rig.take_sent();
+    rig.acknowledge(requests[0], Ok(ack(FENCE + 10)));
+    assert_eq!(answer(&rig), None, "other nodes may have stored messages before it");
+    let token = encode_token("chat:1");
+    let headers = MessageHeaders::new()
+        .with(OPERATION, PURGE)
+        .with(MESSAGE_ID, ids[0].clone())
+        .with("Nats-Subject", format!("dn.p.chat.0.{token}"))
+        .with("Nats-Sequence", (FENCE + 10).to_string())
+        .with("Nats-Last-Sequence", (FENCE / 10).to_string());
+    let (subject, payload) = (format!("dn.r.chat.0.{token}").into(), Bytes::new());
+    rig.handle(CoreEvent::Link(LinkEvent::Delivered { subject, reply: None, headers, payload, is_by_wildcard: false }));
+    assert_eq!(answer(&rig), Some((2, Ok(()))));
+
+    remove(&mut rig, "gone:1", 0, 3);
+    assert_eq!(answer(&rig), Some((3, Err(LogError::Unavailable))), "the namespace has no stream");
+}
