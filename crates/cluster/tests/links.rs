@@ -18,7 +18,7 @@ use dunlin_cluster::{
 use dunlin_proof::nats::NatsServers;
 use tokio::time::timeout;
 
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_mins(2);
 
 pub fn options(urls: &str) -> (LinkOptions, Receiver<LinkReport>) {
     let (sender, receiver): (Sender<LinkReport>, _) = channel();
