@@ -204,9 +204,9 @@ impl Core {
                 self.follow(turn, shard, &channel, namespace);
                 self.follow_broadcasts(turn, shard, &channel, namespace);
             }
-            CoreEvent::Unfollow { channel } => {
-                self.unfollow(turn, &channel);
-                self.unfollow_broadcasts(turn, &channel);
+            CoreEvent::Unfollow { channel, only_user } => {
+                self.unfollow(turn, &channel, only_user);
+                self.unfollow_broadcasts(turn, &channel, only_user);
             }
             CoreEvent::Broadcast { channel, namespace, message } => {
                 self.broadcast(turn, &channel, namespace, &message);

@@ -59,6 +59,11 @@ impl UsedBy {
         self == Self::NOBODY || self == Self(creator.identity())
     }
 
+    /// The only user or address, as a hash; 0 for several or none.
+    pub(crate) fn only(self) -> u64 {
+        if self.is_shared() { 0 } else { self.0 }
+    }
+
     /// Whether the channel counts against no creator.
     pub(crate) fn is_shared(self) -> bool {
         self == Self::SEVERAL

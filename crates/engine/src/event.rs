@@ -267,7 +267,11 @@ pub enum Effect {
     /// Where the channel has no log, answer with [`Event::Followed`], within a bounded time.
     Follow { channel: Arc<str> },
     /// Stop what [`Effect::Follow`] started.
-    Unfollow { channel: Arc<str> },
+    Unfollow {
+        channel: Arc<str>,
+        /// The only one that has used the channel, as a hash; 0 for several or none.
+        only_user: u64,
+    },
     /// Send other nodes a delivery without an offset. Not answered or retried; see [`crate::broadcast`].
     Broadcast { channel: Arc<str>, message: BroadcastMessage },
     /// Send other nodes the number of sessions that the user has on this node. Each count replaces the one before. Not

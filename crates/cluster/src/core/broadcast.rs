@@ -250,15 +250,15 @@ impl Core {
         self.broadcasts.channels.insert(Arc::clone(name), channel);
     }
 
-    pub(super) fn unfollow_broadcasts(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+    pub(super) fn unfollow_broadcasts(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, only_user: u64) {
         let due_us = turn.now.after_ms(self.options.limits.linger_ms);
         let Some(channel) = self.broadcasts.channels.get_mut(name) else { return };
         channel.is_followed = false;
         let lingered_until_us = std::mem::replace(&mut channel.lingers_until_us, due_us);
         self.end_broadcast_lingering(lingered_until_us, name);
-        self.broadcasts.lingering.insert(due_us, Arc::clone(name));
+        self.broadcasts.lingering.insert(due_us, Arc::clone(name), only_user);
         self.set_timer(due_us, Timer::BroadcastLinger(Arc::clone(name)));
-        self.bound_lingering(turn);
+        self.bound_lingering(turn, only_user);
     }
 
     pub(super) fn broadcast_linger_over(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {

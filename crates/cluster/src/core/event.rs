@@ -72,6 +72,8 @@ pub enum CoreEvent {
     Unfollow {
         /// The channel.
         channel: Arc<str>,
+        /// The only one that has used it, as a hash; 0 for several or none.
+        only_user: u64,
     },
     /// See [`dunlin_engine::Effect::Broadcast`].
     Broadcast {

@@ -41,18 +41,18 @@ impl Core {
         }
         self.channels.insert(Arc::clone(name), FollowedChannel::new(ShardIndex(0), partition));
         self.attach(turn, name, partition);
-        self.unfollow(turn, name);
+        self.unfollow(turn, name, 0);
     }
 
-    pub(super) fn unfollow(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+    pub(super) fn unfollow(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, only_user: u64) {
         let due_us = turn.now.after_ms(self.options.limits.linger_ms);
         let Some(channel) = self.channels.get_mut(name) else { return };
         channel.is_followed = false;
         let lingered_until_us = std::mem::replace(&mut channel.lingers_until_us, due_us);
         self.end_lingering(lingered_until_us, name);
-        self.lingering.insert(due_us, Arc::clone(name));
+        self.lingering.insert(due_us, Arc::clone(name), only_user);
         self.set_timer(due_us, Timer::Linger(Arc::clone(name)));
-        self.bound_lingering(turn);
+        self.bound_lingering(turn, only_user);
     }
 
     pub(super) fn linger_over(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {

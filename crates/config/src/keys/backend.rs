@@ -216,7 +216,7 @@ const JETSTREAM: &[Key] = &[
         "linger_limit",
         COUNT,
         "4096",
-        "Channels that the node follows without subscribers; channels without history count separately. Beyond it, the one that has waited for longest is no longer followed.",
+        "Channels that the node follows without subscribers; channels without history count separately. Beyond it, the one that has waited for longest is no longer followed. Channels that only one user (an anonymous one: one address) has used take at most an eighth of it.",
     ),
     own(
         "follow_timeout",

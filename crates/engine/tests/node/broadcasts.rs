@@ -33,7 +33,7 @@ pub fn shown(channel: &str, message: &BroadcastMessage) -> String {
 pub fn shown_following(effect: &Effect) -> String {
     match effect {
         Effect::Follow { channel } => format!("follow {channel}"),
-        Effect::Unfollow { channel } => format!("unfollow {channel}"),
+        Effect::Unfollow { channel, .. } => format!("unfollow {channel}"),
         other => panic!("{other:?}"),
     }
 }

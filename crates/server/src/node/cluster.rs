@@ -104,8 +104,8 @@ impl NodeCluster {
         self.thread.send(CoreEvent::Follow { shard, channel, namespace })
     }
 
-    pub(super) fn unfollow(&self, channel: Arc<str>) {
-        self.send(&channel.clone(), |_| CoreEvent::Unfollow { channel });
+    pub(super) fn unfollow(&self, channel: Arc<str>, only_user: u64) {
+        self.send(&channel.clone(), |_| CoreEvent::Unfollow { channel, only_user });
     }
 
     /// An error means that the ticket gets no answer.

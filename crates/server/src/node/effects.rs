@@ -75,9 +75,9 @@ impl<R: Reactor> ShardThread<R> {
             Effect::Trim { channel, through, ticket } => self.trim(channel, through, ticket),
             // If the channel is stored on disk, no other node publishes into it.
             Effect::Follow { channel } => self.follow_channel(channel),
-            Effect::Unfollow { channel } => {
+            Effect::Unfollow { channel, only_user } => {
                 if let Some(cluster) = &self.shared.cluster {
-                    cluster.unfollow(channel);
+                    cluster.unfollow(channel, only_user);
                 }
             }
             Effect::Broadcast { channel, message } => {

@@ -461,7 +461,7 @@ impl<'a> ClusteredWorld<'a> {
             Effect::Load { channel, load, query, terms: _ } => CoreEvent::Load { shard, channel, load, query },
             Effect::Trim { channel, ticket, .. } => CoreEvent::Trim { shard, channel, namespace: 1, ticket },
             Effect::Follow { channel } => CoreEvent::Follow { shard, namespace: namespace_of(&channel), channel },
-            Effect::Unfollow { channel } => CoreEvent::Unfollow { channel },
+            Effect::Unfollow { channel, only_user } => CoreEvent::Unfollow { channel, only_user },
             Effect::Broadcast { channel, message } => {
                 CoreEvent::Broadcast { namespace: namespace_of(&channel), channel, message }
             }

@@ -274,7 +274,7 @@ impl<'a> LoggedWorld<'a> {
             }
             Effect::Trim { channel, through, ticket } => self.log.trim(now_us, &channel, through, ticket),
             Effect::Follow { channel } => self.log.follow(&channel, true),
-            Effect::Unfollow { channel } => {
+            Effect::Unfollow { channel, .. } => {
                 self.count("unfollowed");
                 self.log.follow(&channel, false);
             }

@@ -65,7 +65,7 @@ impl Rig {
     }
 
     fn unfollow(&mut self, channel: &str) -> Vec<String> {
-        self.subscriptions(CoreEvent::Unfollow { channel: channel.into() })
+        self.subscriptions(CoreEvent::Unfollow { channel: channel.into(), only_user: 0 })
     }
 
     fn wait(&mut self, ms: u64) -> Vec<String> {

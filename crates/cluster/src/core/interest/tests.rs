@@ -127,7 +127,7 @@ fn a_follow_is_confirmed_once_all_nodes_have_replied() {
     assert_eq!(rig.answer("n1"), [""; 0], "the check has ended");
     assert_eq!(rig.unconfirmed(), 0);
     // The channel lingers, and its subscription is still known.
-    rig.handle(CoreEvent::Unfollow { channel: "typing".into() });
+    rig.handle(CoreEvent::Unfollow { channel: "typing".into(), only_user: 0 });
     assert_eq!(rig.follow(0, "typing"), ["followed typing"]);
 }
 
@@ -167,7 +167,7 @@ fn a_channel_followed_again_during_a_check_waits_for_the_next() {
     rig.follow(0, "typing");
     rig.wait_us(GATHER_US);
     rig.answer("n1");
-    rig.handle(CoreEvent::Unfollow { channel: "typing".into() });
+    rig.handle(CoreEvent::Unfollow { channel: "typing".into(), only_user: 0 });
     assert!(rig.wait_us(20_000).contains(&"unsub dn.e.-.typing".to_owned()));
     assert_eq!(rig.follow(0, "typing"), ["sub dn.e.-.typing"]);
     assert_eq!(unnumbered(&rig.answer("n2")), ["unsub dn.i.n1."]);
@@ -186,7 +186,7 @@ fn an_unconfirmed_follow_is_answered_at_the_timeout_and_counted() {
     assert!(rig.wait_us(1).contains(&"followed typing".to_owned()));
     assert_eq!(rig.unconfirmed(), 1);
     assert_eq!(unnumbered(&rig.wait_us(GATHER_US)), ["unsub dn.i.n1."], "the check ends");
-    rig.handle(CoreEvent::Unfollow { channel: "typing".into() });
+    rig.handle(CoreEvent::Unfollow { channel: "typing".into(), only_user: 0 });
     assert_eq!(rig.follow(0, "typing"), [""; 0], "it is still not confirmed");
 }
 
@@ -240,7 +240,7 @@ fn a_subscription_with_a_wildcard_is_confirmed_for_all_its_channels() {
     assert_eq!(unnumbered(&rig.answer("n1")), ["unsub dn.i.n1.", "followed news:", "followed news:"]);
     assert_eq!(rig.follow(2, "news:3"), ["followed news:3"]);
     for channel in ["news:1", "news:2", "news:3"] {
-        rig.handle(CoreEvent::Unfollow { channel: channel.into() });
+        rig.handle(CoreEvent::Unfollow { channel: channel.into(), only_user: 0 });
     }
     assert_eq!(rig.wait_us(20_000), ["unsub dn.e.news.*"]);
     assert_eq!(rig.follow(2, "news:4"), ["sub dn.e.news.*"], "the new subscription is not confirmed");

@@ -172,7 +172,7 @@ fn silent_peers_and_other_versions_are_not_queried() {
 fn loads_of_an_unfollowed_channel_are_refused() {
     let mut rig = Rig::with_peer(CoreLimits { linger_ms: 10, ..CoreLimits::default() });
     rig.load("chat:1", AFTER);
-    rig.handle(CoreEvent::Unfollow { channel: "chat:1".into() });
+    rig.handle(CoreEvent::Unfollow { channel: "chat:1".into(), only_user: 0 });
     rig.wait(20_000);
     let is_refused = |effect: &CoreEffect| matches!(effect, CoreEffect::Loaded { outcome: Err(_), .. });
     assert_eq!(rig.effects.iter().filter(|effect| is_refused(effect)).count(), 1);

@@ -152,8 +152,8 @@ impl OwnedChannel {
             return None;
         }
         self.following = if is_needed { Following::Asked } else { Following::Not };
-        let channel = Arc::clone(&self.name);
-        Some(if is_needed { Effect::Follow { channel } } else { Effect::Unfollow { channel } })
+        let (channel, only_user) = (Arc::clone(&self.name), self.used_by.only());
+        Some(if is_needed { Effect::Follow { channel } } else { Effect::Unfollow { channel, only_user } })
     }
 }
 

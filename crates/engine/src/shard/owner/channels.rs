@@ -206,7 +206,9 @@ impl Owner {
             self.creators.remove(*creator);
         }
         if !matches!(channel.following, Following::Not) {
-            self.log_traffic.requests.push(Effect::Unfollow { channel: Arc::clone(&channel.name) });
+            self.log_traffic
+                .requests
+                .push(Effect::Unfollow { channel: Arc::clone(&channel.name), only_user: channel.used_by.only() });
         }
         context.timers.abandon(channel.scheduled);
         context.counters.channels_kept = self.channels.len() as u64;

@@ -322,7 +322,8 @@ impl Owner {
         let Some(channel) = self.channels.get_mut(name) else { return };
         if let Some(log) = channel.log.take() {
             self.log_traffic.gathered_bytes -= log.gathered_bytes();
-            self.log_traffic.requests.push(Effect::Unfollow { channel: Arc::clone(&channel.name) });
+            let (channel, only_user) = (Arc::clone(&channel.name), channel.used_by.only());
+            self.log_traffic.requests.push(Effect::Unfollow { channel, only_user });
         }
     }
 
