@@ -162,6 +162,11 @@ impl Stream {
         self.publications.is_empty()
     }
 
+    /// Whether a log can give it back as it is: it has its position and nothing else.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.publications.is_empty() && self.version.is_none()
+    }
+
     pub(crate) fn epoch(&self) -> &str {
         &self.epoch
     }

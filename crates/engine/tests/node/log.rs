@@ -14,6 +14,8 @@ type HeldProposal = (u16, Arc<str>, ProposalNumber, Box<LogRecord>);
 #[derive(Default)]
 pub struct Log {
     channels: BTreeMap<Arc<str>, Vec<LogRecord>>,
+    /// The offset of the newest record ever of each.
+    tops: BTreeMap<Arc<str>, u64>,
     /// Proposals that wait for the test, instead of being answered.
     held: Option<Vec<HeldProposal>>,
     /// Checks that loads and proposals of a channel have the same terms.
@@ -49,6 +51,7 @@ impl Log {
 
     fn store(&mut self, channel: Arc<str>, proposal: ProposalNumber, record: LogRecord) -> Event<'static> {
         let offset = record.publication.offset;
+        self.tops.insert(Arc::clone(&channel), offset);
         self.channels.entry(Arc::clone(&channel)).or_default().push(record);
         Event::Committed { channel, proposal, outcome: Ok(offset) }
     }
@@ -75,7 +78,7 @@ impl Log {
 
     fn read(&self, channel: &str, query: LoadQuery) -> LogPage {
         let all = self.channels.get(channel).map_or(&[][..], Vec::as_slice);
-        let top = all.last().map_or(0, |record| record.publication.offset);
+        let top = self.tops.get(channel).copied().unwrap_or(0);
         let left_out = all.len().saturating_sub(query.publications_max);
         let Some(after) = query.after else {
             let floor = all[..left_out].last().map_or(0, |record| record.publication.offset);

@@ -144,7 +144,8 @@ impl Owner {
         if channel.subscribers() == 0 && is_quiet {
             // The epoch can be computed from the channel's name, or the log has it.
             channel.stream.take_if(|stream| stream.is_new());
-            if channel.stream.is_none() {
+            self.drop_bare_stream(context, name);
+            if self.channels.get(name).is_some_and(|channel| channel.stream.is_none()) {
                 self.close_log(name);
             }
         }
@@ -168,6 +169,20 @@ impl Owner {
                 self.idle_channels.insert((now_us, Arc::clone(&channel.name)));
             }
             _ => {}
+        }
+    }
+
+    /// Drops the position of an unused channel without publications, which its log gives back. In a stream that channels
+    /// share, the position of a channel that was never used is not 0. A client that tries one name after the other would
+    /// otherwise make the node remember, and follow, all of them.
+    fn drop_bare_stream(&mut self, context: &mut Context, name: &str) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        if channel.log.is_none() || channel.results.is_some() || channel.key_cache.is_some() {
+            return;
+        }
+        if let Some(stream) = channel.stream.take_if(|stream| stream.is_bare()) {
+            let name = Arc::clone(&channel.name);
+            self.forget_stream(context, &name, *stream, true);
         }
     }
 
