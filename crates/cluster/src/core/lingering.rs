@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_user_keeps_a_share_of_the_lingering_channels() {
         let mut rig = Rig::new(CoreLimits { lingering_max: 16, ..CoreLimits::default() });
-        let mut linger = |rig: &mut Rig, number: u64, only_user| {
+        let linger = |rig: &mut Rig, number: u64, only_user| {
             let channel: std::sync::Arc<str> = format!("chat:{number}").into();
             rig.wait(number);
             rig.handle(CoreEvent::Follow { shard: SHARD, channel: channel.clone(), namespace: 1 });
