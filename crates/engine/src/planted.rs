@@ -47,6 +47,10 @@ pub enum Bug {
     CutPageTakenAsWhole,
     /// The newest publications of keys are restored from the first page of the log only.
     KeysOfFirstPage,
+    /// Other nodes are not asked for the newest publications of keys.
+    KeysNotGathered,
+    /// Other nodes are not told which keys were removed.
+    RemovalsNotShared,
 }
 
 /// The bug planted in a shard, if any.
