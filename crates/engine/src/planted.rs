@@ -49,8 +49,6 @@ pub enum Bug {
     KeysOfFirstPage,
     /// Other nodes are not asked for the newest publications of keys.
     KeysNotGathered,
-    /// Other nodes are not told which keys were removed.
-    RemovalsNotShared,
 }
 
 /// The bug planted in a shard, if any.

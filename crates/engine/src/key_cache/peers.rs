@@ -125,8 +125,8 @@ impl KeyCache {
     }
 
     /// What another node needs: the newest publications and the removals, the youngest first.
-    pub(crate) fn for_peer(&self, times: KeyTimes, with_removals: bool) -> Vec<PeerKey> {
-        let removed = self.shared.iter().filter(|_| with_removals).flat_map(|shared| shared.removed.cached.values());
+    pub(crate) fn for_peer(&self, times: KeyTimes) -> Vec<PeerKey> {
+        let removed = self.shared.iter().flat_map(|shared| shared.removed.cached.values());
         let newest = self.newest.cached.values().map(|cached| (cached, times.ttl_us));
         let all = newest.chain(removed.map(|cached| (cached, REMOVAL_KEPT_US)));
         let mut keys: Vec<PeerKey> = all
@@ -245,7 +245,7 @@ mod tests {
         let keys = vec![found("a", 1, 50_000_000, false), found("a", 2, 40_000_000, false)];
         cache.add_of_peers(keys, at(START_US), ANY);
         assert_eq!((versions(&cache), cache.next_us()), (vec![2], Some(START_US + 20_000_000)));
-        assert_eq!(cache.for_peer(at(START_US + 5), true)[0].age_us, 40_000_005, "the age goes on");
+        assert_eq!(cache.for_peer(at(START_US + 5))[0].age_us, 40_000_005, "the age goes on");
     }
 
     #[test]
@@ -275,11 +275,11 @@ mod tests {
         ];
         cache.add_of_peers(keys, at(START_US), ANY);
         assert_eq!(versions(&cache), [2]);
-        let sent: Vec<u64> = cache.for_peer(at(START_US), true).iter().map(|key| key.age_us).collect();
+        let sent: Vec<u64> = cache.for_peer(at(START_US)).iter().map(|key| key.age_us).collect();
         assert_eq!(sent, [10, 10], "the removal of `a` is passed on, that of `c` is forgotten");
-        assert!(!cache.forget_old(START_US + REMOVAL_KEPT_US - 11) && cache.for_peer(at(START_US), true).len() == 2);
+        assert!(!cache.forget_old(START_US + REMOVAL_KEPT_US - 11) && cache.for_peer(at(START_US)).len() == 2);
         cache.forget_old(START_US + REMOVAL_KEPT_US - 10);
-        assert_eq!(cache.for_peer(at(START_US), true).len(), 1);
+        assert_eq!(cache.for_peer(at(START_US)).len(), 1);
     }
 
     #[test]

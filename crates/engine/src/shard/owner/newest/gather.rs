@@ -148,8 +148,7 @@ impl Owner {
         let namespace = context.resolve(name)?;
         let cache = self.channels.get(name).and_then(|channel| channel.key_cache.as_ref());
         let times = key_times(context, context.namespace(namespace));
-        let with_removals = !context.planted.is(Bug::RemovalsNotShared);
-        Ok(cache.map_or_else(Vec::new, |cache| cache.for_peer(times, with_removals)))
+        Ok(cache.map_or_else(Vec::new, |cache| cache.for_peer(times)))
     }
 
     /// Removes a channel's keys at the request of the application. Other nodes do not bring them back.
