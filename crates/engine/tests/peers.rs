@@ -160,13 +160,15 @@ fn queries_for_keys_in_flight_are_limited() {
     options.without_namespace.is_clustered = true;
     options.without_namespace.cache_keys_max = 1;
     options.without_namespace.cache_keys_ttl_ms = 1_000;
-    let mut node = node(options, &["a"]);
+    // A session waits for one reply at a time.
+    let names: Vec<String> = (0..QUERIES_MAX + 2).map(|number| format!("c{number}")).collect();
+    let mut node = node(options, &names.iter().map(String::as_str).collect::<Vec<_>>());
     let asked = |node: &mut Node| {
         let sent = std::mem::take(&mut node.sent).into_iter();
         sent.filter_map(|line| line.strip_prefix("ask keys ").map(str::to_owned)).collect::<Vec<String>>()
     };
-    for number in 0..QUERIES_MAX + 2 {
-        node.receive("a", format!(r#"{{"id":{},"subscribe":{{"channel":"c{number}"}}}}"#, number + 2).into_bytes());
+    for name in &names {
+        node.receive(name, format!(r#"{{"id":2,"subscribe":{{"channel":"{name}"}}}}"#).into_bytes());
     }
     let first = asked(&mut node);
     assert_eq!(first.len(), QUERIES_MAX, "at the limit, and past it");
