@@ -146,6 +146,11 @@ class Node(StorageNode):
         samples = dict(line.rsplit(" ", 1) for line in self.get("/metrics")[1].splitlines() if line[:1] != "#")
         return tuple(int(samples[f"dunlin_cluster_{name}"]) for name in names)
 
+    def stop(self):
+        """Shuts the node down."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(START_TIMEOUT_S)
+
     def spawn(self):
         """Starts a process on a new port, so that no client of the previous process connects to this one."""
         self.port = self.config["http_server"]["port"] = free_port()

@@ -9,7 +9,10 @@ use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Disconnect, ErrorCode, Payload, Publication, UnsubscribeCode};
 use dunlin_rooms::{ListingChange, PlayerId, Refusal, RoomOverrides};
 
-use crate::{backend::PublishHow, event::ServerSubscription};
+use crate::{
+    backend::PublishHow,
+    event::{PeerKey, ServerSubscription},
+};
 
 /// A request of the server API.
 #[derive(Clone, Debug)]
@@ -29,6 +32,8 @@ pub enum ApiRequest {
     History { channel: Box<str>, query: HistoryQuery },
     /// Delete a channel's publications.
     HistoryRemove { channel: Box<str> },
+    /// List the newest publications of a channel's keys, for another node; see [`crate::Effect::QueryKeys`].
+    NewestKeys { channel: Box<str> },
     /// List the channels with subscribers that this shard owns.
     Channels,
     /// Close sessions of this shard.
@@ -197,6 +202,8 @@ pub enum ApiAnswer {
         /// Whether the publications end before the requested number, at the limit on the bytes of an answer.
         is_cut: bool,
     },
+    /// The newest publications of the channel's keys, newest first.
+    NewestKeys(Vec<PeerKey>),
     /// The channels and their numbers of subscribers.
     Channels(Vec<(Arc<str>, u32)>),
     /// The request was carried out.

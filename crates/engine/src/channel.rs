@@ -59,12 +59,19 @@ pub(crate) enum Following {
     /// Requested, and subscriptions wait for the confirmation.
     Awaited,
     Confirmed,
+    /// Confirmed, and subscriptions wait for the keys of other nodes.
+    Gathering,
 }
 
 impl Following {
+    /// Whether other nodes' messages are known to arrive.
+    pub(crate) const fn is_confirmed(self) -> bool {
+        matches!(self, Self::Confirmed | Self::Gathering)
+    }
+
     /// Whether subscriptions wait.
     pub(crate) const fn has_parked(self) -> bool {
-        matches!(self, Self::Awaited)
+        matches!(self, Self::Awaited | Self::Gathering)
     }
 }
 

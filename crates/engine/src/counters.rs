@@ -71,6 +71,10 @@ pub struct NamespaceCounters {
     pub keys_evicted: u64,
     /// Channels whose newest publications of keys were restored from the log.
     pub keys_restored: u64,
+    /// Channels whose newest publications of keys were received from all other nodes.
+    pub keys_gathered: u64,
+    /// Queries for such publications that a node has not answered, or not completely.
+    pub keys_missed: u64,
     /// Publications evicted because their history, or all histories of the node, had too many bytes.
     pub history_evicted: u64,
     /// Publications refused because the byte limits left no space for them.

@@ -5,13 +5,14 @@
 use core::net::IpAddr;
 use std::{num::NonZeroU64, sync::Arc};
 
-use dunlin_protocol::{ClientInfo, ErrorCode, Payload};
+use dunlin_protocol::{ClientInfo, ErrorCode, Payload, Publication};
 
 use crate::{
     Options,
     api::{ApiRequest, ApiResult},
     backend::{Overrides, ProxyRequest, ProxyRequestId, ProxyResult},
     broadcast::BroadcastMessage,
+    history_stream::kept_bytes,
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, LogTerms, ProposalNumber},
     message::ShardMessage,
     record::SessionRecord,
@@ -87,6 +88,33 @@ pub enum ClusterPresence {
         /// The number of distinct users.
         num_users: u32,
     },
+}
+
+/// A publication that another node has as the newest of its key, or that removed its key there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PeerKey {
+    pub publication: Arc<Publication>,
+    /// The time since that node received it. Clocks of nodes differ, so there is no common time of publication.
+    pub age_us: u64,
+}
+
+/// The newest publications of a channel's keys on other nodes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PeerKeys {
+    /// In any order; a key is listed once for each node that has it.
+    pub keys: Vec<PeerKey>,
+    /// Whether a node may have others, because its answer is missing or was cut.
+    pub is_partial: bool,
+}
+
+impl PeerKeys {
+    /// Without the answer of any node.
+    pub const UNKNOWN: Self = Self { keys: Vec::new(), is_partial: true };
+
+    /// The bytes that the publications take in memory, counted as for a history.
+    pub fn kept_bytes(&self) -> usize {
+        self.keys.iter().map(|key| kept_bytes(&key.publication)).sum()
+    }
 }
 
 /// An input of a shard.
@@ -190,6 +218,8 @@ pub enum Event<'a> {
     UserSessionsElsewhere { user: Arc<str>, sessions: u32 },
     /// Answer to [`Effect::QueryPeers`].
     PeersAnswered { query: PeerQueryNumber, outcome: Result<ClusterPresence, ErrorCode> },
+    /// Answer to [`Effect::QueryKeys`].
+    KeysAnswered { channel: Arc<str>, found: PeerKeys },
     /// The deadline of [`crate::Shard::next_deadline_us`] has passed.
     Woke,
     /// Answer to [`Effect::Recall`].
@@ -284,6 +314,9 @@ pub enum Effect {
         channel: Arc<str>,
         kind: PresenceKind,
     },
+    /// Ask all other nodes for the newest publications of a channel's keys, and answer with [`Event::KeysAnswered`],
+    /// within a bounded time. A channel has one such query in flight.
+    QueryKeys { channel: Arc<str> },
     /// Stop reading from this session: no more [`Event::Received`].
     Pause { session: SessionKey },
     /// Read from this session again.

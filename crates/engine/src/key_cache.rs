@@ -1,11 +1,17 @@
 //! The newest publication of each conflation key of a channel, for new subscribers.
 
+mod peers;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use dunlin_protocol::{Publication, TagsFilter};
 use hashbrown::HashMap;
 
 use crate::{history_stream::encoded_bytes_max, log::LoadNumber};
+
+use peers::SharedKeys;
+
+pub(crate) use peers::{FoundKey, KeyTimes, REMOVAL_KEPT_MS};
 
 /// The newest publications of a channel, one per key. Publications without a key share one entry.
 ///
@@ -19,6 +25,8 @@ pub(crate) struct KeyCache {
     has_evicted: bool,
     /// Whether the answer cache may hold its publications.
     has_answers: bool,
+    /// Present if other nodes may have publications that the cache lacks, and no log has them.
+    shared: Option<Box<SharedKeys>>,
 }
 
 /// What a cache covers.
@@ -63,6 +71,8 @@ struct KeyTable {
     /// The number of publications ever added or removed.
     put_count: u64,
     bytes: usize,
+    /// The expiry of the newest publication that was evicted or has expired.
+    evicted_until_us: u64,
 }
 
 #[derive(Debug)]
@@ -94,7 +104,7 @@ impl KeyCache {
     /// An empty cache of a channel. `is_whole` states that the channel has no older publications elsewhere.
     pub(crate) fn new(seed: u64, is_whole: bool) -> Self {
         let coverage = if is_whole { Coverage::Whole } else { Coverage::Partial };
-        Self { newest: KeyTable::new(seed), coverage, has_evicted: false, has_answers: false }
+        Self { newest: KeyTable::new(seed), coverage, has_evicted: false, has_answers: false, shared: None }
     }
 
     /// Whether it has each key that the limits allow.
@@ -105,12 +115,20 @@ impl KeyCache {
     /// Replaces the newest publication of a key. Beyond the limits, the keys with the oldest publications are evicted;
     /// returns their number.
     pub(crate) fn put(&mut self, new: KeyedPublication<'_>, until_us: u64, limits: KeyCacheLimits) -> u64 {
+        if new.is_removal && self.is_shared() {
+            self.remove_shared(new, until_us, limits);
+            return 0;
+        }
         if new.is_removal && self.is_whole() {
             self.newest.remove_key(new.key);
             return 0;
         }
         let evicted = self.newest.put(new, until_us, limits);
         self.has_evicted |= evicted > 0 && !self.is_whole();
+        if let Some(shared) = &mut self.shared {
+            shared.forget_removal(new.key);
+            shared.shrink(limits, self.newest.bytes);
+        }
         evicted + self.shrink_older(limits)
     }
 
@@ -198,12 +216,16 @@ impl KeyCache {
         let has_old = self.newest.forget_old(now_us);
         // Those that expire before they are added are older than an evicted one.
         self.has_evicted |= has_old && !self.is_whole();
+        if let Some(shared) = &mut self.shared {
+            shared.forget_old(now_us);
+        }
         has_old
     }
 
     /// When the oldest publication expires; `None` without publications.
     pub(crate) fn next_us(&self) -> Option<u64> {
-        self.newest.next_us()
+        let of_removals = self.shared.as_ref().and_then(|shared| shared.next_us());
+        self.newest.next_us().into_iter().chain(of_removals).min()
     }
 
     /// The newest publication of each key that passes the filter, in the order of arrival.
@@ -220,12 +242,13 @@ impl KeyCache {
 
     /// The bytes that count against the limit.
     pub(crate) fn bytes(&self) -> usize {
-        self.newest.bytes + self.older_bytes()
+        self.newest.bytes + self.older_bytes() + self.shared.as_ref().map_or(0, |shared| shared.bytes())
     }
 
-    /// Whether it has no key, and reads none.
+    /// Whether it has no key, remembers no removal that other nodes may need, and reads none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.newest.cached.is_empty() && self.restoring_load().is_none()
+        let has_removals = self.shared.as_ref().is_some_and(|shared| !shared.is_empty());
+        self.newest.cached.is_empty() && self.restoring_load().is_none() && !has_removals
     }
 
     /// Notes that the answer cache holds its publications.
@@ -256,14 +279,13 @@ impl KeyCache {
 impl KeyTable {
     fn new(seed: u64) -> Self {
         let numbers = HashMap::with_hasher(foldhash::quality::FixedState::with_seed(seed));
-        Self { numbers, cached: BTreeMap::new(), put_count: 0, bytes: 0 }
+        Self { numbers, cached: BTreeMap::new(), put_count: 0, bytes: 0, evicted_until_us: 0 }
     }
 
     fn put(&mut self, new: KeyedPublication<'_>, until_us: u64, limits: KeyCacheLimits) -> u64 {
         let KeyedPublication { key, publication, is_removal } = new;
         let key: Option<Arc<str>> = key.map(Arc::from);
-        let bytes = encoded_bytes_max(publication) + key.as_ref().map_or(0, |key| key.len());
-        self.insert(CachedPublication { key, publication: Arc::clone(publication), until_us, bytes, is_removal });
+        self.insert(CachedPublication::new(key, Arc::clone(publication), until_us, is_removal));
         self.shrink(limits)
     }
 
@@ -322,9 +344,26 @@ impl KeyTable {
         self.bytes = 0;
     }
 
+    /// Removes all publications, the oldest first.
+    fn take_all(&mut self) -> impl Iterator<Item = CachedPublication> + use<> {
+        let cached = std::mem::take(&mut self.cached);
+        self.clear();
+        cached.into_values()
+    }
+
+    /// Lets no publication expire after a newer one.
+    fn order_expiry(&mut self) {
+        let mut next_us = u64::MAX;
+        for cached in self.cached.values_mut().rev() {
+            cached.until_us = cached.until_us.min(next_us);
+            next_us = cached.until_us;
+        }
+    }
+
     fn forget_first(&mut self) {
         let Some((_, oldest)) = self.cached.pop_first() else { return };
         self.bytes -= oldest.bytes;
+        self.evicted_until_us = self.evicted_until_us.max(oldest.until_us);
         self.numbers.remove(&oldest.key);
     }
 
@@ -332,6 +371,13 @@ impl KeyTable {
         if let Some(removed) = self.cached.remove(&number) {
             self.bytes -= removed.bytes;
         }
+    }
+}
+
+impl CachedPublication {
+    fn new(key: Option<Arc<str>>, publication: Arc<Publication>, until_us: u64, is_removal: bool) -> Self {
+        let bytes = encoded_bytes_max(&publication) + key.as_ref().map_or(0, |key| key.len());
+        Self { key, publication, until_us, bytes, is_removal }
     }
 }
 

@@ -47,6 +47,8 @@ pub enum Bug {
     CutPageTakenAsWhole,
     /// The newest publications of keys are restored from the first page of the log only.
     KeysOfFirstPage,
+    /// Other nodes are not asked for the newest publications of keys.
+    KeysNotGathered,
 }
 
 /// The bug planted in a shard, if any.

@@ -117,6 +117,7 @@ impl Shard {
             Event::Interrupted { channel } => owner.log_interrupted(context, &channel, effects),
             Event::UserSessionsElsewhere { user, sessions } => owner.count_elsewhere(context, user, sessions),
             Event::PeersAnswered { query, outcome } => owner.peers_answered(context, query, &outcome, effects),
+            Event::KeysAnswered { channel, found } => owner.keys_answered(context, &channel, found, effects),
             Event::Loaded { channel, load, outcome } => {
                 owner.page_loaded(context, &channel, load, outcome.map(|page| *page), effects);
             }
@@ -327,6 +328,7 @@ impl Shard {
             | ApiRequest::PresenceStats { .. }
             | ApiRequest::History { .. }
             | ApiRequest::HistoryRemove { .. }
+            | ApiRequest::NewestKeys { .. }
             | ApiRequest::Channels
             | ApiRequest::OpenRoom { .. }
             | ApiRequest::CloseRoom { .. }

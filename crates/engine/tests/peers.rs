@@ -1,10 +1,10 @@
-//! Presence on all nodes of a cluster: the commands that wait for other nodes, and their limits.
+//! Queries to the other nodes of a cluster, about presence and keys: what waits for the answers, and the limits.
 
 use std::sync::Arc;
 
 use dunlin_engine::{
     Event, Options,
-    event::{ClusterPresence, PeerQueryNumber, PresenceKind},
+    event::{ClusterPresence, PeerKeys, PeerQueryNumber, PresenceKind},
 };
 use dunlin_protocol::{ClientInfo, Encoding, ErrorCode};
 
@@ -151,4 +151,34 @@ fn a_session_can_end_before_the_survey() {
     node.handle(shard, Event::Gone { session });
     answer(&mut node, query, Ok(clients(&["x"])));
     assert_eq!(node.shards[0].log_holdings(), [0; 3]);
+}
+
+#[test]
+fn queries_for_keys_in_flight_are_limited() {
+    const QUERIES_MAX: usize = 64;
+    let mut options = clustered(10);
+    options.without_namespace.is_clustered = true;
+    options.without_namespace.cache_keys_max = 1;
+    options.without_namespace.cache_keys_ttl_ms = 1_000;
+    // A session waits for one reply at a time.
+    let names: Vec<String> = (0..QUERIES_MAX + 2).map(|number| format!("c{number}")).collect();
+    let mut node = node(options, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    let asked = |node: &mut Node| {
+        let sent = std::mem::take(&mut node.sent).into_iter();
+        sent.filter_map(|line| line.strip_prefix("ask keys ").map(str::to_owned)).collect::<Vec<String>>()
+    };
+    for name in &names {
+        node.receive(name, format!(r#"{{"id":2,"subscribe":{{"channel":"{name}"}}}}"#).into_bytes());
+    }
+    let first = asked(&mut node);
+    assert_eq!(first.len(), QUERIES_MAX, "at the limit, and past it");
+    for (answered, next) in [("c0", "c64"), ("c64", "c65")] {
+        node.handle(0, Event::KeysAnswered { channel: answered.into(), found: PeerKeys::default() });
+        assert_eq!(asked(&mut node), [next]);
+    }
+    assert_eq!(node.shards[0].log_holdings(), [0, 0, QUERIES_MAX]);
+    for channel in first.into_iter().skip(1).chain(["c65".to_owned()]) {
+        node.handle(0, Event::KeysAnswered { channel: channel.into(), found: PeerKeys::default() });
+    }
+    assert_eq!((asked(&mut node).len(), node.shards[0].log_holdings()), (0, [0; 3]));
 }

@@ -49,7 +49,7 @@ use crate::{
 pub(crate) use shard_waker::ShardWaker;
 
 pub use admission::{Admitted, SourceNetwork};
-pub use cluster::{ClusterInbox, NodeCluster, NodeQuery, PresenceQuestion};
+pub use cluster::{ChannelQuestion, ClusterInbox, NodeCluster, NodeQuery, QuestionKind};
 pub use drain::DrainPlan;
 pub use options::NodeNetOptions;
 pub use report::{NetCounters, NodeSurvey, ShardReport};

@@ -12,7 +12,7 @@ const SEEDS_MAX: u64 = 1_500;
 /// The fixed seeds must reach each case of [`REACHED`] at least this often.
 const REACHED_MIN: u64 = 50;
 
-const REACHED: [&str; 49] = [
+const REACHED: [&str; 52] = [
     "cluster: ahead",
     "cluster: audit",
     "cluster: broadcast",
@@ -33,6 +33,7 @@ const REACHED: [&str; 49] = [
     "cluster: gap",
     "cluster: history",
     "cluster: history removed",
+    "cluster: keys of all nodes",
     "cluster: late",
     "cluster: leader killed",
     "cluster: lease begun",
@@ -43,7 +44,9 @@ const REACHED: [&str; 49] = [
     "cluster: never republished",
     "cluster: no leader",
     "cluster: node joined",
+    "cluster: no keys elsewhere",
     "cluster: node lost",
+    "cluster: node restarted with keys",
     "cluster: not committed",
     "cluster: not recovered",
     "cluster: partitioned",
@@ -174,6 +177,12 @@ fn delivering_the_echo_of_an_own_broadcast_is_found() {
 fn forwarding_a_received_broadcast_is_found() {
     let failure = find_planted("BroadcastRepeated", "", &|shard| shard.plant(Bug::BroadcastRepeated), &|_| {});
     assert!(failure.contains("again"), "{failure}");
+}
+
+#[test]
+fn keys_that_only_other_nodes_have_are_found_missing() {
+    let failure = find_planted("KeysNotGathered", "", &|shard| shard.plant(Bug::KeysNotGathered), &|_| {});
+    assert!(failure.contains("has None as the newest of key"), "{failure}");
 }
 
 #[test]

@@ -210,7 +210,8 @@ impl Node {
             | Effect::Unfollow { .. }
             | Effect::Broadcast { .. }
             | Effect::ShareUserSessions { .. }
-            | Effect::QueryPeers { .. } => unreachable!("no namespace has a log, or is shared"),
+            | Effect::QueryPeers { .. }
+            | Effect::QueryKeys { .. } => unreachable!("no namespace has a log, or is shared"),
             Effect::Answer { ticket, .. } => assert_eq!(ticket, Ticket(1)),
         }
     }

@@ -48,6 +48,7 @@ use crate::{
     planted::Bug,
 };
 
+use newest::KeyQueries;
 use peers::PeerQueries;
 use room_messages::WaitingMessages;
 use room_openings::WaitingOpenings;
@@ -79,10 +80,11 @@ pub(super) struct Owner {
     /// Whether nodes share the channels of a namespace.
     has_shared: bool,
     log_traffic: LogTraffic,
-    /// Subscriptions that wait until other nodes' messages arrive, by channel.
+    /// Subscriptions that wait until other nodes' messages arrive or other nodes have sent their keys, by channel.
     #[allow(clippy::vec_box, reason = "they come boxed, and are passed on boxed")]
-    awaiting_follow: BTreeMap<Arc<str>, Vec<Box<SubscriptionRequest>>>,
+    awaiting_peers: BTreeMap<Arc<str>, Vec<Box<SubscriptionRequest>>>,
     peer_queries: PeerQueries,
+    key_queries: KeyQueries,
     creators: MakerCounts,
     kept_bytes: KeptBytes,
     epochs: Epochs,
@@ -116,8 +118,9 @@ impl Owner {
             has_logs: options.has_logs(),
             has_shared: options.has_shared(),
             log_traffic: LogTraffic::default(),
-            awaiting_follow: BTreeMap::new(),
+            awaiting_peers: BTreeMap::new(),
             peer_queries: PeerQueries::default(),
+            key_queries: KeyQueries::default(),
             creators: MakerCounts::default(),
             kept_bytes: KeptBytes::default(),
             epochs: Epochs::new(of_epochs.next_u64()),

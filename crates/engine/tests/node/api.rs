@@ -5,6 +5,7 @@ use dunlin_engine::{
     Now,
     api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery, KickOrder, KickTarget, PlaceReservation, SessionFilter},
     backend::PublishHow,
+    event::PeerKey,
 };
 use dunlin_protocol::{ClientInfo, Disconnect, Payload, Publication, UnsubscribeCode};
 use dunlin_rooms::{ListingChange, PlayerId, RoomOverrides};
@@ -20,6 +21,7 @@ pub fn channel(request: &ApiRequest) -> Option<&str> {
         | ApiRequest::PresenceStats { channel }
         | ApiRequest::History { channel, .. }
         | ApiRequest::HistoryRemove { channel }
+        | ApiRequest::NewestKeys { channel }
         | ApiRequest::OpenRoom { channel, .. }
         | ApiRequest::CloseRoom { channel }
         | ApiRequest::SendToRoom { channel, .. }
@@ -95,6 +97,7 @@ pub fn request(request: &Value, now: Now) -> ApiRequest {
             let reservation = PlaceReservation { number, users, timeout_ms: 1_000 };
             ApiRequest::ReservePlaces { channel, reservations: [reservation].into() }
         }
+        "newest_keys" => ApiRequest::NewestKeys { channel },
         "channels" => ApiRequest::Channels,
         "disconnect" => {
             let code = fields["code"].as_u64().map(|code| code as u16);
@@ -149,6 +152,10 @@ pub fn answer(answer: &ApiResult) -> Value {
         Ok(ApiAnswer::History { publications, epoch, offset, .. }) => {
             let publications = publications.iter().map(|publication| self::publication(publication));
             json!({"publications": publications.collect::<Vec<_>>(), "epoch": epoch, "offset": offset})
+        }
+        Ok(ApiAnswer::NewestKeys(keys)) => {
+            let key = |key: &PeerKey| json!({"age_ms": key.age_us / 1_000, "pub": publication(&key.publication)});
+            Value::Array(keys.iter().map(key).collect())
         }
         Ok(ApiAnswer::Channels(channels)) => {
             Value::Object(channels.iter().map(|(name, sessions)| (name.to_string(), json!(sessions))).collect())

@@ -3,7 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_engine::{Effect, Event, ShardIndex, broadcast::BroadcastMessage, owner_of};
+use dunlin_engine::{
+    Effect, Event, ShardIndex,
+    broadcast::BroadcastMessage,
+    event::{PeerKey, PeerKeys},
+    owner_of,
+};
 use dunlin_protocol::{ClientInfo, Payload, Publication};
 use serde_json::{Value, json};
 
@@ -57,17 +62,36 @@ pub fn arrives(node: &mut Node, text: &str) {
     } else if body["leave"].is_object() {
         BroadcastMessage::Leave(client(&body["leave"]))
     } else {
-        let tags = body["tags"].as_object().into_iter().flatten();
-        BroadcastMessage::Publication(Arc::new(Publication {
-            data: Payload::from_json(Bytes::from(body["data"].to_string())),
-            info: body["info"].is_object().then(|| client(&body["info"])),
-            offset: body["offset"].as_u64().unwrap_or_default(),
-            tags: tags.map(|(name, value)| (name.as_str().into(), value.as_str().unwrap_or_default().into())).collect(),
-            time_ms: 0,
-            epoch: Box::default(),
-            version: 0,
-        }))
+        let info = body["info"].is_object().then(|| client(&body["info"]));
+        BroadcastMessage::Publication(Arc::new(Publication { info, ..publication(&body) }))
     };
     let ShardIndex(owner) = owner_of(channel, node.shards.len() as u16, NODE_SEED);
     node.handle(owner, Event::Broadcasted { channel: channel.into(), message });
+}
+
+fn publication(body: &Value) -> Publication {
+    let tags = body["tags"].as_object().into_iter().flatten();
+    Publication {
+        data: Payload::from_json(Bytes::from(body["data"].to_string())),
+        info: None,
+        offset: body["offset"].as_u64().unwrap_or_default(),
+        tags: tags.map(|(name, value)| (name.as_str().into(), value.as_str().unwrap_or_default().into())).collect(),
+        time_ms: 0,
+        epoch: Box::default(),
+        version: 0,
+    }
+}
+
+/// Other nodes have answered with `CHANNEL {"keys":[{"age_ms":…, …}],"partial":…}`.
+pub fn keys_arrive(node: &mut Node, text: &str) {
+    let (channel, body) = text.split_once(' ').expect("a channel and an object");
+    let body: Value = serde_json::from_str(body).expect("JSON");
+    let key = |key: &Value| PeerKey {
+        publication: Arc::new(publication(key)),
+        age_us: key["age_ms"].as_u64().unwrap_or_default() * 1_000,
+    };
+    let keys = body["keys"].as_array().into_iter().flatten().map(key).collect();
+    let found = PeerKeys { keys, is_partial: body["partial"] == true };
+    let ShardIndex(owner) = owner_of(channel, node.shards.len() as u16, NODE_SEED);
+    node.handle(owner, Event::KeysAnswered { channel: channel.into(), found });
 }

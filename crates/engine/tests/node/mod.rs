@@ -253,6 +253,7 @@ impl Node {
             Effect::Broadcast { channel, message } => self.sent.push(broadcasts::shown(&channel, &message)),
             Effect::ShareUserSessions { user, sessions } => self.sent.push(format!("share {user} {sessions}")),
             Effect::QueryPeers { query, channel, kind } => self.peer_queries.push((shard, query, channel, kind)),
+            Effect::QueryKeys { channel } => self.sent.push(format!("ask keys {channel}")),
             Effect::Answer { ticket: Ticket(_), answer, .. } => self.answers.push(answer),
         }
     }

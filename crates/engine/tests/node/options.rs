@@ -65,6 +65,7 @@ pub fn set(options: &mut Options, setting: &str) {
     let (group, field) = name.split_once(['.', ':']).unwrap_or_else(|| panic!("{name} has no group"));
     match group {
         "log" if field == "parked_max" => options.log.parked_max = read(value),
+        "log" if field == "peer_queries_max" => options.log.peer_queries_max = read(value),
         "log" if field == "tail_publications_max" => options.log.tail_publications_max = read(value),
         "node" if field == "broadcast_bytes_max" => options.broadcast_bytes_max = read(value),
         "node" if field == "id" => options.node_id = value.into(),

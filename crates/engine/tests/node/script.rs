@@ -17,6 +17,7 @@
 //! | `NAME backend {…}` | the backend's answer to the oldest request of the session |
 //! | `lost CHANNEL` | the channel loses its stream while it has subscribers |
 //! | `node CHANNEL {…}` | another node of the cluster broadcasts a publication, a join or a leave |
+//! | `keys CHANNEL {…}` | other nodes answer with the newest publications of the channel's keys |
 //! | `hold proposals`, `store`, `refuse` | the log answers no proposal; stores, or refuses those that it held |
 //! | `elsewhere USER 2` | the user has two sessions on other nodes of the cluster |
 //! | `find ID` | shows which shard finds a session by its secret id |
@@ -188,6 +189,7 @@ impl Player {
                 node.handle(shard, Event::Message { from: ShardIndex(0), message: ShardMessage::Notice(notice) });
             }),
             "node" => broadcasts::arrives(node, rest),
+            "keys" => broadcasts::keys_arrive(node, rest),
             "hold" if rest == "following" => node.holds_following = true,
             "hold" if rest == "proposals" => node.log.hold(),
             "store" | "refuse" => {
@@ -333,6 +335,8 @@ fn count(shards: &[Shard], field: &str) -> u64 {
                 "suppressed_by_version" => namespace.suppressed[1],
                 "keys_evicted" => namespace.keys_evicted,
                 "keys_restored" => namespace.keys_restored,
+                "keys_gathered" => namespace.keys_gathered,
+                "keys_missed" => namespace.keys_missed,
                 "answers_encoded" => namespace.answers_encoded,
                 "answers_shared" => namespace.answers_shared,
                 "recovered" => namespace.recovered,

@@ -10,7 +10,7 @@ use dunlin_engine::{
     Event, SessionKey,
     backend::{ProxyRequestId, ProxyResult},
     broadcast::BroadcastMessage,
-    event::{ClusterPresence, PeerQueryNumber, Ticket},
+    event::{ClusterPresence, PeerKeys, PeerQueryNumber, Ticket},
     log::{LoadNumber, LogError, LogPage, LogRecord, ProposalNumber},
 };
 use dunlin_protocol::ErrorCode;
@@ -46,6 +46,8 @@ pub(super) enum Answered {
     UserSessionsElsewhere { user: Arc<str>, sessions: u32 },
     /// The presence of a channel on all nodes.
     Peers { query: PeerQueryNumber, outcome: Result<ClusterPresence, ErrorCode> },
+    /// The newest publications of a channel's keys on other nodes.
+    Keys { channel: Arc<str>, found: PeerKeys },
 }
 
 /// Maximum bytes of publications and pages on their way to a shard. A shard does not take them while a ring to another
@@ -95,14 +97,19 @@ impl Answers {
 
 impl AnswerSender {
     /// Sends the result of a request without blocking. It is dropped if the shard has ended. A page that does not fit is
-    /// replaced by a temporary error.
+    /// replaced by a temporary error, and keys by an incomplete answer.
     pub(super) fn send_answer(&self, answered: Answered) {
         let refused = match &answered {
-            Answered::Loaded { channel, load, outcome: Ok(_) } => Some((Arc::clone(channel), *load)),
+            Answered::Loaded { channel, load, outcome: Ok(_) } => {
+                Some(Answered::Loaded { channel: Arc::clone(channel), load: *load, outcome: Err(LogError::Busy) })
+            }
+            Answered::Keys { channel, .. } => {
+                Some(Answered::Keys { channel: Arc::clone(channel), found: PeerKeys::UNKNOWN })
+            }
             _ => None,
         };
-        if let (Err(QueueFull), Some((channel, load))) = (self.send_message(answered), refused) {
-            self.send(Answered::Loaded { channel, load, outcome: Err(LogError::Busy) }, 0);
+        if let (Err(QueueFull), Some(refused)) = (self.send_message(answered), refused) {
+            self.send(refused, 0);
         }
     }
 
@@ -136,6 +143,7 @@ impl Answered {
             Self::Loaded { outcome: Ok(page), .. } => page.records.iter().map(LogRecord::kept_bytes).sum(),
             Self::Replicated { record, .. } => record.kept_bytes(),
             Self::Broadcasted { message, .. } => message.kept_bytes(),
+            Self::Keys { found, .. } => found.kept_bytes(),
             _ => 0,
         }
     }
@@ -161,12 +169,14 @@ impl From<Answered> for Event<'static> {
             Answered::Interrupted { channel } => Self::Interrupted { channel },
             Answered::UserSessionsElsewhere { user, sessions } => Self::UserSessionsElsewhere { user, sessions },
             Answered::Peers { query, outcome } => Self::PeersAnswered { query, outcome },
+            Answered::Keys { channel, found } => Self::KeysAnswered { channel, found },
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use dunlin_engine::event::PeerKey;
     use dunlin_net::Waker;
     use dunlin_protocol::{Payload, Publication, Tags};
 
@@ -211,6 +221,27 @@ mod tests {
         assert!(matches!(first, Answered::Replicated { .. }) && matches!(last, Answered::Replicated { .. }));
         assert!(matches!(page, Answered::Loaded { load: LoadNumber(7), outcome: Err(LogError::Busy), .. }));
         assert!(matches!(interrupted, Answered::Interrupted { .. }));
+    }
+
+    #[test]
+    fn keys_beyond_the_bytes_are_an_incomplete_answer() {
+        let mut answers = answers();
+        let sender = answers.sender();
+        let keys = |bytes: usize| {
+            let publication = record(bytes - record(0).kept_bytes()).publication;
+            let found = PeerKeys { keys: vec![PeerKey { publication, age_us: 0 }], is_partial: false };
+            Answered::Keys { channel: "a".into(), found }
+        };
+        sender.send_answer(keys(BYTES_MAX - 1_000));
+        sender.send_answer(keys(1_000));
+        sender.send_answer(keys(1_000));
+        let found: Vec<(usize, bool)> = std::iter::from_fn(|| answers.next())
+            .map(|answered| match answered {
+                Answered::Keys { found, .. } => (found.keys.len(), found.is_partial),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(found, [(1, false), (1, false), (0, true)], "at the limit, and past it");
     }
 
     #[test]

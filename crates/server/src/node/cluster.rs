@@ -23,7 +23,7 @@ use super::answers::{AnswerSender, Answered};
 use crate::telemetry::cluster_events::{ReadinessChanged, log_stream};
 use surveys::Surveying;
 
-pub use surveys::{ClusterInbox, NodeQuery, PresenceQuestion};
+pub use surveys::{ChannelQuestion, ClusterInbox, NodeQuery, QuestionKind};
 
 /// A running cluster thread, and the shards that use it.
 pub struct NodeCluster {

@@ -6,7 +6,7 @@ use dunlin_engine::{
     Effect, Event, SessionKey,
     api::{ApiAnswer, ApiRefusal},
     backend::ProxyRequest,
-    event::{PeerQueryNumber, PresenceKind, Ticket},
+    event::{PeerKeys, PeerQueryNumber, PresenceKind, Ticket},
     log::{LoadNumber, LoadQuery, LogError, LogTerms},
 };
 use dunlin_net::Reactor;
@@ -14,7 +14,7 @@ use dunlin_protocol::ErrorCode;
 use dunlin_storage::{EntriesDone, StoreRequest};
 use dunlin_token::{Judged, TokenKind, TokenRequest};
 
-use super::{ShardReport, answers::Answered, inbox::Asker, shard_thread::ShardThread};
+use super::{QuestionKind, ShardReport, answers::Answered, inbox::Asker, shard_thread::ShardThread};
 use crate::{backend::BackendCall, ring::SentTo, telemetry::session_events};
 
 impl<R: Reactor> ShardThread<R> {
@@ -91,6 +91,7 @@ impl<R: Reactor> ShardThread<R> {
                 }
             }
             Effect::QueryPeers { query, channel, kind } => self.query_peers(query, channel, kind),
+            Effect::QueryKeys { channel } => self.query_keys(channel),
             Effect::Answer { ticket, answer, why } => {
                 self.answer(ticket, answer.map_err(|code| ApiRefusal { code, why }));
             }
@@ -175,11 +176,22 @@ impl<R: Reactor> ShardThread<R> {
 
     fn query_peers(&mut self, query: PeerQueryNumber, channel: Arc<str>, kind: PresenceKind) {
         let asked = match &self.shared.cluster {
-            Some(cluster) => cluster.ask_presence(self.index, query, channel, kind),
+            Some(cluster) => cluster.ask_about(self.index, channel, QuestionKind::Presence { query, kind }),
             None => Err(ErrorCode::Internal),
         };
         if let Err(code) = asked {
             let event = Event::PeersAnswered { query, outcome: Err(code) };
+            self.shard.handle(self.now, event, &mut self.effects);
+        }
+    }
+
+    fn query_keys(&mut self, channel: Arc<str>) {
+        let asked = match &self.shared.cluster {
+            Some(cluster) => cluster.ask_about(self.index, Arc::clone(&channel), QuestionKind::Keys),
+            None => Err(ErrorCode::Internal),
+        };
+        if asked.is_err() {
+            let event = Event::KeysAnswered { channel, found: PeerKeys::UNKNOWN };
             self.shard.handle(self.now, event, &mut self.effects);
         }
     }

@@ -185,9 +185,10 @@ fn publications(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
             }
         }
     });
-    let by_yes_and_no: [(_, Pick, Pick); 2] = [
+    let by_yes_and_no: [(_, Pick, Pick); 3] = [
         (&m::RECOVERIES, |counters| counters.recovered, |counters| counters.unrecovered),
         (&m::RECOVERY_ANSWERS, |counters| counters.answers_shared, |counters| counters.answers_encoded),
+        (&m::KEYS_GATHERED, |counters| counters.keys_gathered, |counters| counters.keys_missed),
     ];
     for (family, yes, no) in by_yes_and_no {
         page.family(family, |samples| {

@@ -569,7 +569,8 @@ impl JetStream {
         let stored = stream.by_subject.get(subject).cloned().unwrap_or_default();
         let after: Vec<u64> = stored.range(offset + 1..).copied().collect();
         let committed: Vec<u64> = truth.range(offset + 1..).map(|(sequence, _)| *sequence).collect();
-        after == committed && after.len() as u64 + in_flight <= self.history_size && offset <= stream.last
+        let is_provable = (stream.emptied_through..=stream.last).contains(&offset);
+        after == committed && after.len() as u64 + in_flight <= self.history_size && is_provable
     }
 }
 

@@ -62,6 +62,7 @@ impl ClusterNode {
                     history_bytes_max: limits.window_bytes_max / 2,
                 }),
                 None,
+                None,
             ],
             broadcasts: broadcasts(namespace.is_clustered),
             has_leases,
@@ -122,8 +123,8 @@ fn creatable(namespace: &str, partitions: u16) -> Vec<StreamTerms> {
     of_partitions.chain([of_leases]).map(terms).collect()
 }
 
-/// Namespace 1 has a stream, and 2 has no history.
+/// Namespace 1 has a stream, and 2 and 3 have no history.
 fn broadcasts(is_clustered: bool) -> Vec<Option<BroadcastNamespace>> {
     let shared = |name: &str, is_wide| is_clustered.then(|| BroadcastNamespace { name: name.into(), is_wide });
-    vec![None, shared("log", true), shared("live", false)]
+    vec![None, shared("log", true), shared("live", false), shared("kept", false)]
 }

@@ -15,6 +15,9 @@ pub struct Stream {
     pub epoch: String,
     /// The epochs in which the stream was emptied. A node that has not noticed it continues in one of them.
     pub emptied_epochs: BTreeSet<String>,
+    /// The last sequence when it was emptied. No node that starts later can prove that nothing is missing after an older
+    /// position.
+    pub emptied_through: u64,
 }
 
 impl Stream {
@@ -38,6 +41,7 @@ impl Stream {
         // Nodes that follow the stream are in the epoch of the record. A node that starts now finds no record, and uses
         // the epoch in the metadata.
         self.emptied_epochs.extend([self.newest_epoch(), self.epoch.clone()]);
+        self.emptied_through = self.last;
         self.messages.clear();
         self.by_subject.clear();
         self.removed.clear();

@@ -18,6 +18,7 @@ pub enum NodeQuestion {
     PresenceStats { channel: String },
     Channels,
     Info,
+    Keys { channel: String },
     Disconnect { user: String, client: String },
 }
 
@@ -37,6 +38,7 @@ impl NodeQuestion {
             Self::PresenceStats { channel } => ApiRequest::PresenceStats { channel: channel.into() },
             Self::Channels => ApiRequest::Channels,
             Self::Info => ApiRequest::Survey,
+            Self::Keys { channel } => ApiRequest::NewestKeys { channel: channel.into() },
             Self::Disconnect { user, client } => ApiRequest::Disconnect {
                 user: user.into(),
                 only: SessionFilter { client: Some(client.into()), session: None },
@@ -134,6 +136,8 @@ impl RunningSurvey {
         match &self.question {
             NodeQuestion::Presence { channel } => self.check_clients(channel, clients, is_complete),
             NodeQuestion::PresenceStats { channel } => self.check_number(channel, *number, is_complete),
+            // The answers go to a shard.
+            NodeQuestion::Keys { .. } => Ok(()),
             NodeQuestion::Info => self.check_number("", *number, is_complete),
             NodeQuestion::Channels => {
                 let known = self.possible.iter().map(|(channel, _)| channel.as_str()).filter(|name| !name.is_empty());

@@ -4,6 +4,7 @@ mod act;
 mod api;
 mod broadcasts;
 mod faults;
+mod keys;
 mod leases;
 mod peers;
 mod settle;
@@ -27,7 +28,7 @@ use dunlin_protocol::Payload;
 
 use crate::{
     chance::Chance,
-    logged::{LogClient, Truth, is_without_history},
+    logged::{LogClient, Truth},
     trace::Trace,
 };
 
@@ -39,6 +40,7 @@ use super::{
     options::options,
 };
 use faults::ReceivedSequences;
+use keys::KeysState;
 use peers::PeersState;
 
 const CHANNELS: [&str; 4] = ["log:a", "log:b", "log:c", "log:d"];
@@ -74,6 +76,7 @@ pub struct ClusteredWorld<'a> {
     truth: Truth,
     broadcasts: BroadcastModel,
     peers: PeersState,
+    keys: KeysState,
     clients: Vec<LogClient>,
     /// Requests without a reply, by ticket: the node, and the publication if it is a publish request.
     requests: BTreeMap<u64, (usize, Option<PendingPublish>)>,
@@ -133,6 +136,7 @@ impl<'a> ClusteredWorld<'a> {
             truth: Truth::new(),
             broadcasts: BroadcastModel::default(),
             peers: PeersState::new(has_peers),
+            keys: KeysState::new(seed),
             clients: (0..chance.between(2, 6)).map(|_| LogClient::of_cluster()).collect(),
             requests: BTreeMap::new(),
             keyed: BTreeMap::new(),
@@ -453,7 +457,11 @@ impl<'a> ClusteredWorld<'a> {
     fn perform(&mut self, node_index: usize, effect: Effect) -> Result<(), String> {
         self.trace.line(self.now_us, || format!("node {node_index}: {effect:?}"));
         let shard = dunlin_engine::ShardIndex(0);
-        let namespace_of = |channel: &str| if is_without_history(channel) { 2 } else { 1 };
+        let namespace_of = |channel: &str| match channel.split_once(':') {
+            Some(("live", _)) => 2,
+            Some(("kept", _)) => 3,
+            _ => 1,
+        };
         let event = match effect {
             Effect::Propose { channel, proposal, record, begins: _, terms: _ } => {
                 CoreEvent::Propose { shard, channel, namespace: 1, proposal, record }
@@ -485,6 +493,7 @@ impl<'a> ClusteredWorld<'a> {
                 self.nodes[node_index].to_shard.push_back((ready_us, event));
                 return Ok(());
             }
+            Effect::QueryKeys { channel } => self.survey_keys(node_index, channel),
             Effect::ShareUserSessions { user, sessions } => {
                 CoreEvent::Peers(PeerEvent::UserSessions { user, sessions })
             }

@@ -42,6 +42,8 @@ pub struct LogClient {
     pub broadcasts: Vec<SeenBroadcast>,
     /// Replies with the newest publications of keys, which the world checks.
     pub seen_keys: Vec<SeenKeys>,
+    /// Replies to subscriptions to channels without history: the channel, and the data of the publications.
+    pub replies: Vec<(String, Vec<Vec<u8>>)>,
     /// The number of its last subscription to each channel. The numbers count the subscriptions to all channels.
     pub periods: BTreeMap<String, u64>,
     /// Whether channels share offsets, so that a position may be that of a message in another channel.
@@ -69,6 +71,7 @@ impl LogClient {
             interrupted: 0,
             broadcasts: Vec::new(),
             seen_keys: Vec::new(),
+            replies: Vec::new(),
             periods: BTreeMap::new(),
             is_of_cluster: false,
             subscribed_times: 0,
@@ -279,6 +282,10 @@ impl LogClient {
         if !result.recovered && !is_invalid && !is_without_history(&channel) {
             self.seen_keys.push(SeenKeys::of(&channel, result));
         }
+        if is_without_history(&channel) {
+            let data = result.publications.iter().map(|publication| publication.data.clone());
+            self.replies.push((channel.clone(), data.collect()));
+        }
         self.subscribed_times += 1;
         self.periods.insert(channel.clone(), self.subscribed_times);
         self.positions.remove(&channel);
@@ -319,9 +326,9 @@ pub struct SeenBroadcast {
     pub what: BroadcastKind,
 }
 
-/// Whether the channel is in the namespace without history.
+/// Whether the channel is in a namespace without history.
 pub fn is_without_history(channel: &str) -> bool {
-    channel.starts_with("live:")
+    channel.starts_with("live:") || channel.starts_with("kept:")
 }
 
 /// Checks the next publication of a channel: it was committed, and no committed publication before it is missing.

@@ -25,20 +25,25 @@ pub struct SeenKeys {
 
 /// The data of a publication with a key, and its tags.
 pub fn keyed_data(number: u64) -> (Vec<u8>, Tags) {
-    let key = number % KEYS;
-    let is_removal = number.is_multiple_of(REMOVALS);
+    data_of_key(number, number % KEYS, number.is_multiple_of(REMOVALS))
+}
+
+/// The data of a publication of this key, and its tags.
+pub fn data_of_key(number: u64, key: u64, is_removal: bool) -> (Vec<u8>, Tags) {
     let data = format!(r#"{{"n":{number},"k":"{key}"{}}}"#, if is_removal { r#","x":1"# } else { "" });
     let mut tags: Tags = vec![(KEY_TAG.into(), key.to_string().into())];
     tags.extend(is_removal.then(|| (REMOVAL_TAG.into(), "1".into())));
     (data.into_bytes(), tags)
 }
 
-fn key_of(data: &[u8]) -> Option<u8> {
+/// The digit of a publication's key.
+pub fn key_of(data: &[u8]) -> Option<u8> {
     let place = data.windows(5).position(|part| part == br#""k":""#)?;
     data.get(place + 5).copied()
 }
 
-fn is_removal(data: &[u8]) -> bool {
+/// Whether a publication removes its key.
+pub fn is_removal(data: &[u8]) -> bool {
     data.ends_with(br#","x":1}"#)
 }
 

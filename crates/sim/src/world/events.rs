@@ -102,7 +102,8 @@ impl NodeWorld {
             | Effect::Unfollow { .. }
             | Effect::Broadcast { .. }
             | Effect::ShareUserSessions { .. }
-            | Effect::QueryPeers { .. } => {
+            | Effect::QueryPeers { .. }
+            | Effect::QueryKeys { .. } => {
                 return Err("an effect of a log or a cluster, but no namespace has either".to_owned());
             }
             Effect::Answer { ticket, .. } if self.room_requests.remove(&ticket.0) => {}

@@ -76,6 +76,7 @@ impl Owner {
                 let (num_clients, num_users) = self.presence_stats(&channel);
                 Ok(ApiAnswer::PresenceStats { num_clients, num_users })
             }
+            ApiRequest::NewestKeys { channel } => Ok(ApiAnswer::NewestKeys(self.keys_for_peer(context, &channel)?)),
             ApiRequest::Channels => Ok(ApiAnswer::Channels(self.subscribed_channels())),
             ApiRequest::CloseRoom { channel } => self.close_room_by_api(context, &channel.into(), effects),
             ApiRequest::ReservePlaces { channel, reservations } => {
@@ -93,7 +94,7 @@ impl Owner {
         ticket: Ticket,
     ) -> Result<Option<ApiAnswer>, ErrorCode> {
         context.require(channel, NamespaceOptions::keeps_publications, HISTORY_OFF)?;
-        self.forget_keys(channel);
+        self.remove_keys(context, channel);
         if let Some(stream) = self.channels.get_mut(channel).and_then(|channel| channel.stream.as_mut()) {
             stream.clear();
             if stream.take_answers() {

@@ -101,15 +101,12 @@ impl Owner {
             return Ok(true);
         }
         let channel = self.owned(context, name, namespace)?;
-        match channel.following {
-            Following::Confirmed => return Ok(true),
-            Following::Asked | Following::Awaited => {}
-            Following::Not => {
-                channel.following = Following::Asked;
-                self.log_traffic.requests.push(Effect::Follow { channel: Arc::clone(name) });
-            }
+        let is_confirmed = channel.following.is_confirmed();
+        if matches!(channel.following, Following::Not) {
+            channel.following = Following::Asked;
+            self.log_traffic.requests.push(Effect::Follow { channel: Arc::clone(name) });
         }
-        Ok(false)
+        Ok(is_confirmed)
     }
 
     /// Parks a subscription until other nodes' messages to its channel arrive.
@@ -120,7 +117,7 @@ impl Owner {
         }
         channel.following = Following::Awaited;
         self.log_traffic.parked.add(ParkedCost::of_subscription(&request));
-        self.awaiting_follow.entry(Arc::clone(&channel.name)).or_default().push(request);
+        self.awaiting_peers.entry(Arc::clone(&channel.name)).or_default().push(request);
         Ok(())
     }
 
@@ -130,8 +127,11 @@ impl Owner {
         if !matches!(channel.following, Following::Asked | Following::Awaited) {
             return;
         }
-        let parked = self.awaiting_follow.remove(name).unwrap_or_default();
+        let parked = self.awaiting_peers.remove(name).unwrap_or_default();
         channel.following = Following::Confirmed;
+        if let Some(cache) = &mut channel.key_cache {
+            cache.mark_followed(context.now.mono_us);
+        }
         for request in parked {
             self.log_traffic.parked.remove(ParkedCost::of_subscription(&request));
             self.subscribe_when_ready(context, request, effects);

@@ -139,7 +139,6 @@ impl Owner {
     /// may be evicted.
     pub(super) fn review(&mut self, context: &mut Context, name: &str) {
         let Some(channel) = self.channels.get_mut(name) else { return };
-        self.log_traffic.requests.extend(channel.review_following(context));
         let is_quiet = channel.log.as_ref().is_none_or(|log| log.is_quiet()) && !channel.following.has_parked();
         if channel.subscribers() == 0 && is_quiet {
             // The epoch can be computed from the channel's name, or the log has it.
@@ -151,6 +150,7 @@ impl Owner {
         }
         self.forget_keys_not_followed(context, name);
         let Some(channel) = self.channels.get_mut(name) else { return };
+        self.log_traffic.requests.extend(channel.review_following(context));
         // The results must stay known, to detect a publication that is repeated with its idempotency key.
         let is_idle = channel.subscribers() == 0 && channel.room.is_none() && channel.results.is_none() && is_quiet;
         if channel.is_forgettable() {

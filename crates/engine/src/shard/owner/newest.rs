@@ -1,6 +1,7 @@
 //! Sends new subscribers the newest publication of each key. Those that are older than the channel in memory are
-//! restored from the log ([`restore`]).
+//! restored from the log ([`restore`]), or from other nodes if there is none ([`gather`]).
 
+mod gather;
 mod restore;
 
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use dunlin_protocol::{ErrorCode, Publication};
 use crate::{
     answers::Span,
     history_stream::Stream,
-    key_cache::{KeyCache, KeyCacheLimits, KeyedPublication},
+    key_cache::{KeyCache, KeyCacheLimits, KeyedPublication, REMOVAL_KEPT_MS},
     message::{Subscribed, SubscriptionRequest},
     names::NamespaceIndex,
     options::NamespaceOptions,
@@ -18,6 +19,8 @@ use crate::{
 };
 
 use super::{Context, Owner};
+
+pub(super) use gather::KeyQueries;
 
 /// The source of the publications in an answer to a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,15 +67,13 @@ impl Owner {
             self.forget_keys(name);
             return Ok(());
         }
-        let (seed, is_whole) = (context.node_seed, !context.may_lack_keys(namespace));
-        let cache = self
-            .owned(context, name, namespace)?
-            .key_cache
-            .get_or_insert_with(|| Box::new(KeyCache::new(seed, is_whole)));
-        let bytes_before = cache.bytes();
+        let cache = self.key_cache(context, name, namespace)?;
+        let (bytes_before, is_shared) = (cache.bytes(), cache.is_shared());
         let limits = self.key_limits(context, options, bytes_before);
-        let until_us = context.now.after_ms(options.cache_keys_ttl_ms);
-        let new = KeyedPublication { key, publication, is_removal: options.is_removal(&publication.tags) };
+        let is_removal = options.is_removal(&publication.tags);
+        let new = KeyedPublication { key, publication, is_removal };
+        let kept_ms = if is_removal && is_shared { REMOVAL_KEPT_MS } else { options.cache_keys_ttl_ms };
+        let until_us = context.now.after_ms(kept_ms);
         let Some(cache) = self.channels.get_mut(name).and_then(|channel| channel.key_cache.as_mut()) else {
             return Ok(());
         };
@@ -86,6 +87,24 @@ impl Owner {
         self.drop_empty_keys(context, name);
         self.schedule_channel(context, name);
         Ok(())
+    }
+
+    /// A channel's key cache, created on first use.
+    fn key_cache(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        namespace: NamespaceIndex,
+    ) -> Result<&mut KeyCache, ErrorCode> {
+        let (seed, now_us) = (context.node_seed, context.now.mono_us);
+        let (is_on_peers, is_whole) = (context.has_keys_on_peers(namespace), !context.may_lack_keys(namespace));
+        let channel = self.owned(context, name, namespace)?;
+        let followed_us = if channel.following.is_confirmed() { now_us } else { u64::MAX };
+        let cache = channel.key_cache.get_or_insert_with(|| {
+            let shared = || KeyCache::new_shared(seed, followed_us);
+            Box::new(if is_on_peers { shared() } else { KeyCache::new(seed, is_whole) })
+        });
+        Ok(cache)
     }
 
     /// The limits of a channel's key cache, which has this many bytes now.
@@ -123,7 +142,7 @@ impl Owner {
         else {
             return AnswerSource::Stream;
         };
-        debug_assert!(cache.is_whole(), "a subscription waits until the keys are restored");
+        debug_assert!(cache.is_whole() || cache.is_shared(), "a subscription waits until the keys are restored");
         subscribed.publications = cache.publications(request.filter.as_deref());
         if context.planted.is(Bug::KeyMissing) && !subscribed.publications.is_empty() {
             subscribed.publications.remove(0);

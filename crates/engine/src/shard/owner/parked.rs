@@ -109,6 +109,7 @@ impl Owner {
             PageWait::ForPage(query) => self.park_for_page(context, &name, query, ParkedRequest::Subscribe(request)),
             PageWait::ForKeys => self.park_for_keys(context, &name, request),
             PageWait::UntilFollowed => self.park_until_followed(request),
+            PageWait::ForKeysOfPeers => self.park_for_keys_of_peers(request),
         };
         debug_assert!(parked.is_ok(), "there is room, and the log or the channel is there");
         Ok(())
@@ -123,7 +124,10 @@ impl Owner {
         let namespace = context.names.resolve(&request.channel)?;
         if !context.is_logged(namespace) {
             let is_ready = self.is_following_confirmed(context, &request.channel, namespace)?;
-            return Ok((!is_ready).then_some(PageWait::UntilFollowed));
+            if !is_ready {
+                return Ok(Some(PageWait::UntilFollowed));
+            }
+            return Ok(self.should_ask_for_keys(context, &request.channel).then_some(PageWait::ForKeysOfPeers));
         }
         if !self.is_log_ready(context, &request.channel, namespace)? {
             return Ok(Some(PageWait::UntilOpen));
@@ -157,7 +161,7 @@ impl Owner {
                 let parked = match wait {
                     PageWait::UntilOpen => self.park_until_open(context, name, request),
                     PageWait::ForPage(query) => self.park_for_page(context, name, query, request),
-                    PageWait::ForKeys | PageWait::UntilFollowed => Err(ErrorCode::Internal),
+                    PageWait::ForKeys | PageWait::UntilFollowed | PageWait::ForKeysOfPeers => Err(ErrorCode::Internal),
                 };
                 self.review(context, name);
                 match parked {
@@ -303,4 +307,6 @@ enum PageWait {
     /// Until the newest publications of keys are restored.
     ForKeys,
     UntilFollowed,
+    /// Until other nodes have sent the newest publications of keys.
+    ForKeysOfPeers,
 }

@@ -3,6 +3,7 @@
 
 mod calls;
 mod emulate;
+mod keys;
 mod merge;
 mod presence;
 mod serve;

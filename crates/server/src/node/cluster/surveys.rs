@@ -18,7 +18,7 @@ use dunlin_cluster::core::{
 };
 use dunlin_engine::{
     ShardIndex,
-    event::{ClusterPresence, PeerQueryNumber, PresenceKind},
+    event::{ClusterPresence, PeerKeys, PeerQueryNumber, PresenceKind},
 };
 use dunlin_protocol::ErrorCode;
 use tokio::sync::{mpsc, oneshot};
@@ -26,8 +26,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::{super::answers::Answered, NodeCluster};
 use crate::telemetry::cluster_events::{NodeChanged, log_lease};
 
-/// Maximum number of queued presence requests of shards. One request serves all concurrent commands about its channel.
-const PRESENCE_QUESTIONS_MAX: usize = 1_024;
+/// Maximum number of queued requests of shards. One request serves all concurrent commands about its channel.
+const QUESTIONS_MAX: usize = 1_024;
 
 type SurveyOutcome = Result<SurveyAnswers, SurveyFault>;
 
@@ -42,15 +42,28 @@ pub struct NodeQuery {
     pub timeout_ms: u64,
 }
 
-/// A shard's request for the presence of a channel on all nodes.
+/// A shard's request about a channel to other nodes.
 #[derive(Debug)]
-pub struct PresenceQuestion {
+pub struct ChannelQuestion {
     shard: ShardIndex,
-    query: PeerQueryNumber,
     /// The channel.
     pub channel: Arc<str>,
     /// The requested information.
-    pub kind: PresenceKind,
+    pub kind: QuestionKind,
+}
+
+/// What a shard requests.
+#[derive(Clone, Copy, Debug)]
+pub enum QuestionKind {
+    /// Presence on all nodes, including this one.
+    Presence {
+        /// The number of the shard's query.
+        query: PeerQueryNumber,
+        /// The requested part.
+        kind: PresenceKind,
+    },
+    /// The newest publications of keys on other nodes.
+    Keys,
 }
 
 /// Requests that this node must answer.
@@ -58,8 +71,8 @@ pub struct PresenceQuestion {
 pub struct ClusterInbox {
     /// Requests of other nodes.
     pub queries: mpsc::Receiver<NodeQuery>,
-    /// Presence requests of this node's shards.
-    pub presence: mpsc::Receiver<PresenceQuestion>,
+    /// Requests of this node's shards.
+    pub questions: mpsc::Receiver<ChannelQuestion>,
 }
 
 /// The surveys in progress, and the receivers of requests.
@@ -68,7 +81,7 @@ pub(super) struct Surveying {
     numbered: AtomicU64,
     waiting: Mutex<HashMap<SurveyNumber, oneshot::Sender<SurveyOutcome>>>,
     queries: OnceLock<mpsc::Sender<NodeQuery>>,
-    presence: OnceLock<mpsc::Sender<PresenceQuestion>>,
+    questions: OnceLock<mpsc::Sender<ChannelQuestion>>,
 }
 
 impl Surveying {
@@ -104,12 +117,12 @@ impl NodeCluster {
     /// Announces this node to the cluster. Returns the requests that it must answer.
     pub fn announce(&self, about: NodeDescription) -> ClusterInbox {
         let (asker, queries) = mpsc::channel(self.queries_max);
-        let (shards, presence) = mpsc::channel(PRESENCE_QUESTIONS_MAX);
+        let (shards, questions) = mpsc::channel(QUESTIONS_MAX);
         let surveying = &self.answers.surveying;
-        let is_first = surveying.queries.set(asker).is_ok() && surveying.presence.set(shards).is_ok();
+        let is_first = surveying.queries.set(asker).is_ok() && surveying.questions.set(shards).is_ok();
         debug_assert!(is_first, "a node is announced once");
         self.send_to_peers(PeerEvent::Announce { about });
-        ClusterInbox { queries, presence }
+        ClusterInbox { queries, questions }
     }
 
     /// All live nodes, including this one, sorted by id. Empty until this node is announced.
@@ -139,22 +152,31 @@ impl NodeCluster {
         self.send_to_peers(PeerEvent::QueryAnswered { query, payload });
     }
 
-    /// Queues a shard's presence request.
-    pub(in crate::node) fn ask_presence(
+    /// Queues a shard's request.
+    pub(in crate::node) fn ask_about(
         &self,
         shard: ShardIndex,
-        query: PeerQueryNumber,
         channel: Arc<str>,
-        kind: PresenceKind,
+        kind: QuestionKind,
     ) -> Result<(), ErrorCode> {
-        let questions = self.answers.surveying.presence.get().ok_or(ErrorCode::TooManyRequests)?;
-        let question = PresenceQuestion { shard, query, channel, kind };
+        let questions = self.answers.surveying.questions.get().ok_or(ErrorCode::TooManyRequests)?;
+        let question = ChannelQuestion { shard, channel, kind };
         questions.try_send(question).map_err(|_| ErrorCode::TooManyRequests)
     }
 
-    /// Answers a shard's presence request.
-    pub fn answer_presence(&self, question: &PresenceQuestion, outcome: Result<ClusterPresence, ErrorCode>) {
-        self.answers.send(question.shard, Answered::Peers { query: question.query, outcome });
+    /// Answers a shard's request for presence.
+    pub fn answer_presence(
+        &self,
+        question: &ChannelQuestion,
+        query: PeerQueryNumber,
+        outcome: Result<ClusterPresence, ErrorCode>,
+    ) {
+        self.answers.send(question.shard, Answered::Peers { query, outcome });
+    }
+
+    /// Answers a shard's request for keys.
+    pub fn answer_keys(&self, question: ChannelQuestion, found: PeerKeys) {
+        self.answers.send(question.shard, Answered::Keys { channel: question.channel, found });
     }
 
     /// Ends the cluster's thread, which notifies the other nodes that this node stops.

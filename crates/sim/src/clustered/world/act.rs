@@ -38,6 +38,10 @@ impl ClusteredWorld<'_> {
     /// Connects a client to a random node.
     pub(super) fn open(&mut self, number: usize) -> Result<(), String> {
         let node_index = self.chance.below(self.nodes.len());
+        self.open_on(number, node_index)
+    }
+
+    pub(super) fn open_on(&mut self, number: usize, node_index: usize) -> Result<(), String> {
         let session = SessionKey { index: self.nodes[node_index].sessions, generation: 1 };
         self.nodes[node_index].sessions += 1;
         self.clients[number].open(node_index, session);

@@ -11,7 +11,7 @@ use super::{CHANNELS, ClusteredWorld, PendingPublish};
 pub(super) const LIVE_CHANNELS: [&str; 3] = ["live:x", "live:y", "live:z"];
 
 /// Time after which a subscription or a broadcast has reached all nodes without faults.
-const SPREAD_US: u64 = 400_000;
+pub(super) const SPREAD_US: u64 = 400_000;
 /// Time between publications while clients subscribe.
 const PUBLISH_INTERVAL_US: u64 = 20_000;
 
@@ -48,8 +48,18 @@ impl ClusteredWorld<'_> {
     /// Publishes a broadcast through the API.
     fn publish_live(&mut self, node: usize, channel: &str) -> Result<(), String> {
         let data = self.next_data();
-        self.broadcasts.on_sent(channel, &data, self.published, BroadcastSource::Node(node), self.now_us);
         let how = PublishHow { skip_history: !is_without_history(channel), ..PublishHow::default() };
+        self.publish_broadcast(node, channel, data, how)
+    }
+
+    pub(super) fn publish_broadcast(
+        &mut self,
+        node: usize,
+        channel: &str,
+        data: Vec<u8>,
+        how: PublishHow,
+    ) -> Result<(), String> {
+        self.broadcasts.on_sent(channel, &data, self.published, BroadcastSource::Node(node), self.now_us);
         let payload = Payload::from_json(Bytes::from(data.clone()));
         let request = ApiRequest::Publish { channel: channel.into(), data: payload, how };
         let publish =
@@ -59,8 +69,9 @@ impl ClusteredWorld<'_> {
 
     /// Checks and records the messages that a client received.
     pub(super) fn check_seen(&mut self, number: usize) -> Result<(), String> {
-        let Self { clients, broadcasts, now_us, is_calm, published, .. } = self;
+        let Self { clients, broadcasts, keys, now_us, is_calm, published, .. } = self;
         let client = &mut clients[number];
+        keys.on_read(number, client, *now_us)?;
         for channel in client.live.keys() {
             if let Some(period) = client.periods.get(channel) {
                 broadcasts.on_subscribed(number, *period, *now_us, *published);

@@ -126,6 +126,10 @@ impl ClusteredWorld<'_> {
         }
         self.count("crash");
         let node_index = self.chance.below(self.nodes.len());
+        self.replace_node(node_index);
+    }
+
+    pub(super) fn replace_node(&mut self, node_index: usize) {
         self.trace.line(self.now_us, || format!("node {node_index} crashes"));
         for client in &mut self.clients {
             if client.session.is_some_and(|(at, _)| at == node_index) {
@@ -137,6 +141,7 @@ impl ClusteredWorld<'_> {
         self.links[node_index] = LinkQueues::default();
         self.received[node_index] = ReceivedSequences::default();
         self.peers.forget_node(node_index);
+        self.keys.forget_node(node_index);
         self.announce(node_index);
     }
 }

@@ -9,7 +9,11 @@ use dunlin_cluster::core::{
         SurveyTarget,
     },
 };
-use dunlin_engine::{Event, api::ApiResult, event::Ticket};
+use dunlin_engine::{
+    Event,
+    api::{ApiAnswer, ApiResult},
+    event::Ticket,
+};
 
 use crate::clustered::surveys::{Membership, NodePart, NodeQuestion, RunningSurvey};
 
@@ -36,7 +40,7 @@ enum Origin {
 #[derive(Default)]
 pub(super) struct PeersState {
     pub(super) is_on: bool,
-    numbered: u64,
+    pub(super) numbered: u64,
     running: BTreeMap<SurveyNumber, RunningSurvey>,
     origins: BTreeMap<u64, Origin>,
     ended: Vec<(SurveyNumber, Result<SurveyAnswers, SurveyFault>)>,
@@ -151,7 +155,10 @@ impl ClusteredWorld<'_> {
     /// Performs an effect of a node's core that concerns other nodes.
     pub(super) fn perform_peers(&mut self, node_index: usize, effect: PeerEffect) {
         let event = match effect {
-            PeerEffect::Surveyed { number, outcome } => return self.peers.ended.push((number, outcome)),
+            PeerEffect::Surveyed { number, outcome } => match self.keys_surveyed(number, &outcome) {
+                Some(event) => event,
+                None => return self.peers.ended.push((number, outcome)),
+            },
             PeerEffect::Changed { node, change } => {
                 self.count(if change == PeerChange::Joined { "node joined" } else { "node lost" });
                 if self.is_calm && change != PeerChange::Joined {
@@ -175,6 +182,10 @@ impl ClusteredWorld<'_> {
     /// Forwards a shard's reply to the survey or the query that requested it. Returns whether there was one.
     pub(super) fn on_query_reply(&mut self, ticket: Ticket, answer: &ApiResult) -> Result<bool, String> {
         let Some(origin) = self.peers.origins.remove(&ticket.0) else { return Ok(false) };
+        if let (Origin::Other { node_index, query }, Ok(ApiAnswer::NewestKeys(found))) = (&origin, answer) {
+            self.send_keys(*node_index, *query, found);
+            return Ok(true);
+        }
         let part = NodePart::of(answer)?;
         match origin {
             Origin::Own(number) => {

@@ -43,7 +43,11 @@ impl ClusteredWorld<'_> {
         self.run_until_idle()?;
         self.check_at_rest()?;
         self.check_users()?;
-        if self.has_broadcasts { self.check_broadcasts() } else { Ok(()) }
+        if !self.has_broadcasts {
+            return Ok(());
+        }
+        self.check_broadcasts()?;
+        self.check_keys()
     }
 
     fn run_until_idle(&mut self) -> Result<(), String> {

@@ -185,7 +185,7 @@ impl Owner {
     }
 
     /// Changes a key cache, and counts its bytes.
-    fn change_keys(&mut self, name: &str, change: impl FnOnce(&mut KeyCache) -> u64) -> u64 {
+    pub(super) fn change_keys(&mut self, name: &str, change: impl FnOnce(&mut KeyCache) -> u64) -> u64 {
         let Some(cache) = self.channels.get_mut(name).and_then(|channel| channel.key_cache.as_deref_mut()) else {
             return 0;
         };
@@ -199,6 +199,6 @@ impl Owner {
 impl Context {
     /// Whether a channel of the namespace may have older keys than those in memory.
     pub(in crate::shard::owner) fn may_lack_keys(&self, namespace: NamespaceIndex) -> bool {
-        self.is_logged(namespace)
+        self.is_logged(namespace) || self.has_keys_on_peers(namespace)
     }
 }

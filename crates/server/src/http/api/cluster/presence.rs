@@ -1,4 +1,4 @@
-//! Presence of a channel on all nodes, for clients.
+//! What shards ask other nodes about a channel: presence, for clients, and the newest publications of keys.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,35 +11,43 @@ use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::{super::ApiCommand, PeerService};
-use crate::node::PresenceQuestion;
+use crate::node::{ChannelQuestion, QuestionKind};
 
 /// Maximum number of concurrent surveys. The rest of `surveys_limit` is for the server API.
 const QUESTIONS_AT_ONCE: usize = 64;
 
 impl PeerService {
-    /// Answers the presence requests of this node's shards.
-    pub(super) async fn serve_shards(service: &Arc<Self>, mut questions: mpsc::Receiver<PresenceQuestion>) {
+    /// Answers the requests of this node's shards.
+    pub(super) async fn serve_shards(service: &Arc<Self>, mut questions: mpsc::Receiver<ChannelQuestion>) {
         let permits = Arc::new(Semaphore::new(QUESTIONS_AT_ONCE));
         while let Some(question) = questions.recv().await {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
             let service = Arc::clone(service);
             tokio::spawn(async move {
-                let outcome = service.find_presence(&question).await;
-                service.cluster.answer_presence(&question, outcome);
+                match question.kind {
+                    QuestionKind::Presence { query, kind } => {
+                        let outcome = service.find_presence(&question.channel, kind).await;
+                        service.cluster.answer_presence(&question, query, outcome);
+                    }
+                    QuestionKind::Keys => {
+                        let found = service.find_keys(&question.channel).await;
+                        service.cluster.answer_keys(question, found);
+                    }
+                }
                 drop(permit);
             });
         }
     }
 
     /// Returns the results that have arrived at the deadline. The client protocol cannot mark a result as partial.
-    async fn find_presence(&self, question: &PresenceQuestion) -> Result<ClusterPresence, ErrorCode> {
-        let channel = Box::from(&*question.channel);
-        let command = match question.kind {
+    async fn find_presence(&self, channel: &str, kind: PresenceKind) -> Result<ClusterPresence, ErrorCode> {
+        let channel = Box::from(channel);
+        let command = match kind {
             PresenceKind::Clients => ApiCommand::Presence { channel },
             PresenceKind::Stats => ApiCommand::PresenceStats { channel },
         };
         let result = self.executor.carry_out(command).await.map_err(|_| ErrorCode::Internal)?;
-        read(question.kind, result.get()).ok_or(ErrorCode::Internal)
+        read(kind, result.get()).ok_or(ErrorCode::Internal)
     }
 }
 

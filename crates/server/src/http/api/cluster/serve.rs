@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::{
     super::{ApiCommand, ApiError, Executor, JsonResult, Method, RequestLimits, result::to_outcome},
-    calls::{CHANNEL_ROOMS, EMULATE, EmulateBody, EmulateResult, PRESENCE_USERS, PeerCall, PeerReply},
+    calls::{CHANNEL_ROOMS, EMULATE, EmulateBody, EmulateResult, NEWEST_KEYS, PRESENCE_USERS, PeerCall, PeerReply},
     merge::{ChannelRooms, PresenceUsers},
 };
 use crate::node::{ClusterInbox, Emulated, NodeCluster, NodeQuery};
@@ -29,9 +29,9 @@ impl PeerService {
     }
 
     /// Serves requests until the node ends. The cluster limits the number of concurrent requests.
-    pub async fn serve(self, ClusterInbox { queries, presence }: ClusterInbox) {
+    pub async fn serve(self, ClusterInbox { queries, questions }: ClusterInbox) {
         let service = Arc::new(self);
-        tokio::join!(Self::serve_nodes(&service, queries), Self::serve_shards(&service, presence));
+        tokio::join!(Self::serve_nodes(&service, queries), Self::serve_shards(&service, questions));
     }
 
     async fn serve_nodes(service: &Arc<Self>, mut queries: mpsc::Receiver<NodeQuery>) {
@@ -64,6 +64,10 @@ impl PeerService {
         if &*call.method == CHANNEL_ROOMS {
             let ChannelBody { channel } = serde_json::from_slice(params).map_err(ApiError::bad_request)?;
             return self.executor.channel_rooms(&channel);
+        }
+        if &*call.method == NEWEST_KEYS {
+            let ChannelBody { channel } = serde_json::from_slice(params).map_err(ApiError::bad_request)?;
+            return self.keys_here(channel).await;
         }
         if &*call.method == EMULATE {
             let EmulateBody { session, b64data } = serde_json::from_slice(params).map_err(ApiError::bad_request)?;
