@@ -76,7 +76,7 @@ class Publisher(threading.Thread):
 
     def __init__(self, name, channels, per_second, world, pad):
         super().__init__(daemon=True)
-        self.name, self.channels, self.pause_s, self.world = name, channels, BATCH / per_second, world
+        self.name, self.channels, self.per_second, self.world = name, channels, per_second, world
         self.number, self.pad = 0, "x" * pad
 
     def run(self):
@@ -87,7 +87,7 @@ class Publisher(threading.Thread):
                 while not self.world.is_quiet and node not in self.world.down:
                     began = time.monotonic()
                     self.publish(api)
-                    time.sleep(max(0, self.pause_s - (time.monotonic() - began)))  # the rate
+                    time.sleep(max(0, BATCH / self.per_second - (time.monotonic() - began)))  # the rate
             except Failed as failure:
                 self.world.fail(failure)
             except BROKEN:

@@ -14,7 +14,7 @@ use dunlin_engine::{
 use crate::{
     link::{LinkEffect, LinkName, MessageHeaders, PublishAck, PublishFault, RequestNumber},
     names::{PartitionId, encode_token},
-    record::{self, EXPECTED_LAST, MESSAGE_ID, OPERATION, PURGE, ROLLUP},
+    record::{self, EXPECTED_LAST, FOLLOWS, MESSAGE_ID, OPERATION, PURGE, ROLLUP},
 };
 
 use super::{Core, CoreEffect, Requester, Timer, Turn, standing::StreamKey, window::NewestPublication};
@@ -266,6 +266,9 @@ impl Core {
                 }
                 headers.push(EXPECTED_LAST, channel.newest.to_string());
             }
+        }
+        if let Some(follows) = channel.unnamed.header(&partition.current_epoch()) {
+            headers.push(FOLLOWS, follows);
         }
         let (subject, payload) = (partition.names.publish_subject(&publishing.channel), publishing.payload.clone());
         let sent_after = partition.marks.highest();

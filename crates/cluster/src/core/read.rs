@@ -316,6 +316,12 @@ impl Core {
         let purged = read.messages.iter().filter_map(record::purged_through).max().unwrap_or(0);
         floor = floor.max(purged);
         let name = Arc::clone(&read.channel);
+        if self.has_hole(id, &read.messages, floor) {
+            if let Purpose::Load(waiting) = read.purpose {
+                turn.effects.push(waiting.refused(&name, LogError::Unavailable));
+            }
+            return self.on_hole(turn, id);
+        }
         match read.purpose {
             Purpose::Fill => {
                 let Some(channel) = self.channels.get_mut(&name) else { return };

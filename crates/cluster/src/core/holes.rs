@@ -1,0 +1,110 @@
+//! Holes: messages that are missing from the middle of a channel, because a replica has lost them.
+//!
+//! A replica leaves out what it cannot read, for example behind a flipped bit, and forgets it when it is rebuilt. Its
+//! answer looks complete, because the sequences of a channel have gaps anyway. So each message names its predecessors in
+//! the channel: those that its publisher had seen, and that no message named which it had seen. Every message is thus
+//! named by a later one, with a few numbers at most, however many nodes publish at the same time. A named message that
+//! is missing is lost, and the stream begins a new epoch.
+//!
+//! A name is valid in the epoch in which it was given: after a truncation, sequences are assigned again. Nothing names
+//! the newest messages of a channel. The audit compares these.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    link::StoredMessage,
+    names::PartitionId,
+    planted::CoreBug,
+    record::{self, FOLLOWS},
+};
+
+use super::{Core, Turn, partition::Partition};
+
+/// Maximum number of messages that one message names. The others are named by the next ones.
+const NAMED_MAX: usize = 64;
+/// Maximum number of messages of a channel that wait for their name. Beyond it, the oldest are never named: a node
+/// would have published this many messages at the same time.
+const UNNAMED_MAX: usize = 1_024;
+
+/// The messages of a channel that no known message names, by sequence.
+#[derive(Debug, Default)]
+pub(super) struct Unnamed(BTreeSet<u64>);
+
+impl Unnamed {
+    /// Adds the next message of the channel.
+    pub(super) fn push(&mut self, message: &StoredMessage) {
+        if record::purged_through(message).is_some() {
+            self.0.clear();
+        }
+        if let Some((sequences, _)) = named_by(message) {
+            sequences.for_each(|sequence| drop(self.0.remove(&sequence)));
+        }
+        self.0.insert(message.sequence);
+        if self.0.len() > UNNAMED_MAX {
+            self.0.pop_first();
+        }
+    }
+
+    /// The header of a message that is sent now; `None` if it has no predecessor.
+    pub(super) fn header(&self, epoch: &str) -> Option<String> {
+        let mut header = String::new();
+        for sequence in self.0.iter().take(NAMED_MAX) {
+            if !header.is_empty() {
+                header.push(',');
+            }
+            header.push_str(&sequence.to_string());
+        }
+        (!header.is_empty()).then(|| header + " " + epoch)
+    }
+}
+
+/// The sequences that a message names, and their epoch.
+fn named_by(message: &StoredMessage) -> Option<(impl Iterator<Item = u64> + '_, &str)> {
+    let (sequences, epoch) = message.headers.get(FOLLOWS)?.split_once(' ')?;
+    Some((sequences.split(',').filter_map(|sequence| sequence.parse().ok()), epoch))
+}
+
+/// The sequences that a message names in this epoch.
+fn named_in<'a>(message: &'a StoredMessage, epoch: &'a str) -> impl Iterator<Item = u64> + 'a {
+    named_by(message).filter(|(_, its_epoch)| *its_epoch == epoch).into_iter().flat_map(|(sequences, _)| sequences)
+}
+
+/// A message that is missing among those of a channel after `floor`, which are complete by all other evidence.
+pub(super) fn missing_among(messages: &[StoredMessage], floor: u64, epoch: &str) -> Option<u64> {
+    let is_purge = |message: &&StoredMessage| record::purged_through(message).is_some();
+    let purge = messages.iter().rfind(is_purge).map_or(0, |message| message.sequence);
+    let has = |sequence: u64| messages.binary_search_by_key(&sequence, |message| message.sequence).is_ok();
+    messages
+        .iter()
+        .filter(|message| message.sequence >= purge)
+        .flat_map(|message| named_in(message, epoch))
+        .find(|sequence| *sequence > floor.max(purge) && !has(*sequence))
+}
+
+impl Partition {
+    /// Whether a republished message names one between a channel's position and its predecessor in the stream: the
+    /// publisher had seen a message that the stream has no more.
+    pub(super) fn has_lost_before(&self, message: &StoredMessage, position: u64) -> bool {
+        let after = position.max(message.last_sequence);
+        let epoch = self.current_epoch();
+        named_in(message, &epoch).any(|sequence| sequence > after)
+    }
+}
+
+impl Core {
+    /// Whether a read of a channel has a hole after `floor`.
+    pub(super) fn has_hole(&self, id: PartitionId, messages: &[StoredMessage], floor: u64) -> bool {
+        let Some(partition) = self.partitions.get(&id) else { return false };
+        !self.planted.is(CoreBug::HoleNotNoticed)
+            && missing_among(messages, floor, &partition.current_epoch()).is_some()
+    }
+
+    /// A stream, or one of its replicas, has lost a message. All positions in it become invalid, on all nodes.
+    pub(super) fn on_hole(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        self.counters.holes += 1;
+        self.on_truncation(turn, id);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+use bytes::Bytes;
+
+use super::*;
+use crate::{
+    core::{
+        CoreEffect, CoreEvent, CoreLimits,
+        rig::{FENCE, Rig, SHARD, stored},
+    },
+    link::{LinkEvent, MessageHeaders, ReadAnswer},
+    record::{EXPECTED_LAST, OPERATION, PURGE},
+};
+use dunlin_engine::log::{LoadNumber, LoadQuery, LogError};
+
+const SUBJECT: &str = "dn.p.chat.0.a";
+
+fn message(sequence: u64, follows: &str) -> StoredMessage {
+    let headers = MessageHeaders::new();
+    let headers = if follows.is_empty() { headers } else { headers.with(FOLLOWS, follows) };
+    StoredMessage { headers, ..stored(SUBJECT, sequence) }
+}
+
+fn purge(sequence: u64, follows: &str) -> StoredMessage {
+    let message = message(sequence, follows);
+    let headers = message.headers.with(OPERATION, PURGE).with(EXPECTED_LAST, (sequence - 1).to_string());
+    StoredMessage { headers, ..message }
+}
+
+#[test]
+fn a_message_names_those_that_no_known_message_names() {
+    let mut unnamed = Unnamed::default();
+    assert_eq!(unnamed.header("e"), None);
+    for (arrived, header) in [
+        (message(3, ""), "3 e"),
+        (message(5, "3 e"), "5 e"),
+        // Two nodes published at the same time.
+        (message(6, "3 e"), "5,6 e"),
+        (message(9, "5,6 e"), "9 e"),
+        (purge(12, "9 e"), "12 e"),
+        (message(14, "x,,-1 e"), "12,14 e"),
+    ] {
+        unnamed.push(&arrived);
+        assert_eq!(unnamed.header("e").as_deref(), Some(header), "{arrived:?}");
+    }
+}
+
+#[test]
+fn names_are_limited_and_the_rest_is_named_later() {
+    let mut unnamed = Unnamed::default();
+    for sequence in 1..=NAMED_MAX as u64 + 1 {
+        unnamed.push(&message(sequence, ""));
+    }
+    let header = unnamed.header("e").unwrap();
+    assert_eq!(header.matches(',').count() + 1, NAMED_MAX);
+    unnamed.push(&message(1_000, &header));
+    assert_eq!(unnamed.header("e").unwrap(), format!("{},1000 e", NAMED_MAX + 1));
+    for sequence in 2_000..2_000 + UNNAMED_MAX as u64 {
+        unnamed.push(&message(sequence, ""));
+    }
+    assert_eq!(unnamed.0.len(), UNNAMED_MAX);
+    assert_eq!(unnamed.0.first(), Some(&2_000), "the oldest are forgotten");
+}
+
+#[test]
+fn a_named_message_that_is_missing_is_found() {
+    for (messages, floor, missing) in [
+        (vec![message(5, "3 e"), message(6, "3 e"), message(9, "5,6 e")], 3, None),
+        (vec![message(5, "3 e"), message(9, "5,6 e")], 3, Some(6)),
+        (vec![message(9, "5,6 e")], 3, Some(5)),
+        // Nothing is claimed up to the floor.
+        (vec![message(9, "5,6 e")], 6, None),
+        (vec![message(9, "5,6 e")], 5, Some(6)),
+        // Names of another epoch are of other messages.
+        (vec![message(9, "5,6 before")], 3, None),
+        // A purge removes what comes before it.
+        (vec![purge(9, "5,6 e"), message(10, "9 e")], 3, None),
+        (vec![message(8, "5,6 e"), purge(9, "8 e"), message(12, "9,11 e")], 3, Some(11)),
+        // The stream assigned sequences again.
+        (vec![message(9, "20 e")], 3, Some(20)),
+        (vec![message(9, ""), message(10, "e"), message(11, "x e"), message(12, " ")], 3, None),
+    ] {
+        assert_eq!(missing_among(&messages, floor, "e"), missing, "{messages:?}");
+    }
+}
+
+/// A channel whose newest message is at 10, with a load of everything after 3 that is read.
+fn reading() -> Rig {
+    let mut rig = Rig::new(CoreLimits::default());
+    let channel: std::sync::Arc<str> = "a".into();
+    rig.handle(CoreEvent::Follow { shard: SHARD, channel: channel.clone(), namespace: 1 });
+    let query = LoadQuery { after: Some(3), below: u64::MAX, publications_max: 10, bytes_max: usize::MAX };
+    rig.handle(CoreEvent::Load { shard: SHARD, channel, load: LoadNumber(1), query });
+    rig.effects.clear();
+    rig
+}
+
+fn answer(rig: &mut Rig, messages: Vec<StoredMessage>) {
+    let (request, _) = rig.ranges.pop().expect("the stream is read");
+    let outcome = Ok(ReadAnswer { messages, ..ReadAnswer::default() });
+    rig.handle(CoreEvent::Link(LinkEvent::Answered { request, outcome }));
+}
+
+#[test]
+fn a_read_with_a_hole_is_refused_and_begins_an_epoch() {
+    let mut rig = reading();
+    answer(&mut rig, vec![message(5, "3 e"), message(10, "5,7 e")]);
+    let is_refused = |effect: &CoreEffect| {
+        matches!(effect, CoreEffect::Loaded { outcome: Err(LogError::Unavailable), load: LoadNumber(1), .. })
+    };
+    assert!(rig.effects.iter().any(is_refused), "{:?}", rig.effects);
+    assert!(rig.effects.iter().any(|effect| matches!(effect, CoreEffect::Interrupted { .. })), "{:?}", rig.effects);
+    assert_eq!((rig.core.counters().holes, rig.core.counters().truncations), (1, 1));
+}
+
+#[test]
+fn a_read_without_a_hole_is_answered() {
+    let mut rig = reading();
+    answer(&mut rig, vec![message(5, "3 e"), message(7, "3 e"), message(10, "5,7 e")]);
+    let is_answered =
+        |effect: &CoreEffect| matches!(effect, CoreEffect::Loaded { outcome: Ok(page), .. } if page.floor == 3);
+    assert!(rig.effects.iter().any(is_answered), "{:?}", rig.effects);
+    assert_eq!(rig.core.counters().holes, 0);
+}
+
+#[test]
+fn a_live_message_shows_that_the_stream_has_lost_its_predecessor() {
+    for (sequence, last_sequence, follows, holes) in [
+        (FENCE + 9, 10, "10 e", 0),
+        // It follows a message that this node has not received and that the stream has: a gap.
+        (FENCE + 9, FENCE + 5, "10,105 e", 0),
+        (FENCE + 9, 10, "10,105 e", 1),
+        (FENCE + 9, 10, "10,105 before", 0),
+        // Only what comes after the position was missed.
+        (FENCE + 9, 10, "7 e", 0),
+    ] {
+        let mut rig = reading();
+        let headers = MessageHeaders::new()
+            .with(FOLLOWS, follows)
+            .with("Nats-Subject", SUBJECT)
+            .with("Nats-Sequence", sequence.to_string())
+            .with("Nats-Last-Sequence", last_sequence.to_string());
+        let (subject, payload) = (SUBJECT.replace(".p.", ".r.").into(), Bytes::new());
+        let event = LinkEvent::Delivered { subject, reply: None, headers, payload, is_by_wildcard: false };
+        rig.handle(CoreEvent::Link(event));
+        assert_eq!(rig.core.counters().holes, holes, "{follows}, behind {last_sequence}");
+    }
+}
