@@ -5,23 +5,28 @@ again. A world has a `cluster`, a generator `random`, a `folder`, and `make_prog
 publications. It returns the server that has to become the leader for the damage to show, or None.
 """
 
-import time
+import shutil
 
 from damage import blocks_of, copy_of, cut, flip_bit, index_of, logs_of, restore, snapshots_of
 from jetstream_api import ask
-from servers import Failed
 
 STREAM = "centrifugo_chat_0"
 API_TIMEOUT_S = 60
 
 
-def api(world, subject, body=None, server=None):
-    """The answer of JetStream, asked again while the servers elect a leader."""
-    place, answers = (server or world.cluster.servers[0]).place, []
+def api(world, subject, body=None):
+    """The answer of JetStream from any server, asked again while the servers elect a leader."""
+    answers = []
 
     def is_answered():
-        answers[:] = [ask(place.host, place.port, subject, body)]
-        return answers[0] is not None and answers[0].get("error", {}).get("code") not in (408, 500, 503)
+        for server in world.cluster.servers:
+            try:
+                answers[:] = [ask(server.place.host, server.place.port, subject, body)]
+            except OSError:
+                continue  # it is starting, or parted
+            if answers[0] is not None and answers[0].get("error", {}).get("code") not in (408, 500, 503):
+                return True
+        return False
 
     world.cluster.wait_until(f"{subject} is answered", is_answered, API_TIMEOUT_S)
     return answers[0]
@@ -40,6 +45,30 @@ def bring_down(servers):
 def bring_up(servers):
     for server in servers:
         server.start()
+
+
+def bring_up_or_replace(world, server):
+    """Starts a damaged server. If it refuses to start, it gets an empty disk."""
+    server.start()
+
+    def has_begun():
+        return server.process.poll() is not None or server.is_listening()
+
+    world.cluster.wait_until(f"{server.name} starts or ends", has_begun)
+    if server.process.poll() is not None:
+        print(f"  {server.name} does not start, and gets an empty disk", flush=True)
+        shutil.rmtree(server.store)
+        server.start()
+
+
+def roll(world):
+    """Restarts all servers in turn, which compacts their logs: what they have lost since cannot be replayed from these."""
+    for server in world.cluster.servers:
+        world.leader()
+        server.stop()
+        server.start()
+        server.wait_until_current()
+    world.make_progress("after restarts in turn")
 
 
 def flip_in_blocks(world, servers, is_clean):
@@ -62,6 +91,7 @@ def bit_on_one(world):
 
 
 def bit_and_crash_on_one(world):
+    roll(world)
     server = world.leader()
     flip_in_blocks(world, [server], False)
     return server
@@ -74,6 +104,7 @@ def bit_on_majority(world):
 
 
 def bit_and_crash_on_all(world):
+    roll(world)
     flip_in_blocks(world, world.cluster.servers, False)
 
 
@@ -84,7 +115,7 @@ def snapshot_on_one(world):
     for path in snapshots_of(server) + [index_of(server, STREAM)]:
         if path and path.exists():
             (flip_bit if world.random.random() < 0.5 else cut)(path, world.random.uniform(0.1, 0.9))
-    server.start()
+    bring_up_or_replace(world, server)
     return server
 
 
@@ -94,7 +125,7 @@ def logs_on_one(world):
     server.kill()
     for path in logs_of(server):
         flip_bit(path, world.random.uniform(0.2, 0.8))
-    server.start()
+    bring_up_or_replace(world, server)
     return server
 
 
@@ -128,20 +159,19 @@ def power_on_all(world):
 
 
 def move_members(world):
-    """Takes the leader out of the stream's replicas while another one is partitioned, and scales to one replica and back."""
+    """Scales the stream to one replica and back to three, while first the leader is partitioned, and then another server."""
     cluster = world.cluster
-    leader = world.leader()
-    others = [server for server in cluster.servers if server is not leader]
-    parted = world.random.choice(others)
-    cluster.network.part(parted.name, [server.name for server in cluster.servers if server is not parted])
-    world.make_progress("with a partition")
-    api(world, f"STREAM.PEER.REMOVE.{STREAM}", {"peer": parted.name}, leader)
-    config = api(world, f"STREAM.INFO.{STREAM}", None, leader)["config"]
-    api(world, f"STREAM.UPDATE.{STREAM}", config | {"num_replicas": 1}, leader)
-    world.make_progress("with one replica")
-    cluster.network.join()
-    api(world, f"STREAM.UPDATE.{STREAM}", config | {"num_replicas": 3}, leader)
-    world.make_progress("with three replicas again")
+    for is_leader in (True, False):
+        leader = world.leader()
+        parted = leader if is_leader else next(server for server in cluster.servers if server is not leader)
+        cluster.network.part(parted.name, [each.name for each in cluster.servers if each is not parted])
+        world.make_progress("with a partition")
+        config = api(world, f"STREAM.INFO.{STREAM}")["config"]
+        api(world, f"STREAM.UPDATE.{STREAM}", config | {"num_replicas": 1})
+        world.make_progress("with one replica")
+        cluster.network.join()
+        api(world, f"STREAM.UPDATE.{STREAM}", config | {"num_replicas": 3})
+        world.make_progress("with three replicas again")
 
 
 def split(world):
