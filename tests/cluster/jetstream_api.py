@@ -12,10 +12,10 @@ PIPELINED, ANSWER_TIMEOUT_S = 200, 30
 class Connection:
     """A connection to a server, with an inbox of its own."""
 
-    def __init__(self, host, port):
+    def __init__(self, host, port, timeout_s=ANSWER_TIMEOUT_S):
         self.inbox = f"_INBOX.{secrets.token_hex(8)}"
-        self.connection = socket.create_connection((host, port), timeout=10)
-        self.connection.settimeout(ANSWER_TIMEOUT_S)
+        self.connection = socket.create_connection((host, port), timeout=min(timeout_s, 10))
+        self.connection.settimeout(timeout_s)
         self.stream = self.connection.makefile("rb")
         options = {"verbose": False, "headers": True, "no_responders": True}
         self.connection.sendall(f"CONNECT {json.dumps(options)}\r\nSUB {self.inbox}.* 1\r\n".encode())
@@ -49,9 +49,9 @@ class Connection:
         return next(self.answers(), (0, None))[1]
 
 
-def ask(host, port, subject, body=None):
+def ask(host, port, subject, body=None, timeout_s=ANSWER_TIMEOUT_S):
     """The answer of JetStream as an object. None if nobody answers."""
-    with Connection(host, port) as connection:
+    with Connection(host, port, timeout_s) as connection:
         return connection.ask(subject, body)
 
 

@@ -12,6 +12,8 @@ from jetstream_api import ask
 
 STREAM = "centrifugo_chat_0"
 API_TIMEOUT_S = 60
+#: A server that is partitioned does not answer.
+ASK_TIMEOUT_S = 3
 
 
 def api(world, subject, body=None):
@@ -21,7 +23,7 @@ def api(world, subject, body=None):
     def is_answered():
         for server in world.cluster.servers:
             try:
-                answers[:] = [ask(server.place.host, server.place.port, subject, body)]
+                answers[:] = [ask(server.place.host, server.place.port, subject, body, ASK_TIMEOUT_S)]
             except OSError:
                 continue  # it is starting, or parted
             if answers[0] is not None and answers[0].get("error", {}).get("code") not in (408, 500, 503):
@@ -164,7 +166,7 @@ def move_members(world):
     for is_leader in (True, False):
         leader = world.leader()
         parted = leader if is_leader else next(server for server in cluster.servers if server is not leader)
-        cluster.network.part(parted.name, [each.name for each in cluster.servers if each is not parted])
+        cluster.network.part(parted.name, [each.name for each in cluster.servers + cluster.nodes if each is not parted])
         world.make_progress("with a partition")
         config = api(world, f"STREAM.INFO.{STREAM}")["config"]
         api(world, f"STREAM.UPDATE.{STREAM}", config | {"num_replicas": 1})
