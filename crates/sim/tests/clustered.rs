@@ -12,7 +12,7 @@ const SEEDS_MAX: u64 = 1_500;
 /// The fixed seeds must reach each case of [`REACHED`] at least this often.
 const REACHED_MIN: u64 = 50;
 
-const REACHED: [&str; 49] = [
+const REACHED: [&str; 51] = [
     "cluster: ahead",
     "cluster: audit",
     "cluster: broadcast",
@@ -32,6 +32,7 @@ const REACHED: [&str; 49] = [
     "cluster: followed",
     "cluster: gap",
     "cluster: history",
+    "cluster: hole detected",
     "cluster: history removed",
     "cluster: late",
     "cluster: leader killed",
@@ -50,6 +51,7 @@ const REACHED: [&str; 49] = [
     "cluster: peer window",
     "cluster: published once",
     "cluster: recovered",
+    "cluster: replica damaged",
     "cluster: request rejected",
     "cluster: retry",
     "cluster: shared read",
@@ -186,6 +188,11 @@ fn a_subscribe_reply_before_other_nodes_forward_broadcasts_is_found() {
 fn an_undetected_truncation_is_found() {
     let failure = find(CoreBug::TruncationNotNoticed);
     assert!(failure.contains("lost position"), "{failure}");
+}
+
+#[test]
+fn an_undetected_hole_is_found() {
+    find(CoreBug::HoleNotNoticed);
 }
 
 #[test]

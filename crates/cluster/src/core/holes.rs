@@ -37,7 +37,9 @@ impl Unnamed {
             self.0.clear();
         }
         if let Some((sequences, _)) = named_by(message) {
-            sequences.for_each(|sequence| drop(self.0.remove(&sequence)));
+            for sequence in sequences {
+                self.0.remove(&sequence);
+            }
         }
         self.0.insert(message.sequence);
         if self.0.len() > UNNAMED_MAX {

@@ -241,6 +241,7 @@ impl<'a> ClusteredWorld<'a> {
                 ("lost tail", counters.lost_tails),
                 ("late", counters.late),
                 ("truncation detected", counters.truncations),
+                ("hole detected", counters.holes),
                 ("ahead", counters.ahead),
                 ("silence", counters.silences),
                 ("shared read", counters.shared_reads),
