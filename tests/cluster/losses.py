@@ -12,6 +12,8 @@ from jetstream_api import ask
 
 STREAM = "centrifugo_chat_0"
 API_TIMEOUT_S = 60
+#: Flipped bits of a block.
+BITS = 20
 #: A server that is partitioned does not answer.
 ASK_TIMEOUT_S = 3
 
@@ -74,15 +76,16 @@ def roll(world):
 
 
 def flip_in_blocks(world, servers, is_clean):
-    """Flips a bit in each block of the stream but the newest. After a clean shutdown, a server does not read its blocks when it starts:
+    """Flips bits in each block of the stream but the newest. After a clean shutdown, a server does not read its blocks when it starts:
     it finds out when it reads the message, and leaves it out. After a crash it reads the blocks, and cuts off their rest."""
-    place = world.random.uniform(0.2, 0.8)
+    places = [world.random.uniform(0.2, 1) for _ in range(BITS)]
     for server in servers:
         (server.stop if is_clean else server.kill)()
     for server in servers:
         blocks = blocks_of(server, STREAM)
         for block in blocks[:-1] or blocks:
-            flip_bit(block, place)
+            for place in places:
+                flip_bit(block, place)
     bring_up(servers)
 
 

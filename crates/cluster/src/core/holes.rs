@@ -7,7 +7,8 @@
 //! is missing is lost, and the stream begins a new epoch.
 //!
 //! A name is valid in the epoch in which it was given: after a truncation, sequences are assigned again. Nothing names
-//! the newest messages of a channel. The audit compares these.
+//! the newest messages of a channel. The audit compares these, also with a channel that was attached without a message,
+//! because the replica that was asked had lost it.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,7 @@ use crate::{
     record::{self, FOLLOWS},
 };
 
-use super::{Core, Turn, partition::Partition};
+use super::{Core, Turn, channel::FollowedChannel, partition::Partition, read::Read, truncation::CLOCK_MARGIN_MS};
 
 /// Maximum number of messages that one message names. The others are named by the next ones.
 const NAMED_MAX: usize = 64;
@@ -84,6 +85,15 @@ pub(super) fn missing_among(messages: &[StoredMessage], floor: u64, epoch: &str)
 }
 
 impl Partition {
+    /// Whether the stream has a message that this node took for absent: it is at or below the channel's position, above the
+    /// newest known one, and too young to have expired on any replica.
+    pub(super) fn has_overlooked(&self, channel: &FollowedChannel, message: &StoredMessage, unix_ms: u64) -> bool {
+        let is_handled = message.sequence > channel.newest && message.sequence <= channel.position;
+        let age_max_ms = self.facts.as_ref().and_then(|facts| facts.age_max_ms).unwrap_or(u64::MAX);
+        let kept_until_ms = message.time_ms.saturating_add(age_max_ms).saturating_sub(CLOCK_MARGIN_MS);
+        is_handled && message.time_ms > 0 && unix_ms < kept_until_ms
+    }
+
     /// Whether a republished message names one between a channel's position and its predecessor in the stream: the
     /// publisher had seen a message that the stream has no more.
     pub(super) fn has_lost_before(&self, message: &StoredMessage, position: u64) -> bool {
@@ -94,11 +104,15 @@ impl Partition {
 }
 
 impl Core {
-    /// Whether a read of a channel has a hole after `floor`.
-    pub(super) fn has_hole(&self, id: PartitionId, messages: &[StoredMessage], floor: u64) -> bool {
-        let Some(partition) = self.partitions.get(&id) else { return false };
-        !self.planted.is(CoreBug::HoleNotNoticed)
-            && missing_among(messages, floor, &partition.current_epoch()).is_some()
+    /// Whether a read of a channel has a hole after `floor`, or shows that an earlier one had.
+    pub(super) fn has_hole(&self, turn: &Turn<'_>, id: PartitionId, read: &Read, floor: u64) -> bool {
+        let (Some(partition), Some(channel)) = (self.partitions.get(&id), self.channels.get(&read.channel)) else {
+            return false;
+        };
+        let is_overlooked = |message| partition.has_overlooked(channel, message, turn.now.unix_ms);
+        let has_hole = missing_among(&read.messages, floor, &partition.current_epoch()).is_some()
+            || read.messages.iter().any(is_overlooked);
+        has_hole && !self.planted.is(CoreBug::HoleNotNoticed)
     }
 
     /// A stream, or one of its replicas, has lost a message. All positions in it become invalid, on all nodes.

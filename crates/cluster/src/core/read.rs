@@ -316,7 +316,7 @@ impl Core {
         let purged = read.messages.iter().filter_map(record::purged_through).max().unwrap_or(0);
         floor = floor.max(purged);
         let name = Arc::clone(&read.channel);
-        if self.has_hole(id, &read.messages, floor) {
+        if self.has_hole(turn, id, read, floor) {
             if let Purpose::Load(waiting) = read.purpose {
                 turn.effects.push(waiting.refused(&name, LogError::Unavailable));
             }

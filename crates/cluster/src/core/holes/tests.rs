@@ -99,6 +99,18 @@ fn answer(rig: &mut Rig, messages: Vec<StoredMessage>) {
     rig.handle(CoreEvent::Link(LinkEvent::Answered { request, outcome }));
 }
 
+/// Delivers a message of the channel.
+fn deliver(rig: &mut Rig, sequence: u64, last_sequence: u64, follows: &str) {
+    let headers = MessageHeaders::new()
+        .with(FOLLOWS, follows)
+        .with("Nats-Subject", SUBJECT)
+        .with("Nats-Sequence", sequence.to_string())
+        .with("Nats-Last-Sequence", last_sequence.to_string());
+    let (subject, payload) = (SUBJECT.replace(".p.", ".r.").into(), Bytes::new());
+    let event = LinkEvent::Delivered { subject, reply: None, headers, payload, is_by_wildcard: false };
+    rig.handle(CoreEvent::Link(event));
+}
+
 #[test]
 fn a_read_with_a_hole_is_refused_and_begins_an_epoch() {
     let mut rig = reading();
@@ -133,14 +145,37 @@ fn a_live_message_shows_that_the_stream_has_lost_its_predecessor() {
         (FENCE + 9, 10, "7 e", 0),
     ] {
         let mut rig = reading();
-        let headers = MessageHeaders::new()
-            .with(FOLLOWS, follows)
-            .with("Nats-Subject", SUBJECT)
-            .with("Nats-Sequence", sequence.to_string())
-            .with("Nats-Last-Sequence", last_sequence.to_string());
-        let (subject, payload) = (SUBJECT.replace(".p.", ".r.").into(), Bytes::new());
-        let event = LinkEvent::Delivered { subject, reply: None, headers, payload, is_by_wildcard: false };
-        rig.handle(CoreEvent::Link(event));
+        deliver(&mut rig, sequence, last_sequence, follows);
         assert_eq!(rig.core.counters().holes, holes, "{follows}, behind {last_sequence}");
+    }
+}
+
+/// A channel without a message when it was attached: its position is the fence.
+fn attached_without_a_message() -> Rig {
+    let mut rig = Rig::new(CoreLimits::default());
+    rig.has_no_messages = true;
+    rig.handle(CoreEvent::Follow { shard: SHARD, channel: "a".into(), namespace: 1 });
+    rig.has_no_messages = false;
+    rig
+}
+
+#[test]
+fn an_audit_finds_the_message_that_the_replica_of_the_attach_had_lost() {
+    let mut rig = attached_without_a_message();
+    assert_eq!(rig.core.counters().holes, 0);
+    rig.handle(CoreEvent::Link(LinkEvent::SlowConsumer));
+    assert_eq!(rig.core.counters().holes, 1, "the stream has a message at 10");
+}
+
+#[test]
+fn a_gap_shows_the_message_that_the_replica_of_the_attach_had_lost() {
+    for (age_ms, holes) in [(0, 1), (49_999, 1), (50_000, 0)] {
+        let mut rig = attached_without_a_message();
+        let facts = rig.core.partitions.values_mut().find_map(|partition| partition.facts.as_mut());
+        facts.expect("the stream is described").age_max_ms = Some(60_000);
+        deliver(&mut rig, FENCE + 9, 10, "");
+        let time_ms = crate::core::rig::NOW.unix_ms - age_ms;
+        answer(&mut rig, vec![StoredMessage { time_ms, ..message(10, "") }]);
+        assert_eq!(rig.core.counters().holes, holes, "stored {age_ms} ms before, and kept for 60 s");
     }
 }
