@@ -21,41 +21,48 @@ use crate::{
 
 use super::{Core, Turn, channel::FollowedChannel, partition::Partition, read::Read, truncation::CLOCK_MARGIN_MS};
 
-/// Maximum number of messages that one message names. The others are named by the next ones.
-const NAMED_MAX: usize = 64;
+/// Maximum number of messages that one message names. The next one names others, so that a burst of messages to a
+/// channel does not name the same ones again and again.
+const NAMED_MAX: usize = 8;
 /// Maximum number of messages of a channel that wait for their name. Beyond it, the oldest are never named: a node
 /// would have published this many messages at the same time.
 const UNNAMED_MAX: usize = 1_024;
 
 /// The messages of a channel that no known message names, by sequence.
 #[derive(Debug, Default)]
-pub(super) struct Unnamed(BTreeSet<u64>);
+pub(super) struct Unnamed {
+    sequences: BTreeSet<u64>,
+    /// The last one that a message named. Whether that message is stored is known when it comes back.
+    named_through: u64,
+}
 
 impl Unnamed {
     /// Adds the next message of the channel.
     pub(super) fn push(&mut self, message: &StoredMessage) {
         if record::purged_through(message).is_some() {
-            self.0.clear();
+            self.sequences.clear();
         }
         if let Some((sequences, _)) = named_by(message) {
             for sequence in sequences {
-                self.0.remove(&sequence);
+                self.sequences.remove(&sequence);
             }
         }
-        self.0.insert(message.sequence);
-        if self.0.len() > UNNAMED_MAX {
-            self.0.pop_first();
+        self.sequences.insert(message.sequence);
+        if self.sequences.len() > UNNAMED_MAX {
+            self.sequences.pop_first();
         }
     }
 
     /// The header of a message that is sent now; `None` if it has no predecessor.
-    pub(super) fn header(&self, epoch: &str) -> Option<String> {
+    pub(super) fn header(&mut self, epoch: &str) -> Option<String> {
+        if self.sequences.last().is_some_and(|last| *last <= self.named_through) {
+            self.named_through = 0;
+        }
         let mut header = String::new();
-        for sequence in self.0.iter().take(NAMED_MAX) {
-            if !header.is_empty() {
-                header.push(',');
-            }
+        for sequence in self.sequences.range(self.named_through + 1..).take(NAMED_MAX) {
+            header.push_str(if header.is_empty() { "" } else { "," });
             header.push_str(&sequence.to_string());
+            self.named_through = *sequence;
         }
         (!header.is_empty()).then(|| header + " " + epoch)
     }

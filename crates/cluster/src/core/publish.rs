@@ -267,7 +267,8 @@ impl Core {
                 headers.push(EXPECTED_LAST, channel.newest.to_string());
             }
         }
-        if let Some(follows) = channel.unnamed.header(&partition.current_epoch()) {
+        let channel = self.channels.get_mut(&publishing.channel);
+        if let Some(follows) = channel.and_then(|channel| channel.unnamed.header(&partition.current_epoch())) {
             headers.push(FOLLOWS, follows);
         }
         let (subject, payload) = (partition.names.publish_subject(&publishing.channel), publishing.payload.clone());

@@ -39,25 +39,35 @@ fn a_message_names_those_that_no_known_message_names() {
         (message(14, "x,,-1 e"), "12,14 e"),
     ] {
         unnamed.push(&arrived);
-        assert_eq!(unnamed.header("e").as_deref(), Some(header), "{arrived:?}");
+        let mut first = Unnamed { sequences: unnamed.sequences.clone(), named_through: 0 };
+        assert_eq!(first.header("e").as_deref(), Some(header), "{arrived:?}");
     }
 }
 
 #[test]
-fn names_are_limited_and_the_rest_is_named_later() {
+fn a_message_names_a_few_and_the_next_one_others() {
     let mut unnamed = Unnamed::default();
-    for sequence in 1..=NAMED_MAX as u64 + 1 {
-        unnamed.push(&message(sequence, ""));
-    }
-    let header = unnamed.header("e").unwrap();
-    assert_eq!(header.matches(',').count() + 1, NAMED_MAX);
-    unnamed.push(&message(1_000, &header));
-    assert_eq!(unnamed.header("e").unwrap(), format!("{},1000 e", NAMED_MAX + 1));
-    for sequence in 2_000..2_000 + UNNAMED_MAX as u64 {
-        unnamed.push(&message(sequence, ""));
-    }
-    assert_eq!(unnamed.0.len(), UNNAMED_MAX);
-    assert_eq!(unnamed.0.first(), Some(&2_000), "the oldest are forgotten");
+    (1..=NAMED_MAX as u64 + 1).for_each(|sequence| unnamed.push(&message(sequence, "")));
+    let named = |unnamed: &mut Unnamed| unnamed.header("e").unwrap();
+    let first = named(&mut unnamed);
+    assert_eq!(first, "1,2,3,4,5,6,7,8 e");
+    // None of them has come back.
+    assert_eq!((named(&mut unnamed), named(&mut unnamed)), ("9 e".to_owned(), first.clone()));
+    unnamed.push(&message(20, &first));
+    assert_eq!(named(&mut unnamed), "9,20 e");
+}
+
+#[test]
+fn messages_without_a_name_are_limited() {
+    let mut unnamed = Unnamed::default();
+    (1..=UNNAMED_MAX as u64).for_each(|sequence| unnamed.push(&message(sequence, "")));
+    assert_eq!((unnamed.sequences.len(), unnamed.sequences.first()), (UNNAMED_MAX, Some(&1)));
+    unnamed.push(&message(5_000, ""));
+    assert_eq!(
+        (unnamed.sequences.len(), unnamed.sequences.first()),
+        (UNNAMED_MAX, Some(&2)),
+        "the oldest is forgotten"
+    );
 }
 
 #[test]
