@@ -163,7 +163,7 @@ impl Core {
         if channel.is_lost_before(&message, turn.now.unix_ms, age_max_ms) {
             return self.on_truncation(turn, id);
         }
-        if partition.has_lost_before(&message, channel.position) {
+        if partition.has_lost_before(channel, &message) {
             return self.on_hole(turn, id);
         }
         let ignores_gaps = self.planted.is(CoreBug::GapNotNoticed);

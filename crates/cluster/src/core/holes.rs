@@ -79,16 +79,22 @@ fn named_in<'a>(message: &'a StoredMessage, epoch: &'a str) -> impl Iterator<Ite
     named_by(message).filter(|(_, its_epoch)| *its_epoch == epoch).into_iter().flat_map(|(sequences, _)| sequences)
 }
 
-/// A message that is missing among those of a channel after `floor`, which are complete by all other evidence.
-pub(super) fn missing_among(messages: &[StoredMessage], floor: u64, epoch: &str) -> Option<u64> {
+/// A message that is missing among those of a channel after `floor`, which are complete by all other evidence: one that
+/// another one names, or one of `acknowledged`.
+fn missing_among(
+    messages: &[StoredMessage],
+    floor: u64,
+    epoch: &str,
+    mut acknowledged: impl Iterator<Item = u64>,
+) -> Option<u64> {
     let is_purge = |message: &&StoredMessage| record::purged_through(message).is_some();
     let purge = messages.iter().rfind(is_purge).map_or(0, |message| message.sequence);
     let has = |sequence: u64| messages.binary_search_by_key(&sequence, |message| message.sequence).is_ok();
-    messages
-        .iter()
-        .filter(|message| message.sequence >= purge)
-        .flat_map(|message| named_in(message, epoch))
-        .find(|sequence| *sequence > floor.max(purge) && !has(*sequence))
+    let last = messages.last().map_or(0, |message| message.sequence);
+    let is_missing = |sequence: &u64| *sequence > floor.max(purge) && !has(*sequence);
+    let named = messages.iter().filter(|message| message.sequence >= purge);
+    let mut named = named.flat_map(|message| named_in(message, epoch));
+    named.find(is_missing).or_else(|| acknowledged.find(|sequence| *sequence < last && is_missing(sequence)))
 }
 
 impl Partition {
@@ -101,12 +107,14 @@ impl Partition {
         is_handled && message.time_ms > 0 && unix_ms < kept_until_ms
     }
 
-    /// Whether a republished message names one between a channel's position and its predecessor in the stream: the
-    /// publisher had seen a message that the stream has no more.
-    pub(super) fn has_lost_before(&self, message: &StoredMessage, position: u64) -> bool {
-        let after = position.max(message.last_sequence);
+    /// Whether the stream has lost a message between a channel's position and a republished message: one that the
+    /// publisher had seen, or that was acknowledged to this node.
+    pub(super) fn has_lost_before(&self, channel: &FollowedChannel, message: &StoredMessage) -> bool {
+        let after = channel.position.max(message.last_sequence);
         let epoch = self.current_epoch();
-        named_in(message, &epoch).any(|sequence| sequence > after)
+        let acknowledged = channel.acknowledged.range(after + 1..).next();
+        acknowledged.is_some_and(|(sequence, _)| *sequence < message.sequence)
+            || named_in(message, &epoch).any(|sequence| sequence > after)
     }
 }
 
@@ -117,7 +125,8 @@ impl Core {
             return false;
         };
         let is_overlooked = |message| partition.has_overlooked(channel, message, turn.now.unix_ms);
-        let has_hole = missing_among(&read.messages, floor, &partition.current_epoch()).is_some()
+        let acknowledged = channel.acknowledged.keys().copied();
+        let has_hole = missing_among(&read.messages, floor, &partition.current_epoch(), acknowledged).is_some()
             || read.messages.iter().any(is_overlooked);
         has_hole && !self.planted.is(CoreBug::HoleNotNoticed)
     }

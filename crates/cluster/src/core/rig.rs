@@ -123,8 +123,8 @@ impl Rig {
                 });
             }
             LinkEffect::LastOf { request, subjects, .. } => {
-                let is_of_channel = |subject: &&Box<str>| !self.has_no_messages && !subject.contains('%');
-                let of_channels = subjects.iter().filter(is_of_channel);
+                let is_empty = self.has_no_messages;
+                let of_channels = subjects.iter().filter(|subject| !is_empty && !subject.contains('%'));
                 let heads = of_channels.map(|subject| stored(subject, self.newest));
                 (request, heads.chain(self.fence.clone()).collect())
             }

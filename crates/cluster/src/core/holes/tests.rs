@@ -88,7 +88,22 @@ fn a_named_message_that_is_missing_is_found() {
         (vec![message(9, "20 e")], 3, Some(20)),
         (vec![message(9, ""), message(10, "e"), message(11, "x e"), message(12, " ")], 3, None),
     ] {
-        assert_eq!(missing_among(&messages, floor, "e"), missing, "{messages:?}");
+        assert_eq!(missing_among(&messages, floor, "e", std::iter::empty()), missing, "{messages:?}");
+    }
+}
+
+#[test]
+fn an_acknowledged_message_that_is_missing_is_found() {
+    let messages = [message(5, ""), message(9, "5 e")];
+    for (acknowledged, floor, missing) in [
+        (vec![], 3, None),
+        (vec![5, 9], 3, None),
+        (vec![7], 3, Some(7)),
+        (vec![7], 7, None),
+        // The read does not reach it.
+        (vec![10], 3, None),
+    ] {
+        assert_eq!(missing_among(&messages, floor, "e", acknowledged.clone().into_iter()), missing, "{acknowledged:?}");
     }
 }
 
