@@ -67,10 +67,11 @@ const REACHED: [&str; 51] = [
 ];
 
 /// Seeds that failed in earlier versions.
-const FOUND_SEEDS: [u64; 9] = [
+const FOUND_SEEDS: [u64; 10] = [
     20_718,
     777_141,
     778_853,
+    880_562,
     5_001_908,
     5_002_409,
     1_795_662_667_962,

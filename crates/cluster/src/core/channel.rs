@@ -73,6 +73,11 @@ impl BufferedMessages {
         self.by_sequence.contains_key(&sequence)
     }
 
+    /// The sequences that the stream had in front of them, and that are not among them.
+    pub(super) fn predecessors(&self) -> impl Iterator<Item = u64> + '_ {
+        self.by_sequence.values().map(|message| message.last_sequence).filter(|sequence| !self.contains(*sequence))
+    }
+
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

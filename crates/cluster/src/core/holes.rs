@@ -19,7 +19,13 @@ use crate::{
     record::{self, FOLLOWS},
 };
 
-use super::{Core, Turn, channel::FollowedChannel, partition::Partition, read::Read, truncation::CLOCK_MARGIN_MS};
+use super::{
+    Core, Turn,
+    channel::FollowedChannel,
+    partition::Partition,
+    read::{Purpose, Read},
+    truncation::CLOCK_MARGIN_MS,
+};
 
 /// Maximum number of messages that one message names. The next one names others, so that a burst of messages to a
 /// channel does not name the same ones again and again.
@@ -80,12 +86,12 @@ fn named_in<'a>(message: &'a StoredMessage, epoch: &'a str) -> impl Iterator<Ite
 }
 
 /// A message that is missing among those of a channel after `floor`, which are complete by all other evidence: one that
-/// another one names, or one of `acknowledged`.
+/// another one names, or one of `stored`.
 fn missing_among(
     messages: &[StoredMessage],
     floor: u64,
     epoch: &str,
-    mut acknowledged: impl Iterator<Item = u64>,
+    mut stored: impl Iterator<Item = u64>,
 ) -> Option<u64> {
     let is_purge = |message: &&StoredMessage| record::purged_through(message).is_some();
     let purge = messages.iter().rfind(is_purge).map_or(0, |message| message.sequence);
@@ -94,7 +100,7 @@ fn missing_among(
     let is_missing = |sequence: &u64| *sequence > floor.max(purge) && !has(*sequence);
     let named = messages.iter().filter(|message| message.sequence >= purge);
     let mut named = named.flat_map(|message| named_in(message, epoch));
-    named.find(is_missing).or_else(|| acknowledged.find(|sequence| *sequence < last && is_missing(sequence)))
+    named.find(is_missing).or_else(|| stored.find(|sequence| *sequence < last && is_missing(sequence)))
 }
 
 impl Partition {
@@ -125,8 +131,11 @@ impl Core {
             return false;
         };
         let is_overlooked = |message| partition.has_overlooked(channel, message, turn.now.unix_ms);
-        let acknowledged = channel.acknowledged.keys().copied();
-        let has_hole = missing_among(&read.messages, floor, &partition.current_epoch(), acknowledged).is_some()
+        // What was acknowledged to this node, what a live message follows, and the newest message of a load.
+        let followed = channel.gap.iter().flat_map(|gap| gap.buffered.predecessors());
+        let newest = matches!(read.purpose, Purpose::Load(_)).then_some(read.through);
+        let stored = channel.acknowledged.keys().copied().chain(followed).chain(newest);
+        let has_hole = missing_among(&read.messages, floor, &partition.current_epoch(), stored).is_some()
             || read.messages.iter().any(is_overlooked);
         has_hole && !self.planted.is(CoreBug::HoleNotNoticed)
     }

@@ -204,3 +204,15 @@ fn a_gap_shows_the_message_that_the_replica_of_the_attach_had_lost() {
         assert_eq!(rig.core.counters().holes, holes, "stored {age_ms} ms before, and kept for 60 s");
     }
 }
+
+#[test]
+fn a_gap_whose_end_is_missing_is_a_hole() {
+    for (messages, holes) in [(vec![message(60, ""), message(70, "")], 0), (vec![message(70, "")], 1)] {
+        let mut rig = Rig::new(CoreLimits::default());
+        rig.handle(CoreEvent::Follow { shard: SHARD, channel: "a".into(), namespace: 1 });
+        // It follows a message at 60, which the stream had when it stored this one.
+        deliver(&mut rig, FENCE + 9, 60, "");
+        answer(&mut rig, messages.clone());
+        assert_eq!(rig.core.counters().holes, holes, "{messages:?}");
+    }
+}
