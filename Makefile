@@ -15,7 +15,7 @@ BOTS ?= 300
 LAB_SERVER ?= $(BINARIES)/dunlin
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk clients recordings browser guides packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos clustered twonodes
+.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk clients recordings browser guides packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos jepsen clustered twonodes
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -112,9 +112,14 @@ chaos: server-for-tests page ## The same with RUNS=300 crashes, a third of it lo
 	@scripts/need python cc nats network node go chromium
 	tests/crash/all $(BINARIES)/dunlin $(RUNS)
 	tests/cluster/chaos $(BINARIES)/dunlin --rounds $(RUNS)
+	tests/cluster/jepsen $(BINARIES)/dunlin
 	tests/cluster/sdks $(BINARIES)/dunlin --rounds 30
 	tests/cluster/leases $(BINARIES)/dunlin --kills 9 --elections 3
 	tests/browser/cluster $(BINARIES)/dunlin --each
+
+jepsen: server-for-tests ## Damage what NATS has stored in each way of Jepsen's report, ROUNDS=5 times, and see that no client recovers over a loss (20 minutes)
+	@scripts/need python nats network
+	tests/cluster/jepsen $(BINARIES)/dunlin --rounds $(or $(ROUNDS),5)
 
 sdk: server-for-tests ## Run the official SDKs for JavaScript, Go and Python, and the room client, against the real server, on both reactors
 	@scripts/need node go python

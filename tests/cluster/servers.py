@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -69,6 +70,13 @@ class NatsServer:
             connection.close()
         streams = [each for account in found.get("account_details", []) for each in account.get("stream_detail", [])]
         return {each["name"]: each.get("cluster", {}) for each in streams}
+
+    def is_listening(self):
+        try:
+            socket.create_connection((self.place.host, self.place.port), 1).close()
+        except OSError:
+            return False
+        return True
 
     def kill(self):
         self.process.kill()

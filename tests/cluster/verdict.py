@@ -61,6 +61,22 @@ def problems_of_step(acknowledged, seen):
     return problems
 
 
+def holes_of(stretches, known):
+    """What clients were told over a hole.
+
+    stretches       (client, channel, epoch, begin, end, {offset: id}): what a client knows without a break, and what it heard
+    known           {(channel, epoch): {offset: {id, …}}}: everything that was acknowledged to a publisher, or delivered to anybody
+    """
+    holes = []
+    for client, channel, epoch, begin, end, heard in stretches:
+        there = known.get((channel, epoch), {})
+        missed = [(offset, identity) for offset, ids in there.items() if begin < offset <= end
+                  for identity in ids if heard.get(offset) != identity]
+        if missed:
+            holes.append(f"{client}: {channel} from {begin} to {end} in {epoch} without {len(missed)}: {sorted(missed)[:SHOWN_MAX]}")
+    return holes
+
+
 GOOD = {"p": [(3, "p/1"), (9, "p/2")]}, {"s": (3, [(7, "q/1"), (9, "p/2")])}, [(3, "p/1"), (7, "q/1"), (9, "p/2")]
 
 #: Problems, each with acknowledgements, received publications and a history that contain it.
@@ -85,4 +101,17 @@ PLANTED_STEPS = {
     "one at another offset": ([(3, 1), (8, 3)], GOOD_STEP[1]),
     "one seen twice": (GOOD_STEP[0], {name: [*each, (11, 3)] for name, each in GOOD_STEP[1].items()}),
     "seen in the wrong order": (GOOD_STEP[0], {name: each[::-1] for name, each in GOOD_STEP[1].items()}),
+}
+
+GOOD_STRETCHES = (
+    [("c", "a", "e", 3, 9, {5: "p/1", 9: "p/2"}), ("d", "a", "e", 5, 8, {}), ("d", "a", "f", 9, 12, {12: "p/3"})],
+    {("a", "e"): {3: {"p/0"}, 5: {"p/1"}, 9: {"p/2"}, 11: {"lost, and told by a new epoch"}}, ("a", "f"): {12: {"p/3"}}},
+)
+
+#: The same for what a client knows without a break.
+PLANTED_HOLES = {
+    "one in the middle": ([("c", "a", "e", 3, 9, {9: "p/2"})], GOOD_STRETCHES[1]),
+    "the last one": ([("c", "a", "e", 3, 9, {5: "p/1"})], GOOD_STRETCHES[1]),
+    "another one at its offset": ([("c", "a", "e", 3, 9, {5: "q/1", 9: "p/2"})], GOOD_STRETCHES[1]),
+    "one that another client has heard": ([("c", "a", "e", 3, 11, {5: "p/1", 9: "p/2"})], GOOD_STRETCHES[1]),
 }

@@ -11,6 +11,7 @@
 //!   each change of the stream's leader, each reconnect, each overflow, and every 30 seconds.
 //! - *Epoch* ([`truncation`], [`epoch`]): a stream that was truncated begins a new epoch, in which no older position is
 //!   valid.
+//! - *Holes* ([`holes`]): each message names its predecessors, so that a read shows when one of them is missing.
 //! - *Standing* ([`standing`]): whether each stream exists and stores messages. One that is gone is created again.
 //! - *Publish* ([`publish`]): each message has an id, by which the stream drops duplicates. It is retried until the
 //!   stream has acknowledged it, and committed when it comes back in the order of the stream.
@@ -30,6 +31,7 @@ mod counters;
 mod epoch;
 mod event;
 mod follow;
+mod holes;
 mod interest;
 pub mod leases;
 mod lingering;

@@ -27,6 +27,8 @@ pub enum CoreBug {
     FollowNotConfirmed,
     /// A truncated stream is not detected.
     TruncationNotNoticed,
+    /// A read with a hole counts as complete.
+    HoleNotNoticed,
     /// A stream that does not exist is taken for one without a leader.
     AbsentStreamIgnored,
     /// A position that this node has not reached is treated as one that no node has reached.

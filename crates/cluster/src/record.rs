@@ -8,6 +8,7 @@
 //! | `Dn-Tag` | a tag: name, `=`, value; once for each |
 //! | `Dn-Version`, `Dn-Version-Epoch` | the version of the data |
 //! | `Dn-Op` | `purge`: not a publication, but the end of those before it; of a broadcast also `join` and `leave` |
+//! | `Dn-Follows` | the messages of the channel that come before, if nothing else names them: sequences, a space, the epoch |
 //! | `Dn-Node`, `Dn-Number` | of a broadcast: the node that sent it, and its number among the broadcasts of that node |
 //!
 //! Values are escaped: bytes outside printable ASCII, the percent sign, and `=` in the names of tags are `%XX`.
@@ -26,6 +27,8 @@ pub const MESSAGE_ID: &str = "Nats-Msg-Id";
 pub const EXPECTED_LAST: &str = "Nats-Expected-Last-Subject-Sequence";
 /// The header that deletes all earlier messages; with the value `sub`, only those of the same subject.
 pub const ROLLUP: &str = "Nats-Rollup";
+/// The header with the predecessors of a message: their sequences, and after a space the epoch.
+pub const FOLLOWS: &str = "Dn-Follows";
 /// The header with the number of a node's fence.
 pub const FENCE: &str = "Dn-Fence";
 /// The header with the number of a stream's epoch, from 1.

@@ -12,7 +12,7 @@ const SEEDS_MAX: u64 = 1_500;
 /// The fixed seeds must reach each case of [`REACHED`] at least this often.
 const REACHED_MIN: u64 = 50;
 
-const REACHED: [&str; 52] = [
+const REACHED: [&str; 54] = [
     "cluster: ahead",
     "cluster: audit",
     "cluster: broadcast",
@@ -32,6 +32,7 @@ const REACHED: [&str; 52] = [
     "cluster: followed",
     "cluster: gap",
     "cluster: history",
+    "cluster: hole detected",
     "cluster: history removed",
     "cluster: keys of all nodes",
     "cluster: late",
@@ -53,6 +54,7 @@ const REACHED: [&str; 52] = [
     "cluster: peer window",
     "cluster: published once",
     "cluster: recovered",
+    "cluster: replica damaged",
     "cluster: request rejected",
     "cluster: retry",
     "cluster: shared read",
@@ -68,8 +70,18 @@ const REACHED: [&str; 52] = [
 ];
 
 /// Seeds that failed in earlier versions.
-const FOUND_SEEDS: [u64; 7] =
-    [20_718, 5_001_908, 5_002_409, 1_795_662_667_962, 1_795_698_203_509, 1_795_718_547_544, 1_795_719_754_138];
+const FOUND_SEEDS: [u64; 10] = [
+    20_718,
+    777_141,
+    778_853,
+    880_562,
+    5_001_908,
+    5_002_409,
+    1_795_662_667_962,
+    1_795_698_203_509,
+    1_795_718_547_544,
+    1_795_719_754_138,
+];
 
 #[test]
 fn seeds_that_failed_before_pass() {
@@ -195,6 +207,11 @@ fn a_subscribe_reply_before_other_nodes_forward_broadcasts_is_found() {
 fn an_undetected_truncation_is_found() {
     let failure = find(CoreBug::TruncationNotNoticed);
     assert!(failure.contains("lost position"), "{failure}");
+}
+
+#[test]
+fn an_undetected_hole_is_found() {
+    find(CoreBug::HoleNotNoticed);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::{link::StoredMessage, names::PartitionId, record};
 
 use super::{
     CoreEffect, CoreLimits,
+    holes::Unnamed,
     publish::PublishingKey,
     truncation::CLOCK_MARGIN_MS,
     window::{Window, WindowEntry, WindowLimits},
@@ -72,6 +73,11 @@ impl BufferedMessages {
         self.by_sequence.contains_key(&sequence)
     }
 
+    /// The sequences that the stream had in front of them, and that are not among them.
+    pub(super) fn predecessors(&self) -> impl Iterator<Item = u64> + '_ {
+        self.by_sequence.values().map(|message| message.last_sequence).filter(|sequence| !self.contains(*sequence))
+    }
+
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -119,6 +125,8 @@ pub(super) struct FollowedChannel {
     pub(super) newest: u64,
     /// The Unix time at which it was stored; 0 if unknown.
     pub(super) newest_ms: u64,
+    /// The messages that this node's next message names.
+    pub(super) unnamed: Unnamed,
     pub(super) attached_us: u64,
     /// When the newest known message was last confirmed to be the newest.
     pub(super) confirmed_us: u64,
@@ -201,6 +209,7 @@ impl FollowedChannel {
             position: 0,
             newest: 0,
             newest_ms: 0,
+            unnamed: Unnamed::default(),
             attached_us: 0,
             confirmed_us: 0,
             window: Window::default(),
@@ -249,6 +258,7 @@ impl FollowedChannel {
         self.newest = message.sequence;
         self.newest_ms = message.time_ms;
         self.confirmed_us = now_us;
+        self.unnamed.push(message);
         if let Some(through) = record::purged_through(message) {
             self.window.clear(message.sequence);
             return Advanced::Purged { through };

@@ -23,6 +23,8 @@ pub struct CoreCounters {
     pub lost_tails: u64,
     /// Streams that were found to be truncated.
     pub truncations: u64,
+    /// Messages that are missing although a later one names them.
+    pub holes: u64,
     /// Streams that were found to be gone.
     pub streams_absent: u64,
     /// Streams that this node has created because they were gone.

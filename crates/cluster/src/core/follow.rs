@@ -157,11 +157,14 @@ impl Core {
             }
             return;
         }
-        let facts = self.partitions.get(&channel.partition).and_then(|partition| partition.facts.as_ref());
-        let Some(age_max_ms) = facts.map(|facts| facts.age_max_ms) else { return };
+        let id = channel.partition;
+        let Some(partition) = self.partitions.get(&id) else { return };
+        let Some(age_max_ms) = partition.facts.as_ref().map(|facts| facts.age_max_ms) else { return };
         if channel.is_lost_before(&message, turn.now.unix_ms, age_max_ms) {
-            let partition = channel.partition;
-            return self.on_truncation(turn, partition);
+            return self.on_truncation(turn, id);
+        }
+        if partition.has_lost_before(channel, &message) {
+            return self.on_hole(turn, id);
         }
         let ignores_gaps = self.planted.is(CoreBug::GapNotNoticed);
         if ignores_gaps || channel.is_next(&message, turn.now.mono_us, age_max_ms) {

@@ -15,7 +15,7 @@ use dunlin_engine::{
 use crate::{
     link::{LinkEffect, LinkName, MessageHeaders, PublishAck, PublishFault, RequestNumber},
     names::{PartitionId, encode_token},
-    record::{self, EXPECTED_LAST, MESSAGE_ID, OPERATION, PURGE, ROLLUP},
+    record::{self, EXPECTED_LAST, FOLLOWS, MESSAGE_ID, OPERATION, PURGE, ROLLUP},
 };
 
 use super::{Core, CoreEffect, Requester, Timer, Turn, standing::StreamKey, window::NewestPublication};
@@ -276,6 +276,10 @@ impl Core {
                 }
                 headers.push(EXPECTED_LAST, channel.newest.to_string());
             }
+        }
+        let channel = self.channels.get_mut(&publishing.channel);
+        if let Some(follows) = channel.and_then(|channel| channel.unnamed.header(&partition.current_epoch())) {
+            headers.push(FOLLOWS, follows);
         }
         let (subject, payload) = (partition.names.publish_subject(&publishing.channel), publishing.payload.clone());
         let sent_after = partition.marks.highest();

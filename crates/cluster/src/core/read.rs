@@ -18,7 +18,11 @@ use crate::{
     record,
 };
 
-use super::{Core, Requester, Timer, Turn, channel::WaitingLoad, partition::Partition};
+use super::{
+    Core, Requester, Timer, Turn,
+    channel::{FollowedChannel, WaitingLoad},
+    partition::Partition,
+};
 
 /// Maximum number of messages per request.
 const RANGE_MESSAGES_MAX: usize = 20;
@@ -316,17 +320,29 @@ impl Core {
         let purged = read.messages.iter().filter_map(record::purged_through).max().unwrap_or(0);
         floor = floor.max(purged);
         let name = Arc::clone(&read.channel);
+        // While the newest message was confirmed recently, none after it can have expired by age.
+        let age_max_ms = self.partitions.get(&id).and_then(|partition| partition.facts.as_ref()?.age_max_ms);
+        let is_recent = |channel: &FollowedChannel| {
+            age_max_ms.is_none_or(|age| turn.now.mono_us < channel.confirmed_us.saturating_add(age * 500))
+        };
+        let fills_all = matches!(read.purpose, Purpose::Fill)
+            && !read.may_be_trimmed
+            && purged <= read.after
+            && self.channels.get(&name).is_some_and(is_recent);
+        let floor = if fills_all { read.after } else { floor };
+        if self.has_hole(turn, id, read, floor) {
+            if let Purpose::Load(waiting) = read.purpose {
+                turn.effects.push(waiting.refused(&name, LogError::Unavailable));
+            }
+            return self.on_hole(turn, id);
+        }
         match read.purpose {
             Purpose::Fill => {
                 let Some(channel) = self.channels.get_mut(&name) else { return };
-                // While the newest message was confirmed recently, none after it can have expired by age.
-                let age_max_ms = self.partitions.get(&id).and_then(|partition| partition.facts.as_ref()?.age_max_ms);
-                let is_recent =
-                    age_max_ms.is_none_or(|age| turn.now.mono_us < channel.confirmed_us.saturating_add(age * 500));
                 if let Some(gap) = &mut channel.gap {
                     gap.is_reading = false;
                 }
-                if floor <= read.after || is_recent && !read.may_be_trimmed && purged <= read.after {
+                if floor <= read.after {
                     self.gap_filled(turn, &name, &read.messages);
                 } else {
                     self.interrupt(turn, &name);

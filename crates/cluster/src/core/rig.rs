@@ -23,6 +23,8 @@ pub(super) struct Rig {
     fence: Option<StoredMessage>,
     /// The newest message of each channel.
     pub(super) newest: u64,
+    /// Whether the replica that answers has no message of any channel.
+    pub(super) has_no_messages: bool,
     /// The effects of the core, except those for its connections.
     pub(super) effects: Vec<CoreEffect>,
     pub(super) ranges: Vec<(RequestNumber, Option<Box<str>>)>,
@@ -54,6 +56,7 @@ impl Rig {
             now: NOW,
             fence: None,
             newest: FENCE / 10,
+            has_no_messages: false,
             effects: Vec::new(),
             ranges: Vec::new(),
             sent: Vec::new(),
@@ -120,7 +123,8 @@ impl Rig {
                 });
             }
             LinkEffect::LastOf { request, subjects, .. } => {
-                let of_channels = subjects.iter().filter(|subject| !subject.contains('%'));
+                let is_empty = self.has_no_messages;
+                let of_channels = subjects.iter().filter(|subject| !is_empty && !subject.contains('%'));
                 let heads = of_channels.map(|subject| stored(subject, self.newest));
                 (request, heads.chain(self.fence.clone()).collect())
             }

@@ -311,15 +311,17 @@ impl Core {
                 heads.insert(name.into_owned(), message);
             }
         }
-        let is_truncated = |name: &Arc<str>| {
-            let channel = self.channels.get(name).filter(|channel| channel.is_attached());
-            let head = heads.get(&**name).copied();
-            channel
-                .is_some_and(|channel| partition.is_truncated_before(channel, head, fence_sequence, turn.now.unix_ms))
+        let attached = || {
+            let of_name = |name: &Arc<str>| Some((self.channels.get(name)?, heads.get(&**name).copied()));
+            channels.iter().filter_map(of_name).filter(|(channel, _)| channel.is_attached())
         };
-        if channels.iter().any(is_truncated) {
-            self.on_truncation(turn, id);
-            return;
+        let unix_ms = turn.now.unix_ms;
+        let is_truncated = |(channel, head)| partition.is_truncated_before(channel, head, fence_sequence, unix_ms);
+        if attached().any(is_truncated) {
+            return self.on_truncation(turn, id);
+        }
+        if attached().any(|(channel, head)| head.is_some_and(|head| partition.has_overlooked(channel, head, unix_ms))) {
+            return self.on_hole(turn, id);
         }
         for name in channels {
             self.head_known(turn, &name, attach, heads.get(&*name).copied(), fence_sequence);

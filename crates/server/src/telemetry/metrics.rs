@@ -269,6 +269,7 @@ families! {
     CLUSTER_GAPS = Counter "dunlin_cluster_gaps_total" [] "Gaps found in the messages of a channel, because a later message arrived or was acknowledged.";
     CLUSTER_LOST_TAILS = Counter "dunlin_cluster_lost_tails_total" [] "Channels whose newest messages were missing, found by comparing with the stream.";
     CLUSTER_TRUNCATIONS = Counter "dunlin_cluster_truncations_total" [] "Streams found to have lost their end, for example because servers lost power or a backup was restored. All positions in them become invalid.";
+    CLUSTER_HOLES = Counter "dunlin_cluster_holes_total" [] "Publications found to be missing from a stream, or from one of its replicas, although later ones name them. All positions in the stream become invalid.";
     CLUSTER_STREAMS_ABSENT = Counter "dunlin_cluster_streams_absent_total" [] "Streams found to be gone while the node ran. All positions in them become invalid.";
     CLUSTER_STREAMS_CREATED = Counter "dunlin_cluster_streams_created_total" [] "Streams that this node created again because they were gone.";
     CLUSTER_FILLED = Counter "dunlin_cluster_messages_filled_total" [] "Missing messages that were read from the stream.";

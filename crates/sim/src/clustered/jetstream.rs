@@ -12,6 +12,7 @@
 //! - When servers lose power, a stream may lose its newest messages and reuse their sequences.
 //! - A stream that was removed, or whose servers lost their disk, does not exist until a node creates it again.
 //! - A stream that was emptied keeps its sequences.
+//! - One of three replicas may have lost messages that the stream has.
 //! - A store that is full refuses all messages, and serves reads.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +55,8 @@ pub struct JetStream {
     chance: Chance,
     /// Draws the delays of subscriptions between servers.
     routes: Chance,
+    /// Chooses the messages that a replica loses, and the reads that it serves.
+    damages: Chance,
     streams: BTreeMap<Box<str>, Stream>,
     /// The maximum delay of a message.
     delay_max_us: u64,
@@ -84,7 +87,7 @@ pub struct JetStream {
 }
 
 impl JetStream {
-    pub fn new(mut chance: Chance, routes: Chance, streams: &[Box<str>], history_size: u64) -> Self {
+    pub fn new(mut chance: Chance, routes: Chance, damages: Chance, streams: &[Box<str>], history_size: u64) -> Self {
         let streams = streams.iter().map(|name| {
             let stream = Stream { epoch: format!("of-{name}"), ..Stream::default() };
             (name.clone(), stream)
@@ -107,6 +110,7 @@ impl JetStream {
             has_stale_replicas: true,
             skips_next_republish: false,
             reached: BTreeMap::new(),
+            damages,
             routes,
             chance,
         }
@@ -155,6 +159,7 @@ impl JetStream {
         }
         stream.ids.retain(|_, sequence| *sequence <= kept);
         stream.removed.clear();
+        stream.damaged.retain(|sequence| *sequence <= kept);
         stream.last = kept;
         let name = name.clone();
         nodes.iter_mut().for_each(LinkQueues::forget_late);
@@ -163,6 +168,28 @@ impl JetStream {
         self.losses += 1;
         self.count("stream truncated");
         Some((name, kept, epochs))
+    }
+
+    /// Has one replica of a stream lose messages that later ones name. Returns the stream's name and the messages.
+    pub fn damage_replica(&mut self) -> Option<(Box<str>, BTreeSet<u64>)> {
+        let chosen = self.damages.below(self.streams.len().max(1));
+        let (name, stream) = self.streams.iter_mut().nth(chosen)?;
+        let named: Vec<u64> = stream.named().into_iter().collect();
+        let (first, count) = (self.damages.below(named.len().max(1)), self.damages.between(1, 8) as usize);
+        let damaged: BTreeSet<u64> = named.into_iter().skip(first).take(count).collect();
+        if damaged.is_empty() {
+            return None;
+        }
+        stream.damaged.extend(&damaged);
+        let name = name.clone();
+        self.losses += 1;
+        self.count("replica damaged");
+        Some((name, damaged))
+    }
+
+    /// Whether a replica of a stream has lost messages.
+    pub fn is_damaged(&self, stream: &str) -> bool {
+        self.streams.get(stream).is_some_and(|stream| !stream.damaged.is_empty())
     }
 
     /// Removes a stream. Returns its name and the epochs in which nodes may be.
@@ -500,11 +527,13 @@ impl JetStream {
         }
         let Some(stream) = self.streams.get(name) else { return Some((request, Err(ReadFault::NoResponders))) };
         let through = stream.last.saturating_sub(lag);
+        let is_of_damaged = !stream.damaged.is_empty() && self.damages.percent(33);
         // The state of a replica is an earlier state of the stream.
         let since_removed = stream.removed.iter().filter(|(by, message)| *by > through && message.sequence <= through);
         let stored = stream.messages.range(..=through).map(|(_, message)| message);
         let view: BTreeMap<u64, &StoredMessage> = stored
             .chain(since_removed.map(|(_, message)| message))
+            .filter(|message| !is_of_damaged || !stream.damaged.contains(&message.sequence))
             .map(|message| (message.sequence, message))
             .collect();
         let known = || view.values().copied();

@@ -10,6 +10,8 @@ pub struct Stream {
     pub by_subject: BTreeMap<Box<str>, BTreeSet<u64>>,
     /// Recently removed messages, with the sequence that removed them. A lagging replica still has them.
     pub removed: VecDeque<(u64, StoredMessage)>,
+    /// Messages that one of three replicas has lost.
+    pub damaged: BTreeSet<u64>,
     pub last: u64,
     pub ids: BTreeMap<Box<str>, u64>,
     pub epoch: String,
@@ -45,6 +47,18 @@ impl Stream {
         self.messages.clear();
         self.by_subject.clear();
         self.removed.clear();
+        self.damaged.clear();
+    }
+
+    /// The messages of channels that a later message of the current epoch names. Nodes can prove that these are lost.
+    pub fn named(&self) -> BTreeSet<u64> {
+        let epoch = self.newest_epoch();
+        let follows =
+            self.messages.values().filter_map(|message| message.headers.get(record::FOLLOWS)?.split_once(' '));
+        let of_epoch = follows.filter(|(_, its_epoch)| *its_epoch == epoch);
+        let named =
+            of_epoch.flat_map(|(sequences, _)| sequences.split(',').filter_map(|sequence| sequence.parse().ok()));
+        named.filter(|sequence| self.messages.contains_key(sequence)).collect()
     }
 
     /// The epochs in which nodes may be.

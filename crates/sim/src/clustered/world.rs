@@ -90,6 +90,8 @@ pub struct ClusteredWorld<'a> {
     stream_faults: Chance,
     /// Whether any of this happens.
     loses_streams: bool,
+    /// Whether replicas may lose messages.
+    has_damages: bool,
     has_lost_stream: bool,
     /// The epochs of removed streams.
     removed_epochs: BTreeSet<String>,
@@ -122,7 +124,9 @@ impl<'a> ClusteredWorld<'a> {
         streams.extend(has_peers.then(|| LeaseNames::new("dn").stream));
         let history_size = options.namespaces[0].history_size as u64;
         let routes = Chance::new(seed ^ 0x726f_7574_6573);
-        let mut jetstream = JetStream::new(Chance::new(chance.number()), routes, &streams, history_size);
+        let mut damages = Chance::new(seed ^ 0x6461_6d61_6765);
+        let has_damages = damages.percent(20);
+        let mut jetstream = JetStream::new(Chance::new(chance.number()), routes, damages, &streams, history_size);
         if has_peers {
             leases::prepare(&mut jetstream, seed);
         }
@@ -146,6 +150,7 @@ impl<'a> ClusteredWorld<'a> {
             was_truncated: false,
             loses_streams: stream_faults.percent(25),
             stream_faults,
+            has_damages,
             has_lost_stream: false,
             removed_epochs: BTreeSet::new(),
             received: Vec::new(),
@@ -240,6 +245,7 @@ impl<'a> ClusteredWorld<'a> {
                 ("lost tail", counters.lost_tails),
                 ("late", counters.late),
                 ("truncation detected", counters.truncations),
+                ("hole detected", counters.holes),
                 ("ahead", counters.ahead),
                 ("silence", counters.silences),
                 ("shared read", counters.shared_reads),
@@ -293,6 +299,9 @@ impl<'a> ClusteredWorld<'a> {
         }
         if self.loses_streams && !self.is_calm && self.stream_faults.percent(1) {
             self.lose_stream();
+        }
+        if self.has_damages && !self.is_calm && self.steps.is_multiple_of(64) {
+            self.damage_replica();
         }
         self.serve()
     }

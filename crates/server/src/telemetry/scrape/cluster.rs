@@ -52,6 +52,7 @@ fn channels(page: &mut Page, state: Option<&ClusterState>) {
             (&m::CLUSTER_GAPS, |state| state.counters.gaps),
             (&m::CLUSTER_LOST_TAILS, |state| state.counters.lost_tails),
             (&m::CLUSTER_TRUNCATIONS, |state| state.counters.truncations),
+            (&m::CLUSTER_HOLES, |state| state.counters.holes),
             (&m::CLUSTER_STREAMS_ABSENT, |state| state.counters.streams_absent),
             (&m::CLUSTER_STREAMS_CREATED, |state| state.counters.streams_created),
             (&m::CLUSTER_FILLED, |state| state.counters.filled),

@@ -77,6 +77,13 @@ impl ClusteredWorld<'_> {
         }
     }
 
+    /// Has a replica lose messages, which the stream still has.
+    pub(super) fn damage_replica(&mut self) {
+        let Some((stream, damaged)) = self.jetstream.damage_replica() else { return };
+        self.trace.line(self.now_us, || format!("a replica of {stream} loses {damaged:?}"));
+        self.has_lost_stream = true;
+    }
+
     fn remove_stream(&mut self, chosen: usize) {
         let Some((stream, epochs)) = self.jetstream.remove_stream(chosen, &mut self.links) else { return };
         self.trace.line(self.now_us, || format!("{stream} is removed, in the epochs {epochs:?}"));

@@ -127,7 +127,9 @@ impl ClusteredWorld<'_> {
         };
         // A loss of messages begins a new epoch. Nodes cannot tell that the sequences of an emptied stream continue.
         let is_replaced = self.jetstream.is_replaced_after_emptying(&names.stream, &position.epoch);
-        !self.removes_history && !is_invalid && !is_replaced && truth.is_none_or(has_all)
+        // A read of the damaged replica begins an epoch as well.
+        let is_damaged = self.jetstream.is_damaged(&names.stream);
+        !self.removes_history && !is_invalid && !is_replaced && !is_damaged && truth.is_none_or(has_all)
     }
 
     fn resubscribe(&mut self) -> Result<(), String> {

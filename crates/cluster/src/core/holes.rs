@@ -1,0 +1,151 @@
+//! Holes: messages that are missing from the middle of a channel, because a replica has lost them.
+//!
+//! A replica leaves out what it cannot read, for example behind a flipped bit, and forgets it when it is rebuilt. Its
+//! answer looks complete, because the sequences of a channel have gaps anyway. So each message names its predecessors in
+//! the channel: those that its publisher had seen, and that no message named which it had seen. Every message is thus
+//! named by a later one, with a few numbers at most, however many nodes publish at the same time. A named message that
+//! is missing is lost, and the stream begins a new epoch.
+//!
+//! A name is valid in the epoch in which it was given: after a truncation, sequences are assigned again. Nothing names
+//! the newest messages of a channel. The audit compares these, also with a channel that was attached without a message,
+//! because the replica that was asked had lost it.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    link::StoredMessage,
+    names::PartitionId,
+    planted::CoreBug,
+    record::{self, FOLLOWS},
+};
+
+use super::{
+    Core, Turn,
+    channel::FollowedChannel,
+    partition::Partition,
+    read::{Purpose, Read},
+    truncation::CLOCK_MARGIN_MS,
+};
+
+/// Maximum number of messages that one message names. The next one names others, so that a burst of messages to a
+/// channel does not name the same ones again and again.
+const NAMED_MAX: usize = 8;
+/// Maximum number of messages of a channel that wait for their name. Beyond it, the oldest are never named: a node
+/// would have published this many messages at the same time.
+const UNNAMED_MAX: usize = 1_024;
+
+/// The messages of a channel that no known message names, by sequence.
+#[derive(Debug, Default)]
+pub(super) struct Unnamed {
+    sequences: BTreeSet<u64>,
+    /// The last one that a message named. Whether that message is stored is known when it comes back.
+    named_through: u64,
+}
+
+impl Unnamed {
+    /// Adds the next message of the channel.
+    pub(super) fn push(&mut self, message: &StoredMessage) {
+        if record::purged_through(message).is_some() {
+            self.sequences.clear();
+        }
+        if let Some((sequences, _)) = named_by(message) {
+            for sequence in sequences {
+                self.sequences.remove(&sequence);
+            }
+        }
+        self.sequences.insert(message.sequence);
+        if self.sequences.len() > UNNAMED_MAX {
+            self.sequences.pop_first();
+        }
+    }
+
+    /// The header of a message that is sent now; `None` if it has no predecessor.
+    pub(super) fn header(&mut self, epoch: &str) -> Option<String> {
+        if self.sequences.last().is_some_and(|last| *last <= self.named_through) {
+            self.named_through = 0;
+        }
+        let mut header = String::new();
+        for sequence in self.sequences.range(self.named_through + 1..).take(NAMED_MAX) {
+            header.push_str(if header.is_empty() { "" } else { "," });
+            header.push_str(&sequence.to_string());
+            self.named_through = *sequence;
+        }
+        (!header.is_empty()).then(|| header + " " + epoch)
+    }
+}
+
+/// The sequences that a message names, and their epoch.
+fn named_by(message: &StoredMessage) -> Option<(impl Iterator<Item = u64> + '_, &str)> {
+    let (sequences, epoch) = message.headers.get(FOLLOWS)?.split_once(' ')?;
+    Some((sequences.split(',').filter_map(|sequence| sequence.parse().ok()), epoch))
+}
+
+/// The sequences that a message names in this epoch.
+fn named_in<'a>(message: &'a StoredMessage, epoch: &'a str) -> impl Iterator<Item = u64> + 'a {
+    named_by(message).filter(|(_, its_epoch)| *its_epoch == epoch).into_iter().flat_map(|(sequences, _)| sequences)
+}
+
+/// A message that is missing among those of a channel after `floor`, which are complete by all other evidence: one that
+/// another one names, or one of `stored`.
+fn missing_among(
+    messages: &[StoredMessage],
+    floor: u64,
+    epoch: &str,
+    mut stored: impl Iterator<Item = u64>,
+) -> Option<u64> {
+    let is_purge = |message: &&StoredMessage| record::purged_through(message).is_some();
+    let purge = messages.iter().rfind(is_purge).map_or(0, |message| message.sequence);
+    let has = |sequence: u64| messages.binary_search_by_key(&sequence, |message| message.sequence).is_ok();
+    let last = messages.last().map_or(0, |message| message.sequence);
+    let is_missing = |sequence: &u64| *sequence > floor.max(purge) && !has(*sequence);
+    let named = messages.iter().filter(|message| message.sequence >= purge);
+    let mut named = named.flat_map(|message| named_in(message, epoch));
+    named.find(is_missing).or_else(|| stored.find(|sequence| *sequence < last && is_missing(sequence)))
+}
+
+impl Partition {
+    /// Whether the stream has a message that this node took for absent: it is at or below the channel's position, above the
+    /// newest known one, and too young to have expired on any replica.
+    pub(super) fn has_overlooked(&self, channel: &FollowedChannel, message: &StoredMessage, unix_ms: u64) -> bool {
+        let is_handled = message.sequence > channel.newest && message.sequence <= channel.position;
+        let age_max_ms = self.facts.as_ref().and_then(|facts| facts.age_max_ms).unwrap_or(u64::MAX);
+        let kept_until_ms = message.time_ms.saturating_add(age_max_ms).saturating_sub(CLOCK_MARGIN_MS);
+        is_handled && message.time_ms > 0 && unix_ms < kept_until_ms
+    }
+
+    /// Whether the stream has lost a message between a channel's position and a republished message: one that the
+    /// publisher had seen, or that was acknowledged to this node.
+    pub(super) fn has_lost_before(&self, channel: &FollowedChannel, message: &StoredMessage) -> bool {
+        let after = channel.position.max(message.last_sequence);
+        let epoch = self.current_epoch();
+        let acknowledged = channel.acknowledged.range(after + 1..).next();
+        acknowledged.is_some_and(|(sequence, _)| *sequence < message.sequence)
+            || named_in(message, &epoch).any(|sequence| sequence > after)
+    }
+}
+
+impl Core {
+    /// Whether a read of a channel has a hole after `floor`, or shows that an earlier one had.
+    pub(super) fn has_hole(&self, turn: &Turn<'_>, id: PartitionId, read: &Read, floor: u64) -> bool {
+        let (Some(partition), Some(channel)) = (self.partitions.get(&id), self.channels.get(&read.channel)) else {
+            return false;
+        };
+        let is_overlooked = |message| partition.has_overlooked(channel, message, turn.now.unix_ms);
+        // What was acknowledged to this node, what a live message follows, and the newest message of a load.
+        let followed = channel.gap.iter().flat_map(|gap| gap.buffered.predecessors());
+        let newest = matches!(read.purpose, Purpose::Load(_)).then_some(read.through);
+        let stored = channel.acknowledged.keys().copied().chain(followed).chain(newest);
+        let has_hole = missing_among(&read.messages, floor, &partition.current_epoch(), stored).is_some()
+            || read.messages.iter().any(is_overlooked);
+        has_hole && !self.planted.is(CoreBug::HoleNotNoticed)
+    }
+
+    /// A stream, or one of its replicas, has lost a message. All positions in it become invalid, on all nodes.
+    pub(super) fn on_hole(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        self.counters.holes += 1;
+        self.on_truncation(turn, id);
+    }
+}
+
+#[cfg(test)]
+mod tests;
