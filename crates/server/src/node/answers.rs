@@ -8,12 +8,13 @@ use std::sync::{
 
 use dunlin_engine::{
     Event, SessionKey,
-    backend::{ProxyRequestId, ProxyResult},
+    backend::{ProxyError, ProxyRequestId, ProxyResult},
     broadcast::BroadcastMessage,
     event::{ClusterPresence, PeerQueryNumber, Ticket},
     log::{LoadNumber, LogError, LogPage, LogRecord, ProposalNumber},
 };
 use dunlin_protocol::ErrorCode;
+use dunlin_queues::declared::SHARD_ANSWERS;
 use dunlin_token::TokenAnswer;
 use tokio::sync::mpsc;
 
@@ -48,12 +49,16 @@ pub(super) enum Answered {
     Peers { query: PeerQueryNumber, outcome: Result<ClusterPresence, ErrorCode> },
 }
 
-/// Maximum bytes of publications and pages on their way to a shard. A shard does not take them while a ring to another
-/// shard is full.
-const BYTES_MAX: usize = 64 << 20;
+/// Maximum bytes of publications, pages and responses on their way to a shard. A shard does not take them while a ring to
+/// another shard is full.
+const BYTES_MAX: usize = SHARD_ANSWERS.bytes_max();
 
-/// Results on their way to a shard. There is one per request, and the receivers of requests limit their number. Pages and
-/// messages of other nodes are limited here, by their bytes.
+/// Messages of other nodes count at least this much. So their bytes bound their number, and shards count only one of the
+/// two.
+const MESSAGE_BYTES_MIN: usize = BYTES_MAX / SHARD_ANSWERS.messages.max;
+
+/// Results on their way to a shard. There is one per request, and the receivers of requests limit their number. Pages,
+/// responses of backends and messages of other nodes are limited here, by their bytes.
 #[derive(Debug)]
 pub(super) struct Answers {
     receiver: mpsc::UnboundedReceiver<(Answered, usize)>,
@@ -74,7 +79,7 @@ pub(super) struct QueueFull;
 
 impl Answers {
     pub(super) fn new(shard_waker: Arc<ShardWaker>) -> Self {
-        let (sender, receiver) = mpsc::unbounded_channel();
+        let (sender, receiver) = SHARD_ANSWERS.admitted_channel();
         Self { receiver, sender: AnswerSender { sender, queued_bytes: Arc::default(), shard_waker } }
     }
 
@@ -94,15 +99,21 @@ impl Answers {
 }
 
 impl AnswerSender {
-    /// Sends the result of a request without blocking. It is dropped if the shard has ended. A page that does not fit is
-    /// replaced by a temporary error.
+    /// Sends the result of a request without blocking. It is dropped if the shard has ended. A page or a response that does
+    /// not fit is replaced by a temporary error.
     pub(super) fn send_answer(&self, answered: Answered) {
         let refused = match &answered {
-            Answered::Loaded { channel, load, outcome: Ok(_) } => Some((Arc::clone(channel), *load)),
+            Answered::Loaded { channel, load, outcome: Ok(_) } => {
+                Some(Answered::Loaded { channel: Arc::clone(channel), load: *load, outcome: Err(LogError::Busy) })
+            }
+            Answered::Backend { session, request_id, outcome: Ok(_) } => {
+                let (session, request_id) = (*session, *request_id);
+                Some(Answered::Backend { session, request_id, outcome: Err(ProxyError::Busy) })
+            }
             _ => None,
         };
-        if let (Err(QueueFull), Some((channel, load))) = (self.send_message(answered), refused) {
-            self.send(Answered::Loaded { channel, load, outcome: Err(LogError::Busy) }, 0);
+        if let (Err(QueueFull), Some(refused)) = (self.send_message(answered), refused) {
+            self.send(refused, 0);
         }
     }
 
@@ -130,12 +141,13 @@ impl AnswerSender {
 }
 
 impl Answered {
-    /// The bytes of its publications.
+    /// The bytes of its publications, or of the response.
     fn bytes(&self) -> usize {
         match self {
             Self::Loaded { outcome: Ok(page), .. } => page.records.iter().map(LogRecord::kept_bytes).sum(),
-            Self::Replicated { record, .. } => record.kept_bytes(),
-            Self::Broadcasted { message, .. } => message.kept_bytes(),
+            Self::Replicated { record, .. } => record.kept_bytes().max(MESSAGE_BYTES_MIN),
+            Self::Broadcasted { message, .. } => message.kept_bytes().max(MESSAGE_BYTES_MIN),
+            Self::Backend { outcome: Ok(response), .. } => response.bytes(),
             _ => 0,
         }
     }
@@ -167,6 +179,7 @@ impl From<Answered> for Event<'static> {
 
 #[cfg(test)]
 mod tests {
+    use dunlin_engine::backend::ProxyResponse;
     use dunlin_net::Waker;
     use dunlin_protocol::{Payload, Publication, Tags};
 
@@ -211,6 +224,26 @@ mod tests {
         assert!(matches!(first, Answered::Replicated { .. }) && matches!(last, Answered::Replicated { .. }));
         assert!(matches!(page, Answered::Loaded { load: LoadNumber(7), outcome: Err(LogError::Busy), .. }));
         assert!(matches!(interrupted, Answered::Interrupted { .. }));
+    }
+
+    #[test]
+    fn responses_of_backends_beyond_the_bytes_are_refused() {
+        let mut answers = answers();
+        let sender = answers.sender();
+        let respond = |bytes| {
+            let data = Some(Payload::from_opaque(vec![b'x'; bytes].into()));
+            let (session, request_id) = (SessionKey { index: 0, generation: 0 }, ProxyRequestId(5));
+            sender.send_answer(Answered::Backend { session, request_id, outcome: Ok(ProxyResponse::Rpc { data }) });
+        };
+        respond(BYTES_MAX - 1_000);
+        respond(1_000);
+        respond(1);
+        let mut outcomes = std::iter::from_fn(|| answers.next()).map(|answered| match answered {
+            Answered::Backend { request_id: ProxyRequestId(5), outcome, .. } => outcome.map(drop),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!((outcomes.next(), outcomes.next()), (Some(Ok(())), Some(Ok(()))), "at the limit");
+        assert_eq!((outcomes.next(), outcomes.next()), (Some(Err(ProxyError::Busy)), None), "past it");
     }
 
     #[test]

@@ -21,13 +21,14 @@ use dunlin_engine::{
     event::{ClusterPresence, PeerQueryNumber, PresenceKind},
 };
 use dunlin_protocol::ErrorCode;
+use dunlin_queues::{
+    CountedReceiver, CountedSender,
+    declared::{NODE_QUERIES, PRESENCE_QUESTIONS},
+};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{super::answers::Answered, NodeCluster};
 use crate::telemetry::cluster_events::{NodeChanged, log_lease};
-
-/// Maximum number of queued presence requests of shards. One request serves all concurrent commands about its channel.
-const PRESENCE_QUESTIONS_MAX: usize = 1_024;
 
 type SurveyOutcome = Result<SurveyAnswers, SurveyFault>;
 
@@ -57,7 +58,7 @@ pub struct PresenceQuestion {
 #[derive(Debug)]
 pub struct ClusterInbox {
     /// Requests of other nodes.
-    pub queries: mpsc::Receiver<NodeQuery>,
+    pub queries: CountedReceiver<NodeQuery>,
     /// Presence requests of this node's shards.
     pub presence: mpsc::Receiver<PresenceQuestion>,
 }
@@ -67,7 +68,7 @@ pub struct ClusterInbox {
 pub(super) struct Surveying {
     numbered: AtomicU64,
     waiting: Mutex<HashMap<SurveyNumber, oneshot::Sender<SurveyOutcome>>>,
-    queries: OnceLock<mpsc::Sender<NodeQuery>>,
+    queries: OnceLock<CountedSender<NodeQuery>>,
     presence: OnceLock<mpsc::Sender<PresenceQuestion>>,
 }
 
@@ -87,9 +88,10 @@ impl Surveying {
             }
             PeerEffect::Queried { query: number, payload, timeout_ms } => {
                 if let Some(queries) = self.queries.get() {
-                    // The queue has space for the maximum number of requests that the protocol admits. If one is lost,
-                    // the other node's timeout applies.
-                    let _ = queries.try_send(NodeQuery { number, payload, timeout_ms });
+                    // The queue has space for the maximum number of requests that the protocol admits. If their bytes
+                    // do not fit, the other node's timeout applies.
+                    let bytes = payload.len();
+                    let _ = queries.try_send(NodeQuery { number, payload, timeout_ms }, bytes);
                 }
             }
             PeerEffect::Changed { node, change } => NodeChanged { node: &node, change }.emit(),
@@ -103,8 +105,8 @@ impl Surveying {
 impl NodeCluster {
     /// Announces this node to the cluster. Returns the requests that it must answer.
     pub fn announce(&self, about: NodeDescription) -> ClusterInbox {
-        let (asker, queries) = mpsc::channel(self.queries_max);
-        let (shards, presence) = mpsc::channel(PRESENCE_QUESTIONS_MAX);
+        let (asker, queries) = NODE_QUERIES.with_messages(self.queries_max).counted_channel();
+        let (shards, presence) = PRESENCE_QUESTIONS.tokio_channel();
         let surveying = &self.answers.surveying;
         let is_first = surveying.queries.set(asker).is_ok() && surveying.presence.set(shards).is_ok();
         debug_assert!(is_first, "a node is announced once");
