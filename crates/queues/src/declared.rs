@@ -116,7 +116,7 @@ queues! {
         counted_by_key(64 * MIB, "broker.nats.jetstream.messages_size_limit"),
         "dropped, then read from the stream";
     /// The client bounds the number. The connection's task counts the bytes until the client has written them. More commands
-    /// bring nothing: in ten paired runs of `cluster_rate` with 1,000 publications in flight, the rate in units of a bare
+    /// bring nothing: in five pairs of runs of `cluster_rate` with 1,000 publications in flight, the rate in units of a bare
     /// client's was 0.23 with 256 commands and 0.19 with 16,384 (medians).
     NATS_COMMANDS = "commands that a connection's NATS client has not written",
         fixed(256), counted(8 * MIB), "the connection's task waits; after one second without progress the connection is reopened";
