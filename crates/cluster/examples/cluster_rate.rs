@@ -97,7 +97,8 @@ fn link_options(urls: &str, name: &str) -> LinkOptions {
         dial_timeout: Duration::from_secs(5),
         ack_timeout: Duration::from_secs(5),
         read_timeout: Duration::from_secs(5),
-        subscription_messages_max: 1 << 20,
+        messages_max: 1 << 20,
+        messages_bytes_max: 64 << 20,
         report: Arc::new(|_| {}),
     }
 }

@@ -385,11 +385,34 @@ pub enum LinkEffect {
     },
 }
 
+/// What an effect or an event takes while it is queued, besides its parts of variable size.
+const QUEUED_OVERHEAD_BYTES: usize = 256;
+
+impl LinkEvent {
+    /// The bytes that it takes while it is queued.
+    pub(crate) fn bytes(&self) -> usize {
+        QUEUED_OVERHEAD_BYTES
+            + match self {
+                Self::Delivered { subject, reply, headers, payload, .. } => {
+                    subject.len() + reply.as_ref().map_or(0, |reply| reply.len()) + headers.bytes() + payload.len()
+                }
+                Self::Answered { outcome: Ok(answer), .. } => answer.messages.iter().map(StoredMessage::bytes).sum(),
+                _ => 0,
+            }
+    }
+}
+
+impl StoredMessage {
+    /// The bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.subject.len() + self.headers.bytes() + self.payload.len()
+    }
+}
+
 impl LinkEffect {
     /// The bytes that it takes while it is queued.
     pub(crate) fn bytes(&self) -> usize {
-        const OVERHEAD_BYTES: usize = 256;
-        OVERHEAD_BYTES
+        QUEUED_OVERHEAD_BYTES
             + match self {
                 Self::Publish { headers, payload, .. } => headers.bytes() + payload.len(),
                 Self::LastOf { subjects, .. } => subjects.iter().map(|subject| subject.len()).sum(),

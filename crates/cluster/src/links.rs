@@ -1,17 +1,22 @@
 //! The three connections to NATS: performs [`LinkEffect`]s and yields [`LinkEvent`]s.
 //!
-//! Each connection is a task of the caller's runtime with a bounded queue. Effects that do not fit wait in [`Links`],
-//! in order. The caller stops accepting requests while [`Links::waiting`] is above its limit.
+//! Each connection is a task of the caller's runtime with a queue of effects, which takes all of them, in order. The caller
+//! stops accepting requests while [`Links::is_full`].
 
 mod awaited;
 pub(crate) mod connecting;
 mod reads;
 mod replies;
 mod session;
+mod subscription;
+mod unwritten;
 
-use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
-use tokio::sync::mpsc;
+use dunlin_queues::{
+    CountedReceiver, CountedSender,
+    declared::{LINK_EFFECTS, LINK_EVENTS},
+};
 
 use crate::link::{LinkEffect, LinkEvent, LinkName};
 
@@ -19,11 +24,6 @@ pub use async_nats::{Client as NatsClient, HeaderMap as NatsHeaders, ServerAddr}
 pub(crate) use connecting::ClientNotice;
 pub use connecting::{LinkCredentials, parsed_servers};
 pub(crate) use replies::stream_state_of;
-
-/// Maximum number of effects queued for a connection's task.
-const QUEUED_EFFECTS_MAX: usize = 128;
-/// Maximum number of events of all connections queued for the caller.
-const QUEUED_EVENTS_MAX: usize = 4_096;
 
 /// How to connect to the servers.
 #[derive(Clone)]
@@ -44,9 +44,11 @@ pub struct LinkOptions {
     pub ack_timeout: Duration,
     /// Timeout for the answer to a read.
     pub read_timeout: Duration,
-    /// Maximum number of queued messages per subscription. Further ones are dropped, and [`LinkEvent::SlowConsumer`] is
-    /// reported.
-    pub subscription_messages_max: usize,
+    /// Maximum number of events that wait for the caller. Further messages of subscriptions are dropped, and
+    /// [`LinkEvent::SlowConsumer`] is reported.
+    pub messages_max: usize,
+    /// Maximum number of their bytes.
+    pub messages_bytes_max: usize,
     /// Receives the reports for the log.
     pub report: Arc<dyn Fn(LinkReport) + Send + Sync>,
 }
@@ -143,31 +145,25 @@ impl std::error::Error for ConnectFaults {}
 /// The connections of a node.
 #[derive(Debug)]
 pub struct Links {
-    queues: [EffectQueue; 3],
-    events: mpsc::Receiver<LinkEvent>,
-}
-
-#[derive(Debug)]
-struct EffectQueue {
-    sender: mpsc::Sender<LinkEffect>,
-    waiting: VecDeque<LinkEffect>,
-    waiting_bytes: usize,
+    effects: [CountedSender<LinkEffect>; 3],
+    events: CountedReceiver<LinkEvent>,
 }
 
 impl Links {
     /// Starts to open the connections. Must be called in a Tokio runtime.
     pub fn start(options: &LinkOptions) -> Self {
-        let (event_sender, events) = mpsc::channel(QUEUED_EVENTS_MAX);
-        let queues = LinkName::ALL.map(|link| {
-            let (sender, effects) = mpsc::channel(QUEUED_EFFECTS_MAX);
+        let of_events = LINK_EVENTS.with_messages(options.messages_max).with_bytes(options.messages_bytes_max);
+        let (event_sender, events) = of_events.counted_channel();
+        let effects = LinkName::ALL.map(|link| {
+            let (sender, effects) = LINK_EFFECTS.counted_channel();
             tokio::spawn(session::run(link, options.clone(), effects, event_sender.clone()));
-            EffectQueue { sender, waiting: VecDeque::new(), waiting_bytes: 0 }
+            sender
         });
-        Self { queues, events }
+        Self { effects, events }
     }
 
-    /// Performs an effect, or queues it.
-    pub fn perform(&mut self, effect: LinkEffect) {
+    /// Queues an effect. It is never refused: the caller checks [`Links::is_full`] before it takes what causes effects.
+    pub fn perform(&self, effect: LinkEffect) {
         let link = match &effect {
             LinkEffect::Subscribe { .. } | LinkEffect::Unsubscribe { .. } => LinkName::Live,
             LinkEffect::Publish { link, .. } | LinkEffect::Reconnect { link } => *link,
@@ -178,73 +174,36 @@ impl Links {
             | LinkEffect::Create { .. }
             | LinkEffect::Describe { .. } => LinkName::Read,
         };
-        self.queues[link as usize].push(effect);
+        let bytes = effect.bytes();
+        // A task that has ended performs nothing, which only the end of the runtime causes.
+        self.effects[link as usize].send_admitted(effect, bytes);
     }
 
-    /// The number of effects that wait because a connection's queue is full.
+    /// The number of effects that wait for the connections.
     pub fn waiting(&self) -> usize {
-        self.queues.iter().map(|queue| queue.waiting.len()).sum()
+        self.effects.iter().map(CountedSender::messages).sum()
     }
 
-    /// Their bytes.
-    pub fn waiting_bytes(&self) -> usize {
-        self.queues.iter().map(|queue| queue.waiting_bytes).sum()
+    /// Whether so many effects wait, or so many bytes of them, that nothing may be taken that causes more.
+    pub fn is_full(&self) -> bool {
+        let bytes: usize = self.effects.iter().map(CountedSender::bytes).sum();
+        self.waiting() >= LINK_EFFECTS.messages.max || bytes >= LINK_EFFECTS.bytes_max()
     }
 
-    /// The next event. Also forwards waiting effects. Cancel-safe: no event is lost if the future is dropped.
+    /// The next event. Cancel-safe: no event is lost if the future is dropped.
     pub async fn next(&mut self) -> Option<LinkEvent> {
-        let [live, publish, read] = &mut self.queues;
-        loop {
-            tokio::select! {
-                event = self.events.recv() => return event,
-                () = live.pass_on(), if !live.waiting.is_empty() => {}
-                () = publish.pass_on(), if !publish.waiting.is_empty() => {}
-                () = read.pass_on(), if !read.waiting.is_empty() => {}
-            }
-        }
+        self.events.recv().await
     }
 
     /// Sends what is queued, and closes the connections. Their last events are dropped.
-    pub async fn close(mut self) {
-        for queue in &mut self.queues {
-            while !queue.waiting.is_empty() {
-                queue.pass_on().await;
-            }
-        }
-        let Self { queues, mut events } = self;
-        drop(queues);
+    pub async fn close(self) {
+        let Self { effects, mut events } = self;
+        drop(effects);
         while events.recv().await.is_some() {}
     }
 
     /// The next event that has already arrived.
     pub fn try_next(&mut self) -> Option<LinkEvent> {
-        self.events.try_recv().ok()
-    }
-}
-
-impl EffectQueue {
-    fn push(&mut self, effect: LinkEffect) {
-        self.waiting_bytes += effect.bytes();
-        self.waiting.push_back(effect);
-        while !self.waiting.is_empty() {
-            let Ok(permit) = self.sender.try_reserve() else { return };
-            if let Some(effect) = self.waiting.pop_front() {
-                self.waiting_bytes -= effect.bytes();
-                permit.send(effect);
-            }
-        }
-    }
-
-    async fn pass_on(&mut self) {
-        let Ok(permit) = self.sender.reserve().await else {
-            // The task has ended, which only the end of the runtime causes.
-            self.waiting.clear();
-            self.waiting_bytes = 0;
-            return;
-        };
-        if let Some(effect) = self.waiting.pop_front() {
-            self.waiting_bytes -= effect.bytes();
-            permit.send(effect);
-        }
+        self.events.try_recv()
     }
 }

@@ -12,7 +12,7 @@ use std::{
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
-        mpsc::{SyncSender, sync_channel},
+        mpsc::SyncSender,
     },
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -24,6 +24,7 @@ use dunlin_engine::{
     event::Ticket,
     log::{LoadNumber, LogError, LogPage, LogRecord, ProposalNumber},
 };
+use dunlin_queues::{answer_channel, declared::CLUSTER_REQUESTS};
 use tokio::{
     sync::mpsc,
     time::{sleep_until, timeout},
@@ -43,10 +44,6 @@ use preparation::{HEADER_BYTES, Prepared, prepare};
 
 /// Maximum number of requests and events handled before effects are performed.
 const EVENTS_PER_TURN: usize = 256;
-/// Number of effects waiting for the connections above which no more requests are accepted.
-const WAITING_EFFECTS_MAX: usize = 8_192;
-/// The same for the bytes of these effects.
-const WAITING_EFFECTS_BYTES_MAX: usize = 32 << 20;
 /// Timeout for the last messages of a node that stops.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -212,10 +209,11 @@ impl ClusterThread {
         options: ClusterOptions,
         answers: Arc<dyn ClusterAnswers>,
     ) -> Result<(Self, Vec<StreamDifference>), ClusterFault> {
-        let (requests, receiver) = mpsc::unbounded_channel();
+        let queue = CLUSTER_REQUESTS.with_messages(options.requests_max).with_bytes(options.requests_bytes_max);
+        let (requests, receiver) = queue.admitted_channel();
         let shared = Arc::new(SharedState::default());
-        let (prepared, outcome) = sync_channel(1);
-        let limits = RequestLimits { requests_max: options.requests_max, bytes_max: options.requests_bytes_max };
+        let (prepared, outcome) = answer_channel();
+        let limits = RequestLimits { requests_max: queue.messages.max, bytes_max: queue.bytes_max() };
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("cluster".to_owned())
@@ -424,7 +422,7 @@ impl Running<'_> {
     }
 
     fn takes_requests(&self) -> bool {
-        self.links.waiting() < WAITING_EFFECTS_MAX && self.links.waiting_bytes() < WAITING_EFFECTS_BYTES_MAX
+        !self.links.is_full()
     }
 
     fn now(&self) -> Now {

@@ -31,7 +31,8 @@ pub fn options(urls: &str) -> (LinkOptions, Receiver<LinkReport>) {
         dial_timeout: Duration::from_secs(1),
         ack_timeout: Duration::from_secs(1),
         read_timeout: Duration::from_secs(2),
-        subscription_messages_max: 65_536,
+        messages_max: 65_536,
+        messages_bytes_max: 64 << 20,
         report: Arc::new(move |report| drop(sender.send(report))),
     };
     (options, receiver)

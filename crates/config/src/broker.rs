@@ -54,8 +54,10 @@ pub struct BrokerSettings {
     pub requests_max: usize,
     /// Their bytes.
     pub requests_bytes_max: usize,
-    /// Messages of one subscription that wait for it.
-    pub subscription_messages_max: usize,
+    /// Messages of NATS that wait for it.
+    pub messages_max: usize,
+    /// Their bytes.
+    pub messages_bytes_max: usize,
     /// The node table and surveys.
     pub peers: PeerSettings,
 }
@@ -142,7 +144,8 @@ pub(super) fn settings(r: &mut Reader<'_>) -> Option<BrokerSettings> {
         start_timeout_ms: r.ms(&at("start_timeout")),
         requests_max: r.count(&at("requests_limit")),
         requests_bytes_max: r.count(&at("requests_size_limit")),
-        subscription_messages_max: r.count(&at("messages_limit")),
+        messages_max: r.count(&at("messages_limit")),
+        messages_bytes_max: r.count(&at("messages_size_limit")),
         peers: peer_settings(r),
     };
     let (is_enabled, kind) = (r.bool("broker.enabled"), r.text(TYPE));

@@ -91,6 +91,26 @@ pub enum ApiRequest {
     Survey,
 }
 
+impl ApiRequest {
+    /// Approximate bytes of its parts that the requester chooses freely.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Publish { data, how, .. } => data.bytes().len() + how.bytes(),
+            Self::SendToRoom { data, .. } => data.len(),
+            Self::Subscribe { subscription, .. } => {
+                let of = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.bytes().len());
+                of(&subscription.grant.info) + of(&subscription.grant.data)
+            }
+            Self::Refresh { info, .. } => info.as_ref().map_or(0, |info| info.bytes().len()),
+            Self::Disconnect { whitelist, .. } => whitelist.iter().map(|id| id.len()).sum(),
+            Self::KickFromRoom { order, .. } => order.reason.len(),
+            Self::OpenRoom { overrides, .. } => overrides.params.len(),
+            Self::ReservePlaces { reservations, .. } => size_of_val(&**reservations),
+            _ => 0,
+        }
+    }
+}
+
 /// A filter on a user's sessions. Every given field must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionFilter {

@@ -113,6 +113,26 @@ pub enum ProxyResponse {
     },
 }
 
+impl ProxyResponse {
+    /// Approximate bytes of what the backend has sent.
+    pub fn bytes(&self) -> usize {
+        let of = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.bytes().len());
+        match self {
+            Self::Connect(response) => {
+                let ConnectResponse { user, info, data, meta, subscriptions, .. } = &**response;
+                let subscriptions = subscriptions.iter().map(|one| {
+                    size_of::<ServerSubscription>() + one.channel.len() + of(&one.grant.info) + of(&one.grant.data)
+                });
+                user.len() + of(info) + of(data) + of(meta) + subscriptions.sum::<usize>()
+            }
+            Self::Refresh(response) | Self::SubRefresh(response) => of(&response.info) + of(&response.meta),
+            Self::Subscribe(grant) => of(&grant.info) + of(&grant.data),
+            Self::Publish(response) => of(&response.data) + response.how.bytes(),
+            Self::Rpc { data } => of(data),
+        }
+    }
+}
+
 /// An authenticated session.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectResponse {
@@ -164,6 +184,14 @@ pub struct PublishHow {
     pub version: u64,
     /// The epoch of the version; empty for any epoch.
     pub version_epoch: Box<str>,
+}
+
+impl PublishHow {
+    /// The bytes of its texts.
+    pub fn bytes(&self) -> usize {
+        let tags: usize = self.tags.iter().map(|(name, value)| name.len() + value.len()).sum();
+        tags + self.idempotency_key.as_ref().map_or(0, |key| key.len()) + self.version_epoch.len()
+    }
 }
 
 /// Overrides of a namespace's options for a subscription; `None` keeps the namespace's value.

@@ -127,6 +127,15 @@ impl Delivery {
         self.frames.iter().map(|frames| 1 + usize::from(frames.patch.is_some())).sum()
     }
 
+    /// Bytes of its frames.
+    pub fn bytes(&self) -> usize {
+        let of = |frames: &ClassFrames| {
+            let whole = frames.whole.as_ref().map_or(0, |frame| frame.len());
+            whole + frames.patch.as_ref().map_or(0, |frame| frame.len())
+        };
+        self.frames.iter().map(of).sum()
+    }
+
     /// Bytes of its longest frame.
     pub(crate) fn frame_bytes_max(&self) -> usize {
         let whole = self.frames.iter().filter_map(|frames| frames.whole.as_ref().ok());

@@ -99,6 +99,24 @@ pub enum ShardRequest {
     },
 }
 
+impl ShardRequest {
+    /// Its bytes of variable size, without the names of channels and users.
+    pub fn queued_bytes(&self) -> usize {
+        match self {
+            Self::Publish { data, how, .. } => data.bytes().len() + how.bytes(),
+            Self::Subscribe(request) => request.queued_bytes(),
+            _ => 0,
+        }
+    }
+}
+
+impl SubscriptionRequest {
+    /// Its bytes of variable size: what the client has sent for the game.
+    pub fn queued_bytes(&self) -> usize {
+        self.join.as_ref().map_or(0, |join| join.data.len())
+    }
+}
+
 /// A request of a session's shard to subscribe it.
 #[derive(Debug)]
 pub struct SubscriptionRequest {
@@ -194,6 +212,32 @@ pub enum Notice {
     },
     /// A part of a channel's history.
     History { channel: Arc<str>, asker: Asker, outcome: Result<Box<HistoryPart>, ErrorCode> },
+}
+
+impl Notice {
+    /// Its bytes of variable size, without the names of channels and users.
+    pub fn queued_bytes(&self) -> usize {
+        match self {
+            Self::Deliver(delivery) => delivery.bytes(),
+            Self::Subscribed { request, outcome } => {
+                request.queued_bytes() + outcome.as_ref().map_or(0, |subscribed| subscribed.queued_bytes())
+            }
+            Self::Presence { outcome: Ok(infos), .. } => size_of_val(&**infos),
+            Self::History { outcome: Ok(part), .. } => bytes_of(&part.publications),
+            _ => 0,
+        }
+    }
+}
+
+impl Subscribed {
+    fn queued_bytes(&self) -> usize {
+        // What is encoded for all sessions is at least as long as the publications, which belong to the history.
+        self.encoded.as_ref().map_or_else(|| bytes_of(&self.publications), |encoded| encoded.bytes().len())
+    }
+}
+
+fn bytes_of(publications: &[Arc<Publication>]) -> usize {
+    publications.iter().map(|publication| size_of::<Publication>() + publication.data.bytes().len()).sum()
 }
 
 /// The state of an accepted subscription.

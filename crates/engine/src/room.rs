@@ -310,6 +310,17 @@ pub enum ToRoom {
 }
 
 impl ToRoom {
+    /// Its bytes of variable size, without the names of channels and users.
+    pub fn queued_bytes(&self) -> usize {
+        match self {
+            Self::Input { data, .. } | Self::Message { data, .. } => data.len(),
+            Self::Join { request, .. } => request.queued_bytes(),
+            Self::Open { overrides, .. } => overrides.params.len(),
+            Self::ReservePlaces { reservations, .. } => size_of_val(&**reservations),
+            _ => 0,
+        }
+    }
+
     /// The room that the message is about.
     pub const fn room(&self) -> RoomKey {
         match self {
@@ -451,6 +462,20 @@ pub enum FromRoom {
         /// The number of the thread's rooms.
         rooms: u32,
     },
+}
+
+impl FromRoom {
+    /// Its bytes of variable size, without the names of channels and users.
+    pub fn queued_bytes(&self) -> usize {
+        match self {
+            Self::Joined { request, .. } => request.queued_bytes(),
+            Self::Answered { answer: Ok(data), .. } => data.len(),
+            Self::Event { data, .. } | Self::Publish { data, .. } => data.bytes().len(),
+            Self::Keyframe { keyframe, .. } => keyframe.memory_bytes(),
+            Self::Tick { update, changes, .. } => update.memory_bytes() + size_of_val(&**changes),
+            _ => 0,
+        }
+    }
 }
 
 /// Why a join was not accepted.

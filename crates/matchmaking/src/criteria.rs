@@ -30,6 +30,11 @@ impl MatchCriteria {
         Ok(Self(criteria))
     }
 
+    /// The bytes of the names and the values.
+    pub fn bytes(&self) -> usize {
+        self.pairs().map(|(name, value)| name.len() + value.len()).sum()
+    }
+
     /// The pairs in the order of the names.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (&**name, &**value))

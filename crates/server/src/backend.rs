@@ -26,6 +26,7 @@ use std::{
 use dunlin_config::ProxyOptions;
 use dunlin_engine::backend::{ProxyError, ProxyRequest, ProxyResult};
 use dunlin_net::{HeaderPicker, PickedHeaders};
+use dunlin_queues::declared::BACKEND_CALLS;
 use tokio::sync::mpsc;
 
 use crate::node::SourceNetwork;
@@ -120,8 +121,8 @@ impl Backends {
         let runtime = runtime.map_err(BackendError::Thread)?;
         let proxies: Vec<_> =
             proxies.iter().map(|options| Proxy::new(options).map(Arc::new)).collect::<Result<_, _>>()?;
-        // The channel needs no bound of its own, because each proxy limits its requests until they have completed.
-        let (calls, called) = mpsc::unbounded_channel();
+        // A request holds a place of its proxy until it has completed.
+        let (calls, called) = BACKEND_CALLS.admitted_channel();
         let started = Instant::now();
         let run = move || {
             runtime.block_on(run(called, started));

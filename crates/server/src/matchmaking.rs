@@ -17,7 +17,8 @@ use std::{
 
 use dunlin_config::{LobbySettings, MatchSettings};
 use dunlin_matchmaking::TicketId;
-use tokio::sync::{mpsc, oneshot};
+use dunlin_queues::{CountedReceiver, CountedSender, Refused, declared::MATCH_REQUESTS};
+use tokio::sync::oneshot;
 
 use crate::node::Node;
 use requesters::Requesters;
@@ -27,8 +28,6 @@ pub use command::{TicketAnswer, TicketCommand, TicketFault, TicketName, TicketPa
 pub use report::{LobbyReport, MatchReport, MatchmakingReport};
 pub use requesters::TicketRequester;
 
-/// Maximum number of requests that wait for the control thread.
-const REQUESTS_MAX: usize = 4_096;
 /// Maximum number of publications and of requests to rooms that a queue or a lobby has in flight.
 const PUBLICATIONS_AT_ONCE: usize = 64;
 
@@ -44,7 +43,7 @@ struct MatchRequest {
 /// Sends requests to the matchmaking of a node. Cheap to clone.
 #[derive(Clone)]
 pub struct MatchHandle {
-    requests: mpsc::Sender<MatchRequest>,
+    requests: CountedSender<MatchRequest>,
     settings: Arc<[MatchSettings]>,
     /// The users who request tickets, in the order of `settings`. Shards check this when a client requests a ticket,
     /// before any backend request.
@@ -55,7 +54,7 @@ pub struct MatchHandle {
 
 /// The task that runs after the node has started.
 pub struct MatchTask {
-    requests: mpsc::Receiver<MatchRequest>,
+    requests: CountedReceiver<MatchRequest>,
     handle: MatchHandle,
     lobbies: Vec<LobbySettings>,
     boot: u32,
@@ -66,7 +65,7 @@ pub fn prepare(matchmaking: &[MatchSettings], lobbies: &[LobbySettings], boot: u
     if matchmaking.is_empty() && lobbies.is_empty() {
         return None;
     }
-    let (sender, requests) = mpsc::channel(REQUESTS_MAX);
+    let (sender, requests) = MATCH_REQUESTS.counted_channel();
     let requesters = matchmaking.iter().map(|settings| Mutex::new(Requesters::new(settings)));
     let handle = MatchHandle {
         requests: sender,
@@ -108,11 +107,11 @@ impl MatchHandle {
 
     /// Passes a command on without waiting, so that shards can call it.
     fn send(&self, command: TicketCommand, reply: Reply) {
-        use mpsc::error::TrySendError::{Closed, Full};
-        match self.requests.try_send(MatchRequest { command, reply }) {
+        let bytes = size_of::<MatchRequest>() + command.bytes();
+        match self.requests.try_send(MatchRequest { command, reply }, bytes) {
             Ok(()) => {}
-            Err(Full(request)) => (request.reply)(Err(TicketFault::Busy)),
-            Err(Closed(request)) => (request.reply)(Err(TicketFault::Stopped)),
+            Err(Refused::Full(request)) => (request.reply)(Err(TicketFault::Busy)),
+            Err(Refused::Closed(request)) => (request.reply)(Err(TicketFault::Stopped)),
         }
     }
 

@@ -34,9 +34,10 @@ use dunlin_engine::api::{ApiAnswer, ApiRefusal, ApiRequest};
 use dunlin_engine::{NamespaceNames, ShardIndex, Wire};
 use dunlin_net::{NoReactor, OriginCheck, PickedHeaders, ReactorChoice, Refused, TlsSession};
 use dunlin_protocol::ErrorCode;
+use dunlin_queues::declared::SHARD_INBOX;
 use dunlin_token::VerifyTokens;
 use futures_util::future::join_all;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 
 use inbox::{ReportRequest, ToShard};
 use shard_thread::Shared;
@@ -196,6 +197,9 @@ struct Inner {
 #[derive(Debug)]
 struct ShardHandle {
     inbox: mpsc::Sender<ToShard>,
+    /// The bytes of [`SHARD_INBOX`] that are free. A request holds its bytes until it is answered, so that the shard itself
+    /// counts nothing.
+    free_bytes: Semaphore,
     reports: mpsc::Sender<ReportRequest>,
     shard_waker: Arc<ShardWaker>,
 }
@@ -253,14 +257,15 @@ impl Node {
         // Send all requests before waiting for the first result.
         let mut waiting = Vec::with_capacity(self.inner.shards.len());
         for shard in self.inner.shards.iter() {
+            let held = shard.hold(request.bytes()).await;
             let (reply, answer) = oneshot::channel();
             let is_sent = shard.send(ToShard::Api { request: request.clone(), reply }).await.is_ok();
-            waiting.push(is_sent.then_some(answer));
+            waiting.push(is_sent.then_some((answer, held)));
         }
         let mut answers = Vec::with_capacity(waiting.len());
         for answer in waiting {
             let answer = match answer {
-                Some(answer) => answer.await.ok(),
+                Some((answer, _held)) => answer.await.ok(),
                 None => None,
             };
             answers.push(answer.unwrap_or(Err(ApiRefusal { code: ErrorCode::Internal, why: None })));
@@ -417,6 +422,7 @@ impl Node {
         let shard =
             dunlin_engine::shard_of_session(secret).and_then(|shard| self.inner.shards.get(usize::from(shard.0)));
         let Some(shard) = shard else { return Ok(Emulated::Unknown) };
+        let _held = shard.hold(commands.len()).await;
         let (reply, emulated) = oneshot::channel();
         shard.send(ToShard::Emulate { secret: secret.into(), commands, reply }).await?;
         emulated.await.map_err(|_| NodeError::Stopped)
@@ -468,6 +474,18 @@ pub const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl ShardHandle {
     /// The report of the shard; `None` if it has ended.
+    fn new(inbox: mpsc::Sender<ToShard>, reports: mpsc::Sender<ReportRequest>, shard_waker: Arc<ShardWaker>) -> Self {
+        Self { inbox, free_bytes: Semaphore::new(SHARD_INBOX.bytes_max()), reports, shard_waker }
+    }
+
+    /// Waits until this many bytes are free, and holds them. A request that is larger than the bound waits until nothing
+    /// else is held.
+    async fn hold(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        let bytes = u32::try_from(bytes.min(SHARD_INBOX.bytes_max())).unwrap_or(u32::MAX);
+        // It is never closed.
+        self.free_bytes.acquire_many(bytes).await.ok()
+    }
+
     async fn report(&self) -> Option<Box<ShardReport>> {
         let (reply, report) = oneshot::channel();
         self.reports.send(reply).await.ok()?;
@@ -476,6 +494,7 @@ impl ShardHandle {
     }
 
     async fn ask(&self, request: ApiRequest) -> Result<Result<ApiAnswer, ApiRefusal>, NodeError> {
+        let _held = self.hold(request.bytes()).await;
         let (reply, answer) = oneshot::channel();
         self.send(ToShard::Api { request, reply }).await?;
         answer.await.map_err(|_| NodeError::Stopped)
@@ -511,3 +530,26 @@ impl fmt::Display for NodeError {
 }
 
 impl std::error::Error for NodeError {}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn requests_to_a_shard_are_bounded_in_bytes_until_they_are_answered() {
+        let waker = dunlin_net::Waker::eventfd().expect("an eventfd");
+        let shard_waker = Arc::new(ShardWaker::new(Arc::new(waker)));
+        let ((inbox, _requests), (reports, _asked)) = (mpsc::channel(1), mpsc::channel(1));
+        let shard = ShardHandle::new(inbox, reports, shard_waker);
+        let first = shard.hold(SHARD_INBOX.bytes_max() - 1_000).now_or_never().flatten();
+        let second = shard.hold(1_000).now_or_never().flatten();
+        assert!(first.is_some() && second.is_some(), "at the limit");
+        assert!(shard.hold(1).now_or_never().is_none(), "past it");
+        drop(second);
+        assert!(shard.hold(1_000).now_or_never().flatten().is_some(), "there is space again");
+        drop(first);
+        assert!(shard.hold(usize::MAX).now_or_never().flatten().is_some(), "a larger one waits for all others");
+    }
+}

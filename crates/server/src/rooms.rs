@@ -34,6 +34,10 @@ use std::{
 };
 
 use dunlin_config::RoomsOptions;
+use dunlin_queues::{
+    declared::{MADE_ROOMS, ROOM_RING, ROOM_TASKS},
+    end_channel,
+};
 use tokio::sync::{Mutex, mpsc};
 
 use builder::{RoomBuilder, Task, ToThread};
@@ -89,22 +93,23 @@ impl Rooms {
         backends: &Arc<dyn ProxyClient>,
     ) -> io::Result<(Self, Vec<RoomLinks>)> {
         let wakers: Vec<Arc<ThreadWaker>> = (0..thread_count).map(|_| Arc::default()).collect();
-        let (links, outgoing) = links::connect(shard_wakers, &wakers, options.ring_messages.max(1));
+        let (links, outgoing) = links::connect(shard_wakers, &wakers, &ROOM_RING.with_messages(options.ring_messages));
         let shared = Arc::new(Shared::new(options, shard_wakers.len() as u16, node_seed, storage.clone()));
         heap::spare_panic_hooks();
-        let (alive, ended) = mpsc::channel(1);
+        let (alive, ended) = end_channel();
         let stores_paths = shared.options.namespaces.iter().flatten().any(|settings| settings.paths.is_some());
         let paths = match storage.filter(|_| stores_paths && thread_count > 0) {
             Some(storage) => Some(PathSink::start(storage, shared.options.path_blocks_max, alive.clone())?),
             None => None,
         };
         let (sink, meter) = paths.unzip();
-        let (tasks, waiting_tasks) = std::sync::mpsc::channel();
+        // `room.opening_limit` bounds the rooms that are being created, and a room ends once.
+        let (tasks, waiting_tasks) = ROOM_TASKS.admitted_std_channel();
         let mut to_threads = Vec::with_capacity(wakers.len());
         let room_threads: Vec<Arc<RoomThread>> = (0..)
             .zip(wakers.into_iter().zip(outgoing))
             .map(|(index, (waker, links))| {
-                let (made, made_rooms) = std::sync::mpsc::channel();
+                let (made, made_rooms) = MADE_ROOMS.admitted_std_channel();
                 to_threads.push(ToThread { made, waker: Arc::clone(&waker) });
                 let calls = CallLink::new(Arc::clone(backends), Arc::clone(&waker));
                 let scheduler = Scheduler::new(index, links, calls, (tasks.clone(), made_rooms), alive.clone());

@@ -26,6 +26,7 @@ use std::{
 use dunlin_config::{ApiAccess, Config, Loaded};
 use dunlin_engine::SessionTagKey;
 use dunlin_net::OriginCheck;
+use dunlin_queues::declared::HANDED_OVER;
 use dunlin_token::{Verifier, VerifyTokens};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -54,10 +55,7 @@ pub use error::ServeError;
 pub use reload::{Reloaded, Reloader, Reread};
 pub(crate) use storage::storage_options;
 
-/// Maximum number of connections on their way from the shards; further ones receive status 503.
-const HANDED_OVER_MAX: usize = 256;
-
-/// Additional capacity that is reserved for health, metrics and the API.
+/// Places among the connections on their way from the shards that are reserved for health, metrics and the API.
 const HANDED_OVER_RESERVED: usize = 64;
 
 /// Time to write the last log lines.
@@ -97,7 +95,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Res
     let open_files = OpenFiles::of(&loaded.config);
     let (storage, cluster) = cluster::open_logs(&mut loaded.config, &mut signals, open_files).await?;
     let config = &loaded.config;
-    let (hand_over, handed_over) = mpsc::channel(HANDED_OVER_MAX + HANDED_OVER_RESERVED);
+    let (hand_over, handed_over) = HANDED_OVER.tokio_channel();
     let live_origins = LiveOrigins::new(config.allowed_origins.clone());
     let origins = origin_check(config, live_origins.clone());
     let matchmaking = matchmaking::prepare(&config.matchmaking, &config.lobbies, u32::from_ne_bytes(random()?));

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use dunlin_queues::declared::{STORAGE_READS, STORAGE_WRITES};
+
 /// The options with which a storage is opened.
 #[derive(Clone, Debug)]
 pub struct StorageOptions {
@@ -130,9 +132,9 @@ impl StorageOptions {
 impl Default for QueueLimits {
     fn default() -> Self {
         Self {
-            writes_max: 65_536,
-            write_bytes_max: 64 << 20,
-            reads_max: 16_384,
+            writes_max: STORAGE_WRITES.messages.max,
+            write_bytes_max: STORAGE_WRITES.bytes_max(),
+            reads_max: STORAGE_READS.messages.max,
             batch_writes_max: 4_096,
             batch_bytes_max: 4 << 20,
         }

@@ -5,14 +5,12 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     process,
-    sync::{
-        Arc, Mutex, PoisonError,
-        mpsc::{SyncSender, sync_channel},
-    },
+    sync::{Arc, Mutex, PoisonError, mpsc::SyncSender},
     thread::{Builder, JoinHandle},
 };
 
 use dunlin_engine::log::LogError;
+use dunlin_queues::declared::{STORAGE_READS, STORAGE_WRITES};
 
 use crate::{
     counters::{StorageCounters, StorageCounts},
@@ -22,7 +20,7 @@ use crate::{
     free_space::{self, FreeSpace, SpaceShortage},
     heads::HeadCache,
     keys,
-    options::StorageOptions,
+    options::{QueueLimits, StorageOptions},
     reader::{ReadTask, Reader},
     request::{Completions, EntriesDone, LoadRequest, StoreRequest},
     resume::FailedCommit,
@@ -49,8 +47,9 @@ impl Storage {
     /// See [`StorageFault`].
     pub fn open(options: &StorageOptions, completions: Arc<dyn Completions>) -> Result<Self, StorageError> {
         let shared = Arc::new(SharedDatabase::open(options)?);
-        let (write_sender, write_tasks) = sync_channel(options.queues.writes_max);
-        let (readers, read_tasks) = sync_channel(options.queues.reads_max);
+        let QueueLimits { writes_max, reads_max, .. } = options.queues;
+        let (write_sender, write_tasks) = STORAGE_WRITES.with_messages(writes_max).std_channel();
+        let (readers, read_tasks) = STORAGE_READS.with_messages(reads_max).std_channel();
         let queue = Arc::new(WriteQueue::new(write_sender, options.queues));
         let mut storage = Self {
             shared: Arc::clone(&shared),

@@ -1,6 +1,8 @@
 //! Counters about tokens.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use dunlin_queues::Queue;
 
 use super::TokenFault;
 
@@ -15,6 +17,7 @@ pub struct TokenCounters {
     cache_misses: AtomicU64,
     signatures: AtomicU64,
     waiting: AtomicU64,
+    waiting_bytes: AtomicUsize,
     fetches: AtomicU64,
     fetches_failed: AtomicU64,
 }
@@ -83,17 +86,42 @@ impl TokenCounters {
         add(if is_good { &self.fetches } else { &self.fetches_failed });
     }
 
-    /// Counts one more waiting token, unless the limit is reached.
-    pub(super) fn admit(&self, waiting_max: usize) -> bool {
-        let admit = |waiting| (waiting < waiting_max as u64).then_some(waiting + 1);
-        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, admit).is_ok()
+    /// Counts one more waiting token, unless a bound of the queue is reached.
+    pub(super) fn admit(&self, bytes: usize, queue: &Queue) -> bool {
+        let admit = |waiting| (waiting < queue.messages.max as u64).then_some(waiting + 1);
+        if self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, admit).is_err() {
+            return false;
+        }
+        let fits = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= queue.bytes_max();
+        if !fits {
+            self.dismiss(bytes);
+        }
+        fits
     }
 
-    pub(super) fn dismiss(&self) {
+    pub(super) fn dismiss(&self, bytes: usize) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 fn add(count: &AtomicU64) {
     count.fetch_add(1, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_queues::declared::TOKENS;
+
+    use super::*;
+
+    #[test]
+    fn waiting_tokens_are_bounded_in_number_and_bytes() {
+        let (counters, queue) = (TokenCounters::default(), TOKENS.with_messages(2));
+        assert!(counters.admit(1, &queue) && counters.admit(1, &queue), "at the limit");
+        assert!(!counters.admit(1, &queue), "past it");
+        counters.dismiss(1);
+        assert!(!counters.admit(queue.bytes_max(), &queue), "past the bytes");
+        assert!(counters.admit(queue.bytes_max() - 1, &queue), "at the limit");
+    }
 }

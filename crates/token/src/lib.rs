@@ -30,7 +30,7 @@ mod verify;
 
 use std::{
     io,
-    sync::{Arc, OnceLock, mpsc},
+    sync::{Arc, OnceLock},
 };
 
 use dunlin_engine::event::{ConnectionClaims, SubscriptionClaims, TokenError};
@@ -128,7 +128,7 @@ impl Verifier {
             (TokenVerdict::Elsewhere, Some(place)) => place,
             (TokenVerdict::Elsewhere, None) => return Err(TokenFault::NoKey),
         };
-        let (answer, answered) = mpsc::channel();
+        let (answer, answered) = dunlin_queues::answer_channel();
         // The caller waits for the answer.
         place.ask(kind, token, Box::new(move |outcome| drop(answer.send(outcome))));
         answered.recv().unwrap_or(Err(TokenFault::Busy))

@@ -9,6 +9,7 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
+use dunlin_queues::{Queue, declared::TOKENS};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::mpsc;
 
@@ -40,15 +41,16 @@ pub(super) struct Question {
 pub(super) struct Place {
     questions: mpsc::UnboundedSender<Question>,
     judge: Arc<Judge>,
-    waiting_max: usize,
+    queue: Queue,
 }
 
 impl Place {
     /// Starts the thread.
     pub(super) fn start(judge: Arc<Judge>, waiting_max: usize) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        // The channel needs no bound of its own, because `waiting_max` limits the tokens between request and result.
-        let (questions, asked) = mpsc::unbounded_channel();
+        // A token holds its place until the result is known.
+        let queue = TOKENS.with_messages(waiting_max);
+        let (questions, asked) = queue.admitted_channel();
         let verification = VerificationState {
             judge: Arc::clone(&judge),
             sets: KeySets::default(),
@@ -61,17 +63,17 @@ impl Place {
             runtime.block_on(verification.run(asked));
             runtime.shutdown_background();
         })?;
-        Ok(Self { questions, judge, waiting_max })
+        Ok(Self { questions, judge, queue })
     }
 
     /// Requests a verification. Never blocks: if too many tokens wait, the result is [`TokenFault::Busy`] at once.
     pub(super) fn ask(&self, kind: TokenKind, token: &str, answer: Answer) {
-        if !self.judge.counters.admit(self.waiting_max) {
+        if !self.judge.counters.admit(token.len(), &self.queue) {
             return answer(Err(TokenFault::Busy));
         }
         let question = Question { kind, token: token.into(), answer };
         if let Err(mpsc::error::SendError(question)) = self.questions.send(question) {
-            self.judge.counters.dismiss();
+            self.judge.counters.dismiss(question.token.len());
             (question.answer)(Err(TokenFault::Busy));
         }
     }
@@ -136,7 +138,7 @@ impl VerificationState {
     fn meet(&mut self, question: Question, has_waited: bool) {
         match self.decide(&question, has_waited) {
             Decision::Answer(outcome) => {
-                self.judge.counters.dismiss();
+                self.judge.counters.dismiss(question.token.len());
                 (question.answer)(outcome);
             }
             Decision::Wait(url) => self.parked.entry(url).or_default().push(question),

@@ -8,6 +8,7 @@ mod generated;
 mod glossary;
 mod map;
 mod purity;
+mod queues;
 mod security;
 mod stages;
 mod supply;

@@ -29,8 +29,8 @@ const ALLOWED: [(&str, &[&str]); 6] = [
 ];
 
 /// The crates of the workspace on which the others may depend, outside tests. `server` may use all.
-const KNOWN: [(&str, &[&str]); 4] = [
-    ("cluster", &["dunlin-engine", "dunlin-protocol"]),
+const KNOWN: [(&str, &[&str]); 5] = [
+    ("cluster", &["dunlin-engine", "dunlin-protocol", "dunlin-queues"]),
     (
         "config",
         &[
@@ -45,7 +45,8 @@ const KNOWN: [(&str, &[&str]); 4] = [
         ],
     ),
     ("net", &["dunlin-engine", "dunlin-websocket"]),
-    ("token", &["dunlin-engine", "dunlin-protocol"]),
+    ("queues", &[]),
+    ("token", &["dunlin-engine", "dunlin-protocol", "dunlin-queues"]),
 ];
 
 /// Names that pure code must not use, and the reason.

@@ -138,7 +138,8 @@ pub fn link_options(url: &str) -> Result<LinkOptions, Error> {
         dial_timeout: ANSWER_PATIENCE,
         ack_timeout: ANSWER_PATIENCE,
         read_timeout: ANSWER_PATIENCE,
-        subscription_messages_max: QUEUED_MESSAGES_MAX,
+        messages_max: QUEUED_MESSAGES_MAX,
+        messages_bytes_max: 64 << 20,
         report: Arc::new(|_| {}),
     })
 }

@@ -233,6 +233,19 @@ impl FollowedChannel {
         after >= self.window.floor() && (self.window.len() > 0 || self.newest == 0)
     }
 
+    /// The number of the newest publications in the window that a page for this query has, and whether they reach one of
+    /// its limits.
+    pub(super) fn newest_in_window(&self, query: LoadQuery) -> (usize, bool) {
+        let (mut publications, mut bytes) = (0, 0);
+        for entry in self.window.below(query.below).rev() {
+            (publications, bytes) = (publications + 1, bytes + entry.record.kept_bytes());
+            if publications >= query.publications_max || bytes >= query.bytes_max {
+                return (publications, true);
+            }
+        }
+        (publications, false)
+    }
+
     /// Whether a republished message shows that the stream has lost the newest known one: its predecessor is older, and
     /// the newest known one cannot have expired by age yet.
     pub(super) fn is_lost_before(&self, message: &StoredMessage, unix_ms: u64, age_max_ms: Option<u64>) -> bool {

@@ -35,6 +35,8 @@ pub struct CoreCounters {
     pub interrupted: u64,
     /// Channels whose subscribers must resubscribe, because a shard's queue was full.
     pub undelivered: u64,
+    /// Overflows of the queue of messages of NATS, here or in a server.
+    pub overflows: u64,
     /// Completed audits.
     pub audits: u64,
     /// Answers of replicas that lacked messages known to be stored.

@@ -50,6 +50,14 @@ pub(super) struct Read {
     /// A message that is known to be stored: an answer without it, or a later one, is incomplete.
     pub(super) through: u64,
     pub(super) messages: Vec<StoredMessage>,
+    /// The number of publications in `messages`, without purges and without what was stored since the read began.
+    publications: usize,
+    /// Their bytes.
+    bytes: usize,
+    /// The newest message that was left out because newer ones reach a limit of the query; 0 for none.
+    left_out: u64,
+    /// Whether the messages reach the offset below which they were requested.
+    reaches_below: bool,
     /// The channel's position when the read began. The messages are complete up to it, and possibly beyond.
     position: u64,
     /// The messages are complete after this sequence.
@@ -113,10 +121,12 @@ impl Core {
         }
         let Some(channel) = self.channels.get_mut(name) else { return };
         let opens = query.after.is_none() && std::mem::take(&mut channel.opens);
-        let publications = channel.window.len();
         let is_in_window = match query.after {
             Some(after) => channel.has_in_window(after),
-            None => publications > 0 && (opens || publications >= query.publications_max),
+            None => {
+                let (publications, is_full) = channel.newest_in_window(query);
+                publications > 0 && (opens || is_full)
+            }
         };
         if is_in_window {
             let page = self.page_of_window(turn, name, query);
@@ -155,6 +165,10 @@ impl Core {
             after,
             through,
             messages: Vec::new(),
+            publications: 0,
+            bytes: 0,
+            left_out: 0,
+            reaches_below: false,
             position,
             floor: after,
             floor_since_us,
@@ -210,7 +224,7 @@ impl Core {
                 continue;
             }
             let last = read.messages.last().map_or(read.after, |message| message.sequence);
-            if last >= read.through || read.ended_early() {
+            if last >= read.through || read.ended_early() || read.reaches_below {
                 if let Some(read) = partition.reads.queue.pop_front() {
                     self.finish_read(turn, id, &read);
                 }
@@ -263,7 +277,7 @@ impl Core {
         if floor > last {
             read.floor = read.floor.max(floor);
         }
-        read.messages.append(&mut answer.messages);
+        read.add(answer.messages);
         self.silence.end(LinkName::Read);
         self.resume_reads(turn, id);
     }
@@ -362,7 +376,8 @@ impl Core {
         let limits = self.channels.get(&read.channel).map(|channel| self.window_limits(channel.partition));
         let (Some(channel), Some(limits)) = (self.channels.get_mut(&read.channel), limits) else { return };
         if !read.ended_early() {
-            channel.window.extend_below(&read.messages, floor, read.position, limits);
+            let through = read.position.min(read.below().saturating_sub(1));
+            channel.window.extend_below(&read.messages, floor, through, limits);
             self.bound_windows(&read.channel);
         }
     }
@@ -399,9 +414,12 @@ impl Core {
                 page.through = page.records.last().map_or(page.through, offset);
             }
         } else {
-            let left_out = window.len().saturating_sub(query.publications_max);
-            page.records = window.behind(0).skip(left_out).map(|one| one.record.clone()).collect();
-            page.floor = window.floor().max(page.records.first().map_or(0, offset).saturating_sub(1));
+            let (publications, _) = channel.newest_in_window(query);
+            let below = window.below(query.below);
+            page.records = below.clone().skip(below.len() - publications).map(|one| one.record.clone()).collect();
+            page.through = page.through.min(query.below.saturating_sub(1));
+            let floor = window.floor().max(page.records.first().map_or(0, offset).saturating_sub(1));
+            page.floor = floor.min(page.through);
             page.has_more_below = true;
         }
         page
@@ -415,8 +433,9 @@ impl Core {
         let Some(channel) = self.channels.get(name) else { return page };
         let last_read = read.messages.last().map_or(0, |message| message.sequence);
         let reached = if read.ended_early() { last_read } else { last_read.max(read.position) };
-        page.through = reached.min(channel.position);
-        page.top = page.through;
+        let reached = reached.min(channel.position);
+        page.through = reached.min(read.below().saturating_sub(1));
+        page.top = reached;
         if self.is_expired(turn, name, channel.window.newest().map(|newest| newest.time_ms)) {
             page.floor = page.through;
             return page;
@@ -425,17 +444,12 @@ impl Core {
         let publications = read.messages.iter().filter(|message| record::purged_through(message).is_none());
         let is_in_page = |record: &LogRecord| (page.floor + 1..=page.through).contains(&offset(record));
         page.records = publications.map(record::decode).filter(is_in_page).collect();
-        let left_out = page.records.len().saturating_sub(query.publications_max);
-        if left_out == 0 {
-            return page;
-        }
-        if query.after.is_some() {
+        if query.after.is_none() {
+            // If a purge has removed what was left out, there is nothing below.
+            page.has_more_below = read.left_out > 0 && page.floor == read.left_out;
+        } else if page.records.len() > query.publications_max {
             page.records.truncate(query.publications_max);
             page.through = page.records.last().map_or(page.through, offset);
-        } else {
-            page.floor = page.records.get(left_out - 1).map_or(page.floor, offset);
-            page.records.drain(..left_out);
-            page.has_more_below = true;
         }
         page
     }
@@ -472,14 +486,68 @@ impl Read {
         }
     }
 
-    /// Whether it has more messages than requested, and ended before it had all.
-    fn ended_early(&self) -> bool {
+    /// The query of a load.
+    fn query(&self) -> Option<LoadQuery> {
         match self.purpose {
-            Purpose::Load(WaitingLoad { query: LoadQuery { after: Some(_), publications_max, .. }, .. }) => {
-                self.messages.len() > publications_max
-            }
-            Purpose::Load(_) | Purpose::Fill => false,
+            Purpose::Load(waiting) => Some(waiting.query),
+            Purpose::Fill => None,
         }
+    }
+
+    /// The query of a load of the newest messages.
+    fn query_for_newest(&self) -> Option<LoadQuery> {
+        self.query().filter(|query| query.after.is_none())
+    }
+
+    /// Only messages below this sequence are read.
+    fn below(&self) -> u64 {
+        self.query_for_newest().map_or(u64::MAX, |query| query.below)
+    }
+
+    /// Adds messages of the stream. A read of the newest ones goes from the oldest one to the newest one, and keeps only as
+    /// many as the query allows.
+    pub(super) fn add(&mut self, messages: Vec<StoredMessage>) {
+        let below = self.below();
+        for message in messages {
+            if message.sequence >= below {
+                self.reaches_below = true;
+                break;
+            }
+            let (publications, bytes) = self.size_of(&message);
+            (self.publications, self.bytes) = (self.publications + publications, self.bytes + bytes);
+            self.messages.push(message);
+        }
+        if let Some(query) = self.query_for_newest() {
+            self.leave_out_oldest(query);
+        }
+    }
+
+    /// The number of publications of a message, and their bytes. What was stored since the read began may not be delivered
+    /// yet, and is not in the page then.
+    fn size_of(&self, message: &StoredMessage) -> (usize, usize) {
+        let counts = message.sequence <= self.through && record::purged_through(message).is_none();
+        if counts { (1, message.bytes()) } else { (0, 0) }
+    }
+
+    fn leave_out_oldest(&mut self, query: LoadQuery) {
+        let mut count = 0;
+        while let Some([oldest, _, ..]) = self.messages.get(count..) {
+            let (publications, bytes) = self.size_of(oldest);
+            let rest = (self.publications - publications, self.bytes - bytes);
+            if rest.0 < query.publications_max && rest.1 < query.bytes_max {
+                break;
+            }
+            ((self.publications, self.bytes), self.left_out) = (rest, oldest.sequence);
+            count += 1;
+        }
+        self.messages.drain(..count);
+        self.floor = self.floor.max(self.left_out);
+    }
+
+    /// Whether it has more than was requested, and ended before it had all.
+    fn ended_early(&self) -> bool {
+        let Some(query) = self.query().filter(|query| query.after.is_some()) else { return false };
+        self.messages.len() > query.publications_max
     }
 }
 
@@ -498,3 +566,6 @@ pub(super) fn proven_floor(after: u64, first: Option<&StoredMessage>, is_untrimm
 fn offset(record: &LogRecord) -> u64 {
     record.publication.offset
 }
+
+#[cfg(test)]
+mod tests;

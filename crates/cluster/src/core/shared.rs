@@ -102,7 +102,8 @@ impl Core {
             return;
         };
         let history_max = partition.facts.as_ref().map_or(0, |facts| facts.history_max);
-        read.messages = found.iter().filter(|message| message.sequence > read.after).cloned().collect();
+        let after = read.after;
+        read.add(found.iter().filter(|message| message.sequence > after).cloned().collect());
         let stored = read.messages.len() as u64;
         read.may_be_trimmed = stored > history_max && !self.planted.is(CoreBug::SharedReadNotCounted);
         let floor = proven_floor(read.after, read.messages.first(), !read.may_be_trimmed, age_floor);

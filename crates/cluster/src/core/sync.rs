@@ -98,6 +98,7 @@ impl Core {
     /// Messages were dropped on the connection. Unlike after a reconnect, the subscriptions are active, and a lost
     /// fence is sent again when it is overdue.
     pub(super) fn audit_after_overflow(&mut self, turn: &mut Turn<'_>) {
+        self.counters.overflows += 1;
         let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
         for id in ids {
             self.needs_audit(id);

@@ -136,6 +136,15 @@ impl Window {
         self.newest.as_ref()
     }
 
+    /// The publications below a sequence, oldest first.
+    pub(super) fn below(
+        &self,
+        below: u64,
+    ) -> impl DoubleEndedIterator<Item = &WindowEntry> + ExactSizeIterator + Clone {
+        let end = self.entries.partition_point(|entry| entry.sequence() < below);
+        self.entries.range(..end)
+    }
+
     /// The publications after `after`, oldest first.
     pub(super) fn behind(&self, after: u64) -> impl Iterator<Item = &WindowEntry> {
         let from = self.entries.partition_point(|entry| entry.sequence() <= after);

@@ -13,6 +13,7 @@ use std::{
 };
 
 use async_nats::{Auth, AuthError, Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
+use dunlin_queues::declared::{NATS_COMMANDS, NATS_NOTICES, NATS_SUBSCRIPTION};
 use tokio::sync::mpsc;
 
 use super::LinkOptions;
@@ -20,11 +21,8 @@ use crate::link::LinkName;
 
 /// A connection is lost after three intervals without any data.
 const PING_INTERVAL: Duration = Duration::from_millis(1_500);
-/// Maximum number of commands queued for the connection. The client bounds their number and not their bytes: with
-/// publications of 60 KB, these are 15 MB.
-const QUEUED_COMMANDS_MAX: usize = 256;
-/// Maximum number of events of a client queued for its session.
-const NOTICES_MAX: usize = 128;
+/// Maximum length of a server's text in the log.
+const ERROR_BYTES_MAX: usize = 512;
 
 /// How a node authenticates to the servers.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -67,7 +65,7 @@ pub async fn connect(
     server: &ServerAddr,
     options: &LinkOptions,
 ) -> Result<(Client, mpsc::Receiver<ClientNotice>), ConnectError> {
-    let (notices, receiver) = mpsc::channel(NOTICES_MAX);
+    let (notices, receiver) = NATS_NOTICES.tokio_channel();
     let auth = auth_of(server, &options.credentials);
     let has_connected = Arc::new(AtomicBool::new(false));
     let mut connecting = ConnectOptions::with_auth_callback(move |_nonce| {
@@ -78,8 +76,8 @@ pub async fn connect(
     .name(format!("{} {}", options.name, link.label()))
     .connection_timeout(options.dial_timeout)
     .ping_interval(PING_INTERVAL)
-    .client_capacity(QUEUED_COMMANDS_MAX)
-    .subscription_capacity(options.subscription_messages_max)
+    .client_capacity(NATS_COMMANDS.messages.max)
+    .subscription_capacity(NATS_SUBSCRIPTION.messages.max)
     .ignore_discovered_servers()
     .max_reconnects(1)
     .event_callback(move |event| {
@@ -128,9 +126,14 @@ fn notice_of(event: &Event) -> Option<ClientNotice> {
     match event {
         Event::Disconnected | Event::Closed => Some(ClientNotice::Lost),
         Event::SlowConsumer(_) => Some(ClientNotice::SlowConsumer),
-        Event::ServerError(error) => Some(ClientNotice::Error(error.to_string())),
+        Event::ServerError(error) => Some(ClientNotice::Error(shortened(error.to_string()))),
         Event::Connected | Event::LameDuckMode | Event::Draining | Event::ClientError(_) => None,
     }
+}
+
+fn shortened(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(ERROR_BYTES_MAX));
+    text
 }
 
 fn auth_of(server: &ServerAddr, credentials: &LinkCredentials) -> Auth {

@@ -11,6 +11,7 @@ use async_nats::{
     client::{PublishErrorKind, SubscribeErrorKind},
 };
 use bytes::Bytes;
+use dunlin_queues::{CountedReceiver, CountedSender};
 use futures_util::StreamExt;
 use tokio::{
     sync::mpsc,
@@ -23,7 +24,9 @@ use super::{
     awaited::{Answered, Awaited, AwaitedRequests, Unanswered},
     connecting::{ClientNotice, connect, described},
     reads::{DirectRead, ReadQuery},
-    replies::{header_map, headers_of},
+    replies::header_map,
+    subscription::{self, Overflow},
+    unwritten::Unwritten,
 };
 use crate::{
     link::{LinkEffect, LinkEvent, LinkName, MessageHeaders, PublishFault, ReadAnswer, ReadFault, RequestNumber},
@@ -41,8 +44,8 @@ const STUCK_TIMEOUT: Duration = Duration::from_secs(1);
 pub async fn run(
     link: LinkName,
     options: LinkOptions,
-    mut effects: mpsc::Receiver<LinkEffect>,
-    events: mpsc::Sender<LinkEvent>,
+    mut effects: CountedReceiver<LinkEffect>,
+    events: CountedSender<LinkEvent>,
 ) {
     let mut wanted = Wanted::default();
     let mut servers = Servers::new(link, &options);
@@ -55,7 +58,7 @@ pub async fn run(
                 tokio::select! {
                     connected = &mut connecting => break connected,
                     effect = effects.recv() => match effect {
-                        Some(effect) => wanted.refuse(effect, &events).await,
+                        Some(effect) => wanted.refuse(effect, &events),
                         None => return,
                     },
                 }
@@ -68,7 +71,7 @@ pub async fn run(
         let Some(mut session) = opened else { continue };
         (options.report)(LinkReport::Connected { link, server: servers.current() });
         let ended = session.run(&mut effects, &mut wanted, &options).await;
-        session.close().await;
+        session.close();
         match ended {
             SessionEnd::Lost => {
                 (options.report)(LinkReport::Lost { link, server: servers.current() });
@@ -137,7 +140,7 @@ struct Wanted {
 
 impl Wanted {
     /// Handles an effect while the connection is down.
-    async fn refuse(&mut self, effect: LinkEffect, events: &mpsc::Sender<LinkEvent>) {
+    fn refuse(&mut self, effect: LinkEffect, events: &CountedSender<LinkEvent>) {
         let event = match effect {
             LinkEffect::Subscribe { subject } => {
                 self.subjects.insert(subject);
@@ -163,9 +166,15 @@ impl Wanted {
                 LinkEvent::Answered { request, outcome }
             }
         };
-        // Without a receiver, the node is stopping.
-        let _ = events.send(event).await;
+        report(events, event);
     }
+}
+
+/// Queues an event that answers a request or follows from few of them: their number bounds it. Without a receiver, the node
+/// is stopping.
+fn report(events: &CountedSender<LinkEvent>, event: LinkEvent) {
+    let bytes = event.bytes();
+    events.send_admitted(event, bytes);
 }
 
 enum SessionEnd {
@@ -174,7 +183,7 @@ enum SessionEnd {
 }
 
 /// The connection is no longer usable.
-struct Lost;
+pub(super) struct Lost;
 
 struct Opened {
     link: LinkName,
@@ -202,26 +211,30 @@ struct Session {
     answers: Subscriber,
     awaited: AwaitedRequests,
     live: HashMap<Box<str>, ForwardTask>,
-    events: mpsc::Sender<LinkEvent>,
+    events: CountedSender<LinkEvent>,
+    overflow: Overflow,
+    unwritten: Unwritten,
 }
 
 impl Session {
-    async fn open(opened: Opened, wanted: &Wanted, events: mpsc::Sender<LinkEvent>) -> Option<Self> {
+    async fn open(opened: Opened, wanted: &Wanted, events: CountedSender<LinkEvent>) -> Option<Self> {
         let Opened { link, client, notices, inbox, timeout: answer_timeout } = opened;
         let answers = timeout(STUCK_TIMEOUT, client.subscribe(format!("{inbox}.*"))).await.ok()?.ok()?;
         let awaited = AwaitedRequests::new(answer_timeout);
-        let mut session = Self { link, client, notices, inbox, answers, awaited, live: HashMap::new(), events };
+        let (overflow, unwritten) = (Overflow::default(), Unwritten::default());
+        let live = HashMap::new();
+        let mut session = Self { link, client, notices, inbox, answers, awaited, live, events, overflow, unwritten };
         for subject in &wanted.subjects {
             session.subscribe(subject.clone()).await.ok()?;
         }
         let max_payload = session.client.max_payload();
-        session.events.send(LinkEvent::Connected { link, max_payload }).await.ok()?;
+        session.report(LinkEvent::Connected { link, max_payload });
         Some(session)
     }
 
     async fn run(
         &mut self,
-        effects: &mut mpsc::Receiver<LinkEffect>,
+        effects: &mut CountedReceiver<LinkEffect>,
         wanted: &mut Wanted,
         options: &LinkOptions,
     ) -> SessionEnd {
@@ -234,7 +247,7 @@ impl Session {
                 }
             };
             let outcome = tokio::select! {
-                notice = self.notices.recv() => self.noticed(notice, options).await,
+                notice = self.notices.recv() => self.noticed(notice, options),
                 message = self.answers.next() => match message {
                     Some(message) => self.answered(message).await,
                     None => Err(Lost),
@@ -248,7 +261,7 @@ impl Session {
                 }
                 () = expiry => {
                     while let Some(event) = self.awaited.expired(Instant::now()) {
-                        self.report(event).await;
+                        self.report(event);
                     }
                     Ok(())
                 }
@@ -259,10 +272,10 @@ impl Session {
         }
     }
 
-    async fn noticed(&mut self, notice: Option<ClientNotice>, options: &LinkOptions) -> Result<(), Lost> {
+    fn noticed(&mut self, notice: Option<ClientNotice>, options: &LinkOptions) -> Result<(), Lost> {
         match notice {
             None | Some(ClientNotice::Lost) => return Err(Lost),
-            Some(ClientNotice::SlowConsumer) => self.report(LinkEvent::SlowConsumer).await,
+            Some(ClientNotice::SlowConsumer) => self.report(LinkEvent::SlowConsumer),
             Some(ClientNotice::Error(text)) => (options.report)(LinkReport::ServerError { link: self.link, text }),
         }
         Ok(())
@@ -274,7 +287,7 @@ impl Session {
         match self.awaited.take(RequestNumber(number), message) {
             Answered::Nothing => Ok(()),
             Answered::Event(event) => {
-                self.report(*event).await;
+                self.report(*event);
                 Ok(())
             }
             Answered::Continue(request) => self.request_part(request).await,
@@ -332,7 +345,8 @@ impl Session {
             Ok(Err(_)) | Err(_) => return Err(Lost),
         };
         let is_by_wildcard = has_wildcard(&subject);
-        let task = ForwardTask(tokio::spawn(forward(subscriber, self.events.clone(), is_by_wildcard)));
+        let forwarding = subscription::forward(subscriber, self.events.clone(), self.overflow.clone(), is_by_wildcard);
+        let task = ForwardTask(tokio::spawn(forwarding));
         self.live.insert(subject, task);
         Ok(())
     }
@@ -344,6 +358,11 @@ impl Session {
         headers: &MessageHeaders,
         payload: Bytes,
     ) -> Result<(), Lost> {
+        let bytes = subject.len() + headers.bytes() + payload.len();
+        if self.make_room(bytes).await.is_err() {
+            self.await_answer(request);
+            return Err(Lost);
+        }
         let (subject, headers) = (String::from(subject), header_map(headers));
         let sending = async {
             match request {
@@ -366,7 +385,7 @@ impl Session {
             (None, _) => self.await_answer(request),
             (Some(why), Some(request)) => {
                 let outcome = Err(PublishFault::Refused { code: 400, error_code: 0, description: why.into() });
-                self.report(LinkEvent::Acknowledged { request, outcome }).await;
+                self.report(LinkEvent::Acknowledged { request, outcome });
             }
             (Some(_), None) => {}
         }
@@ -381,7 +400,7 @@ impl Session {
 
     async fn read(&mut self, request: RequestNumber, reading: DirectRead) -> Result<(), Lost> {
         if reading.is_empty() {
-            self.report(LinkEvent::Answered { request, outcome: Ok(ReadAnswer::default()) }).await;
+            self.report(LinkEvent::Answered { request, outcome: Ok(ReadAnswer::default()) });
             return Ok(());
         }
         self.awaited.insert(request, Awaited::Read(reading));
@@ -397,45 +416,34 @@ impl Session {
         Ok(())
     }
 
-    async fn send(&self, request: RequestNumber, subject: String, body: Bytes) -> Result<(), Lost> {
+    async fn send(&mut self, request: RequestNumber, subject: String, body: Bytes) -> Result<(), Lost> {
+        self.make_room(subject.len() + body.len()).await?;
         within(self.client.publish_with_reply(subject, self.reply_to(request), body)).await
+    }
+
+    async fn make_room(&mut self, bytes: usize) -> Result<(), Lost> {
+        let client = self.client.clone();
+        self.unwritten.make_room(bytes, async move || client.flush().await.is_ok()).await
     }
 
     fn reply_to(&self, request: RequestNumber) -> String {
         format!("{}.{}", self.inbox, request.0)
     }
 
-    async fn report(&self, event: LinkEvent) {
-        // Without a receiver, the node is stopping.
-        let _ = self.events.send(event).await;
+    fn report(&self, event: LinkEvent) {
+        report(&self.events, event);
     }
 
-    async fn close(mut self) {
+    fn close(mut self) {
         self.live.clear();
         for event in self.awaited.disconnected() {
-            self.report(event).await;
+            self.report(event);
         }
-        self.report(LinkEvent::Disconnected { link: self.link }).await;
+        self.report(LinkEvent::Disconnected { link: self.link });
     }
 }
 
 /// Waits until the client accepts a command.
-async fn within<T, E>(sending: impl Future<Output = Result<T, E>>) -> Result<T, Lost> {
+pub(super) async fn within<T, E>(sending: impl Future<Output = Result<T, E>>) -> Result<T, Lost> {
     timeout(STUCK_TIMEOUT, sending).await.map_err(|_| Lost)?.map_err(|_| Lost)
-}
-
-/// Forwards the messages of a subscription.
-async fn forward(mut subscriber: Subscriber, events: mpsc::Sender<LinkEvent>, is_by_wildcard: bool) {
-    while let Some(message) = subscriber.next().await {
-        let event = LinkEvent::Delivered {
-            subject: message.subject.as_str().into(),
-            reply: message.reply.as_ref().map(|reply| reply.as_str().into()),
-            headers: message.headers.as_ref().map(headers_of).unwrap_or_default(),
-            payload: message.payload,
-            is_by_wildcard,
-        };
-        if events.send(event).await.is_err() {
-            return;
-        }
-    }
 }

@@ -263,7 +263,13 @@ const JETSTREAM: &[Key] = &[
         "messages_limit",
         Int(1, 1 << 20),
         "65536",
-        "Messages of one subscription that wait for the cluster thread. Beyond it they are dropped, and read from the stream.",
+        "Messages of NATS that wait for the cluster thread. Beyond it they are dropped, and read from the stream.",
+    ),
+    own(
+        "messages_size_limit",
+        COUNT,
+        "67108864",
+        "Bytes of messages of NATS that wait for the cluster thread. Beyond it they are dropped, and read from the stream.",
     ),
 ];
 

@@ -3,7 +3,7 @@
 use std::{
     io::{self, Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs as _},
-    sync::{Arc, mpsc},
+    sync::Arc,
     thread,
     time::Duration,
 };
@@ -12,6 +12,7 @@ use clap::Args;
 use dunlin_config::Config;
 use dunlin_games::Registry;
 use dunlin_net::ClientTls;
+use dunlin_queues::answer_channel;
 use dunlin_token::SecretUrl;
 use hyper::Uri;
 use rustls::{ClientConnection, StreamOwned, pki_types::ServerName};
@@ -51,7 +52,7 @@ struct Target {
 pub(super) fn run(args: &HealthArgs, registry: &Registry) -> Result<(), Failure> {
     let target = target(args, registry).map_err(Failure::Unhealthy)?;
     let url = SecretUrl::new(target.url.to_string());
-    let (sender, receiver) = mpsc::channel();
+    let (sender, receiver) = answer_channel();
     // A separate thread, because name resolution or the peer may block. The process ends without waiting for the
     // thread.
     let asking = thread::Builder::new().spawn(move || drop(sender.send(target.ask())));

@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, time::Duration};
 
+use dunlin_queues::declared::ACCEPTED;
 use tokio::{
     net::TcpListener,
     sync::{mpsc, watch},
@@ -12,16 +13,13 @@ use crate::node::HandOver;
 /// Pause after a failed accept, for example because of a lack of file descriptors.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// Maximum number of accepted connections that wait for their task.
-const ACCEPTED_MAX: usize = 16;
-
 /// Listens, and passes on connections until `stop` changes.
 ///
 /// # Errors
 /// The listener could not be created.
 pub async fn listen(address: SocketAddr, stop: watch::Receiver<bool>) -> io::Result<mpsc::Receiver<HandOver>> {
     let listener = TcpListener::bind(address).await?;
-    let (accepted, handed_over) = mpsc::channel(ACCEPTED_MAX);
+    let (accepted, handed_over) = ACCEPTED.tokio_channel();
     tokio::spawn(accept_all(listener, accepted, stop));
     Ok(handed_over)
 }

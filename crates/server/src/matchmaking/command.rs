@@ -49,6 +49,27 @@ pub enum TicketTarget {
     },
 }
 
+impl TicketCommand {
+    /// The bytes of its texts.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Submit { namespace, request, .. } => {
+                let users: usize = request.users.iter().map(|user| size_of_val(user) + user.len()).sum();
+                namespace.len()
+                    + users
+                    + request.criteria.bytes()
+                    + request.region.as_ref().map_or(0, |name| name.len())
+            }
+            Self::Confirm { user, .. } => user.len(),
+            Self::Cancel(target) | Self::Status(target) => match target {
+                TicketTarget::Named(_) => 0,
+                TicketTarget::OfMember(_, user) => user.len(),
+                TicketTarget::OfUser { namespace, user } => namespace.len() + user.len(),
+            },
+        }
+    }
+}
+
 /// The name of a ticket in requests and answers. Tickets of different starts of a node have different names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TicketName {

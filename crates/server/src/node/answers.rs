@@ -8,12 +8,13 @@ use std::sync::{
 
 use dunlin_engine::{
     Event, SessionKey,
-    backend::{ProxyRequestId, ProxyResult},
+    backend::{ProxyError, ProxyRequestId, ProxyResult},
     broadcast::BroadcastMessage,
     event::{ClusterPresence, PeerKeys, PeerQueryNumber, Ticket},
     log::{LoadNumber, LogError, LogPage, LogRecord, ProposalNumber},
 };
 use dunlin_protocol::ErrorCode;
+use dunlin_queues::declared::SHARD_ANSWERS;
 use dunlin_token::TokenAnswer;
 use tokio::sync::mpsc;
 
@@ -50,12 +51,16 @@ pub(super) enum Answered {
     Keys { channel: Arc<str>, found: PeerKeys },
 }
 
-/// Maximum bytes of publications and pages on their way to a shard. A shard does not take them while a ring to another
-/// shard is full.
-const BYTES_MAX: usize = 64 << 20;
+/// Maximum bytes of publications, pages and responses on their way to a shard. A shard does not take them while a ring to
+/// another shard is full.
+const BYTES_MAX: usize = SHARD_ANSWERS.bytes_max();
 
-/// Results on their way to a shard. There is one per request, and the receivers of requests limit their number. Pages and
-/// messages of other nodes are limited here, by their bytes.
+/// Messages of other nodes count at least this much. So their bytes bound their number, and shards count only one of the
+/// two.
+const MESSAGE_BYTES_MIN: usize = BYTES_MAX / SHARD_ANSWERS.messages.max;
+
+/// Results on their way to a shard. There is one per request, and the receivers of requests limit their number. Pages,
+/// responses of backends and messages of other nodes are limited here, by their bytes.
 #[derive(Debug)]
 pub(super) struct Answers {
     receiver: mpsc::UnboundedReceiver<(Answered, usize)>,
@@ -76,7 +81,7 @@ pub(super) struct QueueFull;
 
 impl Answers {
     pub(super) fn new(shard_waker: Arc<ShardWaker>) -> Self {
-        let (sender, receiver) = mpsc::unbounded_channel();
+        let (sender, receiver) = SHARD_ANSWERS.admitted_channel();
         Self { receiver, sender: AnswerSender { sender, queued_bytes: Arc::default(), shard_waker } }
     }
 
@@ -96,8 +101,8 @@ impl Answers {
 }
 
 impl AnswerSender {
-    /// Sends the result of a request without blocking. It is dropped if the shard has ended. A page that does not fit is
-    /// replaced by a temporary error, and keys by an incomplete answer.
+    /// Sends the result of a request without blocking. It is dropped if the shard has ended. A page or a response that does
+    /// not fit is replaced by a temporary error, and keys by an incomplete answer.
     pub(super) fn send_answer(&self, answered: Answered) {
         let refused = match &answered {
             Answered::Loaded { channel, load, outcome: Ok(_) } => {
@@ -105,6 +110,10 @@ impl AnswerSender {
             }
             Answered::Keys { channel, .. } => {
                 Some(Answered::Keys { channel: Arc::clone(channel), found: PeerKeys::UNKNOWN })
+            }
+            Answered::Backend { session, request_id, outcome: Ok(_) } => {
+                let (session, request_id) = (*session, *request_id);
+                Some(Answered::Backend { session, request_id, outcome: Err(ProxyError::Busy) })
             }
             _ => None,
         };
@@ -137,12 +146,13 @@ impl AnswerSender {
 }
 
 impl Answered {
-    /// The bytes of its publications.
+    /// The bytes of its publications, or of the response.
     fn bytes(&self) -> usize {
         match self {
             Self::Loaded { outcome: Ok(page), .. } => page.records.iter().map(LogRecord::kept_bytes).sum(),
-            Self::Replicated { record, .. } => record.kept_bytes(),
-            Self::Broadcasted { message, .. } => message.kept_bytes(),
+            Self::Replicated { record, .. } => record.kept_bytes().max(MESSAGE_BYTES_MIN),
+            Self::Broadcasted { message, .. } => message.kept_bytes().max(MESSAGE_BYTES_MIN),
+            Self::Backend { outcome: Ok(response), .. } => response.bytes(),
             Self::Keys { found, .. } => found.kept_bytes(),
             _ => 0,
         }
@@ -176,7 +186,7 @@ impl From<Answered> for Event<'static> {
 
 #[cfg(test)]
 mod tests {
-    use dunlin_engine::event::PeerKey;
+    use dunlin_engine::{backend::ProxyResponse, event::PeerKey};
     use dunlin_net::Waker;
     use dunlin_protocol::{Payload, Publication, Tags};
 
@@ -242,6 +252,26 @@ mod tests {
             })
             .collect();
         assert_eq!(found, [(1, false), (1, false), (0, true)], "at the limit, and past it");
+    }
+
+    #[test]
+    fn responses_of_backends_beyond_the_bytes_are_refused() {
+        let mut answers = answers();
+        let sender = answers.sender();
+        let respond = |bytes| {
+            let data = Some(Payload::from_opaque(vec![b'x'; bytes].into()));
+            let (session, request_id) = (SessionKey { index: 0, generation: 0 }, ProxyRequestId(5));
+            sender.send_answer(Answered::Backend { session, request_id, outcome: Ok(ProxyResponse::Rpc { data }) });
+        };
+        respond(BYTES_MAX - 1_000);
+        respond(1_000);
+        respond(1);
+        let mut outcomes = std::iter::from_fn(|| answers.next()).map(|answered| match answered {
+            Answered::Backend { request_id: ProxyRequestId(5), outcome, .. } => outcome.map(drop),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!((outcomes.next(), outcomes.next()), (Some(Ok(())), Some(Ok(()))), "at the limit");
+        assert_eq!((outcomes.next(), outcomes.next()), (Some(Err(ProxyError::Busy)), None), "past it");
     }
 
     #[test]

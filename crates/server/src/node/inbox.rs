@@ -30,9 +30,6 @@ pub(super) enum ToShard {
 /// A request for a shard's report.
 pub(super) type ReportRequest = oneshot::Sender<Box<ShardReport>>;
 
-/// Maximum number of report requests that wait for one shard. Further ones wait outside of the shard.
-pub(super) const REPORT_REQUESTS_MAX: usize = 16;
-
 /// The requester of a ticket's result.
 #[derive(Debug)]
 pub(super) enum Asker {

@@ -18,8 +18,10 @@ use dunlin_engine::{
     message::{Notice, ShardMessage, ShardRequest},
 };
 
+use dunlin_queues::Queue;
+
 use super::shard_waker::ShardWaker;
-use crate::ring::{RingReceiver, RingSender, SentTo, ring};
+use crate::ring::{RingMessage, RingReceiver, RingSender, SentTo, ring};
 
 /// One shard's links to the other shards.
 #[derive(Debug)]
@@ -42,15 +44,27 @@ struct Link {
     unannounced: bool,
 }
 
-/// Connects the shards of these wakers, in order, with rings of `capacity` messages.
-pub(super) fn connect(shard_wakers: &[Arc<ShardWaker>], capacity: usize) -> Vec<Peers> {
+impl RingMessage for ShardRequest {
+    fn bytes(&self) -> usize {
+        self.queued_bytes()
+    }
+}
+
+impl RingMessage for Notice {
+    fn bytes(&self) -> usize {
+        self.queued_bytes()
+    }
+}
+
+/// Connects the shards of these wakers, in order, with rings of these bounds.
+pub(super) fn connect(shard_wakers: &[Arc<ShardWaker>], queue: &Queue) -> Vec<Peers> {
     let count = shard_wakers.len();
     let mut peers: Vec<Peers> = (0..count)
         .map(|_| Peers { links: (0..count).map(|_| None).collect(), requests_overflow: 0, notices_overflow: 0 })
         .collect();
     for left in 0..count {
         for right in left + 1..count {
-            let [there, back] = [(); 2].map(|()| (ring(capacity), ring(capacity)));
+            let [there, back] = [(); 2].map(|()| (ring(queue), ring(queue)));
             let ((there_requests_out, there_requests_in), (there_notices_out, there_notices_in)) = there;
             let ((back_requests_out, back_requests_in), (back_notices_out, back_notices_in)) = back;
             peers[left].links[right] = Some(Link {

@@ -18,6 +18,7 @@ use dunlin_engine::{Effects, NamespaceNames, Now, Options, Seed, Shard, ShardIde
 use dunlin_net::{
     Acceptor, Connections, HeadLimits, Reactor, ReactorChoice, Reactors, SocketOptions, Waker, bind, choose,
 };
+use dunlin_queues::declared::{REPORT_REQUESTS, SHARD_INBOX, SHARD_RING};
 use dunlin_websocket::deflate::Inflater;
 use tokio::sync::mpsc;
 
@@ -28,7 +29,7 @@ use super::{
     busy_window::BusyWindow,
     clock::Clock,
     deadlines::Deadlines,
-    inbox::{REPORT_REQUESTS_MAX, ReportRequest, Tickets, ToShard},
+    inbox::{ReportRequest, Tickets, ToShard},
     peers::{self, Peers},
     placement::Loads,
     secure::Secure,
@@ -100,17 +101,17 @@ fn start_with<R: Reactor + Send + 'static>(
         sessions: AtomicU32::new(0),
         stopping: AtomicBool::new(false),
     });
-    let peers = peers::connect(&shard_wakers, ring_messages.max(1));
+    let peers = peers::connect(&shard_wakers, &SHARD_RING.with_messages(ring_messages));
     let rooms =
         Rooms::start(rooms, engine.room_threads, &shard_wakers, node_seed, storage_of_rooms, &backends_of_rooms);
     let (rooms, room_links) = rooms.map_err(resource("a thread for rooms"))?;
     let (senders, inboxes): (Vec<_>, Vec<_>) =
-        shard_wakers.iter().map(|_| mpsc::channel(inbox_requests.max(1))).unzip();
+        shard_wakers.iter().map(|_| SHARD_INBOX.with_messages(inbox_requests).tokio_channel()).unzip();
     let (reports, report_inboxes): (Vec<_>, Vec<_>) =
-        shard_wakers.iter().map(|_| mpsc::channel(REPORT_REQUESTS_MAX)).unzip();
+        shard_wakers.iter().map(|_| REPORT_REQUESTS.tokio_channel()).unzip();
     let shard_handles = senders.into_iter().zip(reports).zip(&shard_wakers);
     let shard_handles = shard_handles
-        .map(|((inbox, reports), shard_waker)| ShardHandle { inbox, reports, shard_waker: Arc::clone(shard_waker) })
+        .map(|((inbox, reports), shard_waker)| ShardHandle::new(inbox, reports, Arc::clone(shard_waker)))
         .collect();
     let names = NamespaceNames::new(&engine);
     let inner = Inner { shared, rooms, names, shards: shard_handles, node_seed, local_addr, reactor: choice };

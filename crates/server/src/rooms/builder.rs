@@ -40,8 +40,7 @@ use super::{
 /// The room builder; see the module's documentation.
 pub(super) struct RoomBuilder {
     shared: Arc<Shared>,
-    /// The working thread locks it while it waits. The queue is bounded by `room.opening_limit` plus the number of
-    /// rooms.
+    /// The working thread locks it while it waits.
     tasks: Mutex<Receiver<Task>>,
     /// The room threads, by index.
     threads: Vec<ToThread>,

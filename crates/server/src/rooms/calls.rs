@@ -1,17 +1,18 @@
 //! Calls of games to the backend. A room thread passes them to the thread of the backends and takes their results from
 //! a channel, so neither waits for the other.
 
-use std::sync::{
-    Arc,
-    mpsc::{Receiver, Sender, channel},
-};
+use std::sync::Arc;
 
 use dunlin_engine::{
     Wire,
-    backend::{ProxyIndex, ProxyRequest, ProxyRequestId, ProxyRequestKind, ProxyResult, ProxySession},
+    backend::{
+        ProxyError, ProxyIndex, ProxyRequest, ProxyRequestId, ProxyRequestKind, ProxyResponse, ProxyResult,
+        ProxySession,
+    },
     room::RoomKey,
 };
 use dunlin_protocol::Payload;
+use dunlin_queues::{CountedReceiver, CountedSender, Refused, declared::RETURNED_CALLS};
 use dunlin_rooms::{CallId, GameCall};
 
 use super::ThreadWaker;
@@ -35,14 +36,13 @@ pub(super) struct CallingRoom {
 pub(super) struct CallLink {
     backends: Arc<dyn ProxyClient>,
     waker: Arc<ThreadWaker>,
-    /// Needs no bound of its own, because proxies limit the requests in flight and rooms limit the calls per tick.
-    returned: Sender<ReturnedCall>,
-    returns: Receiver<ReturnedCall>,
+    returned: CountedSender<ReturnedCall>,
+    returns: CountedReceiver<ReturnedCall>,
 }
 
 impl CallLink {
     pub(super) fn new(backends: Arc<dyn ProxyClient>, waker: Arc<ThreadWaker>) -> Self {
-        let (returned, returns) = channel();
+        let (returned, returns) = RETURNED_CALLS.counted_channel();
         Self { backends, waker, returned, returns }
     }
 
@@ -51,8 +51,7 @@ impl CallLink {
         for GameCall { id, method, data } in calls {
             let (returned, waker, key) = (self.returned.clone(), Arc::clone(&self.waker), room.key);
             let answer = Box::new(move |result| {
-                // The thread may have ended with its rooms.
-                let _ = returned.send(ReturnedCall { room: key, call: id, result });
+                return_call(&returned, ReturnedCall { room: key, call: id, result });
                 waker.wake();
             });
             let channel = Arc::clone(&room.channel);
@@ -66,7 +65,16 @@ impl CallLink {
     }
 
     /// The next result.
-    pub(super) fn next(&self) -> Option<ReturnedCall> {
-        self.returns.try_recv().ok()
+    pub(super) fn next(&mut self) -> Option<ReturnedCall> {
+        self.returns.try_recv()
+    }
+}
+
+/// Queues a result; if it does not fit, an error instead, because the game waits for an answer. The thread may have ended
+/// with its rooms.
+fn return_call(returned: &CountedSender<ReturnedCall>, call: ReturnedCall) {
+    let bytes = call.result.as_ref().map_or(0, ProxyResponse::bytes);
+    if let Err(Refused::Full(call)) = returned.try_send(call, bytes) {
+        returned.send_admitted(ReturnedCall { result: Err(ProxyError::Busy), ..call }, 0);
     }
 }

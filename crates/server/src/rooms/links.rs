@@ -12,10 +12,12 @@ use dunlin_engine::{
     room::{FromRoom, RoomThreadIndex, ToRoom},
 };
 
+use dunlin_queues::Queue;
+
 use super::ThreadWaker;
 use crate::{
     node::ShardWaker,
-    ring::{RingReceiver, RingSender, SentTo, ring},
+    ring::{RingMessage, RingReceiver, RingSender, SentTo, ring},
 };
 
 /// One shard's links to the room threads.
@@ -50,19 +52,31 @@ struct LinkToShard {
     unannounced: bool,
 }
 
-/// Connects each shard with each room thread by rings of `capacity` messages.
+impl RingMessage for ToRoom {
+    fn bytes(&self) -> usize {
+        self.queued_bytes()
+    }
+}
+
+impl RingMessage for FromRoom {
+    fn bytes(&self) -> usize {
+        self.queued_bytes()
+    }
+}
+
+/// Connects each shard with each room thread by rings of these bounds.
 pub(super) fn connect(
     shards: &[Arc<ShardWaker>],
     threads: &[Arc<ThreadWaker>],
-    capacity: usize,
+    queue: &Queue,
 ) -> (Vec<RoomLinks>, Vec<ShardLinks>) {
     let mut of_shards: Vec<RoomLinks> = shards.iter().map(|_| RoomLinks::default()).collect();
     let mut of_threads = Vec::with_capacity(threads.len());
     for thread_door in threads {
         let mut links = ShardLinks { links: Vec::with_capacity(shards.len()), overflow: 0 };
         for (shard_door, shard) in shards.iter().zip(&mut of_shards) {
-            let (to_thread, at_thread) = ring(capacity);
-            let (to_shard, at_shard) = ring(capacity);
+            let (to_thread, at_thread) = ring(queue);
+            let (to_shard, at_shard) = ring(queue);
             shard.links.push(LinkToThread {
                 out: to_thread,
                 inward: at_shard,

@@ -6,13 +6,14 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, SyncSender, sync_channel},
+        mpsc::{Receiver, SyncSender},
     },
     thread,
 };
 
 use dunlin_config::RoomSettings;
 use dunlin_engine::host::{CompletedTick, Runner, Step};
+use dunlin_queues::declared::PATH_BLOCKS;
 use dunlin_rooms::{
     PlayerId, Room,
     paths::{FinishedBlock, PathTerms, PathTracker},
@@ -85,7 +86,7 @@ impl PathSink {
         blocks_max: usize,
         alive: mpsc::Sender<()>,
     ) -> io::Result<(Self, PathMeter)> {
-        let (queue, blocks) = sync_channel(blocks_max.max(1));
+        let (queue, blocks) = PATH_BLOCKS.with_messages(blocks_max).std_channel();
         let counters = Arc::new(PathCounters::default());
         let of_thread = Arc::clone(&counters);
         thread::Builder::new().name("room-paths".to_owned()).spawn(move || {
@@ -219,7 +220,7 @@ mod tests {
     #[test]
     fn a_full_queue_drops_blocks_and_counts_them() {
         const BLOCKS_MAX: usize = 3;
-        let (queue, blocks) = sync_channel(BLOCKS_MAX);
+        let (queue, blocks) = PATH_BLOCKS.with_messages(BLOCKS_MAX).std_channel();
         let sink = PathSink { queue, counters: Arc::default() };
         let dropped = || PathMeter(Arc::clone(&sink.counters)).counts().queue_full;
         (0..BLOCKS_MAX as u32).for_each(|number| sink.push(block(number)));

@@ -9,7 +9,6 @@ use std::{
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread,
     time::{SystemTime, UNIX_EPOCH},
@@ -20,6 +19,7 @@ use dunlin_engine::{
     host::{CompletedTick, Step, visitor_of},
     room::SeatKey,
 };
+use dunlin_queues::{CountedReceiver, CountedSender, declared::RECORDING_CHUNKS};
 use dunlin_rooms::{
     ListingChange, PlayerId, Room, RoomInfo,
     recording::{Header, Recorder},
@@ -34,8 +34,6 @@ const EXTENSION: &str = "dunlin-room";
 const CHUNK_BYTES: usize = 16 * 1_024;
 /// Number of ticks after which an incomplete chunk is written.
 const CHUNK_TICKS: u32 = 60;
-/// Maximum number of chunks that wait for the disk.
-const CHUNKS_MAX: usize = 64;
 /// Maximum number of characters of a channel name in a file name.
 const NAME_CHARS_MAX: usize = 100;
 
@@ -68,7 +66,7 @@ struct Unwritten {
     bytes: Vec<u8>,
     ticks: u32,
     /// `None` after the recording has ended.
-    writer: Option<SyncSender<Vec<u8>>>,
+    writer: Option<CountedSender<Vec<u8>>>,
 }
 
 impl RoomRecorder {
@@ -94,11 +92,11 @@ impl RoomRecorder {
             recording.change_listing(listing);
         }
         let bytes = Vec::with_capacity(CHUNK_BYTES);
-        let (writer, chunks) = sync_channel(CHUNKS_MAX);
+        let (writer, mut chunks) = RECORDING_CHUNKS.counted_channel();
         let is_cut = Arc::new(AtomicBool::new(false));
         let is_cut_shared = Arc::clone(&is_cut);
         let spawned = thread::Builder::new().name("room-record".to_owned()).spawn(move || {
-            let written = write_all(&path, &chunks);
+            let written = write_all(&path, &mut chunks);
             let is_behind = is_cut_shared.load(Ordering::Acquire);
             if is_behind || written.is_err() {
                 events::RecordingCut { path: &path, source: written.err().as_ref() }.emit();
@@ -240,8 +238,9 @@ impl Tail {
     fn hand_over(&self, unwritten: &mut Unwritten) {
         unwritten.ticks = 0;
         let chunk = std::mem::take(&mut unwritten.bytes);
+        let bytes = chunk.len();
         if let Some(writer) = &unwritten.writer
-            && writer.try_send(chunk).is_err()
+            && writer.try_send(chunk, bytes).is_err()
         {
             self.is_cut.store(true, Ordering::Release);
             unwritten.writer = None;
@@ -264,12 +263,12 @@ fn file_of(dir: &Path, channel: &str) -> PathBuf {
 }
 
 /// Never overwrites a file.
-fn write_all(path: &Path, chunks: &Receiver<Vec<u8>>) -> io::Result<()> {
+fn write_all(path: &Path, chunks: &mut CountedReceiver<Vec<u8>>) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir)?;
     }
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
-    chunks.iter().try_for_each(|chunk| file.write_all(&chunk))
+    std::iter::from_fn(|| chunks.blocking_recv()).try_for_each(|chunk| file.write_all(&chunk))
 }
 
 #[cfg(test)]

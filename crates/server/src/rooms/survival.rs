@@ -11,12 +11,12 @@ use std::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
-        mpsc::sync_channel,
     },
     time::Duration,
 };
 
 use dunlin_engine::{host::Runner, log::LogError};
+use dunlin_queues::answer_channel;
 use dunlin_storage::{EntryBatch, RoomCheckpoint, Storage};
 
 use super::ThreadWaker;
@@ -155,7 +155,7 @@ impl KeptRooms {
             batch.delete_all_checkpoints(channel);
         }
         // Behind the deletion that the end of the room has queued; a new room may write again already.
-        let (sender, written) = sync_channel(1);
+        let (sender, written) = answer_channel();
         let done = Box::new(move |outcome: Result<(), _>| {
             // An error means that the waiter has timed out.
             let _ = sender.send(outcome.is_ok());
@@ -204,7 +204,7 @@ impl RoomEntries {
     /// Waits until the storage has written its queue, and returns the newest checkpoint.
     pub(super) fn newest_checkpoint(&self) -> Result<Option<RoomCheckpoint>, String> {
         let storage = self.rooms.storage();
-        let (written, is_written) = sync_channel(1);
+        let (written, is_written) = answer_channel();
         let done = Box::new(move |_| {
             // An error means that the waiter has timed out.
             let _ = written.try_send(());

@@ -114,7 +114,8 @@ fn options(config: &Config, settings: &BrokerSettings) -> Result<ClusterOptions,
         dial_timeout: Duration::from_millis(settings.dial_timeout_ms),
         ack_timeout: ACK_TIMEOUT,
         read_timeout: READ_TIMEOUT,
-        subscription_messages_max: settings.subscription_messages_max,
+        messages_max: settings.messages_max,
+        messages_bytes_max: settings.messages_bytes_max,
         report: Arc::new(|report| log_report(&report)),
     };
     let engine = &config.engine;

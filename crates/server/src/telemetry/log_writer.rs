@@ -6,16 +6,15 @@ use std::{
     sync::{
         Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
-        mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel},
+        mpsc::{Receiver, SyncSender, TryRecvError, TrySendError},
     },
     thread,
     time::{Duration, Instant},
 };
 
-use super::session_events;
+use dunlin_queues::declared::{LOG_LINE_BYTES_MAX, LOG_LINES};
 
-/// Maximum length of a line; longer ones are dropped. Events are shorter, because outside texts are shortened.
-const LINE_BYTES_MAX: usize = 16 * 1024;
+use super::session_events;
 
 /// Maximum number of bytes per write.
 const BATCH_BYTES: usize = 64 * 1024;
@@ -45,7 +44,7 @@ pub struct QueueState {
 /// # Errors
 /// The thread could not be started.
 pub fn start(output: impl Write + Send + 'static, lines_max: usize) -> std::io::Result<LineSender> {
-    let (sender, receiver) = sync_channel(lines_max.max(1));
+    let (sender, receiver) = LOG_LINES.with_messages(lines_max).std_channel();
     let state = Arc::new(QueueState::default());
     let of_thread = Arc::clone(&state);
     thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&receiver, output, &of_thread))?;
@@ -56,7 +55,7 @@ impl LineSender {
     /// Puts a line into the queue, or counts it as dropped. Never blocks.
     pub fn send(&self, line: &[u8]) {
         self.state.queued.fetch_add(1, Ordering::AcqRel);
-        let fits = line.len() <= LINE_BYTES_MAX;
+        let fits = line.len() <= LOG_LINE_BYTES_MAX;
         let sent = fits.then(|| self.sender.try_send(line.into()));
         if !matches!(sent, Some(Ok(()))) {
             debug_assert!(!matches!(sent, Some(Err(TrySendError::Disconnected(_)))), "the thread outlives its senders");
@@ -182,9 +181,9 @@ mod tests {
         let (written, writes) = mpsc::channel();
         let sender = start(Gated { permits, written }, 3).unwrap();
         permit.send(()).unwrap();
-        sender.send(&vec![b'x'; LINE_BYTES_MAX + 1]);
-        sender.send(&vec![b'y'; LINE_BYTES_MAX]);
-        assert_eq!(writes.recv().unwrap(), vec![b'y'; LINE_BYTES_MAX]);
+        sender.send(&vec![b'x'; LOG_LINE_BYTES_MAX + 1]);
+        sender.send(&vec![b'y'; LOG_LINE_BYTES_MAX]);
+        assert_eq!(writes.recv().unwrap(), vec![b'y'; LOG_LINE_BYTES_MAX]);
         assert_eq!(sender.state().dropped(), 1);
     }
 }

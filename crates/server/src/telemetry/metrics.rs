@@ -275,6 +275,7 @@ families! {
     CLUSTER_FILLED = Counter "dunlin_cluster_messages_filled_total" [] "Missing messages that were read from the stream.";
     CLUSTER_INTERRUPTED = Counter "dunlin_cluster_channels_interrupted_total" [] "Channels whose subscriptions ended with 2500, because a gap could not be filled in broker.nats.jetstream.gap_timeout or the stream was replaced.";
     CLUSTER_UNDELIVERED = Counter "dunlin_cluster_undelivered_total" [] "Channels whose subscribers had to resubscribe, because a shard did not take the messages of other nodes fast enough (64 MiB wait).";
+    CLUSTER_OVERFLOWS = Counter "dunlin_cluster_overflows_total" [] "Overflows of the messages of NATS that wait for the cluster's thread, at broker.nats.jetstream.messages_limit or messages_size_limit, or in a server. What was dropped is read from the streams; broadcasts are lost.";
     CLUSTER_AUDITS = Counter "dunlin_cluster_audits_total" [] "Completed comparisons of all followed channels of a stream with the stream.";
     CLUSTER_AHEAD = Counter "dunlin_cluster_positions_ahead_total" [] "Recoveries from positions that the node had not reached yet, because the client came from another node.";
     CLUSTER_READS = Counter "dunlin_cluster_reads_total" [] "Reads of messages of a channel from its stream, for history, recovery and gaps.";

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, mpsc},
+    sync::Arc,
 };
 
 use clap::Args;
@@ -10,6 +10,7 @@ use dunlin_config::Config;
 use dunlin_engine::NamespaceNames;
 use dunlin_games::Registry;
 use dunlin_protocol::ErrorCode;
+use dunlin_queues::answer_channel;
 use dunlin_storage::{EntryBatch, Storage};
 
 use super::{ClockArgs, ConfigFile, Failure, configured_options, open};
@@ -107,7 +108,7 @@ fn remove(storage: &Storage, channels: impl Iterator<Item = Arc<str>>) -> Result
             storage.remove(channel);
             removed += 1;
         }
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = answer_channel();
         let written = storage.write_entries(batch, Box::new(move |outcome| drop(sender.send(outcome))));
         // The queue is empty, because the previous batch was written.
         let outcome =

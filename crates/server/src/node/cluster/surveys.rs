@@ -21,13 +21,14 @@ use dunlin_engine::{
     event::{ClusterPresence, PeerKeys, PeerQueryNumber, PresenceKind},
 };
 use dunlin_protocol::ErrorCode;
+use dunlin_queues::{
+    CountedReceiver, CountedSender,
+    declared::{CHANNEL_QUESTIONS, NODE_QUERIES},
+};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{super::answers::Answered, NodeCluster};
 use crate::telemetry::cluster_events::{NodeChanged, log_lease};
-
-/// Maximum number of queued requests of shards. One request serves all concurrent commands about its channel.
-const QUESTIONS_MAX: usize = 1_024;
 
 type SurveyOutcome = Result<SurveyAnswers, SurveyFault>;
 
@@ -70,7 +71,7 @@ pub enum QuestionKind {
 #[derive(Debug)]
 pub struct ClusterInbox {
     /// Requests of other nodes.
-    pub queries: mpsc::Receiver<NodeQuery>,
+    pub queries: CountedReceiver<NodeQuery>,
     /// Requests of this node's shards.
     pub questions: mpsc::Receiver<ChannelQuestion>,
 }
@@ -80,7 +81,7 @@ pub struct ClusterInbox {
 pub(super) struct Surveying {
     numbered: AtomicU64,
     waiting: Mutex<HashMap<SurveyNumber, oneshot::Sender<SurveyOutcome>>>,
-    queries: OnceLock<mpsc::Sender<NodeQuery>>,
+    queries: OnceLock<CountedSender<NodeQuery>>,
     questions: OnceLock<mpsc::Sender<ChannelQuestion>>,
 }
 
@@ -100,9 +101,10 @@ impl Surveying {
             }
             PeerEffect::Queried { query: number, payload, timeout_ms } => {
                 if let Some(queries) = self.queries.get() {
-                    // The queue has space for the maximum number of requests that the protocol admits. If one is lost,
-                    // the other node's timeout applies.
-                    let _ = queries.try_send(NodeQuery { number, payload, timeout_ms });
+                    // The queue has space for the maximum number of requests that the protocol admits. If their bytes
+                    // do not fit, the other node's timeout applies.
+                    let bytes = payload.len();
+                    let _ = queries.try_send(NodeQuery { number, payload, timeout_ms }, bytes);
                 }
             }
             PeerEffect::Changed { node, change } => NodeChanged { node: &node, change }.emit(),
@@ -116,8 +118,8 @@ impl Surveying {
 impl NodeCluster {
     /// Announces this node to the cluster. Returns the requests that it must answer.
     pub fn announce(&self, about: NodeDescription) -> ClusterInbox {
-        let (asker, queries) = mpsc::channel(self.queries_max);
-        let (shards, questions) = mpsc::channel(QUESTIONS_MAX);
+        let (asker, queries) = NODE_QUERIES.with_messages(self.queries_max).counted_channel();
+        let (shards, questions) = CHANNEL_QUESTIONS.tokio_channel();
         let surveying = &self.answers.surveying;
         let is_first = surveying.queries.set(asker).is_ok() && surveying.questions.set(shards).is_ok();
         debug_assert!(is_first, "a node is announced once");

@@ -170,7 +170,7 @@ fn shard_thread() -> ShardThread<Scripted> {
             stopping: AtomicBool::new(false),
         }),
         reactor: Scripted::default(),
-        peers: peers::connect(&[Arc::clone(&shard_waker)], 1).remove(0),
+        peers: peers::connect(&[Arc::clone(&shard_waker)], &dunlin_queues::declared::SHARD_RING).remove(0),
         room_links: crate::rooms::RoomLinks::default(),
         shard_handles: Arc::new([]),
         inbox: mpsc::channel(1).1,

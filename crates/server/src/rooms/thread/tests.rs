@@ -24,7 +24,8 @@ fn shards_get_messages_before_a_job_of_unknown_length() {
     let waker = Arc::new(dunlin_net::Waker::eventfd().expect("an eventfd"));
     let shard_wakers = [Arc::new(ShardWaker::new(waker))];
     let wakers = [Arc::new(ThreadWaker::default())];
-    let (mut links, mut outgoing) = links::connect(&shard_wakers, &wakers, 16);
+    let (mut links, mut outgoing) =
+        links::connect(&shard_wakers, &wakers, &dunlin_queues::declared::ROOM_RING.with_messages(16));
     let walk = RoomSettings { simulation: "walk".to_owned(), ..RoomSettings::default() };
     let namespaces = vec![Some(Arc::new(walk)); 2];
     let options = RoomsOptions { namespaces, registry: Arc::new(games::registry()), ..RoomsOptions::default() };

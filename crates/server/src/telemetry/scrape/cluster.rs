@@ -58,6 +58,7 @@ fn channels(page: &mut Page, state: Option<&ClusterState>) {
             (&m::CLUSTER_FILLED, |state| state.counters.filled),
             (&m::CLUSTER_INTERRUPTED, |state| state.counters.interrupted),
             (&m::CLUSTER_UNDELIVERED, |state| state.counters.undelivered),
+            (&m::CLUSTER_OVERFLOWS, |state| state.counters.overflows),
             (&m::CLUSTER_AUDITS, |state| state.counters.audits),
             (&m::CLUSTER_AHEAD, |state| state.counters.ahead),
             (&m::CLUSTER_READS, |state| state.counters.reads),

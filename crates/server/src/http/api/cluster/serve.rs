@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use dunlin_engine::api::{ApiAnswer, ApiRequest};
+use dunlin_queues::CountedReceiver;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::mpsc;
 
 use super::{
     super::{ApiCommand, ApiError, Executor, JsonResult, Method, RequestLimits, result::to_outcome},
@@ -34,7 +34,7 @@ impl PeerService {
         tokio::join!(Self::serve_nodes(&service, queries), Self::serve_shards(&service, questions));
     }
 
-    async fn serve_nodes(service: &Arc<Self>, mut queries: mpsc::Receiver<NodeQuery>) {
+    async fn serve_nodes(service: &Arc<Self>, mut queries: CountedReceiver<NodeQuery>) {
         while let Some(NodeQuery { number, payload, timeout_ms }) = queries.recv().await {
             let service = Arc::clone(service);
             tokio::spawn(async move {
