@@ -297,17 +297,19 @@ def expiries(encoding):
     """Checks tokens that expire, with and without a replacement in time."""
     user, channel = user_of(encoding), "lobby:duel"
     connection = Connection(os.environ["DUNLIN_WS_URL"], encoding, {"token": token(user, 60)})
-    assert connection.connected["expires"] and 50 < connection.connected["ttl"] <= 60, connection.connected
+    # The rest of a second is rounded up, and the server's time is that of its last wakeup: at the begin of a second it may
+    # lie in the one before.
+    assert connection.connected["expires"] and 50 < connection.connected["ttl"] <= 61, connection.connected
     refreshed = connection.ask({"refresh": {"token": token(user, 600)}})["refresh"]
-    assert refreshed["expires"] and 590 < refreshed["ttl"] <= 600, refreshed
+    assert refreshed["expires"] and 590 < refreshed["ttl"] <= 601, refreshed
     expired = connection.ask({"subscribe": {"channel": channel, "token": token(user, -60, channel=channel)}})
     assert expired["error"]["code"] == 109, expired
     subscribed = connection.ask({"subscribe": {"channel": channel, "token": token(user, 60, channel=channel)}})["subscribe"]
-    assert subscribed["expires"] and 50 < subscribed["ttl"] <= 60, subscribed
+    assert subscribed["expires"] and 50 < subscribed["ttl"] <= 61, subscribed
     expired = connection.ask({"sub_refresh": {"channel": channel, "token": token(user, -60, channel=channel)}})
     assert expired["error"]["code"] == 109, expired
     kept = connection.ask({"sub_refresh": {"channel": channel, "token": token(user, 2, channel=channel)}})["sub_refresh"]
-    assert kept["expires"] and kept["ttl"] <= 2, kept
+    assert kept["expires"] and kept["ttl"] <= 3, kept
     while "unsubscribe" not in (push := connection.receive().get("push", {})):
         pass
     assert (push["channel"], push["unsubscribe"]["code"]) == (channel, 2501), push

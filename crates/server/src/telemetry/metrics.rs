@@ -92,9 +92,9 @@ families! {
     SUPPRESSED = Counter "dunlin_publications_suppressed_total" ["namespace", "reason"] "Publish requests that succeeded without a publication, because their idempotency key was known or their version was old.";
     RECOVERIES = Counter "dunlin_recoveries_total" ["namespace", "recovered"] "Recovery requests of subscriptions, by success.";
     RECOVERY_ANSWERS = Counter "dunlin_recovery_answers_total" ["namespace", "shared"] "Recoveries with publications, by whether they used a shared encoding.";
+    KEYS_GATHERED = Counter "dunlin_cached_keys_gathered_total" ["namespace", "complete"] "Channels without history whose cached keys (cache_keys) were asked of the other nodes of the cluster for their first subscription, by whether all answered completely.";
     KEYS_EVICTED = Counter "dunlin_cached_keys_evicted_total" ["namespace"] "Cached keys (cache_keys) that were evicted because of a limit.";
     KEYS_RESTORED = Counter "dunlin_cached_keys_restored_total" ["namespace"] "Channels whose cached keys (cache_keys) were read from the log for their first subscription.";
-    KEYS_GATHERED = Counter "dunlin_cached_keys_gathered_total" ["namespace", "complete"] "Channels without history whose cached keys (cache_keys) were asked of the other nodes of the cluster for their first subscription, by whether all answered completely.";
     CACHED_BYTES = Gauge "dunlin_cached_keys_bytes" ["shard"] "Bytes of cached keys (cache_keys).";
     HISTORIES_CUT = Counter "dunlin_history_replies_cut_total" ["namespace"] "History replies to clients that were cut because of client.history_reply_size_limit.";
     PRESENCES_REFUSED = Counter "dunlin_presence_replies_refused_total" ["namespace"] "Presence requests of clients that were refused with error 106 because of client.presence_reply_size_limit.";
