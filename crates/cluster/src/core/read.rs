@@ -121,12 +121,11 @@ impl Core {
         }
         let Some(channel) = self.channels.get_mut(name) else { return };
         let opens = query.after.is_none() && std::mem::take(&mut channel.opens);
-        let is_in_window = match query.after {
-            Some(after) => channel.has_in_window(after),
-            None => {
-                let (publications, is_full) = channel.newest_in_window(query);
-                publications > 0 && (opens || is_full)
-            }
+        let is_in_window = if let Some(after) = query.after {
+            channel.has_in_window(after)
+        } else {
+            let (publications, is_full) = channel.newest_in_window(query);
+            publications > 0 && (opens || is_full)
         };
         if is_in_window {
             let page = self.page_of_window(turn, name, query);
