@@ -412,7 +412,8 @@ impl Scheduler {
     pub(super) fn abandon_running(&mut self, reason: FailureReason, shared: &Shared) {
         self.generation += 1;
         self.counters.replaced += 1;
-        let Some(Running { place, namespace, .. }) = self.running.take() else { return };
+        // A job's deadline is set and removed under the lock that the caller holds, and only a job can be stopped.
+        let Running { place, namespace, .. } = self.running.take().expect("a thread is abandoned while it runs a job");
         shared.lose_thread(namespace);
         self.fail(place, Failure { reason, detail: String::new() });
     }

@@ -134,8 +134,10 @@ fn work(room_thread: &RoomThread, generation: u32) {
                     drop(scheduler);
                     // Its room has ended, whatever the result.
                     discard_finished(finished);
+                    // Under the lock, as `abandon_running`: a reader of the counters sees both changes or none.
+                    let mut scheduler = room_thread.scheduler();
+                    scheduler.counters.came_back += 1;
                     room_thread.shared.regain_thread(namespace);
-                    room_thread.scheduler().counters.came_back += 1;
                     return;
                 }
                 room_thread.stuck_at_ns.store(u64::MAX, Ordering::Release);
