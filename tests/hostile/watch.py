@@ -41,6 +41,7 @@ class Watch:
         self.server = server
         self.selector = selectors.DefaultSelector()
         self.followers, self.published, self.stopping, self.faults = [], 0, False, []
+        self.slowest_s = 0
         for encoding in ("json", "protobuf"):
             for number in range(SESSIONS_PER_ENCODING):
                 self.open(encoding, Follower(f"{encoding} watcher {number + 1}"))
@@ -71,10 +72,14 @@ class Watch:
                 if connection is None:
                     connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=ANSWER_TIMEOUT_S)
                 body = json.dumps({"channel": CHANNEL, "data": {"number": self.published}})
+                began = time.monotonic()
                 connection.request("POST", "/api/publish", body, headers)
                 answer = json.loads(connection.getresponse().read())
+                self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+                if "result" not in answer:
+                    raise Failed(f"answered with {answer}")
                 self.published = answer["result"]["offset"]
-            except (OSError, http.client.HTTPException, KeyError, ValueError) as error:
+            except (OSError, http.client.HTTPException, Failed, ValueError) as error:
                 self.faults.append(f"the publisher: {error!r}")
                 return
             time.sleep(PUBLISH_EVERY_S)  # the rate of the stream; no check depends on it
