@@ -1,13 +1,15 @@
-//! The newest publications of a channel's keys, as one node sends them to another: a JSON object.
+//! The newest publications of a channel's keys, as one node sends them to another: a JSON object, in which a publication has
+//! the headers of a broadcast.
 
-use std::sync::Arc;
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use dunlin_engine::event::{PeerKey, PeerKeys};
-use dunlin_protocol::{ClientInfo, Payload, Publication};
+use dunlin_engine::{
+    broadcast::BroadcastMessage,
+    event::{PeerKey, PeerKeys},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
+
+use crate::{link::MessageHeaders, record};
 
 /// Bytes around the publications.
 const ENVELOPE_BYTES: usize = 64;
@@ -23,39 +25,16 @@ struct KeysBody {
 #[derive(Serialize, Deserialize)]
 struct KeyBody {
     age_us: u64,
-    data: PayloadBody,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    tags: Vec<(Box<str>, Box<str>)>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    info: Option<InfoBody>,
-    #[serde(default, skip_serializing_if = "is_zero")]
-    version: u64,
-}
-
-/// JSON is embedded as it is.
-#[derive(Serialize, Deserialize)]
-enum PayloadBody {
-    #[serde(rename = "json")]
-    Json(Box<RawValue>),
-    #[serde(rename = "b64")]
-    Base64(String),
-}
-
-#[derive(Serialize, Deserialize)]
-struct InfoBody {
-    user: Box<str>,
-    client: Box<str>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    conn_info: Option<PayloadBody>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    chan_info: Option<PayloadBody>,
+    headers: Vec<(Box<str>, Box<str>)>,
+    /// The data, escaped.
+    data: Box<str>,
 }
 
 /// Encodes the first of the publications that fit into `bytes_max` together. The caller lists the newest first.
 pub fn encode(keys: &[PeerKey], bytes_max: usize) -> Box<RawValue> {
     let (mut body, mut bytes) = (KeysBody { keys: Vec::new(), cut: false }, ENVELOPE_BYTES);
     for key in keys {
-        let encoded = to_raw_value(&KeyBody::of(key)).expect("texts, numbers and JSON are JSON");
+        let encoded = to_raw_value(&KeyBody::of(key)).expect("texts and numbers are JSON");
         bytes += encoded.get().len() + 1;
         if bytes > bytes_max {
             body.cut = true;
@@ -75,65 +54,27 @@ pub fn decode(json: &str) -> Option<PeerKeys> {
 
 impl KeyBody {
     fn of(PeerKey { publication, age_us }: &PeerKey) -> Self {
-        let info = publication.info.as_deref().map(|info| InfoBody {
-            user: (*info.user).into(),
-            client: (*info.client).into(),
-            conn_info: info.conn_info.as_ref().map(PayloadBody::of),
-            chan_info: info.chan_info.as_ref().map(PayloadBody::of),
-        });
-        Self {
-            age_us: *age_us,
-            data: PayloadBody::of(&publication.data),
-            tags: publication.tags.clone(),
-            info,
-            version: publication.version,
-        }
+        let (headers, data) = record::encode_broadcast(&BroadcastMessage::Publication(publication.clone()));
+        let headers = headers.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Self { age_us: *age_us, headers, data: record::escape(&data).into() }
     }
 
     fn into_key(self) -> Option<PeerKey> {
-        let info = match self.info {
-            Some(info) => Some(Arc::new(ClientInfo {
-                user: info.user.into(),
-                client: info.client.into(),
-                conn_info: info.conn_info.map(PayloadBody::into_payload).transpose().ok()?,
-                chan_info: info.chan_info.map(PayloadBody::into_payload).transpose().ok()?,
-            })),
-            None => None,
-        };
-        let publication = Publication {
-            data: self.data.into_payload().ok()?,
-            info,
-            offset: 0,
-            tags: self.tags,
-            time_ms: 0,
-            epoch: Box::default(),
-            version: self.version,
-        };
-        Some(PeerKey { publication: Arc::new(publication), age_us: self.age_us })
+        let mut headers = MessageHeaders::new();
+        self.headers.into_iter().for_each(|(name, value)| headers.push(name, value));
+        match record::decode_broadcast(&headers, &Bytes::from(record::unescape(&self.data)?))? {
+            BroadcastMessage::Publication(publication) => Some(PeerKey { publication, age_us: self.age_us }),
+            BroadcastMessage::Join(_) | BroadcastMessage::Leave(_) => None,
+        }
     }
-}
-
-impl PayloadBody {
-    fn of(payload: &Payload) -> Self {
-        let json = payload.is_known_json().then(|| serde_json::from_slice(payload.bytes()).ok()).flatten();
-        json.map_or_else(|| Self::Base64(STANDARD.encode(payload.bytes())), Self::Json)
-    }
-
-    fn into_payload(self) -> Result<Payload, base64::DecodeError> {
-        Ok(match self {
-            Self::Json(json) => Payload::from_json(Bytes::from(Box::<str>::from(json).into_string())),
-            Self::Base64(text) => Payload::from_opaque(STANDARD.decode(text)?.into()),
-        })
-    }
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use dunlin_protocol::{ClientInfo, Payload, Publication};
+
     use super::*;
 
     fn key(data: Payload, age_us: u64) -> PeerKey {
@@ -180,7 +121,12 @@ mod tests {
 
     #[test]
     fn foreign_answers_are_refused() {
-        for json in ["", "[]", "{}", r#"{"keys":[1]}"#, r#"{"keys":[{"age_us":1,"data":{"b64":"?"}}]}"#] {
+        let of =
+            |headers: &str, data: &str| format!(r#"{{"keys":[{{"age_us":1,"headers":{headers},"data":"{data}"}}]}}"#);
+        assert!(decode(&of("[]", "x%20")).is_some());
+        for json in
+            ["", "[]", "{}", r#"{"keys":[1]}"#, &of("[]", "%2"), &of(r#"[["Dn-Op","leave"],["Dn-Client","c"]]"#, "")]
+        {
             assert_eq!(decode(json), None, "{json}");
         }
     }

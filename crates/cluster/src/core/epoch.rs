@@ -108,10 +108,10 @@ impl EpochState {
 
 impl Partition {
     /// The epoch of positions.
-    pub(super) fn current_epoch(&self) -> Box<str> {
+    pub(super) fn current_epoch(&self) -> &str {
         let record = self.epoch.known.as_ref().filter(|known| known.generation > 0);
         let made_with = self.facts.as_ref().map(|facts| &facts.epoch);
-        record.map(|record| &record.epoch).or(made_with).cloned().unwrap_or_default()
+        record.map(|record| &record.epoch).or(made_with).map_or("", |epoch| epoch)
     }
 }
 

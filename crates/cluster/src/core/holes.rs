@@ -120,7 +120,7 @@ impl Partition {
         let epoch = self.current_epoch();
         let acknowledged = channel.acknowledged.range(after + 1..).next();
         acknowledged.is_some_and(|(sequence, _)| *sequence < message.sequence)
-            || named_in(message, &epoch).any(|sequence| sequence > after)
+            || named_in(message, epoch).any(|sequence| sequence > after)
     }
 }
 
@@ -135,8 +135,8 @@ impl Core {
         let followed = channel.gap.iter().flat_map(|gap| gap.buffered.predecessors());
         let newest = matches!(read.purpose, Purpose::Load(_)).then_some(read.through);
         let stored = channel.acknowledged.keys().copied().chain(followed).chain(newest);
-        let has_hole = missing_among(&read.messages, floor, &partition.current_epoch(), stored).is_some()
-            || read.messages.iter().any(is_overlooked);
+        let has_hole = missing_among(&read.messages.list, floor, partition.current_epoch(), stored).is_some()
+            || read.messages.list.iter().any(is_overlooked);
         has_hole && !self.planted.is(CoreBug::HoleNotNoticed)
     }
 

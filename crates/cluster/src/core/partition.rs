@@ -151,7 +151,7 @@ impl Core {
     pub(super) fn facts_known(&mut self, turn: &mut Turn<'_>, id: PartitionId, facts: StreamFacts) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         // An epoch record may have announced the epoch of a new stream already.
-        let is_known = |known: &StreamFacts| known.epoch == facts.epoch || *partition.current_epoch() == *facts.epoch;
+        let is_known = |known: &StreamFacts| known.epoch == facts.epoch || partition.current_epoch() == &*facts.epoch;
         let is_other = partition.facts.as_ref().is_some_and(|known| !is_known(known));
         let is_first = partition.facts.is_none();
         partition.facts = Some(facts);

@@ -160,7 +160,7 @@ impl Core {
 
     fn epoch_of_channel(&self, name: &str) -> Option<Box<str>> {
         let partition = self.partitions.get(&self.channels.get(name)?.partition)?;
-        Some(partition.current_epoch())
+        Some(partition.current_epoch().into())
     }
 
     fn on_window_answer(&mut self, turn: &mut Turn<'_>, answer: WindowAnswer) {

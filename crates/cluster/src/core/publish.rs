@@ -278,7 +278,7 @@ impl Core {
             }
         }
         let channel = self.channels.get_mut(&publishing.channel);
-        if let Some(follows) = channel.and_then(|channel| channel.unnamed.header(&partition.current_epoch())) {
+        if let Some(follows) = channel.and_then(|channel| channel.unnamed.header(partition.current_epoch())) {
             headers.push(FOLLOWS, follows);
         }
         let (subject, payload) = (partition.names.publish_subject(&publishing.channel), publishing.payload.clone());

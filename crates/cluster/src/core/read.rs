@@ -21,7 +21,6 @@ use crate::{
 use super::{
     Core, Requester, Timer, Turn,
     channel::{FollowedChannel, WaitingLoad},
-    partition::Partition,
 };
 
 /// Maximum number of messages per request.
@@ -49,15 +48,7 @@ pub(super) struct Read {
     pub(super) after: u64,
     /// A message that is known to be stored: an answer without it, or a later one, is incomplete.
     pub(super) through: u64,
-    pub(super) messages: Vec<StoredMessage>,
-    /// The number of publications in `messages`, without purges and without what was stored since the read began.
-    publications: usize,
-    /// Their bytes.
-    bytes: usize,
-    /// The newest message that was left out because newer ones reach a limit of the query; 0 for none.
-    left_out: u64,
-    /// Whether the messages reach the offset below which they were requested.
-    reaches_below: bool,
+    pub(super) messages: Collected,
     /// The channel's position when the read began. The messages are complete up to it, and possibly beyond.
     position: u64,
     /// The messages are complete after this sequence.
@@ -74,6 +65,21 @@ pub(super) struct Read {
     /// When the next request may be sent, so that a lagging replica can catch up.
     not_before_us: u64,
     pause_us: u64,
+}
+
+/// The messages that a read has received. A read of the newest ones goes from the oldest one to the newest one, and keeps
+/// only as many as the query allows.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    pub(super) list: Vec<StoredMessage>,
+    /// The number of publications in the list, without purges and without what was stored since the read began.
+    publications: usize,
+    /// Their bytes.
+    bytes: usize,
+    /// The newest message that was left out because newer ones reach a limit of the query; 0 for none.
+    left_out: u64,
+    /// Whether the messages reach the offset below which they were requested.
+    reaches_below: bool,
 }
 
 /// The reads of a partition: the first one is in flight.
@@ -163,11 +169,7 @@ impl Core {
             purpose,
             after,
             through,
-            messages: Vec::new(),
-            publications: 0,
-            bytes: 0,
-            left_out: 0,
-            reaches_below: false,
+            messages: Collected::default(),
             position,
             floor: after,
             floor_since_us,
@@ -213,7 +215,7 @@ impl Core {
                 return;
             }
             if let Purpose::Load(waiting) = read.purpose
-                && read.messages.is_empty()
+                && read.messages.list.is_empty()
                 && waiting.query.after.is_some_and(|after| channel.has_in_window(after))
             {
                 // An earlier read has returned enough.
@@ -222,8 +224,8 @@ impl Core {
                 self.serve_load(turn, &name, waiting);
                 continue;
             }
-            let last = read.messages.last().map_or(read.after, |message| message.sequence);
-            if last >= read.through || read.ended_early() || read.reaches_below {
+            let last = read.messages.list.last().map_or(read.after, |message| message.sequence);
+            if last >= read.through || read.ended_early() || read.messages.reaches_below {
                 if let Some(read) = partition.reads.queue.pop_front() {
                     self.finish_read(turn, id, &read);
                 }
@@ -263,7 +265,7 @@ impl Core {
             self.resume_reads(turn, id);
             return;
         };
-        let last = read.messages.last().map_or(read.after, |message| message.sequence);
+        let last = read.messages.list.last().map_or(read.after, |message| message.sequence);
         let mut answer = outcome.unwrap_or_default();
         answer.messages.retain(|message| message.sequence > last);
         if answer.messages.is_empty() {
@@ -325,12 +327,12 @@ impl Core {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         let age_floor = partition.usable_age_floor(turn.now.mono_us, read.floor_since_us).unwrap_or(u64::MAX);
         let mut floor = read.floor;
-        if read.messages.is_empty() {
+        if read.messages.list.is_empty() {
             // Nothing is stored after it, so nothing was dropped because of the maximum number.
             floor = proven_floor(read.after, None, true, age_floor);
         }
         // A purge states the sequence up to which it has removed publications.
-        let purged = read.messages.iter().filter_map(record::purged_through).max().unwrap_or(0);
+        let purged = read.messages.list.iter().filter_map(record::purged_through).max().unwrap_or(0);
         floor = floor.max(purged);
         let name = Arc::clone(&read.channel);
         // While the newest message was confirmed recently, none after it can have expired by age.
@@ -356,13 +358,13 @@ impl Core {
                     gap.is_reading = false;
                 }
                 if floor <= read.after {
-                    self.gap_filled(turn, &name, &read.messages);
+                    self.gap_filled(turn, &name, &read.messages.list);
                 } else {
                     self.interrupt(turn, &name);
                 }
             }
             Purpose::Load(waiting) => {
-                read.messages.iter().for_each(|message| self.note_key(turn.now, id, message));
+                read.messages.list.iter().for_each(|message| self.note_key(turn.now, id, message));
                 let page = self.page_of_read(turn, read, waiting.query, floor);
                 self.extend_window(read, floor);
                 turn.effects.push(waiting.loaded(&name, page));
@@ -376,7 +378,7 @@ impl Core {
         let (Some(channel), Some(limits)) = (self.channels.get_mut(&read.channel), limits) else { return };
         if !read.ended_early() {
             let through = read.position.min(read.below().saturating_sub(1));
-            channel.window.extend_below(&read.messages, floor, through, limits);
+            channel.window.extend_below(&read.messages.list, floor, through, limits);
             self.bound_windows(&read.channel);
         }
     }
@@ -430,7 +432,7 @@ impl Core {
         let name = &read.channel;
         let mut page = self.empty_page(name);
         let Some(channel) = self.channels.get(name) else { return page };
-        let last_read = read.messages.last().map_or(0, |message| message.sequence);
+        let last_read = read.messages.list.last().map_or(0, |message| message.sequence);
         let reached = if read.ended_early() { last_read } else { last_read.max(read.position) };
         let reached = reached.min(channel.position);
         page.through = reached.min(read.below().saturating_sub(1));
@@ -440,12 +442,13 @@ impl Core {
             return page;
         }
         page.floor = floor.min(page.through);
-        let publications = read.messages.iter().filter(|message| record::purged_through(message).is_none());
+        let publications = read.messages.list.iter().filter(|message| record::purged_through(message).is_none());
         let is_in_page = |record: &LogRecord| (page.floor + 1..=page.through).contains(&offset(record));
         page.records = publications.map(record::decode).filter(is_in_page).collect();
         if query.after.is_none() {
             // If a purge has removed what was left out, there is nothing below.
-            page.has_more_below = read.left_out > 0 && page.floor == read.left_out;
+            let left_out = read.messages.left_out;
+            page.has_more_below = left_out > 0 && page.floor == left_out;
         } else if page.records.len() > query.publications_max {
             page.records.truncate(query.publications_max);
             page.through = page.records.last().map_or(page.through, offset);
@@ -455,7 +458,7 @@ impl Core {
 
     pub(super) fn empty_page(&self, name: &Arc<str>) -> LogPage {
         let Some(channel) = self.channels.get(name) else { return LogPage::default() };
-        let epoch = self.partitions.get(&channel.partition).map(Partition::current_epoch);
+        let epoch = self.partitions.get(&channel.partition).map(|partition| partition.current_epoch().into());
         let newest = channel.window.newest();
         LogPage {
             epoch: epoch.unwrap_or_default(),
@@ -474,10 +477,50 @@ impl Core {
     }
 }
 
+impl Collected {
+    /// `newest` is the query, if it is for the newest messages; `through` is the newest message when the read began.
+    fn add(&mut self, messages: Vec<StoredMessage>, newest: Option<LoadQuery>, through: u64) {
+        let below = newest.map_or(u64::MAX, |query| query.below);
+        for message in messages {
+            if message.sequence >= below {
+                self.reaches_below = true;
+                break;
+            }
+            let (publications, bytes) = counted(&message, through);
+            (self.publications, self.bytes) = (self.publications + publications, self.bytes + bytes);
+            self.list.push(message);
+        }
+        if let Some(query) = newest {
+            self.leave_out_oldest(query, through);
+        }
+    }
+
+    fn leave_out_oldest(&mut self, query: LoadQuery, through: u64) {
+        let mut count = 0;
+        while let Some([oldest, _, ..]) = self.list.get(count..) {
+            let (publications, bytes) = counted(oldest, through);
+            let rest = (self.publications - publications, self.bytes - bytes);
+            if rest.0 < query.publications_max && rest.1 < query.bytes_max {
+                break;
+            }
+            ((self.publications, self.bytes), self.left_out) = (rest, oldest.sequence);
+            count += 1;
+        }
+        self.list.drain(..count);
+    }
+}
+
+/// The number of publications of a message, and their bytes. What was stored since the read began may not be delivered yet,
+/// and is not in the page then.
+fn counted(message: &StoredMessage, through: u64) -> (usize, usize) {
+    let counts = message.sequence <= through && record::purged_through(message).is_none();
+    if counts { (1, message.bytes()) } else { (0, 0) }
+}
+
 impl Read {
     /// The position of a read that can be part of a shared one.
     pub(super) fn position_to_share(&self) -> Option<u64> {
-        let can_be_shared = !self.is_alone && !self.is_awaiting_reply && self.messages.is_empty();
+        let can_be_shared = !self.is_alone && !self.is_awaiting_reply && self.messages.list.is_empty();
         match self.purpose {
             Purpose::Load(waiting) if can_be_shared => waiting.query.after,
             Purpose::Fill if can_be_shared => Some(self.after),
@@ -503,50 +546,17 @@ impl Read {
         self.query_for_newest().map_or(u64::MAX, |query| query.below)
     }
 
-    /// Adds messages of the stream. A read of the newest ones goes from the oldest one to the newest one, and keeps only as
-    /// many as the query allows.
+    /// Adds messages of the stream.
     pub(super) fn add(&mut self, messages: Vec<StoredMessage>) {
-        let below = self.below();
-        for message in messages {
-            if message.sequence >= below {
-                self.reaches_below = true;
-                break;
-            }
-            let (publications, bytes) = self.size_of(&message);
-            (self.publications, self.bytes) = (self.publications + publications, self.bytes + bytes);
-            self.messages.push(message);
-        }
-        if let Some(query) = self.query_for_newest() {
-            self.leave_out_oldest(query);
-        }
-    }
-
-    /// The number of publications of a message, and their bytes. What was stored since the read began may not be delivered
-    /// yet, and is not in the page then.
-    fn size_of(&self, message: &StoredMessage) -> (usize, usize) {
-        let counts = message.sequence <= self.through && record::purged_through(message).is_none();
-        if counts { (1, message.bytes()) } else { (0, 0) }
-    }
-
-    fn leave_out_oldest(&mut self, query: LoadQuery) {
-        let mut count = 0;
-        while let Some([oldest, _, ..]) = self.messages.get(count..) {
-            let (publications, bytes) = self.size_of(oldest);
-            let rest = (self.publications - publications, self.bytes - bytes);
-            if rest.0 < query.publications_max && rest.1 < query.bytes_max {
-                break;
-            }
-            ((self.publications, self.bytes), self.left_out) = (rest, oldest.sequence);
-            count += 1;
-        }
-        self.messages.drain(..count);
-        self.floor = self.floor.max(self.left_out);
+        let (query, through) = (self.query_for_newest(), self.through);
+        self.messages.add(messages, query, through);
+        self.floor = self.floor.max(self.messages.left_out);
     }
 
     /// Whether it has more than was requested, and ended before it had all.
     fn ended_early(&self) -> bool {
         let Some(query) = self.query().filter(|query| query.after.is_some()) else { return false };
-        self.messages.len() > query.publications_max
+        self.messages.list.len() > query.publications_max
     }
 }
 

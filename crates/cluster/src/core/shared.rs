@@ -104,9 +104,9 @@ impl Core {
         let history_max = partition.facts.as_ref().map_or(0, |facts| facts.history_max);
         let after = read.after;
         read.add(found.iter().filter(|message| message.sequence > after).cloned().collect());
-        let stored = read.messages.len() as u64;
+        let stored = read.messages.list.len() as u64;
         read.may_be_trimmed = stored > history_max && !self.planted.is(CoreBug::SharedReadNotCounted);
-        let floor = proven_floor(read.after, read.messages.first(), !read.may_be_trimmed, age_floor);
+        let floor = proven_floor(read.after, read.messages.list.first(), !read.may_be_trimmed, age_floor);
         read.floor = read.floor.max(floor);
         self.finish_read(turn, id, &read);
     }
