@@ -95,7 +95,11 @@ impl Owner {
             return;
         }
         self.query_next_keys();
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(channel) = self.channels.get_mut(name) else {
+            debug_assert!(false, "a channel stays while subscriptions to it wait");
+            context.counters.late_messages += 1;
+            return;
+        };
         channel.following = Following::Confirmed;
         let (name, namespace) = (Arc::clone(&channel.name), channel.namespace);
         self.add_keys_of_peers(context, &name, namespace, found);
