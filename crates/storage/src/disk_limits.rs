@@ -14,7 +14,7 @@ use std::{
 #[cfg(feature = "rocksdb")]
 use dunlin_engine::log::LogError;
 #[cfg(feature = "rocksdb")]
-use rocksdb::{Direction, IteratorMode, ReadOptions};
+use rocksdb::{Direction, IteratorMode, ReadOptions, WriteBatch};
 
 #[cfg(feature = "rocksdb")]
 use crate::{
@@ -22,10 +22,9 @@ use crate::{
     database::Database,
     error::StorageError,
     family::Family,
-    heads::HeadCache,
+    heads::{ChannelSet, HeadCache},
     kept_bytes::{KeptBytes, publication_bytes},
     keys, reader,
-    records::ChannelHead,
     request::StoreRequest,
     writer::{GroupCommit, Writer},
 };
@@ -33,6 +32,9 @@ use crate::{
 /// Minimum time between two scans for the totals, unless twenty times the duration of a scan is longer.
 #[cfg(feature = "rocksdb")]
 const SCAN_PAUSE_MIN: Duration = Duration::from_secs(10);
+/// The accounts of changed channels are written at most this often, except when there are many, or after trims.
+#[cfg(feature = "rocksdb")]
+const ACCOUNTS_WRITTEN_EVERY: Duration = Duration::from_secs(1);
 #[cfg(feature = "rocksdb")]
 const SCAN_PAUSE_FACTOR: u32 = 20;
 /// Pauses between two scans while no total refuses a publication.
@@ -112,18 +114,25 @@ pub(crate) struct ByteAccount {
     scanned_ms: u64,
     /// A total has refused a publication since then.
     has_refused: bool,
+    /// The channels that have changed since their accounts were written.
+    unwritten: ChannelSet,
+    written: Instant,
 }
 
 /// What a publication that is within the limits changes.
 #[cfg(feature = "rocksdb")]
 pub(crate) struct Fit {
-    kept: KeptBytes,
+    /// The account of the channel, if it is not in memory.
+    loaded: Option<KeptBytes>,
+    namespace: Option<u16>,
     bytes: u64,
     /// The bytes of the channel in the totals.
     before: u64,
     channel_bytes_max: u64,
-    /// Publications up to this offset are evicted.
-    pub(crate) floor: u64,
+    /// Publications up to this offset leave the history, because of their number or their bytes.
+    floor: u64,
+    /// Publications up to this offset are evicted because of their bytes; 0 for none.
+    pub(crate) evicted_through: u64,
 }
 
 #[cfg(feature = "rocksdb")]
@@ -135,6 +144,8 @@ impl ByteAccount {
             scanned: None,
             scanned_ms: 0,
             has_refused: false,
+            unwritten: ChannelSet::default(),
+            written: Instant::now(),
         }
     }
 
@@ -143,32 +154,40 @@ impl ByteAccount {
         *self = Self { limits: Arc::clone(&self.limits), ..Self::new(self.channels.heads_max()) };
     }
 
-    /// The bytes of a channel, from memory, from the storage, or counted anew; and those that the totals have of it.
+    /// The account of a channel in memory. It belongs to this top of the channel's head.
+    fn in_memory(&mut self, channel: &Arc<str>, top: u64) -> Option<&mut KeptBytes> {
+        self.channels.get_mut(channel).filter(|kept| kept.top == top)
+    }
+
+    /// The bytes of a channel from the storage, or counted anew; and those that the totals have of it. `head` is the top and
+    /// the floor of the channel, if it has publications.
     fn load(
         &mut self,
         database: &Database,
         channel: &Arc<str>,
-        head: Option<&ChannelHead>,
+        head: Option<(u64, u64)>,
     ) -> Result<(KeptBytes, u64), StorageError> {
+        let now_ms = database.clock.now_ms();
         let (known, counted) = if let Some(kept) = self.channels.get_mut(channel) {
-            (Some(kept.clone()), kept.total())
+            (None, kept.total())
         } else {
             let stored = database.kept_bytes(channel)?;
             let counted = stored.as_ref().map_or(0, |kept| kept.total_at(self.scanned_ms));
             (stored, counted)
         };
-        let Some(head) = head else { return Ok((KeptBytes::default(), counted)) };
-        if let Some(kept) = known.filter(|kept| kept.top == head.top) {
-            return Ok((kept, counted));
-        }
-        let mut kept = KeptBytes::default();
-        if head.floor < head.top {
-            for entry in reader::publications(database, channel, head.floor, head.top, Direction::Forward) {
+        let Some((top, floor)) = head else { return Ok((KeptBytes::default(), counted)) };
+        // An account is written later than its publications. One without publications that are kept, or of a higher top,
+        // may be that of a channel that had expired before it was used again.
+        let is_earlier = |kept: &KeptBytes| kept.top == top || kept.top < top && kept.total_at(now_ms) > 0;
+        let mut kept = known.filter(is_earlier).unwrap_or_default();
+        let counted_through = kept.top.max(floor);
+        if counted_through < top {
+            for entry in reader::publications(database, channel, counted_through, top, Direction::Forward) {
                 let (offset, stored, _) = entry?;
                 kept.add(offset, publication_bytes(&stored.record), stored.expires_ms, u64::MAX);
             }
         }
-        kept.top = head.top;
+        kept.top = top;
         Ok((kept, counted))
     }
 }
@@ -222,6 +241,8 @@ impl Writer {
     /// Determines the totals anew. Publications that have expired leave them in this way only, because compactions
     /// remove those without a notice.
     fn scan_totals(&mut self) {
+        // The totals are those of the written accounts.
+        self.commit(GroupCommit::of_accounts());
         let Some(database) = &self.database else { return };
         let (began, now_ms) = (Instant::now(), database.clock.now_ms());
         // If the scan fails, the totals stay as they are, and the error is counted.
@@ -239,38 +260,46 @@ impl Writer {
         self.shared.counters.history_bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks the limits for a publication.
+    /// Checks the limits for a publication. Changes nothing, because it may still be refused.
     ///
     /// # Errors
     /// The publication is beyond a limit.
-    pub(crate) fn fit(&mut self, request: &StoreRequest) -> Result<Fit, LogError> {
-        let database = self.opened()?;
-        let head = self.head(&request.channel)?.cloned();
-        let now_ms = database.clock.now_ms();
-        let loaded = self.account.load(&database, &request.channel, head.as_ref());
-        let (mut kept, before) = loaded.map_err(|_| LogError::Unavailable)?;
-        let bytes = publication_bytes(&request.record);
-        let publications_max = request.terms.retention.publications_max as u64;
+    pub(crate) fn fit(&mut self, request: &StoreRequest, now_ms: u64) -> Result<Fit, LogError> {
+        let channel = &request.channel;
+        let head = self.head(channel)?.map(|head| (head.top, head.floor));
         // This is the lowest offset that the publication may get.
-        let (top, at_floor) = head.as_ref().map_or((0, 0), |head| (head.top, head.floor));
-        kept.forget(at_floor.max((top + 1).saturating_sub(publications_max)), now_ms);
-        let namespace = self.account.limits.namespace_of(&request.channel);
+        let (top, at_floor) = head.unwrap_or_default();
+        let publications_max = request.terms.retention.publications_max as u64;
+        let floor = at_floor.max((top + 1).saturating_sub(publications_max));
+        let namespace = self.account.limits.namespace_of(channel);
         let limits = self.account.limits.of(namespace);
-        let mut floor = 0;
-        if let Some(channel_max) = limit(limits.channel_bytes_max) {
-            let is_within = kept.total() + bytes <= channel_max;
-            if bytes > channel_max || !is_within && !limits.evicts {
-                return Err(self.refuse(request, LogError::ChannelFull));
-            }
-            floor = kept.evict_to(channel_max - bytes).unwrap_or(0);
-            StorageCounters::add(&self.shared.counters.evictions, u64::from(floor > 0));
+        let channel_bytes_max = limit(limits.channel_bytes_max).unwrap_or(u64::MAX);
+        let bytes = publication_bytes(&request.record);
+        let Some(others_max) = channel_bytes_max.checked_sub(bytes) else {
+            return Err(self.refuse(request, LogError::ChannelFull));
+        };
+        let measure = |kept: &KeptBytes| kept.left_after(floor, now_ms, others_max);
+        let in_memory = head.and_then(|(top, _)| self.account.in_memory(channel, top));
+        let (loaded, left, before) = if let Some(kept) = in_memory {
+            (None, measure(kept), kept.total())
+        } else {
+            let database = self.opened()?;
+            let loaded = self.account.load(&database, channel, head);
+            let (kept, counted) = loaded.map_err(|_| LogError::Unavailable)?;
+            let left = measure(&kept);
+            (Some(kept), left, counted)
+        };
+        let evicted_through = left.evicted_through;
+        if evicted_through > 0 && !limits.evicts {
+            return Err(self.refuse(request, LogError::ChannelFull));
         }
-        if let Err(error) = self.is_within_totals(namespace, before, kept.total() + bytes) {
+        if let Err(error) = self.is_within_totals(namespace, before, left.bytes + bytes) {
             self.account.has_refused = true;
             return Err(self.refuse(request, error));
         }
-        let channel_bytes_max = limit(limits.channel_bytes_max).unwrap_or(u64::MAX);
-        Ok(Fit { kept, bytes, before, channel_bytes_max, floor })
+        StorageCounters::add(&self.shared.counters.evictions, u64::from(evicted_through > 0));
+        let floor = floor.max(evicted_through);
+        Ok(Fit { loaded, namespace, bytes, before, channel_bytes_max, floor, evicted_through })
     }
 
     /// Checks the limits of the namespace and of the storage for a change of a channel's bytes.
@@ -306,37 +335,69 @@ impl Writer {
     }
 
     /// Counts a publication that is in the batch.
-    pub(crate) fn count_publication(&mut self, channel: &Arc<str>, fit: Fit, offset: u64, expires_ms: u64) {
-        let Fit { mut kept, bytes, before, channel_bytes_max, .. } = fit;
+    pub(crate) fn count_publication(
+        &mut self,
+        channel: &Arc<str>,
+        fit: Fit,
+        offset: u64,
+        (now_ms, expires_ms): (u64, u64),
+    ) {
+        let Fit { loaded, namespace, bytes, before, channel_bytes_max, floor, .. } = fit;
+        if let Some(loaded) = loaded {
+            self.account.channels.insert(Arc::clone(channel), loaded);
+        }
+        let kept = self.account.channels.get_mut(channel).expect("it was in memory, or has just been loaded");
+        kept.forget(floor, now_ms);
         kept.add(offset, bytes, expires_ms, channel_bytes_max);
-        self.set_kept(channel, before, kept);
-    }
-
-    fn set_kept(&mut self, channel: &Arc<str>, before: u64, kept: KeptBytes) {
         let after = kept.total();
-        let namespace = self.account.limits.namespace_of(channel);
-        let mut totals = self.totals();
-        let total = totals.entry(namespace).or_default();
-        *total = total.saturating_sub(before) + after;
-        drop(totals);
-        self.account.channels.insert(Arc::clone(channel), kept);
+        self.change_total(namespace, before, after);
     }
 
-    /// Adds the accounts of the changed channels to a commit.
+    fn change_total(&self, namespace: Option<u16>, before: u64, after: u64) {
+        if before != after {
+            let mut totals = self.totals();
+            let total = totals.entry(namespace).or_default();
+            *total = total.saturating_sub(before) + after;
+        }
+    }
+
+    /// Adds the accounts of changed channels to a commit, if that is due. As one more record for each changed channel of
+    /// each commit, they would cost a quarter of the rate of small publications. What they lack after a crash is counted
+    /// when the channel is used.
     pub(crate) fn add_accounts(&mut self, database: &Database, group: &mut GroupCommit) {
-        let GroupCommit { batch, changed, .. } = group;
-        for channel in &*changed {
-            let Some(head) = self.heads.get_mut(channel).cloned() else { continue };
-            // Without its account, the channel is counted anew later, because the account has another top.
-            let Ok((mut kept, before)) = self.account.load(database, channel, Some(&head)) else { continue };
-            kept.forget(head.floor, database.clock.now_ms());
-            let (family, key) = (database.family(Family::Idempotency), keys::kept_bytes_key(channel));
-            if head.floor < head.top {
-                batch.put_cf(family, key, kept.encode(head.expires_ms));
+        let ByteAccount { channels, unwritten, written, .. } = &mut self.account;
+        unwritten.extend(group.changed.iter().map(Arc::clone));
+        // An account that left the cache unwritten would leave the totals wrong until the next scan.
+        let is_due = unwritten.len() >= channels.heads_max() / 2 || written.elapsed() >= ACCOUNTS_WRITTEN_EVERY;
+        if is_due || group.writes_accounts {
+            *written = Instant::now();
+            let unwritten = std::mem::take(unwritten);
+            self.write_accounts(database, &mut group.batch, &unwritten);
+        }
+    }
+
+    fn write_accounts(&mut self, database: &Database, batch: &mut WriteBatch, changed: &ChannelSet) {
+        let (family, now_ms) = (database.family(Family::Idempotency), database.clock.now_ms());
+        for channel in changed {
+            let Some(head) = self.heads.get_mut(channel) else { continue };
+            let (top, floor, head_expires_ms) = (head.top, head.floor, head.expires_ms);
+            let before = if let Some(kept) = self.account.in_memory(channel, top) {
+                kept.total()
+            } else {
+                // Without its account, the channel is counted anew later, because the account has another top.
+                let Ok((kept, counted)) = self.account.load(database, channel, Some((top, floor))) else { continue };
+                self.account.channels.insert(Arc::clone(channel), kept);
+                counted
+            };
+            let Some(kept) = self.account.in_memory(channel, top) else { continue };
+            kept.forget(floor, now_ms);
+            let (key, after) = (keys::kept_bytes_key(channel), kept.total());
+            if floor < top {
+                batch.put_cf(family, key, kept.encode(head_expires_ms));
             } else {
                 batch.delete_cf(family, key);
             }
-            self.set_kept(channel, before, kept);
+            self.change_total(self.account.limits.namespace_of(channel), before, after);
         }
     }
 }

@@ -1,22 +1,29 @@
 //! The writer's caches of channel heads, and of what belongs to them.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
+
+use foldhash::quality::RandomState;
+use hashbrown::{HashMap, HashSet};
 
 use crate::records::ChannelHead;
+
+/// Names of channels. The hash is random, because clients choose them.
+pub(crate) type ChannelSet = HashSet<Arc<str>, RandomState>;
+type ByChannel<V> = HashMap<Arc<str>, V, RandomState>;
 
 /// The most recently used heads: at least `heads_max`, and at most twice that number.
 #[derive(Debug)]
 pub(crate) struct HeadCache<V = ChannelHead> {
     heads_max: usize,
     /// The heads that were used in this generation.
-    young: HashMap<Arc<str>, V>,
+    young: ByChannel<V>,
     /// The heads of the previous generation. Heads that are not used again are evicted with it.
-    old: HashMap<Arc<str>, V>,
+    old: ByChannel<V>,
 }
 
 impl<V> HeadCache<V> {
     pub(crate) fn new(heads_max: usize) -> Self {
-        Self { heads_max: heads_max.max(1), young: HashMap::new(), old: HashMap::new() }
+        Self { heads_max: heads_max.max(1), young: ByChannel::default(), old: ByChannel::default() }
     }
 
     pub(crate) const fn heads_max(&self) -> usize {
@@ -24,7 +31,9 @@ impl<V> HeadCache<V> {
     }
 
     pub(crate) fn get_mut(&mut self, channel: &Arc<str>) -> Option<&mut V> {
-        if let Some((channel, head)) = self.old.remove_entry(channel) {
+        if !self.old.is_empty()
+            && let Some((channel, head)) = self.old.remove_entry(channel)
+        {
             self.insert(channel, head);
         }
         self.young.get_mut(channel)
@@ -34,7 +43,9 @@ impl<V> HeadCache<V> {
         if self.young.len() >= self.heads_max && !self.young.contains_key(&channel) {
             self.old = std::mem::take(&mut self.young);
         }
-        self.old.remove(&channel);
+        if !self.old.is_empty() {
+            self.old.remove(&channel);
+        }
         self.young.insert(channel, head);
     }
 

@@ -1,6 +1,6 @@
 //! The bytes of the publications that a channel keeps, in a few segments, so that the oldest can be evicted by bytes.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, fmt::Write as _};
 
 use dunlin_engine::log::LogRecord;
 
@@ -29,6 +29,14 @@ pub(crate) struct KeptBytes {
     /// channel, and the segments are unknown.
     pub(crate) top: u64,
     segments: VecDeque<Segment>,
+}
+
+/// See [`KeptBytes::left_after`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeftBytes {
+    pub(crate) bytes: u64,
+    /// The offset of the last evicted publication; 0 if none is evicted.
+    pub(crate) evicted_through: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,31 +83,35 @@ impl KeptBytes {
         self.segments.retain(|segment| segment.last > floor && segment.expires_ms > now_ms);
     }
 
-    /// Evicts the oldest segments until at most this number of bytes is left. Returns the offset of the last evicted
-    /// publication.
-    pub(crate) fn evict_to(&mut self, bytes_max: u64) -> Option<u64> {
-        let (mut total, mut evicted) = (self.total(), None);
-        while total > bytes_max
-            && let Some(oldest) = self.segments.pop_front()
-        {
-            total -= oldest.bytes;
-            evicted = Some(oldest.last);
+    /// What is left without the segments that [`Self::forget`] would drop, and without as many of the oldest as must be
+    /// evicted so that at most `bytes_max` is left.
+    pub(crate) fn left_after(&self, floor: u64, now_ms: u64, bytes_max: u64) -> LeftBytes {
+        let kept = || self.segments.iter().filter(|segment| segment.last > floor && segment.expires_ms > now_ms);
+        let mut left = LeftBytes { bytes: kept().map(|segment| segment.bytes).sum(), evicted_through: 0 };
+        for oldest in kept() {
+            if left.bytes <= bytes_max {
+                break;
+            }
+            left = LeftBytes { bytes: left.bytes - oldest.bytes, evicted_through: oldest.last };
         }
-        evicted
+        left
     }
 
     /// The stored value. It has the form of a result of an idempotency key, so that earlier releases can read it: the
     /// offset is the top, and the text has the numbers of the segments. Offsets and times are differences to the segment
     /// before, which are short.
     pub(crate) fn encode(&self, expires_ms: u64) -> Vec<u8> {
-        let mut numbers = Vec::with_capacity(3 * SEGMENTS_MAX);
+        let mut text = String::with_capacity(3 * SEGMENTS_MAX * 8);
         let (mut last_before, mut expires_before) = (0, 0);
         for &Segment { last, bytes, expires_ms } in &self.segments {
             let differences = [last.wrapping_sub(last_before), bytes, expires_ms.wrapping_sub(expires_before)];
-            numbers.extend(differences.map(|number| number.cast_signed().to_string()));
+            for number in differences {
+                let space = if text.is_empty() { "" } else { " " };
+                write!(text, "{space}{}", number.cast_signed()).expect("a string takes everything");
+            }
             (last_before, expires_before) = (last, expires_ms);
         }
-        StoredResult { expires_ms, offset: self.top, epoch: numbers.join(" ").into() }.encode()
+        StoredResult { expires_ms, offset: self.top, epoch: text.into() }.encode()
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
@@ -145,10 +157,16 @@ mod tests {
         for offset in 1..=5 {
             kept.add(offset, 100_000, NEVER_MS, u64::MAX);
         }
-        assert_eq!(kept.evict_to(500_000), None, "at the limit");
-        assert_eq!((kept.evict_to(499_999), kept.total()), (Some(1), 400_000), "one past it");
-        assert_eq!((kept.evict_to(0), kept.total()), (Some(5), 0));
-        assert_eq!(kept.evict_to(0), None);
+        let left = |floor, bytes_max| {
+            let LeftBytes { bytes, evicted_through } = kept.left_after(floor, 0, bytes_max);
+            (bytes, evicted_through)
+        };
+        assert_eq!(left(0, 500_000), (500_000, 0), "at the limit");
+        assert_eq!(left(0, 499_999), (400_000, 1), "one past it");
+        assert_eq!(left(0, 0), (0, 5));
+        assert_eq!(left(2, 300_000), (300_000, 0), "what is below the floor is gone already");
+        assert_eq!(left(2, 299_999), (200_000, 3));
+        assert_eq!(left(5, 0), (0, 0));
     }
 
     #[test]
@@ -157,7 +175,7 @@ mod tests {
         let mut kept = KeptBytes::default();
         for offset in 1..1_000 {
             let before = kept.total();
-            kept.evict_to(BYTES_MAX - 270);
+            kept.forget(kept.left_after(0, 0, BYTES_MAX - 270).evicted_through, 0);
             assert!(before - kept.total() <= BYTES_MAX / 4, "{kept:?}");
             kept.add(offset, 270, NEVER_MS, BYTES_MAX);
         }
@@ -170,6 +188,7 @@ mod tests {
             kept.add(offset, 100_000, 1_000 * offset, u64::MAX);
         }
         assert_eq!((kept.total_at(999), kept.total_at(1_000)), (400_000, 300_000));
+        assert_eq!(kept.left_after(2, 3_000, u64::MAX).bytes, 100_000);
         kept.forget(2, 0);
         assert_eq!(kept.total(), 200_000);
         kept.forget(0, 3_000);

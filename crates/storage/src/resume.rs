@@ -1,7 +1,6 @@
 //! The writer after a failed write: it refuses, and writes again when the cause has passed.
 
 use std::{
-    collections::HashSet,
     sync::{Arc, mpsc::RecvTimeoutError},
     time::{Duration, Instant},
 };
@@ -13,7 +12,7 @@ use crate::{
     database::Database,
     error::StorageError,
     family::Family,
-    heads::HeadCache,
+    heads::{ChannelSet, HeadCache},
     keys,
     records::ChannelHead,
     writer::{PendingAnswer, WriteTask, Writer},
@@ -33,7 +32,7 @@ pub(crate) struct FailedCommit {
 
 impl FailedCommit {
     /// Notes what is stored without the commit. The database has not applied it.
-    pub(crate) fn new(database: &Database, changed: &HashSet<Arc<str>>, answers: &[PendingAnswer]) -> Self {
+    pub(crate) fn new(database: &Database, changed: &ChannelSet, answers: &[PendingAnswer]) -> Self {
         let stored = |channel: &Arc<str>| {
             let head = database.head(&keys::channel_key(channel)).ok()?;
             Some((Arc::clone(channel), head))

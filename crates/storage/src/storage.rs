@@ -83,7 +83,7 @@ impl Storage {
             unused_offsets: HashMap::new(),
             heads: HeadCache::new(heads_max),
             trims_taken: 0,
-            account: ByteAccount::new((heads_max / 4).max(options.queues.batch_writes_max)),
+            account: ByteAccount::new((heads_max / 4).max(2 * options.queues.batch_writes_max)),
             space: FreeSpace::new(options.free_space_min_bytes),
         };
         let thread = storage.start("storage-write".to_owned(), move || writer.run())?;

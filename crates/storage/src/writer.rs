@@ -1,7 +1,7 @@
 //! The writer: one thread that takes the queued requests of all shards, writes them as one batch, and answers.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{
         Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -21,7 +21,7 @@ use crate::{
     error::{StorageError, StorageFault},
     family::Family,
     free_space::FreeSpace,
-    heads::HeadCache,
+    heads::{ChannelSet, HeadCache},
     keys,
     options::QueueLimits,
     records::{ChannelHead, StoredPublication, StoredResult},
@@ -192,11 +192,20 @@ pub(crate) struct Writer {
 pub(crate) struct GroupCommit {
     pub(crate) batch: WriteBatch,
     is_synced: bool,
-    pub(crate) changed: HashSet<Arc<str>>,
+    pub(crate) changed: ChannelSet,
     answers: Vec<PendingAnswer>,
     publications: u64,
     publication_bytes: u64,
     trims: Option<u64>,
+    /// Write the accounts of bytes of all channels that have changed.
+    pub(crate) writes_accounts: bool,
+}
+
+impl GroupCommit {
+    /// A commit of nothing but the accounts of bytes that are not written yet.
+    pub(crate) fn of_accounts() -> Self {
+        Self { writes_accounts: true, ..Self::default() }
+    }
 }
 
 /// An answer that is sent after the commit, with its outcome.
@@ -237,6 +246,7 @@ impl Writer {
                     next = self.tasks.try_recv().ok();
                 }
             }
+            group.writes_accounts |= stops;
             self.commit(group);
             if stops {
                 break;
@@ -286,7 +296,7 @@ impl Writer {
             return Ok(earlier);
         }
         self.take_space(request)?;
-        let fit = self.fit(request)?;
+        let fit = self.fit(request, now_ms)?;
         let unused = self.unused_offsets.get(channel).copied().unwrap_or_default();
         let head = self.head_or_new(group, request)?;
         if record.publication.offset <= head.top {
@@ -328,13 +338,13 @@ impl Writer {
         head.version_epoch.clone_from(&record.version_epoch);
         note_use(head, now_ms, terms);
         let publications_max = terms.retention.publications_max as u64;
-        head.floor = head.floor.max(offset.saturating_sub(publications_max)).max(fit.floor);
+        head.floor = head.floor.max(offset.saturating_sub(publications_max)).max(fit.evicted_through);
         let is_worth_deleting = head.floor - head.deleted_through >= DELETED_AT_ONCE_MIN.max(publications_max / 4);
-        if is_worth_deleting || fit.floor > 0 {
+        if is_worth_deleting || fit.evicted_through > 0 {
             delete_through(&database, &mut group.batch, channel, head);
         }
         group.changed.insert(Arc::clone(channel));
-        self.count_publication(channel, fit, offset, stored.expires_ms);
+        self.count_publication(channel, fit, offset, (now_ms, stored.expires_ms));
         Ok(offset)
     }
 
@@ -361,7 +371,7 @@ impl Writer {
     pub(crate) fn apply_trims(&mut self) {
         let (trims, requested) = self.queue.trims.take();
         self.trims_taken = requested;
-        let mut group = GroupCommit { trims: Some(requested), ..GroupCommit::default() };
+        let mut group = GroupCommit { trims: Some(requested), ..GroupCommit::of_accounts() };
         let unread = self.add_trims(&mut group, &trims.extents);
         for (channel, Done(done)) in trims.waiting {
             let outcome = unread.get(&channel).cloned().map_or(Ok(()), Err);
@@ -461,7 +471,7 @@ impl Writer {
         Ok(self.heads.get_mut(channel))
     }
 
-    fn commit(&mut self, mut group: GroupCommit) {
+    pub(crate) fn commit(&mut self, mut group: GroupCommit) {
         let outcome = self.write(&mut group);
         if let Some(requested) = group.trims {
             // Also after a failure, because readers wait for the trims.

@@ -273,18 +273,62 @@ fn a_channel_of_an_earlier_release_is_counted_at_its_next_publication() {
         assert_eq!(opened.store_with("news:1", counted(offset, CHANNEL_MAX / 5), TERMS), Ok(offset));
     }
     drop(opened);
-    // An earlier release stores no account. One of another top counts as none.
-    let mut of_rocksdb = rocksdb::Options::default();
-    of_rocksdb.create_missing_column_families(true);
-    let names = rocksdb::DB::list_cf(&of_rocksdb, &path).expect("it is a database");
-    let db = rocksdb::DB::open_cf(&of_rocksdb, &path, names).expect("it opens");
-    let key = [&[0, 6], "news:1".as_bytes(), &[0xff]].concat();
-    let family = db.cf_handle("idempotency").expect("it is there");
-    assert!(db.get_cf(family, &key).expect("it can be read").is_some());
-    db.delete_cf(family, &key).expect("it can be written");
-    drop(db);
-    note_as_an_earlier_release(&path);
+    // An earlier release stores no account.
+    assert!(replace_account(&path, "news:1", None).is_some());
     let opened = limited(&StorageOptions::at(&path), 0);
     assert_eq!(opened.store_with("news:1", counted(6, 300), TERMS), Err(LogError::ChannelFull));
     assert_eq!(opened.storage.check().expect("it can be read").results, 0, "an account is no result");
+}
+
+#[test]
+fn an_account_that_a_crash_left_behind_is_completed() {
+    let directory = ScratchDirectory::new();
+    let path = directory.join("data");
+    let open = || limited(&StorageOptions::at(&path), 0);
+    let part = CHANNEL_MAX / 5;
+    let opened = open();
+    (1..=2).for_each(|offset| assert_eq!(opened.store_with("news:1", counted(offset, part), TERMS), Ok(offset)));
+    drop(opened);
+    let at_two = replace_account(&path, "news:1", None);
+    let opened = open();
+    (3..=4).for_each(|offset| assert_eq!(opened.store_with("news:1", counted(offset, part), TERMS), Ok(offset)));
+    drop(opened);
+    // Accounts are written after their publications.
+    replace_account(&path, "news:1", at_two);
+    let opened = open();
+    assert_eq!(
+        opened.store_with("news:1", counted(5, part + 1), TERMS),
+        Err(LogError::ChannelFull),
+        "one byte past it"
+    );
+    assert_eq!(opened.store_with("news:1", counted(6, part), TERMS), Ok(5), "at the limit");
+    drop(opened);
+    let at_five = replace_account(&path, "news:1", None);
+    // A power loss may take the newest publications.
+    let opened = open();
+    assert_eq!(opened.store_with("news:2", counted(1, part), TERMS), Ok(1));
+    drop(opened);
+    replace_account(&path, "news:2", at_five);
+    let opened = open();
+    (2..=5).for_each(|offset| assert_eq!(opened.store_with("news:2", counted(offset, part), TERMS), Ok(offset)));
+    assert_eq!(opened.store_with("news:2", counted(6, 300), TERMS), Err(LogError::ChannelFull));
+}
+
+/// Replaces the account of a channel's bytes in a closed storage, and returns it.
+fn replace_account(path: &Path, channel: &str, account: Option<Vec<u8>>) -> Option<Vec<u8>> {
+    let mut options = rocksdb::Options::default();
+    options.create_missing_column_families(true);
+    let names = rocksdb::DB::list_cf(&options, path).expect("it is a database");
+    let db = rocksdb::DB::open_cf(&options, path, names).expect("it opens");
+    let key = [&[0, 6], channel.as_bytes(), &[0xff]].concat();
+    let family = db.cf_handle("idempotency").expect("it is there");
+    let before = db.get_cf(family, &key).expect("it can be read");
+    match account {
+        Some(account) => db.put_cf(family, &key, account),
+        None => db.delete_cf(family, &key),
+    }
+    .expect("it can be written");
+    drop(db);
+    note_as_an_earlier_release(path);
+    before
 }
