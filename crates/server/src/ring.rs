@@ -294,7 +294,7 @@ mod tests {
                             sending.unpark();
                         }
                     }
-                    None => thread::yield_now(),
+                    None => thread::sleep(std::time::Duration::from_millis(1)),
                 }
             }
         });

@@ -22,7 +22,7 @@ pub fn registry() -> Registry {
         })
         .with("endless", |_| {
             while ENDLESS_ON.load(Ordering::Acquire) {
-                std::thread::yield_now();
+                std::hint::spin_loop();
             }
             Ok(Box::<Rogue>::default())
         })
@@ -57,7 +57,7 @@ impl Gate {
 
     fn wait(&self) {
         while self.is_shut.load(Ordering::Acquire) {
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
@@ -208,13 +208,13 @@ impl Simulation for Rogue {
             b"loop" => {
                 self.has_looped = true;
                 while LOOPS_ON.load(Ordering::Acquire) {
-                    std::thread::yield_now();
+                    std::hint::spin_loop();
                 }
             }
             b"spin" => {
                 SPINS_BEGUN.fetch_add(1, Ordering::AcqRel);
                 while SPINS_ON.load(Ordering::Acquire) {
-                    std::thread::yield_now();
+                    std::hint::spin_loop();
                 }
             }
             b"devour" => loop {

@@ -152,7 +152,7 @@ fn exact_survival_loses_nothing_visible_in_a_crash() {
         // The directory stays locked until the threads of the first node have ended.
         match NodeStorage::open(&StorageOptions::at(&directory.0), 1) {
             Ok(storage) => break Arc::new(storage),
-            Err(error) if error.fault.label() == "locked" => std::thread::yield_now(),
+            Err(error) if error.fault.label() == "locked" => std::thread::sleep(Duration::from_millis(1)),
             Err(error) => panic!("{error}"),
         }
     };

@@ -54,7 +54,7 @@ fn shards_get_messages_before_a_job_of_unknown_length() {
     }
     while links[0].next(0).is_some() {}
     while room_thread.scheduler().next_ns().is_some_and(|due_ns| due_ns > room_thread.shared.now_ns()) {
-        std::thread::yield_now();
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
     // When the tick is due, the refusal of another room waits for its owner.
     shard_wakers[0].sleeping.arm();
