@@ -294,7 +294,7 @@ mod tests {
                             sending.unpark();
                         }
                     }
-                    None => thread::sleep(std::time::Duration::from_millis(1)),
+                    None => std::hint::spin_loop(),
                 }
             }
         });
