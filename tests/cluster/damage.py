@@ -41,6 +41,18 @@ def flip_bit(path, place):
     return True
 
 
+def flip_header_length(path, place):
+    """Flips a bit of the length of a message's headers, at the first message behind a place. The server's checksum is that of headers and
+    data in one piece, so it does not notice that data and headers are parted elsewhere. Returns whether there is such a message."""
+    block = bytearray(path.read_bytes())
+    begin = block.find(b"NATS/1.0\r\n", int(len(block) * place))
+    if begin < 4:
+        return False
+    block[begin - 4] ^= 0x10
+    path.write_bytes(block)
+    return True
+
+
 def cut(path, place):
     """Cuts the end of a file off, from a place between 0 and 1."""
     with open(path, "r+b") as file:

@@ -7,7 +7,7 @@ publications. It returns the server that has to become the leader for the damage
 
 import shutil
 
-from damage import blocks_of, copy_of, cut, flip_bit, index_of, logs_of, restore, snapshots_of
+from damage import blocks_of, copy_of, cut, flip_bit, flip_header_length, index_of, logs_of, restore, snapshots_of
 from jetstream_api import ask
 
 STREAM = "centrifugo_chat_0"
@@ -75,7 +75,7 @@ def roll(world):
     world.make_progress("after restarts in turn")
 
 
-def flip_in_blocks(world, servers, is_clean):
+def flip_in_blocks(world, servers, is_clean, flip=flip_bit):
     """Flips bits in each block of the stream but the newest. After a clean shutdown, a server does not read its blocks when it starts:
     it finds out when it reads the message, and leaves it out. After a crash it reads the blocks, and cuts off their rest."""
     places = [world.random.uniform(0.2, 1) for _ in range(BITS)]
@@ -85,13 +85,19 @@ def flip_in_blocks(world, servers, is_clean):
         blocks = blocks_of(server, STREAM)
         for block in blocks[:-1] or blocks:
             for place in places:
-                flip_bit(block, place)
+                flip(block, place)
     bring_up(servers)
 
 
 def bit_on_one(world):
     server = world.leader()
     flip_in_blocks(world, [server], True)
+    return server
+
+
+def lengths_on_one(world):
+    server = world.leader()
+    flip_in_blocks(world, [server], True, flip_header_length)
     return server
 
 
@@ -201,6 +207,7 @@ def split(world):
 
 FAULTS = {
     "bit-one": bit_on_one,
+    "lengths-one": lengths_on_one,
     "bit-crash-one": bit_and_crash_on_one,
     "bit-crash-all": bit_and_crash_on_all,
     "bit-majority": bit_on_majority,

@@ -303,17 +303,20 @@ impl Core {
                 }
                 _ => {}
             },
-            LinkEvent::Answered { request, outcome } => match self.requests.remove(&request) {
-                Some(Requester::Heads { partition, chunk, sync }) => {
-                    self.heads_read(turn, partition, chunk, sync, outcome);
+            LinkEvent::Answered { request, outcome } => {
+                let outcome = self.without_damaged(outcome);
+                match self.requests.remove(&request) {
+                    Some(Requester::Heads { partition, chunk, sync }) => {
+                        self.heads_read(turn, partition, chunk, sync, outcome);
+                    }
+                    Some(Requester::Read { partition, read }) => self.range_read(turn, partition, read, outcome),
+                    Some(Requester::AgeFloor(partition)) => self.age_floor_read(turn, partition, outcome),
+                    Some(Requester::SharedRead(partition)) => self.shared_read(turn, partition, outcome),
+                    Some(Requester::Marks(partition)) => self.marks_read(turn, partition, outcome),
+                    Some(Requester::Lease) => self.lease_read(turn, request, outcome),
+                    _ => {}
                 }
-                Some(Requester::Read { partition, read }) => self.range_read(turn, partition, read, outcome),
-                Some(Requester::AgeFloor(partition)) => self.age_floor_read(turn, partition, outcome),
-                Some(Requester::SharedRead(partition)) => self.shared_read(turn, partition, outcome),
-                Some(Requester::Marks(partition)) => self.marks_read(turn, partition, outcome),
-                Some(Requester::Lease) => self.lease_read(turn, request, outcome),
-                _ => {}
-            },
+            }
             LinkEvent::StreamInfo { request, outcome } => match self.requests.remove(&request) {
                 Some(Requester::Describe(stream)) => self.described(turn, stream, outcome),
                 Some(Requester::Create(stream)) => self.created(turn, stream, outcome),

@@ -3,6 +3,7 @@
 //! | header | value |
 //! |---|---|
 //! | `Dn-Json` | `1` if the data is known to be JSON |
+//! | `Dn-Bytes` | the length of the data |
 //! | `Dn-User`, `Dn-Client` | who published, if a session did |
 //! | `Dn-Conn-Info`, `Dn-Chan-Info` | the session's infos: `j` for JSON or `b`, and the bytes |
 //! | `Dn-Tag` | a tag: name, `=`, value; once for each |
@@ -27,6 +28,8 @@ pub const MESSAGE_ID: &str = "Nats-Msg-Id";
 pub const EXPECTED_LAST: &str = "Nats-Expected-Last-Subject-Sequence";
 /// The header that deletes all earlier messages; with the value `sub`, only those of the same subject.
 pub const ROLLUP: &str = "Nats-Rollup";
+/// The header with the length of the data in bytes.
+const BYTES: &str = "Dn-Bytes";
 /// The header with the predecessors of a message: their sequences, and after a space the epoch.
 pub const FOLLOWS: &str = "Dn-Follows";
 /// The header with the number of a node's fence.
@@ -52,6 +55,7 @@ pub const NUMBER: &str = "Dn-Number";
 pub fn encode(record: &LogRecord) -> (MessageHeaders, Bytes) {
     let publication = &record.publication;
     let mut headers = headers_of(publication);
+    headers.push(BYTES, publication.data.bytes().len().to_string());
     if publication.version > 0 && !record.version_epoch.is_empty() {
         headers.push("Dn-Version-Epoch", escape(record.version_epoch.as_bytes()));
     }
@@ -138,6 +142,13 @@ pub fn decode(message: &StoredMessage) -> LogRecord {
         version_epoch: headers.get("Dn-Version-Epoch").and_then(unescape_text).unwrap_or_default().into(),
         idempotency_key: None,
     }
+}
+
+/// Whether the data of a stored message is not as long as its publisher said. NATS keeps the length of the headers
+/// beside its checksum, which is that of headers and data in one piece: with a flipped bit in that length, a server
+/// gives the end of the headers as data, or the reverse. Earlier releases do not say the length.
+pub fn is_damaged(message: &StoredMessage) -> bool {
+    message.headers.get(BYTES).is_some_and(|bytes| bytes.parse() != Ok(message.payload.len()))
 }
 
 fn publication_of(headers: &MessageHeaders, payload: &Bytes, offset: u64) -> Publication {
@@ -274,6 +285,30 @@ mod tests {
         let expected = Publication { offset: 7, ..(*record.publication).clone() };
         assert_eq!(*read.publication, expected);
         assert_eq!((read.publication.version, &*read.version_epoch), (12, "e 1"));
+    }
+
+    #[test]
+    fn data_of_another_length_is_damaged() {
+        let publication = Publication {
+            data: Payload::from_json(Bytes::from_static(b"{\"a\":1}")),
+            info: None,
+            offset: 0,
+            tags: Vec::new().into(),
+            time_ms: 0,
+            epoch: Box::default(),
+            version: 0,
+        };
+        let record =
+            LogRecord { publication: Arc::new(publication), version_epoch: Box::default(), idempotency_key: None };
+        let intact = stored(&record);
+        assert!(!is_damaged(&intact));
+        for payload in [&b""[..], b"{\"a\":1", b"2\r\n\r\n{\"a\":1}"] {
+            assert!(is_damaged(&StoredMessage { payload: Bytes::copy_from_slice(payload), ..intact.clone() }));
+        }
+        let cut = MessageHeaders::new().with(BYTES, "");
+        assert!(is_damaged(&StoredMessage { headers: cut, ..intact.clone() }));
+        let of_an_earlier_release = StoredMessage { headers: MessageHeaders::new(), ..intact };
+        assert!(!is_damaged(&of_an_earlier_release));
     }
 
     #[test]

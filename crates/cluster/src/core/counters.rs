@@ -41,6 +41,8 @@ pub struct CoreCounters {
     pub audits: u64,
     /// Answers of replicas that lacked messages known to be stored.
     pub stale_answers: u64,
+    /// Messages that were left out of an answer, because a replica has damaged them.
+    pub damaged_messages: u64,
     /// Idempotency keys of publications that this node has seen (gauge).
     pub seen_keys: u64,
     /// Their bytes (gauge).

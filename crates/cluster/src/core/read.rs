@@ -91,6 +91,20 @@ pub(super) struct Reads {
 }
 
 impl Core {
+    /// Leaves out the messages that the replica has damaged, as a replica itself leaves out what it cannot read. If others
+    /// follow them, these name them, and the hole is found.
+    pub(super) fn without_damaged(&mut self, outcome: Result<ReadAnswer, ReadFault>) -> Result<ReadAnswer, ReadFault> {
+        let mut answer = outcome?;
+        let received = answer.messages.len();
+        answer.messages.retain(|message| !record::is_damaged(message));
+        self.counters.damaged_messages += (received - answer.messages.len()) as u64;
+        if answer.messages.is_empty() && received > 0 && answer.pending > 0 {
+            // The read would begin again at the same place. Another replica may answer the next try.
+            return Err(ReadFault::Malformed { what: "all messages of the answer are damaged" });
+        }
+        Ok(answer)
+    }
+
     /// Answers a load from the window, or reads what is missing.
     pub(super) fn load(
         &mut self,

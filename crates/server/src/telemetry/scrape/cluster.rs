@@ -65,6 +65,7 @@ fn channels(page: &mut Page, state: Option<&ClusterState>) {
             (&m::CLUSTER_SHARED_READS, |state| state.counters.shared_reads),
             (&m::CLUSTER_PEER_WINDOWS, |state| state.counters.peer_windows),
             (&m::CLUSTER_STALE_ANSWERS, |state| state.counters.stale_answers),
+            (&m::CLUSTER_DAMAGED, |state| state.counters.damaged_messages),
         ],
     );
 }
