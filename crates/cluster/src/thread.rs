@@ -106,7 +106,7 @@ pub trait ClusterAnswers: Send + Sync {
     /// See [`dunlin_engine::Event::Replicated`]. Returns whether the shard has space for it. If not, the channel is
     /// interrupted.
     fn replicated(&self, to: ShardIndex, channel: Arc<str>, record: Box<LogRecord>) -> bool;
-    /// See [`dunlin_engine::Event::Broadcasted`]. Returns whether the shard has space for it. If not, it is dropped.
+    /// See [`dunlin_engine::Event::BroadcastReceived`]. Returns whether the shard has space for it. If not, it is dropped.
     fn broadcasted(&self, to: ShardIndex, channel: Arc<str>, message: BroadcastMessage) -> bool;
     /// See [`dunlin_engine::Event::Followed`].
     fn followed(&self, to: ShardIndex, channel: Arc<str>);
@@ -458,7 +458,7 @@ impl Running<'_> {
                     undelivered.insert(channel);
                 }
             }
-            CoreEffect::Broadcasted { shard, channel, message } => {
+            CoreEffect::BroadcastReceived { shard, channel, message } => {
                 let fits = self.answers.broadcasted(shard, channel, message);
                 self.shared.broadcasts_refused.fetch_add(usize::from(!fits), Ordering::Relaxed);
             }

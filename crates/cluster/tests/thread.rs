@@ -37,7 +37,7 @@ enum Told {
     Loaded(Result<Box<LogPage>, LogError>),
     Replicated(u64, Bytes),
     Followed(Box<str>),
-    Broadcasted(Box<str>, BroadcastMessage),
+    BroadcastReceived(Box<str>, BroadcastMessage),
     Trimmed,
     TrimCommitted(Ticket, Result<(), LogError>),
     Interrupted,
@@ -71,7 +71,7 @@ impl ClusterAnswers for Shards {
         self.tell(Told::Followed(channel.as_ref().into()));
     }
     fn broadcasted(&self, _: ShardIndex, channel: Arc<str>, message: BroadcastMessage) -> bool {
-        self.tell(Told::Broadcasted(channel.as_ref().into(), message));
+        self.tell(Told::BroadcastReceived(channel.as_ref().into(), message));
         true
     }
     fn trimmed(&self, _: ShardIndex, _: Arc<str>, _: u64) {
@@ -373,7 +373,7 @@ fn broadcast_until_received(from: &ThreadOfNode, to: &ThreadOfNode, data: &'stat
     while Instant::now() < give_up {
         let (channel, message) = ("typing:1".into(), message.clone());
         from.thread.broadcast(CoreEvent::Broadcast { channel, namespace: 2, message });
-        if let Ok(Told::Broadcasted(channel, message)) = to.told.recv_timeout(Duration::from_millis(50)) {
+        if let Ok(Told::BroadcastReceived(channel, message)) = to.told.recv_timeout(Duration::from_millis(50)) {
             assert_eq!(&*channel, "typing:1");
             return message;
         }
@@ -431,7 +431,7 @@ fn broadcasts_after_a_confirmed_follow_arrive_from_any_server() {
             other.thread.broadcast(CoreEvent::Broadcast { channel, namespace: 2, message });
         }
         for _ in others {
-            let Told::Broadcasted(from, _) = a.next() else { panic!("the event is not a broadcast") };
+            let Told::BroadcastReceived(from, _) = a.next() else { panic!("the event is not a broadcast") };
             assert_eq!(*from, *channel);
         }
     }

@@ -33,7 +33,7 @@ pub(super) fn openings(r: &mut Reader<'_>) -> RoomOpenings {
         per_second: r.narrow("room.open_rate_limit"),
         session_per_second: r.narrow("room.session_open_rate_limit"),
         source_per_second: r.narrow("room.address_open_rate_limit"),
-        unmade_max: r.count("room.opening_limit"),
+        opening_max: r.count("room.opening_limit"),
     }
 }
 

@@ -2,7 +2,7 @@
 //! leaves.
 //!
 //! The owner delivers such a message to its own node at once and emits [`crate::Effect::Broadcast`]. Other nodes that
-//! follow the channel receive it as [`crate::Event::Broadcasted`] and deliver it to local subscribers only. They
+//! follow the channel receive it as [`crate::Event::BroadcastReceived`] and deliver it to local subscribers only. They
 //! neither forward nor acknowledge it.
 
 use std::sync::Arc;

@@ -90,7 +90,7 @@ pub(crate) struct OwnedRoom {
     pub(crate) key: RoomKey,
     pub(crate) thread: RoomThreadIndex,
     /// Joins sent to the room and not answered yet.
-    pub(crate) joins_on_way: u32,
+    pub(crate) pending_joins: u32,
     /// Players whose leave has not been sent to the room yet.
     pub(crate) players: u32,
     /// Whether the room's world has been created.

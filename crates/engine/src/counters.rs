@@ -413,6 +413,12 @@ impl CommandKind {
 pub const CLOSE_SLOTS: usize = 41;
 
 impl Counters {
+    /// What a message refers to. Counts the message as late if that is gone.
+    pub(crate) fn found_or_late<T>(&mut self, found: Option<T>) -> Option<T> {
+        self.late_messages += u64::from(found.is_none());
+        found
+    }
+
     /// All zero, for `namespaces` namespaces.
     pub fn new(namespaces: usize) -> Self {
         Self {

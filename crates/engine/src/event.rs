@@ -196,10 +196,10 @@ pub enum Event<'a> {
         record: Box<LogRecord>,
     },
     /// Answer to [`Effect::Follow`] for a channel without a log: from now on, messages of other nodes arrive as
-    /// [`Event::Broadcasted`]. The owner ignores the event if nothing waits for it.
+    /// [`Event::BroadcastReceived`]. The owner ignores the event if nothing waits for it.
     Followed { channel: Arc<str> },
     /// Another node has sent a message without an offset to a channel that this node follows; see [`crate::broadcast`].
-    Broadcasted { channel: Arc<str>, message: BroadcastMessage },
+    BroadcastReceived { channel: Arc<str>, message: BroadcastMessage },
     /// A node has removed the history of a channel that this node follows.
     Trimmed {
         channel: Arc<str>,
@@ -293,7 +293,7 @@ pub enum Effect {
         /// The request to answer with [`Event::TrimCommitted`]; `None` if nobody waits.
         ticket: Option<Ticket>,
     },
-    /// Start to report what other nodes send to the channel, with [`Event::Replicated`] and [`Event::Broadcasted`].
+    /// Start to report what other nodes send to the channel, with [`Event::Replicated`] and [`Event::BroadcastReceived`].
     /// Where the channel has no log, answer with [`Event::Followed`], within a bounded time.
     Follow { channel: Arc<str> },
     /// Stop what [`Effect::Follow`] started.

@@ -61,12 +61,12 @@ pub struct RoomOpenings {
     /// Maximum number of rooms that the joins from one address open per second.
     pub source_per_second: u32,
     /// Maximum number of the node's rooms whose world is not created yet.
-    pub unmade_max: usize,
+    pub opening_max: usize,
 }
 
 impl Default for RoomOpenings {
     fn default() -> Self {
-        Self { per_second: 500, session_per_second: 5, source_per_second: 20, unmade_max: 256 }
+        Self { per_second: 500, session_per_second: 5, source_per_second: 20, opening_max: 256 }
     }
 }
 

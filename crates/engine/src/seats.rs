@@ -226,7 +226,7 @@ impl Seats {
     }
 
     /// Adds a room, unless it exists; `None` if no session of this shard has a seat in its channel.
-    pub(crate) fn know_room(
+    pub(crate) fn find_or_insert_room(
         &mut self,
         key: RoomKey,
         channel: LocalChannelId,
@@ -467,8 +467,8 @@ impl Seat {
         let far = self.allowance.and_then(|allowance| allowance.far_cells(limit));
         let body = mirror.body_with_far(self.wire.encoding(), self.view, self.base, far);
         // A client that receives a full state drops its own objects as well.
-        let is_news = |came: u32| body.base_tick == 0 || came > self.base.tick;
-        let own = self.own.as_ref().filter(|(_, came)| is_news(*came)).map(|(own, _)| &**own);
+        let is_newer = |came: u32| body.base_tick == 0 || came > self.base.tick;
+        let own = self.own.as_ref().filter(|(_, came)| is_newer(*came)).map(|(own, _)| &**own);
         scratch.clear();
         dunlin_rooms::wire::write_player_header(self.wire.encoding(), self.ack, self.avatar, own, scratch);
         let SeatFrame { head, base_after, .. } = &mut self.frame;

@@ -111,7 +111,9 @@ impl Shard {
                 owner.publication_replicated(context, &channel, *record, effects);
             }
             Event::Followed { channel } => owner.channel_followed(context, &channel, effects),
-            Event::Broadcasted { channel, message } => owner.broadcast_received(context, &channel, message, effects),
+            Event::BroadcastReceived { channel, message } => {
+                owner.broadcast_received(context, &channel, message, effects)
+            }
             Event::Trimmed { channel, through } => owner.history_trimmed(context, &channel, through),
             Event::TrimCommitted { ticket, outcome } => context.answer_trim(ticket, outcome, effects),
             Event::Interrupted { channel } => owner.log_interrupted(context, &channel, effects),
@@ -267,7 +269,7 @@ impl Shard {
                 TimerOwner::Channel(name) => owner.take_due(context, due_us, &name),
             };
             if !counts {
-                context.timers.popped_void();
+                context.timers.count_popped_invalid();
             }
         }
     }
@@ -308,7 +310,7 @@ impl Shard {
     /// Sends requests of the server API about channels to the owner, and those about users to the sessions.
     fn serve_api(&mut self, ticket: Ticket, request: ApiRequest, effects: &mut Effects) {
         let Self { context, owner, sessions } = self;
-        context.forget_reason();
+        context.clear_refusal_reason();
         match request {
             ApiRequest::Survey => {
                 let mut survey = Survey::default();

@@ -62,7 +62,7 @@ impl Timers {
     }
 
     /// An invalid entry has expired.
-    pub(crate) fn popped_void(&mut self) {
+    pub(crate) fn count_popped_invalid(&mut self) {
         self.void = self.void.saturating_sub(1);
     }
 

@@ -16,7 +16,7 @@ use crate::{
 };
 
 const NO_RATES: RoomOpenings =
-    RoomOpenings { per_second: 0, session_per_second: 0, source_per_second: 0, unmade_max: 100 };
+    RoomOpenings { per_second: 0, session_per_second: 0, source_per_second: 0, opening_max: 100 };
 
 fn hall(shards: u16, room_openings: RoomOpenings) -> Hall {
     let mut options = options();
@@ -113,7 +113,7 @@ fn rooms_opened_per_node_and_second_are_limited() {
 
 #[test]
 fn worlds_in_creation_are_limited() {
-    let mut hall = hall(1, RoomOpenings { unmade_max: 2, ..NO_RATES });
+    let mut hall = hall(1, RoomOpenings { opening_max: 2, ..NO_RATES });
     hall.reports_made = false;
     open_from(&mut hall, "a", 1);
     assert_eq!(join_many(&mut hall, "a", 0..3), [Ok(()), Ok(()), Err(111)]);

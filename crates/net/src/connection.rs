@@ -165,7 +165,7 @@ impl SessionStage {
     }
 
     /// Counts ignored bytes. Returns whether the connection may stay open.
-    pub fn count_needless(&mut self, bytes: usize) -> bool {
+    pub fn take_ignored_bytes(&mut self, bytes: usize) -> bool {
         if !self.deaf && !self.finished {
             return true;
         }

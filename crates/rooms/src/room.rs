@@ -306,10 +306,10 @@ impl Room {
     /// Applies a player's input and acknowledges `number`. Returns whether the game could decode it. An input of a
     /// player that is not in the room counts as invalid, and a spectator's is ignored.
     pub fn input(&mut self, player: PlayerId, number: u32, data: &[u8]) -> bool {
-        let Some(sender) = self.world.book_mut().get_mut(player).filter(|sender| sender.role == Role::Player) else {
+        let Some(sender) = self.world.players_mut().get_mut(player).filter(|sender| sender.role == Role::Player) else {
             return false;
         };
-        sender.is_news |= sender.ack != number;
+        sender.is_dirty |= sender.ack != number;
         sender.ack = number;
         self.simulation.input(&mut self.world, player, data).is_ok()
     }
@@ -368,9 +368,9 @@ impl Room {
 
     fn player_changes(&mut self) -> Vec<PlayerChange> {
         let players = self.world.player_table();
-        let mut changes = Vec::with_capacity(players.iter().filter(|player| player.is_news).count());
-        for player in players.iter().filter(|player| player.is_news) {
-            let own = player.is_own_news.then(|| {
+        let mut changes = Vec::with_capacity(players.iter().filter(|player| player.is_dirty).count());
+        for player in players.iter().filter(|player| player.is_dirty) {
+            let own = player.is_own_dirty.then(|| {
                 self.own.clear();
                 wire::encode_own(player.encoding, self.world.own_of(player), &mut self.own);
                 Bytes::copy_from_slice(&self.own)

@@ -179,7 +179,7 @@ impl Rooms {
                 thread: room_thread.index,
                 granted,
                 rooms: scheduler.room_count(),
-                unmade: scheduler.unmade_count(),
+                opening: scheduler.opening_count(),
                 players,
                 spectators,
                 load_permille: scheduler.load.permille,

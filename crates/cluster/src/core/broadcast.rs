@@ -332,7 +332,7 @@ impl Core {
             Some(_) if self.is_late(&name, headers) => self.count_dropped(BroadcastDrop::Late),
             Some(message) => {
                 self.counters.broadcasts_received += 1;
-                turn.effects.push(CoreEffect::Broadcasted { shard, channel: name, message });
+                turn.effects.push(CoreEffect::BroadcastReceived { shard, channel: name, message });
             }
             None => self.count_dropped(BroadcastDrop::Malformed),
         }

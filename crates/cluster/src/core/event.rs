@@ -159,8 +159,8 @@ pub enum CoreEffect {
         /// The channel.
         channel: Arc<str>,
     },
-    /// See [`dunlin_engine::Event::Broadcasted`].
-    Broadcasted {
+    /// See [`dunlin_engine::Event::BroadcastReceived`].
+    BroadcastReceived {
         /// The owner of the channel on this node.
         shard: ShardIndex,
         /// The channel.

@@ -118,7 +118,7 @@ pub struct Runner {
     pub(super) room: Room,
     pub(super) seating: Seating,
     /// Inputs that the game could not decode.
-    inputs_senseless: u64,
+    undecodable_inputs: u64,
     /// Ticks since the room was created. Unlike the world's tick number, it never restarts.
     pub(super) ticks_run: u64,
     pub(super) seat_table: SeatTable,
@@ -182,7 +182,7 @@ impl Runner {
     /// A runner of a room without players.
     pub fn new(room: Room) -> Self {
         let (seating, seat_table) = (Seating::default(), SeatTable::default());
-        Self { room, seating, inputs_senseless: 0, ticks_run: 0, seat_table }
+        Self { room, seating, undecodable_inputs: 0, ticks_run: 0, seat_table }
     }
 
     /// The room.
@@ -196,8 +196,8 @@ impl Runner {
     }
 
     /// The number of inputs so far that the game could not decode.
-    pub fn inputs_senseless(&self) -> u64 {
-        self.inputs_senseless
+    pub fn undecodable_inputs(&self) -> u64 {
+        self.undecodable_inputs
     }
 
     /// Ticks since the room was created, including those before a restart.
@@ -286,7 +286,7 @@ impl Runner {
                 // Inputs of players that have left are dropped.
                 if let Some(player) = self.seating.player(seat) {
                     self.seat_table.confirm(player);
-                    self.inputs_senseless += u64::from(!self.room.input(player, number, &data));
+                    self.undecodable_inputs += u64::from(!self.room.input(player, number, &data));
                 }
             }
             Step::Message { id, data } => {

@@ -119,12 +119,12 @@ impl Context {
     }
 
     /// Sets the reason of an imminent refusal, a fixed text for the record of the refusal.
-    pub(super) fn because(&self, why: &'static str) {
+    pub(super) fn note_refusal_reason(&self, why: &'static str) {
         self.reason.set(Some(why));
     }
 
     /// Clears the reason of an earlier refusal.
-    pub(super) fn forget_reason(&self) {
+    pub(super) fn clear_refusal_reason(&self) {
         self.reason.set(None);
     }
 
@@ -141,7 +141,7 @@ impl Context {
     /// The namespace of the channel that a request names. On an error, sets the reason.
     pub(super) fn resolve(&self, channel: &str) -> Result<NamespaceIndex, ErrorCode> {
         self.names.resolve(channel).inspect_err(|code| {
-            self.because(match code {
+            self.note_refusal_reason(match code {
                 ErrorCode::UnknownChannel => "the namespace of the channel is not configured",
                 _ if channel.len() > self.options.channel.name_bytes_max => {
                     "the name of the channel is longer than channel.max_length"

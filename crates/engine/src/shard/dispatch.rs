@@ -205,7 +205,7 @@ impl Sessions {
         }
         if let Err(code) = reply {
             context.explain_refusal_by_owner(command, code);
-            self.concern(context, asker.session, command, Some(&channel));
+            self.note_command(context, asker.session, command, Some(&channel));
         }
         self.reply(context, asker.session, asker.command_id, &reply.unwrap_or_else(Reply::Error), effects);
         self.on_owner_reply(asker.session, is_reply_large, effects);

@@ -66,7 +66,7 @@ pub(super) struct Owner {
     /// The number of rooms that this shard has ever opened.
     rooms_opened: u64,
     /// The number of rooms whose world is not created yet.
-    rooms_unmade: usize,
+    rooms_opening: usize,
     room_openings: Bucket,
     /// Rooms that were closed with joins in flight, by number: how many joins each has not answered yet.
     closed_rooms: HashMap<u64, u32, foldhash::quality::FixedState>,
@@ -108,7 +108,7 @@ impl Owner {
             elsewhere: HashMap::with_hasher(hasher()),
             room_threads: vec![RoomThread::default(); usize::from(options.room_threads)],
             rooms_opened: 0,
-            rooms_unmade: 0,
+            rooms_opening: 0,
             room_openings: identity.share(options.room_openings.per_second),
             closed_rooms: HashMap::default(),
             waiting_messages: WaitingMessages::default(),

@@ -66,7 +66,7 @@ pub fn arrives(node: &mut Node, text: &str) {
         BroadcastMessage::Publication(Arc::new(Publication { info, ..publication(&body) }))
     };
     let ShardIndex(owner) = owner_of(channel, node.shards.len() as u16, NODE_SEED);
-    node.handle(owner, Event::Broadcasted { channel: channel.into(), message });
+    node.handle(owner, Event::BroadcastReceived { channel: channel.into(), message });
 }
 
 fn publication(body: &Value) -> Publication {

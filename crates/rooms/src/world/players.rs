@@ -27,8 +27,8 @@ pub(crate) struct Player {
     /// Slots of the objects that only this player receives.
     pub(crate) own: BTreeMap<ObjectId, u32>,
     /// Whether this tick reports it to its client, and its `own` objects.
-    pub(crate) is_news: bool,
-    pub(crate) is_own_news: bool,
+    pub(crate) is_dirty: bool,
+    pub(crate) is_own_dirty: bool,
 }
 
 /// The players of a world, in the order of their numbers.
@@ -55,8 +55,8 @@ impl Player {
             ack: 0,
             avatar: None,
             own: BTreeMap::new(),
-            is_news: true,
-            is_own_news: false,
+            is_dirty: true,
+            is_own_dirty: false,
         }
     }
 }
@@ -109,8 +109,8 @@ impl Players {
         let player = &mut self.list[place];
         self.by_encoding[player.encoding.index()] -= 1;
         self.by_encoding[encoding.index()] += 1;
-        (player.encoding, player.ack, player.is_news) = (encoding, 0, true);
-        player.is_own_news = !player.own.is_empty();
+        (player.encoding, player.ack, player.is_dirty) = (encoding, 0, true);
+        player.is_own_dirty = !player.own.is_empty();
         true
     }
 
@@ -118,7 +118,7 @@ impl Players {
         self.place(id).map(|place| &self.list[place])
     }
 
-    /// A player, mutable. The caller sets `is_news` if its client must be informed.
+    /// A player, mutable. The caller sets `is_dirty` if its client must be informed.
     pub(crate) fn get_mut(&mut self, id: PlayerId) -> Option<&mut Player> {
         self.place(id).map(|place| &mut self.list[place])
     }
@@ -161,7 +161,7 @@ impl Players {
             self.by_view.remove(&(player.view, id));
             self.by_view.insert((view, id));
             player.view = view;
-            player.is_news = true;
+            player.is_dirty = true;
         }
     }
 

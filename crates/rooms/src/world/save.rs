@@ -78,7 +78,7 @@ impl World {
         world.settle();
         world.forget_changes();
         for player in world.players.iter_mut() {
-            (player.is_news, player.is_own_news) = (true, !player.own.is_empty());
+            (player.is_dirty, player.is_own_dirty) = (true, !player.own.is_empty());
         }
         Ok(world)
     }

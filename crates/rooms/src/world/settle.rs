@@ -43,7 +43,7 @@ impl World {
     fn take_own(&mut self, player: PlayerId, id: ObjectId) {
         if let Some(player) = self.players.get_mut(player) {
             player.own.remove(&id);
-            (player.is_news, player.is_own_news) = (true, true);
+            (player.is_dirty, player.is_own_dirty) = (true, true);
         }
     }
 
@@ -91,7 +91,7 @@ impl World {
             Shown::To(player) => {
                 if let Some(player) = self.players.get_mut(player) {
                     player.own.insert(id, index);
-                    (player.is_news, player.is_own_news) = (true, true);
+                    (player.is_dirty, player.is_own_dirty) = (true, true);
                 }
             }
         }
@@ -163,7 +163,7 @@ impl World {
         &self.players
     }
 
-    pub(crate) fn book_mut(&mut self) -> &mut Players {
+    pub(crate) fn players_mut(&mut self) -> &mut Players {
         &mut self.players
     }
 
@@ -183,7 +183,7 @@ impl World {
         self.cells.forget_changes();
         self.round += 1;
         for player in self.players.iter_mut() {
-            (player.is_news, player.is_own_news) = (false, false);
+            (player.is_dirty, player.is_own_dirty) = (false, false);
         }
     }
 }

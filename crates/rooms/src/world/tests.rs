@@ -221,7 +221,7 @@ impl Model {
         }
         compare_changes(world, &departed, &changed);
         for player in world.player_table().iter() {
-            assert_eq!(player.is_own_news, own_news.contains(&player.id), "{:?}", player.id);
+            assert_eq!(player.is_own_dirty, own_news.contains(&player.id), "{:?}", player.id);
             let own: Vec<ObjectId> = world.own_of(player).map(|view| view.id).collect();
             let to_it = visible.iter().filter(|(_, visible)| **visible == SeenBy::To(player.id)).map(|(&id, _)| id);
             assert_eq!(own, to_it.collect::<Vec<_>>());

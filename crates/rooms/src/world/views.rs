@@ -127,7 +127,7 @@ impl World {
     pub fn set_avatar(&mut self, player: PlayerId, avatar: Option<ObjectId>) {
         if let Some(player) = self.players.get_mut(player).filter(|player| player.avatar != avatar) {
             player.avatar = avatar;
-            player.is_news = true;
+            player.is_dirty = true;
         }
     }
 

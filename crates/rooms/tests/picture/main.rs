@@ -27,7 +27,7 @@ struct Client {
     /// For each visible cell, the tick of the content that the client shows.
     cell_ticks: BTreeMap<CellIndex, u32>,
     own: BTreeMap<u32, Thing>,
-    is_own_news: bool,
+    is_own_dirty: bool,
     ack: u32,
     /// The number of frames that the client still misses, as if its socket were full.
     absent_ticks: u32,
@@ -44,7 +44,7 @@ impl Client {
             replica: Replica::default(),
             cell_ticks: BTreeMap::new(),
             own: BTreeMap::new(),
-            is_own_news: true,
+            is_own_dirty: true,
             ack: 0,
             absent_ticks: 0,
         }
@@ -63,7 +63,7 @@ impl Client {
             self.view = grid.cell_of(position);
         }
         if chance.below(6) == 0 {
-            self.is_own_news = true;
+            self.is_own_dirty = true;
             self.own = (0..chance.below(3)).map(|index| (900_000 + index, Thing::any(chance, grid))).collect();
         }
         if self.absent_ticks == 0 && chance.below(8) == 0 {
@@ -77,7 +77,7 @@ impl Client {
 
     fn receive(&mut self, mirror: &mut Mirror, grid: &Grid) {
         let body = mirror.body_with_far(self.encoding, self.view, self.base, self.far);
-        let own = (self.is_own_news || body.base_tick == 0).then(|| {
+        let own = (self.is_own_dirty || body.base_tick == 0).then(|| {
             let mut own = Vec::new();
             wire::encode_own(
                 self.encoding,
@@ -93,7 +93,7 @@ impl Client {
         assert_eq!(tail, TAILS[self.encoding.index()]);
         frame.extend_from_slice(data);
         self.replica.apply(self.encoding, &frame).expect("a good snapshot");
-        self.is_own_news = false;
+        self.is_own_dirty = false;
 
         let interval = u32::from(grid.shape().far_interval_ticks);
         let is_full = body.base_tick == 0;

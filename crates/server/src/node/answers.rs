@@ -36,7 +36,7 @@ pub(super) enum Answered {
     /// The node now receives the broadcasts of other nodes in this channel.
     Followed { channel: Arc<str> },
     /// A broadcast of another node.
-    Broadcasted { channel: Arc<str>, message: BroadcastMessage },
+    BroadcastReceived { channel: Arc<str>, message: BroadcastMessage },
     /// A node has removed the history of a channel.
     Trimmed { channel: Arc<str>, through: u64 },
     /// The result of a removal of stored publications.
@@ -151,7 +151,7 @@ impl Answered {
         match self {
             Self::Loaded { outcome: Ok(page), .. } => page.records.iter().map(LogRecord::kept_bytes).sum(),
             Self::Replicated { record, .. } => record.kept_bytes().max(MESSAGE_BYTES_MIN),
-            Self::Broadcasted { message, .. } => message.kept_bytes().max(MESSAGE_BYTES_MIN),
+            Self::BroadcastReceived { message, .. } => message.kept_bytes().max(MESSAGE_BYTES_MIN),
             Self::Backend { outcome: Ok(response), .. } => response.bytes(),
             Self::Keys { found, .. } => found.kept_bytes(),
             _ => 0,
@@ -173,7 +173,7 @@ impl From<Answered> for Event<'static> {
             Answered::Loaded { channel, load, outcome } => Self::Loaded { channel, load, outcome },
             Answered::Replicated { channel, record } => Self::Replicated { channel, record },
             Answered::Followed { channel } => Self::Followed { channel },
-            Answered::Broadcasted { channel, message } => Self::Broadcasted { channel, message },
+            Answered::BroadcastReceived { channel, message } => Self::BroadcastReceived { channel, message },
             Answered::Trimmed { channel, through } => Self::Trimmed { channel, through },
             Answered::TrimCommitted { ticket, outcome } => Self::TrimCommitted { ticket, outcome },
             Answered::Interrupted { channel } => Self::Interrupted { channel },

@@ -182,7 +182,7 @@ impl ClusterAnswers for AnswersOfCluster {
     }
 
     fn broadcasted(&self, to: ShardIndex, channel: Arc<str>, message: BroadcastMessage) -> bool {
-        self.send_message(to, Answered::Broadcasted { channel, message })
+        self.send_message(to, Answered::BroadcastReceived { channel, message })
     }
 
     fn followed(&self, to: ShardIndex, channel: Arc<str>) {

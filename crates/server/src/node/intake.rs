@@ -310,7 +310,7 @@ fn on_bytes(
 ) -> IntakeOutcome {
     match stage {
         ConnectionStage::Session(session) => {
-            if !session.count_needless(bytes.len()) {
+            if !session.take_ignored_bytes(bytes.len()) {
                 return IntakeOutcome::TooMuch;
             }
             // An HTTP client sends no commands after its request.

@@ -91,7 +91,7 @@ pub struct RoomCounters {
     /// Inputs that were applied or whose player had left.
     pub inputs: u64,
     /// Inputs that the game rejected; included in `inputs`.
-    pub inputs_senseless: u64,
+    pub undecodable_inputs: u64,
     /// Events sent to owners.
     pub events: u64,
     /// Publications in other channels.
@@ -124,7 +124,7 @@ pub struct ThreadReport {
     /// Number of rooms.
     pub rooms: u32,
     /// Number of rooms whose world is being created.
-    pub unmade: u32,
+    pub opening: u32,
     /// Number of players with a client.
     pub players: u64,
     /// Number of spectators.

@@ -92,7 +92,7 @@ pub(super) struct Stats {
     /// Duration of the last tick; 0 before the first.
     took_ns: u64,
     /// The runner's count of rejected inputs after the last tick.
-    pub(super) inputs_senseless: u64,
+    pub(super) undecodable_inputs: u64,
 }
 
 impl ScheduledRoom {
@@ -268,7 +268,7 @@ impl Stats {
         self.objects = narrow(room.object_count());
         self.tick = room.tick_number();
         self.memory_bytes = live.account.bytes();
-        self.inputs_senseless = live.runner.inputs_senseless();
+        self.undecodable_inputs = live.runner.undecodable_inputs();
         if self.tick % LOOK_INTERVAL_TICKS == 1 {
             self.world_bytes = room.world_bytes() as u64;
             self.tick_p50_us = self.recent.quantile_us(0.5);

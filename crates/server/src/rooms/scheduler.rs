@@ -62,7 +62,7 @@ pub(super) struct Scheduler {
     /// Results of the builder.
     made: Receiver<Made>,
     /// Number of rooms whose game is being created.
-    unmade: u32,
+    opening: u32,
     /// Rooms that will not be created. Waiting joins must be refused first.
     refused: Vec<(usize, RoomKey, Failure)>,
     /// Rooms with messages that wait for their log.
@@ -118,7 +118,7 @@ impl Scheduler {
             calls,
             tasks,
             made,
-            unmade: 0,
+            opening: 0,
             refused: Vec::new(),
             holding: Vec::new(),
             messages: Vec::new(),
@@ -131,8 +131,8 @@ impl Scheduler {
     }
 
     /// The number of rooms whose game is being created.
-    pub(super) fn unmade_count(&self) -> u32 {
-        self.unmade
+    pub(super) fn opening_count(&self) -> u32 {
+        self.opening
     }
 
     /// The numbers of players and of spectators in all rooms.
@@ -192,7 +192,7 @@ impl Scheduler {
         scheduled_room.timing.skip_behind(now_ns, 0);
         scheduled_room.timing.advance(now_ns);
         self.schedule.insert(place, &scheduled_room.timing);
-        self.unmade -= 1;
+        self.opening -= 1;
         let made = FromRoom::Made { room: key, channel: Arc::clone(&scheduled_room.channel) };
         self.links.send(key.owner, made);
     }
@@ -280,7 +280,7 @@ impl Scheduler {
         });
         self.places[place] = Some(scheduled_room);
         self.by_key.insert(key, place);
-        self.unmade += 1;
+        self.opening += 1;
         self.counters.opened += 1;
         match shared.refusal_of_room(namespace) {
             // The builder checks this as well. Here, joins that have already arrived get a specific error.
@@ -358,7 +358,7 @@ impl Scheduler {
         self.counters.ticks += 1;
         self.counters.tick_duration.observe(took_ns);
         self.counters.inputs += steps.iter().filter(|step| matches!(step, Step::Input { .. })).count() as u64;
-        self.counters.inputs_senseless += live.runner.inputs_senseless() - scheduled_room.stats.inputs_senseless;
+        self.counters.undecodable_inputs += live.runner.undecodable_inputs() - scheduled_room.stats.undecodable_inputs;
         scheduled_room.stats.update(&live, took_ns);
         scheduled_room.stats.count_players(live.runner.room(), steps, &done);
         self.counters.seats_expired += done.expired() as u64;
@@ -441,7 +441,7 @@ impl Scheduler {
         self.by_key.remove(&scheduled_room.key);
         self.schedule.forget(place, &scheduled_room.timing);
         self.free.push(place);
-        self.unmade -= u32::from(matches!(scheduled_room.stage, Stage::Opening { .. }));
+        self.opening -= u32::from(matches!(scheduled_room.stage, Stage::Opening { .. }));
         if let Some(live) = scheduled_room.end(why, goes_on, &mut self.messages) {
             self.discard(live);
         }

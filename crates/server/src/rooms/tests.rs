@@ -71,7 +71,7 @@ fn inputs_are_acknowledged_and_counted_as_taken() {
         taken == 51 && ack == 51
     });
     let counters = rig.counters();
-    assert_eq!((counters.inputs, counters.inputs_senseless), (51, 1));
+    assert_eq!((counters.inputs, counters.undecodable_inputs), (51, 1));
 }
 
 #[test]

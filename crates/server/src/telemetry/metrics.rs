@@ -155,7 +155,7 @@ families! {
     RING_DEPTH = Gauge "dunlin_ring_depth_messages" ["shard"] "Messages in the rings to the shard.";
 
     ROOMS = Gauge "dunlin_rooms" ["thread"] "Open rooms.";
-    ROOMS_UNMADE = Gauge "dunlin_rooms_unmade" ["thread"] "Rooms whose world is being created.";
+    ROOMS_OPENING = Gauge "dunlin_rooms_unmade" ["thread"] "Rooms whose world is being created.";
     ROOM_PLAYERS = Gauge "dunlin_room_players" ["thread"] "Players in rooms that have a client.";
     ROOM_SPECTATORS = Gauge "dunlin_room_spectators" ["thread"] "Spectators in rooms.";
     ROOMS_MEMORY = Gauge "dunlin_rooms_memory_bytes" [] "Memory of all rooms, which room.total_memory_limit limits.";

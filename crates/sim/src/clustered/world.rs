@@ -428,7 +428,7 @@ impl<'a> ClusteredWorld<'a> {
                 self.count("followed");
                 Event::Followed { channel }
             }
-            CoreEffect::Broadcasted { channel, message, .. } => Event::Broadcasted { channel, message },
+            CoreEffect::BroadcastReceived { channel, message, .. } => Event::BroadcastReceived { channel, message },
             CoreEffect::StreamChanged { change, .. } => {
                 self.count(match change {
                     StreamChange::Unusable(_) => "stream unusable",

@@ -56,8 +56,8 @@ impl NodeWorld {
             if players != expected || counts != (expected.len(), expected.len()) {
                 return Err(format!("{room:?} has {counts:?} players, {players:?} instead of {expected:?}"));
             }
-            if hosted.runner.inputs_senseless() != record.rejected_inputs {
-                let counted = hosted.runner.inputs_senseless();
+            if hosted.runner.undecodable_inputs() != record.rejected_inputs {
+                let counted = hosted.runner.undecodable_inputs();
                 return Err(format!(
                     "the room counted {counted} inputs that the game rejected, but there were {}",
                     record.rejected_inputs

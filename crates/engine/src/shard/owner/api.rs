@@ -127,7 +127,7 @@ impl Context {
         if has(self.namespace(namespace)) {
             return Ok(());
         }
-        self.because(off);
+        self.note_refusal_reason(off);
         Err(ErrorCode::NotAvailable)
     }
 }

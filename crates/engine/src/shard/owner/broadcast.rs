@@ -57,8 +57,9 @@ impl Owner {
         effects: &mut Effects,
     ) {
         let channel = self.channels.get(name).filter(|channel| context.is_shared(channel.namespace));
-        let Some((name, namespace)) = channel.map(|channel| (Arc::clone(&channel.name), channel.namespace)) else {
-            context.counters.late_messages += 1;
+        let Some((name, namespace)) =
+            context.counters.found_or_late(channel.map(|channel| (Arc::clone(&channel.name), channel.namespace)))
+        else {
             return;
         };
         let is_publication = matches!(message, BroadcastMessage::Publication(_));

@@ -75,13 +75,13 @@ impl Owner {
         let channel = self.channels.get_mut(name);
         let top = channel.as_ref().and_then(|channel| channel.stream.as_ref()).map_or(0, |stream| stream.top());
         let log = channel.and_then(|channel| channel.log.as_deref_mut().map(|log| (log, channel.namespace)));
-        let Some((mut proposal, namespace)) =
-            log.and_then(|(log, namespace)| Some((log.take_proposal(number)?, namespace)))
+        let Some((mut proposal, namespace)) = context
+            .counters
+            .found_or_late(log.and_then(|(log, namespace)| Some((log.take_proposal(number)?, namespace))))
         else {
-            context.counters.late_messages += 1;
             return;
         };
-        context.forget_reason();
+        context.clear_refusal_reason();
         self.log_traffic.proposals -= 1;
         self.log_traffic.proposal_bytes -= kept_bytes(&proposal.publication);
         match outcome {
@@ -98,10 +98,10 @@ impl Owner {
                 self.release_creator(name);
                 self.review(context, name);
                 for reply_to in proposal.duplicates.into_iter().chain([proposal.reply_to]) {
-                    context.because(error.why());
+                    context.note_refusal_reason(error.why());
                     context.answer_publication(name, reply_to, Err(error.code()), effects);
                 }
-                context.forget_reason();
+                context.clear_refusal_reason();
             }
         }
     }
@@ -133,15 +133,9 @@ impl Owner {
         record: LogRecord,
         effects: &mut Effects,
     ) {
-        let Some(channel) = self.channels.get_mut(name) else {
-            context.counters.late_messages += 1;
-            return;
-        };
+        let Some(channel) = context.counters.found_or_late(self.channels.get_mut(name)) else { return };
         let namespace = channel.namespace;
-        let Some(log) = channel.log.as_deref_mut() else {
-            context.counters.late_messages += 1;
-            return;
-        };
+        let Some(log) = context.counters.found_or_late(channel.log.as_deref_mut()) else { return };
         if let Some((_, meanwhile)) = &mut log.opening {
             if record.publication.offset > meanwhile.top() {
                 meanwhile.set_version(record.publication.version, &record.version_epoch);
@@ -181,7 +175,7 @@ impl Owner {
         if keys_load == Some(load) {
             return self.keys_loaded(context, name, namespace, load, outcome, effects);
         }
-        context.forget_reason();
+        context.clear_refusal_reason();
         let opens = log.opening.as_ref().is_some_and(|(opening, _)| *opening == load);
         let outcome = match outcome {
             Ok(page) if !opens && !context.planted.is(Bug::CutPageTakenAsWhole) => {
@@ -214,10 +208,10 @@ impl Owner {
                     self.close_log(name);
                 }
                 for request in requests {
-                    context.because(error.why());
+                    context.note_refusal_reason(error.why());
                     self.refuse(context, name, request, error.code(), effects);
                 }
-                context.forget_reason();
+                context.clear_refusal_reason();
             }
         }
         self.review(context, name);
@@ -329,10 +323,7 @@ impl Owner {
 
     /// This node or another one has removed the history of a channel.
     pub(in crate::shard) fn history_trimmed(&mut self, context: &mut Context, name: &Arc<str>, through: u64) {
-        let Some(channel) = self.channels.get_mut(name) else {
-            context.counters.late_messages += 1;
-            return;
-        };
+        let Some(channel) = context.counters.found_or_late(self.channels.get_mut(name)) else { return };
         if let Some(log) = channel.log.as_deref_mut() {
             log.floor = log.floor.max(through);
             if let Some((_, meanwhile)) = &mut log.opening {
@@ -352,10 +343,7 @@ impl Owner {
     /// The log has stopped following a channel: its subscribers resubscribe, even those without a position, because
     /// publications of other nodes would not reach them. A channel that is still opening has no state to lose.
     pub(in crate::shard) fn log_interrupted(&mut self, context: &mut Context, name: &Arc<str>, effects: &mut Effects) {
-        let Some(channel) = self.channels.get_mut(name) else {
-            context.counters.late_messages += 1;
-            return;
-        };
+        let Some(channel) = context.counters.found_or_late(self.channels.get_mut(name)) else { return };
         if channel.log.as_ref().is_none_or(|log| log.opening.is_some()) {
             return;
         }
@@ -407,13 +395,13 @@ impl Owner {
 impl Context {
     /// Answers the removal of a history: only what is stored stays removed after a crash.
     pub(in crate::shard) fn answer_trim(&self, ticket: Ticket, outcome: Result<(), LogError>, effects: &mut Effects) {
-        self.forget_reason();
+        self.clear_refusal_reason();
         let answer = outcome.map(|()| ApiAnswer::Done { sessions: 0 }).map_err(|error| {
-            self.because(error.why());
+            self.note_refusal_reason(error.why());
             error.code()
         });
         self.answer_api(ticket, answer, effects);
-        self.forget_reason();
+        self.clear_refusal_reason();
     }
 
     /// Whether the channel's publications are stored in a log.

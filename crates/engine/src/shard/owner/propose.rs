@@ -59,7 +59,7 @@ impl Owner {
                 }
                 context.answer_publication(name, reply_to, Err(code), effects);
                 // The session's shard determines the reason itself.
-                context.forget_reason();
+                context.clear_refusal_reason();
             }
         }
     }
@@ -93,7 +93,7 @@ impl Owner {
         }
         let is_broadcast = !is_kept(&draft.how, options) && context.is_shared(namespace);
         if is_broadcast && broadcast_bytes(&draft) > context.options.broadcast_bytes_max {
-            context.because(LogError::TooLarge.why());
+            context.note_refusal_reason(LogError::TooLarge.why());
             return Err(LogError::TooLarge.code());
         }
         let remembers = is_kept(&draft.how, options) || options.cache_keys_max > 0;
@@ -246,7 +246,7 @@ impl Context {
         if code != ErrorCode::BadRequest || self.has_reason() || self.resolve(channel).is_err() {
             return;
         }
-        self.because(if draft_bytes > self.options.client.queue_bytes_max {
+        self.note_refusal_reason(if draft_bytes > self.options.client.queue_bytes_max {
             "the publication is larger than client.queue_max_size"
         } else {
             "the data is not in the publication_data_format of the namespace"

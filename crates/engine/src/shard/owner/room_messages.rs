@@ -89,7 +89,7 @@ impl Context {
     pub(super) fn refuses_publication_into_room(&self, channel: &str) -> bool {
         let is_room = self.names.resolve(channel).is_ok_and(|namespace| self.namespace(namespace).room.is_some());
         if is_room {
-            self.because(NO_PUBLICATIONS);
+            self.note_refusal_reason(NO_PUBLICATIONS);
         }
         is_room
     }
@@ -121,13 +121,13 @@ impl Owner {
     ) -> Result<(), ErrorCode> {
         let namespace = context.resolve(channel)?;
         let Some(limits) = &context.namespace(namespace).room else {
-            context.because(NO_ROOMS);
+            context.note_refusal_reason(NO_ROOMS);
             return Err(ErrorCode::NotAvailable);
         };
         let (messages_max, why_too_long) = (limits.messages_max, message.why_too_long(limits));
         let mut refuse = |outcome: MessageOutcome, why, code| {
             context.count(namespace).rooms.messages[outcome as usize] += 1;
-            context.because(why);
+            context.note_refusal_reason(why);
             Err(code)
         };
         if let Some(why) = why_too_long {
@@ -162,7 +162,7 @@ impl Owner {
         let room = self.channels.get(channel).and_then(|channel| channel.room.as_deref());
         let Some(room) = room else {
             let has_rooms = context.namespace(namespace).room.is_some();
-            context.because(if has_rooms { NOT_OPEN } else { NO_ROOMS });
+            context.note_refusal_reason(if has_rooms { NOT_OPEN } else { NO_ROOMS });
             return Err(ErrorCode::NotAvailable);
         };
         send_to_room(room.thread, ToRoom::ReservePlaces { room: room.key, reservations }, effects);
@@ -188,7 +188,7 @@ impl Owner {
         let bytes_max = context.namespace(namespace).room.as_ref().map_or(0, |limits| limits.message_bytes_max);
         let (outcome, answer) = match answer {
             Ok(data) if data.len() > bytes_max => {
-                context.because(ANSWER_TOO_LONG);
+                context.note_refusal_reason(ANSWER_TOO_LONG);
                 (MessageOutcome::AnswerTooLong, Err(ErrorCode::Internal))
             }
             Ok(data) => (MessageOutcome::Answered, Ok(ApiAnswer::MessageAnswered(Ok(data)))),
@@ -214,7 +214,7 @@ impl Owner {
         };
         for ticket in waiting.into_values() {
             context.count(namespace).rooms.messages[MessageOutcome::RoomEnded as usize] += 1;
-            context.because(why);
+            context.note_refusal_reason(why);
             context.answer_api(ticket, Err(error), effects);
         }
     }

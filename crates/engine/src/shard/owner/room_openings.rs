@@ -74,13 +74,13 @@ impl Owner {
         let waiting_max = limits.map_or(0, |limits| limits.messages_max);
         if let Some((refusal, why)) = unusable {
             context.count(namespace).rooms.refused[refusal as usize] += 1;
-            context.because(why);
+            context.note_refusal_reason(why);
             return Err(refusal.code());
         }
         let (room, is_new) = self.room_to_join(context, channel, Opening::Reserved, overrides, effects)?;
         let (key, is_made, players) = (room.key, room.is_made, room.players);
         if !is_new && !overrides.is_empty() {
-            context.because(IS_OPEN);
+            context.note_refusal_reason(IS_OPEN);
             return Err(ErrorCode::BadRequest);
         }
         if is_made {
@@ -88,7 +88,7 @@ impl Owner {
         }
         let waiting = self.waiting_openings.0.entry(key.number).or_default();
         if waiting.len() >= waiting_max {
-            context.because(TOO_MANY);
+            context.note_refusal_reason(TOO_MANY);
             return Err(ErrorCode::TooManyRequests);
         }
         waiting.push(ticket);
@@ -108,7 +108,7 @@ impl Owner {
                 Ok(players) => Ok(ApiAnswer::Done { sessions: *players }),
                 Err(Some(refusal)) => Ok(ApiAnswer::NotOpened(refusal.clone())),
                 Err(None) => {
-                    context.because(NOT_MADE);
+                    context.note_refusal_reason(NOT_MADE);
                     Err(ErrorCode::Internal)
                 }
             };

@@ -48,7 +48,7 @@ impl Owner {
         };
         match self.room_to_join(context, &request.channel, opening, &overrides, effects) {
             Ok((room, is_new)) => {
-                room.joins_on_way += 1;
+                room.pending_joins += 1;
                 let OwnedRoom { key, thread, .. } = *room;
                 if let Some(join) = request.join.as_mut().filter(|_| is_new) {
                     join.opening = Opening::Used;
@@ -98,7 +98,7 @@ impl Owner {
         if open >= part(context.options.rooms_max) {
             return Err(RoomRefusal::Limit);
         }
-        if self.rooms_unmade >= part(context.options.room_openings.unmade_max) {
+        if self.rooms_opening >= part(context.options.room_openings.opening_max) {
             return Err(RoomRefusal::Queue);
         }
         if self.room_openings.try_take(context.now.mono_us) { Ok(()) } else { Err(RoomRefusal::Rate) }
@@ -120,13 +120,13 @@ impl Owner {
         thread.open += 1;
         let thread = RoomThreadIndex(index);
         self.rooms_opened += 1;
-        self.rooms_unmade += 1;
+        self.rooms_opening += 1;
         let key = RoomKey { owner: context.identity.index, number: self.rooms_opened };
         context.count(namespace).rooms.opened += 1;
         let overrides = Arc::new(overrides.clone());
         let open = ToRoom::Open { room: key, channel: Arc::clone(channel), namespace: namespace.0, overrides };
         send_to_room(thread, open, effects);
-        OwnedRoom { key, thread, joins_on_way: 0, players: 0, is_made: false }
+        OwnedRoom { key, thread, pending_joins: 0, players: 0, is_made: false }
     }
 
     /// A room's world is created.
@@ -141,7 +141,7 @@ impl Owner {
             && !std::mem::replace(&mut room.is_made, true)
         {
             let players = room.players;
-            self.rooms_unmade -= 1;
+            self.rooms_opening -= 1;
             self.answer_openings(context, key, &Ok(players), effects);
         }
     }
@@ -162,7 +162,7 @@ impl Owner {
         effects: &mut Effects,
     ) {
         let room = self.current_room(&request.channel, key).map(|room| {
-            room.joins_on_way -= 1;
+            room.pending_joins -= 1;
             *room
         });
         let is_closed = room.is_none() && self.closed_room_answers(key);
@@ -205,9 +205,9 @@ impl Owner {
 
     /// Whether a closed room has answered a join.
     fn closed_room_answers(&mut self, key: RoomKey) -> bool {
-        let Some(joins_on_way) = self.closed_rooms.get_mut(&key.number) else { return false };
-        *joins_on_way -= 1;
-        if *joins_on_way == 0 {
+        let Some(pending_joins) = self.closed_rooms.get_mut(&key.number) else { return false };
+        *pending_joins -= 1;
+        if *pending_joins == 0 {
             self.closed_rooms.remove(&key.number);
         }
         true
@@ -244,7 +244,7 @@ impl Owner {
         effects: &mut Effects,
     ) {
         let Some(room) = self.current_room(channel, key) else { return };
-        let is_needed = room.players > 0 || room.joins_on_way > 0 || self.waiting_messages.of(key) > 0;
+        let is_needed = room.players > 0 || room.pending_joins > 0 || self.waiting_messages.of(key) > 0;
         if !is_needed {
             self.close_room(context, channel, key, None, effects);
         }
@@ -263,8 +263,8 @@ impl Owner {
         if let Some((room, namespace)) = self.forget_owned_room(context, channel, key, (code, reason.clone()), effects)
         {
             context.count(namespace).rooms.closed += 1;
-            if room.joins_on_way > 0 {
-                self.closed_rooms.insert(key.number, room.joins_on_way);
+            if room.pending_joins > 0 {
+                self.closed_rooms.insert(key.number, room.pending_joins);
             }
             send_to_room(room.thread, ToRoom::Close { room: key, code, reason }, effects);
         }
@@ -302,7 +302,7 @@ impl Owner {
         let room = *self.current_room(name, key)?;
         let channel = self.channels.get_mut(name)?;
         channel.room = None;
-        self.rooms_unmade -= usize::from(!room.is_made);
+        self.rooms_opening -= usize::from(!room.is_made);
         let namespace = channel.namespace;
         self.answer_openings(context, key, &Err(None), effects);
         self.answer_waiting_messages(context, key, namespace, code, effects);

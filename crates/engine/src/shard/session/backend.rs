@@ -84,10 +84,7 @@ impl Sessions {
         outcome: ProxyResult,
         effects: &mut Effects,
     ) {
-        let Some(session) = self.table.get_mut(key) else {
-            context.counters.late_messages += 1;
-            return;
-        };
+        let Some(session) = context.counters.found_or_late(self.table.get_mut(key)) else { return };
         let is_it =
             |paused: &Paused| matches!(&paused.paused_on, PausedOn::Backend(asked) if asked.request_id == request_id);
         if let Some(paused) = session.paused.take_if(|paused| is_it(paused)) {
@@ -130,17 +127,17 @@ impl Sessions {
             }
             ProxiedCommand::Subscribe(params) => {
                 let answer = self.subscribe_by_backend(context, key, command_id, &params, outcome, effects);
-                self.concern_if_refused(context, key, &answer, "subscribe", Some(&params.channel));
+                self.note_command_if_refused(context, key, &answer, "subscribe", Some(&params.channel));
                 answer
             }
             ProxiedCommand::Publish { channel, data } => {
                 let answer = self.publish_by_backend(context, key, command_id, &channel, data, outcome, effects);
-                self.concern_if_refused(context, key, &answer, "publish", Some(&channel));
+                self.note_command_if_refused(context, key, &answer, "publish", Some(&channel));
                 answer
             }
             ProxiedCommand::Rpc => {
                 let answer = called(outcome).map(Some);
-                self.concern_if_refused(context, key, &answer, "rpc", None);
+                self.note_command_if_refused(context, key, &answer, "rpc", None);
                 answer
             }
         };
@@ -216,7 +213,7 @@ impl Sessions {
         let proxy = match method.split_once(backend.rpc_namespace_boundary) {
             _ if backend.has_node_methods && method.starts_with(crate::backend::NODE_METHODS) => Some(ProxyIndex::NODE),
             _ if !has_proxies && backend.rpc_ping_method.is_none() => {
-                context.because("no RPC proxy is enabled");
+                context.note_refusal_reason("no RPC proxy is enabled");
                 return Some(Reply::Error(ErrorCode::NotAvailable));
             }
             _ if !has_proxies => return Some(Reply::Error(ErrorCode::MethodNotFound)),
@@ -228,7 +225,7 @@ impl Sessions {
             }
         };
         let Some(proxy) = proxy else {
-            context.because("the RPC namespace of the method has no proxy");
+            context.note_refusal_reason("the RPC namespace of the method has no proxy");
             return Some(Reply::Error(ErrorCode::NotAvailable));
         };
         let kind = ProxyRequestKind::Rpc {

@@ -66,7 +66,7 @@ impl Sessions {
         let mut commands = Commands::new(session.encoding(), unparsed).within(context.shape_limits());
         let Some(command) = commands.next() else { return CommandProgress::Over };
         let (Ok(command), Some(commands_left)) = (command, commands_max.checked_sub(1)) else {
-            context.because(if commands_max == 0 {
+            context.note_refusal_reason(if commands_max == 0 {
                 "more commands in one frame than client.commands_per_frame_limit"
             } else {
                 "a command that cannot be decoded, or that is deeper or wider than allowed"
@@ -159,7 +159,11 @@ impl Sessions {
             Phase::Refused | Phase::Connecting | Phase::Closing => false,
         };
         if !allowed {
-            context.because(if is_connect { "a second connect" } else { "a command before connect was answered" });
+            context.note_refusal_reason(if is_connect {
+                "a second connect"
+            } else {
+                "a command before connect was answered"
+            });
             return Err(Disconnect::BAD_REQUEST);
         }
         let is_send = matches!(command.request, Some(Request::Send { .. }));
@@ -168,11 +172,11 @@ impl Sessions {
             if session.take_pong() {
                 return Ok(());
             }
-            context.because("a command without an id that answers no ping");
+            context.note_refusal_reason("a command without an id that answers no ping");
             return Err(Disconnect::BAD_REQUEST);
         }
         let Some(request) = &command.request else {
-            context.because("a command without a method that the server knows");
+            context.note_refusal_reason("a command without a method that the server knows");
             return Err(Disconnect::BAD_REQUEST);
         };
         let kind = CommandKind::of(request);
@@ -180,13 +184,13 @@ impl Sessions {
         self.record_command(context, key, command.id, request, effects);
         if !self.try_take_command(context, key, request) {
             context.counters.commands_refused += 1;
-            context.because("more commands in a second than client.command_rate_limit");
-            self.concern(context, key, kind.name(), channel_of(request));
+            context.note_refusal_reason("more commands in a second than client.command_rate_limit");
+            self.note_command(context, key, kind.name(), channel_of(request));
             self.reply(context, key, command.id, &Reply::Error(ErrorCode::TooManyRequests), effects);
             return Ok(());
         }
         let answer = self.carry_out(context, key, command.id, request, effects);
-        self.concern_if_refused(context, key, &answer, kind.name(), channel_of(request));
+        self.note_command_if_refused(context, key, &answer, kind.name(), channel_of(request));
         if let Some(reply) = answer? {
             self.reply(context, key, command.id, &reply, effects);
         }
@@ -232,7 +236,7 @@ impl Sessions {
             Request::Send { data } => return self.send_input(context, key, *data, effects).map(|()| None),
             Request::Rpc(rpc) => return Ok(self.call(context, key, command_id, rpc, effects)),
             Request::Ping => {
-                context.because("a ping of the protocol's first version");
+                context.note_refusal_reason("a ping of the protocol's first version");
                 Reply::Error(ErrorCode::NotAvailable)
             }
         };

@@ -65,7 +65,9 @@ impl Sessions {
         let outcome = if let Ok(request) = decode_connect(bytes, context.shape_limits()) {
             self.connect(context, key, 0, &request, effects)
         } else {
-            context.because("a connect request that cannot be decoded, or that is deeper or wider than allowed");
+            context.note_refusal_reason(
+                "a connect request that cannot be decoded, or that is deeper or wider than allowed",
+            );
             context.counters.malformed_frames += 1;
             Err(Disconnect::BAD_REQUEST)
         };
@@ -90,7 +92,7 @@ impl Sessions {
         // Before any token check, so that a connect storm is stopped here.
         if !self.connects.try_take(context.now.mono_us) {
             context.counters.connects_refused += 1;
-            context.because("more connects in a second than client.connect_rate_limit");
+            context.note_refusal_reason("more connects in a second than client.connect_rate_limit");
             self.refuse_connect(context, key, command_id, ErrorCode::TooManyRequests.into(), effects);
             return Ok(());
         }
@@ -117,7 +119,7 @@ impl Sessions {
         }
         let client = &context.options.client;
         if !client.allow_anonymous_connect_without_token && !client.insecure {
-            context.because("no token, and client.allow_anonymous_connect_without_token is off");
+            context.note_refusal_reason("no token, and client.allow_anonymous_connect_without_token is off");
             return Err(Disconnect::BAD_REQUEST);
         }
         let grant = self.grant(context, command_id, None, ConnectionClaims::default());
@@ -144,7 +146,7 @@ impl Sessions {
             }
             PausedOn::Refresh { command_id } => {
                 let answer = self.refresh_with_token(context, key, outcome, effects).map(Some);
-                self.concern_if_refused(context, key, &answer, "refresh", None);
+                self.note_command_if_refused(context, key, &answer, "refresh", None);
                 match answer {
                     Ok(Some(reply)) => self.reply(context, key, command_id, &reply, effects),
                     Ok(None) => {}
@@ -385,7 +387,7 @@ impl Sessions {
         refused: RefusedConnect,
         effects: &mut Effects,
     ) {
-        self.concern(context, key, "connect", None);
+        self.note_command(context, key, "connect", None);
         let Some(session) = self.table.get_mut(key) else { return };
         session.phase = Phase::Refused;
         let is_unidirectional = session.wire.is_unidirectional();

@@ -69,7 +69,7 @@ impl Context {
         let namespace = match self.names.resolve(channel) {
             Ok(namespace) => namespace,
             Err(ErrorCode::UnknownChannel) => {
-                self.because("connect names a channel whose namespace is not configured");
+                self.note_refusal_reason("connect names a channel whose namespace is not configured");
                 return Err(Disconnect::BAD_REQUEST.into());
             }
             Err(_) => return Ok(false),

@@ -43,11 +43,8 @@ impl Sessions {
         if let Some(audience) = audience {
             return self.deliver_to_players(context, delivery, audience, effects);
         }
-        let Some(id) = self.hub.find(&delivery.channel) else {
-            // The last subscriber left while the delivery was in flight.
-            context.counters.late_messages += 1;
-            return;
-        };
+        // The last subscriber left while the delivery was in flight.
+        let Some(id) = context.counters.found_or_late(self.hub.find(&delivery.channel)) else { return };
         let route = context.route(id, delivery);
         let keeps_patches = context.planted.is(Bug::PatchOverUnkept);
         self.judge(id, delivery);

@@ -31,7 +31,7 @@ impl Sessions {
         let encoding = self.table.at(key.index).encoding();
         match TagsFilter::parse(encoding, bytes, &context.options.channel.tags_filter) {
             Err(FilterError::Malformed) => {
-                context.because("a tags filter that cannot be decoded");
+                context.note_refusal_reason("a tags filter that cannot be decoded");
                 Err(Disconnect::BAD_REQUEST)
             }
             filter => Ok(filter.map(|filter| Some(Arc::new(filter)))),

@@ -30,7 +30,7 @@ impl Recording {
 
 impl Sessions {
     /// Sets the session's command that is about to be refused, for the record of the refusal.
-    pub(in crate::shard) fn concern(
+    pub(in crate::shard) fn note_command(
         &mut self,
         context: &Context,
         key: SessionKey,
@@ -43,8 +43,8 @@ impl Sessions {
         }
     }
 
-    /// As [`Sessions::concern`], if `answer` refuses the command.
-    pub(super) fn concern_if_refused(
+    /// As [`Sessions::note_command`], if `answer` refuses the command.
+    pub(super) fn note_command_if_refused(
         &mut self,
         context: &Context,
         key: SessionKey,
@@ -53,7 +53,7 @@ impl Sessions {
         channel: Option<&str>,
     ) {
         if matches!(answer, Err(_) | Ok(Some(Reply::Error(_) | Reply::Refused { .. }))) {
-            self.concern(context, key, command, channel);
+            self.note_command(context, key, command, channel);
         }
     }
 
@@ -66,7 +66,7 @@ impl Sessions {
         request: &Request<'_>,
         effects: &mut Effects,
     ) {
-        context.forget_reason();
+        context.clear_refusal_reason();
         self.recording.subject = None;
         if context.records(RecordLevel::Commands) {
             let channel = channel_of(request).map(|channel| self.channel_name(channel));

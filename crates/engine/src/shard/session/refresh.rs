@@ -28,7 +28,7 @@ impl Sessions {
         effects: &mut Effects,
     ) -> Result<(), Disconnect> {
         if token.is_empty() || context.options.backend.refresh.is_some() {
-            context.because(if token.is_empty() {
+            context.note_refusal_reason(if token.is_empty() {
                 "no token is given"
             } else {
                 "client.proxy.refresh is enabled: the backend refreshes connections, not the client"

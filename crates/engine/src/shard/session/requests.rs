@@ -35,7 +35,7 @@ impl Sessions {
     ) -> Result<Option<Reply>, Disconnect> {
         let channel = &*request.channel;
         if channel.is_empty() {
-            context.because("no channel is named");
+            context.note_refusal_reason("no channel is named");
             return Err(Disconnect::BAD_REQUEST);
         }
         let data = request.data.unwrap_or_default();
@@ -48,7 +48,7 @@ impl Sessions {
             return Ok(Some(self.publish_input(context, key, channel, data, effects)));
         }
         if data.is_empty() && options.publication_data_format != DataFormat::Binary {
-            context.because("a publication without data");
+            context.note_refusal_reason("a publication without data");
             return Ok(Some(Reply::Error(ErrorCode::BadRequest)));
         }
         let proxy = options.publish_proxy;
@@ -108,7 +108,7 @@ impl Sessions {
         effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
         if channel.is_empty() {
-            context.because("no channel is named");
+            context.note_refusal_reason("no channel is named");
             return Err(Disconnect::BAD_REQUEST);
         }
         if let Err(code) = self.check_read(context, key, channel, ReadKind::Presence) {
@@ -129,7 +129,7 @@ impl Sessions {
     ) -> Result<Option<Reply>, Disconnect> {
         let channel = &*request.channel;
         if channel.is_empty() {
-            context.because("no channel is named");
+            context.note_refusal_reason("no channel is named");
             return Err(Disconnect::BAD_REQUEST);
         }
         if let Err(code) = self.check_read(context, key, channel, ReadKind::History) {
@@ -155,7 +155,7 @@ impl Sessions {
             ReadKind::History => (options.has_stream(), HISTORY_OFF, Permission::history(options)),
         };
         if !is_on {
-            context.because(off_reason);
+            context.note_refusal_reason(off_reason);
             return Err(ErrorCode::NotAvailable);
         }
         if self.permits(context, key, channel, namespace, permission) {
@@ -190,13 +190,13 @@ impl Sessions {
 impl Context {
     /// Records why the channel's owner refused a command, for codes that do not explain themselves.
     pub(in crate::shard) fn explain_refusal_by_owner(&self, command: &str, code: ErrorCode) {
-        self.forget_reason();
+        self.clear_refusal_reason();
         match (command, code) {
-            ("publish", ErrorCode::BadRequest) => self.because(
+            ("publish", ErrorCode::BadRequest) => self.note_refusal_reason(
                 "the publication is larger than client.queue_max_size, or not in the publication_data_format of its namespace",
             ),
-            ("history", ErrorCode::BadRequest) => self.because("a reverse history since offset 0"),
-            ("publish" | "history", ErrorCode::Internal) => self.because(
+            ("history", ErrorCode::BadRequest) => self.note_refusal_reason("a reverse history since offset 0"),
+            ("publish" | "history", ErrorCode::Internal) => self.note_refusal_reason(
                 "the log of the channel's namespace failed; /health names the failure of a storage, and the remedy",
             ),
             _ => {}

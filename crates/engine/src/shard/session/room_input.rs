@@ -45,7 +45,7 @@ impl Sessions {
     ) -> Result<(), Disconnect> {
         let options = &context.options;
         if options.without_namespace.room.is_none() && options.namespaces.iter().all(|known| known.room.is_none()) {
-            context.because("send is for rooms, and no namespace has one");
+            context.note_refusal_reason("send is for rooms, and no namespace has one");
             return Err(Disconnect::NOT_AVAILABLE);
         }
         let encoding = self.table.at(key.index).encoding();

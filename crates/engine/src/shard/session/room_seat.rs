@@ -45,10 +45,10 @@ impl Sessions {
         effects: &mut Effects,
     ) {
         // The session may have left in the meantime.
-        let Some(index) = self.seats.find(seat) else { return context.counters.late_messages += 1 };
+        let Some(index) = context.counters.found_or_late(self.seats.find(seat)) else { return };
         let (session, channel) = (self.seats.at(index).session, self.seats.at(index).channel);
         let reason = reason.as_deref().unwrap_or(code.reason());
-        self.end_subscription_because(context, session, channel, code, reason, effects);
+        self.end_subscription_with(context, session, channel, code, reason, effects);
     }
 
     /// Takes a seat for a session that joins. Returns it with the parameters for the room.
@@ -94,7 +94,7 @@ impl Sessions {
     pub(super) fn join_room(&mut self, now: Now, seat: SeatIndex, route: RoomRoute, effects: &mut Effects) {
         let (session, channel) = (self.seats.at(seat).session, self.seats.at(seat).channel);
         let namespace = self.hub.channel(channel).namespace;
-        self.seats.know_room(route.key, channel, namespace);
+        self.seats.find_or_insert_room(route.key, channel, namespace);
         self.table.outbox(session.index).add_seat(seat);
         if self.seats.join_room(seat, route) {
             self.seat_is_due(now, seat, effects);
@@ -120,7 +120,7 @@ impl Sessions {
         keyframe: Arc<TickUpdate>,
     ) {
         let id = self.hub.find(channel);
-        let place = id.and_then(|id| self.seats.know_room(key, id, self.hub.channel(id).namespace));
+        let place = id.and_then(|id| self.seats.find_or_insert_room(key, id, self.hub.channel(id).namespace));
         match place {
             Some(place) => self.seats.room_mut(place).show(grid, ticks_per_second, keyframe),
             // The last player left in the meantime; the room will receive the leave.
@@ -139,10 +139,7 @@ impl Sessions {
         inputs_taken: u32,
         effects: &mut Effects,
     ) {
-        let Some(place) = self.seats.room_place(key) else {
-            context.counters.late_messages += 1;
-            return;
-        };
+        let Some(place) = context.counters.found_or_late(self.seats.room_place(key)) else { return };
         let tick = update.tick();
         let room = self.seats.room_mut(place);
         room.inbox_inputs = room.inbox_inputs.saturating_sub(inputs_taken);
@@ -215,7 +212,7 @@ impl Sessions {
             subscribers.map(|entry| entry.session).filter(is_in_it).map(|session| self.table.at(session).key).collect();
         let reason = reason.as_deref().unwrap_or(code.reason());
         for key in players {
-            self.end_subscription_because(context, key, channel, code, reason, effects);
+            self.end_subscription_with(context, key, channel, code, reason, effects);
         }
     }
 

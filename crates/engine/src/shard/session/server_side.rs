@@ -205,10 +205,7 @@ impl Sessions {
         is_stale: fn(&SubscriptionFlags) -> bool,
         effects: &mut Effects,
     ) {
-        let Some(id) = self.hub.find(channel) else {
-            context.counters.late_messages += 1;
-            return;
-        };
+        let Some(id) = context.counters.found_or_late(self.hub.find(channel)) else { return };
         let entries = self.hub.channel(id).classes().flat_map(|(_, subscribers)| subscribers);
         let keys: Vec<SessionKey> = entries.map(|entry| self.table.at(entry.session).key).collect();
         for key in keys {

@@ -28,7 +28,7 @@ impl Sessions {
     ) -> Result<Option<Reply>, Disconnect> {
         let channel = &*request.channel;
         if channel.is_empty() {
-            context.because("no channel is named");
+            context.note_refusal_reason("no channel is named");
             return Err(Disconnect::BAD_REQUEST);
         }
         let session = self.table.at(key.index);
@@ -38,11 +38,11 @@ impl Sessions {
         };
         let namespace = self.hub.channel(subscription.channel).namespace;
         if subscription.flags.server_side || context.namespace(namespace).sub_refresh_proxy.is_some() {
-            context.because("the server or its backend refreshes this subscription, not the client");
+            context.note_refusal_reason("the server or its backend refreshes this subscription, not the client");
             return Err(Disconnect::BAD_REQUEST);
         }
         if request.token.is_empty() || request.kind != 0 {
-            context.because(if request.token.is_empty() {
+            context.note_refusal_reason(if request.token.is_empty() {
                 "no token is given"
             } else {
                 "a type of subscription other than 0"

@@ -53,7 +53,11 @@ impl Sessions {
     ) -> Result<Option<Reply>, Disconnect> {
         let channel = &*request.channel;
         if channel.is_empty() || !matches!(&*request.delta, "" | "fossil") {
-            context.because(if channel.is_empty() { "no channel is named" } else { "a delta that is not fossil" });
+            context.note_refusal_reason(if channel.is_empty() {
+                "no channel is named"
+            } else {
+                "a delta that is not fossil"
+            });
             return Err(Disconnect::BAD_REQUEST);
         }
         if let Err(code) = self.may_subscribe(context, key, request) {
@@ -105,7 +109,7 @@ impl Sessions {
         let channel = &*request.channel;
         let session = self.table.at(key.index);
         if channel.len() > context.options.channel.name_bytes_max {
-            context.because("the name of the channel is longer than channel.max_length");
+            context.note_refusal_reason("the name of the channel is longer than channel.max_length");
             return Err(ErrorCode::BadRequest);
         }
         if self.hub.find(channel).is_some_and(|id| session.subscription(id).is_some()) {
@@ -126,7 +130,7 @@ impl Sessions {
             return Err(ErrorCode::PermissionDenied);
         }
         if request.tags_filter.is_some() && !context.namespace(index).allow_tags_filter {
-            context.because("allow_tags_filter is off in the namespace of the channel");
+            context.note_refusal_reason("allow_tags_filter is off in the namespace of the channel");
             return Err(ErrorCode::BadRequest);
         }
         Ok(())
@@ -149,12 +153,12 @@ impl Sessions {
         let (command_id, answer) = match paused_on {
             PausedOn::Subscribe { command_id, params } => {
                 let answer = self.subscribe_with_token(context, key, command_id, &params, outcome, effects);
-                self.concern_if_refused(context, key, &answer, "subscribe", Some(&params.channel));
+                self.note_command_if_refused(context, key, &answer, "subscribe", Some(&params.channel));
                 (command_id, answer)
             }
             PausedOn::SubRefresh { command_id, channel } => {
                 let answer = self.sub_refresh_with_token(context, key, &channel, outcome, effects).map(Some);
-                self.concern_if_refused(context, key, &answer, "sub_refresh", Some(&channel));
+                self.note_command_if_refused(context, key, &answer, "sub_refresh", Some(&channel));
                 (command_id, answer)
             }
             _ => unreachable!("looked at above"),
@@ -214,7 +218,7 @@ impl Sessions {
         let session = self.table.at(key.index);
         if context.namespace(namespace).room.is_some() && !session.wire.is_websocket() {
             // A room's snapshots have WebSocket framing, which would break an HTTP response.
-            context.because("rooms are for WebSockets alone");
+            context.note_refusal_reason("rooms are for WebSockets alone");
             return Err(ErrorCode::NotAvailable);
         }
         // The API may have subscribed the session during the token check or the backend request.
@@ -229,7 +233,7 @@ impl Sessions {
         // The client keeps its position, and retries later.
         if flags.recoverable && params.recover && !self.recoveries.try_take(context.now.mono_us) {
             context.counters.recoveries_refused += 1;
-            context.because("more recoveries in a second than client.recovery_rate_limit");
+            context.note_refusal_reason("more recoveries in a second than client.recovery_rate_limit");
             return Err(ErrorCode::TooManyRequests);
         }
         let filters_max = context.options.channel.tags_filters_max;
@@ -355,7 +359,7 @@ impl Sessions {
             Err(NotSubscribed::Refused(refusal)) => refused(refusal),
         };
         if !matches!(reply, Reply::Subscribe(_)) {
-            self.concern(context, key, "subscribe", Some(&request.channel));
+            self.note_command(context, key, "subscribe", Some(&request.channel));
         }
         self.reply(context, key, request.asker.command_id, &reply, effects);
         self.on_owner_reply(key, request.answer_may_be_large, effects);
@@ -366,7 +370,7 @@ impl Sessions {
                 self.reply(context, key, command_id, &Reply::Unsubscribe, effects);
             }
             Some(Ending::Forced { code, reason }) => {
-                self.end_subscription_because(context, key, id, code, &reason, effects);
+                self.end_subscription_with(context, key, id, code, &reason, effects);
             }
             None => return,
         }

@@ -25,7 +25,7 @@ impl Sessions {
         effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
         if channel.is_empty() {
-            context.because("no channel is named");
+            context.note_refusal_reason("no channel is named");
             return Err(Disconnect::BAD_REQUEST);
         }
         let Some(id) = self.hub.find(channel) else { return Ok(Some(Reply::Unsubscribe)) };
@@ -54,11 +54,11 @@ impl Sessions {
         code: UnsubscribeCode,
         effects: &mut Effects,
     ) {
-        self.end_subscription_because(context, key, id, code, code.reason(), effects);
+        self.end_subscription_with(context, key, id, code, code.reason(), effects);
     }
 
     /// As [`Sessions::end_subscription`], with another reason.
-    pub(super) fn end_subscription_because(
+    pub(super) fn end_subscription_with(
         &mut self,
         context: &mut Context,
         key: SessionKey,

@@ -152,9 +152,9 @@ impl Hunter {
 
     /// Sends only changes.
     fn send_walk(&mut self, walk: [u8; 3]) -> Option<Vec<u8>> {
-        let is_news = walk != self.last_walk;
+        let is_changed = walk != self.last_walk;
         self.last_walk = walk;
-        is_news.then(|| walk.to_vec())
+        is_changed.then(|| walk.to_vec())
     }
 }
 

@@ -36,7 +36,7 @@ fn creating_and_dropping_rooms_delays_no_tick() {
     see_ticks(&mut rig, walk, 20);
     assert_eq!(GATE.constructors.load(Ordering::Acquire), 1, "it is still at the first");
     let thread = rig.rooms.threads().remove(0);
-    assert_eq!((thread.rooms, thread.unmade), (4, 3));
+    assert_eq!((thread.rooms, thread.opening), (4, 3));
 
     GATE.is_shut.store(false, Ordering::Release);
     let mut made = Vec::new();
@@ -45,7 +45,7 @@ fn creating_and_dropping_rooms_delays_no_tick() {
         made.len() == rooms.len()
     });
     assert_eq!(made, rooms);
-    assert_eq!(rig.rooms.threads().remove(0).unmade, 0);
+    assert_eq!(rig.rooms.threads().remove(0).opening, 0);
 
     GATE.is_shut.store(true, Ordering::Release);
     rig.close(rooms[0], UnsubscribeCode::ROOM_CLOSED);
@@ -113,7 +113,7 @@ fn a_room_closed_before_its_creation_is_dropped() {
     let last = rig.open(0, "last");
     let ann = rig.join(last, "ann");
     assert_eq!(rig.wait_joined(ann), Ok(()));
-    wait_until("one room", || rig.rooms.rooms().len() == 1 && rig.rooms.threads()[0].unmade == 0);
+    wait_until("one room", || rig.rooms.rooms().len() == 1 && rig.rooms.threads()[0].opening == 0);
     rig.close(last, UnsubscribeCode::ROOM_CLOSED);
     wait_until("no memory", || rig.rooms.memory_bytes() == 0);
 }

@@ -48,7 +48,7 @@ fn shards_get_messages_before_a_job_of_unknown_length() {
     open(1, 1);
     while room_thread.scheduler().next_ns().is_none() {
         assert!(matches!(next(&room_thread, 0), Next::Sleep | Next::Nap(_)));
-        if room_thread.scheduler().unmade_count() > 0 {
+        if room_thread.scheduler().opening_count() > 0 {
             assert!(builder.carry_out_next(0));
         }
     }

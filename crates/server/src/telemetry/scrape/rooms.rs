@@ -20,7 +20,7 @@ pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
     let total = |pick: fn(&RoomCounters) -> u64| threads.iter().map(|thread| pick(&thread.counters)).sum::<u64>();
     let gauges: [(&'static m::Family, Pick); 4] = [
         (&m::ROOMS, |thread| thread.rooms.into()),
-        (&m::ROOMS_UNMADE, |thread| thread.unmade.into()),
+        (&m::ROOMS_OPENING, |thread| thread.opening.into()),
         (&m::ROOM_PLAYERS, |thread| thread.players),
         (&m::ROOM_SPECTATORS, |thread| thread.spectators),
     ];
@@ -51,9 +51,9 @@ pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
     joins(page, threads);
     ticks(page, moment);
     page.family(&m::ROOM_INPUTS, |samples| {
-        let senseless = total(|counters| counters.inputs_senseless);
-        samples.add(&["applied"], total(|counters| counters.inputs) - senseless);
-        samples.add(&["senseless"], senseless);
+        let undecodable = total(|counters| counters.undecodable_inputs);
+        samples.add(&["applied"], total(|counters| counters.inputs) - undecodable);
+        samples.add(&["undecodable"], undecodable);
         for refusal in InputRefusal::ALL {
             let refused = sum(moment.shards, |counters| place(&counters.inputs_refused, refusal as usize));
             samples.add(&[refusal.name()], refused);

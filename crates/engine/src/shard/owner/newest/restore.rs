@@ -134,12 +134,12 @@ impl Owner {
             }
             Err(error) => {
                 self.abandon_restore(name);
-                context.forget_reason();
+                context.clear_refusal_reason();
                 for request in self.end_load(name, load) {
-                    context.because(error.why());
+                    context.note_refusal_reason(error.why());
                     self.refuse(context, name, request, error.code(), effects);
                 }
-                context.forget_reason();
+                context.clear_refusal_reason();
             }
         }
         self.review(context, name);
