@@ -5,10 +5,8 @@
 
 mod context;
 mod dispatch;
-#[allow(clippy::too_many_arguments, reason = "context, time and effects are lent to almost every method")]
 mod owner;
 mod room;
-#[allow(clippy::too_many_arguments, reason = "context, time and effects are lent to almost every method")]
 mod session;
 
 use std::{
@@ -77,62 +75,67 @@ impl Shard {
     /// Handles one event. Appends the actions for the caller to `effects`.
     pub fn handle(&mut self, now: Now, event: Event<'_>, effects: &mut Effects) {
         self.context.now = now;
+        // One argument instead of two through all of the shard's methods. The lists are moved, not copied.
+        std::mem::swap(&mut self.context.effects, effects);
+        self.dispatch(event);
+        self.settle();
+        self.owner.take_log_requests(&mut self.context.effects);
+        self.tidy_timers();
+        std::mem::swap(&mut self.context.effects, effects);
+    }
+
+    fn dispatch(&mut self, event: Event<'_>) {
         let Self { context, owner, sessions } = self;
         match event {
             Event::Opened { session, wire, source, address } => {
-                sessions.open(context, session, wire, (source, address), effects);
+                sessions.open(context, session, wire, (source, address));
             }
-            Event::Received { session, frame } => self.receive(session, frame, effects),
+            Event::Received { session, frame } => self.receive(session, frame),
             Event::Pinged { session, payload } => {
-                sessions.answer_websocket_ping(context, session, payload, effects);
+                sessions.answer_websocket_ping(context, session, payload);
             }
-            Event::CloseReceived { session, code } => sessions.peer_closes(context, session, code, effects),
+            Event::CloseReceived { session, code } => sessions.peer_closes(context, session, code),
             Event::Violated { session, code, what } => {
-                sessions.peer_violates(context, session, code, what, effects);
+                sessions.peer_violates(context, session, code, what);
             }
-            Event::Wrote { session, bytes } => sessions.wrote(context, session, bytes, effects),
-            Event::Gone { session } => sessions.forget_session(context, session, effects),
+            Event::Wrote { session, bytes } => sessions.wrote(context, session, bytes),
+            Event::Gone { session } => sessions.forget_session(context, session),
             Event::Authenticated { session, outcome } => {
-                sessions.token_verified(context, session, outcome, effects);
+                sessions.token_verified(context, session, outcome);
             }
             Event::ProxyResponded { session, request_id, outcome } => {
-                sessions.backend_answered(context, session, request_id, outcome, effects);
+                sessions.backend_answered(context, session, request_id, outcome);
             }
             Event::SubscriptionAuthorized { session, outcome } => {
-                sessions.subscription_token_verified(context, session, outcome, effects);
+                sessions.subscription_token_verified(context, session, outcome);
             }
-            Event::Message { from: _, message } => self.take_message(message, effects),
-            Event::FromRoom { from, message } => self.take_room_message(from, message, effects),
-            Event::Api { ticket, request } => self.serve_api(ticket, request, effects),
+            Event::Message { from: _, message } => self.take_message(message),
+            Event::FromRoom { from, message } => self.take_room_message(from, message),
+            Event::Api { ticket, request } => self.serve_api(ticket, request),
             Event::Committed { channel, proposal, outcome } => {
-                owner.proposal_committed(context, &channel, proposal, outcome, effects);
+                owner.proposal_committed(context, &channel, proposal, outcome);
             }
             Event::Replicated { channel, record } => {
-                owner.publication_replicated(context, &channel, *record, effects);
+                owner.publication_replicated(context, &channel, *record);
             }
-            Event::Followed { channel } => owner.channel_followed(context, &channel, effects),
-            Event::BroadcastReceived { channel, message } => {
-                owner.broadcast_received(context, &channel, message, effects)
-            }
+            Event::Followed { channel } => owner.channel_followed(context, &channel),
+            Event::BroadcastReceived { channel, message } => owner.broadcast_received(context, &channel, message),
             Event::Trimmed { channel, through } => owner.history_trimmed(context, &channel, through),
-            Event::TrimCommitted { ticket, outcome } => context.answer_trim(ticket, outcome, effects),
-            Event::Interrupted { channel } => owner.log_interrupted(context, &channel, effects),
+            Event::TrimCommitted { ticket, outcome } => context.answer_trim(ticket, outcome),
+            Event::Interrupted { channel } => owner.log_interrupted(context, &channel),
             Event::UserSessionsElsewhere { user, sessions } => owner.count_elsewhere(context, user, sessions),
-            Event::PeersAnswered { query, outcome } => owner.peers_answered(context, query, &outcome, effects),
-            Event::KeysAnswered { channel, found } => owner.keys_answered(context, &channel, found, effects),
+            Event::PeersAnswered { query, outcome } => owner.peers_answered(context, query, &outcome),
+            Event::KeysAnswered { channel, found } => owner.keys_answered(context, &channel, found),
             Event::Loaded { channel, load, outcome } => {
-                owner.page_loaded(context, &channel, load, outcome.map(|page| *page), effects);
+                owner.page_loaded(context, &channel, load, outcome.map(|page| *page));
             }
-            Event::Woke => self.handle_due(effects),
+            Event::Woke => self.handle_due(),
             Event::Recalled { session } => sessions.recalled(session),
             Event::TurnEnded => sessions.measure_turn(context),
-            Event::DrainSome { sessions_max } => sessions.drain_some(context, sessions_max, effects),
-            Event::Reconfigured { options } => self.reconfigure(options, effects),
-            Event::Drain => sessions.drain(context, effects),
+            Event::DrainSome { sessions_max } => sessions.drain_some(context, sessions_max),
+            Event::Reconfigured { options } => self.reconfigure(options),
+            Event::Drain => sessions.drain(context),
         }
-        self.settle(effects);
-        self.owner.take_log_requests(effects);
-        self.tidy_timers();
     }
 
     /// The bytes to write to the session's socket now, in order, up to the limit of one write. The caller reports how
@@ -248,12 +251,12 @@ impl Shard {
     }
 
     /// Handles the shard's messages to itself, and resumes commands that had to wait.
-    fn settle(&mut self, effects: &mut Effects) {
+    fn settle(&mut self) {
         loop {
             if let Some((key, unparsed)) = self.sessions.take_resumed() {
-                self.resume(key, unparsed, effects);
+                self.resume(key, unparsed);
             } else if let Some(message) = self.context.local.pop_front() {
-                self.take_message(message, effects);
+                self.take_message(message);
             } else {
                 return;
             }
@@ -261,11 +264,11 @@ impl Shard {
     }
 
     /// Handles every deadline that has passed.
-    fn handle_due(&mut self, effects: &mut Effects) {
+    fn handle_due(&mut self) {
         let Self { context, owner, sessions } = self;
         while let Some((due_us, timer)) = context.timers.pop(context.now.mono_us) {
             let counts = match timer {
-                TimerOwner::Session(key) => sessions.take_due(context, due_us, key, effects),
+                TimerOwner::Session(key) => sessions.take_due(context, due_us, key),
                 TimerOwner::Channel(name) => owner.take_due(context, due_us, &name),
             };
             if !counts {
@@ -287,7 +290,7 @@ impl Shard {
     ///
     /// Sessions, channels and rooms stay. What the new options no longer allow ends now: subscriptions to retired
     /// namespaces, and positions in streams that are removed.
-    fn reconfigure(&mut self, options: Arc<Options>, effects: &mut Effects) {
+    fn reconfigure(&mut self, options: Arc<Options>) {
         let Self { context, owner, sessions } = self;
         let before = context.reconfigure(options);
         sessions.set_paces(context);
@@ -304,11 +307,11 @@ impl Shard {
             return;
         }
         owner.shorten_streams(context, &changes);
-        sessions.end_subscriptions_of(context, &changes, effects);
+        sessions.end_subscriptions_of(context, &changes);
     }
 
     /// Sends requests of the server API about channels to the owner, and those about users to the sessions.
-    fn serve_api(&mut self, ticket: Ticket, request: ApiRequest, effects: &mut Effects) {
+    fn serve_api(&mut self, ticket: Ticket, request: ApiRequest) {
         let Self { context, owner, sessions } = self;
         context.clear_refusal_reason();
         match request {
@@ -316,14 +319,14 @@ impl Shard {
                 let mut survey = Survey::default();
                 owner.survey(&mut survey);
                 sessions.survey(context, &mut survey);
-                context.answer_api(ticket, Ok(ApiAnswer::Survey(Box::new(survey))), effects);
+                context.answer_api(ticket, Ok(ApiAnswer::Survey(Box::new(survey))));
             }
             ApiRequest::Disconnect { .. }
             | ApiRequest::Subscribe { .. }
             | ApiRequest::Refresh { .. }
             | ApiRequest::Unsubscribe { .. } => {
-                let answer = sessions.serve_api(context, request, effects);
-                context.answer_api(ticket, answer, effects);
+                let answer = sessions.serve_api(context, request);
+                context.answer_api(ticket, answer);
             }
             ApiRequest::Publish { .. }
             | ApiRequest::Presence { .. }
@@ -337,7 +340,7 @@ impl Shard {
             | ApiRequest::SendToRoom { .. }
             | ApiRequest::ChangeListing { .. }
             | ApiRequest::KickFromRoom { .. }
-            | ApiRequest::ReservePlaces { .. } => owner.serve_api(context, ticket, request, effects),
+            | ApiRequest::ReservePlaces { .. } => owner.serve_api(context, ticket, request),
         }
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct Context {
     pub(super) scratch: Scratch,
     /// Messages of this shard to itself, handled before the current event ends.
     pub(super) local: VecDeque<ShardMessage>,
+    /// The effects of the current event. Those of the caller, which lends them to [`super::Shard::handle`].
+    pub(super) effects: Effects,
     /// The reason why the current command, request or session is about to be refused.
     reason: Cell<Option<&'static str>>,
     pub(super) planted: Planted,
@@ -57,6 +59,7 @@ impl Context {
             counters: Counters::new(options.namespaces.len() + 1),
             scratch: Scratch::new(options.client.compression),
             local: VecDeque::new(),
+            effects: Effects::default(),
             reason: Cell::new(None),
             planted: Planted::default(),
             options,
@@ -91,26 +94,26 @@ impl Context {
     }
 
     /// Sends a request to a channel's owner or a user's home.
-    pub(super) fn request(&mut self, owner: ShardIndex, request: ShardRequest, effects: &mut Effects) {
-        self.send(owner, ShardMessage::Request(request), effects);
+    pub(super) fn request(&mut self, owner: ShardIndex, request: ShardRequest) {
+        self.send(owner, ShardMessage::Request(request));
     }
 
     /// Sends a notice to a shard with subscribers, or to one that sent a request.
-    pub(super) fn notify(&mut self, to: ShardIndex, notice: Notice, effects: &mut Effects) {
-        self.send(to, ShardMessage::Notice(notice), effects);
+    pub(super) fn notify(&mut self, to: ShardIndex, notice: Notice) {
+        self.send(to, ShardMessage::Notice(notice));
     }
 
-    fn send(&mut self, to: ShardIndex, message: ShardMessage, effects: &mut Effects) {
+    fn send(&mut self, to: ShardIndex, message: ShardMessage) {
         if to == self.identity.index {
             self.local.push_back(message);
         } else {
-            effects.list.push(Effect::Send { to, message });
+            self.effects.list.push(Effect::Send { to, message });
         }
     }
 
-    pub(super) fn answer_api(&self, ticket: Ticket, answer: ApiResult, effects: &mut Effects) {
+    pub(super) fn answer_api(&mut self, ticket: Ticket, answer: ApiResult) {
         let why = self.take_reason().filter(|_| answer.is_err());
-        effects.list.push(Effect::Answer { ticket, answer, why });
+        self.effects.list.push(Effect::Answer { ticket, answer, why });
     }
 
     /// Whether records of this level are enabled.

@@ -4,7 +4,7 @@
 use dunlin_protocol::{HistoryResult, PresenceResult, PresenceStatsResult, Reply};
 
 use crate::{
-    Effect, Effects, SessionKey,
+    Effect, SessionKey,
     event::PresenceKind,
     log_in_flight::{Draft, HistoryReader, ReplyTo},
     message::{Notice, ShardMessage, ShardRequest},
@@ -18,54 +18,54 @@ use super::{
 };
 
 impl Shard {
-    pub(super) fn take_message(&mut self, message: ShardMessage, effects: &mut Effects) {
+    pub(super) fn take_message(&mut self, message: ShardMessage) {
         let Self { context, owner, sessions } = self;
         match message {
-            ShardMessage::Request(request) => owner.serve(context, request, effects),
-            ShardMessage::Notice(notice) => sessions.take_notice(context, notice, effects),
+            ShardMessage::Request(request) => owner.serve(context, request),
+            ShardMessage::Notice(notice) => sessions.take_notice(context, notice),
         }
     }
 
     /// Handles a message of a room thread.
-    pub(super) fn take_room_message(&mut self, from: RoomThreadIndex, message: FromRoom, effects: &mut Effects) {
+    pub(super) fn take_room_message(&mut self, from: RoomThreadIndex, message: FromRoom) {
         let Self { context, owner, sessions } = self;
         match message {
-            FromRoom::Made { room, channel } => owner.on_room_made(context, room, &channel, effects),
-            FromRoom::Joined { room, request, outcome } => owner.joined(context, room, request, outcome, effects),
+            FromRoom::Made { room, channel } => owner.on_room_made(context, room, &channel),
+            FromRoom::Joined { room, request, outcome } => owner.joined(context, room, request, outcome),
             FromRoom::Answered { room, channel, id, answer } => {
-                owner.room_has_answered(context, room, &channel, id, answer, effects);
+                owner.room_has_answered(context, room, &channel, id, answer);
             }
             FromRoom::Event { room, channel, data, audience } => {
-                owner.take_event(context, room, &channel, data, audience, effects);
+                owner.take_event(context, room, &channel, data, audience);
             }
-            FromRoom::Publish { channel, data } => owner.take_room_publication(context, &channel, data, effects),
-            FromRoom::Idle { room, channel } => owner.room_is_idle(context, room, &channel, effects),
+            FromRoom::Publish { channel, data } => owner.take_room_publication(context, &channel, data),
+            FromRoom::Idle { room, channel } => owner.room_is_idle(context, room, &channel),
             FromRoom::Closing { room, channel, reason } => {
-                owner.close_room(context, &channel, room, Some(reason), effects);
+                owner.close_room(context, &channel, room, Some(reason));
             }
             FromRoom::Failed { room, channel, refusal } => {
-                owner.room_has_failed(context, room, &channel, refusal, effects);
+                owner.room_has_failed(context, room, &channel, refusal);
             }
             FromRoom::Keyframe { room, channel, grid, ticks_per_second, keyframe } => {
                 sessions.see_room(context, room, &channel, grid, ticks_per_second, keyframe);
             }
             FromRoom::Tick { room, update, changes, inputs_taken } => {
-                sessions.take_tick(context, room, update, changes, inputs_taken, effects);
+                sessions.take_tick(context, room, update, changes, inputs_taken);
             }
             FromRoom::Over { room, code, reason } => {
-                sessions.room_thread_ended_room(context, room, (code, reason), effects);
+                sessions.room_thread_ended_room(context, room, (code, reason));
             }
             FromRoom::Unseated { room: _, seat, code, reason } => {
-                sessions.unseat(context, seat, (code, reason), effects);
+                sessions.unseat(context, seat, (code, reason));
             }
             FromRoom::Load { permille, rooms: _ } => owner.room_thread_load(from, permille),
         }
     }
 
     /// Runs the commands of one frame, up to the first that has to wait.
-    pub(super) fn receive(&mut self, key: SessionKey, frame: &[u8], effects: &mut Effects) {
-        let Some(commands_max) = self.sessions.begin_frame(&mut self.context, key, frame, effects) else { return };
-        if let Some(left) = self.carry_out_all(key, frame, commands_max, effects) {
+    pub(super) fn receive(&mut self, key: SessionKey, frame: &[u8]) {
+        let Some(commands_max) = self.sessions.begin_frame(&mut self.context, key, frame) else { return };
+        if let Some(left) = self.carry_out_all(key, frame, commands_max) {
             let commands = frame[frame.len() - left.bytes..].to_vec();
             self.sessions
                 .keep_unparsed(key, UnparsedCommands { commands, done_bytes: 0, commands_max: left.commands_max });
@@ -73,38 +73,32 @@ impl Shard {
     }
 
     /// Continues a session whose wait has ended. If another command has to wait, the rest waits with it.
-    pub(super) fn resume(&mut self, key: SessionKey, unparsed: UnparsedCommands, effects: &mut Effects) {
+    pub(super) fn resume(&mut self, key: SessionKey, unparsed: UnparsedCommands) {
         let Some(unparsed) = self.sessions.unparsed_to_carry_out(key, unparsed) else { return };
         if !unparsed.left().is_empty()
-            && let Some(left) = self.carry_out_all(key, unparsed.left(), unparsed.commands_max, effects)
+            && let Some(left) = self.carry_out_all(key, unparsed.left(), unparsed.commands_max)
         {
             let done_bytes = unparsed.commands.len() - left.bytes;
             self.sessions
                 .keep_unparsed(key, UnparsedCommands { done_bytes, commands_max: left.commands_max, ..unparsed });
         }
         if !self.sessions.is_paused_or_gone(key) {
-            effects.list.push(Effect::Resume { session: key });
+            self.context.effects.list.push(Effect::Resume { session: key });
         }
     }
 
     /// Runs commands until one has to wait. Returns the rest. Between two commands, the shard handles its messages to
     /// itself, so that its own answers are in the order of the commands.
-    fn carry_out_all(
-        &mut self,
-        key: SessionKey,
-        frame: &[u8],
-        commands_max: usize,
-        effects: &mut Effects,
-    ) -> Option<CommandsLeft> {
+    fn carry_out_all(&mut self, key: SessionKey, frame: &[u8], commands_max: usize) -> Option<CommandsLeft> {
         let mut left = CommandsLeft { bytes: frame.len(), commands_max };
         loop {
             let unparsed = &frame[frame.len() - left.bytes..];
-            match self.sessions.carry_out_next(&mut self.context, key, unparsed, left.commands_max, effects) {
+            match self.sessions.carry_out_next(&mut self.context, key, unparsed, left.commands_max) {
                 CommandProgress::Over => return None,
                 CommandProgress::Waits => return Some(left),
                 CommandProgress::Done(then) => left = then,
             }
-            self.settle(effects);
+            self.settle();
             if self.sessions.is_paused_or_gone(key) {
                 return self.sessions.is_paused(key).then_some(left);
             }
@@ -117,35 +111,35 @@ impl Shard {
 
 impl Owner {
     /// Handles a request about a channel that this shard owns.
-    pub(super) fn serve(&mut self, context: &mut Context, request: ShardRequest, effects: &mut Effects) {
+    pub(super) fn serve(&mut self, context: &mut Context, request: ShardRequest) {
         match request {
-            ShardRequest::Subscribe(request) => self.serve_subscribe(context, request, effects),
+            ShardRequest::Subscribe(request) => self.serve_subscribe(context, request),
             ShardRequest::Unsubscribe { channel, shard, subscriber, seat } => {
                 if let Some(left) = seat {
-                    self.serve_leave(&channel, left, effects);
+                    self.serve_leave(&channel, left, &mut context.effects);
                 }
-                self.serve_unsubscribe(context, &channel, shard, &subscriber, effects);
+                self.serve_unsubscribe(context, &channel, shard, &subscriber);
             }
-            ShardRequest::Arrive { user, asker } => self.serve_arrival(context, user, asker, effects),
+            ShardRequest::Arrive { user, asker } => self.serve_arrival(context, user, asker),
             ShardRequest::Depart { user, shard, session } => {
-                self.serve_departure(context, &user, shard, session, effects);
+                self.serve_departure(context, &user, shard, session);
             }
             ShardRequest::Publish { channel, data, info, how, creator, asker } => {
                 let draft = Draft { data, info: Some(info), how: *how, audience: None, creator: Some(creator) };
-                self.propose(context, &channel, draft, ReplyTo::Session(asker), effects);
+                self.propose(context, &channel, draft, ReplyTo::Session(asker));
             }
             ShardRequest::ShowAs { channel, info } => {
                 self.show_in_presence(&channel, &info);
             }
             ShardRequest::Presence { channel, bytes_max, asker } => {
-                self.serve_presence(context, channel, PresenceKind::Clients, bytes_max, asker, effects);
+                self.serve_presence(context, channel, PresenceKind::Clients, bytes_max, asker);
             }
             ShardRequest::PresenceStats { channel, asker } => {
-                self.serve_presence(context, channel, PresenceKind::Stats, usize::MAX, asker, effects);
+                self.serve_presence(context, channel, PresenceKind::Stats, usize::MAX, asker);
             }
             ShardRequest::History { channel, query, reader, asker } => {
                 let reader = HistoryReader::User(reader);
-                self.serve_history(context, &channel, query, reader, ReplyTo::Session(asker), effects);
+                self.serve_history(context, &channel, query, reader, ReplyTo::Session(asker));
             }
         }
     }
@@ -153,24 +147,24 @@ impl Owner {
 
 impl Sessions {
     /// Passes the owner's answer on to the session that sent the request.
-    pub(super) fn take_notice(&mut self, context: &mut Context, notice: Notice, effects: &mut Effects) {
+    pub(super) fn take_notice(&mut self, context: &mut Context, notice: Notice) {
         let is_reply_large = matches!(notice, Notice::Presence { .. } | Notice::History { .. });
         let (command, channel, asker, reply) = match notice {
-            Notice::Deliver(delivery) => return self.deliver(context, &delivery, effects),
+            Notice::Deliver(delivery) => return self.deliver(context, &delivery),
             Notice::RoomOver { channel, room, code, reason } => {
-                return self.room_is_over(context, &channel, room, (code, reason), effects);
+                return self.room_is_over(context, &channel, room, (code, reason));
             }
             Notice::Subscribed { request, outcome } => {
-                return self.subscribed(context, *request, outcome, effects);
+                return self.subscribed(context, *request, outcome);
             }
             Notice::PositionLost { channel } => {
-                return self.end_stale(context, &channel, |flags| flags.positioned, effects);
+                return self.end_stale(context, &channel, |flags| flags.positioned);
             }
-            Notice::FollowingLost { channel } => return self.end_stale(context, &channel, |_| true, effects),
+            Notice::FollowingLost { channel } => return self.end_stale(context, &channel, |_| true),
             Notice::Arrived { user, asker, admission } => {
-                return self.arrived(context, &user, asker, admission, effects);
+                return self.arrived(context, &user, asker, admission);
             }
-            Notice::Superseded { session } => return self.superseded(context, session, effects),
+            Notice::Superseded { session } => return self.superseded(context, session),
             Notice::Published { channel, asker, outcome } => {
                 ("publish", channel, asker, outcome.map(|()| Reply::Publish))
             }
@@ -207,7 +201,7 @@ impl Sessions {
             context.explain_refusal_by_owner(command, code);
             self.note_command(context, asker.session, command, Some(&channel));
         }
-        self.reply(context, asker.session, asker.command_id, &reply.unwrap_or_else(Reply::Error), effects);
-        self.on_owner_reply(asker.session, is_reply_large, effects);
+        self.reply(context, asker.session, asker.command_id, &reply.unwrap_or_else(Reply::Error));
+        self.on_owner_reply(asker.session, is_reply_large, &mut context.effects);
     }
 }

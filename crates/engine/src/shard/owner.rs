@@ -165,20 +165,15 @@ impl Owner {
         }
     }
 
-    pub(in crate::shard) fn serve_subscribe(
-        &mut self,
-        context: &mut Context,
-        request: Box<SubscriptionRequest>,
-        effects: &mut Effects,
-    ) {
+    pub(in crate::shard) fn serve_subscribe(&mut self, context: &mut Context, request: Box<SubscriptionRequest>) {
         if request.join.is_some() {
-            return self.serve_join(context, request, effects);
+            return self.serve_join(context, request);
         }
         if self.has_logs || self.has_shared {
-            return self.subscribe_when_ready(context, request, effects);
+            return self.subscribe_when_ready(context, request);
         }
         let outcome = self.accept_subscription(context, &request, None).map_err(NotSubscribed::from);
-        self.answer_subscription(context, request, outcome, effects);
+        self.answer_subscription(context, request, outcome);
     }
 
     /// Sends the result of a subscription to the session's shard, followed by the join to all subscribers.
@@ -187,7 +182,6 @@ impl Owner {
         context: &mut Context,
         request: Box<SubscriptionRequest>,
         outcome: Result<Subscribed, NotSubscribed>,
-        effects: &mut Effects,
     ) {
         let outcome = outcome.map(|mut subscribed| {
             if context.planted.is(Bug::RecoveryLosesFirst) && !subscribed.publications.is_empty() {
@@ -200,9 +194,9 @@ impl Owner {
         let (asker, channel) = (request.asker, Arc::clone(&request.channel));
         let info = request.subscriber.info.clone().filter(|_| request.subscriber.announced);
         let accepted = outcome.is_ok();
-        context.notify(asker.shard, Notice::Subscribed { request, outcome: outcome.map(Box::new) }, effects);
+        context.notify(asker.shard, Notice::Subscribed { request, outcome: outcome.map(Box::new) });
         if accepted && let Some(info) = info {
-            self.announce_join(context, &channel, info, effects);
+            self.announce_join(context, &channel, info);
         }
     }
 
@@ -286,7 +280,6 @@ impl Owner {
         name: &Arc<str>,
         shard: ShardIndex,
         subscriber: &Subscriber,
-        effects: &mut Effects,
     ) {
         let channel = self.channels.get_mut(name).expect("a channel with a subscriber is not forgotten");
         channel.remove(shard, subscriber);
@@ -295,31 +288,19 @@ impl Owner {
         }
         self.review(context, name);
         if let Some(info) = subscriber.info.as_ref().filter(|_| subscriber.announced) {
-            self.announce_leave(context, name, Arc::clone(info), effects);
+            self.announce_leave(context, name, Arc::clone(info));
         }
     }
 
     /// Sends a join or leave to the subscribers that receive them.
-    fn send_join_or_leave(
-        &mut self,
-        context: &mut Context,
-        name: &Arc<str>,
-        body: DeliveryBody,
-        effects: &mut Effects,
-    ) {
+    fn send_join_or_leave(&mut self, context: &mut Context, name: &Arc<str>, body: DeliveryBody) {
         let Ok(namespace) = context.names.resolve(name) else { return };
         let delivery = Delivery::new(Arc::clone(name), namespace, body, context.now.mono_us);
-        self.send_out(context, delivery, Audience::JoinLeaves, effects);
+        self.send_out(context, delivery, Audience::JoinLeaves);
     }
 
     /// Encodes a delivery once for each frame class in use, and sends it once to each listening shard.
-    pub(super) fn send_out(
-        &mut self,
-        context: &mut Context,
-        mut delivery: Delivery,
-        audience: Audience,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn send_out(&mut self, context: &mut Context, mut delivery: Delivery, audience: Audience) {
         let Some(channel) = self.channels.get(&delivery.channel) else { return };
         delivery = delivery.numbered(channel.number);
         for class in channel.classes(audience) {
@@ -341,7 +322,7 @@ impl Owner {
             if shard == identity.index {
                 local.push_back(message);
             } else {
-                effects.list.push(crate::Effect::Send { to: shard, message });
+                context.effects.list.push(crate::Effect::Send { to: shard, message });
             }
         }
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use dunlin_protocol::ErrorCode;
 
 use crate::{
-    Effects,
     api::{ApiAnswer, ApiRequest, ApiResult, Survey},
     event::Ticket,
     log_in_flight::{Draft, HistoryReader, ReplyTo},
@@ -17,55 +16,49 @@ use super::{Context, Owner, room_messages::BackendMessage};
 
 impl Owner {
     /// Handles a request, and answers it as soon as possible.
-    pub(in crate::shard) fn serve_api(
-        &mut self,
-        context: &mut Context,
-        ticket: Ticket,
-        request: ApiRequest,
-        effects: &mut Effects,
-    ) {
+    pub(in crate::shard) fn serve_api(&mut self, context: &mut Context, ticket: Ticket, request: ApiRequest) {
         let answer = match request {
             ApiRequest::Publish { channel, .. } if context.refuses_publication_into_room(&channel) => {
                 Err(ErrorCode::NotAvailable)
             }
             ApiRequest::Publish { channel, data, how } => {
                 let draft = Draft { data, info: None, how, audience: None, creator: None };
-                return self.propose(context, &channel.into(), draft, ReplyTo::Api(ticket), effects);
+                return self.propose(context, &channel.into(), draft, ReplyTo::Api(ticket));
             }
             ApiRequest::History { channel, query } => {
                 match context.require(&channel, NamespaceOptions::has_stream, HISTORY_OFF) {
                     Ok(()) => {
                         let (name, reply_to) = (channel.into(), ReplyTo::Api(ticket));
-                        return self.serve_history(context, &name, query, HistoryReader::Server, reply_to, effects);
+                        return self.serve_history(context, &name, query, HistoryReader::Server, reply_to);
                     }
                     Err(code) => Err(code),
                 }
             }
             ApiRequest::SendToRoom { channel, data } => {
-                return self.send_message_to_room(context, ticket, &channel, BackendMessage::Data(data), effects);
+                return self.send_message_to_room(context, ticket, &channel, BackendMessage::Data(data));
             }
             ApiRequest::ChangeListing { channel, change } => {
                 let message = BackendMessage::Listing(change);
-                return self.send_message_to_room(context, ticket, &channel, message, effects);
+                return self.send_message_to_room(context, ticket, &channel, message);
             }
             ApiRequest::KickFromRoom { channel, order } => {
-                return self.send_message_to_room(context, ticket, &channel, BackendMessage::Kick(order), effects);
+                return self.send_message_to_room(context, ticket, &channel, BackendMessage::Kick(order));
             }
             ApiRequest::OpenRoom { channel, overrides } => {
-                return self.open_room_by_api(context, ticket, &channel.into(), &overrides, effects);
+                return self.open_room_by_api(context, ticket, &channel.into(), &overrides);
             }
             ApiRequest::HistoryRemove { channel } => match self.remove_history(context, &channel.into(), ticket) {
                 Ok(None) => return,
                 Ok(Some(done)) => Ok(done),
                 Err(code) => Err(code),
             },
-            request => self.carry_out_api(context, request, effects),
+            request => self.carry_out_api(context, request),
         };
-        context.answer_api(ticket, answer, effects);
+        context.answer_api(ticket, answer);
     }
 
     /// Handles requests that are answered at once.
-    fn carry_out_api(&mut self, context: &mut Context, request: ApiRequest, effects: &mut Effects) -> ApiResult {
+    fn carry_out_api(&mut self, context: &mut Context, request: ApiRequest) -> ApiResult {
         match request {
             ApiRequest::Presence { channel } => {
                 context.require(&channel, |options| options.presence, PRESENCE_OFF)?;
@@ -78,10 +71,8 @@ impl Owner {
             }
             ApiRequest::NewestKeys { channel } => Ok(ApiAnswer::NewestKeys(self.keys_for_peer(context, &channel)?)),
             ApiRequest::Channels => Ok(ApiAnswer::Channels(self.subscribed_channels())),
-            ApiRequest::CloseRoom { channel } => self.close_room_by_api(context, &channel.into(), effects),
-            ApiRequest::ReservePlaces { channel, reservations } => {
-                self.reserve_places(context, &channel, reservations, effects)
-            }
+            ApiRequest::CloseRoom { channel } => self.close_room_by_api(context, &channel.into()),
+            ApiRequest::ReservePlaces { channel, reservations } => self.reserve_places(context, &channel, reservations),
             request => unreachable!("{request:?} is not about a channel"),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dunlin_protocol::{ClientInfo, ErrorCode};
 
 use crate::{
-    Effect, Effects,
+    Effect,
     backend::PublishHow,
     broadcast::BroadcastMessage,
     channel::{Following, OwnedChannel},
@@ -21,30 +21,18 @@ use super::{Context, Owner};
 
 impl Owner {
     /// Sends a join to the subscribers on all nodes.
-    pub(super) fn announce_join(
-        &mut self,
-        context: &mut Context,
-        name: &Arc<str>,
-        info: Arc<ClientInfo>,
-        effects: &mut Effects,
-    ) {
-        self.send_join_or_leave(context, name, DeliveryBody::Join(Arc::clone(&info)), effects);
+    pub(super) fn announce_join(&mut self, context: &mut Context, name: &Arc<str>, info: Arc<ClientInfo>) {
+        self.send_join_or_leave(context, name, DeliveryBody::Join(Arc::clone(&info)));
         if context.names.resolve(name).is_ok_and(|namespace| context.is_shared(namespace)) {
-            broadcast(name, BroadcastMessage::Join(info), effects);
+            context.broadcast(name, BroadcastMessage::Join(info));
         }
     }
 
     /// Sends a leave to the subscribers on all nodes.
-    pub(super) fn announce_leave(
-        &mut self,
-        context: &mut Context,
-        name: &Arc<str>,
-        info: Arc<ClientInfo>,
-        effects: &mut Effects,
-    ) {
-        self.send_join_or_leave(context, name, DeliveryBody::Leave(Arc::clone(&info)), effects);
+    pub(super) fn announce_leave(&mut self, context: &mut Context, name: &Arc<str>, info: Arc<ClientInfo>) {
+        self.send_join_or_leave(context, name, DeliveryBody::Leave(Arc::clone(&info)));
         if context.names.resolve(name).is_ok_and(|namespace| context.is_shared(namespace)) {
-            broadcast(name, BroadcastMessage::Leave(info), effects);
+            context.broadcast(name, BroadcastMessage::Leave(info));
         }
     }
 
@@ -54,7 +42,6 @@ impl Owner {
         context: &mut Context,
         name: &Arc<str>,
         message: BroadcastMessage,
-        effects: &mut Effects,
     ) {
         let channel = self.channels.get(name).filter(|channel| context.is_shared(channel.namespace));
         let Some((name, namespace)) =
@@ -64,12 +51,12 @@ impl Owner {
         };
         let is_publication = matches!(message, BroadcastMessage::Publication(_));
         if is_publication && context.planted.is(Bug::BroadcastRepeated) {
-            broadcast(&name, message.clone(), effects);
+            context.broadcast(&name, message.clone());
         }
         match message {
-            BroadcastMessage::Join(info) => self.send_join_or_leave(context, &name, DeliveryBody::Join(info), effects),
+            BroadcastMessage::Join(info) => self.send_join_or_leave(context, &name, DeliveryBody::Join(info)),
             BroadcastMessage::Leave(info) => {
-                self.send_join_or_leave(context, &name, DeliveryBody::Leave(info), effects);
+                self.send_join_or_leave(context, &name, DeliveryBody::Leave(info));
             }
             // Only a log assigns offsets.
             BroadcastMessage::Publication(publication) if publication.offset > 0 => {
@@ -80,8 +67,7 @@ impl Owner {
                 let params = ProposalParams { how, audience: None, accepted_us, is_delivered: false };
                 // With too many channels, a publication cannot be kept for new subscribers; this channel exists
                 // already.
-                let delivered =
-                    self.deliver_publication(context, &name, namespace, publication, &params, None, effects);
+                let delivered = self.deliver_publication(context, &name, namespace, publication, &params, None);
                 debug_assert!(delivered.is_ok(), "the channel is there");
                 self.review(context, &name);
             }
@@ -123,7 +109,7 @@ impl Owner {
     }
 
     /// Other nodes' messages to a channel arrive from now on: accepts the subscriptions that waited for them.
-    pub(in crate::shard) fn channel_followed(&mut self, context: &mut Context, name: &Arc<str>, effects: &mut Effects) {
+    pub(in crate::shard) fn channel_followed(&mut self, context: &mut Context, name: &Arc<str>) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         if !matches!(channel.following, Following::Asked | Following::Awaited) {
             return;
@@ -135,7 +121,7 @@ impl Owner {
         }
         for request in parked {
             self.log_traffic.parked.remove(ParkedCost::of_subscription(&request));
-            self.subscribe_when_ready(context, request, effects);
+            self.subscribe_when_ready(context, request);
         }
         self.review(context, name);
     }
@@ -164,8 +150,9 @@ impl Context {
         let options = self.namespace(namespace);
         options.is_clustered && options.room.is_none()
     }
-}
 
-pub(super) fn broadcast(name: &Arc<str>, message: BroadcastMessage, effects: &mut Effects) {
-    effects.list.push(Effect::Broadcast { channel: Arc::clone(name), message });
+    /// Sends a message to the other nodes that follow the channel.
+    pub(super) fn broadcast(&mut self, name: &Arc<str>, message: BroadcastMessage) {
+        self.effects.list.push(Effect::Broadcast { channel: Arc::clone(name), message });
+    }
 }

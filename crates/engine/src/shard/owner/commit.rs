@@ -6,7 +6,6 @@ use std::sync::Arc;
 use dunlin_protocol::{ErrorCode, Publication};
 
 use crate::{
-    Effects,
     broadcast::BroadcastMessage,
     channel::Audience,
     frame::{Delivery, DeliveryBody},
@@ -19,10 +18,7 @@ use crate::{
 
 use super::{Context, Owner};
 
-use super::{
-    broadcast::broadcast,
-    propose::{Position, is_kept},
-};
+use super::propose::{Position, is_kept};
 
 /// A patch against the previous publication.
 type Patch = Option<Arc<[u8]>>;
@@ -35,18 +31,17 @@ impl Owner {
         name: &Arc<str>,
         namespace: NamespaceIndex,
         proposal: Proposal,
-        effects: &mut Effects,
     ) {
         let Proposal { publication, params, creator, reply_to, duplicates } = proposal;
-        let outcome = self.publish_committed(context, name, namespace, publication, &params, effects);
+        let outcome = self.publish_committed(context, name, namespace, publication, &params);
         if outcome.is_ok() {
             self.record_use(context.now, name, creator, true);
         }
         self.review(context, name);
         for duplicate in duplicates {
-            context.answer_publication(name, duplicate, outcome.clone(), effects);
+            context.answer_publication(name, duplicate, outcome.clone());
         }
-        context.answer_publication(name, reply_to, outcome, effects);
+        context.answer_publication(name, reply_to, outcome);
     }
 
     fn publish_committed(
@@ -56,7 +51,6 @@ impl Owner {
         namespace: NamespaceIndex,
         publication: Publication,
         params: &ProposalParams,
-        effects: &mut Effects,
     ) -> Result<Position, ErrorCode> {
         let options = Arc::clone(&context.options);
         let options = namespace_options(&options, namespace);
@@ -79,9 +73,9 @@ impl Owner {
         if !params.is_delivered {
             let is_broadcast = position.0 == 0 && context.is_shared(namespace);
             let message = is_broadcast.then(|| BroadcastMessage::Publication(Arc::clone(&publication)));
-            self.deliver_publication(context, name, namespace, publication, params, patch, effects)?;
+            self.deliver_publication(context, name, namespace, publication, params, patch)?;
             if let Some(message) = message {
-                broadcast(name, message, effects);
+                context.broadcast(name, message);
             }
         }
         self.remember_key(context, name, namespace, params, &position)?;
@@ -179,7 +173,6 @@ impl Owner {
         publication: Arc<Publication>,
         params: &ProposalParams,
         patch: Patch,
-        effects: &mut Effects,
     ) -> Result<(), ErrorCode> {
         let options = Arc::clone(&context.options);
         let options = namespace_options(&options, namespace);
@@ -188,7 +181,7 @@ impl Owner {
         self.keep_newest(context, name, namespace, options, (conflation_key.as_deref(), &publication))?;
         let body = DeliveryBody::Publication { publication, conflation_key, audience: params.audience.clone() };
         let delivery = Delivery::new(Arc::clone(name), namespace, body, params.accepted_us).with_patch(patch);
-        self.send_out(context, delivery, Audience::Publications, effects);
+        self.send_out(context, delivery, Audience::Publications);
         Ok(())
     }
 

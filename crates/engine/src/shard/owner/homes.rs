@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Effects, SessionKey, ShardIndex,
+    SessionKey, ShardIndex,
     event::Effect,
     message::{Admission, Asker, Notice},
     spare::shrink_map,
@@ -13,22 +13,12 @@ use super::{Context, Owner};
 
 impl Owner {
     /// Decides whether a user may have one more session.
-    pub(in crate::shard) fn serve_arrival(
-        &mut self,
-        context: &mut Context,
-        user: Arc<str>,
-        asker: Asker,
-        effects: &mut Effects,
-    ) {
+    pub(in crate::shard) fn serve_arrival(&mut self, context: &mut Context, user: Arc<str>, asker: Asker) {
         let most = context.options.client.user_sessions_max;
         let ends_older = context.ends_older_sessions();
         if !context.has_homes() {
             // The requesting shard has not yet received the options without a session limit.
-            return context.notify(
-                asker.shard,
-                Notice::Arrived { user, asker, admission: Admission::Admitted },
-                effects,
-            );
+            return context.notify(asker.shard, Notice::Arrived { user, asker, admission: Admission::Admitted });
         }
         let elsewhere = self.elsewhere.get(&user).map_or(0, |sessions| *sessions as usize);
         let sessions = self.homes.entry(Arc::clone(&user)).or_default();
@@ -48,22 +38,21 @@ impl Owner {
             self.homes.remove(&user);
         }
         if admitted {
-            self.share_user_sessions(context, &user, effects);
+            self.share_user_sessions(context, &user);
         }
-        context.notify(asker.shard, Notice::Arrived { user, asker, admission }, effects);
+        context.notify(asker.shard, Notice::Arrived { user, asker, admission });
         for (shard, session) in older {
-            context.notify(shard, Notice::Superseded { session }, effects);
+            context.notify(shard, Notice::Superseded { session });
         }
     }
 
     /// Removes a session of a user.
     pub(in crate::shard) fn serve_departure(
         &mut self,
-        context: &Context,
+        context: &mut Context,
         user: &Arc<str>,
         shard: ShardIndex,
         session: SessionKey,
-        effects: &mut Effects,
     ) {
         let Some(sessions) = self.homes.get_mut(user) else { return };
         sessions.retain(|known| *known != (shard, session));
@@ -71,13 +60,13 @@ impl Owner {
             self.homes.remove(user);
             shrink_map(&mut self.homes);
         }
-        self.share_user_sessions(context, user, effects);
+        self.share_user_sessions(context, user);
     }
 
-    fn share_user_sessions(&self, context: &Context, user: &Arc<str>, effects: &mut Effects) {
+    fn share_user_sessions(&self, context: &mut Context, user: &Arc<str>) {
         if context.options.client.shares_user_sessions {
             let sessions = self.homes.get(user).map_or(0, |sessions| sessions.len() as u32);
-            effects.list.push(Effect::ShareUserSessions { user: Arc::clone(user), sessions });
+            context.effects.list.push(Effect::ShareUserSessions { user: Arc::clone(user), sessions });
         }
     }
 

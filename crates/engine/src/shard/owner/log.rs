@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dunlin_protocol::ErrorCode;
 
 use crate::{
-    Effect, Effects,
+    Effect,
     api::ApiAnswer,
     backend::PublishHow,
     channel::Audience,
@@ -70,7 +70,6 @@ impl Owner {
         name: &Arc<str>,
         number: ProposalNumber,
         outcome: Result<u64, LogError>,
-        effects: &mut Effects,
     ) {
         let channel = self.channels.get_mut(name);
         let top = channel.as_ref().and_then(|channel| channel.stream.as_ref()).map_or(0, |stream| stream.top());
@@ -88,18 +87,18 @@ impl Owner {
             // A log answers in order, so what it has stored anew is above all that was committed. At or below it is the
             // earlier publication with the same key.
             Ok(offset) if proposal.publication.offset > 0 && offset <= top => {
-                self.answer_repeated(context, name, namespace, proposal, offset, effects);
+                self.answer_repeated(context, name, namespace, proposal, offset);
             }
             Ok(offset) => {
                 proposal.publication.offset = offset;
-                self.commit(context, name, namespace, proposal, effects);
+                self.commit(context, name, namespace, proposal);
             }
             Err(error) => {
                 self.release_creator(name);
                 self.review(context, name);
                 for reply_to in proposal.duplicates.into_iter().chain([proposal.reply_to]) {
                     context.note_refusal_reason(error.why());
-                    context.answer_publication(name, reply_to, Err(error.code()), effects);
+                    context.answer_publication(name, reply_to, Err(error.code()));
                 }
                 context.clear_refusal_reason();
             }
@@ -114,14 +113,13 @@ impl Owner {
         namespace: NamespaceIndex,
         proposal: Proposal,
         offset: u64,
-        effects: &mut Effects,
     ) {
         let position = (offset, self.epoch_of(name));
         context.count(namespace).suppressed[Suppression::Idempotency as usize] += 1;
         self.record_use(context.now, name, proposal.creator, true);
         self.review(context, name);
         for reply_to in proposal.duplicates.into_iter().chain([proposal.reply_to]) {
-            context.answer_publication(name, reply_to, Ok(position.clone()), effects);
+            context.answer_publication(name, reply_to, Ok(position.clone()));
         }
     }
 
@@ -131,7 +129,6 @@ impl Owner {
         context: &mut Context,
         name: &Arc<str>,
         record: LogRecord,
-        effects: &mut Effects,
     ) {
         let Some(channel) = context.counters.found_or_late(self.channels.get_mut(name)) else { return };
         let namespace = channel.namespace;
@@ -150,7 +147,7 @@ impl Owner {
         let publication = Arc::unwrap_or_clone(publication);
         let proposal =
             Proposal { publication, params, creator: None, reply_to: ReplyTo::Nobody, duplicates: Vec::new() };
-        self.commit(context, name, namespace, proposal, effects);
+        self.commit(context, name, namespace, proposal);
     }
 
     /// A page has arrived, or the load failed. Requests that waited for it are computed from the page and the
@@ -162,7 +159,6 @@ impl Owner {
         name: &Arc<str>,
         load: LoadNumber,
         outcome: Result<LogPage, LogError>,
-        effects: &mut Effects,
     ) {
         let channel = self.channels.get_mut(name);
         let Some((log, namespace, keys_load)) = channel.and_then(|channel| {
@@ -173,7 +169,7 @@ impl Owner {
             return;
         };
         if keys_load == Some(load) {
-            return self.keys_loaded(context, name, namespace, load, outcome, effects);
+            return self.keys_loaded(context, name, namespace, load, outcome);
         }
         context.clear_refusal_reason();
         let opens = log.opening.as_ref().is_some_and(|(opening, _)| *opening == load);
@@ -194,13 +190,13 @@ impl Owner {
             Ok(page) if opens => {
                 self.open_channel(context, name, namespace, page);
                 for request in requests {
-                    self.serve_again(context, name, request, effects);
+                    self.serve_again(context, name, request);
                 }
             }
             Ok(page) => {
                 let mut whole = self.page_with_tail(context, name, page);
                 for request in requests {
-                    self.serve_from(context, name, request, whole.as_mut(), effects);
+                    self.serve_from(context, name, request, whole.as_mut());
                 }
             }
             Err(error) => {
@@ -209,7 +205,7 @@ impl Owner {
                 }
                 for request in requests {
                     context.note_refusal_reason(error.why());
-                    self.refuse(context, name, request, error.code(), effects);
+                    self.refuse(context, name, request, error.code());
                 }
                 context.clear_refusal_reason();
             }
@@ -342,7 +338,7 @@ impl Owner {
 
     /// The log has stopped following a channel: its subscribers resubscribe, even those without a position, because
     /// publications of other nodes would not reach them. A channel that is still opening has no state to lose.
-    pub(in crate::shard) fn log_interrupted(&mut self, context: &mut Context, name: &Arc<str>, effects: &mut Effects) {
+    pub(in crate::shard) fn log_interrupted(&mut self, context: &mut Context, name: &Arc<str>) {
         let Some(channel) = context.counters.found_or_late(self.channels.get_mut(name)) else { return };
         if channel.log.as_ref().is_none_or(|log| log.opening.is_some()) {
             return;
@@ -350,7 +346,7 @@ impl Owner {
         let shards: Vec<_> = channel.listening_shards(Audience::Publications).collect();
         let stream = channel.stream.take();
         for shard in shards {
-            context.notify(shard, Notice::FollowingLost { channel: Arc::clone(name) }, effects);
+            context.notify(shard, Notice::FollowingLost { channel: Arc::clone(name) });
         }
         if let Some(stream) = stream {
             self.forget_stream(context, name, *stream, true);
@@ -394,13 +390,13 @@ impl Owner {
 }
 impl Context {
     /// Answers the removal of a history: only what is stored stays removed after a crash.
-    pub(in crate::shard) fn answer_trim(&self, ticket: Ticket, outcome: Result<(), LogError>, effects: &mut Effects) {
+    pub(in crate::shard) fn answer_trim(&mut self, ticket: Ticket, outcome: Result<(), LogError>) {
         self.clear_refusal_reason();
         let answer = outcome.map(|()| ApiAnswer::Done { sessions: 0 }).map_err(|error| {
             self.note_refusal_reason(error.why());
             error.code()
         });
-        self.answer_api(ticket, answer, effects);
+        self.answer_api(ticket, answer);
         self.clear_refusal_reason();
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin_protocol::ErrorCode;
 
 use crate::{
-    Effect, Effects,
+    Effect,
     api::{ApiAnswer, HistoryQuery},
     history_stream::Reader,
     log::{LoadNumber, LoadQuery},
@@ -68,16 +68,11 @@ impl Owner {
     }
 
     /// Accepts a subscription, or parks it until the page of a log or other nodes' messages arrive.
-    pub(super) fn subscribe_when_ready(
-        &mut self,
-        context: &mut Context,
-        request: Box<SubscriptionRequest>,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn subscribe_when_ready(&mut self, context: &mut Context, request: Box<SubscriptionRequest>) {
         let parked = match self.page_for_subscription(context, &request) {
             Ok(None) => {
                 let outcome = self.accept_subscription(context, &request, None).map_err(NotSubscribed::from);
-                return self.answer_subscription(context, request, outcome, effects);
+                return self.answer_subscription(context, request, outcome);
             }
             Ok(Some(wait)) => {
                 let name = Arc::clone(&request.channel);
@@ -89,7 +84,7 @@ impl Owner {
         };
         if let Err((request, code)) = parked {
             self.review(context, &request.channel);
-            self.answer_subscription(context, request, Err(code.into()), effects);
+            self.answer_subscription(context, request, Err(code.into()));
         }
     }
 
@@ -152,7 +147,6 @@ impl Owner {
         query: HistoryQuery,
         reader: HistoryReader,
         reply_to: ReplyTo,
-        effects: &mut Effects,
     ) {
         let outcome = match self.page_for_history(context, name, &query, reader.as_reader()) {
             Ok(None) => self.history(context, name, &query, reader.as_reader()),
@@ -171,7 +165,7 @@ impl Owner {
             }
             Err(code) => Err(code),
         };
-        context.answer_history(name, reply_to, outcome, effects);
+        context.answer_history(name, reply_to, outcome);
     }
 
     fn page_for_history(
@@ -197,18 +191,12 @@ impl Owner {
         Ok(log.missing_in_history(stream, query, reader, options).map(PageWait::ForPage))
     }
 
-    pub(super) fn serve_again(
-        &mut self,
-        context: &mut Context,
-        name: &Arc<str>,
-        request: ParkedRequest,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn serve_again(&mut self, context: &mut Context, name: &Arc<str>, request: ParkedRequest) {
         match request {
-            ParkedRequest::Publish { draft, reply_to } => self.propose(context, name, *draft, reply_to, effects),
-            ParkedRequest::Subscribe(request) => self.subscribe_when_ready(context, request, effects),
+            ParkedRequest::Publish { draft, reply_to } => self.propose(context, name, *draft, reply_to),
+            ParkedRequest::Subscribe(request) => self.subscribe_when_ready(context, request),
             ParkedRequest::History { query, reader, reply_to } => {
-                self.serve_history(context, name, query, reader, reply_to, effects);
+                self.serve_history(context, name, query, reader, reply_to);
             }
         }
     }
@@ -219,12 +207,11 @@ impl Owner {
         name: &Arc<str>,
         request: ParkedRequest,
         part: Option<&mut LoadedPart>,
-        effects: &mut Effects,
     ) {
         match (request, part) {
             // The keys were lost while it waited for the page.
             (ParkedRequest::Subscribe(request), Some(_)) if self.lacks_keys(context, name) => {
-                self.subscribe_when_ready(context, request, effects);
+                self.subscribe_when_ready(context, request);
             }
             (ParkedRequest::Subscribe(request), Some(part)) => {
                 let whole = match part {
@@ -233,7 +220,7 @@ impl Owner {
                     LoadedPart::Alone(_) => None,
                 };
                 let outcome = self.accept_subscription(context, &request, whole).map_err(NotSubscribed::from);
-                self.answer_subscription(context, request, outcome, effects);
+                self.answer_subscription(context, request, outcome);
             }
             (ParkedRequest::History { query, reader, reply_to }, Some(part)) => {
                 if let (LoadedPart::ToTail(stream), Some(channel)) = (&mut *part, self.channels.get(name)) {
@@ -247,43 +234,30 @@ impl Owner {
                 if let (Ok(HistoryPart { is_cut: true, .. }), Some(channel)) = (&outcome, self.channels.get(name)) {
                     context.count(channel.namespace).histories_cut += 1;
                 }
-                context.answer_history(name, reply_to, outcome, effects);
+                context.answer_history(name, reply_to, outcome);
             }
-            (request, _) => self.serve_again(context, name, request, effects),
+            (request, _) => self.serve_again(context, name, request),
         }
     }
 
     /// Answers a parked request with an error.
-    pub(super) fn refuse(
-        &mut self,
-        context: &mut Context,
-        name: &Arc<str>,
-        request: ParkedRequest,
-        code: ErrorCode,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn refuse(&mut self, context: &mut Context, name: &Arc<str>, request: ParkedRequest, code: ErrorCode) {
         match request {
-            ParkedRequest::Publish { reply_to, .. } => context.answer_publication(name, reply_to, Err(code), effects),
+            ParkedRequest::Publish { reply_to, .. } => context.answer_publication(name, reply_to, Err(code)),
             ParkedRequest::Subscribe(request) => {
-                self.answer_subscription(context, request, Err(code.into()), effects);
+                self.answer_subscription(context, request, Err(code.into()));
             }
-            ParkedRequest::History { reply_to, .. } => context.answer_history(name, reply_to, Err(code), effects),
+            ParkedRequest::History { reply_to, .. } => context.answer_history(name, reply_to, Err(code)),
         }
     }
 }
 
 impl Context {
-    fn answer_history(
-        &mut self,
-        name: &Arc<str>,
-        reply_to: ReplyTo,
-        outcome: Result<HistoryPart, ErrorCode>,
-        effects: &mut Effects,
-    ) {
+    fn answer_history(&mut self, name: &Arc<str>, reply_to: ReplyTo, outcome: Result<HistoryPart, ErrorCode>) {
         match reply_to {
             ReplyTo::Session(asker) => {
                 let notice = Notice::History { channel: Arc::clone(name), asker, outcome: outcome.map(Box::new) };
-                self.notify(asker.shard, notice, effects);
+                self.notify(asker.shard, notice);
             }
             ReplyTo::Api(ticket) => {
                 let answer = outcome.map(|part| ApiAnswer::History {
@@ -292,7 +266,7 @@ impl Context {
                     offset: part.offset,
                     is_cut: part.is_cut,
                 });
-                self.answer_api(ticket, answer, effects);
+                self.answer_api(ticket, answer);
             }
             ReplyTo::Room | ReplyTo::Nobody => {}
         }

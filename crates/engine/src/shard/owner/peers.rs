@@ -54,7 +54,6 @@ impl Owner {
         kind: PresenceKind,
         bytes_max: usize,
         asker: Asker,
-        effects: &mut Effects,
     ) {
         if context.options.log.peer_queries_max == 0 {
             let outcome = match kind {
@@ -66,18 +65,18 @@ impl Owner {
                     Ok(ClusterPresence::Stats { num_clients, num_users })
                 }
             };
-            return answer(context, channel, kind, asker, outcome, effects);
+            return answer(context, channel, kind, asker, outcome);
         }
         let queries = &mut self.peer_queries;
         if queries.waiting >= context.options.log.peer_queries_max {
-            return answer(context, channel, kind, asker, Err(ErrorCode::TooManyRequests), effects);
+            return answer(context, channel, kind, asker, Err(ErrorCode::TooManyRequests));
         }
         queries.waiting += 1;
         let under_way = queries.by_channel.get(&(Arc::clone(&channel), kind));
         if let Some(query) = under_way.and_then(|number| queries.by_number.get_mut(number)) {
             query.next.push((asker, bytes_max));
         } else {
-            self.ask_peers(channel, kind, vec![(asker, bytes_max)], effects);
+            self.ask_peers(channel, kind, vec![(asker, bytes_max)], &mut context.effects);
         }
     }
 
@@ -96,7 +95,6 @@ impl Owner {
         context: &mut Context,
         query: PeerQueryNumber,
         outcome: &Result<ClusterPresence, ErrorCode>,
-        effects: &mut Effects,
     ) {
         let queries = &mut self.peer_queries;
         let Some(ChannelQueries { channel, kind, asked, next }) = queries.by_number.remove(&query) else { return };
@@ -113,10 +111,10 @@ impl Owner {
             if !fits && let Ok(namespace) = context.names.resolve(&channel) {
                 context.count(namespace).presences_refused += 1;
             }
-            answer(context, Arc::clone(&channel), kind, asker, reply, effects);
+            answer(context, Arc::clone(&channel), kind, asker, reply);
         }
         if !next.is_empty() {
-            self.ask_peers(channel, kind, next, effects);
+            self.ask_peers(channel, kind, next, &mut context.effects);
         }
     }
 
@@ -132,7 +130,6 @@ fn answer(
     kind: PresenceKind,
     asker: Asker,
     outcome: Result<ClusterPresence, ErrorCode>,
-    effects: &mut Effects,
 ) {
     let notice = match kind {
         PresenceKind::Clients => {
@@ -150,5 +147,5 @@ fn answer(
             Notice::PresenceStats { channel, asker, outcome }
         }
     };
-    context.notify(asker.shard, notice, effects);
+    context.notify(asker.shard, notice);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin_protocol::{ErrorCode, Payload, Publication};
 
 use crate::{
-    Effect, Effects,
+    Effect,
     api::ApiAnswer,
     backend::PublishHow,
     broadcast::broadcast_bytes,
@@ -41,23 +41,22 @@ impl Owner {
         name: &Arc<str>,
         draft: Draft,
         reply_to: ReplyTo,
-        effects: &mut Effects,
     ) {
         let (creator, bytes) = (draft.creator, draft.bytes());
-        match self.try_propose(context, name, draft, reply_to, effects) {
+        match self.try_propose(context, name, draft, reply_to) {
             Ok(ProposalOutcome::Proposed) if self.has_logs => self.review(context, name),
             Ok(ProposalOutcome::Proposed) => {}
             Ok(ProposalOutcome::Suppressed(position)) => {
                 self.record_use(context.now, name, creator, true);
                 self.review(context, name);
-                context.answer_publication(name, reply_to, Ok(position), effects);
+                context.answer_publication(name, reply_to, Ok(position));
             }
             Err(code) => {
                 self.review(context, name);
                 if matches!(reply_to, ReplyTo::Api(_)) {
                     context.explain_refused_draft(code, name, bytes);
                 }
-                context.answer_publication(name, reply_to, Err(code), effects);
+                context.answer_publication(name, reply_to, Err(code));
                 // The session's shard determines the reason itself.
                 context.clear_refusal_reason();
             }
@@ -70,7 +69,6 @@ impl Owner {
         name: &Arc<str>,
         draft: Draft,
         reply_to: ReplyTo,
-        effects: &mut Effects,
     ) -> Result<ProposalOutcome, ErrorCode> {
         let namespace = context.names.resolve(name)?;
         if draft.bytes() > context.options.client.queue_bytes_max {
@@ -114,9 +112,9 @@ impl Owner {
         let params = ProposalParams { how, audience, accepted_us: context.now.mono_us, is_delivered: false };
         let proposal = Proposal { publication, params, creator, reply_to, duplicates: Vec::new() };
         if is_logged {
-            self.propose_to_log(context, name, namespace, proposal, effects)?;
+            self.propose_to_log(context, name, namespace, proposal)?;
         } else {
-            self.commit(context, name, namespace, proposal, effects);
+            self.commit(context, name, namespace, proposal);
         }
         Ok(ProposalOutcome::Proposed)
     }
@@ -129,7 +127,6 @@ impl Owner {
         name: &Arc<str>,
         namespace: NamespaceIndex,
         mut proposal: Proposal,
-        effects: &mut Effects,
     ) -> Result<(), ErrorCode> {
         let duplicates_max = context.options.log.duplicates_max;
         let log = self.open_log_of(name).ok_or(ErrorCode::Internal)?;
@@ -166,12 +163,12 @@ impl Owner {
         };
         if context.planted.is(Bug::AcknowledgedBeforeCommit) {
             let reply_to = std::mem::replace(&mut proposal.reply_to, ReplyTo::Nobody);
-            context.answer_publication(name, reply_to, Ok((record.publication.offset, Box::default())), effects);
+            context.answer_publication(name, reply_to, Ok((record.publication.offset, Box::default())));
         }
         if context.planted.is(Bug::DeliveredBeforeCommit) {
             proposal.params.is_delivered = true;
             let publication = Arc::clone(&record.publication);
-            self.deliver_publication(context, name, namespace, publication, &proposal.params, None, effects)?;
+            self.deliver_publication(context, name, namespace, publication, &proposal.params, None)?;
         }
         let terms = options.log_terms();
         let number = ProposalNumber(self.log_traffic.next_number());
@@ -225,16 +222,15 @@ impl Context {
         name: &Arc<str>,
         reply_to: ReplyTo,
         outcome: Result<Position, ErrorCode>,
-        effects: &mut Effects,
     ) {
         match reply_to {
             ReplyTo::Session(asker) => {
                 let (channel, outcome) = (Arc::clone(name), outcome.map(|_| ()));
-                self.notify(asker.shard, Notice::Published { channel, asker, outcome }, effects);
+                self.notify(asker.shard, Notice::Published { channel, asker, outcome });
             }
             ReplyTo::Api(ticket) => {
                 let answer = outcome.map(|(offset, epoch)| ApiAnswer::Published { offset, epoch });
-                self.answer_api(ticket, answer, effects);
+                self.answer_api(ticket, answer);
             }
             ReplyTo::Room => self.counters.room_publications_refused += u64::from(outcome.is_err()),
             ReplyTo::Nobody => {}

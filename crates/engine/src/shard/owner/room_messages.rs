@@ -7,7 +7,6 @@ use dunlin_protocol::{ErrorCode, UnsubscribeCode};
 use dunlin_rooms::{ListingChange, Refusal};
 
 use crate::{
-    Effects,
     api::{ApiAnswer, ApiResult, KickOrder, PlaceReservation},
     counters::MessageOutcome,
     event::Ticket,
@@ -104,10 +103,9 @@ impl Owner {
         ticket: Ticket,
         channel: &str,
         message: BackendMessage,
-        effects: &mut Effects,
     ) {
-        if let Err(code) = self.try_send_message(context, ticket, channel, message, effects) {
-            context.answer_api(ticket, Err(code), effects);
+        if let Err(code) = self.try_send_message(context, ticket, channel, message) {
+            context.answer_api(ticket, Err(code));
         }
     }
 
@@ -117,7 +115,6 @@ impl Owner {
         ticket: Ticket,
         channel: &str,
         message: BackendMessage,
-        effects: &mut Effects,
     ) -> Result<(), ErrorCode> {
         let namespace = context.resolve(channel)?;
         let Some(limits) = &context.namespace(namespace).room else {
@@ -146,17 +143,16 @@ impl Owner {
             BackendMessage::Listing(change) => ToRoom::ChangeListing { room, id, change },
             BackendMessage::Kick(order) => ToRoom::Kick { room, id, order },
         };
-        send_to_room(thread, message, effects);
+        send_to_room(thread, message, &mut context.effects);
         Ok(())
     }
 
     /// Sends reservations to the room of a channel.
     pub(super) fn reserve_places(
         &mut self,
-        context: &Context,
+        context: &mut Context,
         channel: &str,
         reservations: Arc<[PlaceReservation]>,
-        effects: &mut Effects,
     ) -> ApiResult {
         let namespace = context.resolve(channel)?;
         let room = self.channels.get(channel).and_then(|channel| channel.room.as_deref());
@@ -165,7 +161,7 @@ impl Owner {
             context.note_refusal_reason(if has_rooms { NOT_OPEN } else { NO_ROOMS });
             return Err(ErrorCode::NotAvailable);
         };
-        send_to_room(room.thread, ToRoom::ReservePlaces { room: room.key, reservations }, effects);
+        send_to_room(room.thread, ToRoom::ReservePlaces { room: room.key, reservations }, &mut context.effects);
         Ok(ApiAnswer::Done { sessions: 0 })
     }
 
@@ -177,13 +173,12 @@ impl Owner {
         channel: &str,
         id: u64,
         answer: Result<Bytes, Refusal>,
-        effects: &mut Effects,
     ) {
         let Some(ticket) = self.waiting_messages.take(key, id) else { return };
         // Not by the name, because the patterns of names may have changed since the room was opened. The channel of a
         // room that answers exists.
         let Some(namespace) = self.channels.get(channel).map(|channel| channel.namespace) else {
-            return context.answer_api(ticket, Err(ErrorCode::Internal), effects);
+            return context.answer_api(ticket, Err(ErrorCode::Internal));
         };
         let bytes_max = context.namespace(namespace).room.as_ref().map_or(0, |limits| limits.message_bytes_max);
         let (outcome, answer) = match answer {
@@ -195,7 +190,7 @@ impl Owner {
             Err(refusal) => (MessageOutcome::Refused, Ok(ApiAnswer::MessageAnswered(Err(refusal)))),
         };
         context.count(namespace).rooms.messages[outcome as usize] += 1;
-        context.answer_api(ticket, answer, effects);
+        context.answer_api(ticket, answer);
     }
 
     /// A room has ended: answers the requests that wait for it.
@@ -205,7 +200,6 @@ impl Owner {
         key: RoomKey,
         namespace: NamespaceIndex,
         code: UnsubscribeCode,
-        effects: &mut Effects,
     ) {
         let waiting = self.waiting_messages.rooms.remove(&key.number).unwrap_or_default();
         let (why, error) = match code {
@@ -215,7 +209,7 @@ impl Owner {
         for ticket in waiting.into_values() {
             context.count(namespace).rooms.messages[MessageOutcome::RoomEnded as usize] += 1;
             context.note_refusal_reason(why);
-            context.answer_api(ticket, Err(error), effects);
+            context.answer_api(ticket, Err(error));
         }
     }
 }

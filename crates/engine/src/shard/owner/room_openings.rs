@@ -6,7 +6,6 @@ use dunlin_protocol::ErrorCode;
 use dunlin_rooms::{Refusal, RoomOverrides};
 
 use crate::{
-    Effects,
     api::{ApiAnswer, ApiResult},
     event::Ticket,
     message::SubscriptionRequest,
@@ -51,10 +50,9 @@ impl Owner {
         ticket: Ticket,
         channel: &Arc<str>,
         overrides: &RoomOverrides,
-        effects: &mut Effects,
     ) {
-        if let Some(answer) = self.try_open_room(context, ticket, channel, overrides, effects).transpose() {
-            context.answer_api(ticket, answer, effects);
+        if let Some(answer) = self.try_open_room(context, ticket, channel, overrides).transpose() {
+            context.answer_api(ticket, answer);
         }
     }
 
@@ -65,7 +63,6 @@ impl Owner {
         ticket: Ticket,
         channel: &Arc<str>,
         overrides: &RoomOverrides,
-        effects: &mut Effects,
     ) -> Result<Option<ApiAnswer>, ErrorCode> {
         let namespace = context.resolve(channel)?;
         let limits = context.namespace(namespace).room.as_ref();
@@ -77,7 +74,7 @@ impl Owner {
             context.note_refusal_reason(why);
             return Err(refusal.code());
         }
-        let (room, is_new) = self.room_to_join(context, channel, Opening::Reserved, overrides, effects)?;
+        let (room, is_new) = self.room_to_join(context, channel, Opening::Reserved, overrides)?;
         let (key, is_made, players) = (room.key, room.is_made, room.players);
         if !is_new && !overrides.is_empty() {
             context.note_refusal_reason(IS_OPEN);
@@ -98,10 +95,9 @@ impl Owner {
     /// The world of a room is created, or will never be.
     pub(super) fn answer_openings(
         &mut self,
-        context: &Context,
+        context: &mut Context,
         key: RoomKey,
         outcome: &Result<u32, Option<Refusal>>,
-        effects: &mut Effects,
     ) {
         for ticket in self.waiting_openings.0.remove(&key.number).unwrap_or_default() {
             let answer: ApiResult = match outcome {
@@ -112,7 +108,7 @@ impl Owner {
                     Err(ErrorCode::Internal)
                 }
             };
-            context.answer_api(ticket, answer, effects);
+            context.answer_api(ticket, answer);
         }
     }
 

@@ -30,12 +30,7 @@ const RESERVED: &str = "all free places are reserved for other users";
 
 impl Owner {
     /// Sends a join to the channel's room, which is opened if necessary. [`Owner::joined`] handles the answer.
-    pub(super) fn serve_join(
-        &mut self,
-        context: &mut Context,
-        mut request: Box<SubscriptionRequest>,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn serve_join(&mut self, context: &mut Context, mut request: Box<SubscriptionRequest>) {
         let opening = request.join.as_ref().map_or(Opening::Reserved, |join| join.opening);
         let overrides = match self.overrides_of_join(context, &request) {
             Ok(overrides) => overrides,
@@ -43,19 +38,19 @@ impl Owner {
                 if let Ok(namespace) = context.names.resolve(&request.channel) {
                     context.count(namespace).rooms.refused[RoomRefusal::Params as usize] += 1;
                 }
-                return refuse_join(context, request, NotSubscribed::Refused(refusal), effects);
+                return refuse_join(context, request, NotSubscribed::Refused(refusal));
             }
         };
-        match self.room_to_join(context, &request.channel, opening, &overrides, effects) {
+        match self.room_to_join(context, &request.channel, opening, &overrides) {
             Ok((room, is_new)) => {
                 room.pending_joins += 1;
                 let OwnedRoom { key, thread, .. } = *room;
                 if let Some(join) = request.join.as_mut().filter(|_| is_new) {
                     join.opening = Opening::Used;
                 }
-                send_to_room(thread, ToRoom::Join { room: key, request }, effects);
+                send_to_room(thread, ToRoom::Join { room: key, request }, &mut context.effects);
             }
-            Err(code) => refuse_join(context, request, code.into(), effects),
+            Err(code) => refuse_join(context, request, code.into()),
         }
     }
 
@@ -66,7 +61,6 @@ impl Owner {
         channel: &Arc<str>,
         opening: Opening,
         overrides: &RoomOverrides,
-        effects: &mut Effects,
     ) -> Result<(&mut OwnedRoom, bool), ErrorCode> {
         let namespace = context.names.resolve(channel)?;
         if context.namespace(namespace).room.is_none() || self.room_threads.is_empty() {
@@ -80,7 +74,7 @@ impl Owner {
             })?;
             // First, so that no room is opened for a channel that the shard has no space for.
             self.owned(context, channel, namespace)?;
-            let room = self.open_room(context, channel, namespace, overrides, effects);
+            let room = self.open_room(context, channel, namespace, overrides);
             self.owned(context, channel, namespace)?.room = Some(Box::new(room));
             self.review(context, channel);
         }
@@ -111,7 +105,6 @@ impl Owner {
         channel: &Arc<str>,
         namespace: NamespaceIndex,
         overrides: &RoomOverrides,
-        effects: &mut Effects,
     ) -> OwnedRoom {
         let load = |thread: &RoomThread| (u32::from(thread.load_permille) + thread.opened_since, thread.open);
         let threads = (0..).zip(&mut self.room_threads);
@@ -125,24 +118,18 @@ impl Owner {
         context.count(namespace).rooms.opened += 1;
         let overrides = Arc::new(overrides.clone());
         let open = ToRoom::Open { room: key, channel: Arc::clone(channel), namespace: namespace.0, overrides };
-        send_to_room(thread, open, effects);
+        send_to_room(thread, open, &mut context.effects);
         OwnedRoom { key, thread, pending_joins: 0, players: 0, is_made: false }
     }
 
     /// A room's world is created.
-    pub(in crate::shard) fn on_room_made(
-        &mut self,
-        context: &Context,
-        key: RoomKey,
-        channel: &Arc<str>,
-        effects: &mut Effects,
-    ) {
+    pub(in crate::shard) fn on_room_made(&mut self, context: &mut Context, key: RoomKey, channel: &Arc<str>) {
         if let Some(room) = self.current_room(channel, key)
             && !std::mem::replace(&mut room.is_made, true)
         {
             let players = room.players;
             self.rooms_opening -= 1;
-            self.answer_openings(context, key, &Ok(players), effects);
+            self.answer_openings(context, key, &Ok(players));
         }
     }
 
@@ -159,7 +146,6 @@ impl Owner {
         key: RoomKey,
         request: Box<SubscriptionRequest>,
         outcome: Result<JoinedAs, NotJoined>,
-        effects: &mut Effects,
     ) {
         let room = self.current_room(&request.channel, key).map(|room| {
             room.pending_joins -= 1;
@@ -192,7 +178,7 @@ impl Owner {
                 counters.joins_accepted += 1;
                 counters.seats_resumed += u64::from(joined.is_back);
                 let subscribed = self.accept_subscription(context, &request, None).map_err(NotSubscribed::from);
-                self.keep_player(room, &request, subscribed.is_ok(), effects);
+                self.keep_player(room, &request, subscribed.is_ok(), &mut context.effects);
                 subscribed.map(|mut subscribed| {
                     subscribed.room = Some((room.key, room.thread));
                     subscribed.is_back = joined.is_back;
@@ -200,7 +186,7 @@ impl Owner {
                 })
             }
         };
-        self.answer_subscription(context, request, outcome, effects);
+        self.answer_subscription(context, request, outcome);
     }
 
     /// Whether a closed room has answered a join.
@@ -236,17 +222,11 @@ impl Owner {
     }
 
     /// A room has been empty for the maximum time. Closes it, unless it has a player or a join is in flight.
-    pub(in crate::shard) fn room_is_idle(
-        &mut self,
-        context: &mut Context,
-        key: RoomKey,
-        channel: &Arc<str>,
-        effects: &mut Effects,
-    ) {
+    pub(in crate::shard) fn room_is_idle(&mut self, context: &mut Context, key: RoomKey, channel: &Arc<str>) {
         let Some(room) = self.current_room(channel, key) else { return };
         let is_needed = room.players > 0 || room.pending_joins > 0 || self.waiting_messages.of(key) > 0;
         if !is_needed {
-            self.close_room(context, channel, key, None, effects);
+            self.close_room(context, channel, key, None);
         }
     }
 
@@ -257,16 +237,14 @@ impl Owner {
         channel: &Arc<str>,
         key: RoomKey,
         reason: Option<Arc<str>>,
-        effects: &mut Effects,
     ) {
         let code = UnsubscribeCode::ROOM_CLOSED;
-        if let Some((room, namespace)) = self.forget_owned_room(context, channel, key, (code, reason.clone()), effects)
-        {
+        if let Some((room, namespace)) = self.forget_owned_room(context, channel, key, (code, reason.clone())) {
             context.count(namespace).rooms.closed += 1;
             if room.pending_joins > 0 {
                 self.closed_rooms.insert(key.number, room.pending_joins);
             }
-            send_to_room(room.thread, ToRoom::Close { room: key, code, reason }, effects);
+            send_to_room(room.thread, ToRoom::Close { room: key, code, reason }, &mut context.effects);
         }
     }
 
@@ -277,13 +255,12 @@ impl Owner {
         key: RoomKey,
         channel: &Arc<str>,
         refusal: Option<Refusal>,
-        effects: &mut Effects,
     ) {
         if self.current_room(channel, key).is_some() {
-            self.answer_openings(context, key, &Err(refusal), effects);
+            self.answer_openings(context, key, &Err(refusal));
         }
         if let Some((_, namespace)) =
-            self.forget_owned_room(context, channel, key, (UnsubscribeCode::ROOM_FAILED, None), effects)
+            self.forget_owned_room(context, channel, key, (UnsubscribeCode::ROOM_FAILED, None))
         {
             context.count(namespace).rooms.failed += 1;
         }
@@ -297,20 +274,19 @@ impl Owner {
         name: &Arc<str>,
         key: RoomKey,
         (code, reason): (UnsubscribeCode, Option<Arc<str>>),
-        effects: &mut Effects,
     ) -> Option<(OwnedRoom, NamespaceIndex)> {
         let room = *self.current_room(name, key)?;
         let channel = self.channels.get_mut(name)?;
         channel.room = None;
         self.rooms_opening -= usize::from(!room.is_made);
         let namespace = channel.namespace;
-        self.answer_openings(context, key, &Err(None), effects);
-        self.answer_waiting_messages(context, key, namespace, code, effects);
+        self.answer_openings(context, key, &Err(None));
+        self.answer_waiting_messages(context, key, namespace, code);
         let channel = self.channels.get(name)?;
         let shards: Vec<_> = channel.listening_shards(crate::channel::Audience::Publications).collect();
         for shard in shards {
             let reason = reason.clone();
-            context.notify(shard, Notice::RoomOver { channel: Arc::clone(name), room: key, code, reason }, effects);
+            context.notify(shard, Notice::RoomOver { channel: Arc::clone(name), room: key, code, reason });
         }
         if let Some(thread) = self.room_threads.get_mut(usize::from(room.thread.0)) {
             thread.open = thread.open.saturating_sub(1);
@@ -328,7 +304,6 @@ impl Owner {
         channel: &Arc<str>,
         data: Payload,
         audience: Option<Box<EventAudience>>,
-        effects: &mut Effects,
     ) {
         if self.current_room(channel, key).is_none() {
             context.counters.late_messages += 1;
@@ -336,22 +311,16 @@ impl Owner {
         }
         let audience = audience.map(|audience| Arc::new(*audience));
         let draft = Draft { data, info: None, how: PublishHow::default(), audience, creator: None };
-        self.propose(context, channel, draft, ReplyTo::Room, effects);
+        self.propose(context, channel, draft, ReplyTo::Room);
         if let Ok(namespace) = context.names.resolve(channel) {
             context.count(namespace).rooms.events += 1;
         }
     }
 
     /// A publication of a room to another channel.
-    pub(in crate::shard) fn take_room_publication(
-        &mut self,
-        context: &mut Context,
-        channel: &Arc<str>,
-        data: Payload,
-        effects: &mut Effects,
-    ) {
+    pub(in crate::shard) fn take_room_publication(&mut self, context: &mut Context, channel: &Arc<str>, data: Payload) {
         let draft = Draft { data, info: None, how: PublishHow::default(), audience: None, creator: None };
-        self.propose(context, channel, draft, ReplyTo::Room, effects);
+        self.propose(context, channel, draft, ReplyTo::Room);
     }
 
     /// The load report of a room thread.
@@ -361,33 +330,23 @@ impl Owner {
         }
     }
 
-    pub(super) fn close_room_by_api(
-        &mut self,
-        context: &mut Context,
-        channel: &Arc<str>,
-        effects: &mut Effects,
-    ) -> ApiResult {
+    pub(super) fn close_room_by_api(&mut self, context: &mut Context, channel: &Arc<str>) -> ApiResult {
         let namespace = context.names.resolve(channel)?;
         if context.namespace(namespace).room.is_none() {
             return Err(ErrorCode::NotAvailable);
         }
         let room = self.channels.get(channel).and_then(|channel| channel.room.as_deref().copied());
         if let Some(room) = room {
-            self.close_room(context, channel, room.key, None, effects);
+            self.close_room(context, channel, room.key, None);
         }
         Ok(ApiAnswer::Done { sessions: room.map_or(0, |room| room.players) })
     }
 }
 
-fn refuse_join(
-    context: &mut Context,
-    mut request: Box<SubscriptionRequest>,
-    refused: NotSubscribed,
-    effects: &mut Effects,
-) {
+fn refuse_join(context: &mut Context, mut request: Box<SubscriptionRequest>, refused: NotSubscribed) {
     request.recover = None;
     let shard = request.asker.shard;
-    context.notify(shard, Notice::Subscribed { request, outcome: Err(refused) }, effects);
+    context.notify(shard, Notice::Subscribed { request, outcome: Err(refused) });
 }
 
 pub(super) fn send_to_room(thread: RoomThreadIndex, message: ToRoom, effects: &mut Effects) {

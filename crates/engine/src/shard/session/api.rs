@@ -3,7 +3,7 @@
 use dunlin_protocol::{Disconnect, Payload, Push, UnsubscribeCode};
 
 use crate::{
-    Effects, SessionKey,
+    SessionKey,
     api::{ApiAnswer, ApiRequest, ApiResult, SessionFilter, Survey},
     hub::LocalChannelId,
     session::{Paused, PausedOn, Phase, Session},
@@ -17,29 +17,24 @@ const BEHIND_BOUNDS_US: [u64; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_00
 
 impl Sessions {
     /// Handles a request, and returns the answer.
-    pub(in crate::shard) fn serve_api(
-        &mut self,
-        context: &mut Context,
-        request: ApiRequest,
-        effects: &mut Effects,
-    ) -> ApiResult {
+    pub(in crate::shard) fn serve_api(&mut self, context: &mut Context, request: ApiRequest) -> ApiResult {
         match request {
             ApiRequest::Disconnect { user, only, whitelist, disconnect } => {
                 let keys = self.sessions_of(&user, &only, &whitelist);
-                Ok(self.disconnect_all(context, &keys, &disconnect, effects))
+                Ok(self.disconnect_all(context, &keys, &disconnect))
             }
             ApiRequest::Subscribe { user, only, subscription } => {
                 context.check_server_side(&subscription)?;
                 let keys = self.sessions_of(&user, &only, &[]);
                 for key in &keys {
-                    self.subscribe_by_api(context, *key, &subscription, effects);
+                    self.subscribe_by_api(context, *key, &subscription);
                 }
                 Ok(ApiAnswer::Done { sessions: keys.len() as u32 })
             }
             ApiRequest::Refresh { user, only, expired, expires_at_ms, info } => {
                 let keys = self.sessions_of(&user, &only, &[]);
                 for key in &keys {
-                    self.refresh_by_api(context, *key, expired, expires_at_ms, info.as_ref(), effects);
+                    self.refresh_by_api(context, *key, expired, expires_at_ms, info.as_ref());
                 }
                 Ok(ApiAnswer::Done { sessions: keys.len() as u32 })
             }
@@ -48,7 +43,7 @@ impl Sessions {
                     context.resolve(&channel)?;
                 }
                 let keys = self.sessions_of(&user, &only, &[]);
-                Ok(self.unsubscribe_all(context, &keys, &channel, code, effects))
+                Ok(self.unsubscribe_all(context, &keys, &channel, code))
             }
             request => unreachable!("{request:?} is about a channel"),
         }
@@ -93,10 +88,9 @@ impl Sessions {
         expired: bool,
         expires_at_ms: Option<u64>,
         info: Option<&Payload>,
-        effects: &mut Effects,
     ) {
         let (false, Ok(ttl)) = (expired, TimeToLive::until(expires_at_ms, context.now)) else {
-            return self.close(context, key, &Disconnect::EXPIRED, effects);
+            return self.close(context, key, &Disconnect::EXPIRED);
         };
         let ttl_s = ttl.map(TimeToLive::whole_s);
         let Some(session) = self.table.get_mut(key) else { return };
@@ -104,25 +98,19 @@ impl Sessions {
             // The reply to `connect` contains it.
             pending.result.ttl_s = ttl_s.filter(|_| context.options.backend.refresh.is_none());
         } else {
-            self.push(context, key, &Push::Refresh { ttl_s }, effects);
+            self.push(context, key, &Push::Refresh { ttl_s });
         }
         if self.table.get(key).is_some_and(Session::is_authenticated) {
             if let Some(info) = info {
-                self.show_with(context, key, info, effects);
+                self.show_with(context, key, info);
             }
             self.expire_after(context, key, ttl);
         }
     }
 
-    fn disconnect_all(
-        &mut self,
-        context: &mut Context,
-        keys: &[SessionKey],
-        disconnect: &Disconnect,
-        effects: &mut Effects,
-    ) -> ApiAnswer {
+    fn disconnect_all(&mut self, context: &mut Context, keys: &[SessionKey], disconnect: &Disconnect) -> ApiAnswer {
         for key in keys {
-            self.close(context, *key, disconnect, effects);
+            self.close(context, *key, disconnect);
         }
         ApiAnswer::Done { sessions: keys.len() as u32 }
     }
@@ -133,7 +121,6 @@ impl Sessions {
         keys: &[SessionKey],
         channel: &str,
         code: UnsubscribeCode,
-        effects: &mut Effects,
     ) -> ApiAnswer {
         let mut sessions = 0;
         for &key in keys {
@@ -148,7 +135,7 @@ impl Sessions {
                 .collect();
             sessions += u32::from(is_asked_for || !of_channel.is_empty());
             for id in of_channel {
-                self.end_subscription(context, key, id, code, effects);
+                self.end_subscription(context, key, id, code);
             }
         }
         ApiAnswer::Done { sessions }

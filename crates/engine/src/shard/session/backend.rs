@@ -82,7 +82,6 @@ impl Sessions {
         key: SessionKey,
         request_id: ProxyRequestId,
         outcome: ProxyResult,
-        effects: &mut Effects,
     ) {
         let Some(session) = context.counters.found_or_late(self.table.get_mut(key)) else { return };
         let is_it =
@@ -90,13 +89,13 @@ impl Sessions {
         if let Some(paused) = session.paused.take_if(|paused| is_it(paused)) {
             let Paused { paused_on, unparsed } = *paused;
             let PausedOn::Backend(asked) = paused_on else { unreachable!("looked at above") };
-            self.command_answered(context, key, *asked, outcome, effects);
+            self.command_answered(context, key, *asked, outcome);
             return self.resume(key, unparsed);
         }
         let refresh = session.extra.as_mut().and_then(|extra| extra.refresh.take_if(|asked| *asked == request_id));
         if refresh.is_some() {
             if session.is_authenticated() {
-                self.session_refreshed(context, key, outcome, effects);
+                self.session_refreshed(context, key, outcome);
             } else {
                 context.counters.late_messages += 1;
             }
@@ -107,31 +106,24 @@ impl Sessions {
             asked.take_if(|asked| *asked == request_id).map(|_| subscription.channel)
         });
         match of_subscription {
-            Some(channel) => self.subscription_refreshed(context, key, channel, outcome, effects),
+            Some(channel) => self.subscription_refreshed(context, key, channel, outcome),
             None => context.counters.late_messages += 1,
         }
     }
 
-    fn command_answered(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        asked: ProxyCall,
-        outcome: ProxyResult,
-        effects: &mut Effects,
-    ) {
+    fn command_answered(&mut self, context: &mut Context, key: SessionKey, asked: ProxyCall, outcome: ProxyResult) {
         let ProxyCall { request_id: _, command_id, about } = asked;
         let answer = match about {
             ProxiedCommand::Connect(params) => {
-                return self.connect_by_backend(context, key, command_id, &params, outcome, effects);
+                return self.connect_by_backend(context, key, command_id, &params, outcome);
             }
             ProxiedCommand::Subscribe(params) => {
-                let answer = self.subscribe_by_backend(context, key, command_id, &params, outcome, effects);
+                let answer = self.subscribe_by_backend(context, key, command_id, &params, outcome);
                 self.note_command_if_refused(context, key, &answer, "subscribe", Some(&params.channel));
                 answer
             }
             ProxiedCommand::Publish { channel, data } => {
-                let answer = self.publish_by_backend(context, key, command_id, &channel, data, outcome, effects);
+                let answer = self.publish_by_backend(context, key, command_id, &channel, data, outcome);
                 self.note_command_if_refused(context, key, &answer, "publish", Some(&channel));
                 answer
             }
@@ -142,9 +134,9 @@ impl Sessions {
             }
         };
         match answer {
-            Ok(Some(reply)) => self.reply(context, key, command_id, &reply, effects),
+            Ok(Some(reply)) => self.reply(context, key, command_id, &reply),
             Ok(None) => {}
-            Err(disconnect) => self.close(context, key, &disconnect, effects),
+            Err(disconnect) => self.close(context, key, &disconnect),
         }
     }
 
@@ -155,14 +147,13 @@ impl Sessions {
         command_id: u32,
         params: &SubscriptionParams,
         outcome: ProxyResult,
-        effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
         let grant = match outcome {
             Ok(ProxyResponse::Subscribe(grant)) => *grant,
             Ok(_) => return Ok(Some(Reply::Error(ErrorCode::Internal))),
             Err(refusal) => return refused(refusal).map(Some),
         };
-        Ok(self.request_subscription(context, key, command_id, params, grant, effects).err().map(Reply::Error))
+        Ok(self.request_subscription(context, key, command_id, params, grant).err().map(Reply::Error))
     }
 
     fn publish_by_backend(
@@ -173,7 +164,6 @@ impl Sessions {
         channel: &Arc<str>,
         data: Payload,
         outcome: ProxyResult,
-        effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
         let answer = match outcome {
             Ok(ProxyResponse::Publish(answer)) => *answer,
@@ -190,18 +180,17 @@ impl Sessions {
             creator: self.creator(context, key),
             asker: self.register_request(context, key, command_id, false),
         };
-        context.request(owner, request, effects);
+        context.request(owner, request);
         Ok(None)
     }
 
     /// Sends a call to the backend of its method.
     pub(super) fn call(
         &mut self,
-        context: &Context,
+        context: &mut Context,
         key: SessionKey,
         command_id: u32,
         request: &RpcRequest<'_>,
-        effects: &mut Effects,
     ) -> Option<Reply> {
         let method = &*request.method;
         let backend = &context.options.backend;
@@ -232,7 +221,7 @@ impl Sessions {
             method: method.into(),
             data: request.data.and_then(|data| self.payload(key, data)),
         };
-        self.send_proxy_request(key, command_id, proxy, kind, ProxiedCommand::Rpc, effects);
+        self.send_proxy_request(key, command_id, proxy, kind, ProxiedCommand::Rpc, &mut context.effects);
         None
     }
 }

@@ -31,14 +31,8 @@ pub(super) struct DrainProgress {
 
 impl Sessions {
     /// Ends a session: its subscriptions end at once, queued frames are sent, followed by a close frame.
-    pub(super) fn close(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        disconnect: &Disconnect,
-        effects: &mut Effects,
-    ) {
-        self.close_with(context, key, disconnect, QueuedFrames::Send, effects);
+    pub(super) fn close(&mut self, context: &mut Context, key: SessionKey, disconnect: &Disconnect) {
+        self.close_with(context, key, disconnect, QueuedFrames::Send);
     }
 
     pub(super) fn close_with(
@@ -47,51 +41,44 @@ impl Sessions {
         key: SessionKey,
         disconnect: &Disconnect,
         queued: QueuedFrames,
-        effects: &mut Effects,
     ) {
         let is_open = self.table.get(key).is_some_and(|session| session.phase != Phase::Closing);
         if is_open {
-            self.record_disconnect(context, key, disconnect, effects);
+            self.record_disconnect(context, key, disconnect);
         }
         // A session that must not reconnect leaves its rooms at once.
         let departure = if disconnect.reconnects() { Departure::Lost } else { Departure::Left };
-        if !self.begin_close(context, key, departure, effects) {
+        if !self.begin_close(context, key, departure) {
             return;
         }
         context.counters.count_close(disconnect.code);
         if disconnect.code == Disconnect::CONNECTION_CLOSED.code {
             // As in Centrifugo, the client gets neither frames nor a reason: it is to see a lost connection.
             self.table.outbox(key.index).discard_unbegun();
-            effects.list.push(Effect::HangUp { session: key });
+            context.effects.list.push(Effect::HangUp { session: key });
             return;
         }
         let wire = self.table.at(key.index).wire;
         let close_frame = close_frame(wire, disconnect, context.options.client.uni_websocket, &mut context.scratch);
-        self.send_close_frame(context, key, close_frame, queued, effects);
+        self.send_close_frame(context, key, close_frame, queued);
     }
 
     /// The peer has sent a close frame. Replies to it, then closes the socket.
-    pub(in crate::shard) fn peer_closes(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        code: Option<u16>,
-        effects: &mut Effects,
-    ) {
-        if !self.begin_close(context, key, Departure::Lost, effects) {
+    pub(in crate::shard) fn peer_closes(&mut self, context: &mut Context, key: SessionKey, code: Option<u16>) {
+        if !self.begin_close(context, key, Departure::Lost) {
             if let Some(session) = self.table.get_mut(key) {
                 let is_first = session.close_handshake.set_received();
                 if is_first && session.close_handshake.is_sent() {
-                    effects.list.push(Effect::HangUp { session: key });
+                    context.effects.list.push(Effect::HangUp { session: key });
                 }
             }
             return;
         }
-        self.record(context, key, SessionIncident::Left { code }, effects);
+        self.record(context, key, SessionIncident::Left { code });
         self.table.at_mut(key.index).close_handshake.set_received();
         let mut close_frame = Vec::new();
         append_close_reply(code, &mut close_frame);
-        self.send_close_frame(context, key, close_frame, QueuedFrames::Discard, effects);
+        self.send_close_frame(context, key, close_frame, QueuedFrames::Discard);
     }
 
     /// The peer violated the WebSocket protocol.
@@ -101,21 +88,14 @@ impl Sessions {
         key: SessionKey,
         code: u16,
         what: &'static str,
-        effects: &mut Effects,
     ) {
         context.counters.violations += 1;
         let reason = std::borrow::Cow::Borrowed(what);
-        self.close_with(context, key, &Disconnect { code, reason }, QueuedFrames::Send, effects);
+        self.close_with(context, key, &Disconnect { code, reason }, QueuedFrames::Send);
     }
 
     /// Removes the session from all indices except the table. Returns whether it was open.
-    fn begin_close(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        departure: Departure,
-        effects: &mut Effects,
-    ) -> bool {
+    fn begin_close(&mut self, context: &mut Context, key: SessionKey, departure: Departure) -> bool {
         let Some(session) = self.table.get_mut(key) else { return false };
         if session.phase == Phase::Closing {
             return false;
@@ -124,9 +104,9 @@ impl Sessions {
             Deadlines { end_us: context.now.after_ms(context.options.client.close_timeout_ms), ..Deadlines::NEVER };
         if session.paused.take().is_some() {
             // The session must read on to receive the peer's close frame.
-            effects.list.push(Effect::Resume { session: key });
+            context.effects.list.push(Effect::Resume { session: key });
         }
-        self.leave_everything(context, key, departure, effects);
+        self.leave_everything(context, key, departure);
         self.table.at_mut(key.index).phase = Phase::Closing;
         self.schedule_session(context, key);
         let outbox = self.table.outbox(key.index);
@@ -138,14 +118,7 @@ impl Sessions {
         true
     }
 
-    fn send_close_frame(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        close_frame: Vec<u8>,
-        queued: QueuedFrames,
-        effects: &mut Effects,
-    ) {
+    fn send_close_frame(&mut self, context: &mut Context, key: SessionKey, close_frame: Vec<u8>, queued: QueuedFrames) {
         if queued == QueuedFrames::Send {
             self.tag_skipped(context, key, Slots::All);
         }
@@ -158,38 +131,26 @@ impl Sessions {
         if !close_frame.is_empty() {
             outbox.push(FrameRef::own(close_frame.into_boxed_slice(), context.now.mono_us));
         } else if outbox.is_empty() {
-            return self.on_close_frame_sent(key, effects);
+            return self.on_close_frame_sent(key, &mut context.effects);
         }
-        outbox.list(key.index, effects);
+        outbox.list(key.index, &mut context.effects);
     }
 
     /// Ends all subscriptions and removes the session from its user's list.
-    pub(super) fn leave_everything(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        departure: Departure,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn leave_everything(&mut self, context: &mut Context, key: SessionKey, departure: Departure) {
         let session = self.table.at_mut(key.index);
         let was_authenticated = session.is_authenticated();
         let place = session.user_place;
         for subscription in std::mem::take(&mut session.subscriptions) {
-            self.detach(context, key, &subscription, departure, effects);
+            self.detach(context, key, &subscription, departure);
         }
         if was_authenticated && let Some(info) = self.table.at(key.index).info.clone() {
-            self.remove_from_user(context, key, &info.user, place, effects);
+            self.remove_from_user(context, key, &info.user, place);
         }
     }
 
     /// The kernel has accepted `bytes` bytes.
-    pub(in crate::shard) fn wrote(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        bytes: usize,
-        effects: &mut Effects,
-    ) {
+    pub(in crate::shard) fn wrote(&mut self, context: &mut Context, key: SessionKey, bytes: usize) {
         let Self { table: sessions, seats, .. } = self;
         let Context { counters, .. } = context;
         let Some(outbox) = sessions.outbox_of(key) else { return };
@@ -201,7 +162,7 @@ impl Sessions {
         if left > 0 {
             // It is unknown which bytes the peer has received, so nothing more can be sent to it.
             counters.writes_beyond_offer += 1;
-            effects.list.push(Effect::HangUp { session: key });
+            context.effects.list.push(Effect::HangUp { session: key });
             return;
         }
         let commands_wait = outbox.on_socket_progress();
@@ -212,10 +173,10 @@ impl Sessions {
             outbox.trim_after_burst();
         }
         if commands_wait {
-            self.pace_progresses(context, key, effects);
+            self.pace_progresses(context, key);
         }
         if is_over && is_closing {
-            self.on_close_frame_sent(key, effects);
+            self.on_close_frame_sent(key, &mut context.effects);
         }
     }
 
@@ -232,32 +193,26 @@ impl Sessions {
     }
 
     /// The transport has ended.
-    pub(in crate::shard) fn forget_session(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
+    pub(in crate::shard) fn forget_session(&mut self, context: &mut Context, key: SessionKey) {
         if self.table.get(key).is_none() {
             return;
         }
-        self.record(context, key, SessionIncident::Gone, effects);
-        self.leave_everything(context, key, Departure::Lost, effects);
+        self.record(context, key, SessionIncident::Gone);
+        self.leave_everything(context, key, Departure::Lost);
         if let Some(session) = self.table.remove(key) {
             context.timers.abandon(session.scheduled);
         }
     }
 
-    pub(in crate::shard) fn answer_websocket_ping(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        payload: &[u8],
-        effects: &mut Effects,
-    ) {
+    pub(in crate::shard) fn answer_websocket_ping(&mut self, context: &mut Context, key: SessionKey, payload: &[u8]) {
         let mut pong = Vec::with_capacity(payload.len() + 2);
         append_pong(payload, &mut pong);
-        self.queue_frame(context, key, FrameRef::own(pong.into_boxed_slice(), context.now.mono_us), effects);
+        self.queue_frame(context, key, FrameRef::own(pong.into_boxed_slice(), context.now.mono_us));
     }
 
     /// Closes up to `sessions_max` sessions. The first pass over the table closes idle sessions, which have nothing
     /// queued and wait for no answer. So no session has to store when it was last used. A second pass closes the rest.
-    pub(in crate::shard) fn drain_some(&mut self, context: &mut Context, sessions_max: usize, effects: &mut Effects) {
+    pub(in crate::shard) fn drain_some(&mut self, context: &mut Context, sessions_max: usize) {
         let mut left = sessions_max;
         while left > 0 {
             let DrainProgress { next, idle_are_gone } = self.drain_progress;
@@ -273,18 +228,18 @@ impl Sessions {
             let (is_open, is_paused) = (session.phase != Phase::Closing, session.paused.is_some());
             let is_idle = !is_paused && self.table.outbox(key.index).is_empty();
             if is_open && (idle_are_gone || is_idle) {
-                self.close(context, key, &Disconnect::SHUTDOWN, effects);
+                self.close(context, key, &Disconnect::SHUTDOWN);
                 left -= 1;
             }
         }
     }
 
     /// Closes every session and admits none.
-    pub(in crate::shard) fn drain(&mut self, context: &mut Context, effects: &mut Effects) {
+    pub(in crate::shard) fn drain(&mut self, context: &mut Context) {
         self.draining = true;
         let keys: Vec<SessionKey> = self.table.iter().map(|session| session.key).collect();
         for key in keys {
-            self.close(context, key, &Disconnect::SHUTDOWN, effects);
+            self.close(context, key, &Disconnect::SHUTDOWN);
         }
     }
 }

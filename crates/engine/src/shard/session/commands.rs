@@ -40,10 +40,9 @@ impl Sessions {
         context: &mut Context,
         key: SessionKey,
         frame: &[u8],
-        effects: &mut Effects,
     ) -> Option<usize> {
         if self.table.get(key).is_some_and(|session| session.wire.is_unidirectional()) {
-            self.receive_connect(context, key, frame, effects);
+            self.receive_connect(context, key, frame);
             return None;
         }
         let session = self.table.get(key)?;
@@ -58,7 +57,6 @@ impl Sessions {
         key: SessionKey,
         unparsed: &[u8],
         commands_max: usize,
-        effects: &mut Effects,
     ) -> CommandProgress {
         let Some(session) = self.table.get(key).filter(|session| session.phase != Phase::Closing) else {
             return CommandProgress::Over;
@@ -72,15 +70,15 @@ impl Sessions {
                 "a command that cannot be decoded, or that is deeper or wider than allowed"
             });
             context.counters.malformed_frames += 1;
-            self.close(context, key, &Disconnect::BAD_REQUEST, effects);
+            self.close(context, key, &Disconnect::BAD_REQUEST);
             return CommandProgress::Over;
         };
         if let Some(paused_on) = self.has_to_wait(context, key, &command) {
-            self.pause(key, paused_on, effects);
+            self.pause(key, paused_on, &mut context.effects);
             return CommandProgress::Waits;
         }
-        if let Err(disconnect) = self.dispatch(context, key, &command, effects) {
-            self.close(context, key, &disconnect, effects);
+        if let Err(disconnect) = self.dispatch(context, key, &command) {
+            self.close(context, key, &disconnect);
             return CommandProgress::Over;
         }
         CommandProgress::Done(CommandsLeft { bytes: commands.rest().len(), commands_max: commands_left })
@@ -144,13 +142,7 @@ impl Sessions {
     }
 
     /// Runs one command. Returns the close code if the session ends.
-    fn dispatch(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        command: &Command<'_>,
-        effects: &mut Effects,
-    ) -> Result<(), Disconnect> {
+    fn dispatch(&mut self, context: &mut Context, key: SessionKey, command: &Command<'_>) -> Result<(), Disconnect> {
         let Some(session) = self.table.get_mut(key) else { return Ok(()) };
         let is_connect = matches!(command.request, Some(Request::Connect(_)));
         let allowed = match session.phase {
@@ -181,18 +173,18 @@ impl Sessions {
         };
         let kind = CommandKind::of(request);
         context.counters.commands[kind as usize] += 1;
-        self.record_command(context, key, command.id, request, effects);
+        self.record_command(context, key, command.id, request);
         if !self.try_take_command(context, key, request) {
             context.counters.commands_refused += 1;
             context.note_refusal_reason("more commands in a second than client.command_rate_limit");
             self.note_command(context, key, kind.name(), channel_of(request));
-            self.reply(context, key, command.id, &Reply::Error(ErrorCode::TooManyRequests), effects);
+            self.reply(context, key, command.id, &Reply::Error(ErrorCode::TooManyRequests));
             return Ok(());
         }
-        let answer = self.carry_out(context, key, command.id, request, effects);
+        let answer = self.carry_out(context, key, command.id, request);
         self.note_command_if_refused(context, key, &answer, kind.name(), channel_of(request));
         if let Some(reply) = answer? {
-            self.reply(context, key, command.id, &reply, effects);
+            self.reply(context, key, command.id, &reply);
         }
         Ok(())
     }
@@ -217,24 +209,23 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         request: &Request<'_>,
-        effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
         let outcome = match request {
             Request::Connect(connect) => {
-                return self.connect(context, key, command_id, connect, effects).map(|()| None);
+                return self.connect(context, key, command_id, connect).map(|()| None);
             }
-            Request::Subscribe(subscribe) => return self.subscribe(context, key, command_id, subscribe, effects),
-            Request::Unsubscribe { channel } => return self.unsubscribe(context, key, command_id, channel, effects),
-            Request::Refresh { token } => return self.refresh(context, key, command_id, token, effects).map(|()| None),
-            Request::SubRefresh(refresh) => return self.sub_refresh(context, key, command_id, refresh, effects),
-            Request::Publish(publish) => return self.publish(context, key, command_id, publish, effects),
-            Request::Presence { channel } => return self.ask_presence(context, key, command_id, channel, effects),
+            Request::Subscribe(subscribe) => return self.subscribe(context, key, command_id, subscribe),
+            Request::Unsubscribe { channel } => return self.unsubscribe(context, key, command_id, channel),
+            Request::Refresh { token } => return self.refresh(context, key, command_id, token).map(|()| None),
+            Request::SubRefresh(refresh) => return self.sub_refresh(context, key, command_id, refresh),
+            Request::Publish(publish) => return self.publish(context, key, command_id, publish),
+            Request::Presence { channel } => return self.ask_presence(context, key, command_id, channel),
             Request::PresenceStats { channel } => {
-                return self.ask_presence_stats(context, key, command_id, channel, effects);
+                return self.ask_presence_stats(context, key, command_id, channel);
             }
-            Request::History(history) => return self.ask_history(context, key, command_id, history, effects),
-            Request::Send { data } => return self.send_input(context, key, *data, effects).map(|()| None),
-            Request::Rpc(rpc) => return Ok(self.call(context, key, command_id, rpc, effects)),
+            Request::History(history) => return self.ask_history(context, key, command_id, history),
+            Request::Send { data } => return self.send_input(context, key, *data).map(|()| None),
+            Request::Rpc(rpc) => return Ok(self.call(context, key, command_id, rpc)),
             Request::Ping => {
                 context.note_refusal_reason("a ping of the protocol's first version");
                 Reply::Error(ErrorCode::NotAvailable)
@@ -267,28 +258,21 @@ impl Sessions {
 
     /// Queues the reply to a command. A reply never closes a session as slow: commands wait for the replies to earlier
     /// ones, so a client that reads receives everything that it requested.
-    pub(in crate::shard) fn reply(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        id: u32,
-        reply: &Reply,
-        effects: &mut Effects,
-    ) {
+    pub(in crate::shard) fn reply(&mut self, context: &mut Context, key: SessionKey, id: u32, reply: &Reply) {
         if let Reply::Error(code) = reply {
             context.counters.error_replies[code.code() as usize - 100] += 1;
-            self.record_refusal(context, key, id, code.code(), effects);
+            self.record_refusal(context, key, id, code.code());
         } else if let Reply::Refused { code, .. } = reply {
-            self.record_refusal(context, key, id, u32::from(*code), effects);
+            self.record_refusal(context, key, id, u32::from(*code));
         }
         let Some(session) = self.table.get(key) else { return };
         let frame = reply_frame(session.wire, id, reply, &mut context.scratch, context.now.mono_us);
         let Ok(frame) = frame else {
-            return self.close(context, key, &Disconnect::INAPPROPRIATE_PROTOCOL, effects);
+            return self.close(context, key, &Disconnect::INAPPROPRIATE_PROTOCOL);
         };
-        self.queue_reply(key, frame, effects);
+        self.queue_reply(key, frame, &mut context.effects);
         if context.planted.is(Bug::RepliesAreNotPaced) && self.is_too_far_behind(context, key.index) {
-            self.close_slow(context, key, effects);
+            self.close_slow(context, key);
         }
     }
 
@@ -302,44 +286,32 @@ impl Sessions {
     }
 
     /// Queues a push to one session.
-    pub(super) fn push(&mut self, context: &mut Context, key: SessionKey, push: &Push<'_>, effects: &mut Effects) {
+    pub(super) fn push(&mut self, context: &mut Context, key: SessionKey, push: &Push<'_>) {
         let Some(session) = self.table.get(key) else { return };
         let wire = session.wire;
         let frame = build_frame(wire, &mut context.scratch, |out| encode_push_on(wire, push, out));
-        self.queue_encoded(context, key, frame.map(|bytes| FrameRef::own(bytes, context.now.mono_us)), effects);
+        self.queue_encoded(context, key, frame.map(|bytes| FrameRef::own(bytes, context.now.mono_us)));
     }
 
     /// Queues a frame, or closes a session whose encoding cannot carry the payload.
-    fn queue_encoded(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        frame: Result<FrameRef, NotJson>,
-        effects: &mut Effects,
-    ) {
+    fn queue_encoded(&mut self, context: &mut Context, key: SessionKey, frame: Result<FrameRef, NotJson>) {
         match frame {
-            Ok(frame) => self.queue_frame(context, key, frame, effects),
-            Err(NotJson) => self.close(context, key, &Disconnect::INAPPROPRIATE_PROTOCOL, effects),
+            Ok(frame) => self.queue_frame(context, key, frame),
+            Err(NotJson) => self.close(context, key, &Disconnect::INAPPROPRIATE_PROTOCOL),
         }
     }
 
     /// Appends a frame to the reliable lane of a session that is not closing; closes a session that is too far behind.
-    pub(super) fn queue_frame(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        frame: FrameRef,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn queue_frame(&mut self, context: &mut Context, key: SessionKey, frame: FrameRef) {
         let is_open = self.table.get(key).is_some_and(|session| session.phase != Phase::Closing);
         if !is_open {
             return;
         }
         let outbox = self.table.outbox(key.index);
         outbox.push(frame);
-        outbox.list(key.index, effects);
+        outbox.list(key.index, &mut context.effects);
         if self.is_too_far_behind(context, key.index) {
-            self.close_slow(context, key, effects);
+            self.close_slow(context, key);
         }
     }
 

@@ -9,7 +9,7 @@ use dunlin_protocol::{
 use rand_chacha::rand_core::RngCore;
 
 use crate::{
-    Effects, SessionKey, SourceKey, Wire,
+    SessionKey, SourceKey, Wire,
     backend::{ConnectResponse, ProxyRequestKind, ProxyResponse, ProxyResult},
     event::{ConnectionClaims, ServerSubscription, TokenError},
     frame::{FrameRef, build_frame, encode_push_on, reply_frame},
@@ -39,31 +39,24 @@ impl Sessions {
         key: SessionKey,
         wire: Wire,
         from: (Option<SourceKey>, Option<IpAddr>),
-        effects: &mut Effects,
     ) {
         context.counters.sessions_opened += 1;
         let end_us = context.now.after_ms(context.options.client.stale_close_delay_ms);
         self.table.insert(Session::new(key, wire, from, end_us));
         self.schedule_session(context, key);
         if self.draining {
-            self.close(context, key, &Disconnect::SHUTDOWN, effects);
+            self.close(context, key, &Disconnect::SHUTDOWN);
         }
     }
 
     /// Handles the connect request on a unidirectional transport. Further data on it is ignored.
-    pub(super) fn receive_connect(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        bytes: &[u8],
-        effects: &mut Effects,
-    ) {
+    pub(super) fn receive_connect(&mut self, context: &mut Context, key: SessionKey, bytes: &[u8]) {
         let Some(session) = self.table.get(key) else { return };
         if session.phase != Phase::Fresh || session.paused.is_some() {
             return;
         }
         let outcome = if let Ok(request) = decode_connect(bytes, context.shape_limits()) {
-            self.connect(context, key, 0, &request, effects)
+            self.connect(context, key, 0, &request)
         } else {
             context.note_refusal_reason(
                 "a connect request that cannot be decoded, or that is deeper or wider than allowed",
@@ -72,7 +65,7 @@ impl Sessions {
             Err(Disconnect::BAD_REQUEST)
         };
         if let Err(disconnect) = outcome {
-            self.close(context, key, &disconnect, effects);
+            self.close(context, key, &disconnect);
         }
     }
 
@@ -83,7 +76,6 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         request: &ConnectRequest<'_>,
-        effects: &mut Effects,
     ) -> Result<(), Disconnect> {
         let is_fresh = self.table.get(key).is_some_and(|session| session.phase == Phase::Fresh);
         if !is_fresh {
@@ -93,7 +85,7 @@ impl Sessions {
         if !self.connects.try_take(context.now.mono_us) {
             context.counters.connects_refused += 1;
             context.note_refusal_reason("more connects in a second than client.connect_rate_limit");
-            self.refuse_connect(context, key, command_id, ErrorCode::TooManyRequests.into(), effects);
+            self.refuse_connect(context, key, command_id, ErrorCode::TooManyRequests.into());
             return Ok(());
         }
         let position = |offset: u64, epoch: &str| (offset, Box::from(epoch));
@@ -103,7 +95,7 @@ impl Sessions {
         let mut params = ConnectParams { client: None, subs: subs.collect() };
         if !request.token.is_empty() {
             let paused_on = PausedOn::Connect { command_id, params: Box::new(params) };
-            self.wait_for_token(key, paused_on, &request.token, effects);
+            self.wait_for_token(key, paused_on, &request.token, &mut context.effects);
             return Ok(());
         }
         if let Some(proxy) = context.options.backend.connect {
@@ -114,7 +106,14 @@ impl Sessions {
                 version: (&*request.version).into(),
                 channels: params.subs.iter().map(|(channel, _)| channel.clone()).collect(),
             };
-            self.send_proxy_request(key, command_id, proxy, kind, ProxiedCommand::Connect(params), effects);
+            self.send_proxy_request(
+                key,
+                command_id,
+                proxy,
+                kind,
+                ProxiedCommand::Connect(params),
+                &mut context.effects,
+            );
             return Ok(());
         }
         let client = &context.options.client;
@@ -123,7 +122,7 @@ impl Sessions {
             return Err(Disconnect::BAD_REQUEST);
         }
         let grant = self.grant(context, command_id, None, ConnectionClaims::default());
-        self.admit_session(context, key, grant, &params, true, effects);
+        self.admit_session(context, key, grant, &params, true);
         Ok(())
     }
 
@@ -133,7 +132,6 @@ impl Sessions {
         context: &mut Context,
         key: SessionKey,
         outcome: Result<ConnectionClaims, TokenError>,
-        effects: &mut Effects,
     ) {
         let waits = |paused_on: &PausedOn| matches!(paused_on, PausedOn::Connect { .. } | PausedOn::Refresh { .. });
         let paused =
@@ -142,15 +140,15 @@ impl Sessions {
         let Paused { paused_on, unparsed } = *paused;
         match paused_on {
             PausedOn::Connect { command_id, params } => {
-                self.connect_with_token(context, key, command_id, &params, outcome, effects);
+                self.connect_with_token(context, key, command_id, &params, outcome);
             }
             PausedOn::Refresh { command_id } => {
-                let answer = self.refresh_with_token(context, key, outcome, effects).map(Some);
+                let answer = self.refresh_with_token(context, key, outcome).map(Some);
                 self.note_command_if_refused(context, key, &answer, "refresh", None);
                 match answer {
-                    Ok(Some(reply)) => self.reply(context, key, command_id, &reply, effects),
+                    Ok(Some(reply)) => self.reply(context, key, command_id, &reply),
                     Ok(None) => {}
-                    Err(disconnect) => self.close(context, key, &disconnect, effects),
+                    Err(disconnect) => self.close(context, key, &disconnect),
                 }
             }
             _ => unreachable!("looked at above"),
@@ -166,7 +164,6 @@ impl Sessions {
         command_id: u32,
         params: &ConnectParams,
         outcome: Result<ConnectionClaims, TokenError>,
-        effects: &mut Effects,
     ) {
         let refused = match outcome {
             Ok(claims) if claims.user.is_empty() && context.options.client.disallow_anonymous_connection_tokens => {
@@ -178,13 +175,13 @@ impl Sessions {
                 }
                 let mut grant = self.grant(context, command_id, None, claims);
                 grant.subscriptions.iter_mut().for_each(|planned| planned.from_token = true);
-                return self.admit_session(context, key, grant, params, true, effects);
+                return self.admit_session(context, key, grant, params, true);
             }
             Err(TokenError::Expired) => ErrorCode::TokenExpired.into(),
             Err(TokenError::Invalid) => Disconnect::INVALID_TOKEN.into(),
             Err(TokenError::Unavailable) => ErrorCode::Internal.into(),
         };
-        self.refuse_connect(context, key, command_id, refused, effects);
+        self.refuse_connect(context, key, command_id, refused);
     }
 
     /// The backend has responded to a `connect`.
@@ -195,18 +192,17 @@ impl Sessions {
         command_id: u32,
         params: &ConnectParams,
         outcome: ProxyResult,
-        effects: &mut Effects,
     ) {
         let answer = match outcome {
             Ok(ProxyResponse::Connect(answer)) => *answer,
-            Ok(_) => return self.refuse_connect(context, key, command_id, ErrorCode::Internal.into(), effects),
-            Err(refusal) => return self.refuse_connect(context, key, command_id, refusal.into(), effects),
+            Ok(_) => return self.refuse_connect(context, key, command_id, ErrorCode::Internal.into()),
+            Err(refusal) => return self.refuse_connect(context, key, command_id, refusal.into()),
         };
         let ConnectResponse { user, expires_at_ms, info, data, meta, subscriptions } = answer;
         let claims = ConnectionClaims { user, info, expires_at_ms, meta, subscriptions };
         let mut grant = self.grant(context, command_id, params.client.clone(), claims);
         grant.data = data;
-        self.admit_session(context, key, grant, params, false, effects);
+        self.admit_session(context, key, grant, params, false);
     }
 
     fn grant(
@@ -246,13 +242,12 @@ impl Sessions {
         mut grant: ConnectGrant,
         params: &ConnectParams,
         may_choose: bool,
-        effects: &mut Effects,
     ) {
         let plan = context.complete_plan(&mut grant, params, may_choose);
         match plan.and_then(|()| self.take_recoveries(context, &grant)) {
-            Err(refused) => self.refuse_connect(context, key, grant.command_id, refused, effects),
-            Ok(()) if context.counts_sessions_of(&grant.user) => self.request_admission(context, key, grant, effects),
-            Ok(()) => self.let_in(context, key, grant, effects),
+            Err(refused) => self.refuse_connect(context, key, grant.command_id, refused),
+            Ok(()) if context.counts_sessions_of(&grant.user) => self.request_admission(context, key, grant),
+            Ok(()) => self.let_in(context, key, grant),
         }
     }
 
@@ -282,13 +277,7 @@ impl Sessions {
 
     /// Adds the session to its user and requests its subscriptions. `connect` is answered when the owners have
     /// answered.
-    pub(super) fn let_in(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        grant: ConnectGrant,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn let_in(&mut self, context: &mut Context, key: SessionKey, grant: ConnectGrant) {
         let ttl = TimeToLive::until(grant.expires_at_ms, context.now).unwrap_or(Some(TimeToLive::OVER));
         let client = grant.client.unwrap_or_else(|| context.new_client_id());
         let info = ClientInfo { user: grant.user, client: Arc::clone(&client), conn_info: grant.info, chan_info: None };
@@ -324,33 +313,27 @@ impl Sessions {
         let ConnectGrant { command_id, subscriptions, positions, .. } = grant;
         let pending = PendingConnect { command_id, result, missing, refused: None, recovered_bytes: 0, positions };
         if missing == 0 {
-            return self.answer_connect(context, key, pending, effects);
+            return self.answer_connect(context, key, pending);
         }
-        self.pause(key, PausedOn::Subscriptions(Box::new(pending)), effects);
+        self.pause(key, PausedOn::Subscriptions(Box::new(pending)), &mut context.effects);
         self.table.outbox(key.index).cork();
         for planned in subscriptions {
-            self.request_server_side(context, key, planned, effects);
+            self.request_server_side(context, key, planned);
         }
     }
 
     /// All owners have answered.
-    pub(super) fn answer_connect(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        pending: PendingConnect,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn answer_connect(&mut self, context: &mut Context, key: SessionKey, pending: PendingConnect) {
         if let Some(code) = pending.refused {
-            self.leave_everything(context, key, Departure::Left, effects);
+            self.leave_everything(context, key, Departure::Left);
             let outbox = self.table.outbox(key.index);
             if let Some(before_cork) = outbox.uncork() {
                 outbox.discard_latest_and_behind(before_cork);
             }
-            return self.refuse_connect(context, key, pending.command_id, code.into(), effects);
+            return self.refuse_connect(context, key, pending.command_id, code.into());
         }
         let first_ping_us = context.first_ping_us();
-        self.record(context, key, SessionIncident::Connected, effects);
+        self.record(context, key, SessionIncident::Connected);
         let session = self.table.at_mut(key.index);
         session.phase = Phase::Live;
         session.deadlines.ping_us = first_ping_us;
@@ -366,16 +349,16 @@ impl Sessions {
             reply_frame(wire, pending.command_id, &reply, &mut context.scratch, context.now.mono_us)
         };
         let Ok(frame) = frame else {
-            return self.close(context, key, &Disconnect::INAPPROPRIATE_PROTOCOL, effects);
+            return self.close(context, key, &Disconnect::INAPPROPRIATE_PROTOCOL);
         };
         let outbox = self.table.outbox(key.index);
         if context.planted.is(Bug::CorkedIsListedTwice) && outbox.is_corked() && outbox.is_writable() {
-            effects.dirty.push(key);
+            context.effects.dirty.push(key);
         }
         // Publications that arrived during the wait are queued already, and have to follow this frame.
         outbox.push_next(frame);
         outbox.uncork();
-        outbox.list(key.index, effects);
+        outbox.list(key.index, &mut context.effects);
     }
 
     /// Answers `connect` with an error, after which no command is accepted, or closes the session.
@@ -385,22 +368,21 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         refused: RefusedConnect,
-        effects: &mut Effects,
     ) {
         self.note_command(context, key, "connect", None);
         let Some(session) = self.table.get_mut(key) else { return };
         session.phase = Phase::Refused;
         let is_unidirectional = session.wire.is_unidirectional();
         let reply = match refused {
-            RefusedConnect::Disconnect(disconnect) => return self.close(context, key, &disconnect, effects),
+            RefusedConnect::Disconnect(disconnect) => return self.close(context, key, &disconnect),
             RefusedConnect::Error(code) => Reply::Error(code),
             RefusedConnect::Own { code, message, temporary } => Reply::Refused { code, message, temporary },
         };
         if is_unidirectional {
             let disconnect = context.unidirectional_disconnect(&reply);
-            return self.close(context, key, &disconnect, effects);
+            return self.close(context, key, &disconnect);
         }
-        self.reply(context, key, command_id, &reply, effects);
+        self.reply(context, key, command_id, &reply);
     }
 }
 impl Context {

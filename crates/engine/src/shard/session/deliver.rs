@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin_protocol::{Disconnect, NotJson};
 
 use crate::{
-    Effects, FrameClass, SessionKey,
+    FrameClass, SessionKey,
     frame::{ClassFrames, Delivery, DeliveryBody, FramePlace, FrameRef},
     hub::{HubEntry, LocalChannelId},
     options::Lane,
@@ -37,11 +37,11 @@ struct Frames {
 
 impl Sessions {
     /// Queues a delivery for all its recipients on this shard.
-    pub(in crate::shard) fn deliver(&mut self, context: &mut Context, delivery: &Arc<Delivery>, effects: &mut Effects) {
+    pub(in crate::shard) fn deliver(&mut self, context: &mut Context, delivery: &Arc<Delivery>) {
         let audience = delivery.audience();
         let audience = audience.filter(|_| !context.planted.is(Bug::EventReachesAll));
         if let Some(audience) = audience {
-            return self.deliver_to_players(context, delivery, audience, effects);
+            return self.deliver_to_players(context, delivery, audience);
         }
         // The last subscriber left while the delivery was in flight.
         let Some(id) = context.counters.found_or_late(self.hub.find(&delivery.channel)) else { return };
@@ -61,7 +61,7 @@ impl Sessions {
                             .publication()
                             .is_some_and(|publication| publication.offset > 0 || keeps_patches),
                     };
-                    count += self.fan_out(context, id, *class, route, &frames, &mut excluded, effects);
+                    count += self.fan_out(context, id, *class, route, &frames, &mut excluded);
                 }
                 Err(NotJson) => excluded.extend(self.everyone(id, *class, &Disconnect::INAPPROPRIATE_PROTOCOL)),
             }
@@ -78,9 +78,9 @@ impl Sessions {
         }
         for (key, disconnect) in excluded {
             if disconnect == Disconnect::SLOW {
-                self.close_slow(context, key, effects);
+                self.close_slow(context, key);
             } else {
-                self.close(context, key, &disconnect, effects);
+                self.close(context, key, &disconnect);
             }
         }
     }
@@ -104,7 +104,6 @@ impl Sessions {
         route: Route,
         frames: &Frames,
         excluded: &mut Vec<(SessionKey, Disconnect)>,
-        effects: &mut Effects,
     ) -> u64 {
         let filtered_keeps_patches = context.planted.is(Bug::FilteredGetsPatch);
         let keeps_older = context.planted.is(Bug::LatestKeepsOlder);
@@ -139,7 +138,7 @@ impl Sessions {
                 Route::JoinLeave => continue,
             }
             count += 1;
-            outbox.list(session, effects);
+            outbox.list(session, &mut context.effects);
             if outbox.is_too_far_behind(&options.client) {
                 let key = SessionKey { index: session, generation: outbox.generation };
                 excluded.push((key, Disconnect::SLOW));

@@ -2,22 +2,16 @@
 
 use dunlin_protocol::Disconnect;
 
-use crate::{Effect, Effects, SessionKey, hub::LocalChannelId, session::Phase, timers::TimerOwner};
+use crate::{Effect, SessionKey, hub::LocalChannelId, session::Phase, timers::TimerOwner};
 
 use super::{Context, Sessions};
 
 impl Sessions {
     /// Handles a session's timer, if it is active; returns whether it is.
-    pub(in crate::shard) fn take_due(
-        &mut self,
-        context: &mut Context,
-        due_us: u64,
-        key: SessionKey,
-        effects: &mut Effects,
-    ) -> bool {
+    pub(in crate::shard) fn take_due(&mut self, context: &mut Context, due_us: u64, key: SessionKey) -> bool {
         let counts = self.table.get_mut(key).is_some_and(|session| session.scheduled.take(due_us));
         if counts {
-            self.session_is_due(context, key, effects);
+            self.session_is_due(context, key);
             self.schedule_session(context, key);
         }
         counts
@@ -36,20 +30,20 @@ impl Sessions {
         }
     }
 
-    fn session_is_due(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
+    fn session_is_due(&mut self, context: &mut Context, key: SessionKey) {
         let Some(session) = self.table.get_mut(key) else { return };
         let (deadlines, phase) = (session.deadlines, session.phase);
         if deadlines.end_us <= context.now.mono_us {
             if phase == Phase::Closing {
                 session.deadlines.end_us = u64::MAX;
-                effects.list.push(Effect::HangUp { session: key });
+                context.effects.list.push(Effect::HangUp { session: key });
             } else {
-                self.close(context, key, &Disconnect::STALE, effects);
+                self.close(context, key, &Disconnect::STALE);
             }
             return;
         }
         if deadlines.expiry_us <= context.now.mono_us {
-            return self.session_expires(context, key, effects);
+            return self.session_expires(context, key);
         }
         if deadlines.pong_us <= context.now.mono_us {
             let is_paused = session.is_paused_for_pace();
@@ -61,19 +55,19 @@ impl Sessions {
             }
             let session = self.table.at_mut(key.index);
             if session.awaits_pong {
-                return self.close(context, key, &Disconnect::NO_PONG, effects);
+                return self.close(context, key, &Disconnect::NO_PONG);
             }
             session.deadlines.pong_us = u64::MAX;
         }
         if deadlines.subscriptions_us <= context.now.mono_us {
-            self.expire_subscriptions(context, key, effects);
+            self.expire_subscriptions(context, key);
         }
         if deadlines.ping_us <= context.now.mono_us {
-            self.ping(context, key, effects);
+            self.ping(context, key);
         }
     }
 
-    fn ping(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
+    fn ping(&mut self, context: &mut Context, key: SessionKey) {
         let client = &context.options.client;
         // Another deadline may have closed the session.
         let Some(session) = self.table.get_mut(key).filter(|session| session.phase == Phase::Live) else { return };
@@ -86,10 +80,10 @@ impl Sessions {
         }
         let ping = self.pings[session.wire.index()].clone();
         self.table.outbox(key.index).trim();
-        self.queue_frame(context, key, ping, effects);
+        self.queue_frame(context, key, ping);
     }
 
-    fn expire_subscriptions(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
+    fn expire_subscriptions(&mut self, context: &mut Context, key: SessionKey) {
         let session = self.table.at_mut(key.index);
         let is_over = |expiry_us: u64| expiry_us <= context.now.mono_us;
         // A subscription that its owner has not answered yet is checked again after the answer.
@@ -100,7 +94,7 @@ impl Sessions {
             .map(|subscription| subscription.channel)
             .collect();
         for id in expired {
-            self.subscription_expires(context, key, id, effects);
+            self.subscription_expires(context, key, id);
         }
         let session = self.table.at_mut(key.index);
         let left = session.subscriptions.iter().filter(|subscription| subscription.place.is_some());

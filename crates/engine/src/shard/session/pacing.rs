@@ -49,14 +49,14 @@ impl Sessions {
     }
 
     /// The socket of a session with waiting commands has accepted bytes.
-    pub(super) fn pace_progresses(&mut self, context: &Context, key: SessionKey, effects: &mut Effects) {
+    pub(super) fn pace_progresses(&mut self, context: &mut Context, key: SessionKey) {
         let paused = self.table.get(key).and_then(|session| session.paused.as_deref());
         let Some(Paused { paused_on: PausedOn::Pace(share), .. }) = paused else { return };
         let share = *share;
         let outbox = self.table.outbox(key.index);
         if !outbox.is_over_pace(&context.options.client, share, 0) {
             outbox.end_pace();
-            effects.list.push(Effect::Recall { session: key });
+            context.effects.list.push(Effect::Recall { session: key });
         }
     }
 

@@ -2,7 +2,7 @@
 
 use dunlin_protocol::UnsubscribeCode;
 
-use crate::{Effects, SessionKey, hub::LocalChannelId, pace::Pace, shard::NamespaceChange};
+use crate::{SessionKey, hub::LocalChannelId, pace::Pace, shard::NamespaceChange};
 
 use super::{Context, Sessions};
 
@@ -15,12 +15,7 @@ impl Sessions {
     }
 
     /// Ends subscriptions whose channels became unknown, or whose positions became invalid.
-    pub(in crate::shard) fn end_subscriptions_of(
-        &mut self,
-        context: &mut Context,
-        changes: &[NamespaceChange],
-        effects: &mut Effects,
-    ) {
+    pub(in crate::shard) fn end_subscriptions_of(&mut self, context: &mut Context, changes: &[NamespaceChange]) {
         let mut ended: Vec<(SessionKey, LocalChannelId, UnsubscribeCode)> = Vec::new();
         for session in self.table.iter() {
             for subscription in &session.subscriptions {
@@ -40,7 +35,7 @@ impl Sessions {
             }
         }
         for (key, id, code) in ended {
-            self.end_subscription(context, key, id, code, effects);
+            self.end_subscription(context, key, id, code);
         }
     }
 }

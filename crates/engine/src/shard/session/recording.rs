@@ -3,7 +3,7 @@
 use dunlin_protocol::{Disconnect, Reply, Request};
 
 use crate::{
-    Effects, SessionKey,
+    SessionKey,
     counters::CommandKind,
     pace::{Bucket, Pace},
     record::{CommandSubject, RecordLevel, RecordOptions, SessionIncident, SessionRecord},
@@ -64,58 +64,38 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         request: &Request<'_>,
-        effects: &mut Effects,
     ) {
         context.clear_refusal_reason();
         self.recording.subject = None;
         if context.records(RecordLevel::Commands) {
             let channel = channel_of(request).map(|channel| self.channel_name(channel));
             let subject = CommandSubject { command: CommandKind::of(request).name(), channel };
-            self.record(context, key, SessionIncident::CommandReceived { subject, command_id }, effects);
+            self.record(context, key, SessionIncident::CommandReceived { subject, command_id });
         }
     }
 
     /// Records that a command is answered with an error.
-    pub(super) fn record_refusal(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        command_id: u32,
-        code: u32,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn record_refusal(&mut self, context: &mut Context, key: SessionKey, command_id: u32, code: u32) {
         let (subject, why) = self.take_subject(context, key);
         if context.records(RecordLevel::Refusals) {
             let subject = subject.unwrap_or(CommandSubject { command: "unknown", channel: None });
-            self.record(context, key, SessionIncident::CommandRefused { subject, command_id, code, why }, effects);
+            self.record(context, key, SessionIncident::CommandRefused { subject, command_id, code, why });
         }
     }
 
     /// Records that the server closes a session. Call it before the session's queue is dropped.
-    pub(super) fn record_disconnect(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        disconnect: &Disconnect,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn record_disconnect(&mut self, context: &mut Context, key: SessionKey, disconnect: &Disconnect) {
         let (subject, why) = self.take_subject(context, key);
         if context.records(RecordLevel::Refusals) {
             let outbox = self.table.outbox(key.index);
             let queued = (outbox.queued_bytes(), outbox.queued_frames());
             let (code, reason) = (disconnect.code, disconnect.reason.clone());
-            self.record(context, key, SessionIncident::Disconnected { subject, code, reason, why, queued }, effects);
+            self.record(context, key, SessionIncident::Disconnected { subject, code, reason, why, queued });
         }
     }
 
     /// Records an event of a session.
-    pub(super) fn record(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        what: SessionIncident,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn record(&mut self, context: &mut Context, key: SessionKey, what: SessionIncident) {
         let level = what.level();
         if !context.records(level) {
             return;
@@ -133,7 +113,7 @@ impl Sessions {
         }
         session.records_full_at_ns = then_ns.flatten().unwrap_or(session.records_full_at_ns);
         let suppressed = std::mem::take(&mut recording.suppressed);
-        effects.records.push(SessionRecord { session: key, info: session.info.clone(), what, suppressed });
+        context.effects.records.push(SessionRecord { session: key, info: session.info.clone(), what, suppressed });
     }
 
     fn take_subject(&mut self, context: &Context, key: SessionKey) -> (Option<CommandSubject>, Option<&'static str>) {

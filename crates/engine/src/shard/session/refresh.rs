@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin_protocol::{Disconnect, ErrorCode, Payload, RefreshResult, Reply};
 
 use crate::{
-    Effects, Now, SessionKey,
+    Now, SessionKey,
     backend::{ProxyError, ProxyRequestKind, ProxyResponse, ProxyResult},
     event::{ConnectionClaims, ServerSubscription, TokenError},
     hub::LocalChannelId,
@@ -21,11 +21,10 @@ pub(super) const UNANSWERED_GRACE_MS: u64 = 60_000;
 impl Sessions {
     pub(super) fn refresh(
         &mut self,
-        context: &Context,
+        context: &mut Context,
         key: SessionKey,
         command_id: u32,
         token: &str,
-        effects: &mut Effects,
     ) -> Result<(), Disconnect> {
         if token.is_empty() || context.options.backend.refresh.is_some() {
             context.note_refusal_reason(if token.is_empty() {
@@ -35,7 +34,7 @@ impl Sessions {
             });
             return Err(Disconnect::BAD_REQUEST);
         }
-        self.wait_for_token(key, PausedOn::Refresh { command_id }, token, effects);
+        self.wait_for_token(key, PausedOn::Refresh { command_id }, token, &mut context.effects);
         Ok(())
     }
 
@@ -45,7 +44,6 @@ impl Sessions {
         context: &mut Context,
         key: SessionKey,
         outcome: Result<ConnectionClaims, TokenError>,
-        effects: &mut Effects,
     ) -> Result<Reply, Disconnect> {
         let claims = match outcome {
             Ok(claims) => claims,
@@ -65,7 +63,7 @@ impl Sessions {
             session.extra.get_or_insert_default().meta = claims.meta;
         }
         if let Some(conn_info) = claims.info {
-            self.show_with(context, key, &conn_info, effects);
+            self.show_with(context, key, &conn_info);
         }
         self.expire_after(context, key, ttl);
         if self.has_other_subscriptions(key, &claims.subscriptions) {
@@ -77,13 +75,7 @@ impl Sessions {
     }
 
     /// Updates the session's connection info in publications, presence and leaves.
-    pub(super) fn show_with(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        conn_info: &Payload,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn show_with(&mut self, context: &mut Context, key: SessionKey, conn_info: &Payload) {
         let session = self.table.at_mut(key.index);
         let Some(info) = &mut session.info else { return };
         Arc::make_mut(info).conn_info = Some(conn_info.clone());
@@ -95,18 +87,12 @@ impl Sessions {
         let channels: Vec<LocalChannelId> =
             session.subscriptions.iter().map(|subscription| subscription.channel).collect();
         for channel in channels {
-            self.show_in_presence(context, key, channel, effects);
+            self.show_in_presence(context, key, channel);
         }
     }
 
     /// Sends the session's info in presence to the owner. The message arrives after the subscription.
-    pub(super) fn show_in_presence(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        id: LocalChannelId,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn show_in_presence(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId) {
         let session = self.table.at(key.index);
         let Some(subscription) = session.subscription(id).filter(|subscription| subscription.flags.presence) else {
             return;
@@ -116,7 +102,7 @@ impl Sessions {
         };
         let channel = Arc::clone(&self.hub.channel(id).name);
         let owner = context.owner(&channel);
-        context.request(owner, ShardRequest::ShowAs { channel, info }, effects);
+        context.request(owner, ShardRequest::ShowAs { channel, info });
     }
 
     /// Whether the session's subscriptions differ from its new token: one is missing, or one from its old token is not
@@ -141,40 +127,34 @@ impl Sessions {
     }
 
     /// Handles the session's expiry.
-    pub(super) fn session_expires(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
+    pub(super) fn session_expires(&mut self, context: &mut Context, key: SessionKey) {
         let Some(proxy) = context.options.backend.refresh else {
-            return self.close(context, key, &Disconnect::EXPIRED, effects);
+            return self.close(context, key, &Disconnect::EXPIRED);
         };
         // No expiry until the response, which is guaranteed.
         self.table.at_mut(key.index).deadlines.expiry_us = u64::MAX;
-        let request_id = self.push_proxy_request(key, None, proxy, ProxyRequestKind::Refresh, effects);
+        let request_id = self.push_proxy_request(key, None, proxy, ProxyRequestKind::Refresh, &mut context.effects);
         self.table.at_mut(key.index).extra.get_or_insert_default().refresh = Some(request_id);
     }
 
     /// A backend has responded to the refresh of a session.
-    pub(super) fn session_refreshed(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        outcome: ProxyResult,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn session_refreshed(&mut self, context: &mut Context, key: SessionKey, outcome: ProxyResult) {
         let answer = match outcome {
             Ok(ProxyResponse::Refresh(answer)) => answer,
-            Err(ProxyError::Disconnect(disconnect)) => return self.close(context, key, &disconnect, effects),
+            Err(ProxyError::Disconnect(disconnect)) => return self.close(context, key, &disconnect),
             Ok(_) | Err(_) => {
                 self.table.at_mut(key.index).deadlines.expiry_us = context.now.after_ms(UNANSWERED_GRACE_MS);
                 return self.schedule_session(context, key);
             }
         };
         let (false, Ok(ttl)) = (answer.expired, TimeToLive::until(answer.expires_at_ms, context.now)) else {
-            return self.close(context, key, &Disconnect::EXPIRED, effects);
+            return self.close(context, key, &Disconnect::EXPIRED);
         };
         if answer.meta.is_some() {
             self.table.at_mut(key.index).extra.get_or_insert_default().meta = answer.meta;
         }
         if let Some(conn_info) = answer.info {
-            self.show_with(context, key, &conn_info, effects);
+            self.show_with(context, key, &conn_info);
         }
         self.expire_after(context, key, ttl);
     }

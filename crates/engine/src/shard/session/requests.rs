@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Disconnect, ErrorCode, HistoryRequest, Payload, PublishRequest, Reply};
 
 use crate::{
-    Effects, SessionKey,
+    SessionKey,
     api::HistoryQuery,
     backend::ProxyRequestKind,
     message::{Asker, ShardRequest},
@@ -31,7 +31,6 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         request: &PublishRequest<'_>,
-        effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
         let channel = &*request.channel;
         if channel.is_empty() {
@@ -45,7 +44,7 @@ impl Sessions {
         };
         let options = context.namespace(namespace);
         if options.room.is_some() {
-            return Ok(Some(self.publish_input(context, key, channel, data, effects)));
+            return Ok(Some(self.publish_input(context, key, channel, data)));
         }
         if data.is_empty() && options.publication_data_format != DataFormat::Binary {
             context.note_refusal_reason("a publication without data");
@@ -61,14 +60,21 @@ impl Sessions {
         if let Some(proxy) = proxy {
             let channel = self.channel_name(channel);
             let kind = ProxyRequestKind::Publish { channel: Arc::clone(&channel), data: data.clone() };
-            self.send_proxy_request(key, command_id, proxy, kind, ProxiedCommand::Publish { channel, data }, effects);
+            self.send_proxy_request(
+                key,
+                command_id,
+                proxy,
+                kind,
+                ProxiedCommand::Publish { channel, data },
+                &mut context.effects,
+            );
             return Ok(None);
         }
         let Some(info) = self.info_in_channel(key, channel) else { return Err(Disconnect::BAD_REQUEST) };
         let asker = self.register_request(context, key, command_id, false);
         let (channel_name, creator) = (self.channel_name(channel), self.creator(context, key));
         let request = ShardRequest::Publish { channel: channel_name, data, info, how: Box::default(), creator, asker };
-        context.request(context.owner(channel), request, effects);
+        context.request(context.owner(channel), request);
         Ok(None)
     }
 
@@ -78,11 +84,10 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         channel: &str,
-        effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
         let bytes_max = context.options.client.presence_bytes_max;
         let make = |channel, asker| ShardRequest::Presence { channel, bytes_max, asker };
-        self.request_presence(context, key, command_id, channel, true, make, effects)
+        self.request_presence(context, key, command_id, channel, true, make)
     }
 
     pub(super) fn ask_presence_stats(
@@ -91,10 +96,9 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         channel: &str,
-        effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
         let make = |channel, asker| ShardRequest::PresenceStats { channel, asker };
-        self.request_presence(context, key, command_id, channel, false, make, effects)
+        self.request_presence(context, key, command_id, channel, false, make)
     }
 
     fn request_presence(
@@ -105,7 +109,6 @@ impl Sessions {
         channel: &str,
         is_reply_large: bool,
         make: impl FnOnce(Arc<str>, Asker) -> ShardRequest,
-        effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
         if channel.is_empty() {
             context.note_refusal_reason("no channel is named");
@@ -115,7 +118,7 @@ impl Sessions {
             return Ok(Some(Reply::Error(code)));
         }
         let request = make(self.channel_name(channel), self.register_request(context, key, command_id, is_reply_large));
-        context.request(context.owner(channel), request, effects);
+        context.request(context.owner(channel), request);
         Ok(None)
     }
 
@@ -125,7 +128,6 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         request: &HistoryRequest<'_>,
-        effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
         let channel = &*request.channel;
         if channel.is_empty() {
@@ -142,7 +144,7 @@ impl Sessions {
         let query = HistoryQuery { limit, since, reverse: request.reverse, bytes_max };
         let (channel_name, asker) = (self.channel_name(channel), self.register_request(context, key, command_id, true));
         let request = ShardRequest::History { channel: channel_name, query, reader: self.user(key), asker };
-        context.request(context.owner(channel), request, effects);
+        context.request(context.owner(channel), request);
         Ok(None)
     }
 

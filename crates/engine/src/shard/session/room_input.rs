@@ -4,9 +4,7 @@ use bytes::Bytes;
 use dunlin_protocol::{Disconnect, Reply};
 use dunlin_rooms::wire::{Input, decode_input};
 
-use crate::{
-    Effect, Effects, SessionKey, counters::InputRefusal, room::ToRoom, seats::SeatIndex, session::Subscription,
-};
+use crate::{Effect, SessionKey, counters::InputRefusal, room::ToRoom, seats::SeatIndex, session::Subscription};
 
 use super::{Context, Sessions};
 
@@ -18,13 +16,12 @@ impl Sessions {
         key: SessionKey,
         channel: &str,
         data: &[u8],
-        effects: &mut Effects,
     ) -> Reply {
         let encoding = self.table.at(key.index).encoding();
         let outcome = match (self.seat_in(key, channel), decode_input(encoding, data)) {
             (None, _) => Err(InputRefusal::NotSeated),
             (Some(_), Err(_)) => Err(InputRefusal::Malformed),
-            (Some(seat), Ok(input)) => self.pass_on(context, seat, &input, effects),
+            (Some(seat), Ok(input)) => self.pass_on(context, seat, &input),
         };
         match outcome {
             Ok(()) => Reply::Publish,
@@ -41,7 +38,6 @@ impl Sessions {
         context: &mut Context,
         key: SessionKey,
         data: Option<&[u8]>,
-        effects: &mut Effects,
     ) -> Result<(), Disconnect> {
         let options = &context.options;
         if options.without_namespace.room.is_none() && options.namespaces.iter().all(|known| known.room.is_none()) {
@@ -54,7 +50,7 @@ impl Sessions {
             Ok(input) => {
                 let seat = if input.room.is_empty() { self.only_seat(key) } else { self.seat_in(key, &input.room) };
                 match seat {
-                    Some(seat) => self.pass_on(context, seat, &input, effects),
+                    Some(seat) => self.pass_on(context, seat, &input),
                     None => Err(InputRefusal::NotSeated),
                 }
             }
@@ -81,13 +77,7 @@ impl Sessions {
     }
 
     /// Checks an input and sends it to its room.
-    fn pass_on(
-        &mut self,
-        context: &mut Context,
-        seat: SeatIndex,
-        input: &Input<'_>,
-        effects: &mut Effects,
-    ) -> Result<(), InputRefusal> {
+    fn pass_on(&mut self, context: &mut Context, seat: SeatIndex, input: &Input<'_>) -> Result<(), InputRefusal> {
         let route = self.seats.at(seat).room.ok_or(InputRefusal::NotSeated)?;
         let place = self.seats.room_place(route.key).ok_or(InputRefusal::NotSeated)?;
         let namespace = self.seats.room_mut(place).namespace;
@@ -114,7 +104,7 @@ impl Sessions {
             number: input.number,
             data: Bytes::copy_from_slice(&input.data),
         };
-        effects.list.push(Effect::ToRoom { thread: route.thread, message });
+        context.effects.list.push(Effect::ToRoom { thread: route.thread, message });
         Ok(())
     }
 }

@@ -25,12 +25,11 @@ impl Sessions {
         context: &mut Context,
         room: RoomKey,
         (code, reason): (UnsubscribeCode, Option<Arc<str>>),
-        effects: &mut Effects,
     ) {
         match self.seats.room_place(room) {
             Some(place) => {
                 let channel = self.seats.room_mut(place).channel;
-                self.end_room(context, channel, room, (code, reason), effects);
+                self.end_room(context, channel, room, (code, reason));
             }
             None => context.counters.late_messages += 1,
         }
@@ -42,13 +41,12 @@ impl Sessions {
         context: &mut Context,
         seat: SeatKey,
         (code, reason): (UnsubscribeCode, Option<Arc<str>>),
-        effects: &mut Effects,
     ) {
         // The session may have left in the meantime.
         let Some(index) = context.counters.found_or_late(self.seats.find(seat)) else { return };
         let (session, channel) = (self.seats.at(index).session, self.seats.at(index).channel);
         let reason = reason.as_deref().unwrap_or(code.reason());
-        self.end_subscription_with(context, session, channel, code, reason, effects);
+        self.end_subscription_with(context, session, channel, code, reason);
     }
 
     /// Takes a seat for a session that joins. Returns it with the parameters for the room.
@@ -137,7 +135,6 @@ impl Sessions {
         update: Arc<TickUpdate>,
         changes: Vec<SeatChange>,
         inputs_taken: u32,
-        effects: &mut Effects,
     ) {
         let Some(place) = context.counters.found_or_late(self.seats.room_place(key)) else { return };
         let tick = update.tick();
@@ -162,7 +159,7 @@ impl Sessions {
         let mark = |session| {
             let outbox = sessions.outbox(session);
             outbox.seat_is_due(now_us);
-            outbox.list(session, effects);
+            outbox.list(session, &mut context.effects);
         };
         match limit {
             None => seats.mark_all_due(place, mark),
@@ -180,10 +177,9 @@ impl Sessions {
         channel: &str,
         room: RoomKey,
         why: (UnsubscribeCode, Option<Arc<str>>),
-        effects: &mut Effects,
     ) {
         match self.hub.find(channel) {
-            Some(id) => self.end_room(context, id, room, why, effects),
+            Some(id) => self.end_room(context, id, room, why),
             None => context.counters.late_messages += 1,
         }
     }
@@ -196,7 +192,6 @@ impl Sessions {
         channel: LocalChannelId,
         room: RoomKey,
         (code, reason): (UnsubscribeCode, Option<Arc<str>>),
-        effects: &mut Effects,
     ) {
         let Self { seats, table: sessions, .. } = self;
         if let Some(mut room) = seats.forget_room(room, |session| sessions.outbox(session).seat_is_not_due()) {
@@ -212,7 +207,7 @@ impl Sessions {
             subscribers.map(|entry| entry.session).filter(is_in_it).map(|session| self.table.at(session).key).collect();
         let reason = reason.as_deref().unwrap_or(code.reason());
         for key in players {
-            self.end_subscription_with(context, key, channel, code, reason, effects);
+            self.end_subscription_with(context, key, channel, code, reason);
         }
     }
 
@@ -222,7 +217,6 @@ impl Sessions {
         context: &mut Context,
         delivery: &Arc<Delivery>,
         audience: &EventAudience,
-        effects: &mut Effects,
     ) {
         let mut frames: [Option<FrameRef>; Wire::ALL.len()] = Default::default();
         for (place, class_frames) in delivery.frames() {
@@ -245,7 +239,7 @@ impl Sessions {
             let outbox = self.table.outbox(key.index);
             outbox.push(frame.clone());
             context.counters.namespaces[usize::from(delivery.namespace.0)].deliveries += 1;
-            outbox.list(key.index, effects);
+            outbox.list(key.index, &mut context.effects);
             if outbox.is_too_far_behind(&context.options.client) {
                 slow.push(key);
             }
@@ -254,10 +248,10 @@ impl Sessions {
         self.turn_frames += 1;
         self.delivered.push((delivery.namespace, delivery.accepted_us));
         for key in slow {
-            self.close_slow(context, key, effects);
+            self.close_slow(context, key);
         }
         for key in unwritable {
-            self.close(context, key, &Disconnect::INAPPROPRIATE_PROTOCOL, effects);
+            self.close(context, key, &Disconnect::INAPPROPRIATE_PROTOCOL);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dunlin_protocol::{DataForm, Disconnect, ErrorCode, Push, Reply, SubscribeResult, UnsubscribeCode};
 
 use crate::{
-    Effects, SessionKey,
+    SessionKey,
     event::ServerSubscription,
     hub::LocalChannelId,
     message::{NotSubscribed, RecoverFrom},
@@ -28,7 +28,6 @@ impl Sessions {
         context: &mut Context,
         key: SessionKey,
         subscription: ServerSubscription,
-        effects: &mut Effects,
     ) {
         let Ok(namespace) = context.names.resolve(&subscription.channel) else { return };
         let ttl = TimeToLive::until(subscription.grant.expires_at_ms, context.now).unwrap_or(Some(TimeToLive::OVER));
@@ -50,7 +49,7 @@ impl Sessions {
             filter: None,
             joins: None,
         };
-        self.send_subscription_request(context, key, 0, new_subscription, effects);
+        self.send_subscription_request(context, key, 0, new_subscription);
     }
 
     /// Subscribes a session by the API.
@@ -59,7 +58,6 @@ impl Sessions {
         context: &mut Context,
         key: SessionKey,
         subscription: &ServerSubscription,
-        effects: &mut Effects,
     ) {
         let Some(session) = self.table.get_mut(key) else { return };
         let id = self.hub.find(&subscription.channel);
@@ -68,7 +66,7 @@ impl Sessions {
             return;
         }
         if session.subscriptions.len() >= context.options.client.channel_limit {
-            return self.close(context, key, &Disconnect::CHANNEL_LIMIT, effects);
+            return self.close(context, key, &Disconnect::CHANNEL_LIMIT);
         }
         let mut subscription = subscription.clone();
         if let Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) = session.paused.as_deref_mut() {
@@ -80,7 +78,7 @@ impl Sessions {
                 self.take_late_recovery(context, key, &subscription);
             }
         }
-        self.request_server_side(context, key, subscription, effects);
+        self.request_server_side(context, key, subscription);
     }
 
     /// The client has requested, in a `connect` that is not answered yet, the recovery of a subscription that the API
@@ -102,14 +100,13 @@ impl Sessions {
         id: LocalChannelId,
         mut outcome: Result<SubscribeResult, NotSubscribed>,
         ending: Option<Ending>,
-        effects: &mut Effects,
     ) {
         let recovered_bytes = self.fit_recovery(context, key, &mut outcome);
         let is_accepted = outcome.is_ok();
         let channel = is_accepted.then(|| Arc::clone(&self.hub.channel(id).name));
         if ending.is_some() && is_accepted {
             // The subscription ended before the client was informed.
-            self.drop_subscription(context, key, id, effects);
+            self.drop_subscription(context, key, id);
         }
         let session = self.table.at_mut(key.index);
         if let Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) = session.paused.as_deref_mut() {
@@ -133,23 +130,23 @@ impl Sessions {
             if let Some((channel, result)) = again {
                 // The API has ended the subscription in the reply and made another one. The push that ends the first
                 // one is queued after the reply, so this push must follow it.
-                self.send_subscribed(context, key, &channel, &result, effects);
+                self.send_subscribed(context, key, &channel, &result);
             }
-            return self.enter_if_complete(context, key, effects);
+            return self.enter_if_complete(context, key);
         }
         let is_ending = ending.is_some();
         match (outcome, ending) {
             (Ok(result), None) => {
-                self.send_subscribed(context, key, &channel.unwrap_or_default(), &result, effects);
+                self.send_subscribed(context, key, &channel.unwrap_or_default(), &result);
             }
             (Err(_), None) => context.counters.server_subscriptions_refused += 1,
             (_, Some(Ending::Asked { command_id })) => {
-                self.reply(context, key, command_id, &Reply::Unsubscribe, effects);
+                self.reply(context, key, command_id, &Reply::Unsubscribe);
             }
             (_, Some(Ending::Forced { .. })) => {}
         }
         if is_ending {
-            self.recall_after_ending(key, id, effects);
+            self.recall_after_ending(key, id, &mut context.effects);
         }
     }
 
@@ -170,30 +167,23 @@ impl Sessions {
     }
 
     /// Answers `connect` if all owners have answered.
-    fn enter_if_complete(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
+    fn enter_if_complete(&mut self, context: &mut Context, key: SessionKey) {
         let waits_for_all = !context.planted.is(Bug::ConnectAnsweredEarly);
         let is_complete = |paused: &Paused| matches!(&paused.paused_on, PausedOn::Subscriptions(pending) if pending.missing == 0 || !waits_for_all);
         let session = self.table.at_mut(key.index);
         let Some(paused) = session.paused.take_if(|paused| is_complete(paused)) else { return };
         let Paused { paused_on, unparsed } = *paused;
         let PausedOn::Subscriptions(pending) = paused_on else { unreachable!("looked at above") };
-        self.answer_connect(context, key, *pending, effects);
+        self.answer_connect(context, key, *pending);
         self.resume(key, unparsed);
     }
 
     /// Sends the push of a server-side subscription to the client. Recovered publications follow as pushes.
-    fn send_subscribed(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        channel: &str,
-        result: &SubscribeResult,
-        effects: &mut Effects,
-    ) {
-        self.push(context, key, &Push::Subscribe { channel, result }, effects);
+    fn send_subscribed(&mut self, context: &mut Context, key: SessionKey, channel: &str, result: &SubscribeResult) {
+        self.push(context, key, &Push::Subscribe { channel, result });
         for publication in &result.publications {
             let (channel, data) = (channel.into(), DataForm::Plain);
-            self.push(context, key, &Push::Publication { channel, publication, data, skipped: 0 }, effects);
+            self.push(context, key, &Push::Publication { channel, publication, data, skipped: 0 });
         }
     }
 
@@ -203,7 +193,6 @@ impl Sessions {
         context: &mut Context,
         channel: &str,
         is_stale: fn(&SubscriptionFlags) -> bool,
-        effects: &mut Effects,
     ) {
         let Some(id) = context.counters.found_or_late(self.hub.find(channel)) else { return };
         let entries = self.hub.channel(id).classes().flat_map(|(_, subscribers)| subscribers);
@@ -212,9 +201,9 @@ impl Sessions {
             let subscription = self.table.get(key).and_then(|session| session.subscription(id));
             match subscription.map(|subscription| subscription.flags).filter(is_stale) {
                 Some(flags) if flags.server_side => {
-                    self.close(context, key, &Disconnect::INSUFFICIENT_STATE, effects);
+                    self.close(context, key, &Disconnect::INSUFFICIENT_STATE);
                 }
-                Some(_) => self.end_subscription(context, key, id, UnsubscribeCode::INSUFFICIENT_STATE, effects),
+                Some(_) => self.end_subscription(context, key, id, UnsubscribeCode::INSUFFICIENT_STATE),
                 None => {}
             }
         }

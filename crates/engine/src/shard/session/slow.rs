@@ -2,13 +2,13 @@
 
 use dunlin_protocol::Disconnect;
 
-use crate::{Effects, SessionKey, planted::Bug};
+use crate::{SessionKey, planted::Bug};
 
 use super::{Context, Sessions, close::QueuedFrames};
 
 impl Sessions {
     /// Ends a session that is too far behind, and drops its queue.
-    pub(super) fn close_slow(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
+    pub(super) fn close_slow(&mut self, context: &mut Context, key: SessionKey) {
         let outbox = self.table.outbox(key.index);
         if outbox.has_too_many_bytes(&context.options.client) {
             context.counters.slow_bytes += 1;
@@ -18,6 +18,6 @@ impl Sessions {
         if context.planted.is(Bug::SlowCloseCutsFrame) {
             self.table.outbox(key.index).forget_begun();
         }
-        self.close_with(context, key, &Disconnect::SLOW, QueuedFrames::Discard, effects);
+        self.close_with(context, key, &Disconnect::SLOW, QueuedFrames::Discard);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin_protocol::{Disconnect, ErrorCode, Payload, Reply, SubRefreshRequest, UnsubscribeCode};
 
 use crate::{
-    Effects, SessionKey,
+    SessionKey,
     backend::{ProxyError, ProxyRequestKind, ProxyResponse, ProxyResult},
     event::{SubscriptionClaims, TokenError},
     hub::LocalChannelId,
@@ -20,11 +20,10 @@ use super::{
 impl Sessions {
     pub(super) fn sub_refresh(
         &mut self,
-        context: &Context,
+        context: &mut Context,
         key: SessionKey,
         command_id: u32,
         request: &SubRefreshRequest<'_>,
-        effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
         let channel = &*request.channel;
         if channel.is_empty() {
@@ -50,7 +49,7 @@ impl Sessions {
             return Ok(Some(Reply::Error(ErrorCode::BadRequest)));
         }
         let paused_on = PausedOn::SubRefresh { command_id, channel: channel.into() };
-        self.wait_for_token(key, paused_on, &request.token, effects);
+        self.wait_for_token(key, paused_on, &request.token, &mut context.effects);
         Ok(None)
     }
 
@@ -60,7 +59,6 @@ impl Sessions {
         key: SessionKey,
         channel: &str,
         outcome: Result<SubscriptionClaims, TokenError>,
-        effects: &mut Effects,
     ) -> Result<Reply, Disconnect> {
         let claims = match outcome {
             Ok(claims) => claims,
@@ -76,20 +74,13 @@ impl Sessions {
         let id = self.hub.find(channel).filter(|id| session.subscription(*id).is_some());
         let Some(id) = id else { return Ok(Reply::Error(ErrorCode::PermissionDenied)) };
         let expiry_us = context.subscription_expiry_us(self.hub.channel(id).namespace, ttl);
-        self.show_as(context, key, id, claims.grant.info, effects);
+        self.show_as(context, key, id, claims.grant.info);
         self.move_expiry(context, key, id, expiry_us);
         Ok(Reply::SubRefresh { ttl_s: ttl.map(TimeToLive::whole_s) })
     }
 
     /// Updates the subscription's channel info in publications, presence and the leave.
-    fn show_as(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        id: LocalChannelId,
-        chan_info: Option<Payload>,
-        effects: &mut Effects,
-    ) {
+    fn show_as(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId, chan_info: Option<Payload>) {
         let session = self.table.at_mut(key.index);
         let of_session = session.info.clone();
         let Some(subscription) = session.subscription_mut(id) else { return };
@@ -98,7 +89,7 @@ impl Sessions {
         if info.is_some() || subscription.extra.is_some() {
             subscription.extra.get_or_insert_default().info = info;
         }
-        self.show_in_presence(context, key, id, effects);
+        self.show_in_presence(context, key, id);
     }
 
     fn move_expiry(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId, expiry_us: u64) {
@@ -111,13 +102,7 @@ impl Sessions {
     }
 
     /// Handles the expiry of a subscription, which a backend may extend.
-    pub(super) fn subscription_expires(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        id: LocalChannelId,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn subscription_expires(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId) {
         let Some(session) = self.table.get(key) else { return };
         if session.subscription(id).is_none() {
             // The expiry of an earlier subscription has closed the session.
@@ -126,10 +111,15 @@ impl Sessions {
         let channel = self.hub.channel(id);
         let (name, namespace) = (std::sync::Arc::clone(&channel.name), channel.namespace);
         let Some(proxy) = context.namespace(namespace).sub_refresh_proxy else {
-            return self.end_expired(context, key, id, effects);
+            return self.end_expired(context, key, id);
         };
-        let request_id =
-            self.push_proxy_request(key, None, proxy, ProxyRequestKind::SubRefresh { channel: name }, effects);
+        let request_id = self.push_proxy_request(
+            key,
+            None,
+            proxy,
+            ProxyRequestKind::SubRefresh { channel: name },
+            &mut context.effects,
+        );
         if let Some(subscription) = self.table.at_mut(key.index).subscription_mut(id) {
             // No expiry until the response, which is guaranteed.
             subscription.expiry_us = u64::MAX;
@@ -137,11 +127,11 @@ impl Sessions {
         }
     }
 
-    fn end_expired(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId, effects: &mut Effects) {
+    fn end_expired(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId) {
         let subscription = self.table.get(key).and_then(|session| session.subscription(id));
         match subscription.map(|subscription: &Subscription| subscription.flags.server_side) {
-            Some(true) => self.close(context, key, &Disconnect::SUBSCRIPTION_EXPIRED, effects),
-            Some(false) => self.end_subscription(context, key, id, UnsubscribeCode::EXPIRED, effects),
+            Some(true) => self.close(context, key, &Disconnect::SUBSCRIPTION_EXPIRED),
+            Some(false) => self.end_subscription(context, key, id, UnsubscribeCode::EXPIRED),
             None => {}
         }
     }
@@ -153,18 +143,17 @@ impl Sessions {
         key: SessionKey,
         id: LocalChannelId,
         outcome: ProxyResult,
-        effects: &mut Effects,
     ) {
         let answer = match outcome {
             Ok(ProxyResponse::SubRefresh(answer)) => answer,
-            Err(ProxyError::Disconnect(disconnect)) => return self.close(context, key, &disconnect, effects),
+            Err(ProxyError::Disconnect(disconnect)) => return self.close(context, key, &disconnect),
             Ok(_) | Err(_) => return self.move_expiry(context, key, id, context.now.after_ms(UNANSWERED_GRACE_MS)),
         };
         let (false, Ok(ttl)) = (answer.expired, TimeToLive::until(answer.expires_at_ms, context.now)) else {
-            return self.end_expired(context, key, id, effects);
+            return self.end_expired(context, key, id);
         };
         if answer.info.is_some() {
-            self.show_as(context, key, id, answer.info, effects);
+            self.show_as(context, key, id, answer.info);
         }
         let expiry_us = context.subscription_expiry_us(self.hub.channel(id).namespace, ttl);
         self.move_expiry(context, key, id, expiry_us);

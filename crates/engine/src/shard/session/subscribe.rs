@@ -7,7 +7,7 @@ use dunlin_protocol::{Disconnect, ErrorCode, Payload, Reply, SubscribeRequest, S
 use dunlin_rooms::Refusal;
 
 use crate::{
-    Effects, SessionKey,
+    SessionKey,
     backend::{ProxyIndex, ProxyRequestKind},
     event::{SubscriptionClaims, SubscriptionGrant, TokenError},
     hub::{HubEntry, LocalChannelId},
@@ -49,7 +49,6 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         request: &SubscribeRequest<'_>,
-        effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
         let channel = &*request.channel;
         if channel.is_empty() || !matches!(&*request.delta, "" | "fossil") {
@@ -84,18 +83,22 @@ impl Sessions {
         if let Some(proxy) = context.subscribe_proxy(channel).filter(|_| request.token.is_empty()) {
             let data = request.data.and_then(|data| self.payload(key, data));
             let kind = ProxyRequestKind::Subscribe { channel: self.channel_name(channel), data };
-            self.send_proxy_request(key, command_id, proxy, kind, ProxiedCommand::Subscribe(params), effects);
+            self.send_proxy_request(
+                key,
+                command_id,
+                proxy,
+                kind,
+                ProxiedCommand::Subscribe(params),
+                &mut context.effects,
+            );
             return Ok(None);
         }
         if request.token.is_empty() {
             let grant = SubscriptionGrant::default();
-            return Ok(self
-                .request_subscription(context, key, command_id, &params, grant, effects)
-                .err()
-                .map(Reply::Error));
+            return Ok(self.request_subscription(context, key, command_id, &params, grant).err().map(Reply::Error));
         }
         let paused_on = PausedOn::Subscribe { command_id, params: Box::new(params) };
-        self.wait_for_token(key, paused_on, &request.token, effects);
+        self.wait_for_token(key, paused_on, &request.token, &mut context.effects);
         Ok(None)
     }
 
@@ -142,7 +145,6 @@ impl Sessions {
         context: &mut Context,
         key: SessionKey,
         outcome: Result<SubscriptionClaims, TokenError>,
-        effects: &mut Effects,
     ) {
         let waits =
             |paused_on: &PausedOn| matches!(paused_on, PausedOn::Subscribe { .. } | PausedOn::SubRefresh { .. });
@@ -152,21 +154,21 @@ impl Sessions {
         let Paused { paused_on, unparsed } = *paused;
         let (command_id, answer) = match paused_on {
             PausedOn::Subscribe { command_id, params } => {
-                let answer = self.subscribe_with_token(context, key, command_id, &params, outcome, effects);
+                let answer = self.subscribe_with_token(context, key, command_id, &params, outcome);
                 self.note_command_if_refused(context, key, &answer, "subscribe", Some(&params.channel));
                 (command_id, answer)
             }
             PausedOn::SubRefresh { command_id, channel } => {
-                let answer = self.sub_refresh_with_token(context, key, &channel, outcome, effects).map(Some);
+                let answer = self.sub_refresh_with_token(context, key, &channel, outcome).map(Some);
                 self.note_command_if_refused(context, key, &answer, "sub_refresh", Some(&channel));
                 (command_id, answer)
             }
             _ => unreachable!("looked at above"),
         };
         match answer {
-            Ok(Some(reply)) => self.reply(context, key, command_id, &reply, effects),
+            Ok(Some(reply)) => self.reply(context, key, command_id, &reply),
             Ok(None) => {}
-            Err(disconnect) => self.close(context, key, &disconnect, effects),
+            Err(disconnect) => self.close(context, key, &disconnect),
         }
         self.resume(key, unparsed);
     }
@@ -178,7 +180,6 @@ impl Sessions {
         command_id: u32,
         params: &SubscriptionParams,
         outcome: Result<SubscriptionClaims, TokenError>,
-        effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
         let claims = match outcome {
             Ok(claims) => claims,
@@ -187,7 +188,7 @@ impl Sessions {
             Err(TokenError::Unavailable) => return Ok(Some(Reply::Error(ErrorCode::Internal))),
         };
         self.check_claims(key, &params.channel, &claims)?;
-        Ok(self.request_subscription(context, key, command_id, params, claims.grant, effects).err().map(Reply::Error))
+        Ok(self.request_subscription(context, key, command_id, params, claims.grant).err().map(Reply::Error))
     }
 
     /// Whether the token was issued for this session and channel.
@@ -212,7 +213,6 @@ impl Sessions {
         command_id: u32,
         params: &SubscriptionParams,
         grant: SubscriptionGrant,
-        effects: &mut Effects,
     ) -> Result<(), ErrorCode> {
         let namespace = context.resolve(&params.channel)?;
         let session = self.table.at(key.index);
@@ -256,11 +256,11 @@ impl Sessions {
             filter: params.filter.clone(),
             joins: options.room.is_some().then_some(params),
         };
-        self.send_subscription_request(context, key, command_id, new_subscription, effects);
+        self.send_subscription_request(context, key, command_id, new_subscription);
         if let Some(code) = params.ended
             && let Some(id) = self.hub.find(&params.channel)
         {
-            self.end_subscription(context, key, id, code, effects);
+            self.end_subscription(context, key, id, code);
         }
         Ok(())
     }
@@ -272,7 +272,6 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         new_subscription: NewSubscription<'_>,
-        effects: &mut Effects,
     ) {
         let NewSubscription { channel: name, namespace, flags, info, data, ttl_s, expiry_us, .. } = new_subscription;
         let NewSubscription { was_recovering, recover, filter, joins, .. } = new_subscription;
@@ -318,7 +317,7 @@ impl Sessions {
             filter,
             join,
         };
-        context.request(context.owner(name), ShardRequest::Subscribe(Box::new(request)), effects);
+        context.request(context.owner(name), ShardRequest::Subscribe(Box::new(request)));
     }
 
     /// The owner has answered a subscription. Its publications follow this answer.
@@ -327,7 +326,6 @@ impl Sessions {
         context: &mut Context,
         request: SubscriptionRequest,
         outcome: Result<Box<Subscribed>, NotSubscribed>,
-        effects: &mut Effects,
     ) {
         let key = request.asker.session;
         if let Some(join) = &request.join {
@@ -337,21 +335,21 @@ impl Sessions {
         if !is_there {
             // The session closed before the owner answered, so the owner needs the unsubscribe now.
             context.counters.late_messages += 1;
-            return self.leave_unanswered(context, request, outcome.ok(), effects);
+            return self.leave_unanswered(context, request, outcome.ok());
         }
         let id = self.hub.find(&request.channel).expect("a session that waits for an answer holds the channel");
         let subscription = self.table.at(key.index).subscription(id).expect("it waits for this answer");
         let is_server_side = subscription.flags.server_side;
         let (outcome, ending) = match outcome {
             Ok(subscribed) => {
-                let (result, ending) = self.enter(context, key, id, &request, *subscribed, effects);
+                let (result, ending) = self.enter(context, key, id, &request, *subscribed);
                 (Ok(result), ending)
             }
             Err(refused) => (Err(refused), self.withdraw(context, key, id)),
         };
         if is_server_side {
             self.schedule_session(context, key);
-            return self.server_side_answered(context, key, id, outcome, ending, effects);
+            return self.server_side_answered(context, key, id, outcome, ending);
         }
         let reply = match outcome {
             Ok(result) => Reply::Subscribe(Box::new(result)),
@@ -361,20 +359,20 @@ impl Sessions {
         if !matches!(reply, Reply::Subscribe(_)) {
             self.note_command(context, key, "subscribe", Some(&request.channel));
         }
-        self.reply(context, key, request.asker.command_id, &reply, effects);
-        self.on_owner_reply(key, request.answer_may_be_large, effects);
+        self.reply(context, key, request.asker.command_id, &reply);
+        self.on_owner_reply(key, request.answer_may_be_large, &mut context.effects);
         self.schedule_session(context, key);
         match ending {
             Some(Ending::Asked { command_id }) => {
-                self.drop_subscription(context, key, id, effects);
-                self.reply(context, key, command_id, &Reply::Unsubscribe, effects);
+                self.drop_subscription(context, key, id);
+                self.reply(context, key, command_id, &Reply::Unsubscribe);
             }
             Some(Ending::Forced { code, reason }) => {
-                self.end_subscription_with(context, key, id, code, &reason, effects);
+                self.end_subscription_with(context, key, id, code, &reason);
             }
             None => return,
         }
-        self.recall_after_ending(key, id, effects);
+        self.recall_after_ending(key, id, &mut context.effects);
     }
 
     /// The session of an answered subscription has ended.
@@ -383,7 +381,6 @@ impl Sessions {
         context: &mut Context,
         request: SubscriptionRequest,
         accepted: Option<Box<Subscribed>>,
-        effects: &mut Effects,
     ) {
         if context.planted.is(Bug::LateAnswerLeaks) {
             return;
@@ -399,7 +396,7 @@ impl Sessions {
                 let departure = if may_come_back { Departure::Lost } else { Departure::Left };
                 LeftSeat { room, seat: join.seat, departure }
             });
-            context.leave_owner(request.channel, request.subscriber, left, effects);
+            context.leave_owner(request.channel, request.subscriber, left);
         }
         if let Some(seat) = seat {
             self.free_seat(context, seat);
@@ -414,7 +411,6 @@ impl Sessions {
         id: LocalChannelId,
         request: &SubscriptionRequest,
         subscribed: Subscribed,
-        effects: &mut Effects,
     ) -> (SubscribeResult, Option<Ending>) {
         let Subscriber { class, join_leave, .. } = request.subscriber;
         let filter = self.table.at(key.index).subscription(id).and_then(|subscription| subscription.filter);
@@ -436,7 +432,7 @@ impl Sessions {
         let expiry_us = subscription.expiry_us;
         session.deadlines.subscriptions_us = session.deadlines.subscriptions_us.min(expiry_us);
         if let Some((seat, (room, thread))) = seat.zip(subscribed.room) {
-            self.join_room(context.now, seat, RoomRoute { key: room, thread }, effects);
+            self.join_room(context.now, seat, RoomRoute { key: room, thread }, &mut context.effects);
         }
         let (epoch, offset) = if flags.positioned { (subscribed.epoch, subscribed.offset) } else { Default::default() };
         let result = SubscribeResult {

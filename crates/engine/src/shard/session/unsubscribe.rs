@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin_protocol::{Disconnect, Push, Reply, UnsubscribeCode};
 
 use crate::{
-    Effects, SessionKey,
+    SessionKey,
     hub::LocalChannelId,
     message::{ShardRequest, Subscriber},
     record::{RecordLevel, SessionIncident},
@@ -22,7 +22,6 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         channel: &str,
-        effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
         if channel.is_empty() {
             context.note_refusal_reason("no channel is named");
@@ -40,7 +39,7 @@ impl Sessions {
             subscription.extra.get_or_insert_default().ending = Some(Ending::Asked { command_id });
             return Ok(None);
         }
-        self.drop_subscription(context, key, id, effects);
+        self.drop_subscription(context, key, id);
         Ok(Some(Reply::Unsubscribe))
     }
 
@@ -52,9 +51,8 @@ impl Sessions {
         key: SessionKey,
         id: LocalChannelId,
         code: UnsubscribeCode,
-        effects: &mut Effects,
     ) {
-        self.end_subscription_with(context, key, id, code, code.reason(), effects);
+        self.end_subscription_with(context, key, id, code, code.reason());
     }
 
     /// As [`Sessions::end_subscription`], with another reason.
@@ -65,7 +63,6 @@ impl Sessions {
         id: LocalChannelId,
         code: UnsubscribeCode,
         reason: &str,
-        effects: &mut Effects,
     ) {
         let session = self.table.get_mut(key);
         let Some(subscription) = session.and_then(|session| session.subscription_mut(id)) else { return };
@@ -79,27 +76,21 @@ impl Sessions {
             return;
         }
         let channel = Arc::clone(&self.hub.channel(id).name);
-        self.drop_subscription(context, key, id, effects);
+        self.drop_subscription(context, key, id);
         if context.records(RecordLevel::Sessions) {
             let what = SessionIncident::Unsubscribed { channel: Arc::clone(&channel), code: code.0 };
-            self.record(context, key, what, effects);
+            self.record(context, key, what);
         }
         let push = Push::Unsubscribe { channel: &channel, code, reason };
-        self.push(context, key, &push, effects);
+        self.push(context, key, &push);
     }
 
     /// Ends a subscription: removes it from the session, from the hub and from its owner.
-    pub(super) fn drop_subscription(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        id: LocalChannelId,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn drop_subscription(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId) {
         let session = self.table.at_mut(key.index);
         let Some(subscription) = session.remove_subscription(id) else { return };
         self.table.outbox(key.index).discard_latest(id);
-        self.detach(context, key, &subscription, Departure::Left, effects);
+        self.detach(context, key, &subscription, Departure::Left);
     }
 
     /// Removes a subscription, which its session no longer lists, from the hub and from its owner. A pending one is
@@ -110,7 +101,6 @@ impl Sessions {
         key: SessionKey,
         subscription: &Subscription,
         departure: Departure,
-        effects: &mut Effects,
     ) {
         let id = subscription.channel;
         if let Some(place) = subscription.place {
@@ -126,7 +116,7 @@ impl Sessions {
             let channel = self.hub.channel(id);
             let (name, namespace) = (Arc::clone(&channel.name), channel.namespace);
             context.count(namespace).subscriptions -= 1;
-            context.leave_owner(name, subscriber, left, effects);
+            context.leave_owner(name, subscriber, left);
             if let Some(seat) = seat {
                 self.free_seat(context, seat);
             }
@@ -157,15 +147,9 @@ impl Sessions {
     }
 }
 impl Context {
-    pub(super) fn leave_owner(
-        &mut self,
-        channel: Arc<str>,
-        subscriber: Subscriber,
-        seat: Option<LeftSeat>,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn leave_owner(&mut self, channel: Arc<str>, subscriber: Subscriber, seat: Option<LeftSeat>) {
         let owner = self.owner(&channel);
         let request = ShardRequest::Unsubscribe { channel, shard: self.identity.index, subscriber, seat };
-        self.request(owner, request, effects);
+        self.request(owner, request);
     }
 }

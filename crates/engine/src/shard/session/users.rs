@@ -9,7 +9,7 @@ use std::sync::Arc;
 use dunlin_protocol::{Disconnect, ErrorCode};
 
 use crate::{
-    Effects, SessionKey,
+    SessionKey,
     creators::ChannelCreator,
     message::{Admission, Asker, ShardRequest},
     session::{ConnectGrant, Paused, PausedOn},
@@ -49,14 +49,7 @@ impl Sessions {
     }
 
     /// Removes the session from its user's list.
-    pub(super) fn remove_from_user(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        user: &Arc<str>,
-        place: u32,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn remove_from_user(&mut self, context: &mut Context, key: SessionKey, user: &Arc<str>, place: u32) {
         let sessions = self.users.get_mut(user).expect("an authenticated session's user has a list");
         sessions.swap_remove(place as usize);
         if let Some(moved) = sessions.get(place as usize) {
@@ -66,23 +59,17 @@ impl Sessions {
             shrink_map(&mut self.users);
         }
         if context.counts_sessions_of(user) {
-            context.send_depart(user, key, effects);
+            context.send_depart(user, key);
         }
     }
 
     /// Asks the user's home to admit the session.
-    pub(super) fn request_admission(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        grant: ConnectGrant,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn request_admission(&mut self, context: &mut Context, key: SessionKey, grant: ConnectGrant) {
         let user = Arc::clone(&grant.user);
-        self.pause(key, PausedOn::Admission(Box::new(grant)), effects);
+        self.pause(key, PausedOn::Admission(Box::new(grant)), &mut context.effects);
         let asker = context.asker(key, 0);
         let home = context.owner(&user);
-        context.request(home, ShardRequest::Arrive { user, asker }, effects);
+        context.request(home, ShardRequest::Arrive { user, asker });
     }
 
     /// The home has decided about a session.
@@ -92,7 +79,6 @@ impl Sessions {
         user: &Arc<str>,
         asker: Asker,
         admission: Admission,
-        effects: &mut Effects,
     ) {
         let key = asker.session;
         let waits = |paused_on: &PausedOn| matches!(paused_on, PausedOn::Admission(_));
@@ -101,7 +87,7 @@ impl Sessions {
         let Some(paused) = paused else {
             context.counters.late_messages += 1;
             if admission == Admission::Admitted {
-                context.send_depart(user, key, effects);
+                context.send_depart(user, key);
             }
             return;
         };
@@ -114,23 +100,23 @@ impl Sessions {
             Admission::FullElsewhere => Some(ErrorCode::TooManyRequests.into()),
         };
         match refusal {
-            None => self.let_in(context, key, *grant, effects),
+            None => self.let_in(context, key, *grant),
             Some(refusal) => {
                 context.counters.user_sessions_refused += 1;
-                self.refuse_connect(context, key, grant.command_id, refusal, effects);
+                self.refuse_connect(context, key, grant.command_id, refusal);
             }
         }
         self.resume(key, unparsed);
     }
 
     /// A newer session of the user was admitted, and only one is allowed.
-    pub(in crate::shard) fn superseded(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
-        self.close(context, key, &Disconnect::CONNECTION_LIMIT, effects);
+    pub(in crate::shard) fn superseded(&mut self, context: &mut Context, key: SessionKey) {
+        self.close(context, key, &Disconnect::CONNECTION_LIMIT);
     }
 }
 impl Context {
-    fn send_depart(&mut self, user: &Arc<str>, session: SessionKey, effects: &mut Effects) {
+    fn send_depart(&mut self, user: &Arc<str>, session: SessionKey) {
         let request = ShardRequest::Depart { user: Arc::clone(user), shard: self.identity.index, session };
-        self.request(self.owner(user), request, effects);
+        self.request(self.owner(user), request);
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use dunlin_protocol::ErrorCode;
 
 use crate::{
-    Effect, Effects,
+    Effect,
     channel::{Following, OwnedChannel},
     event::{PeerKey, PeerKeys},
     key_cache::{FoundKey, KeyCache, KeyTimes},
@@ -83,13 +83,7 @@ impl Owner {
     }
 
     /// Other nodes have sent their keys: accepts the subscriptions that waited for them.
-    pub(in crate::shard) fn keys_answered(
-        &mut self,
-        context: &mut Context,
-        name: &Arc<str>,
-        found: PeerKeys,
-        effects: &mut Effects,
-    ) {
+    pub(in crate::shard) fn keys_answered(&mut self, context: &mut Context, name: &Arc<str>, found: PeerKeys) {
         if !self.key_queries.in_flight.remove(name) {
             context.counters.late_messages += 1;
             return;
@@ -105,7 +99,7 @@ impl Owner {
         self.add_keys_of_peers(context, &name, namespace, found);
         for request in self.awaiting_peers.remove(&name).unwrap_or_default() {
             self.log_traffic.parked.remove(ParkedCost::of_subscription(&request));
-            self.subscribe_when_ready(context, request, effects);
+            self.subscribe_when_ready(context, request);
         }
         self.review(context, &name);
         self.schedule_channel(context, &name);

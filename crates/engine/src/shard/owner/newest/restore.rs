@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dunlin_protocol::{ErrorCode, Publication};
 
 use crate::{
-    Effect, Effects,
+    Effect,
     channel::OwnedChannel,
     key_cache::{KeyCache, KeyedPublication, RestoreProgress},
     log::{LoadNumber, LoadQuery, LogError, LogPage},
@@ -104,7 +104,6 @@ impl Owner {
         namespace: NamespaceIndex,
         load: LoadNumber,
         outcome: Result<LogPage, LogError>,
-        effects: &mut Effects,
     ) {
         let options = Arc::clone(&context.options);
         let options = namespace_options(&options, namespace);
@@ -129,7 +128,7 @@ impl Owner {
             Ok(None) => {
                 self.end_restore(context, name, namespace);
                 for request in self.end_load(name, load) {
-                    self.serve_again(context, name, request, effects);
+                    self.serve_again(context, name, request);
                 }
             }
             Err(error) => {
@@ -137,7 +136,7 @@ impl Owner {
                 context.clear_refusal_reason();
                 for request in self.end_load(name, load) {
                     context.note_refusal_reason(error.why());
-                    self.refuse(context, name, request, error.code(), effects);
+                    self.refuse(context, name, request, error.code());
                 }
                 context.clear_refusal_reason();
             }
