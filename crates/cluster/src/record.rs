@@ -293,7 +293,7 @@ mod tests {
             data: Payload::from_json(Bytes::from_static(b"{\"a\":1}")),
             info: None,
             offset: 0,
-            tags: Vec::new().into(),
+            tags: Vec::new(),
             time_ms: 0,
             epoch: Box::default(),
             version: 0,
