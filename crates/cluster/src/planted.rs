@@ -29,6 +29,8 @@ pub enum CoreBug {
     TruncationNotNoticed,
     /// A read with a hole counts as complete.
     HoleNotNoticed,
+    /// A message whose data is not as long as its publisher said is taken for whole.
+    DamagedMessageTaken,
     /// A stream that does not exist is taken for one without a leader.
     AbsentStreamIgnored,
     /// A position that this node has not reached is treated as one that no node has reached.

@@ -215,6 +215,12 @@ fn an_undetected_hole_is_found() {
 }
 
 #[test]
+fn a_damaged_message_taken_for_whole_is_found() {
+    let failure = find(CoreBug::DamagedMessageTaken);
+    assert!(failure.contains("3506"), "{failure}");
+}
+
+#[test]
 fn rejecting_a_position_ahead_of_this_node_is_found() {
     find(CoreBug::PositionAheadRefused);
 }

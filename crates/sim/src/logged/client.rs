@@ -154,7 +154,8 @@ impl LogClient {
         while let Some(frame) = self.reader.next()? {
             let payload = match frame {
                 WireFrame::Text(payload) => payload,
-                WireFrame::Close(..) if self.is_of_cluster => {
+                // All data is JSON, unless a node passes on what a replica has damaged.
+                WireFrame::Close(code, _) if self.is_of_cluster && code != Some(NOT_JSON) => {
                     self.is_over = true;
                     continue;
                 }
@@ -325,6 +326,9 @@ pub struct SeenBroadcast {
     pub period: u64,
     pub what: BroadcastKind,
 }
+
+/// The close code of a JSON client whose channel has data that is not JSON.
+const NOT_JSON: u16 = 3506;
 
 /// Whether the channel is in a namespace without history.
 pub fn is_without_history(channel: &str) -> bool {
