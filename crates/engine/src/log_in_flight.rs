@@ -210,6 +210,22 @@ impl ChannelLog {
         }
     }
 
+    /// Keeps a committed publication, with its version, until the first page arrives. Returns whether the page is loading.
+    pub(crate) fn note_while_opening(
+        &mut self,
+        publication: &Arc<Publication>,
+        (version, version_epoch): (u64, &str),
+        publications_max: usize,
+    ) -> bool {
+        let Some((_, meanwhile)) = &mut self.opening else { return false };
+        if publication.offset > meanwhile.top() {
+            meanwhile.set_version(version, version_epoch);
+            meanwhile.append(Arc::clone(publication), None);
+            meanwhile.forget_beyond(publications_max);
+        }
+        true
+    }
+
     /// Whether nothing waits for the log.
     pub(crate) fn is_quiet(&self) -> bool {
         self.opening.is_none() && self.proposals.is_empty() && self.parked.is_empty()

@@ -70,7 +70,10 @@ const REACHED: [&str; 54] = [
 ];
 
 /// Seeds that failed in earlier versions.
-const FOUND_SEEDS: [u64; 10] = [
+const FOUND_SEEDS: [u64; 13] = [
+    1_193,
+    1_676,
+    20_639,
     20_718,
     777_141,
     778_853,

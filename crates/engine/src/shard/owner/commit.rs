@@ -114,9 +114,17 @@ impl Owner {
         publication: Publication,
         params: &ProposalParams,
     ) -> Option<(Arc<Publication>, Box<str>, Patch)> {
-        let channel = self.channels.get(name)?;
+        let channel = self.channels.get_mut(name)?;
         let namespace = channel.namespace;
-        let Some(stream) = &channel.stream else { return Some((Arc::new(publication), Box::default(), None)) };
+        let Some(stream) = &channel.stream else {
+            // Proposed before an interruption, and committed while the channel opens again. The page may be older.
+            let publication = Arc::new(publication);
+            if let Some(log) = channel.log.as_deref_mut() {
+                let (how, tail_max) = (&params.how, context.options.log.tail_publications_max);
+                log.note_while_opening(&publication, (how.version, &how.version_epoch), tail_max);
+            }
+            return Some((publication, Box::default(), None));
+        };
         if publication.offset <= stream.top() {
             return None;
         }

@@ -133,12 +133,8 @@ impl Owner {
         let Some(channel) = context.counters.found_or_late(self.channels.get_mut(name)) else { return };
         let namespace = channel.namespace;
         let Some(log) = context.counters.found_or_late(channel.log.as_deref_mut()) else { return };
-        if let Some((_, meanwhile)) = &mut log.opening {
-            if record.publication.offset > meanwhile.top() {
-                meanwhile.set_version(record.publication.version, &record.version_epoch);
-                meanwhile.append(record.publication, None);
-                meanwhile.forget_beyond(context.options.log.tail_publications_max);
-            }
+        let version = (record.publication.version, &*record.version_epoch);
+        if log.note_while_opening(&record.publication, version, context.options.log.tail_publications_max) {
             return;
         }
         let LogRecord { publication, version_epoch, .. } = record;
