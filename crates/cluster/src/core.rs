@@ -21,6 +21,7 @@
 //!   than the history of a channel, so if it has at most as many messages after a position as the history, none was
 //!   trimmed. Another node may have the messages of a channel that this node has just attached in memory
 //!   ([`peer_window`]).
+//! - *Keys* ([`seen_keys`], [`peer_keys`]): the idempotency keys of the stream, which its servers may forget.
 //! - *Nodes* ([`peers`]): heartbeats, and queries to the live nodes.
 //! - *Leases* ([`leases`]): which nodes are live, decided by a stream.
 
@@ -37,6 +38,7 @@ pub mod leases;
 mod lingering;
 mod options;
 mod partition;
+mod peer_keys;
 mod peer_window;
 pub mod peers;
 mod publish;
@@ -79,6 +81,7 @@ use interest::InterestChecks;
 use leases::Leases;
 use lingering::Lingering;
 use partition::Partition;
+use peer_keys::KeyQuestions;
 use peer_window::WindowQuestion;
 use peers::{LiveNode, PeerEvent, Peers};
 use publish::{Publishing, PublishingKey, Waiter};
@@ -112,6 +115,7 @@ pub struct Core {
     /// Queries for the windows of other nodes, by channel, and the loads that wait for them.
     window_questions: BTreeMap<Arc<str>, WindowQuestion>,
     window_loads: usize,
+    key_questions: KeyQuestions,
     requests: BTreeMap<RequestNumber, Requester>,
     publishing: BTreeMap<PublishingKey, Publishing>,
     publishing_by_id: BTreeMap<Box<str>, PublishingKey>,
@@ -170,6 +174,7 @@ impl Core {
             ahead: BTreeMap::new(),
             window_questions: BTreeMap::new(),
             window_loads: 0,
+            key_questions: KeyQuestions::default(),
             requests: BTreeMap::new(),
             publishing: BTreeMap::new(),
             publishing_by_id: BTreeMap::new(),
@@ -336,7 +341,6 @@ impl Core {
             LinkName::Publish => {
                 self.links.publish = true;
                 self.payload_bytes_max = max_payload;
-                self.send_waiting(turn);
             }
             LinkName::Read => {
                 self.links.read = true;
@@ -351,6 +355,8 @@ impl Core {
             }
         }
         self.peers.on_links(turn, self.links, self.payload_bytes_max);
+        // After the other nodes have heard of this one, because a message may wait for their answers.
+        self.send_waiting(turn);
     }
 
     fn disconnected(&mut self, turn: &mut Turn<'_>, link: LinkName) {

@@ -47,6 +47,8 @@ pub enum CoreBug {
     SilentNodeKept,
     /// Sessions of users on a lost node are counted.
     UsersOfLostNodeKept,
+    /// A node does not ask the others for the keys of a channel that it has just attached.
+    KeysNotAsked,
     /// A node answers with its window although a part of the request is missing.
     ShortWindowBelieved,
     /// A node takes a lease whose renewals the stream cannot store.

@@ -12,7 +12,7 @@ const SEEDS_MAX: u64 = 1_500;
 /// The fixed seeds must reach each case of [`REACHED`] at least this often.
 const REACHED_MIN: u64 = 50;
 
-const REACHED: [&str; 54] = [
+const REACHED: [&str; 56] = [
     "cluster: ahead",
     "cluster: audit",
     "cluster: broadcast",
@@ -35,6 +35,7 @@ const REACHED: [&str; 54] = [
     "cluster: hole detected",
     "cluster: history removed",
     "cluster: keys of all nodes",
+    "cluster: key answered",
     "cluster: late",
     "cluster: leader killed",
     "cluster: lease begun",
@@ -57,6 +58,7 @@ const REACHED: [&str; 54] = [
     "cluster: replica damaged",
     "cluster: request rejected",
     "cluster: retry",
+    "cluster: servers restarted in turn",
     "cluster: shared read",
     "cluster: silence",
     "cluster: slow answer",
@@ -221,6 +223,12 @@ fn an_undetected_hole_is_found() {
 fn a_damaged_message_taken_for_whole_is_found() {
     let failure = find(CoreBug::DamagedMessageTaken);
     assert!(failure.contains("3506"), "{failure}");
+}
+
+#[test]
+fn not_asking_other_nodes_for_keys_is_found() {
+    let failure = find(CoreBug::KeysNotAsked);
+    assert!(failure.contains("publications with the key"), "{failure}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::{link::StoredMessage, names::PartitionId, record};
 use super::{
     CoreEffect, CoreLimits,
     holes::Unnamed,
+    peer_keys::KeyKnowledge,
     publish::PublishingKey,
     truncation::CLOCK_MARGIN_MS,
     window::{Window, WindowEntry, WindowLimits},
@@ -140,6 +141,7 @@ pub(super) struct FollowedChannel {
     /// The number of the attach that the channel is part of.
     pub(super) attach: u64,
     pub(super) outbox: Outbox,
+    pub(super) keys: KeyKnowledge,
     /// Whether it is in the queue of channels that wait for space in the publish window.
     pub(super) is_waiting: bool,
     /// Messages whose sequence is known and that have not come back yet, by sequence.
@@ -219,6 +221,7 @@ impl FollowedChannel {
             waiting_loads: Vec::new(),
             attach: 0,
             outbox: Outbox::default(),
+            keys: KeyKnowledge::Since { mono_us: u64::MAX },
             is_waiting: false,
             acknowledged: BTreeMap::new(),
         }

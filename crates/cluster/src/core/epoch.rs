@@ -190,7 +190,7 @@ impl Core {
     /// The positions of all channels become invalid, and subscribers with a position must resubscribe.
     pub(super) fn begin_epoch(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
-        partition.marks = Marks::default();
+        partition.marks = Marks::since(partition.epoch.known.as_ref().map_or(0, |known| known.time_ms));
         partition.forget_age_floor();
         self.seen_keys.forget_stream(id);
         self.interrupt_all(turn, id);

@@ -15,6 +15,7 @@ use crate::{
 use super::{
     Core, CoreEffect, Timer, Turn,
     channel::{Advanced, BufferedMessages, ChannelState, FollowedChannel, Gap},
+    peer_keys::KeyKnowledge,
     standing::StreamKey,
     window::{Window, WindowLimits},
 };
@@ -87,6 +88,7 @@ impl Core {
         }
         self.refuse_ahead(turn, name, u64::MAX, error);
         self.refuse_window_loads(turn, name, error);
+        self.end_key_question(name);
         self.drop_reads(turn, channel.partition, name, error);
         for key in channel.outbox.unresolved {
             self.end_publishing(turn, key, Err(error));
@@ -258,6 +260,9 @@ impl Core {
         for message in gap.buffered.into_messages() {
             self.message_arrived(turn, name, message);
         }
+        // The stream may have trimmed messages of the gap, and their keys with them.
+        self.forget_key_knowledge(turn, name);
+        self.send_of_channel(turn, name);
         self.serve_ahead(turn, name);
     }
 
@@ -305,6 +310,7 @@ impl Core {
         };
         self.counters.attached += 1;
         (channel.attached_us, channel.confirmed_us) = (turn.now.mono_us, turn.now.mono_us);
+        channel.keys = KeyKnowledge::Since { mono_us: turn.now.mono_us };
         if let Some(head) = head {
             channel.window = Window::starting_at(head.sequence - 1);
             channel.advance(head, turn.now.mono_us, WindowLimits { entries_max: 1, ..limits });

@@ -156,10 +156,6 @@ impl Core {
             nodes_version: self.peers.table_version(),
         });
         self.set_timer(ends_us, Timer::InterestCheck);
-        let settled_us = self.peers.settled_us();
-        if settled_us > now_us {
-            self.set_timer(settled_us, Timer::InterestCheck);
-        }
         self.ask_nodes(turn);
     }
 
@@ -223,8 +219,12 @@ impl Core {
         let has_all = check.confirmed_by.contains(&self.options.node)
             && self.peers.known_nodes().all(|node| check.confirmed_by.contains(node));
         // Nodes that are not known yet have not been waited for.
-        if has_all && self.peers.settled_us() <= turn.now.mono_us {
-            self.end_check(turn, true);
+        match self.peers.settled_us() {
+            _ if !has_all => {}
+            settled_us if settled_us <= turn.now.mono_us => self.end_check(turn, true),
+            // The table of nodes changes when the time is known.
+            u64::MAX => {}
+            settled_us => self.set_timer(settled_us, Timer::InterestCheck),
         }
     }
 

@@ -18,7 +18,12 @@ use crate::{
     record,
 };
 
-use super::{Core, Timer, Turn, channel::WaitingLoad, window::WindowEntry};
+use super::{
+    Core, Timer, Turn,
+    channel::WaitingLoad,
+    peer_keys::{KeyAnswer, KeyQuestion},
+    window::WindowEntry,
+};
 
 /// Maximum number of waiting loads per channel that may be queried. Further ones are read from the stream.
 const LOADS_PER_WINDOW_MAX: usize = 16;
@@ -37,14 +42,23 @@ pub(super) struct WindowQuestion {
     loads: Vec<WaitingLoad>,
 }
 
+/// A message of one node to another about a channel.
 #[derive(Serialize, Deserialize)]
-enum WindowMessage {
+pub(super) enum WindowMessage {
     Question { number: u64, node: Box<str>, channel: Box<str>, epoch: Box<str>, after: u64, through: u64 },
     Answer(WindowAnswer),
+    KeyQuestion(KeyQuestion),
+    KeyAnswer(KeyAnswer),
+}
+
+impl WindowMessage {
+    pub(super) fn encode(&self) -> Bytes {
+        serde_json::to_vec(self).expect("texts and numbers are JSON").into()
+    }
 }
 
 #[derive(Serialize, Deserialize)]
-struct WindowAnswer {
+pub(super) struct WindowAnswer {
     number: u64,
     channel: Box<str>,
     epoch: Box<str>,
@@ -112,7 +126,7 @@ impl Core {
         let Some(subject) = self.peers.window_subject(turn.now.mono_us, number) else { return false };
         let (node, channel) = (self.options.node.clone(), Box::from(&**name));
         let body = WindowMessage::Question { number, node, channel, epoch, after, through };
-        self.peers.send_window_message(turn, subject, encode(&body));
+        self.peers.send_window_message(turn, subject, body.encode());
         let due_us = turn.now.after_ms(self.options.limits.window_timeout_ms);
         let question = WindowQuestion { number, due_us, after, through, through_ms, loads: vec![waiting] };
         self.window_questions.insert(Arc::clone(name), question);
@@ -132,7 +146,7 @@ impl Core {
                 let records = self.records_between(&channel, &epoch, after, through);
                 let answer = |records| {
                     let (channel, epoch) = (channel.clone(), epoch.clone());
-                    encode(&WindowMessage::Answer(WindowAnswer { number, channel, epoch, records }))
+                    WindowMessage::Answer(WindowAnswer { number, channel, epoch, records }).encode()
                 };
                 let mut body = answer(records);
                 if body.len() + OVERHEAD_BYTES > self.payload_bytes_max {
@@ -141,7 +155,9 @@ impl Core {
                 self.peers.send_window_message(turn, subject, body);
             }
             Ok(WindowMessage::Answer(answer)) => self.on_window_answer(turn, answer),
-            Err(_) => {}
+            Ok(WindowMessage::KeyQuestion(question)) => self.answer_key_question(turn, &question),
+            Ok(WindowMessage::KeyAnswer(answer)) => self.on_key_answer(turn, answer),
+            Err(_) => self.peers.count_dropped(),
         }
         true
     }
@@ -217,10 +233,6 @@ fn is_rising(messages: &[StoredMessage], after: u64, last: (u64, u64)) -> bool {
     let ends_right = messages.last().is_some_and(|message| (message.sequence, message.time_ms) == last);
     let is_behind = messages.first().is_some_and(|message| message.sequence > after);
     ends_right && is_behind && messages.windows(2).all(|pair| pair[0].sequence < pair[1].sequence)
-}
-
-fn encode(message: &WindowMessage) -> Bytes {
-    serde_json::to_vec(message).expect("texts and numbers are JSON").into()
 }
 
 #[cfg(test)]

@@ -177,6 +177,8 @@ pub(super) struct Peers {
     payload_bytes_max: usize,
     /// From this time on, every other live node is in the table.
     settled_us: u64,
+    /// When this node last received a heartbeat of its own, since it has had its connections.
+    heard_itself_us: Option<u64>,
     heartbeat_due_us: Option<u64>,
     /// The next deadline. Cached, because each event of the cluster compares it.
     due_us: Option<u64>,
@@ -234,6 +236,7 @@ impl Peers {
             links: LinksUp::default(),
             payload_bytes_max: 0,
             settled_us: u64::MAX,
+            heard_itself_us: None,
             heartbeat_due_us: None,
             due_us: None,
             table: PeerTable::default(),
@@ -310,6 +313,7 @@ impl Peers {
         if now_us - due_us > self.limits.heartbeat_interval_ms * 1_000 {
             // This node itself was paused, and has not read the others' messages of that time yet.
             self.table.mark_all_seen(now_us);
+            self.heard_itself_us = self.heard_itself_us.and(Some(now_us));
         }
         self.send_due_heartbeat(turn);
         self.drop_silent(turn);
@@ -351,7 +355,15 @@ impl Peers {
         self.links.live && self.links.publish
     }
 
-    fn is_member(&self) -> bool {
+    /// Whether live nodes may be missing in the table: it is not complete yet, or this node does not even receive its
+    /// own heartbeats. A connection that is open and delivers nothing does not make the other nodes dead.
+    pub(super) fn may_miss_nodes(&self, now_us: u64) -> bool {
+        let heard_until_us =
+            self.heard_itself_us.map(|heard_us| heard_us.saturating_add(self.limits.silence_timeout_ms * 1_000));
+        now_us < self.settled_us || heard_until_us.is_none_or(|until_us| until_us < now_us)
+    }
+
+    pub(super) fn is_member(&self) -> bool {
         matches!(self.membership, Membership::Member(_))
     }
 
@@ -382,9 +394,10 @@ impl Peers {
         if !self.is_member() {
             return;
         }
-        let now_us = turn.now.mono_us;
-        self.settled_us = now_us.saturating_add(self.limits.heartbeat_interval_ms * 1_000);
-        self.table.mark_all_seen(now_us);
+        // Its own heartbeat shows that the subscription is active. Without it, an empty table would prove nothing.
+        self.settled_us = u64::MAX;
+        self.heard_itself_us = None;
+        self.table.mark_all_seen(turn.now.mono_us);
         self.users.repeat_all();
         self.send_heartbeat(turn);
     }
@@ -470,6 +483,11 @@ impl Peers {
     fn check_own(&mut self, turn: &mut Turn<'_>, heartbeat: Heartbeat) {
         let is_own = matches!(&self.membership, Membership::Member(about) if *about == heartbeat.about);
         if is_own {
+            let now_us = turn.now.mono_us;
+            if self.heard_itself_us.replace(now_us).is_none() {
+                self.settled_us = now_us.saturating_add(self.limits.heartbeat_interval_ms * 1_000);
+                self.table.version += 1;
+            }
             return;
         }
         let was_known = self.table.same_id.replace(turn.now.mono_us).is_some();

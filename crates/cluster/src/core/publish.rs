@@ -14,11 +14,13 @@ use dunlin_engine::{
 
 use crate::{
     link::{LinkEffect, LinkName, MessageHeaders, PublishAck, PublishFault, RequestNumber},
-    names::{PartitionId, encode_token},
+    names::PartitionId,
     record::{self, EXPECTED_LAST, FOLLOWS, MESSAGE_ID, OPERATION, PURGE, ROLLUP},
 };
 
-use super::{Core, CoreEffect, Requester, Timer, Turn, standing::StreamKey, window::NewestPublication};
+use super::{
+    Core, CoreEffect, Requester, Timer, Turn, peer_keys::key_prefix, standing::StreamKey, window::NewestPublication,
+};
 
 /// The first pause before a retry; it doubles up to the maximum.
 const RETRY_MIN_US: u64 = 50_000;
@@ -146,8 +148,7 @@ impl Core {
         let key_id = record
             .idempotency_key
             .as_ref()
-            // A token contains no dot, so the ids of two channels differ.
-            .map(|key| format!("{}.{}", encode_token(name), record::escape(key.as_bytes())));
+            .map(|key| format!("{}{}", key_prefix(name), record::escape(key.as_bytes())));
         let number = self.next_number();
         let has_own_id = key_id.is_none();
         let id: Box<str> = key_id.unwrap_or_else(|| format!("%_{}-{number}", self.options.node)).into();
@@ -220,18 +221,29 @@ impl Core {
             && let Some(publishing) = self.publishing.get(&key)
         {
             let is_conditional = !publishing.is_unconditional();
+            if !publishing.has_own_id && !self.knows_keys(turn, name) {
+                return;
+            }
+            let Some(channel) = self.channels.get_mut(name) else { return };
             if is_conditional && !channel.outbox.is_first(key) {
                 return;
             }
             if self.in_flight >= self.options.limits.publish_window_max {
-                if !std::mem::replace(&mut channel.is_waiting, true) {
-                    self.waiting_channels.push_back(Arc::clone(name));
-                }
+                self.queue_to_send(name);
                 return;
             }
             channel.outbox.unsent.remove(&key);
             channel.outbox.alone = (is_conditional || channel.outbox.probes).then_some(key);
             self.send(turn, key);
+        }
+    }
+
+    /// Puts a channel into the queue of those that have messages to send.
+    pub(super) fn queue_to_send(&mut self, name: &Arc<str>) {
+        if let Some(channel) = self.channels.get_mut(name)
+            && !std::mem::replace(&mut channel.is_waiting, true)
+        {
+            self.waiting_channels.push_back(Arc::clone(name));
         }
     }
 

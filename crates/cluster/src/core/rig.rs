@@ -91,7 +91,11 @@ impl Rig {
     fn answer(&mut self, effect: LinkEffect) -> Option<LinkEvent> {
         let (request, messages) = match effect {
             LinkEffect::Describe { request, .. } => {
-                let shape = StreamShape { messages_per_subject_max: Some(11), ..StreamShape::default() };
+                let shape = StreamShape {
+                    messages_per_subject_max: Some(11),
+                    duplicate_window_ms: 300_000,
+                    ..StreamShape::default()
+                };
                 let metadata = vec![("dunlin.epoch".into(), "e".into())];
                 let state = StreamState { shape, metadata, last_sequence: FENCE, ..StreamState::default() };
                 return Some(LinkEvent::StreamInfo { request, outcome: Ok(Box::new(state)) });
@@ -99,6 +103,11 @@ impl Rig {
             LinkEffect::Publish { request: Some(request), subject, headers, .. } if !subject.contains('%') => {
                 self.sent.push((request, headers.get(MESSAGE_ID).unwrap_or_default().into()));
                 return None;
+            }
+            // A connection receives its own messages as well.
+            LinkEffect::Publish { request: None, subject, headers, payload, .. } if *subject == *"dn.n" => {
+                let (reply, is_by_wildcard) = (None, false);
+                return Some(LinkEvent::Delivered { subject, reply, headers, payload, is_by_wildcard });
             }
             LinkEffect::Publish { request: None, subject, payload, .. } if !subject.starts_with("dn.p.") => {
                 self.unstored.push((subject, payload));

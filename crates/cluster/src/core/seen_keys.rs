@@ -5,7 +5,8 @@
 //! publish again. So nodes answer the keys that they have seen, for the same window.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
+    ops::Bound,
     sync::Arc,
 };
 
@@ -19,18 +20,19 @@ use super::Core;
 const ENTRY_BYTES: usize = 128;
 
 #[derive(Clone, Copy, Debug)]
-struct SeenKey {
-    partition: PartitionId,
-    sequence: u64,
+pub(super) struct SeenKey {
+    pub(super) partition: PartitionId,
+    pub(super) sequence: u64,
     /// The Unix time until which NATS would remember it.
-    until_ms: u64,
+    pub(super) until_ms: u64,
 }
 
 /// The newest keys, up to a number of bytes.
 #[derive(Debug, Default)]
 pub(super) struct SeenKeys {
-    by_id: HashMap<Arc<str>, SeenKey>,
-    /// The oldest first.
+    /// In the order of the ids, so that those of a channel are found by their prefix.
+    by_id: BTreeMap<Arc<str>, SeenKey>,
+    /// In the order in which they were learned.
     order: VecDeque<Arc<str>>,
     bytes: usize,
 }
@@ -41,9 +43,16 @@ impl SeenKeys {
         let id = message.headers.get(MESSAGE_ID).filter(|id| !id.starts_with("%_"));
         let Some(id) = id.filter(|id| !self.by_id.contains_key(*id)) else { return };
         let until_ms = message.time_ms.saturating_add(window_ms);
-        let id: Arc<str> = id.into();
+        self.insert(id.into(), SeenKey { partition, sequence: message.sequence, until_ms }, bytes_max);
+    }
+
+    /// Records a key, unless it is known.
+    pub(super) fn insert(&mut self, id: Arc<str>, seen: SeenKey, bytes_max: usize) {
+        if self.by_id.contains_key(&id) {
+            return;
+        }
         self.bytes += id.len() + ENTRY_BYTES;
-        self.by_id.insert(Arc::clone(&id), SeenKey { partition, sequence: message.sequence, until_ms });
+        self.by_id.insert(Arc::clone(&id), seen);
         self.order.push_back(id);
         while self.bytes > bytes_max && self.forget_oldest() {}
     }
@@ -66,6 +75,13 @@ impl SeenKeys {
     /// The sequence of the publication with this id, while NATS should remember it.
     fn sequence_of(&self, id: &str, now: Now) -> Option<u64> {
         self.by_id.get(id).filter(|seen| now.unix_ms <= seen.until_ms).map(|seen| seen.sequence)
+    }
+
+    /// The keys whose ids have this prefix, without it, while NATS should remember them.
+    pub(super) fn with_prefix<'a>(&'a self, prefix: &'a str, now: Now) -> impl Iterator<Item = (&'a str, SeenKey)> {
+        let from_prefix = self.by_id.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        let of_prefix = from_prefix.map_while(move |(id, seen)| Some((id.strip_prefix(prefix)?, *seen)));
+        of_prefix.filter(move |(_, seen)| now.unix_ms <= seen.until_ms)
     }
 
     /// Forgets the keys of a stream that has lost messages: their publications may be among them.

@@ -30,6 +30,8 @@ pub(super) enum Timer {
     Loads(Arc<str>),
     /// A query for the window of another node timed out.
     PeerWindow(Arc<str>),
+    /// A question for the keys that other nodes have seen timed out.
+    PeerKeys(Arc<str>),
     /// A follow that was not confirmed is answered.
     Follow(Arc<str>),
     /// The check of subscriptions starts or continues.
@@ -95,6 +97,7 @@ impl Core {
                 Timer::Gap(channel) => self.gap_overdue(turn, &channel),
                 Timer::Loads(channel) => self.refuse_overdue_loads(turn, &channel),
                 Timer::PeerWindow(channel) => self.window_overdue(turn, &channel),
+                Timer::PeerKeys(channel) => self.keys_overdue(turn, &channel),
                 Timer::Follow(channel) => self.follow_overdue(turn, &channel),
                 Timer::InterestCheck => self.run_check(turn),
                 Timer::Leases => self.lease_timer(turn),

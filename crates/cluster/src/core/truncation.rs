@@ -67,9 +67,16 @@ pub(super) struct Marks {
     list: VecDeque<Mark>,
     /// This node's newest fence.
     fence: Option<Mark>,
+    /// When the record of the epoch was stored. A message of before may arrive after it, and be what the stream has lost.
+    since_ms: u64,
 }
 
 impl Marks {
+    /// Marks of an epoch whose record was stored at this time.
+    pub(super) fn since(since_ms: u64) -> Self {
+        Self { since_ms, ..Self::default() }
+    }
+
     /// The highest sequence that this node has seen.
     pub(super) fn highest(&self) -> u64 {
         self.newest.map_or(0, |newest| newest.sequence)
@@ -84,7 +91,8 @@ impl Marks {
 
     /// Records a message that has arrived.
     pub(super) fn push(&mut self, message: &StoredMessage, now_us: u64) {
-        if self.highest() >= message.sequence {
+        let is_of_earlier_epoch = message.time_ms > 0 && message.time_ms < self.since_ms;
+        if self.highest() >= message.sequence || is_of_earlier_epoch {
             return;
         }
         if now_us >= self.newest_us + SILENCE_US || now_us >= self.marked_us + MARK_INTERVAL_US {
@@ -110,6 +118,7 @@ impl Marks {
     /// Drops marks of messages that were stored before this time.
     pub(super) fn forget_before(&mut self, time_ms: u64) {
         let is_kept = |mark: &Mark| mark.time_ms == 0 || mark.time_ms >= time_ms;
+        self.since_ms = time_ms;
         self.list.retain(is_kept);
         self.newest = self.newest.filter(is_kept);
         self.fence = self.fence.filter(is_kept);
@@ -249,6 +258,19 @@ mod tests {
         assert_eq!(marked(10), (vec![1, 2], 3));
         assert_eq!(marked(11), (vec![2], 3), "the time of the second mark is unknown");
         assert_eq!(marked(21), (vec![2], 0));
+    }
+
+    #[test]
+    fn a_message_of_before_the_epoch_that_arrives_late_is_not_marked() {
+        let mut forgetting = Marks::default();
+        forgetting.forget_before(11);
+        for mut marks in [Marks::since(11), forgetting] {
+            for (sequence, stored_ms) in [(5, 10), (3, 11), (4, 0)] {
+                marks.push(&message(sequence, stored_ms, "a"), sequence * SILENCE_US);
+            }
+            marks.mark_newest(SILENCE_US * 9);
+            assert_eq!(marks.sequences(), [3, 4]);
+        }
     }
 
     #[test]

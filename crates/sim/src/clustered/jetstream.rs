@@ -13,6 +13,7 @@
 //! - A stream that was removed, or whose servers lost their disk, does not exist until a node creates it again.
 //! - A stream that was emptied keeps its sequences.
 //! - One of three replicas may have lost messages that the stream has.
+//! - Servers that restart in turn know the ids of the messages that the stream still has, and no others.
 //! - A store that is full refuses all messages, and serves reads.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -185,6 +186,18 @@ impl JetStream {
         self.losses += 1;
         self.count("replica damaged");
         Some((name, damaged))
+    }
+
+    /// Restarts all servers in turn. Returns whether they have forgotten the id of a message.
+    pub fn restart_in_turn(&mut self) -> bool {
+        self.count("servers restarted in turn");
+        let mut has_forgotten = false;
+        for stream in self.streams.values_mut() {
+            let known = stream.ids.len();
+            stream.ids.retain(|_, sequence| stream.messages.contains_key(sequence));
+            has_forgotten |= stream.ids.len() < known;
+        }
+        has_forgotten
     }
 
     /// Whether a replica of a stream has lost messages.

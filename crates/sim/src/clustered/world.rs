@@ -93,6 +93,8 @@ pub struct ClusteredWorld<'a> {
     /// Whether replicas may lose messages.
     has_damages: bool,
     has_lost_stream: bool,
+    /// Chooses when the servers restart in turn; `None` if they never do.
+    restarts: Option<Chance>,
     /// The epochs of removed streams.
     removed_epochs: BTreeSet<String>,
     received: Vec<ReceivedSequences>,
@@ -152,6 +154,7 @@ impl<'a> ClusteredWorld<'a> {
             stream_faults,
             has_damages,
             has_lost_stream: false,
+            restarts: None,
             removed_epochs: BTreeSet::new(),
             received: Vec::new(),
             is_calm: chance.percent(30),
@@ -172,6 +175,11 @@ impl<'a> ClusteredWorld<'a> {
             world.links.push(LinkQueues::default());
             world.received.push(ReceivedSequences::default());
             world.announce(world.nodes.len() - 1);
+        }
+        // A node that begins a new epoch forgets the keys of the old one. So keys are checked in streams that lose nothing.
+        if has_peers && !(world.truncates || world.loses_streams || world.has_damages) {
+            let mut restarts = Chance::new(seed ^ 0x7265_7374_6172);
+            world.restarts = restarts.percent(50).then_some(restarts);
         }
         if has_peers {
             for (number, client) in world.clients.iter_mut().enumerate() {
@@ -248,6 +256,7 @@ impl<'a> ClusteredWorld<'a> {
                 ("hole detected", counters.holes),
                 ("ahead", counters.ahead),
                 ("silence", counters.silences),
+                ("key answered", counters.keys_answered),
                 ("shared read", counters.shared_reads),
                 ("peer window", counters.peer_windows),
                 ("audit", counters.audits),
@@ -299,6 +308,9 @@ impl<'a> ClusteredWorld<'a> {
         }
         if self.loses_streams && !self.is_calm && self.stream_faults.percent(1) {
             self.lose_stream();
+        }
+        if self.restarts.as_mut().is_some_and(|restarts| restarts.percent(3)) {
+            self.restart_servers();
         }
         if self.has_damages && !self.is_calm && self.steps.is_multiple_of(64) {
             self.damage_replica();

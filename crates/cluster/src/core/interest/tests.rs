@@ -47,6 +47,7 @@ impl Rig {
         rig.handle(CoreEvent::Peers(PeerEvent::Announce { about }));
         rig.connect(LinkName::Live);
         rig.connect(LinkName::Publish);
+        rig.arrive("dn.n", MessageHeaders::new(), br#"{"v":1,"node":"n1","name":"n1","version":"1","started_ms":0}"#);
         rig
     }
 

@@ -262,8 +262,8 @@ impl Peers {
             missing.clear();
         }
         let answers = answers.into_iter().map(|(node, payload)| NodeAnswer { node, payload }).collect();
-        let is_settled = to != SurveyTarget::All || turn.now.mono_us >= self.settled_us;
-        let is_cut_off = !self.is_connected() || !self.is_member() || !is_settled;
+        let may_miss_nodes = to == SurveyTarget::All && self.may_miss_nodes(turn.now.mono_us);
+        let is_cut_off = !self.is_connected() || !self.is_member() || may_miss_nodes;
         let found = SurveyAnswers { answers, missing, is_cut_off };
         self.counters.incomplete += u64::from(!found.is_complete());
         turn.effects.push(CoreEffect::Peers(PeerEffect::Surveyed { number, outcome: Ok(found) }));

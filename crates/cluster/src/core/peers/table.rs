@@ -1,6 +1,6 @@
 //! The table of other nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_engine::Now;
 
@@ -124,6 +124,11 @@ impl Peers {
     /// The ids of the other live nodes.
     pub(in crate::core) fn known_nodes(&self) -> impl Iterator<Item = &str> {
         self.table.by_node.keys().map(|node| &**node)
+    }
+
+    /// The ids of the other live nodes of this node's version.
+    pub(in crate::core) fn nodes_alike(&self) -> BTreeSet<Box<str>> {
+        self.table.alike_since(0).into_iter().map(Box::from).collect()
     }
 
     /// Whether another node is live.

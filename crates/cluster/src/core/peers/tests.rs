@@ -359,6 +359,32 @@ fn a_node_that_has_just_connected_waits_for_nodes_that_it_does_not_know() {
 }
 
 #[test]
+fn a_node_that_does_not_hear_itself_does_not_answer_for_the_cluster() {
+    let mut network = Network::new(&["a", "b"]);
+    // The connection is open, and delivers nothing: neither the heartbeats of others nor its own.
+    let subjects = std::mem::take(&mut network.members[0].subjects);
+    network.pass_ms(10_000);
+    assert_eq!(network.live(0).len(), 1);
+    network.survey(0, 1, SurveyTarget::All, b"?");
+    network.pass_ms(1_000);
+    assert!(network.found(0).is_cut_off, "an empty table proves nothing");
+    network.members[0].subjects = subjects;
+    network.pass_ms(1_500);
+    network.survey(0, 2, SurveyTarget::All, b"?");
+    assert_eq!(network.answer(1, b"b"), 1);
+    assert!(network.found(0).is_complete());
+    // It becomes deaf later.
+    network.members[0].subjects.clear();
+    network.pass_ms(1_400);
+    assert_eq!(network.live(0).len(), 2);
+    network.pass_ms(1_000);
+    assert_eq!(network.live(0).len(), 1);
+    network.survey(0, 3, SurveyTarget::All, b"?");
+    network.pass_ms(1_000);
+    assert!(network.found(0).is_cut_off);
+}
+
+#[test]
 fn without_nats_an_answer_is_incomplete() {
     let mut network = Network::new(&["a", "b"]);
     network.pass_ms(1_000);

@@ -128,7 +128,7 @@ fn a_removal_is_answered_when_the_stream_has_stored_it() {
     let (requests, ids) = rig.take_sent();
     rig.acknowledge(requests[0], Ok(ack(FENCE + 10)));
     assert_eq!(answer(&rig), None, "other nodes may have stored messages before it");
-    let token = encode_token("chat:1");
+    let token = crate::names::encode_token("chat:1");
     let headers = MessageHeaders::new()
         .with(OPERATION, PURGE)
         .with(MESSAGE_ID, ids[0].clone())

@@ -45,6 +45,7 @@ fn channels(page: &mut Page, state: Option<&ClusterState>) {
             (&m::CLUSTER_SEEN_KEYS, |state| state.counters.seen_keys),
             (&m::CLUSTER_SEEN_KEYS_BYTES, |state| state.counters.seen_keys_bytes),
             (&m::CLUSTER_KEYS_ANSWERED, |state| state.counters.keys_answered),
+            (&m::CLUSTER_KEYS_UNANSWERED, |state| state.counters.keys_unanswered),
             (&m::CLUSTER_RETRIES, |state| state.counters.retries),
             (&m::CLUSTER_ABANDONED, |state| state.counters.abandoned),
             (&m::CLUSTER_RECEIVED, |state| state.counters.delivered),

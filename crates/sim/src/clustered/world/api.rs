@@ -70,6 +70,9 @@ impl ClusteredWorld<'_> {
     /// cluster.
     fn check_acknowledged(&mut self, publish: PendingPublish, offset: u64) -> Result<(), String> {
         let PendingPublish { channel, data, key, is_versioned, is_broadcast } = publish;
+        if self.nodes.iter().any(|node| node.core.counters().keys_unanswered > 0) {
+            self.excuse_keys();
+        }
         if is_broadcast {
             return if offset == 0 { Ok(()) } else { Err(format!("{channel}: a broadcast has the offset {offset}")) };
         }

@@ -84,6 +84,18 @@ impl ClusteredWorld<'_> {
         self.has_lost_stream = true;
     }
 
+    pub(super) fn restart_servers(&mut self) {
+        let has_forgotten = self.jetstream.restart_in_turn();
+        self.trace.line(self.now_us, || format!("the servers restart in turn; ids are forgotten: {has_forgotten}"));
+    }
+
+    /// A node is gone that may have been the only one that has seen a key, or a node did not ask it for one.
+    pub(super) fn excuse_keys(&mut self) {
+        if self.restarts.is_some() {
+            self.keyed.clear();
+        }
+    }
+
     fn remove_stream(&mut self, chosen: usize) {
         let Some((stream, epochs)) = self.jetstream.remove_stream(chosen, &mut self.links) else { return };
         self.trace.line(self.now_us, || format!("{stream} is removed, in the epochs {epochs:?}"));
@@ -149,6 +161,7 @@ impl ClusteredWorld<'_> {
         self.received[node_index] = ReceivedSequences::default();
         self.peers.forget_node(node_index);
         self.keys.forget_node(node_index);
+        self.excuse_keys();
         self.announce(node_index);
     }
 }
