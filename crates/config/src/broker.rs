@@ -215,7 +215,7 @@ pub(super) fn check_sharing(r: &mut Reader<'_>, namespaces: &[NamespaceOptions])
     let unshared = names(|namespace| namespace.room.is_some());
     if !unshared.is_empty() {
         let text =
-            format!("nodes do not share rooms: each node has its own in these namespaces: {}", unshared.join(", "));
+            format!("nodes do not share rooms: only players of one node can join a room of {}", unshared.join(", "));
         r.warning(TYPE, text);
     }
 }

@@ -12,6 +12,7 @@ use dunlin_rooms::{ListingChange, PlayerId, Refusal, RoomOverrides};
 use crate::{
     backend::PublishHow,
     event::{PeerKey, ServerSubscription},
+    room::RoomState,
 };
 
 /// A request of the server API.
@@ -34,6 +35,8 @@ pub enum ApiRequest {
     HistoryRemove { channel: Box<str> },
     /// List the newest publications of a channel's keys, for another node; see [`crate::Effect::QueryKeys`].
     NewestKeys { channel: Box<str> },
+    /// The state of a channel's room, for another node; see [`crate::Effect::QueryRoom`].
+    RoomState { channel: Box<str> },
     /// List the channels with subscribers that this shard owns.
     Channels,
     /// Close sessions of this shard.
@@ -224,6 +227,8 @@ pub enum ApiAnswer {
     },
     /// The newest publications of the channel's keys, newest first.
     NewestKeys(Vec<PeerKey>),
+    /// The state of the room.
+    RoomState(RoomState),
     /// The channels and their numbers of subscribers.
     Channels(Vec<(Arc<str>, u32)>),
     /// The request was carried out.

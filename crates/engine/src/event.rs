@@ -16,7 +16,7 @@ use crate::{
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, LogTerms, ProposalNumber},
     message::ShardMessage,
     record::SessionRecord,
-    room::{FromRoom, RoomThreadIndex, ToRoom},
+    room::{FromRoom, RoomElsewhere, RoomThreadIndex, ToRoom},
     wire::Wire,
 };
 
@@ -220,6 +220,8 @@ pub enum Event<'a> {
     PeersAnswered { query: PeerQueryNumber, outcome: Result<ClusterPresence, ErrorCode> },
     /// Answer to [`Effect::QueryKeys`].
     KeysAnswered { channel: Arc<str>, found: PeerKeys },
+    /// Answer to [`Effect::QueryRoom`].
+    RoomQueried { channel: Arc<str>, found: RoomElsewhere },
     /// The deadline of [`crate::Shard::next_deadline_us`] has passed.
     Woke,
     /// Answer to [`Effect::Recall`].
@@ -317,6 +319,9 @@ pub enum Effect {
     /// Ask all other nodes for the newest publications of a channel's keys, and answer with [`Event::KeysAnswered`],
     /// within a bounded time. A channel has one such query in flight.
     QueryKeys { channel: Arc<str> },
+    /// Ask all other nodes whether one has the channel's room, and answer with [`Event::RoomQueried`], within a bounded
+    /// time. A channel has one such query in flight.
+    QueryRoom { channel: Arc<str> },
     /// Stop reading from this session: no more [`Event::Received`].
     Pause { session: SessionKey },
     /// Read from this session again.

@@ -192,12 +192,25 @@ pub enum RoomRefusal {
     Params,
     /// The room's metadata is too long, or its maximum number of players is out of range.
     Listing,
+    /// Another node of the cluster has the room.
+    Elsewhere,
+    /// Another node of the cluster has not answered whether it has the room.
+    Unanswered,
 }
 
 impl RoomRefusal {
     /// Every reason, in index order of [`crate::counters::NamespaceRoomCounters::refused`].
-    pub const ALL: [Self; 7] =
-        [Self::Limit, Self::Queue, Self::Rate, Self::SessionRate, Self::AddressRate, Self::Params, Self::Listing];
+    pub const ALL: [Self; 9] = [
+        Self::Limit,
+        Self::Queue,
+        Self::Rate,
+        Self::SessionRate,
+        Self::AddressRate,
+        Self::Params,
+        Self::Listing,
+        Self::Elsewhere,
+        Self::Unanswered,
+    ];
 
     /// The name used in metrics.
     pub const fn name(self) -> &'static str {
@@ -209,6 +222,8 @@ impl RoomRefusal {
             Self::AddressRate => "address_rate",
             Self::Params => "params",
             Self::Listing => "listing",
+            Self::Elsewhere => "elsewhere",
+            Self::Unanswered => "unanswered",
         }
     }
 
@@ -216,10 +231,37 @@ impl RoomRefusal {
     pub const fn code(self) -> ErrorCode {
         match self {
             Self::Limit => ErrorCode::LimitExceeded,
-            Self::Params | Self::Listing => ErrorCode::BadRequest,
-            Self::Queue | Self::Rate | Self::SessionRate | Self::AddressRate => ErrorCode::TooManyRequests,
+            Self::Params | Self::Listing | Self::Elsewhere => ErrorCode::BadRequest,
+            Self::Queue | Self::Rate | Self::SessionRate | Self::AddressRate | Self::Unanswered => {
+                ErrorCode::TooManyRequests
+            }
         }
     }
+}
+
+/// Whether another node of the cluster has a room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RoomElsewhere {
+    /// All other nodes have answered that they do not.
+    Nowhere,
+    /// One has it, or opens it.
+    Open {
+        /// The name of the node.
+        node: Box<str>,
+    },
+    /// A node has not answered.
+    Unanswered,
+}
+
+/// The state of a room on this node, as another node is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoomState {
+    /// It is not open.
+    None,
+    /// This node asks the others whether it may open it.
+    Asking,
+    /// It is open, or its world is being created.
+    Open,
 }
 
 /// A message to a room thread.

@@ -126,6 +126,7 @@ impl Shard {
             Event::UserSessionsElsewhere { user, sessions } => owner.count_elsewhere(context, user, sessions),
             Event::PeersAnswered { query, outcome } => owner.peers_answered(context, query, &outcome),
             Event::KeysAnswered { channel, found } => owner.keys_answered(context, &channel, found),
+            Event::RoomQueried { channel, found } => owner.room_queried(context, &channel, &found),
             Event::Loaded { channel, load, outcome } => {
                 owner.page_loaded(context, &channel, load, outcome.map(|page| *page));
             }
@@ -334,6 +335,7 @@ impl Shard {
             | ApiRequest::History { .. }
             | ApiRequest::HistoryRemove { .. }
             | ApiRequest::NewestKeys { .. }
+            | ApiRequest::RoomState { .. }
             | ApiRequest::Channels
             | ApiRequest::OpenRoom { .. }
             | ApiRequest::CloseRoom { .. }

@@ -23,6 +23,7 @@ mod room_calls;
 mod room_messages;
 mod room_openings;
 mod room_params;
+mod room_queries;
 mod rooms;
 mod rooms_at_random;
 mod scripts;

@@ -211,7 +211,8 @@ impl Node {
             | Effect::Broadcast { .. }
             | Effect::ShareUserSessions { .. }
             | Effect::QueryPeers { .. }
-            | Effect::QueryKeys { .. } => unreachable!("no namespace has a log, or is shared"),
+            | Effect::QueryKeys { .. }
+            | Effect::QueryRoom { .. } => unreachable!("no namespace has a log, or is shared"),
             Effect::Answer { ticket, .. } => assert_eq!(ticket, Ticket(1)),
         }
     }

@@ -17,6 +17,7 @@ mod reconfigure;
 mod recovery;
 mod room_messages;
 mod room_openings;
+mod room_queries;
 mod rooms;
 
 use std::{
@@ -52,6 +53,7 @@ use newest::KeyQueries;
 use peers::PeerQueries;
 use room_messages::WaitingMessages;
 use room_openings::WaitingOpenings;
+use room_queries::RoomQueries;
 
 use super::{Context, Seed, ShardIdentity, room::RoomThread};
 
@@ -72,6 +74,7 @@ pub(super) struct Owner {
     closed_rooms: HashMap<u64, u32, foldhash::quality::FixedState>,
     waiting_messages: WaitingMessages,
     waiting_openings: WaitingOpenings,
+    room_queries: RoomQueries,
     channels: HashMap<Arc<str>, OwnedChannel, foldhash::quality::FixedState>,
     /// Channels without subscribers, by the time since when; the first are evicted first.
     idle_channels: BTreeSet<(u64, Arc<str>)>,
@@ -113,6 +116,7 @@ impl Owner {
             closed_rooms: HashMap::default(),
             waiting_messages: WaitingMessages::default(),
             waiting_openings: WaitingOpenings::default(),
+            room_queries: RoomQueries::default(),
             channels: HashMap::with_hasher(hasher()),
             idle_channels: BTreeSet::new(),
             has_logs: options.has_logs(),

@@ -22,6 +22,7 @@ pub fn channel(request: &ApiRequest) -> Option<&str> {
         | ApiRequest::History { channel, .. }
         | ApiRequest::HistoryRemove { channel }
         | ApiRequest::NewestKeys { channel }
+        | ApiRequest::RoomState { channel }
         | ApiRequest::OpenRoom { channel, .. }
         | ApiRequest::CloseRoom { channel }
         | ApiRequest::SendToRoom { channel, .. }
@@ -98,6 +99,7 @@ pub fn request(request: &Value, now: Now) -> ApiRequest {
             ApiRequest::ReservePlaces { channel, reservations: [reservation].into() }
         }
         "newest_keys" => ApiRequest::NewestKeys { channel },
+        "room_state" => ApiRequest::RoomState { channel },
         "channels" => ApiRequest::Channels,
         "disconnect" => {
             let code = fields["code"].as_u64().map(|code| code as u16);
@@ -153,6 +155,7 @@ pub fn answer(answer: &ApiResult) -> Value {
             let publications = publications.iter().map(|publication| self::publication(publication));
             json!({"publications": publications.collect::<Vec<_>>(), "epoch": epoch, "offset": offset})
         }
+        Ok(ApiAnswer::RoomState(state)) => json!(format!("{state:?}")),
         Ok(ApiAnswer::NewestKeys(keys)) => {
             let key = |key: &PeerKey| json!({"age_ms": key.age_us / 1_000, "pub": publication(&key.publication)});
             Value::Array(keys.iter().map(key).collect())

@@ -73,6 +73,7 @@ pub struct Node {
     pub answers: Vec<ApiResult>,
     /// Pending queries to all nodes, which the test answers.
     pub peer_queries: Vec<(u16, PeerQueryNumber, Arc<str>, PresenceKind)>,
+    pub room_queries: Vec<(u16, Arc<str>)>,
     pub log: log::Log,
     /// Whether `follow` and `unfollow` effects are shown.
     is_clustered: bool,
@@ -107,6 +108,7 @@ impl Node {
             sent: Vec::new(),
             answers: Vec::new(),
             peer_queries: Vec::new(),
+            room_queries: Vec::new(),
             log: log::Log::default(),
             is_clustered: options.without_namespace.is_clustered,
             holds_following: false,
@@ -253,6 +255,7 @@ impl Node {
             Effect::Broadcast { channel, message } => self.sent.push(broadcasts::shown(&channel, &message)),
             Effect::ShareUserSessions { user, sessions } => self.sent.push(format!("share {user} {sessions}")),
             Effect::QueryPeers { query, channel, kind } => self.peer_queries.push((shard, query, channel, kind)),
+            Effect::QueryRoom { channel } => self.room_queries.push((shard, channel)),
             Effect::QueryKeys { channel } => self.sent.push(format!("ask keys {channel}")),
             Effect::Answer { ticket: Ticket(_), answer, .. } => self.answers.push(answer),
         }

@@ -12,6 +12,7 @@ use dunlin_engine::{
     broadcast::BroadcastMessage,
     event::{ClusterPresence, PeerKeys, PeerQueryNumber, Ticket},
     log::{LoadNumber, LogError, LogPage, LogRecord, ProposalNumber},
+    room::RoomElsewhere,
 };
 use dunlin_protocol::ErrorCode;
 use dunlin_queues::declared::SHARD_ANSWERS;
@@ -49,6 +50,8 @@ pub(super) enum Answered {
     Peers { query: PeerQueryNumber, outcome: Result<ClusterPresence, ErrorCode> },
     /// The newest publications of a channel's keys on other nodes.
     Keys { channel: Arc<str>, found: PeerKeys },
+    /// Whether another node has the room of a channel.
+    Room { channel: Arc<str>, found: RoomElsewhere },
 }
 
 /// Maximum bytes of publications, pages and responses on their way to a shard. A shard does not take them while a ring to
@@ -180,6 +183,7 @@ impl From<Answered> for Event<'static> {
             Answered::UserSessionsElsewhere { user, sessions } => Self::UserSessionsElsewhere { user, sessions },
             Answered::Peers { query, outcome } => Self::PeersAnswered { query, outcome },
             Answered::Keys { channel, found } => Self::KeysAnswered { channel, found },
+            Answered::Room { channel, found } => Self::RoomQueried { channel, found },
         }
     }
 }

@@ -8,6 +8,7 @@ use dunlin_engine::{
     backend::ProxyRequest,
     event::{PeerKeys, PeerQueryNumber, PresenceKind, Ticket},
     log::{LoadNumber, LoadQuery, LogError, LogTerms},
+    room::RoomElsewhere,
 };
 use dunlin_net::Reactor;
 use dunlin_protocol::ErrorCode;
@@ -92,6 +93,7 @@ impl<R: Reactor> ShardThread<R> {
             }
             Effect::QueryPeers { query, channel, kind } => self.query_peers(query, channel, kind),
             Effect::QueryKeys { channel } => self.query_keys(channel),
+            Effect::QueryRoom { channel } => self.query_room(channel),
             Effect::Answer { ticket, answer, why } => {
                 self.answer(ticket, answer.map_err(|code| ApiRefusal { code, why }));
             }
@@ -192,6 +194,17 @@ impl<R: Reactor> ShardThread<R> {
         };
         if asked.is_err() {
             let event = Event::KeysAnswered { channel, found: PeerKeys::UNKNOWN };
+            self.shard.handle(self.now, event, &mut self.effects);
+        }
+    }
+
+    fn query_room(&mut self, channel: Arc<str>) {
+        let asked = match &self.shared.cluster {
+            Some(cluster) => cluster.ask_about(self.index, Arc::clone(&channel), QuestionKind::Room),
+            None => Err(ErrorCode::Internal),
+        };
+        if asked.is_err() {
+            let event = Event::RoomQueried { channel, found: RoomElsewhere::Unanswered };
             self.shard.handle(self.now, event, &mut self.effects);
         }
     }

@@ -163,7 +163,7 @@ families! {
     ROOM_BUILDER_REPLACED = Counter "dunlin_room_builder_replaced_total" [] "Replacements of the room builder's thread because a game did not return.";
     ROOM_BUILDER_LOST = Gauge "dunlin_room_builder_threads_lost" [] "Abandoned threads of the room builder that have not returned.";
     ROOMS_OPENED = Counter "dunlin_rooms_opened_total" [] "Rooms opened.";
-    ROOMS_REFUSED = Counter "dunlin_rooms_refused_total" ["namespace", "reason"] "Rooms that were not opened because of a limit: open rooms, memory, worlds being created, or rooms per second of the node, a session or an address.";
+    ROOMS_REFUSED = Counter "dunlin_rooms_refused_total" ["namespace", "reason"] "Rooms that were not opened because of a limit (open rooms, memory, worlds being created, or rooms per second of the node, a session or an address), or because another node of the cluster has the room, or has not answered whether it has it.";
     ROOMS_CLOSED = Counter "dunlin_rooms_closed_total" [] "Rooms closed by the server API or because they were empty.";
     ROOMS_FAILED = Counter "dunlin_rooms_failed_total" ["reason"] "Rooms that failed, by reason.";
     ROOM_JOINS = Counter "dunlin_room_joins_total" ["outcome"] "Joins of players, by outcome: accepted, refused by the game or a limit, or refused because all free places were reserved.";

@@ -103,7 +103,8 @@ impl NodeWorld {
             | Effect::Broadcast { .. }
             | Effect::ShareUserSessions { .. }
             | Effect::QueryPeers { .. }
-            | Effect::QueryKeys { .. } => {
+            | Effect::QueryKeys { .. }
+            | Effect::QueryRoom { .. } => {
                 return Err("an effect of a log or a cluster, but no namespace has either".to_owned());
             }
             Effect::Answer { ticket, .. } if self.room_requests.remove(&ticket.0) => {}

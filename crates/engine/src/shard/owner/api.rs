@@ -70,6 +70,7 @@ impl Owner {
                 Ok(ApiAnswer::PresenceStats { num_clients, num_users })
             }
             ApiRequest::NewestKeys { channel } => Ok(ApiAnswer::NewestKeys(self.keys_for_peer(context, &channel)?)),
+            ApiRequest::RoomState { channel } => Ok(ApiAnswer::RoomState(self.room_state(&channel))),
             ApiRequest::Channels => Ok(ApiAnswer::Channels(self.subscribed_channels())),
             ApiRequest::CloseRoom { channel } => self.close_room_by_api(context, &channel.into()),
             ApiRequest::ReservePlaces { channel, reservations } => self.reserve_places(context, &channel, reservations),

@@ -35,7 +35,7 @@ impl Owner {
         Ok(())
     }
 
-    fn check_parked(&self, context: &Context, cost: ParkedCost) -> Result<(), ErrorCode> {
+    pub(super) fn check_parked(&self, context: &Context, cost: ParkedCost) -> Result<(), ErrorCode> {
         let fits = self.log_traffic.parked.fits(cost, &context.options.log);
         if fits { Ok(()) } else { Err(ErrorCode::TooManyRequests) }
     }

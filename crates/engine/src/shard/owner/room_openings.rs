@@ -43,8 +43,23 @@ fn why_unusable(limits: &RoomLimits, overrides: &RoomOverrides) -> Option<(RoomR
 }
 
 impl Owner {
-    /// Opens a room. The request is answered by [`Owner::answer_openings`] if its world is not created yet.
+    /// Opens a room, if no other node of the cluster has it.
     pub(super) fn open_room_by_api(
+        &mut self,
+        context: &mut Context,
+        ticket: Ticket,
+        channel: &Arc<str>,
+        overrides: &RoomOverrides,
+    ) {
+        if !self.should_ask_for_room(context, channel) {
+            self.open_room_here(context, ticket, channel, overrides);
+        } else if let Err(code) = self.ask_for_room_to_open(context, ticket, channel, overrides) {
+            context.answer_api(ticket, Err(code));
+        }
+    }
+
+    /// Opens a room. The request is answered by [`Owner::answer_openings`] if its world is not created yet.
+    pub(super) fn open_room_here(
         &mut self,
         context: &mut Context,
         ticket: Ticket,

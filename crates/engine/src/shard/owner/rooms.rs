@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-use super::{Context, Owner};
+use super::{Context, Owner, room_queries::may_open};
 use crate::shard::room::RoomThread;
 
 /// The refusal code of joins that were in flight to a room when it was closed.
@@ -29,8 +29,17 @@ const RESERVED_CODE: u16 = 409;
 const RESERVED: &str = "all free places are reserved for other users";
 
 impl Owner {
-    /// Sends a join to the channel's room, which is opened if necessary. [`Owner::joined`] handles the answer.
-    pub(super) fn serve_join(&mut self, context: &mut Context, mut request: Box<SubscriptionRequest>) {
+    /// Sends a join to the channel's room, which is opened if necessary, and if no other node of the cluster has it.
+    /// [`Owner::joined`] handles the answer.
+    pub(super) fn serve_join(&mut self, context: &mut Context, request: Box<SubscriptionRequest>) {
+        if may_open(&request) && self.should_ask_for_room(context, &request.channel) {
+            self.ask_for_room_to_join(context, request);
+        } else {
+            self.join_here(context, request);
+        }
+    }
+
+    pub(super) fn join_here(&mut self, context: &mut Context, mut request: Box<SubscriptionRequest>) {
         let opening = request.join.as_ref().map_or(Opening::Reserved, |join| join.opening);
         let overrides = match self.overrides_of_join(context, &request) {
             Ok(overrides) => overrides,
@@ -343,7 +352,7 @@ impl Owner {
     }
 }
 
-fn refuse_join(context: &mut Context, mut request: Box<SubscriptionRequest>, refused: NotSubscribed) {
+pub(super) fn refuse_join(context: &mut Context, mut request: Box<SubscriptionRequest>, refused: NotSubscribed) {
     request.recover = None;
     let shard = request.asker.shard;
     context.notify(shard, Notice::Subscribed { request, outcome: Err(refused) });

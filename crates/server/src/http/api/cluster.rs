@@ -6,6 +6,7 @@ mod emulate;
 mod keys;
 mod merge;
 mod presence;
+mod room_state;
 mod serve;
 #[cfg(test)]
 mod tests;

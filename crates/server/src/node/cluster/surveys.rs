@@ -19,6 +19,7 @@ use dunlin_cluster::core::{
 use dunlin_engine::{
     ShardIndex,
     event::{ClusterPresence, PeerKeys, PeerQueryNumber, PresenceKind},
+    room::RoomElsewhere,
 };
 use dunlin_protocol::ErrorCode;
 use dunlin_queues::{
@@ -65,6 +66,8 @@ pub enum QuestionKind {
     },
     /// The newest publications of keys on other nodes.
     Keys,
+    /// Whether another node has the channel's room.
+    Room,
 }
 
 /// Requests that this node must answer.
@@ -174,6 +177,11 @@ impl NodeCluster {
         outcome: Result<ClusterPresence, ErrorCode>,
     ) {
         self.answers.send(question.shard, Answered::Peers { query, outcome });
+    }
+
+    /// Answers a shard's request for a room.
+    pub fn answer_room(&self, question: ChannelQuestion, found: RoomElsewhere) {
+        self.answers.send(question.shard, Answered::Room { channel: question.channel, found });
     }
 
     /// Answers a shard's request for keys.

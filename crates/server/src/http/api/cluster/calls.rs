@@ -31,6 +31,9 @@ pub(super) const CHANNEL_ROOMS: &str = "channel_rooms";
 /// The method for the newest publications of a channel's keys, with the format of [`dunlin_cluster::keys`].
 pub(super) const NEWEST_KEYS: &str = "newest_keys";
 
+/// The method for the state of a channel's room: whether the node has it, or asks for it as well.
+pub(super) const ROOM_STATE: &str = "room_state";
+
 /// The method for commands of a session whose transport carries data only from the server.
 pub(super) const EMULATE: &str = "emulate";
 

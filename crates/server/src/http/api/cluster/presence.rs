@@ -1,4 +1,4 @@
-//! What shards ask other nodes about a channel: presence, for clients, and the newest publications of keys.
+//! What shards ask other nodes about a channel: presence, for clients, the newest publications of keys, and its room.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -32,6 +32,10 @@ impl PeerService {
                     QuestionKind::Keys => {
                         let found = service.find_keys(&question.channel).await;
                         service.cluster.answer_keys(question, found);
+                    }
+                    QuestionKind::Room => {
+                        let found = service.find_room(&question.channel).await;
+                        service.cluster.answer_room(question, found);
                     }
                 }
                 drop(permit);

@@ -11,7 +11,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     super::{ApiCommand, ApiError, Executor, JsonResult, Method, RequestLimits, result::to_outcome},
-    calls::{CHANNEL_ROOMS, EMULATE, EmulateBody, EmulateResult, NEWEST_KEYS, PRESENCE_USERS, PeerCall, PeerReply},
+    calls::{
+        CHANNEL_ROOMS, EMULATE, EmulateBody, EmulateResult, NEWEST_KEYS, PRESENCE_USERS, PeerCall, PeerReply,
+        ROOM_STATE,
+    },
     merge::{ChannelRooms, PresenceUsers},
 };
 use crate::node::{ClusterInbox, Emulated, NodeCluster, NodeQuery};
@@ -64,6 +67,10 @@ impl PeerService {
         if &*call.method == CHANNEL_ROOMS {
             let ChannelBody { channel } = serde_json::from_slice(params).map_err(ApiError::bad_request)?;
             return self.executor.channel_rooms(&channel);
+        }
+        if &*call.method == ROOM_STATE {
+            let ChannelBody { channel } = serde_json::from_slice(params).map_err(ApiError::bad_request)?;
+            return self.room_state_here(channel).await;
         }
         if &*call.method == NEWEST_KEYS {
             let ChannelBody { channel } = serde_json::from_slice(params).map_err(ApiError::bad_request)?;

@@ -1,0 +1,165 @@
+//! Asks the other nodes of a cluster for a room before this node opens it. Nodes do not share rooms, so a second world
+//! under the same name would divide the players, and its events would carry the same offsets.
+//!
+//! If two nodes ask at the same time, each is told that the other one asks. Then the node with the lower id opens the
+//! room: both compare the same two ids, so exactly one of them does.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use dunlin_protocol::ErrorCode;
+use dunlin_rooms::{Refusal, RoomOverrides};
+
+use crate::{
+    Effect,
+    event::Ticket,
+    log_in_flight::ParkedCost,
+    message::{NotSubscribed, SubscriptionRequest},
+    room::{Opening, RoomElsewhere, RoomRefusal, RoomState},
+};
+
+use super::{Context, Owner, rooms::refuse_join};
+
+/// The refusal code of joins to a room of another node. HTTP has the same code for a request to the wrong server.
+const ELSEWHERE_CODE: u16 = 421;
+const ELSEWHERE: &str = "the room is open on another node of the cluster: room_info says on which";
+const UNANSWERED: &str = "a node of the cluster has not answered whether it has the room";
+const TOO_MANY: &str = "room.messages_limit requests wait for the room";
+
+/// A request that opens a room if no other node has it.
+#[derive(Debug)]
+enum WaitingRequest {
+    Join(Box<SubscriptionRequest>),
+    Open { ticket: Ticket, overrides: Box<RoomOverrides> },
+}
+
+/// The requests that wait for the answers of other nodes, by channel. Each channel has one query in flight. Joins count as
+/// parked requests; the limits of the server API bound the others, and those of a room all of its own.
+#[derive(Debug, Default)]
+pub(super) struct RoomQueries {
+    waiting: BTreeMap<Arc<str>, Vec<WaitingRequest>>,
+}
+
+impl Owner {
+    /// Whether other nodes may have the room of a channel.
+    pub(super) fn should_ask_for_room(&self, context: &Context, name: &str) -> bool {
+        let has_peers = context.options.log.peer_queries_max > 0 && !self.room_threads.is_empty();
+        has_peers
+            && self.channels.get(name).is_none_or(|channel| channel.room.is_none())
+            && context.names.resolve(name).is_ok_and(|namespace| context.namespace(namespace).room.is_some())
+    }
+
+    /// Makes a join wait until the other nodes have answered.
+    pub(super) fn ask_for_room_to_join(&mut self, context: &mut Context, request: Box<SubscriptionRequest>) {
+        let cost = ParkedCost::of_subscription(&request);
+        if self.check_parked(context, cost).is_err() || !self.may_wait_for_room(context, &request.channel) {
+            return refuse_join(context, request, ErrorCode::TooManyRequests.into());
+        }
+        self.log_traffic.parked.add(cost);
+        let name = Arc::clone(&request.channel);
+        self.ask_for_room(context, name, WaitingRequest::Join(request));
+    }
+
+    /// Makes a request of the server API wait until the other nodes have answered.
+    pub(super) fn ask_for_room_to_open(
+        &mut self,
+        context: &mut Context,
+        ticket: Ticket,
+        name: &Arc<str>,
+        overrides: &RoomOverrides,
+    ) -> Result<(), ErrorCode> {
+        if !self.may_wait_for_room(context, name) {
+            context.note_refusal_reason(TOO_MANY);
+            return Err(ErrorCode::TooManyRequests);
+        }
+        let overrides = Box::new(overrides.clone());
+        self.ask_for_room(context, Arc::clone(name), WaitingRequest::Open { ticket, overrides });
+        Ok(())
+    }
+
+    fn may_wait_for_room(&self, context: &Context, name: &str) -> bool {
+        let namespace = context.names.resolve(name).ok();
+        let limits = namespace.and_then(|namespace| context.namespace(namespace).room.as_ref());
+        let waiting_max = limits.map_or(0, |limits| limits.messages_max);
+        self.room_queries.waiting.get(name).is_none_or(|waiting| waiting.len() < waiting_max)
+    }
+
+    fn ask_for_room(&mut self, context: &mut Context, name: Arc<str>, request: WaitingRequest) {
+        let waiting = self.room_queries.waiting.entry(Arc::clone(&name)).or_default();
+        waiting.push(request);
+        if waiting.len() == 1 {
+            context.effects.list.push(Effect::QueryRoom { channel: name });
+        }
+    }
+
+    /// The other nodes have answered.
+    pub(in crate::shard) fn room_queried(&mut self, context: &mut Context, name: &Arc<str>, found: &RoomElsewhere) {
+        let Some(waiting) = self.room_queries.waiting.remove(name) else {
+            context.counters.late_messages += 1;
+            return;
+        };
+        for request in waiting {
+            match request {
+                WaitingRequest::Join(request) => {
+                    self.log_traffic.parked.remove(ParkedCost::of_subscription(&request));
+                    match not_here(found) {
+                        None => self.join_here(context, request),
+                        Some(refusal) => {
+                            count_refusal(context, name, refusal);
+                            refuse_join(context, request, why_not_joined(found, refusal));
+                        }
+                    }
+                }
+                WaitingRequest::Open { ticket, overrides } => match not_here(found) {
+                    None => self.open_room_here(context, ticket, name, &overrides),
+                    Some(refusal) => {
+                        count_refusal(context, name, refusal);
+                        let is_known = refusal == RoomRefusal::Elsewhere;
+                        context.note_refusal_reason(if is_known { ELSEWHERE } else { UNANSWERED });
+                        context.answer_api(ticket, Err(refusal.code()));
+                    }
+                },
+            }
+        }
+    }
+
+    /// The state of a channel's room on this node, for another one.
+    pub(super) fn room_state(&self, name: &str) -> RoomState {
+        if self.channels.get(name).is_some_and(|channel| channel.room.is_some()) {
+            RoomState::Open
+        } else if self.room_queries.waiting.contains_key(name) {
+            RoomState::Asking
+        } else {
+            RoomState::None
+        }
+    }
+}
+
+/// Why the room is not opened on this node.
+const fn not_here(found: &RoomElsewhere) -> Option<RoomRefusal> {
+    match found {
+        RoomElsewhere::Nowhere => None,
+        RoomElsewhere::Open { .. } => Some(RoomRefusal::Elsewhere),
+        RoomElsewhere::Unanswered => Some(RoomRefusal::Unanswered),
+    }
+}
+
+fn why_not_joined(found: &RoomElsewhere, refusal: RoomRefusal) -> NotSubscribed {
+    match found {
+        RoomElsewhere::Open { node } => {
+            let message = format!("the room is open on the node {node}").into();
+            NotSubscribed::Refused(Refusal { code: ELSEWHERE_CODE, message })
+        }
+        RoomElsewhere::Nowhere | RoomElsewhere::Unanswered => refusal.code().into(),
+    }
+}
+
+fn count_refusal(context: &mut Context, name: &str, refusal: RoomRefusal) {
+    if let Ok(namespace) = context.names.resolve(name) {
+        context.count(namespace).rooms.refused[refusal as usize] += 1;
+    }
+}
+
+/// Whether a join may open a room.
+pub(super) fn may_open(request: &SubscriptionRequest) -> bool {
+    request.join.as_ref().is_none_or(|join| !matches!(join.opening, Opening::Refused(_)))
+}

@@ -1,0 +1,146 @@
+//! In a cluster, other nodes are asked for a room before it is opened.
+
+use std::sync::Arc;
+
+use dunlin_engine::{
+    Event,
+    room::{RoomElsewhere, RoomRefusal},
+};
+use dunlin_protocol::Encoding;
+use serde_json::{Value, json};
+
+use crate::{
+    hall::{Hall, options},
+    node,
+};
+
+const ROOM: &str = "arena:1";
+
+fn hall(shards: u16) -> Hall {
+    let mut options = options();
+    options.log.peer_queries_max = 10;
+    let mut hall = Hall::new(shards, options);
+    for name in ["a", "b", "c"] {
+        hall.open(name, Encoding::Json, 0);
+    }
+    hall
+}
+
+fn join(hall: &mut Hall, name: &str) {
+    hall.seen(name).messages.clear();
+    hall.subscribe(name, ROOM);
+    hall.tick();
+}
+
+/// The reply to a join, if there is one.
+fn reply(hall: &Hall, name: &str) -> Option<Value> {
+    let messages = hall.seen[name].messages.iter().map(|text| serde_json::from_str::<Value>(text).expect("JSON"));
+    messages.into_iter().find(|message| message["id"] == 2)
+}
+
+/// Answers the only query.
+fn answer(hall: &mut Hall, found: &RoomElsewhere) {
+    let queries = std::mem::take(&mut hall.node.room_queries);
+    let [(shard, channel)] = &queries[..] else { panic!("{queries:?}") };
+    hall.node.handle(*shard, Event::RoomQueried { channel: Arc::clone(channel), found: found.clone() });
+    hall.tick();
+    hall.tick();
+}
+
+fn elsewhere() -> RoomElsewhere {
+    RoomElsewhere::Open { node: "n2".into() }
+}
+
+fn refused(hall: &Hall, refusal: RoomRefusal) -> u64 {
+    let counted = |shard: &dunlin_engine::Shard| shard.counters().namespaces[1].rooms.refused[refusal as usize];
+    hall.node.shards.iter().map(counted).sum()
+}
+
+/// The state that another node is told.
+fn state(hall: &mut Hall) -> Value {
+    hall.node.answers.clear();
+    hall.node.ask_api(&json!({"room_state": {"channel": ROOM}}));
+    answers(hall).remove(0)
+}
+
+fn open_by_api(hall: &mut Hall) {
+    hall.node.answers.clear();
+    hall.node.ask_api(&json!({"open_room": {"channel": ROOM}}));
+}
+
+fn answers(hall: &Hall) -> Vec<Value> {
+    hall.node.answers.iter().map(node::api::answer).collect()
+}
+
+#[test]
+fn a_room_that_no_other_node_has_is_opened_once() {
+    for shards in [1, 2] {
+        let mut hall = hall(shards);
+        join(&mut hall, "a");
+        join(&mut hall, "b");
+        assert_eq!((reply(&hall, "a"), reply(&hall, "b"), hall.rooms.len()), (None, None, 0));
+        assert_eq!(state(&mut hall), "Asking");
+        answer(&mut hall, &RoomElsewhere::Nowhere);
+        for name in ["a", "b"] {
+            assert!(reply(&hall, name).expect("a reply").get("error").is_none());
+        }
+        assert_eq!((hall.rooms.len(), state(&mut hall)), (1, json!("Open")));
+        join(&mut hall, "c");
+        assert!(reply(&hall, "c").expect("a reply").get("error").is_none());
+        assert!(hall.node.room_queries.is_empty(), "nobody is asked for a room that is open here");
+        // A late answer changes nothing.
+        let late = Event::RoomQueried { channel: ROOM.into(), found: elsewhere() };
+        let owner = hall.rooms.keys().next().expect("a room").owner.0;
+        hall.node.handle(owner, late);
+        assert_eq!(hall.node.shards[usize::from(owner)].counters().late_messages, 1);
+    }
+}
+
+#[test]
+fn a_room_of_another_node_is_not_opened() {
+    let mut hall = hall(1);
+    join(&mut hall, "a");
+    answer(&mut hall, &elsewhere());
+    let error = json!({"code": 421, "message": "the room is open on the node n2"});
+    assert_eq!(reply(&hall, "a").expect("a reply")["error"], error);
+    // The next join asks again.
+    join(&mut hall, "a");
+    answer(&mut hall, &RoomElsewhere::Unanswered);
+    assert_eq!(reply(&hall, "a").expect("a reply")["error"]["code"], 111);
+    assert_eq!((refused(&hall, RoomRefusal::Elsewhere), refused(&hall, RoomRefusal::Unanswered)), (1, 1));
+    assert!(hall.rooms.is_empty());
+    assert_eq!(state(&mut hall), "None");
+}
+
+#[test]
+fn the_server_api_opens_no_room_of_another_node() {
+    let mut hall = hall(1);
+    for (found, answered) in [(elsewhere(), json!({"error": 107})), (RoomElsewhere::Unanswered, json!({"error": 111}))]
+    {
+        open_by_api(&mut hall);
+        assert_eq!(answers(&hall), [Value::Null; 0]);
+        answer(&mut hall, &found);
+        assert_eq!(answers(&hall), [answered]);
+    }
+    open_by_api(&mut hall);
+    answer(&mut hall, &RoomElsewhere::Nowhere);
+    assert_eq!((answers(&hall).len(), hall.rooms.len()), (1, 1));
+}
+
+#[test]
+fn requests_that_wait_for_other_nodes_are_limited() {
+    let mut options = options();
+    options.log.peer_queries_max = 10;
+    options.namespaces[0].room.as_mut().expect("it has rooms").messages_max = 2;
+    let mut hall = Hall::new(1, options);
+    for _ in 0..2 {
+        open_by_api(&mut hall);
+        assert_eq!(answers(&hall), [Value::Null; 0], "at the limit");
+    }
+    open_by_api(&mut hall);
+    assert_eq!(answers(&hall), [json!({"error": 111})], "past it");
+    hall.open("a", Encoding::Json, 0);
+    join(&mut hall, "a");
+    assert_eq!(reply(&hall, "a").expect("a reply")["error"]["code"], 111);
+    assert_eq!(hall.node.room_queries.len(), 1);
+}

@@ -1,0 +1,109 @@
+//! Whether another node has a room, which this node is about to open.
+
+use dunlin_cluster::core::peers::{NodeAnswer, SurveyTarget};
+use dunlin_engine::{
+    api::{ApiAnswer, ApiRequest},
+    room::{RoomElsewhere, RoomState},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    super::{ApiError, JsonResult, result::to_outcome},
+    PeerService,
+    calls::{PeerCall, PeerReply, ROOM_STATE},
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StateBody {
+    None,
+    Asking,
+    Open,
+}
+
+/// A node's answer to [`ROOM_STATE`].
+#[derive(Debug, Serialize, Deserialize)]
+struct RoomStateBody {
+    state: StateBody,
+    /// The id of the node, by which two nodes that ask at the same time decide.
+    uid: Box<str>,
+    name: Box<str>,
+}
+
+impl PeerService {
+    /// Asks all other nodes for a room.
+    pub(super) async fn find_room(&self, channel: &str) -> RoomElsewhere {
+        let call = PeerCall::of_channel(ROOM_STATE, channel);
+        let Ok(found) = self.cluster.survey(SurveyTarget::All, call.encode()).await else {
+            return RoomElsewhere::Unanswered;
+        };
+        // A node of an earlier version does not know the method, and asks nobody before it opens a room.
+        let states = found.answers.iter().filter_map(state_of);
+        elsewhere(states, &self.executor.identity().uid, found.is_complete())
+    }
+
+    /// The state of a room on this node, for another one.
+    pub(super) async fn room_state_here(&self, channel: Box<str>) -> JsonResult {
+        let request = ApiRequest::RoomState { channel: channel.clone() };
+        let ApiAnswer::RoomState(state) = self.executor.ask(&channel, request).await? else {
+            return Err(ApiError::INTERNAL);
+        };
+        let state = match state {
+            RoomState::None => StateBody::None,
+            RoomState::Asking => StateBody::Asking,
+            RoomState::Open => StateBody::Open,
+        };
+        let identity = self.executor.identity();
+        to_outcome(&RoomStateBody { state, uid: identity.uid.as_str().into(), name: identity.name.as_str().into() })
+    }
+}
+
+fn state_of(answer: &NodeAnswer) -> Option<RoomStateBody> {
+    serde_json::from_str(PeerReply::decode(&answer.payload)?.result?.get()).ok()
+}
+
+/// What the answers of other nodes mean for a node with this id.
+fn elsewhere(states: impl Iterator<Item = RoomStateBody>, own_uid: &str, is_complete: bool) -> RoomElsewhere {
+    let mut others = states.filter(|other| match other.state {
+        StateBody::None => false,
+        // Both nodes ask: the one with the lower id opens the room.
+        StateBody::Asking => *other.uid < *own_uid,
+        StateBody::Open => true,
+    });
+    match others.next() {
+        Some(other) => RoomElsewhere::Open { node: if other.name.is_empty() { other.uid } else { other.name } },
+        None if is_complete => RoomElsewhere::Nowhere,
+        None => RoomElsewhere::Unanswered,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(answers: &[(StateBody, &str)], own_uid: &str, is_complete: bool) -> RoomElsewhere {
+        let states =
+            answers.iter().map(|(state, uid)| RoomStateBody { state: *state, uid: (*uid).into(), name: "".into() });
+        elsewhere(states, own_uid, is_complete)
+    }
+
+    fn open(node: &str) -> RoomElsewhere {
+        RoomElsewhere::Open { node: node.into() }
+    }
+
+    #[test]
+    fn of_nodes_that_ask_at_the_same_time_one_opens_the_room() {
+        use StateBody::{Asking, None, Open};
+        assert_eq!(found(&[], "b", true), RoomElsewhere::Nowhere);
+        assert_eq!(found(&[(None, "a"), (None, "c")], "b", true), RoomElsewhere::Nowhere);
+        assert_eq!(found(&[(None, "a")], "b", false), RoomElsewhere::Unanswered);
+        assert_eq!(found(&[(None, "a"), (Open, "c")], "b", false), open("c"), "whoever else does not answer");
+        let asking = [(Asking, "a"), (Asking, "b"), (Asking, "c")];
+        let opens = |own: &str| {
+            let others: Vec<_> = asking.into_iter().filter(|(_, uid)| *uid != own).collect();
+            found(&others, own, true) == RoomElsewhere::Nowhere
+        };
+        assert_eq!(["a", "b", "c"].map(opens), [true, false, false]);
+        assert_eq!(found(&[(Asking, "a")], "c", true), open("a"));
+    }
+}
