@@ -103,7 +103,7 @@ clustered: server-for-tests page ## Kill, pause and part nodes and NATS servers 
 	tests/browser/cluster $(BINARIES)/dunlin
 
 twonodes: server-for-tests ## Run the API's cases, the oracle and the SDKs on two nodes of a cluster, publisher and subscriber apart
-	@scripts/need go node python nats
+	@scripts/need go node python java nats
 	tests/api/run $(BINARIES)/dunlin --cluster
 	tests/oracle/run $(BINARIES)/dunlin --cluster
 	tests/sdk/run $(BINARIES)/dunlin --cluster
@@ -121,8 +121,8 @@ jepsen: server-for-tests ## Damage what NATS has stored in each way of Jepsen's 
 	@scripts/need python nats network
 	tests/cluster/jepsen $(BINARIES)/dunlin --rounds $(or $(ROUNDS),5)
 
-sdk: server-for-tests ## Run the official SDKs for JavaScript, Go and Python, and the room client, against the real server, on both reactors
-	@scripts/need node go python
+sdk: server-for-tests ## Run the official SDKs for JavaScript, Go, Python and Java, and the room client, against the real server, on both reactors
+	@scripts/need node go python java
 	tests/sdk/run $(BINARIES)/dunlin
 
 clients: recorder ## Check the room clients in other languages: vectors, 10,000 recorded snapshots, the real server
@@ -181,7 +181,7 @@ packaged: server-for-tests # The short form of `packages`, as CI runs it: no mac
 	tests/packages/run $(BINARIES)/dunlin
 
 tools: # What the tests need beside compilers, installed where it is missing.
-	@scripts/need cargo cc c++ rocksdb node go python chromium mono dotnet cargo-deb shellcheck proxies
+	@scripts/need cargo cc c++ rocksdb node go python java chromium mono dotnet cargo-deb shellcheck proxies
 
 web: page ## Run the unit tests of the room client and the demo pages
 	web/test

@@ -1,138 +1,51 @@
 package backup
 
 import (
-	"bytes"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-)
 
-// portsMax is the number of ports that a node tries.
-const portsMax = 10
+	"github.com/dunlin-project/dunlin/platform/dunlintest"
+)
 
 // node is a server with a storage on disk, and a folder for the backups that it makes while it serves.
 type node struct {
 	*site
-	program, config, storage, address string
+	program, storage string
+	server           *dunlintest.Server
 }
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	program := os.Getenv("ROOST_TEST_SERVER")
-	if program == "" {
-		t.Skip("ROOST_TEST_SERVER names no server; `make test` sets it")
-	}
+	program := dunlintest.Program(t)
 	site := newSite(t)
 	site.root = t.TempDir()
 	volume := filepath.Join(site.root, "volumes/storage")
 	if err := os.MkdirAll(volume, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return &node{
-		site: site, program: program, config: filepath.Join(t.TempDir(), "config.json"), storage: filepath.Join(volume, "storage"),
-	}
+	return &node{site: site, program: program, storage: filepath.Join(volume, "storage")}
 }
 
-// listen writes a configuration with a free internal port. Another process may take the port before the node does.
-func (node *node) listen() {
-	t := node.t
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	node.address = "http://" + listener.Addr().String()
-	node.write(node.config, fmt.Sprintf(`{
-		"http_server": {"address": "127.0.0.1", "port": 0, "internal_port": %d}, "http_api": {"key": "drill"},
+// serve starts a server, whose API is on the internal port.
+func (node *node) serve() {
+	node.t.Helper()
+	node.server = dunlintest.Start(node.t, func(port int) string {
+		return fmt.Sprintf(`{
+		"http_server": {"address": "127.0.0.1", "port": 0, "internal_port": %d}, "http_api": {"key": %q},
 		"storage": {"path": %q, "backup": {"path": %q, "keep": 3}},
 		"channel": {"namespaces": [{"name": "chat", "history_size": 1000, "history_ttl": "24h", "durability": "disk"}]}}`,
-		listener.Addr().(*net.TCPAddr).Port, node.storage, filepath.Join(filepath.Dir(node.storage), "backups")))
-}
-
-// serve runs the node until the returned function kills it.
-func (node *node) serve() (kill func()) {
-	node.t.Helper()
-	for range portsMax {
-		if kill := node.tryToServe(); kill != nil {
-			return kill
-		}
-	}
-	node.t.Fatalf("%d ports were taken", portsMax)
-	return nil
-}
-
-// tryToServe returns nil if another process has taken the port.
-func (node *node) tryToServe() (kill func()) {
-	t := node.t
-	t.Helper()
-	node.listen()
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	command := exec.Command(node.program, "serve", "--config", node.config)
-	command.Env = []string{}
-	command.Stdout, command.Stderr = log, log
-	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		command.Wait() //nolint:errcheck // it is killed
-		close(ended)
-	}()
-	kill = func() {
-		command.Process.Kill() //nolint:errcheck // it may have ended
-		<-ended
-	}
-	t.Cleanup(kill)
-	for deadline := time.After(waitMax); ; {
-		text, err := os.ReadFile(log.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if bytes.Contains(text, []byte("listening on the internal port")) {
-			return kill
-		}
-		select {
-		case <-ended:
-			text, err := os.ReadFile(log.Name())
-			if err != nil || !bytes.Contains(text, []byte("Address already in use")) {
-				t.Fatalf("the node has ended: %v\n%s", err, text)
-			}
-			return nil
-		case <-deadline:
-			t.Fatalf("the node does not serve\n%s", text)
-		case <-time.After(20 * time.Millisecond): // between two looks
-		}
-	}
+			port, dunlintest.Key, node.storage, filepath.Join(filepath.Dir(node.storage), "backups"))
+	})
 }
 
 func (node *node) publish(from, to int) {
 	node.t.Helper()
-	for number := from; number <= to; number++ {
-		body := strings.NewReader(fmt.Sprintf(`{"channel": "chat:drill", "data": %d}`, number))
-		request, err := http.NewRequestWithContext(node.t.Context(), http.MethodPost, node.address+"/api/publish", body)
-		if err != nil {
-			node.t.Fatal(err)
-		}
-		request.Header.Set("X-API-Key", "drill")
-		response, err := http.DefaultClient.Do(request)
-		if err != nil || response.StatusCode != http.StatusOK {
-			node.t.Fatal(err, response)
-		}
-		response.Body.Close()
-	}
+	node.server.Publish("chat:drill", from, to)
 }
 
 // does runs a command of the server that must succeed.
@@ -153,11 +66,11 @@ func TestTheStorageOfADunlin(t *testing.T) {
 	t.Parallel()
 	node, begun := newNode(t), time.Now().Truncate(time.Second)
 	saved := []string{"volumes/storage/backups"}
-	kill := node.serve()
+	node.serve()
 	node.publish(1, 20)
-	node.does("backup", "--config", node.config)
+	node.does("backup", "--config", node.server.Config)
 	node.publish(21, 40)
-	node.does("backup", "--config", node.config)
+	node.does("backup", "--config", node.server.Config)
 	report := node.must(SaveStorage(t.Context(), node.repository, node.root, saved, Keep{Daily: 7}))
 	if age := report.Taken.Sub(*report.Newest); age < 0 || report.Newest.Before(begun) {
 		t.Errorf("the newest backup is of %s, the test began at %s", report.Newest, begun)
@@ -173,7 +86,7 @@ func TestTheStorageOfADunlin(t *testing.T) {
 		t.Errorf("%+v of %+v", verified, report)
 	}
 	node.publish(41, 50)
-	kill()
+	node.server.Kill()
 	all := node.does("storage", "export", node.storage)
 	if err := os.RemoveAll(filepath.Join(node.root, "volumes/storage")); err != nil {
 		t.Fatal(err)

@@ -23,6 +23,9 @@ const (
 	rowsText = "SELECT count(*), md5(string_agg(t::text, E'\\n' ORDER BY id)) FROM tickers t"
 )
 
+// portsMax is the number of ports that a database tries.
+const portsMax = 10
+
 // database is a PostgreSQL server with one superuser, who has a password.
 type database struct {
 	*site

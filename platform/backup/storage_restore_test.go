@@ -24,7 +24,7 @@ func (node *node) publications() int {
 // save makes a backup of the node, and a snapshot of it. Another snapshot of the day is kept.
 func (node *node) save(kept string) Report {
 	node.t.Helper()
-	node.does("backup", "--config", node.config)
+	node.does("backup", "--config", node.server.Config)
 	return node.must(SaveStorage(node.t.Context(), node.repository, node.root, []string{volume + "/backups"}, Keep{Daily: 7, Snapshot: kept}))
 }
 
@@ -33,13 +33,13 @@ func (node *node) save(kept string) Report {
 func TestARestoreOfADunlin(t *testing.T) {
 	t.Parallel()
 	node := newNode(t)
-	kill := node.serve()
+	node.serve()
 	node.publish(1, 20)
 	first := node.save("")
 	node.publish(21, 40)
 	second := node.save(first.Snapshot)
 	node.publish(41, 50)
-	kill()
+	node.server.Kill()
 	// The server also writes other folders to the volume, such as recordings of rooms. No backup contains them.
 	recording := filepath.Join(node.root, volume, "rooms/arena/1")
 	node.write(recording, "a recording")

@@ -3,18 +3,16 @@ package command_test
 import (
 	"bytes"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/dunlin-project/dunlin/platform/command"
+	"github.com/dunlin-project/dunlin/platform/dunlintest"
 )
 
 const realtime = `apiVersion: apps.roost.dev/v1alpha1
@@ -30,62 +28,22 @@ spec:
     repository: { claim: backups, file: backup.env }
 `
 
-// serveDunlin runs the server with the volume of the Dunlin until work returns. work gets the address and the log of the server.
-func (machine *taskMachine) serveDunlin(backup string, work func(address string, log func() string)) {
-	t := machine.t
-	t.Helper()
-	config := filepath.Join(t.TempDir(), "config.json")
-	text := fmt.Sprintf(`{"http_server": {"address": "127.0.0.1", "port": 0}, "http_api": {"key": "drill"}, "storage": {"path": %q%s},
-		"channel": {"namespaces": [{"name": "chat", "history_size": 1000, "history_ttl": "24h", "durability": "disk"}]}}`, machine.storage+"/storage", backup)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	log := func() string {
-		text, err := os.ReadFile(file.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	server := exec.Command(machine.dunlin, "serve", "--config", config)
-	server.Env = []string{}
-	server.Stdout, server.Stderr = file, file
-	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		server.Process.Kill() //nolint:errcheck // it may have ended
-		server.Wait()         //nolint:errcheck // it was killed
-	}()
-	listens := regexp.MustCompile(`"dunlin is listening","address":"([^"]+)"`)
-	waitUntil(t, "the server listens", func() bool { return listens.MatchString(log()) })
-	work("http://"+listens.FindStringSubmatch(log())[1], log)
+// serveDunlin runs the server with the volume of the Dunlin until work returns.
+func (machine *taskMachine) serveDunlin(backup string, work func(server *dunlintest.Server)) {
+	machine.t.Helper()
+	server := dunlintest.Start(machine.t, func(port int) string {
+		return fmt.Sprintf(`{"http_server": {"address": "127.0.0.1", "port": %d}, "http_api": {"key": %q}, "storage": {"path": %q%s},
+		"channel": {"namespaces": [{"name": "chat", "history_size": 1000, "history_ttl": "24h", "durability": "disk"}]}}`,
+			port, dunlintest.Key, machine.storage+"/storage", backup)
+	})
+	defer server.Kill()
+	work(server)
 }
 
 // publish adds publications to the storage.
 func (machine *taskMachine) publish(count int) {
-	t := machine.t
-	t.Helper()
-	machine.serveDunlin("", func(address string, _ func() string) {
-		for range count {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address+"/api/publish", strings.NewReader(`{"channel": "chat:drill", "data": 1}`))
-			if err != nil {
-				t.Fatal(err)
-			}
-			request.Header.Set("X-API-Key", "drill")
-			response, err := http.DefaultClient.Do(request)
-			if err != nil || response.StatusCode != http.StatusOK {
-				t.Fatal(err, response)
-			}
-			response.Body.Close()
-		}
-	})
+	machine.t.Helper()
+	machine.serveDunlin("", func(server *dunlintest.Server) { server.Publish("chat:drill", 1, count) })
 }
 
 func (machine *taskMachine) publications() int {
@@ -102,8 +60,8 @@ func (machine *taskMachine) publications() int {
 // saveDunlin makes the node back up its storage, and Roost save the backup.
 func (machine *taskMachine) saveDunlin() {
 	machine.t.Helper()
-	machine.serveDunlin(fmt.Sprintf(`, "backup": {"path": %q, "interval": "1s"}`, machine.storage+"/backups"), func(_ string, log func() string) {
-		waitUntil(machine.t, "the node has made a backup", func() bool { return strings.Contains(log(), `"backup made"`) })
+	machine.serveDunlin(fmt.Sprintf(`, "backup": {"path": %q, "interval": "1s"}`, machine.storage+"/backups"), func(server *dunlintest.Server) {
+		waitUntil(machine.t, "the node has made a backup", func() bool { return strings.Contains(server.Log(), `"backup made"`) })
 	})
 	out, _ := machine.roost(command.ExitFine, "backup", "-n", "web", "realtime")
 	contains(machine.t, out, "Dunlin web/realtime: snapshot ", "its newest backup of the node is from 20")

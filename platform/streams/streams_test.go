@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/dunlin-project/dunlin/platform/dunlintest"
 )
 
 const (
@@ -120,71 +122,35 @@ func (nats *natsServer) restart() {
 
 // node is one of a cluster.
 type node struct {
-	process
-	address string
+	*dunlintest.Server
+	t *testing.T
 }
 
 func (nats *natsServer) newNode() *node {
 	t := nats.t
 	t.Helper()
-	program := os.Getenv("ROOST_TEST_SERVER")
-	if program == "" {
-		t.Skip("ROOST_TEST_SERVER names no server; `make test` sets it")
-	}
-	found := &node{process: process{t: t, folder: t.TempDir()}}
-	port := freePort(t)
-	found.address = fmt.Sprint("http://127.0.0.1:", port)
-	config := fmt.Sprintf(`{"http_server": {"address": "127.0.0.1", "port": %d}, "http_api": {"key": "drill"}, "shards": 1, "health": {"enabled": true},
+	server := dunlintest.Start(t, func(port int) string {
+		return fmt.Sprintf(`{"http_server": {"address": "127.0.0.1", "port": %d}, "http_api": {"key": %q}, "shards": 1, "health": {"enabled": true},
 		"uni_http_stream": {"enabled": true}, "client": {"allow_anonymous_connect_without_token": true},
 		"broker": {"enabled": true, "type": "nats", "nats": {"url": "nats://dunlin:%s@%s", "prefix": "dunlin", "jetstream": {"replicas": 1}}},
 		"channel": {"namespaces": [{"name": "chat", "history_size": 1000, "history_ttl": "24h", "force_recovery": true,
-			"allow_subscribe_for_client": true, "allow_subscribe_for_anonymous": true}]}}`, port, password, strings.TrimPrefix(nats.url, "nats://"))
-	file := filepath.Join(found.folder, "config.json")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	found.start(program, "serve", "--config", file)
+			"allow_subscribe_for_client": true, "allow_subscribe_for_anonymous": true}]}}`,
+			port, dunlintest.Key, password, strings.TrimPrefix(nats.url, "nats://"))
+	})
+	found := &node{Server: server, t: t}
 	for deadline := time.Now().Add(waitMax); ; {
 		if _, err := found.tryHistory(); err == nil {
 			return found
 		} else if time.Now().After(deadline) {
-			t.Fatalf("the node does not serve: %v\n%s", err, found.log())
+			t.Fatalf("the node does not serve: %v\n%s", err, found.Log())
 		}
 		time.Sleep(20 * time.Millisecond) // between two looks
 	}
 }
 
-func (node *node) call(method, request string, result any) error {
-	post, err := http.NewRequestWithContext(node.t.Context(), http.MethodPost, node.address+"/api/"+method, strings.NewReader(request))
-	if err != nil {
-		return err
-	}
-	post.Header.Set("X-API-Key", "drill")
-	response, err := http.DefaultClient.Do(post)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	var answer struct {
-		Error  json.RawMessage `json:"error"`
-		Result json.RawMessage `json:"result"`
-	}
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		return err
-	}
-	if answer.Error != nil {
-		return errors.New(string(answer.Error))
-	}
-	return json.Unmarshal(answer.Result, result)
-}
-
 func (node *node) publish(from, to int) {
 	node.t.Helper()
-	for number := from; number <= to; number++ {
-		if err := node.call("publish", fmt.Sprintf(`{"channel": %q, "data": %d}`, channel, number), &struct{}{}); err != nil {
-			node.t.Fatal(err)
-		}
-	}
+	node.Publish(channel, from, to)
 }
 
 type history struct {
@@ -206,7 +172,7 @@ func (history history) numbers() []int {
 
 func (node *node) tryHistory() (history, error) {
 	var found history
-	return found, node.call("history", fmt.Sprintf(`{"channel": %q, "limit": 1000}`, channel), &found)
+	return found, node.Call("history", fmt.Sprintf(`{"channel": %q, "limit": 1000}`, channel), &found)
 }
 
 func (node *node) history() history {
@@ -223,7 +189,7 @@ func (node *node) recover(epoch string, offset uint64) (isRecovered bool, number
 	t := node.t
 	t.Helper()
 	body := fmt.Sprintf(`{"subs": {%q: {"recover": true, "epoch": %q, "offset": %d}}}`, channel, epoch, offset)
-	response, err := http.Post(node.address+"/connection/uni_http_stream", "application/json", strings.NewReader(body))
+	response, err := http.Post(node.Address+"/connection/uni_http_stream", "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +246,7 @@ func TestTheLossOfAllVolumes(t *testing.T) {
 		t.Fatal(verified, err)
 	}
 
-	first.kill()
+	first.Kill()
 	nats.kill()
 	if err := os.RemoveAll(filepath.Join(nats.folder, "data")); err != nil {
 		t.Fatal(err)
@@ -308,7 +274,7 @@ func TestTheLossOfAllVolumes(t *testing.T) {
 	}
 
 	// A second restore has a record of an epoch to follow, and does not repeat the one before.
-	second.kill()
+	second.Kill()
 	again := t.TempDir()
 	if _, err := nats.server.Save(t.Context(), again); err != nil {
 		t.Fatal(err)
@@ -334,7 +300,7 @@ func TestARestoreThatIsInterrupted(t *testing.T) {
 	if _, err := nats.server.Save(t.Context(), folder); err != nil {
 		t.Fatal(err)
 	}
-	node.kill()
+	node.Kill()
 	data, err := filepath.Glob(filepath.Join(folder, "dunlin_chat_*"+dataSuffix))
 	if err != nil || len(data) == 0 {
 		t.Fatal(data, err)

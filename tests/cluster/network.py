@@ -10,9 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "hostile"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "process"))
 
-from node import Failed  # noqa: E402
+from process import Failed  # noqa: E402
 
 SUBNET = "10.77.0"
 ENTERED = "DUNLIN_TEST_NETWORK"

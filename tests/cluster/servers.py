@@ -6,21 +6,19 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "crash"), str(HERE.parent / "hostile")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "crash"), str(HERE.parent / "process"), str(HERE.parent / "hostile")]
 
 from network import command_in, run  # noqa: E402
-from node import Failed, free_port  # noqa: E402
-from storage_node import Api, StorageNode  # noqa: E402, F401
+from process import TIMEOUT_S, Failed, Process, Server, free_port, request  # noqa: E402
+from storage_node import Api  # noqa: E402, F401
 
 NATS_VERSION = "2.15.2"
-START_TIMEOUT_S = 60
 #: A replica that was away for long catches up in parts.
 STEP_TIMEOUT_S = 180
 #: Maximum lag of a replica in sync, caused by messages in flight.
@@ -34,14 +32,15 @@ def nats_binary():
     return cache / "dunlin" / f"nats-server-{NATS_VERSION}" / "nats-server"
 
 
-class NatsServer:
+class NatsServer(Process):
     """Consecutive processes of one server on the same folder."""
 
     def __init__(self, folder, index, place, route_port, routes, program=None):
-        self.program = program or nats_binary()
-        self.index, self.process, self.place, self.store = index, None, place, folder / f"nats-{index}"
+        self.config = folder / f"nats-{index}.conf"
+        command = command_in(place.namespace, [program or nats_binary(), "-c", self.config])
+        super().__init__(command, folder / f"nats-{index}.log")
+        self.index, self.place, self.store = index, place, folder / f"nats-{index}"
         self.name, host, port, self.monitor_port = f"n{index}", place.host, place.port, free_port()
-        self.config, self.log = folder / f"nats-{index}.conf", folder / f"nats-{index}.log"
         cluster = f'cluster {{ name: test, listen: "{host}:{route_port}", routes: [{", ".join(routes)}] }}'
         self.config.write_text(
             (HERE / "nats.conf").read_text("utf-8")
@@ -54,20 +53,9 @@ class NatsServer:
             "utf-8",
         )
 
-    def start(self):
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                command_in(self.place.namespace, [self.program, "-c", self.config]), stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-
     def streams(self):
         """The streams that this server reports, each with its leader and its other replicas."""
-        connection = http.client.HTTPConnection(self.place.host, self.monitor_port, timeout=START_TIMEOUT_S)
-        try:
-            connection.request("GET", "/jsz?streams=true")
-            found = json.loads(connection.getresponse().read())
-        finally:
-            connection.close()
+        found = json.loads(request(self.monitor_port, "GET", "/jsz?streams=true", host=self.place.host)[1])
         streams = [each for account in found.get("account_details", []) for each in account.get("stream_detail", [])]
         return {each["name"]: each.get("cluster", {}) for each in streams}
 
@@ -78,30 +66,21 @@ class NatsServer:
             return False
         return True
 
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
     def stop(self):
         """Shuts the server down, which hands over its streams."""
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(START_TIMEOUT_S)
+        self.terminate()
 
     def wait_until_current(self):
         """Waits until the server has caught up with the others, so that a second server may be stopped."""
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
-            connection = http.client.HTTPConnection(self.place.host, self.monitor_port, timeout=START_TIMEOUT_S)
             try:
-                connection.request("GET", "/healthz")
-                if connection.getresponse().status == 200:
+                if request(self.monitor_port, "GET", "/healthz", host=self.place.host)[0] == 200:
                     return
             except (OSError, http.client.HTTPException):
                 pass  # it is starting
-            finally:
-                connection.close()
             time.sleep(0.05)  # between two checks
-        raise Failed(f"{self.name} is not current in {START_TIMEOUT_S} s")
+        raise Failed(f"{self.name} is not current in {TIMEOUT_S} s")
 
     def has_small_disk(self, size):
         """Stores its streams on a separate disk. Requires a mount namespace."""
@@ -127,14 +106,13 @@ class NatsServer:
         self.process.send_signal(signal.SIGCONT)
 
 
-class Node(StorageNode):
+class Node(Server):
     """A node of the cluster."""
 
     def __init__(self, binary, folder, name, urls, replicas, place):
-        super().__init__(binary, folder / name)
+        super().__init__(binary, folder / name, json.loads((HERE / "server.json").read_text("utf-8")))
+        self.command = command_in(place.namespace, self.command)
         self.host, self.place = place.host, place
-        self.config = json.loads((HERE / "server.json").read_text("utf-8"))
-        self.config["http_server"]["address"] = place.host
         self.config["node"] = {"name": name}
         self.config["broker"]["nats"] = {"url": urls, "jetstream": {"replicas": replicas}}
         self.name = name
@@ -155,23 +133,8 @@ class Node(StorageNode):
         return tuple(int(samples[f"dunlin_cluster_{name}"]) for name in names)
 
     def stop(self):
-        """Shuts the node down."""
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(START_TIMEOUT_S)
-
-    def spawn(self):
-        """Starts a process on a new port, so that no client of the previous process connects to this one."""
-        self.port = self.config["http_server"]["port"] = free_port()
-        # The new port also shows other code that the process is a new one.
-        path = self.folder / "server.json"
-        path.write_text(json.dumps(self.config), "utf-8")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("DUNLIN_")}
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                command_in(self.place.namespace, [self.binary, "serve", "-c", str(path)]),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
-            )
-
+        """Shuts the node down. Its exit status may tell that NATS was away."""
+        self.terminate()
 
 @dataclass
 class Place:
@@ -211,10 +174,8 @@ class Cluster:
             node.start()
 
     def end(self):
-        for process in [each.process for each in self.nodes + self.servers]:
-            if process and process.poll() is None:
-                process.kill()
-                process.wait()
+        for process in self.nodes + self.servers:
+            process.end()
 
     def wait_for_readiness(self, is_ready):
         """Waits until all nodes report that they can use the cluster, or that they cannot."""
@@ -245,7 +206,7 @@ class Cluster:
         self.wait_until("all copies of the stream are in step", is_in_step, STEP_TIMEOUT_S)
         return leaders[0]
 
-    def wait_until(self, what, is_so, timeout_s=START_TIMEOUT_S):
+    def wait_until(self, what, is_so, timeout_s=TIMEOUT_S):
         deadline = time.monotonic() + timeout_s
         while not is_so():
             if time.monotonic() > deadline:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 
-from storage_node import ANSWER_TIMEOUT_S, START_TIMEOUT_S, Api, Failed
+from storage_node import TIMEOUT_S, Api, Failed
 
 from wire import Frames, client_frame, handshake
 
@@ -152,10 +152,10 @@ class Subscriber:
         return True
 
     def connect(self, port):
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
             try:
-                connection = socket.create_connection(("127.0.0.1", port), ANSWER_TIMEOUT_S)
+                connection = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
                 break
             except OSError:
                 if time.monotonic() > deadline or self.world.is_over:

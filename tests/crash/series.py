@@ -9,7 +9,7 @@ from checker import Checker, shorten
 from load import Publisher, Subscriber, Threads, World
 from storage_node import Api, Failed, StorageNode
 
-from node import within
+from process import within
 
 LOAD_TIMEOUT_S = 120
 THREADS_TIMEOUT_S = 120

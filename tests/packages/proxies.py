@@ -13,7 +13,6 @@ import http.client
 import json
 import os
 import secrets
-import signal
 import socket
 import ssl
 import subprocess
@@ -22,9 +21,14 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "process"))
+
+from process import Failed, Process  # noqa: E402
+
 PACKAGING = HERE.parent.parent / "packaging"
 NAME = "realtime.example.com"
 KEY = "proxies-key"
@@ -50,10 +54,6 @@ CONFIG = {
 }
 
 
-class Failed(Exception):
-    """The response differs from the expected one."""
-
-
 def expect(what, got, wanted):
     if got != wanted:
         raise Failed(f"{what}: {got!r}, expected {wanted!r}")
@@ -75,26 +75,19 @@ def answers(port):
         return False
 
 
-class Process:
-    """A process with its log, which is terminated at the end."""
-
-    def __init__(self, folder, command, environment=None):
-        self.log = open(folder / f"{Path(command[0]).name}.log", "w+b")
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=os.environ | (environment or {})
-        )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *_):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        self.process.wait(STEP_S * 2)
-        if kind is not None:
-            self.log.seek(0)
-            sys.stderr.buffer.write(self.log.read()[-4_000:])
-        self.log.close()
+@contextmanager
+def running(folder, command, environment=None):
+    """A process that is terminated at the end."""
+    process = Process(command, folder / f"{Path(command[0]).name}.log")
+    process.environment = environment or {}
+    process.start()
+    try:
+        yield process
+    except BaseException:
+        sys.stderr.write(process.last_log(4_000))
+        raise
+    finally:
+        process.terminate()
 
 
 class Client:
@@ -244,9 +237,9 @@ def through(binary, make):
         folder = Path(name)
         (folder / "config.json").write_text(json.dumps(CONFIG), "utf-8")
         command, environment = make(folder)
-        with Process(folder, [binary, "serve", "-c", str(folder / "config.json")]):
-            until("the server answers", lambda: answers(8000))
-            with Process(folder, command, environment):
+        with running(folder, [binary, "serve", "-c", folder / "config.json"]) as server:
+            server.wait_for_health(8000)
+            with running(folder, command, environment):
                 until("the proxy answers", lambda: answers(443))
                 until("the proxy has a certificate", has_certificate)
                 for play in [play_websocket, play_stream, play_events, play_addresses, play_closed_paths]:

@@ -36,6 +36,16 @@ func TestDisconnectByAPI(t *testing.T) {
 		})
 	}
 
+	// Centrifugo drops the connection for this code: the client sees neither a close frame nor a disconnect push.
+	inBothEncodings(t, "with 3000 the client comes back as from a failure of the network", func(b *bench) {
+		s, user := b.asUser()
+		next[centrifuge.ConnectingEvent](b.T, s.events)
+		api(b.T, "disconnect", object{"user": user, "disconnect": object{"code": 3000, "reason": "because"}})
+		equal(b.T, "the SDK's own code", next[centrifuge.ConnectingEvent](b.T, s.events).Code, 1)
+		next[centrifuge.ConnectedEvent](b.T, s.events)
+		equal(b.T, "disconnected events", count[centrifuge.DisconnectedEvent](s.events), 0)
+	})
+
 	inBothEncodings(t, "of one client leaves the user's others", func(b *bench) {
 		first, user := b.asUser()
 		second := b.connected(centrifuge.Config{Token: token(b.T, object{"sub": user})})

@@ -35,6 +35,17 @@ inBothEncodings('disconnect by the HTTP API', (scenario) => {
     });
   }
 
+  // Centrifugo drops the connection for this code: the client sees neither a close frame nor a disconnect push.
+  scenario('with 3000 the client comes back as from a failure of the network', async (bench) => {
+    const { user, events, context } = await connect(bench);
+    await events.next('connecting');
+    await api('disconnect', { user, disconnect: { code: 3000, reason: 'because' } });
+    const told = await events.next('connecting');
+    assert.deepEqual([told.code, told.reason], [1, 'transport closed']); // the SDK's own
+    assert.notEqual((await events.next('connected')).client, context.client);
+    assert.equal(events.count('disconnected'), 0);
+  });
+
   scenario('of one client leaves the user\'s others', async (bench) => {
     const first = await connect(bench);
     const second = await connect(bench, first.user);

@@ -30,6 +30,16 @@ class DisconnectByApi:
             self.assertNotEqual((await events.next("connected")).client, own)
             self.assertEqual(events.count("disconnected"), 0)
 
+    async def test_with_3000_the_client_comes_back_as_from_a_failure_of_the_network(self):
+        # Centrifugo drops the connection for this code: the client sees neither a close frame nor a disconnect push.
+        _, events, own, user = await self.as_user()
+        await events.next("connecting")
+        await api("disconnect", user=user, disconnect={"code": 3000, "reason": "because"})
+        told = await events.next("connecting")
+        self.assertEqual((told.code, told.reason), (1, "transport closed"))  # the SDK's own
+        self.assertNotEqual((await events.next("connected")).client, own)
+        self.assertEqual(events.count("disconnected"), 0)
+
     async def test_of_one_client_leaves_the_users_others(self):
         _, first, own, user = await self.as_user()
         second, _, _ = await self.connected(token=token({"sub": user}))

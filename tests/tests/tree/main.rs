@@ -10,6 +10,7 @@ mod map;
 mod purity;
 mod queues;
 mod security;
+mod servers;
 mod stages;
 mod supply;
 mod targets;
