@@ -152,6 +152,10 @@ impl JetStream {
         let chosen = self.chance.below(self.streams.len().max(1));
         let (name, stream) = self.streams.iter_mut().nth(chosen)?;
         let kept = stream.last.saturating_sub(self.chance.between(1, 12));
+        if kept == stream.last {
+            // An empty stream loses nothing, and its epoch stays valid.
+            return None;
+        }
         let epochs = stream.used_epochs();
         for message in stream.messages.split_off(&(kept + 1)).into_values() {
             if let Some(of_subject) = stream.by_subject.get_mut(&message.subject) {
