@@ -16,8 +16,13 @@ use crate::{
     message::Subscriber,
     names::NamespaceIndex,
     room::{RoomKey, RoomThreadIndex},
+    slab::SlabKey,
     timers::Scheduled,
 };
+
+/// A channel in the table of its owner. It finds nothing after the channel was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChannelKey(pub(crate) SlabKey);
 
 /// A channel owned by this shard. It exists while it has subscribers, a stream in memory, or an open room.
 #[derive(Debug)]

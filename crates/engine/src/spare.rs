@@ -33,6 +33,13 @@ pub(crate) fn shrink_map<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V
 }
 
 /// Call it after entries were removed.
+pub(crate) fn shrink_vec<T>(entries: &mut Vec<T>) {
+    if is_sparse(entries.len(), entries.capacity()) {
+        entries.shrink_to(roomy(entries.len()));
+    }
+}
+
+/// Call it after entries were removed.
 pub(crate) fn shrink_queue<T>(queue: &mut VecDeque<T>) {
     if is_sparse(queue.len(), queue.capacity()) {
         queue.shrink_to(roomy(queue.len()));

@@ -3,6 +3,7 @@
 
 mod api;
 mod broadcast;
+mod channel_table;
 mod channels;
 mod commit;
 mod due;
@@ -19,10 +20,7 @@ mod room_messages;
 mod room_openings;
 mod rooms;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use dunlin_protocol::{ClientInfo, DeltaEncoder, ErrorCode};
 use hashbrown::HashMap;
@@ -36,7 +34,6 @@ use crate::{
     answers::Answers,
     api::HistoryQuery,
     channel::{Audience, OwnedChannel},
-    creators::MakerCounts,
     epochs::Epochs,
     frame::{Delivery, DeliveryBody},
     history_stream::{Reader, Stream},
@@ -48,6 +45,7 @@ use crate::{
     planted::Bug,
 };
 
+use channel_table::ChannelTable;
 use newest::KeyQueries;
 use peers::PeerQueries;
 use room_messages::WaitingMessages;
@@ -72,9 +70,7 @@ pub(super) struct Owner {
     closed_rooms: HashMap<u64, u32, foldhash::quality::FixedState>,
     waiting_messages: WaitingMessages,
     waiting_openings: WaitingOpenings,
-    channels: HashMap<Arc<str>, OwnedChannel, foldhash::quality::FixedState>,
-    /// Channels without subscribers, by the time since when; the first are evicted first.
-    idle_channels: BTreeSet<(u64, Arc<str>)>,
+    channels: ChannelTable,
     /// Whether a namespace has a log other than memory.
     has_logs: bool,
     /// Whether nodes share the channels of a namespace.
@@ -85,11 +81,8 @@ pub(super) struct Owner {
     awaiting_peers: BTreeMap<Arc<str>, Vec<Box<SubscriptionRequest>>>,
     peer_queries: PeerQueries,
     key_queries: KeyQueries,
-    creators: MakerCounts,
     kept_bytes: KeptBytes,
     epochs: Epochs,
-    /// The number of channels that were given a number.
-    channels_numbered: u64,
     /// Cache of answers to recoveries.
     answers: Answers,
     /// Bytes of the newest publications of keys, over the channels that this shard owns.
@@ -113,18 +106,15 @@ impl Owner {
             closed_rooms: HashMap::default(),
             waiting_messages: WaitingMessages::default(),
             waiting_openings: WaitingOpenings::default(),
-            channels: HashMap::with_hasher(hasher()),
-            idle_channels: BTreeSet::new(),
+            channels: ChannelTable::new(seed.node),
             has_logs: options.has_logs(),
             has_shared: options.has_shared(),
             log_traffic: LogTraffic::default(),
             awaiting_peers: BTreeMap::new(),
             peer_queries: PeerQueries::default(),
             key_queries: KeyQueries::default(),
-            creators: MakerCounts::default(),
             kept_bytes: KeptBytes::default(),
             epochs: Epochs::new(of_epochs.next_u64()),
-            channels_numbered: 0,
             answers: Answers::default(),
             cached_bytes: 0,
             deltas: DeltaEncoder::default(),
@@ -160,7 +150,7 @@ impl Owner {
 
     /// Updates a session's info in presence.
     pub(super) fn show_in_presence(&mut self, name: &str, info: &Arc<ClientInfo>) {
-        if let Some(channel) = self.channels.get_mut(name) {
+        if let Some(channel) = self.channels.named_mut(name) {
             channel.show_as(info);
         }
     }
@@ -252,26 +242,14 @@ impl Owner {
         let source = self.add_newest(context, request, &mut subscribed);
         self.encode_missed(context, namespace, request, &mut subscribed, source, page);
         if request.subscriber.class.compact {
-            subscribed.channel_number = self.channel_number(context, &request.channel);
+            let key = self.channels.find(&request.channel).expect("a channel with a subscriber is not forgotten");
+            subscribed.channel_number = self.channels.number_of(key, context.identity);
         }
         if subscribed.was_recovering {
             let counters = context.count(namespace);
             *(if subscribed.recovered { &mut counters.recovered } else { &mut counters.unrecovered }) += 1;
         }
         Ok(subscribed)
-    }
-
-    /// The number of an existing channel: unique on the node, above 0. It fits into the protocol's 63 bits, because
-    /// reaching that limit would take a shard centuries.
-    fn channel_number(&mut self, context: &Context, name: &str) -> u64 {
-        let Self { channels, channels_numbered, .. } = self;
-        let Context { identity, .. } = context;
-        let channel = channels.get_mut(name).expect("a channel with a subscriber is not forgotten");
-        if channel.number == 0 {
-            channel.number = *channels_numbered * u64::from(identity.count) + u64::from(identity.index.0) + 1;
-            *channels_numbered += 1;
-        }
-        channel.number
     }
 
     pub(in crate::shard) fn serve_unsubscribe(
@@ -281,7 +259,7 @@ impl Owner {
         shard: ShardIndex,
         subscriber: &Subscriber,
     ) {
-        let channel = self.channels.get_mut(name).expect("a channel with a subscriber is not forgotten");
+        let channel = self.channels.named_mut(name).expect("a channel with a subscriber is not forgotten");
         channel.remove(shard, subscriber);
         if let Some(info) = &subscriber.info {
             channel.leave(info);
@@ -301,7 +279,7 @@ impl Owner {
 
     /// Encodes a delivery once for each frame class in use, and sends it once to each listening shard.
     pub(super) fn send_out(&mut self, context: &mut Context, mut delivery: Delivery, audience: Audience) {
-        let Some(channel) = self.channels.get(&delivery.channel) else { return };
+        let Some(channel) = self.channels.named(&delivery.channel) else { return };
         delivery = delivery.numbered(channel.number);
         for class in channel.classes(audience) {
             delivery.encode(class, &mut context.scratch);
@@ -314,7 +292,7 @@ impl Owner {
         let delivery = Arc::new(delivery);
         let Self { channels, .. } = self;
         let Context { local, identity, .. } = context;
-        let channel = channels.get(&delivery.channel).expect("found above");
+        let channel = channels.named(&delivery.channel).expect("found above");
         let players = delivery.audience();
         let has_some = |shard| players.is_none_or(|players| !players.seats_on(shard).is_empty());
         for shard in channel.listening_shards(audience).filter(|shard| has_some(*shard)) {
@@ -329,7 +307,7 @@ impl Owner {
 
     /// The sessions in a channel's presence.
     pub(super) fn presence(&self, name: &str) -> Vec<Arc<ClientInfo>> {
-        self.channels.get(name).map_or_else(Vec::new, OwnedChannel::clients)
+        self.channels.named(name).map_or_else(Vec::new, OwnedChannel::clients)
     }
 
     /// As [`Owner::presence`], for a session, unless the reply exceeds its limit. A truncated list would look complete.
@@ -339,7 +317,7 @@ impl Owner {
         name: &str,
         bytes_max: usize,
     ) -> Result<Vec<Arc<ClientInfo>>, ErrorCode> {
-        let Some(channel) = self.channels.get(name) else { return Ok(Vec::new()) };
+        let Some(channel) = self.channels.named(name) else { return Ok(Vec::new()) };
         if channel.clients_fit(bytes_max) {
             return Ok(channel.clients());
         }
@@ -350,7 +328,7 @@ impl Owner {
 
     /// The number of sessions and distinct users in a channel's presence.
     pub(in crate::shard) fn presence_stats(&self, name: &str) -> (u32, u32) {
-        self.channels.get(name).map_or((0, 0), OwnedChannel::presence_stats)
+        self.channels.named(name).map_or((0, 0), OwnedChannel::presence_stats)
     }
 
     /// A part of a channel's history. A channel without a stream is answered as an empty one, and no state is created
@@ -363,7 +341,7 @@ impl Owner {
         reader: Reader<'_>,
     ) -> Result<HistoryPart, ErrorCode> {
         let namespace = context.names.resolve(name)?;
-        let has_stream = self.channels.get(name).is_some_and(|channel| channel.stream.is_some());
+        let has_stream = self.channels.named(name).is_some_and(|channel| channel.stream.is_some());
         let part = if has_stream {
             self.stream(context, name, namespace)?.history(query, reader)?
         } else {

@@ -86,7 +86,7 @@ impl Owner {
     ) -> Result<Option<ApiAnswer>, ErrorCode> {
         context.require(channel, NamespaceOptions::keeps_publications, HISTORY_OFF)?;
         self.remove_keys(context, channel);
-        if let Some(stream) = self.channels.get_mut(channel).and_then(|channel| channel.stream.as_mut()) {
+        if let Some(stream) = self.channels.named_mut(channel).and_then(|channel| channel.stream.as_mut()) {
             stream.clear();
             if stream.take_answers() {
                 self.answers.forget(channel);
@@ -99,11 +99,11 @@ impl Owner {
 
     pub(in crate::shard) fn survey(&self, survey: &mut Survey) {
         survey.cached_bytes = self.cached_bytes as u64;
-        survey.channels = self.channels.values().filter(|channel| channel.subscribers() > 0).count() as u32;
+        survey.channels = self.channels.iter().filter(|channel| channel.subscribers() > 0).count() as u32;
     }
 
     fn subscribed_channels(&self) -> Vec<(Arc<str>, u32)> {
-        let subscribed = self.channels.values().filter(|channel| channel.subscribers() > 0);
+        let subscribed = self.channels.iter().filter(|channel| channel.subscribers() > 0);
         subscribed.map(|channel| (Arc::clone(&channel.name), channel.subscribers())).collect()
     }
 }

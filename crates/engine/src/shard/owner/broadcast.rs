@@ -43,7 +43,7 @@ impl Owner {
         name: &Arc<str>,
         message: BroadcastMessage,
     ) {
-        let channel = self.channels.get(name).filter(|channel| context.is_shared(channel.namespace));
+        let channel = self.channels.named(name).filter(|channel| context.is_shared(channel.namespace));
         let Some((name, namespace)) =
             context.counters.found_or_late(channel.map(|channel| (Arc::clone(&channel.name), channel.namespace)))
         else {
@@ -98,7 +98,7 @@ impl Owner {
 
     /// Parks a subscription until other nodes' messages to its channel arrive.
     pub(super) fn park_until_followed(&mut self, request: Box<SubscriptionRequest>) -> Result<(), ErrorCode> {
-        let channel = self.channels.get_mut(&request.channel).ok_or(ErrorCode::Internal)?;
+        let channel = self.channels.named_mut(&request.channel).ok_or(ErrorCode::Internal)?;
         if !matches!(channel.following, Following::Asked | Following::Awaited) {
             return Err(ErrorCode::Internal);
         }
@@ -110,7 +110,7 @@ impl Owner {
 
     /// Other nodes' messages to a channel arrive from now on: accepts the subscriptions that waited for them.
     pub(in crate::shard) fn channel_followed(&mut self, context: &mut Context, name: &Arc<str>) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(channel) = self.channels.named_mut(name) else { return };
         if !matches!(channel.following, Following::Asked | Following::Awaited) {
             return;
         }

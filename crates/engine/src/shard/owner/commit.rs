@@ -114,7 +114,7 @@ impl Owner {
         publication: Publication,
         params: &ProposalParams,
     ) -> Option<(Arc<Publication>, Box<str>, Patch)> {
-        let channel = self.channels.get_mut(name)?;
+        let channel = self.channels.named_mut(name)?;
         let namespace = channel.namespace;
         let Some(stream) = &channel.stream else {
             // Proposed before an interruption, and committed while the channel opens again. The page may be older.
@@ -152,7 +152,7 @@ impl Owner {
     ) -> Patch {
         let wants_patch = (params.how.delta || options.delta_publish) && self.has_delta_subscribers(name);
         let Self { channels, deltas, answers, .. } = self;
-        let channel = channels.get_mut(name)?;
+        let channel = channels.named_mut(name)?;
         let namespace = channel.namespace;
         let stream = channel.stream.as_mut()?;
         // Seats are released before publications expire, so the users are stored.
@@ -212,12 +212,12 @@ impl Owner {
     }
 
     fn has_delta_subscribers(&self, name: &str) -> bool {
-        let channel = self.channels.get(name);
+        let channel = self.channels.named(name);
         channel.is_some_and(|channel| channel.classes(Audience::Publications).any(|class| class.delta))
     }
 
     pub(super) fn epoch_of(&self, name: &str) -> Box<str> {
-        let stream = self.channels.get(name).and_then(|channel| channel.stream.as_ref());
+        let stream = self.channels.named(name).and_then(|channel| channel.stream.as_ref());
         stream.map_or_else(Box::default, |stream| stream.epoch().into())
     }
 }

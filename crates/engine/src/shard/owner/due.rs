@@ -9,7 +9,7 @@ use super::{Context, Owner};
 impl Owner {
     /// Handles a channel's timer, if it is active; returns whether it is.
     pub(in crate::shard) fn take_due(&mut self, context: &mut Context, due_us: u64, name: &str) -> bool {
-        let counts = self.channels.get_mut(name).is_some_and(|channel| channel.scheduled.take(due_us));
+        let counts = self.channels.named_mut(name).is_some_and(|channel| channel.scheduled.take(due_us));
         if counts {
             self.channel_is_due(context, name);
         }
@@ -17,12 +17,12 @@ impl Owner {
     }
 
     pub(in crate::shard) fn is_due_at(&self, name: &str, due_us: u64) -> bool {
-        self.channels.get(name).is_some_and(|channel| channel.scheduled.is_at(due_us))
+        self.channels.named(name).is_some_and(|channel| channel.scheduled.is_at(due_us))
     }
 
     /// Schedules the next expiry of the channel's stream, or of a part of it.
     pub(super) fn schedule_channel(&mut self, context: &mut Context, name: &str) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(channel) = self.channels.named_mut(name) else { return };
         let of_stream = channel.stream.as_ref().map(|stream| stream.data_until_us.min(stream.meta_until_us));
         let of_results = channel.results.as_ref().and_then(|results| results.next_us());
         let of_keys = channel.key_cache.as_ref().and_then(|cache| cache.next_us());
@@ -33,7 +33,7 @@ impl Owner {
 
     fn channel_is_due(&mut self, context: &mut Context, name: &str) {
         self.forget_old_keys(context, name);
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(channel) = self.channels.named_mut(name) else { return };
         let is_logged = channel.log.is_some();
         let is_needed = channel.subscribers() > 0 || channel.log.as_ref().is_some_and(|log| !log.is_quiet());
         if let Some(results) = &mut channel.results {
@@ -49,7 +49,7 @@ impl Owner {
             let name = Arc::clone(&channel.name);
             self.expire_log(context, &name);
         }
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(channel) = self.channels.named_mut(name) else { return };
         if let Some(stream) = channel.stream.as_mut().filter(|stream| stream.meta_until_us <= context.now.mono_us) {
             // A position that subscribers depend on does not expire.
             if is_needed {

@@ -32,7 +32,7 @@ impl Owner {
         let node_max = bound(context.options.channel.history_bytes_max.div_ceil(usize::from(context.identity.count)));
         let may_fit = bytes <= channel_max.min(node_max);
         loop {
-            let stream = self.channels.get(name).and_then(|channel| channel.stream.as_ref());
+            let stream = self.channels.named(name).and_then(|channel| channel.stream.as_ref());
             // Publications beyond the maximum number free their bytes as well.
             let (held, leaving) = stream.map_or((0, 0), |stream| (stream.bytes(), stream.bytes_beyond(size)));
             let is_full = held - leaving + bytes > channel_max;
@@ -50,7 +50,7 @@ impl Owner {
 
     /// Evicts the oldest publication of a channel.
     fn evict_oldest(&mut self, context: &mut Context, name: &Arc<str>) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(channel) = self.channels.named_mut(name) else { return };
         let namespace = channel.namespace;
         if let Some(stream) = channel.stream.as_mut() {
             stream.forget_oldest();
@@ -66,7 +66,7 @@ impl Owner {
     pub(super) fn count_history(&mut self, context: &mut Context, name: &str) {
         let Self { channels, kept_bytes, .. } = self;
         let Context { options, counters, .. } = context;
-        let Some(OwnedChannel { name, namespace, stream: Some(stream), .. }) = channels.get_mut(name) else { return };
+        let Some(OwnedChannel { name, namespace, stream: Some(stream), .. }) = channels.named_mut(name) else { return };
         let may_evict = namespace_options(options, *namespace).history_overflow == HistoryOverflow::Evict;
         let bytes = stream.bytes();
         kept_bytes.count(name, &mut stream.counted_bytes, bytes, may_evict);
@@ -75,7 +75,7 @@ impl Owner {
 
     /// Bytes of the shard's histories: as counted, and as they are.
     pub(in crate::shard) fn history_bytes(&self) -> [usize; 2] {
-        let streams = self.channels.values().filter_map(|channel| channel.stream.as_deref());
+        let streams = self.channels.iter().filter_map(|channel| channel.stream.as_deref());
         [self.kept_bytes.total(), streams.map(Stream::recounted_bytes).sum()]
     }
 }

@@ -27,7 +27,7 @@ use super::{Context, Owner};
 impl Owner {
     /// The log of a channel that is open, that is, whose newest publications are in memory.
     pub(super) fn open_log_of(&mut self, name: &str) -> Option<&mut ChannelLog> {
-        let log = self.channels.get_mut(name)?.log.as_deref_mut()?;
+        let log = self.channels.named_mut(name)?.log.as_deref_mut()?;
         log.opening.is_none().then_some(log)
     }
 
@@ -71,7 +71,7 @@ impl Owner {
         number: ProposalNumber,
         outcome: Result<u64, LogError>,
     ) {
-        let channel = self.channels.get_mut(name);
+        let channel = self.channels.named_mut(name);
         let top = channel.as_ref().and_then(|channel| channel.stream.as_ref()).map_or(0, |stream| stream.top());
         let log = channel.and_then(|channel| channel.log.as_deref_mut().map(|log| (log, channel.namespace)));
         let Some((mut proposal, namespace)) = context
@@ -94,7 +94,9 @@ impl Owner {
                 self.commit(context, name, namespace, proposal);
             }
             Err(error) => {
-                self.release_creator(name);
+                if let Some(key) = self.channels.find(name) {
+                    self.channels.release_creator(key);
+                }
                 self.review(context, name);
                 for reply_to in proposal.duplicates.into_iter().chain([proposal.reply_to]) {
                     context.note_refusal_reason(error.why());
@@ -130,7 +132,7 @@ impl Owner {
         name: &Arc<str>,
         record: LogRecord,
     ) {
-        let Some(channel) = context.counters.found_or_late(self.channels.get_mut(name)) else { return };
+        let Some(channel) = context.counters.found_or_late(self.channels.named_mut(name)) else { return };
         let namespace = channel.namespace;
         let Some(log) = context.counters.found_or_late(channel.log.as_deref_mut()) else { return };
         let version = (record.publication.version, &*record.version_epoch);
@@ -156,7 +158,7 @@ impl Owner {
         load: LoadNumber,
         outcome: Result<LogPage, LogError>,
     ) {
-        let channel = self.channels.get_mut(name);
+        let channel = self.channels.named_mut(name);
         let Some((log, namespace, keys_load)) = channel.and_then(|channel| {
             let keys_load = channel.key_cache.as_ref().and_then(|cache| cache.restoring_load());
             Some((channel.log.as_deref_mut()?, channel.namespace, keys_load))
@@ -218,7 +220,7 @@ impl Owner {
         page: LogPage,
     ) -> Result<Option<LogPage>, LogError> {
         let Self { channels, log_traffic, .. } = self;
-        let channel = channels.get_mut(name).ok_or(LogError::Unavailable)?;
+        let channel = channels.named_mut(name).ok_or(LogError::Unavailable)?;
         let terms = context.namespace(channel.namespace).log_terms();
         let log = channel.log.as_deref_mut().ok_or(LogError::Unavailable)?;
         log_traffic.gathered_bytes -= log.gathered_bytes();
@@ -239,7 +241,7 @@ impl Owner {
     /// Ends a load; returns the requests that waited for it.
     pub(super) fn end_load(&mut self, name: &str, load: LoadNumber) -> Vec<ParkedRequest> {
         let Self { channels, log_traffic, .. } = self;
-        let log = channels.get_mut(name).and_then(|channel| channel.log.as_deref_mut());
+        let log = channels.named_mut(name).and_then(|channel| channel.log.as_deref_mut());
         let Some(log) = log else { return Vec::new() };
         log_traffic.gathered_bytes -= log.gathered_bytes();
         let requests = log.end_load(load);
@@ -255,7 +257,7 @@ impl Owner {
         let options = Arc::clone(&context.options);
         let (limits, options) = (options.log, namespace_options(&options, namespace));
         let loses_meanwhile = context.planted.is(Bug::ParkedMissesMeanwhile);
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(channel) = self.channels.named_mut(name) else { return };
         let Some(log) = channel.log.as_deref_mut() else { return };
         let Some((_, meanwhile)) = log.opening.take() else { return };
         let mut page = page;
@@ -281,7 +283,7 @@ impl Owner {
     /// neither, because it has all that was asked for.
     fn page_with_tail(&mut self, context: &Context, name: &str, mut page: LogPage) -> Option<LoadedPart> {
         let loses_meanwhile = context.planted.is(Bug::ParkedMissesMeanwhile);
-        let channel = self.channels.get_mut(name)?;
+        let channel = self.channels.named_mut(name)?;
         let namespace = channel.namespace;
         let (log, tail) = (channel.log.as_deref_mut()?, channel.stream.as_deref()?);
         // Publications removed during the load may be in the page.
@@ -305,7 +307,7 @@ impl Owner {
 
     /// Drops a channel's log, which nothing waits for.
     pub(in crate::shard) fn close_log(&mut self, name: &str) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(channel) = self.channels.named_mut(name) else { return };
         if let Some(log) = channel.log.take() {
             self.log_traffic.gathered_bytes -= log.gathered_bytes();
             let (channel, only_user) = (Arc::clone(&channel.name), channel.used_by.only());
@@ -315,7 +317,7 @@ impl Owner {
 
     /// This node or another one has removed the history of a channel.
     pub(in crate::shard) fn history_trimmed(&mut self, context: &mut Context, name: &Arc<str>, through: u64) {
-        let Some(channel) = context.counters.found_or_late(self.channels.get_mut(name)) else { return };
+        let Some(channel) = context.counters.found_or_late(self.channels.named_mut(name)) else { return };
         if let Some(log) = channel.log.as_deref_mut() {
             log.floor = log.floor.max(through);
             if let Some((_, meanwhile)) = &mut log.opening {
@@ -335,7 +337,7 @@ impl Owner {
     /// The log has stopped following a channel: its subscribers resubscribe, even those without a position, because
     /// publications of other nodes would not reach them. A channel that is still opening has no state to lose.
     pub(in crate::shard) fn log_interrupted(&mut self, context: &mut Context, name: &Arc<str>) {
-        let Some(channel) = context.counters.found_or_late(self.channels.get_mut(name)) else { return };
+        let Some(channel) = context.counters.found_or_late(self.channels.named_mut(name)) else { return };
         if channel.log.as_ref().is_none_or(|log| log.opening.is_some()) {
             return;
         }
@@ -360,7 +362,7 @@ impl Owner {
             return false;
         }
         let mut through = u64::MAX;
-        if let Some(channel) = self.channels.get_mut(name)
+        if let Some(channel) = self.channels.named_mut(name)
             && let Some(log) = channel.log.as_deref_mut()
         {
             match (&mut log.opening, &channel.stream) {
@@ -376,7 +378,7 @@ impl Owner {
 
     /// A channel's publications have expired. A log that other nodes write to expires them by itself.
     pub(super) fn expire_log(&mut self, context: &Context, name: &Arc<str>) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(channel) = self.channels.named_mut(name) else { return };
         if context.namespace(channel.namespace).log != PublicationLog::OrderedByLog {
             self.trim_log(context, name, None);
         } else if let (Some(log), Some(stream)) = (channel.log.as_deref_mut(), &channel.stream) {

@@ -74,7 +74,7 @@ impl Owner {
         let new = KeyedPublication { key, publication, is_removal };
         let kept_ms = if is_removal && is_shared { REMOVAL_KEPT_MS } else { options.cache_keys_ttl_ms };
         let until_us = context.now.after_ms(kept_ms);
-        let Some(cache) = self.channels.get_mut(name).and_then(|channel| channel.key_cache.as_mut()) else {
+        let Some(cache) = self.channels.named_mut(name).and_then(|channel| channel.key_cache.as_mut()) else {
             return Ok(());
         };
         let evicted = cache.put(new, until_us, limits);
@@ -122,7 +122,7 @@ impl Owner {
 
     /// Drops a key cache without keys, unless it would have to be restored for the next subscription.
     fn drop_empty_keys(&mut self, context: &Context, name: &str) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(channel) = self.channels.named_mut(name) else { return };
         let is_needed = context.may_lack_keys(channel.namespace) && channel.is_in_use();
         channel.key_cache.take_if(|cache| cache.is_empty() && !is_needed);
     }
@@ -135,7 +135,7 @@ impl Owner {
         request: &SubscriptionRequest,
         subscribed: &mut Subscribed,
     ) -> AnswerSource {
-        let channel = self.channels.get(&request.channel).filter(|_| !subscribed.recovered);
+        let channel = self.channels.named(&request.channel).filter(|_| !subscribed.recovered);
         let channel = channel.filter(|channel| context.namespace(channel.namespace).cache_keys_max > 0);
         let Some((channel, cache)) =
             channel.and_then(|channel| channel.key_cache.as_ref().map(|cache| (channel, cache)))
@@ -154,7 +154,7 @@ impl Owner {
 
     /// Removes expired publications from a channel's key cache.
     pub(super) fn forget_old_keys(&mut self, context: &Context, name: &str) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(channel) = self.channels.named_mut(name) else { return };
         let Some(cache) = &mut channel.key_cache else { return };
         let before = cache.bytes();
         let had_answers = cache.forget_old(context.now.mono_us) && cache.take_answers();
@@ -168,7 +168,7 @@ impl Owner {
     /// Clears the key cache of a channel whose log is closed, because it does not receive other nodes' newer
     /// publications.
     pub(super) fn forget_keys_not_followed(&mut self, context: &Context, name: &str) {
-        let is_stale = self.channels.get(name).is_some_and(|channel| {
+        let is_stale = self.channels.named(name).is_some_and(|channel| {
             let namespace = channel.namespace;
             let has_keys = channel.key_cache.is_some() && channel.log.is_none();
             has_keys && context.is_shared(namespace) && context.is_logged(namespace)
@@ -181,7 +181,7 @@ impl Owner {
 
     /// Clears a channel's key cache.
     pub(super) fn forget_keys(&mut self, name: &str) {
-        let cache = self.channels.get_mut(name).and_then(|channel| channel.key_cache.take());
+        let cache = self.channels.named_mut(name).and_then(|channel| channel.key_cache.take());
         if let Some(mut cache) = cache {
             self.cached_bytes -= cache.bytes();
             if cache.take_answers() {

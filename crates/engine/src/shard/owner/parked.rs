@@ -26,7 +26,7 @@ impl Owner {
         let cost = request.cost();
         self.check_parked(context, cost)?;
         let Self { channels, log_traffic, .. } = self;
-        let log = channels.get_mut(name).and_then(|channel| channel.log.as_deref_mut());
+        let log = channels.named_mut(name).and_then(|channel| channel.log.as_deref_mut());
         let (log, load) = log
             .and_then(|log| log.opening.as_ref().map(|(load, _)| *load).map(|load| (log, load)))
             .ok_or(ErrorCode::Internal)?;
@@ -51,7 +51,7 @@ impl Owner {
         let cost = request.cost();
         self.check_parked(context, cost)?;
         let number = LoadNumber(self.log_traffic.next_number());
-        let namespace = self.channels.get(name).ok_or(ErrorCode::Internal)?.namespace;
+        let namespace = self.channels.named(name).ok_or(ErrorCode::Internal)?.namespace;
         let terms = context.namespace(namespace).log_terms();
         let log = self.open_log_of(name).ok_or(ErrorCode::Internal)?;
         let under_way = log.load_of(query);
@@ -131,7 +131,7 @@ impl Owner {
             return Ok(Some(PageWait::ForKeys));
         }
         let options = context.namespace(namespace);
-        let Some(channel) = self.channels.get(&request.channel) else { return Ok(None) };
+        let Some(channel) = self.channels.named(&request.channel) else { return Ok(None) };
         let (Some(log), Some(stream)) = (&channel.log, &channel.stream) else { return Ok(None) };
         let from = request.recover.as_ref().filter(|_| request.positioned);
         let is_filtered = request.filter.is_some();
@@ -185,7 +185,7 @@ impl Owner {
         if !self.is_log_ready(context, name, namespace)? {
             return Ok(Some(PageWait::UntilOpen));
         }
-        let Some(channel) = self.channels.get(name) else { return Ok(None) };
+        let Some(channel) = self.channels.named(name) else { return Ok(None) };
         let (Some(log), Some(stream)) = (&channel.log, &channel.stream) else { return Ok(None) };
         let options = context.namespace(namespace);
         Ok(log.missing_in_history(stream, query, reader, options).map(PageWait::ForPage))
@@ -223,7 +223,7 @@ impl Owner {
                 self.answer_subscription(context, request, outcome);
             }
             (ParkedRequest::History { query, reader, reply_to }, Some(part)) => {
-                if let (LoadedPart::ToTail(stream), Some(channel)) = (&mut *part, self.channels.get(name)) {
+                if let (LoadedPart::ToTail(stream), Some(channel)) = (&mut *part, self.channels.named(name)) {
                     // The log may keep more than the history.
                     stream.forget_beyond(context.namespace(channel.namespace).history_size);
                 }
@@ -231,7 +231,7 @@ impl Owner {
                 // What is beyond this limit was not loaded.
                 let bytes_max = query.bytes_max.or(Some(ANSWER_BYTES_MAX));
                 let outcome = whole.history(&HistoryQuery { bytes_max, ..query }, reader.as_reader());
-                if let (Ok(HistoryPart { is_cut: true, .. }), Some(channel)) = (&outcome, self.channels.get(name)) {
+                if let (Ok(HistoryPart { is_cut: true, .. }), Some(channel)) = (&outcome, self.channels.named(name)) {
                     context.count(channel.namespace).histories_cut += 1;
                 }
                 context.answer_history(name, reply_to, outcome);

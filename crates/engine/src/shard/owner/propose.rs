@@ -146,7 +146,7 @@ impl Owner {
         self.check_log_traffic(context, &proposal.publication)?;
         let options = Arc::clone(&context.options);
         let options = namespace_options(&options, namespace);
-        let stream = self.channels.get(name).and_then(|channel| channel.stream.as_deref());
+        let stream = self.channels.named(name).and_then(|channel| channel.stream.as_deref());
         let begins: Option<Box<str>> = stream.filter(|stream| stream.is_new()).map(|stream| stream.epoch().into());
         let log = self.open_log_of(name).ok_or(ErrorCode::Internal)?;
         if options.log == PublicationLog::OrderedByOwner {
@@ -175,7 +175,9 @@ impl Owner {
         self.log_traffic.proposals += 1;
         self.log_traffic.proposal_bytes += kept_bytes(&proposal.publication);
         // Otherwise any number of channels could be created until the first commit.
-        self.reserve_creator(name, proposal.creator);
+        if let Some(key) = self.channels.find(name) {
+            self.channels.reserve_creator(key, proposal.creator);
+        }
         let log = self.open_log_of(name).ok_or(ErrorCode::Internal)?;
         log.propose(number, proposal);
         let (channel, record) = (Arc::clone(name), Box::new(record));
@@ -201,7 +203,7 @@ impl Owner {
         how: &PublishHow,
     ) -> Result<Option<(Position, Suppression)>, ErrorCode> {
         if let Some(key) = &how.idempotency_key {
-            let results = self.channels.get_mut(name).and_then(|channel| channel.results.as_mut());
+            let results = self.channels.named_mut(name).and_then(|channel| channel.results.as_mut());
             if let Some(position) = results.and_then(|results| results.find(context.now.mono_us, key)) {
                 return Ok(Some((position, Suppression::Idempotency)));
             }

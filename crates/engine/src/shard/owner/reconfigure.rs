@@ -23,7 +23,7 @@ impl Owner {
         let change_of = |namespace: u16| changes.get(usize::from(namespace)).copied().unwrap_or(NamespaceChange::None);
         let affected: Vec<(Arc<str>, NamespaceChange)> = self
             .channels
-            .values()
+            .iter()
             .map(|channel| (&channel.name, change_of(channel.namespace.0)))
             .filter(|(_, change)| *change != NamespaceChange::None)
             .map(|(name, change)| (Arc::clone(name), change))
@@ -38,7 +38,7 @@ impl Owner {
     }
 
     fn trim_stream(&mut self, context: &mut Context, name: &str) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(channel) = self.channels.named_mut(name) else { return };
         let options = crate::names::namespace_options(&context.options, channel.namespace);
         let Some(stream) = &mut channel.stream else { return };
         stream.forget_beyond(options.history_size);
@@ -62,7 +62,7 @@ impl Owner {
 
     fn drop_stream(&mut self, context: &mut Context, name: &Arc<str>) {
         self.forget_keys(name);
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(channel) = self.channels.named_mut(name) else { return };
         channel.results = None;
         if let Some(stream) = channel.stream.take() {
             self.forget_stream(context, name, *stream, false);

@@ -31,7 +31,7 @@ impl Owner {
         }
         let FrameClass { wire, delta, .. } = request.subscriber.class;
         let encoding = wire.encoding();
-        let of_channel = self.channels.get(&request.channel).and_then(|channel| channel.stream.as_deref());
+        let of_channel = self.channels.named(&request.channel).and_then(|channel| channel.stream.as_deref());
         let span = source.span(page.as_deref().or(of_channel), request, subscribed);
         subscribed.encoded = span.as_ref().and_then(|span| self.answers.find(&request.channel, span));
         if context.planted.is(Bug::AnswerOfAnother) {
@@ -43,7 +43,7 @@ impl Owner {
         }
         context.count(namespace).answers_encoded += 1;
         let Self { channels, deltas, answers, .. } = self;
-        let Some(channel) = channels.get_mut(&request.channel) else { return };
+        let Some(channel) = channels.named_mut(&request.channel) else { return };
         let stream = page.or(channel.stream.as_deref_mut()).filter(|_| source == AnswerSource::Stream);
         if let Some(stream) = stream.filter(|_| delta) {
             subscribed.patches = stream.patches(&subscribed.publications, deltas);

@@ -130,7 +130,7 @@ impl Owner {
         if let Some(why) = why_too_long {
             return refuse(MessageOutcome::TooLong, why, ErrorCode::BadRequest);
         }
-        let room = self.channels.get(channel).and_then(|channel| channel.room.as_deref());
+        let room = self.channels.named(channel).and_then(|channel| channel.room.as_deref());
         let Some((room, thread)) = room.map(|room| (room.key, room.thread)) else {
             return refuse(MessageOutcome::NotOpen, NOT_OPEN, ErrorCode::NotAvailable);
         };
@@ -155,7 +155,7 @@ impl Owner {
         reservations: Arc<[PlaceReservation]>,
     ) -> ApiResult {
         let namespace = context.resolve(channel)?;
-        let room = self.channels.get(channel).and_then(|channel| channel.room.as_deref());
+        let room = self.channels.named(channel).and_then(|channel| channel.room.as_deref());
         let Some(room) = room else {
             let has_rooms = context.namespace(namespace).room.is_some();
             context.note_refusal_reason(if has_rooms { NOT_OPEN } else { NO_ROOMS });
@@ -177,7 +177,7 @@ impl Owner {
         let Some(ticket) = self.waiting_messages.take(key, id) else { return };
         // Not by the name, because the patterns of names may have changed since the room was opened. The channel of a
         // room that answers exists.
-        let Some(namespace) = self.channels.get(channel).map(|channel| channel.namespace) else {
+        let Some(namespace) = self.channels.named(channel).map(|channel| channel.namespace) else {
             return context.answer_api(ticket, Err(ErrorCode::Internal));
         };
         let bytes_max = context.namespace(namespace).room.as_ref().map_or(0, |limits| limits.message_bytes_max);

@@ -121,7 +121,7 @@ impl Owner {
         context: &Context,
         request: &SubscriptionRequest,
     ) -> Result<RoomOverrides, Refusal> {
-        let is_open = self.channels.get(&request.channel).is_some_and(|channel| channel.room.is_some());
+        let is_open = self.channels.named(&request.channel).is_some_and(|channel| channel.room.is_some());
         let namespace = context.names.resolve(&request.channel).ok();
         let limits = namespace.and_then(|namespace| context.namespace(namespace).room.as_ref());
         match (&request.join, limits) {

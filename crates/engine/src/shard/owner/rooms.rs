@@ -66,7 +66,7 @@ impl Owner {
         if context.namespace(namespace).room.is_none() || self.room_threads.is_empty() {
             return Err(ErrorCode::NotAvailable);
         }
-        let is_open = self.channels.get(channel).is_some_and(|channel| channel.room.is_some());
+        let is_open = self.channels.named(channel).is_some_and(|channel| channel.room.is_some());
         if !is_open {
             self.check_opening(context, opening).map_err(|refusal| {
                 context.count(namespace).rooms.refused[refusal as usize] += 1;
@@ -135,7 +135,7 @@ impl Owner {
 
     /// The room of `channel`, if it is still `key`.
     pub(super) fn current_room(&mut self, channel: &str, key: RoomKey) -> Option<&mut OwnedRoom> {
-        let room = self.channels.get_mut(channel)?.room.as_deref_mut()?;
+        let room = self.channels.named_mut(channel)?.room.as_deref_mut()?;
         (room.key == key).then_some(room)
     }
 
@@ -153,7 +153,7 @@ impl Owner {
         });
         let is_closed = room.is_none() && self.closed_room_answers(key);
         // The patterns of names may have changed since the join was sent to the room. It is answered anyway.
-        let known = self.channels.get(&request.channel).map(|channel| channel.namespace);
+        let known = self.channels.named(&request.channel).map(|channel| channel.namespace);
         let namespace = known.or_else(|| context.names.resolve(&request.channel).ok());
         let mut uncounted = NamespaceRoomCounters::default();
         let counters = namespace.map_or(&mut uncounted, |namespace| &mut context.count(namespace).rooms);
@@ -276,13 +276,13 @@ impl Owner {
         (code, reason): (UnsubscribeCode, Option<Arc<str>>),
     ) -> Option<(OwnedRoom, NamespaceIndex)> {
         let room = *self.current_room(name, key)?;
-        let channel = self.channels.get_mut(name)?;
+        let channel = self.channels.named_mut(name)?;
         channel.room = None;
         self.rooms_opening -= usize::from(!room.is_made);
         let namespace = channel.namespace;
         self.answer_openings(context, key, &Err(None));
         self.answer_waiting_messages(context, key, namespace, code);
-        let channel = self.channels.get(name)?;
+        let channel = self.channels.named(name)?;
         let shards: Vec<_> = channel.listening_shards(crate::channel::Audience::Publications).collect();
         for shard in shards {
             let reason = reason.clone();
@@ -335,7 +335,7 @@ impl Owner {
         if context.namespace(namespace).room.is_none() {
             return Err(ErrorCode::NotAvailable);
         }
-        let room = self.channels.get(channel).and_then(|channel| channel.room.as_deref().copied());
+        let room = self.channels.named(channel).and_then(|channel| channel.room.as_deref().copied());
         if let Some(room) = room {
             self.close_room(context, channel, room.key, None);
         }

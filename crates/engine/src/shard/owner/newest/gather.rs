@@ -51,7 +51,7 @@ impl KeyQueries {
 impl Owner {
     /// Whether other nodes may have keys that the channel lacks. Its messages on other nodes arrive already.
     pub(in crate::shard::owner) fn should_ask_for_keys(&self, context: &Context, name: &str) -> bool {
-        let Some(channel) = self.channels.get(name) else { return false };
+        let Some(channel) = self.channels.named(name) else { return false };
         let now_us = context.now.mono_us;
         context.namespace(channel.namespace).cache_keys_max > 0
             && context.has_keys_on_peers(channel.namespace)
@@ -64,7 +64,7 @@ impl Owner {
         &mut self,
         request: Box<SubscriptionRequest>,
     ) -> Result<(), ErrorCode> {
-        let channel = self.channels.get_mut(&request.channel).ok_or(ErrorCode::Internal)?;
+        let channel = self.channels.named_mut(&request.channel).ok_or(ErrorCode::Internal)?;
         let name = Arc::clone(&channel.name);
         let is_asked = matches!(channel.following, Following::Gathering);
         channel.following = Following::Gathering;
@@ -89,7 +89,7 @@ impl Owner {
             return;
         }
         self.query_next_keys();
-        let Some(channel) = self.channels.get_mut(name) else {
+        let Some(channel) = self.channels.named_mut(name) else {
             debug_assert!(false, "a channel stays while subscriptions to it wait");
             context.counters.late_messages += 1;
             return;
@@ -117,7 +117,7 @@ impl Owner {
         if options.cache_keys_max == 0 || self.key_cache(context, name, namespace).is_err() {
             return;
         }
-        let limits = self.key_limits(context, options, self.channels.get(name).map_or(0, OwnedChannel::cached_bytes));
+        let limits = self.key_limits(context, options, self.channels.named(name).map_or(0, OwnedChannel::cached_bytes));
         let found = keys.into_iter().map(|key| found_key(key, options)).collect();
         let times = key_times(context, options);
         let evicted = self.change_keys(name, |cache| {
@@ -131,7 +131,7 @@ impl Owner {
         let counters = context.count(namespace);
         counters.keys_evicted += evicted;
         *(if is_partial { &mut counters.keys_missed } else { &mut counters.keys_gathered }) += 1;
-        let channel = self.channels.get_mut(name);
+        let channel = self.channels.named_mut(name);
         if channel.and_then(|channel| channel.key_cache.as_mut()).is_some_and(|cache| cache.take_answers()) {
             self.answers.forget(name);
         }
@@ -144,7 +144,7 @@ impl Owner {
         name: &str,
     ) -> Result<Vec<PeerKey>, ErrorCode> {
         let namespace = context.resolve(name)?;
-        let cache = self.channels.get(name).and_then(|channel| channel.key_cache.as_ref());
+        let cache = self.channels.named(name).and_then(|channel| channel.key_cache.as_ref());
         let times = key_times(context, context.namespace(namespace));
         Ok(cache.map_or_else(Vec::new, |cache| cache.for_peer(times)))
     }
@@ -153,11 +153,11 @@ impl Owner {
     pub(in crate::shard::owner) fn remove_keys(&mut self, context: &Context, name: &str) {
         let shared = self
             .channels
-            .get(name)
+            .named(name)
             .filter(|channel| channel.key_cache.as_ref().is_some_and(|cache| cache.is_shared()) && channel.is_in_use());
         let followed_us = shared.map(|_| context.now.mono_us);
         self.forget_keys(name);
-        if let (Some(followed_us), Some(channel)) = (followed_us, self.channels.get_mut(name)) {
+        if let (Some(followed_us), Some(channel)) = (followed_us, self.channels.named_mut(name)) {
             let mut cache = KeyCache::new_shared(context.node_seed, followed_us);
             cache.mark_whole();
             channel.key_cache = Some(Box::new(cache));

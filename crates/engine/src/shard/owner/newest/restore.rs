@@ -34,7 +34,7 @@ impl Owner {
         }
         let options = Arc::clone(&context.options);
         let options = namespace_options(&options, namespace);
-        let Some(channel) = self.channels.get_mut(name) else { return true };
+        let Some(channel) = self.channels.named_mut(name) else { return true };
         let (Some(log), Some(stream)) = (&channel.log, &channel.stream) else { return false };
         let cache = channel.key_cache.get_or_insert_with(|| Box::new(KeyCache::new(context.node_seed, false)));
         if log.floor < stream.floor() || cache.restoring_load().is_some() {
@@ -52,7 +52,7 @@ impl Owner {
 
     /// Whether the channel may have keys that are not in its cache.
     pub(in crate::shard::owner) fn lacks_keys(&self, context: &Context, name: &str) -> bool {
-        let Some(channel) = self.channels.get(name) else { return false };
+        let Some(channel) = self.channels.named(name) else { return false };
         context.namespace(channel.namespace).cache_keys_max > 0
             && context.may_lack_keys(channel.namespace)
             && channel.key_cache.as_ref().is_none_or(|cache| !cache.is_whole())
@@ -66,7 +66,7 @@ impl Owner {
         request: Box<SubscriptionRequest>,
     ) -> Result<(), ErrorCode> {
         let number = LoadNumber(self.log_traffic.next_number());
-        let channel = self.channels.get_mut(name).ok_or(ErrorCode::Internal)?;
+        let channel = self.channels.named_mut(name).ok_or(ErrorCode::Internal)?;
         let (Some(log), Some(stream), Some(cache)) = (&mut channel.log, &channel.stream, &mut channel.key_cache) else {
             return Err(ErrorCode::Internal);
         };
@@ -115,7 +115,7 @@ impl Owner {
             for record in &page.records {
                 self.add_older_key(context, name, options, &record.publication);
             }
-            let cache = self.channels.get_mut(name).and_then(|channel| channel.key_cache.as_deref_mut());
+            let cache = self.channels.named_mut(name).and_then(|channel| channel.key_cache.as_deref_mut());
             match cache.map_or(RestoreProgress::Complete, |cache| cache.restored_through(page.through)) {
                 RestoreProgress::Complete => Ok(None),
                 RestoreProgress::More(_) if context.planted.is(Bug::KeysOfFirstPage) => Ok(None),
@@ -152,7 +152,7 @@ impl Owner {
         options: &NamespaceOptions,
         publication: &Arc<Publication>,
     ) {
-        let Some(channel) = self.channels.get(name) else { return };
+        let Some(channel) = self.channels.named(name) else { return };
         let namespace = channel.namespace;
         let limits = self.key_limits(context, options, channel.cached_bytes());
         let old = KeyedPublication {
@@ -168,7 +168,7 @@ impl Owner {
     fn end_restore(&mut self, context: &mut Context, name: &str, namespace: NamespaceIndex) {
         let options = Arc::clone(&context.options);
         let options = namespace_options(&options, namespace);
-        let bytes = self.channels.get(name).map_or(0, OwnedChannel::cached_bytes);
+        let bytes = self.channels.named(name).map_or(0, OwnedChannel::cached_bytes);
         let limits = self.key_limits(context, options, bytes);
         let evicted = self.change_keys(name, |cache| cache.end_restore(limits));
         let counters = context.count(namespace);
@@ -185,7 +185,7 @@ impl Owner {
 
     /// Changes a key cache, and counts its bytes.
     pub(super) fn change_keys(&mut self, name: &str, change: impl FnOnce(&mut KeyCache) -> u64) -> u64 {
-        let Some(cache) = self.channels.get_mut(name).and_then(|channel| channel.key_cache.as_deref_mut()) else {
+        let Some(cache) = self.channels.named_mut(name).and_then(|channel| channel.key_cache.as_deref_mut()) else {
             return 0;
         };
         let before = cache.bytes();
