@@ -5,8 +5,8 @@
 
 mod context;
 mod dispatch;
+mod openers;
 mod owner;
-mod room;
 mod session;
 
 use std::{

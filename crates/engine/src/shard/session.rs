@@ -46,7 +46,7 @@ use crate::{
     session::{SessionTable, UnparsedCommands},
 };
 
-use super::{Context, Seed, ShardIdentity, room::Openers};
+use super::{Context, Seed, ShardIdentity, openers::Openers};
 
 use close::DrainProgress;
 use recording::Recording;

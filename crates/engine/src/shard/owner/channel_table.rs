@@ -3,11 +3,12 @@
 
 use std::{
     collections::BTreeMap,
+    hash::BuildHasher,
     ops::{Index, IndexMut},
     sync::Arc,
 };
 
-use hashbrown::HashMap;
+use hashbrown::{HashTable, hash_table::Entry};
 
 use crate::{
     Now,
@@ -17,7 +18,7 @@ use crate::{
     options::ChannelOptions,
     shard::ShardIdentity,
     slab::Slab,
-    spare::shrink_map,
+    spare::shrink_table,
 };
 
 /// Maximum number of idle channels to check for one that has not been used since it became idle.
@@ -25,7 +26,9 @@ const SECOND_CHANCES: usize = 16;
 
 /// All channels of a shard.
 pub(super) struct ChannelTable {
-    by_name: HashMap<Arc<str>, ChannelKey, foldhash::quality::FixedState>,
+    /// By the hash of the name. The names are in the channels only: a name that is found leads to its channel anyway.
+    by_name: HashTable<ChannelKey>,
+    hasher: foldhash::quality::FixedState,
     channels: Slab<Box<OwnedChannel>>,
     /// Channels without subscribers, by the time since when; the first are evicted first. The name makes the order of
     /// two of the same time independent of the slots, which differ from run to run of a node.
@@ -38,7 +41,8 @@ pub(super) struct ChannelTable {
 impl ChannelTable {
     pub(super) fn new(node_seed: u64) -> Self {
         Self {
-            by_name: HashMap::with_hasher(foldhash::quality::FixedState::with_seed(node_seed)),
+            by_name: HashTable::new(),
+            hasher: foldhash::quality::FixedState::with_seed(node_seed),
             channels: Slab::default(),
             idle: BTreeMap::new(),
             creators: MakerCounts::default(),
@@ -53,7 +57,8 @@ impl ChannelTable {
     /// Looks up a name. A key finds nothing after its channel was removed, so it may be kept over steps that remove
     /// channels; what outlives the event keeps the name.
     pub(super) fn find(&self, name: &str) -> Option<ChannelKey> {
-        self.by_name.get(name).copied()
+        let is_meant = |key: &ChannelKey| *self.channels[key.0].name == *name;
+        self.by_name.find(self.hasher.hash_one(name), is_meant).copied()
     }
 
     pub(super) fn get(&self, key: ChannelKey) -> Option<&OwnedChannel> {
@@ -64,33 +69,39 @@ impl ChannelTable {
         self.channels.get_mut(key.0).map(|channel| &mut **channel)
     }
 
+    /// As [`Self::find`] and [`Self::get`], for what reads a channel once.
     pub(super) fn named(&self, name: &str) -> Option<&OwnedChannel> {
         self.get(self.find(name)?)
     }
 
-    pub(super) fn named_mut(&mut self, name: &str) -> Option<&mut OwnedChannel> {
-        self.get_mut(self.find(name)?)
-    }
-
     /// All channels, in an order that depends on their names and the seed only.
     pub(super) fn iter(&self) -> impl Iterator<Item = &OwnedChannel> {
-        self.by_name.values().map(|key| &self[*key])
+        self.by_name.iter().map(|key| &self[*key])
     }
 
     /// Adds a channel, which does not exist yet.
     pub(super) fn insert(&mut self, name: &Arc<str>, namespace: NamespaceIndex) -> ChannelKey {
-        let channel = Box::new(OwnedChannel::new(Arc::clone(name), namespace));
-        let key = ChannelKey(self.channels.insert_with(|_| channel));
-        let former = self.by_name.insert(Arc::clone(name), key);
-        debug_assert!(former.is_none(), "a channel is created once");
+        let make = |key| Box::new(OwnedChannel::new(ChannelKey(key), Arc::clone(name), namespace));
+        let key = ChannelKey(self.channels.insert_with(make));
+        let Self { by_name, hasher, channels, .. } = self;
+        let name_of = |key: &ChannelKey| &*channels[key.0].name;
+        let hash_of = |key: &ChannelKey| hasher.hash_one(name_of(key));
+        match by_name.entry(hasher.hash_one(&**name), |known| *name_of(known) == **name, hash_of) {
+            Entry::Vacant(vacant) => vacant.insert(key),
+            Entry::Occupied(_) => unreachable!("a channel is created once"),
+        };
         key
     }
 
     /// Removes a channel. It no longer counts against its creator.
     pub(super) fn remove(&mut self, key: ChannelKey) -> Option<Box<OwnedChannel>> {
+        let hash = self.hasher.hash_one(&*self.get(key)?.name);
+        match self.by_name.find_entry(hash, |known| *known == key) {
+            Ok(entry) => entry.remove(),
+            Err(_) => unreachable!("a channel in the slab is found by its name"),
+        };
         let mut channel = self.channels.remove(key.0)?;
-        self.by_name.remove(&channel.name);
-        shrink_map(&mut self.by_name);
+        shrink_table(&mut self.by_name, |key| self.hasher.hash_one(&*self.channels[key.0].name));
         if let Some(idle) = channel.idle.take() {
             self.idle.remove(&(idle.since_us, Arc::clone(&channel.name)));
         }

@@ -7,78 +7,69 @@ use dunlin_protocol::{ErrorCode, Publication};
 
 use crate::{
     broadcast::BroadcastMessage,
-    channel::Audience,
+    channel::{Audience, OwnedChannel},
     frame::{Delivery, DeliveryBody},
     idempotency::Results,
     log_in_flight::{Proposal, ProposalParams},
-    names::{NamespaceIndex, namespace_options},
-    options::NamespaceOptions,
+    message::Notice,
     planted::Bug,
 };
 
-use super::{Context, Owner};
+use super::{Context, NamedChannel, Owner, histories::Patch};
 
 use super::propose::{Position, is_kept};
 
-/// A patch against the previous publication.
-type Patch = Option<Arc<[u8]>>;
-
 impl Owner {
     /// Commits a publication. It has an offset if a log assigned one.
-    pub(super) fn commit(
-        &mut self,
-        context: &mut Context,
-        name: &Arc<str>,
-        namespace: NamespaceIndex,
-        proposal: Proposal,
-    ) {
+    pub(super) fn commit(&mut self, context: &mut Context, channel: &mut NamedChannel<'_>, proposal: Proposal) {
         let Proposal { publication, params, creator, reply_to, duplicates } = proposal;
-        let outcome = self.publish_committed(context, name, namespace, publication, &params);
-        if outcome.is_ok() {
-            self.record_use(context.now, name, creator, true);
+        let outcome = self.publish_committed(context, channel, publication, &params);
+        if let Some(key) = channel.key {
+            if outcome.is_ok() {
+                self.channels.record_use(key, context.now, creator, true);
+            }
+            self.review(context, key);
         }
-        self.review(context, name);
         for duplicate in duplicates {
-            context.answer_publication(name, duplicate, outcome.clone());
+            context.answer_publication(channel.name, duplicate, outcome.clone());
         }
-        context.answer_publication(name, reply_to, outcome);
+        context.answer_publication(channel.name, reply_to, outcome);
     }
 
     fn publish_committed(
         &mut self,
         context: &mut Context,
-        name: &Arc<str>,
-        namespace: NamespaceIndex,
+        channel: &mut NamedChannel<'_>,
         publication: Publication,
         params: &ProposalParams,
     ) -> Result<Position, ErrorCode> {
-        let options = Arc::clone(&context.options);
-        let options = namespace_options(&options, namespace);
+        let options = context.namespace(channel.namespace);
         debug_assert!(options.room.is_none() || options.has_stream(), "the configuration gives rooms a stream");
+        let is_kept = is_kept(&params.how, options);
         let (publication, position, patch) = if publication.offset > 0 {
             let offset = publication.offset;
-            let Some((publication, epoch, patch)) = self.append_committed(context, name, options, publication, params)
-            else {
+            let Some((publication, epoch, patch)) = self.append_committed(context, channel, publication, params) else {
                 // A page contained it, so all subscribers have received it.
-                let position = (offset, self.epoch_of(name));
-                self.remember_key(context, name, namespace, params, &position)?;
+                let owned = channel.key.and_then(|key| self.channels.get(key));
+                let position = (offset, owned.map_or_else(Box::default, OwnedChannel::epoch));
+                self.remember_key(context, channel, params, &position)?;
                 return Ok(position);
             };
             (publication, (offset, epoch), patch)
-        } else if is_kept(&params.how, options) {
-            self.append_next(context, name, namespace, options, publication, params)?
+        } else if is_kept {
+            self.append_next(context, channel, publication, params)?
         } else {
             (Arc::new(publication), (0, Box::default()), None)
         };
         if !params.is_delivered {
-            let is_broadcast = position.0 == 0 && context.is_shared(namespace);
+            let is_broadcast = position.0 == 0 && context.is_shared(channel.namespace);
             let message = is_broadcast.then(|| BroadcastMessage::Publication(Arc::clone(&publication)));
-            self.deliver_publication(context, name, namespace, publication, params, patch)?;
+            self.deliver_publication(context, channel, publication, params, patch)?;
             if let Some(message) = message {
-                context.broadcast(name, message);
+                context.broadcast(channel.name, message);
             }
         }
-        self.remember_key(context, name, namespace, params, &position)?;
+        self.remember_key(context, channel, params, &position)?;
         Ok(position)
     }
 
@@ -86,21 +77,23 @@ impl Owner {
     fn append_next(
         &mut self,
         context: &mut Context,
-        name: &Arc<str>,
-        namespace: NamespaceIndex,
-        options: &NamespaceOptions,
+        channel: &mut NamedChannel<'_>,
         mut publication: Publication,
         params: &ProposalParams,
     ) -> Result<(Arc<Publication>, Position, Patch), ErrorCode> {
-        self.make_history_room(context, name, namespace, &publication)?;
-        let stream = self.stream(context, name, namespace)?;
+        // First, so that a publication that is refused creates no channel.
+        self.histories.make_space(context, &mut self.channels, channel, &publication)?;
+        let key = self.ensure(context, channel)?;
+        let owned = &mut self.channels[key];
+        let stream = self.histories.open_stream(context, owned);
         publication.offset = stream.next_offset();
         let position = (publication.offset, stream.epoch().into());
         if stream.is_new() {
             publication.epoch = stream.epoch().into();
         }
         let publication = Arc::new(publication);
-        let patch = self.append(context, name, options, &publication, params, options.history_size);
+        let size = context.namespace(channel.namespace).history_size;
+        let patch = self.histories.append(context, owned, &publication, params, size);
         Ok((publication, position, patch))
     }
 
@@ -109,17 +102,16 @@ impl Owner {
     fn append_committed(
         &mut self,
         context: &mut Context,
-        name: &Arc<str>,
-        options: &NamespaceOptions,
+        channel: &NamedChannel<'_>,
         publication: Publication,
         params: &ProposalParams,
     ) -> Option<(Arc<Publication>, Box<str>, Patch)> {
-        let channel = self.channels.named_mut(name)?;
-        let namespace = channel.namespace;
-        let Some(stream) = &channel.stream else {
+        let key = channel.key?;
+        let owned = self.channels.get_mut(key)?;
+        let Some(stream) = &owned.stream else {
             // Proposed before an interruption, and committed while the channel opens again. The page may be older.
             let publication = Arc::new(publication);
-            if let Some(log) = channel.log.as_deref_mut() {
+            if let Some(log) = owned.log.as_deref_mut() {
                 let (how, tail_max) = (&params.how, context.options.log.tail_publications_max);
                 log.note_while_opening(&publication, (how.version, &how.version_epoch), tail_max);
             }
@@ -130,94 +122,78 @@ impl Owner {
         }
         let epoch = stream.epoch().into();
         // A page that is loading must overlap with the publications in memory.
-        let is_loading = channel.log.as_ref().is_some_and(|log| log.is_loading());
+        let is_loading = owned.log.as_ref().is_some_and(|log| log.is_loading());
         // Publications that do not fit into memory are still in the log.
-        let fits = self.make_history_room(context, name, namespace, &publication).is_ok();
+        let fits = self.histories.make_space(context, &mut self.channels, channel, &publication).is_ok();
         let tail_max = if is_loading { usize::MAX } else { context.options.log.tail_publications_max };
-        let size = options.history_size.min(tail_max);
+        let size = context.namespace(channel.namespace).history_size.min(tail_max);
         let publication = Arc::new(publication);
-        let patch = self.append(context, name, options, &publication, params, if fits { size } else { 0 });
+        let size = if fits { size } else { 0 };
+        let patch = self.histories.append(context, &mut self.channels[key], &publication, params, size);
         Some((publication, epoch, patch))
     }
 
-    /// Appends a publication to the stream, which keeps the newest `size`.
-    fn append(
-        &mut self,
-        context: &mut Context,
-        name: &Arc<str>,
-        options: &NamespaceOptions,
-        publication: &Arc<Publication>,
-        params: &ProposalParams,
-        size: usize,
-    ) -> Patch {
-        let wants_patch = (params.how.delta || options.delta_publish) && self.has_delta_subscribers(name);
-        let Self { channels, deltas, answers, .. } = self;
-        let channel = channels.named_mut(name)?;
-        let namespace = channel.namespace;
-        let stream = channel.stream.as_mut()?;
-        // Seats are released before publications expire, so the users are stored.
-        let readers = params.audience.as_ref().map(|audience| Arc::clone(&audience.users));
-        stream.append(Arc::clone(publication), readers);
-        stream.set_version(params.how.version, &params.how.version_epoch);
-        let patch = wants_patch.then(|| stream.newest_patch(deltas)).flatten();
-        stream.forget_beyond(size);
-        stream.data_until_us = context.now.after_ms(options.history_ttl_ms);
-        stream.meta_until_us = context.now.after_ms(options.remembered_ms());
-        if stream.take_answers() {
-            answers.forget(name);
-        }
-        context.count(namespace).patches += u64::from(patch.is_some());
-        self.schedule_channel(context, name);
-        patch
-    }
-
     /// Sends a publication to the listening shards.
-    #[allow(clippy::too_many_arguments, reason = "what a delivery is made of")]
     pub(super) fn deliver_publication(
         &mut self,
         context: &mut Context,
-        name: &Arc<str>,
-        namespace: NamespaceIndex,
+        channel: &mut NamedChannel<'_>,
         publication: Arc<Publication>,
         params: &ProposalParams,
         patch: Patch,
     ) -> Result<(), ErrorCode> {
-        let options = Arc::clone(&context.options);
-        let options = namespace_options(&options, namespace);
-        context.count(namespace).publications += 1;
+        context.count(channel.namespace).publications += 1;
+        let options = context.namespace(channel.namespace);
         let conflation_key = options.conflation_key_of(&publication.tags).map(Box::from);
-        self.keep_newest(context, name, namespace, options, (conflation_key.as_deref(), &publication))?;
+        if options.cache_keys_max > 0 {
+            let key = self.ensure(context, channel)?;
+            let owned = &mut self.channels[key];
+            self.histories.keep_newest(context, owned, conflation_key.as_deref(), &publication);
+        } else if let Some(owned) = channel.key.and_then(|key| self.channels.get_mut(key)) {
+            // Keys may remain from before a change of the options.
+            self.histories.forget_keys(owned);
+        }
+        let Some(owned) = channel.key.and_then(|key| self.channels.get(key)) else { return Ok(()) };
         let body = DeliveryBody::Publication { publication, conflation_key, audience: params.audience.clone() };
-        let delivery = Delivery::new(Arc::clone(name), namespace, body, params.accepted_us).with_patch(patch);
-        self.send_out(context, delivery, Audience::Publications);
+        let delivery = Delivery::new(Arc::clone(&owned.name), channel.namespace, body, params.accepted_us);
+        send_out(context, owned, delivery.with_patch(patch), Audience::Publications);
         Ok(())
     }
 
     fn remember_key(
         &mut self,
         context: &mut Context,
-        name: &Arc<str>,
-        namespace: NamespaceIndex,
+        channel: &mut NamedChannel<'_>,
         params: &ProposalParams,
         position: &Position,
     ) -> Result<(), ErrorCode> {
         let Some(key) = &params.how.idempotency_key else { return Ok(()) };
         let (seed, results_max) = (context.node_seed, context.options.channel.idempotent_results_max);
         let results_max = if context.planted.is(Bug::OneKeyRemembered) { 1 } else { results_max };
-        let channel = self.owned(context, name, namespace)?;
-        let results = channel.results.get_or_insert_with(|| Box::new(Results::new(seed)));
+        let owned = self.ensure(context, channel)?;
+        let owned = &mut self.channels[owned];
+        let results = owned.results.get_or_insert_with(|| Box::new(Results::new(seed)));
         results.remember(context.now.mono_us, key, position.clone(), results_max);
-        self.schedule_channel(context, name);
+        owned.schedule(&mut context.timers);
         Ok(())
     }
+}
 
-    fn has_delta_subscribers(&self, name: &str) -> bool {
-        let channel = self.channels.named(name);
-        channel.is_some_and(|channel| channel.classes(Audience::Publications).any(|class| class.delta))
+/// Encodes a delivery once for each frame class in use, and sends it once to each listening shard.
+pub(super) fn send_out(context: &mut Context, channel: &OwnedChannel, mut delivery: Delivery, audience: Audience) {
+    delivery = delivery.numbered(channel.number);
+    for class in channel.classes(audience) {
+        delivery.encode(class, &mut context.scratch);
     }
-
-    pub(super) fn epoch_of(&self, name: &str) -> Box<str> {
-        let stream = self.channels.named(name).and_then(|channel| channel.stream.as_ref());
-        stream.map_or_else(Box::default, |stream| stream.epoch().into())
+    let encodes = delivery.encodes();
+    if encodes == 0 {
+        return;
+    }
+    context.count(delivery.namespace).encodes += encodes as u64;
+    let delivery = Arc::new(delivery);
+    let players = delivery.audience();
+    let has_some = |shard| players.is_none_or(|players| !players.seats_on(shard).is_empty());
+    for shard in channel.listening_shards(audience).filter(|shard| has_some(*shard)) {
+        context.notify(shard, Notice::Deliver(Arc::clone(&delivery)));
     }
 }

@@ -5,21 +5,19 @@ use std::sync::Arc;
 use dunlin_protocol::{ErrorCode, Payload, Publication};
 
 use crate::{
-    Effect,
     api::ApiAnswer,
     backend::PublishHow,
     broadcast::broadcast_bytes,
+    channel::ChannelKey,
     counters::Suppression,
-    history_stream::kept_bytes,
-    log::{LogError, LogRecord, ProposalNumber, PublicationLog},
+    log::{LogError, LogRecord, PublicationLog},
     log_in_flight::{Draft, ParkedRequest, Proposal, ProposalParams, ReplyTo},
     message::Notice,
-    names::{NamespaceIndex, namespace_options},
     options::{DataFormat, NamespaceOptions},
     planted::Bug,
 };
 
-use super::{Context, Owner};
+use super::{Context, NamedChannel, Owner};
 
 /// Offset and epoch of a publication: 0 and empty without a stream.
 pub(in crate::shard) type Position = (u64, Box<str>);
@@ -42,17 +40,36 @@ impl Owner {
         draft: Draft,
         reply_to: ReplyTo,
     ) {
+        self.propose_to(context, (name, self.channels.find(name)), draft, reply_to);
+    }
+
+    /// As [`Owner::propose`], to a channel that was looked up.
+    pub(super) fn propose_to(
+        &mut self,
+        context: &mut Context,
+        (name, mut key): (&Arc<str>, Option<ChannelKey>),
+        draft: Draft,
+        reply_to: ReplyTo,
+    ) {
         let (creator, bytes) = (draft.creator, draft.bytes());
-        match self.try_propose(context, name, draft, reply_to) {
-            Ok(ProposalOutcome::Proposed) if self.has_logs => self.review(context, name),
+        let outcome = context.names.resolve(name).and_then(|namespace| {
+            let mut channel = NamedChannel { name, namespace, key };
+            let outcome = self.try_propose(context, &mut channel, draft, reply_to);
+            key = channel.key;
+            outcome
+        });
+        match outcome {
+            Ok(ProposalOutcome::Proposed) if self.has_logs => self.review_if_any(context, key),
             Ok(ProposalOutcome::Proposed) => {}
             Ok(ProposalOutcome::Suppressed(position)) => {
-                self.record_use(context.now, name, creator, true);
-                self.review(context, name);
+                if let Some(key) = key {
+                    self.channels.record_use(key, context.now, creator, true);
+                    self.review(context, key);
+                }
                 context.answer_publication(name, reply_to, Ok(position));
             }
             Err(code) => {
-                self.review(context, name);
+                self.review_if_any(context, key);
                 if matches!(reply_to, ReplyTo::Api(_)) {
                     context.explain_refused_draft(code, name, bytes);
                 }
@@ -66,37 +83,41 @@ impl Owner {
     fn try_propose(
         &mut self,
         context: &mut Context,
-        name: &Arc<str>,
+        channel: &mut NamedChannel<'_>,
         draft: Draft,
         reply_to: ReplyTo,
     ) -> Result<ProposalOutcome, ErrorCode> {
-        let namespace = context.names.resolve(name)?;
         if draft.bytes() > context.options.client.queue_bytes_max {
             // The publication would exceed every session's queue limit.
             return Err(ErrorCode::BadRequest);
         }
-        let options = Arc::clone(&context.options);
-        let options = namespace_options(&options, namespace);
+        let options = context.namespace(channel.namespace);
         if !fits(&draft.data, options.publication_data_format) {
             return Err(ErrorCode::BadRequest);
         }
-        let is_logged = options.log != PublicationLog::Memory && is_kept(&draft.how, options);
-        if is_logged && !self.is_log_ready(context, name, namespace)? {
-            self.park_until_open(context, name, ParkedRequest::Publish { draft: Box::new(draft), reply_to })?;
-            return Ok(ProposalOutcome::Proposed);
+        let is_kept = is_kept(&draft.how, options);
+        let remembers = is_kept || options.cache_keys_max > 0;
+        let is_logged = options.log != PublicationLog::Memory && is_kept;
+        if is_logged {
+            let key = self.ensure(context, channel)?;
+            let owned = &mut self.channels[key];
+            if !self.log_traffic.open(context, owned) {
+                let request = ParkedRequest::Publish { draft: Box::new(draft), reply_to };
+                self.log_traffic.park_until_open(context, owned, request)?;
+                return Ok(ProposalOutcome::Proposed);
+            }
         }
-        if let Some((position, why)) = self.suppressed(context, name, namespace, options, &draft.how)? {
-            context.count(namespace).suppressed[why as usize] += 1;
+        if let Some((position, why)) = self.suppressed(context, channel, is_kept, &draft.how)? {
+            context.count(channel.namespace).suppressed[why as usize] += 1;
             return Ok(ProposalOutcome::Suppressed(position));
         }
-        let is_broadcast = !is_kept(&draft.how, options) && context.is_shared(namespace);
+        let is_broadcast = !is_kept && context.is_shared(channel.namespace);
         if is_broadcast && broadcast_bytes(&draft) > context.options.broadcast_bytes_max {
             context.note_refusal_reason(LogError::TooLarge.why());
             return Err(LogError::TooLarge.code());
         }
-        let remembers = is_kept(&draft.how, options) || options.cache_keys_max > 0;
         if let Some(creator) = draft.creator.filter(|_| remembers) {
-            self.check_maker(context, name, creator)?;
+            self.check_creator(context, channel.key, creator)?;
         }
         let Draft { data, info, mut how, audience, creator } = draft;
         let publication = Publication {
@@ -112,9 +133,9 @@ impl Owner {
         let params = ProposalParams { how, audience, accepted_us: context.now.mono_us, is_delivered: false };
         let proposal = Proposal { publication, params, creator, reply_to, duplicates: Vec::new() };
         if is_logged {
-            self.propose_to_log(context, name, namespace, proposal)?;
+            self.propose_to_log(context, channel, proposal)?;
         } else {
-            self.commit(context, name, namespace, proposal);
+            self.commit(context, channel, proposal);
         }
         Ok(ProposalOutcome::Proposed)
     }
@@ -124,12 +145,12 @@ impl Owner {
     fn propose_to_log(
         &mut self,
         context: &mut Context,
-        name: &Arc<str>,
-        namespace: NamespaceIndex,
+        channel: &mut NamedChannel<'_>,
         mut proposal: Proposal,
     ) -> Result<(), ErrorCode> {
-        let duplicates_max = context.options.log.duplicates_max;
-        let log = self.open_log_of(name).ok_or(ErrorCode::Internal)?;
+        let key = channel.key.ok_or(ErrorCode::Internal)?;
+        let owned = &mut self.channels[key];
+        let log = owned.open_log().ok_or(ErrorCode::Internal)?;
         let how = &proposal.params.how;
         let same_key = match &how.idempotency_key {
             // The log would answer it with the offset of the first as well, after one more write.
@@ -137,19 +158,16 @@ impl Owner {
             _ => log.proposal_as_new_as(how.version, &how.version_epoch),
         };
         if let Some(earlier) = same_key {
-            if earlier.duplicates.len() >= duplicates_max {
+            if earlier.duplicates.len() >= context.options.log.duplicates_max {
                 return Err(ErrorCode::TooManyRequests);
             }
             earlier.duplicates.push(proposal.reply_to);
             return Ok(());
         }
-        self.check_log_traffic(context, &proposal.publication)?;
-        let options = Arc::clone(&context.options);
-        let options = namespace_options(&options, namespace);
-        let stream = self.channels.named(name).and_then(|channel| channel.stream.as_deref());
-        let begins: Option<Box<str>> = stream.filter(|stream| stream.is_new()).map(|stream| stream.epoch().into());
-        let log = self.open_log_of(name).ok_or(ErrorCode::Internal)?;
-        if options.log == PublicationLog::OrderedByOwner {
+        self.log_traffic.check_proposal(&context.options.log, &proposal.publication)?;
+        let begins = owned.stream.as_ref().is_some_and(|stream| stream.is_new()).then(|| owned.epoch());
+        let log = owned.open_log().ok_or(ErrorCode::Internal)?;
+        if context.namespace(channel.namespace).log == PublicationLog::OrderedByOwner {
             proposal.publication.offset = log.next_offset;
             log.next_offset += 1;
             if proposal.publication.offset == 1 {
@@ -163,53 +181,37 @@ impl Owner {
         };
         if context.planted.is(Bug::AcknowledgedBeforeCommit) {
             let reply_to = std::mem::replace(&mut proposal.reply_to, ReplyTo::Nobody);
-            context.answer_publication(name, reply_to, Ok((record.publication.offset, Box::default())));
+            let position = (record.publication.offset, Box::default());
+            context.answer_publication(channel.name, reply_to, Ok(position));
         }
         if context.planted.is(Bug::DeliveredBeforeCommit) {
             proposal.params.is_delivered = true;
             let publication = Arc::clone(&record.publication);
-            self.deliver_publication(context, name, namespace, publication, &proposal.params, None)?;
+            self.deliver_publication(context, channel, publication, &proposal.params, None)?;
         }
-        let terms = options.log_terms();
-        let number = ProposalNumber(self.log_traffic.next_number());
-        self.log_traffic.proposals += 1;
-        self.log_traffic.proposal_bytes += kept_bytes(&proposal.publication);
         // Otherwise any number of channels could be created until the first commit.
-        if let Some(key) = self.channels.find(name) {
-            self.channels.reserve_creator(key, proposal.creator);
-        }
-        let log = self.open_log_of(name).ok_or(ErrorCode::Internal)?;
-        log.propose(number, proposal);
-        let (channel, record) = (Arc::clone(name), Box::new(record));
-        self.log_traffic.requests.push(Effect::Propose { channel, proposal: number, record, begins, terms });
-        Ok(())
-    }
-
-    /// Checks the limits on proposals in flight.
-    fn check_log_traffic(&self, context: &Context, publication: &Publication) -> Result<(), ErrorCode> {
-        let (limits, traffic) = (&context.options.log, &self.log_traffic);
-        let bytes = traffic.proposal_bytes + kept_bytes(publication);
-        let fits = traffic.proposals < limits.proposals_max && bytes <= limits.proposal_bytes_max;
-        if fits { Ok(()) } else { Err(ErrorCode::TooManyRequests) }
+        self.channels.reserve_creator(key, proposal.creator);
+        self.log_traffic.propose(context, &mut self.channels[key], proposal, record, begins)
     }
 
     /// The answer to a publication that is suppressed, with the reason.
     fn suppressed(
         &mut self,
         context: &mut Context,
-        name: &Arc<str>,
-        namespace: NamespaceIndex,
-        options: &NamespaceOptions,
+        channel: &mut NamedChannel<'_>,
+        is_kept: bool,
         how: &PublishHow,
     ) -> Result<Option<(Position, Suppression)>, ErrorCode> {
         if let Some(key) = &how.idempotency_key {
-            let results = self.channels.named_mut(name).and_then(|channel| channel.results.as_mut());
+            let owned = channel.key.and_then(|key| self.channels.get_mut(key));
+            let results = owned.and_then(|owned| owned.results.as_mut());
             if let Some(position) = results.and_then(|results| results.find(context.now.mono_us, key)) {
                 return Ok(Some((position, Suppression::Idempotency)));
             }
         }
-        if how.version > 0 && is_kept(how, options) {
-            let stream = self.stream(context, name, namespace)?;
+        if how.version > 0 && is_kept {
+            let key = self.ensure(context, channel)?;
+            let stream = self.histories.open_stream(context, &mut self.channels[key]);
             if !stream.is_newer(how.version, &how.version_epoch) {
                 return Ok(Some((stream.position(), Suppression::Version)));
             }
@@ -217,6 +219,7 @@ impl Owner {
         Ok(None)
     }
 }
+
 impl Context {
     /// Sends the publisher the outcome of its publication.
     pub(super) fn answer_publication(
