@@ -5,7 +5,6 @@
 
 mod context;
 mod dispatch;
-mod openers;
 mod owner;
 mod session;
 
