@@ -4,7 +4,7 @@
 //! [`Owner`] takes the requests and events about channels and passes them on to what they concern: the table of channels
 //! ([`channel_table`]), their histories ([`histories`]), logs ([`log_traffic`]), rooms ([`room_directory`]), the homes of
 //! users ([`homes`]) and queries to other nodes ([`presence_queries`], [`pages`]). What concerns several of them is here
-//! and in [`propose`], [`commit`], [`pages`] and [`rooms`].
+//! and in [`publish`], [`pages`] and [`rooms`].
 
 mod channel_table;
 mod histories;
@@ -13,11 +13,8 @@ mod log_traffic;
 mod presence_queries;
 mod room_directory;
 
-mod propose;
-
-mod commit;
-
 mod pages;
+mod publish;
 mod rooms;
 
 use std::sync::Arc;
@@ -48,12 +45,12 @@ use crate::{
 };
 
 use channel_table::ChannelTable;
-use commit::send_out;
 use histories::{Histories, add_newest, keys_for_peer};
 use homes::UserHomes;
 use log_traffic::LogTraffic;
 use pages::KeyQueries;
 use presence_queries::{PresenceCommand, PresenceQueries};
+use publish::send_out;
 use room_directory::{BackendMessage, RoomDirectory};
 
 use super::{Context, HISTORY_OFF, NamespaceChange, PRESENCE_OFF, Seed, ShardIdentity};
