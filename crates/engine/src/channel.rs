@@ -13,15 +13,21 @@ use crate::{
     idempotency::Results,
     key_cache::KeyCache,
     log_in_flight::ChannelLog,
-    message::Subscriber,
+    message::{Subscriber, SubscriptionRequest},
     names::NamespaceIndex,
     room::{RoomKey, RoomThreadIndex},
-    timers::Scheduled,
+    slab::SlabKey,
+    timers::{Scheduled, TimerOwner, Timers},
 };
+
+/// A channel in the table of its owner. It finds nothing after the channel was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChannelKey(pub(crate) SlabKey);
 
 /// A channel owned by this shard. It exists while it has subscribers, a stream in memory, or an open room.
 #[derive(Debug)]
 pub(crate) struct OwnedChannel {
+    pub(crate) key: ChannelKey,
     pub(crate) name: Arc<str>,
     pub(crate) namespace: NamespaceIndex,
     pub(crate) stream: Option<Box<Stream>>,
@@ -51,27 +57,61 @@ pub(crate) struct OwnedChannel {
 }
 
 /// Whether the node receives what other nodes send to a channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Following {
     Not,
     /// Requested; messages may still be lost.
     Asked,
     /// Requested, and subscriptions wait for the confirmation.
-    Awaited,
+    Awaited(Box<ParkedSubscriptions>),
     Confirmed,
     /// Confirmed, and subscriptions wait for the keys of other nodes.
-    Gathering,
+    Gathering(Box<ParkedSubscriptions>),
 }
+
+/// Subscriptions that wait, in the order of arrival. In a box of their own, because few channels have any.
+#[derive(Debug)]
+#[allow(clippy::vec_box, reason = "requests come boxed, and are passed on boxed")]
+pub(crate) struct ParkedSubscriptions(Vec<Box<SubscriptionRequest>>);
 
 impl Following {
     /// Whether other nodes' messages are known to arrive.
-    pub(crate) const fn is_confirmed(self) -> bool {
-        matches!(self, Self::Confirmed | Self::Gathering)
+    pub(crate) const fn is_confirmed(&self) -> bool {
+        matches!(self, Self::Confirmed | Self::Gathering(_))
     }
 
     /// Whether subscriptions wait.
-    pub(crate) const fn has_parked(self) -> bool {
-        matches!(self, Self::Awaited | Self::Gathering)
+    pub(crate) const fn has_parked(&self) -> bool {
+        matches!(self, Self::Awaited(_) | Self::Gathering(_))
+    }
+
+    /// Adds a subscription that waits for the confirmation.
+    pub(crate) fn wait_for_confirmation(&mut self, request: Box<SubscriptionRequest>) {
+        if let Self::Awaited(parked) = self {
+            return parked.0.push(request);
+        }
+        debug_assert!(matches!(self, Self::Asked), "a request to follow is in flight");
+        *self = Self::Awaited(Box::new(ParkedSubscriptions(vec![request])));
+    }
+
+    /// Adds a subscription that waits for the keys of other nodes. Returns whether it is the first.
+    pub(crate) fn wait_for_keys(&mut self, request: Box<SubscriptionRequest>) -> bool {
+        if let Self::Gathering(parked) = self {
+            parked.0.push(request);
+            return false;
+        }
+        debug_assert!(matches!(self, Self::Confirmed), "what others receive meanwhile must arrive");
+        *self = Self::Gathering(Box::new(ParkedSubscriptions(vec![request])));
+        true
+    }
+
+    /// The confirmation, or the keys of other nodes, have arrived. Returns the subscriptions that waited for them.
+    #[allow(clippy::vec_box, reason = "requests come boxed, and are passed on boxed")]
+    pub(crate) fn confirm(&mut self) -> Vec<Box<SubscriptionRequest>> {
+        match std::mem::replace(self, Self::Confirmed) {
+            Self::Awaited(parked) | Self::Gathering(parked) => parked.0,
+            Self::Not | Self::Asked | Self::Confirmed => Vec::new(),
+        }
     }
 }
 
@@ -123,8 +163,9 @@ pub(crate) enum Audience {
 
 impl OwnedChannel {
     /// A channel without subscribers.
-    pub(crate) fn new(name: Arc<str>, namespace: NamespaceIndex) -> Self {
+    pub(crate) fn new(key: ChannelKey, name: Arc<str>, namespace: NamespaceIndex) -> Self {
         Self {
+            key,
             name,
             namespace,
             stream: None,
@@ -235,6 +276,36 @@ impl OwnedChannel {
             && self.results.is_none()
             && self.key_cache.is_none()
             && !self.following.has_parked()
+    }
+
+    /// Whether this is its room.
+    pub(crate) fn has_room(&self, key: RoomKey) -> bool {
+        self.room.as_ref().is_some_and(|room| room.key == key)
+    }
+
+    /// Its room, if it is still this one.
+    pub(crate) fn room_mut(&mut self, key: RoomKey) -> Option<&mut OwnedRoom> {
+        self.room.as_deref_mut().filter(|room| room.key == key)
+    }
+
+    /// The log, if the channel is open: its newest publications are in memory.
+    pub(crate) fn open_log(&mut self) -> Option<&mut ChannelLog> {
+        self.log.as_deref_mut().filter(|log| log.opening.is_none())
+    }
+
+    /// The epoch of its stream; empty without a stream.
+    pub(crate) fn epoch(&self) -> Box<str> {
+        self.stream.as_ref().map_or_else(Box::default, |stream| stream.epoch().into())
+    }
+
+    /// Schedules the next expiry of the stream, the idempotency results or the keys. The timer has the name of the
+    /// channel, whose order decides between two of the same time, and which finds its successor as well.
+    pub(crate) fn schedule(&mut self, timers: &mut Timers) {
+        let of_stream = self.stream.as_ref().map(|stream| stream.data_until_us.min(stream.meta_until_us));
+        let of_results = self.results.as_ref().and_then(|results| results.next_us());
+        let of_keys = self.key_cache.as_ref().and_then(|cache| cache.next_us());
+        let Some(due_us) = of_stream.into_iter().chain(of_results).chain(of_keys).min() else { return };
+        timers.schedule(&mut self.scheduled, due_us, || TimerOwner::Channel(Arc::clone(&self.name)));
     }
 
     /// Bytes of its key cache.

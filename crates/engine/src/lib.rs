@@ -50,6 +50,7 @@ mod names;
 mod outbox;
 mod pace;
 mod seats;
+mod slab;
 mod spare;
 mod timers;
 mod wire;

@@ -6,7 +6,7 @@ use dunlin_protocol::{ClientInfo, Payload, Publication};
 use hashbrown::HashMap;
 
 use crate::{
-    Effect, SessionKey, ShardIndex,
+    SessionKey, ShardIndex,
     api::HistoryQuery,
     backend::PublishHow,
     creators::ChannelCreator,
@@ -387,28 +387,6 @@ impl ChannelLog {
             _ => return Some(LoadQuery::newest(options.history_size)),
         };
         Some(load.within(bytes_max))
-    }
-}
-
-/// A shard's pending requests to logs.
-#[derive(Debug, Default)]
-pub(crate) struct LogTraffic {
-    /// Requests for the caller to perform, in order.
-    pub(crate) requests: Vec<Effect>,
-    /// The number of proposals and loads so far.
-    numbered: u64,
-    pub(crate) proposals: usize,
-    pub(crate) proposal_bytes: usize,
-    pub(crate) parked: ParkedTotals,
-    /// Bytes of pages that loads have gathered and that are not complete.
-    pub(crate) gathered_bytes: usize,
-}
-
-impl LogTraffic {
-    /// A number that no proposal or load has used.
-    pub(crate) fn next_number(&mut self) -> u64 {
-        self.numbered += 1;
-        self.numbered
     }
 }
 

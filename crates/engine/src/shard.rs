@@ -6,7 +6,6 @@
 mod context;
 mod dispatch;
 mod owner;
-mod room;
 mod session;
 
 use std::{

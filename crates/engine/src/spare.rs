@@ -8,7 +8,7 @@ use std::{
     hash::{BuildHasher, Hash},
 };
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashTable};
 
 /// Minimum capacity in entries.
 const KEPT: usize = 1_024;
@@ -29,6 +29,20 @@ pub(crate) fn shrink_map<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V
     // `capacity` excludes slots that removed entries have used up.
     if is_sparse(map.len(), map.allocation_size() / (size_of::<(K, V)>() + 1)) {
         map.shrink_to(roomy(map.len()));
+    }
+}
+
+/// Call it after entries were removed.
+pub(crate) fn shrink_table<T>(table: &mut HashTable<T>, hash_of: impl Fn(&T) -> u64) {
+    if is_sparse(table.len(), table.allocation_size() / (size_of::<T>() + 1)) {
+        table.shrink_to(roomy(table.len()), hash_of);
+    }
+}
+
+/// Call it after entries were removed.
+pub(crate) fn shrink_vec<T>(entries: &mut Vec<T>) {
+    if is_sparse(entries.len(), entries.capacity()) {
+        entries.shrink_to(roomy(entries.len()));
     }
 }
 

@@ -1,6 +1,7 @@
 use dunlin_protocol::Encoding;
 
 use super::*;
+use crate::slab::Slab;
 
 fn subscriber(encoding: Encoding, join_leave: bool) -> Subscriber {
     let class = FrameClass::plain(encoding.into());
@@ -14,7 +15,8 @@ fn listens(channel: &OwnedChannel, audience: Audience) -> (Vec<FrameClass>, Vec<
 /// Without subscribers, nothing is encoded for a class or sent to a shard.
 #[test]
 fn removed_subscribers_leave_no_frame_class() {
-    let mut channel = OwnedChannel::new("news".into(), NamespaceIndex(0));
+    let mut channel =
+        OwnedChannel::new(ChannelKey(Slab::default().insert_with(|_| ())), "news".into(), NamespaceIndex(0));
     let [json, protobuf] = [Encoding::Json, Encoding::Protobuf].map(|encoding| FrameClass::plain(encoding.into()));
     let [near, far] = [ShardIndex(0), ShardIndex(1)];
     let (notices, plain, other) =

@@ -5,15 +5,13 @@ use dunlin_protocol::{HistoryResult, PresenceResult, PresenceStatsResult, Reply}
 
 use crate::{
     Effect, SessionKey,
-    event::PresenceKind,
-    log_in_flight::{Draft, HistoryReader, ReplyTo},
-    message::{Notice, ShardMessage, ShardRequest},
+    message::{Notice, ShardMessage},
     room::{FromRoom, RoomThreadIndex},
     session::UnparsedCommands,
 };
 
 use super::{
-    Context, Owner, Sessions, Shard,
+    Context, Sessions, Shard,
     session::{CommandProgress, CommandsLeft},
 };
 
@@ -104,42 +102,6 @@ impl Shard {
             }
             if left.bytes == 0 {
                 return None;
-            }
-        }
-    }
-}
-
-impl Owner {
-    /// Handles a request about a channel that this shard owns.
-    pub(super) fn serve(&mut self, context: &mut Context, request: ShardRequest) {
-        match request {
-            ShardRequest::Subscribe(request) => self.serve_subscribe(context, request),
-            ShardRequest::Unsubscribe { channel, shard, subscriber, seat } => {
-                if let Some(left) = seat {
-                    self.serve_leave(&channel, left, &mut context.effects);
-                }
-                self.serve_unsubscribe(context, &channel, shard, &subscriber);
-            }
-            ShardRequest::Arrive { user, asker } => self.serve_arrival(context, user, asker),
-            ShardRequest::Depart { user, shard, session } => {
-                self.serve_departure(context, &user, shard, session);
-            }
-            ShardRequest::Publish { channel, data, info, how, creator, asker } => {
-                let draft = Draft { data, info: Some(info), how: *how, audience: None, creator: Some(creator) };
-                self.propose(context, &channel, draft, ReplyTo::Session(asker));
-            }
-            ShardRequest::ShowAs { channel, info } => {
-                self.show_in_presence(&channel, &info);
-            }
-            ShardRequest::Presence { channel, bytes_max, asker } => {
-                self.serve_presence(context, channel, PresenceKind::Clients, bytes_max, asker);
-            }
-            ShardRequest::PresenceStats { channel, asker } => {
-                self.serve_presence(context, channel, PresenceKind::Stats, usize::MAX, asker);
-            }
-            ShardRequest::History { channel, query, reader, asker } => {
-                let reader = HistoryReader::User(reader);
-                self.serve_history(context, &channel, query, reader, ReplyTo::Session(asker));
             }
         }
     }

@@ -9,26 +9,21 @@ mod connect_plan;
 mod deliver;
 mod due;
 mod negotiation;
+mod openers;
 mod pacing;
 mod permission;
-mod reconfigure;
+mod rates;
 mod recording;
 mod refresh;
 mod requests;
 mod room_input;
-mod room_openings;
 mod room_seat;
 mod secret;
 mod server_side;
-mod slow;
 mod sub_refresh;
 mod subscribe;
 mod unsubscribe;
 mod users;
-
-use std::sync::Arc;
-
-use hashbrown::HashMap;
 
 pub(super) use commands::{CommandProgress, CommandsLeft};
 pub use secret::shard_of_session;
@@ -37,45 +32,36 @@ use crate::{
     Options, SessionKey, Wire,
     frame::FrameRef,
     hub::Hub,
-    names::NamespaceIndex,
     options::ClientOptions,
     outbox::{Outgoing, Slots},
-    pace::Bucket,
     planted::Bug,
     seats::Seats,
     session::{SessionTable, UnparsedCommands},
 };
 
-use super::{Context, Seed, ShardIdentity, room::Openers};
+use super::{Context, Seed, ShardIdentity};
 
-use close::DrainProgress;
+use close::Drain;
+use deliver::TurnLoad;
+use rates::Rates;
 use recording::Recording;
+use users::UserSessions;
 
 /// The sessions of a shard, and their subscriptions.
 pub(super) struct Sessions {
     table: SessionTable,
-    /// Sessions by user id.
-    users: HashMap<Arc<str>, Vec<SessionKey>, foldhash::quality::FixedState>,
+    users: UserSessions,
     /// The number of proxy requests sent so far, which is the number of the next one.
     proxy_requests_sent: u64,
     hub: Hub,
     seats: Seats,
-    openers: Openers,
-    /// Deliveries of this turn: namespace and time of acceptance.
-    delivered: Vec<(NamespaceIndex, u64)>,
-    /// Upper bounds on the bytes and frames queued for one session in this turn.
-    turn_bytes: usize,
-    turn_frames: usize,
+    turn: TurnLoad,
     /// Results of a channel's filters for the publication that is being delivered; reused to keep its capacity.
     verdicts: Vec<bool>,
     /// The ping of each wire, by [`Wire::index`].
     pings: [FrameRef; Wire::ALL.len()],
-    draining: bool,
-    /// This shard's share of the node's rate limits.
-    connects: Bucket,
-    recoveries: Bucket,
-    /// The progress of a staged drain.
-    drain_progress: DrainProgress,
+    rates: Rates,
+    drain: Drain,
     /// Rate limits on log records.
     recording: Recording,
     /// A session whose commands are resumed after the current event or message.
@@ -84,26 +70,29 @@ pub(super) struct Sessions {
 
 impl Sessions {
     pub(super) fn new(identity: ShardIdentity, options: &Options, seed: Seed) -> Self {
-        let hasher = foldhash::quality::FixedState::with_seed(seed.node);
         Self {
             table: SessionTable::default(),
-            users: HashMap::with_hasher(hasher),
+            users: UserSessions::new(seed.node),
             proxy_requests_sent: 0,
             hub: Hub::new(seed.node),
             seats: Seats::default(),
-            openers: Openers::new(options.room_openings, identity.count),
-            delivered: Vec::new(),
-            turn_bytes: 0,
-            turn_frames: 0,
+            turn: TurnLoad::default(),
             verdicts: Vec::new(),
             pings: Wire::ALL.map(|wire| FrameRef::fixed(crate::frame::ping_frame(wire))),
-            draining: false,
-            connects: identity.share(options.client.connects_per_second),
-            recoveries: identity.share(options.client.recoveries_per_second),
-            drain_progress: DrainProgress::default(),
+            rates: Rates::new(identity, options),
+            drain: Drain::default(),
             recording: Recording::new(options.records, identity.count),
             resumed: None,
         }
+    }
+
+    pub(super) fn set_paces(&mut self, context: &Context) {
+        self.rates.set(context);
+    }
+
+    /// Measures the latency, from acceptance to now, of this turn's deliveries.
+    pub(super) fn measure_turn(&mut self, context: &mut Context) {
+        self.turn.end(context);
     }
 
     /// See [`super::Shard::outgoing`].
@@ -129,7 +118,7 @@ impl Sessions {
     }
 
     pub(super) fn takes_more(&self, client: &ClientOptions) -> bool {
-        self.turn_bytes <= client.queue_bytes_max / 4 && self.turn_frames <= client.queue_frames_max / 4
+        self.turn.takes_more(client)
     }
 
     /// The numbers of sessions, of channels with their subscriptions, and of users.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashMap;
+
 use crate::{
     SessionKey, ShardIndex,
     event::Effect,
@@ -9,23 +11,36 @@ use crate::{
     spare::shrink_map,
 };
 
-use super::{Context, Owner};
+use super::Context;
 
-impl Owner {
+/// The users whose home is this shard, if sessions are counted.
+pub(in crate::shard) struct UserHomes {
+    /// The sessions of each user on the whole node. No list is empty.
+    sessions: HashMap<Arc<str>, Vec<(ShardIndex, SessionKey)>, foldhash::quality::FixedState>,
+    /// The number of the users' sessions on other nodes.
+    elsewhere: HashMap<Arc<str>, u32, foldhash::quality::FixedState>,
+}
+
+impl UserHomes {
+    pub(super) fn new(node_seed: u64) -> Self {
+        let hasher = || foldhash::quality::FixedState::with_seed(node_seed);
+        Self { sessions: HashMap::with_hasher(hasher()), elsewhere: HashMap::with_hasher(hasher()) }
+    }
+
     /// Decides whether a user may have one more session.
     pub(in crate::shard) fn serve_arrival(&mut self, context: &mut Context, user: Arc<str>, asker: Asker) {
-        let most = context.options.client.user_sessions_max;
+        let sessions_max = context.options.client.user_sessions_max;
         let ends_older = context.ends_older_sessions();
         if !context.has_homes() {
             // The requesting shard has not yet received the options without a session limit.
             return context.notify(asker.shard, Notice::Arrived { user, asker, admission: Admission::Admitted });
         }
         let elsewhere = self.elsewhere.get(&user).map_or(0, |sessions| *sessions as usize);
-        let sessions = self.homes.entry(Arc::clone(&user)).or_default();
+        let sessions = self.sessions.entry(Arc::clone(&user)).or_default();
         let admission = match sessions.len() {
-            _ if most == 0 => Admission::Admitted,
-            here if here >= most => Admission::FullHere,
-            here if here + elsewhere >= most => Admission::FullElsewhere,
+            _ if sessions_max == 0 => Admission::Admitted,
+            here if here >= sessions_max => Admission::FullHere,
+            here if here + elsewhere >= sessions_max => Admission::FullElsewhere,
             _ => Admission::Admitted,
         };
         let admitted = admission == Admission::Admitted;
@@ -35,10 +50,10 @@ impl Owner {
         }
         if sessions.is_empty() {
             // The user has no session, and the limit admits none.
-            self.homes.remove(&user);
+            self.sessions.remove(&user);
         }
         if admitted {
-            self.share_user_sessions(context, &user);
+            self.share(context, &user);
         }
         context.notify(asker.shard, Notice::Arrived { user, asker, admission });
         for (shard, session) in older {
@@ -54,18 +69,19 @@ impl Owner {
         shard: ShardIndex,
         session: SessionKey,
     ) {
-        let Some(sessions) = self.homes.get_mut(user) else { return };
+        let Some(sessions) = self.sessions.get_mut(user) else { return };
         sessions.retain(|known| *known != (shard, session));
         if sessions.is_empty() {
-            self.homes.remove(user);
-            shrink_map(&mut self.homes);
+            self.sessions.remove(user);
+            shrink_map(&mut self.sessions);
         }
-        self.share_user_sessions(context, user);
+        self.share(context, user);
     }
 
-    fn share_user_sessions(&self, context: &mut Context, user: &Arc<str>) {
+    /// Tells the other nodes how many sessions of the user this node has.
+    fn share(&self, context: &mut Context, user: &Arc<str>) {
         if context.options.client.shares_user_sessions {
-            let sessions = self.homes.get(user).map_or(0, |sessions| sessions.len() as u32);
+            let sessions = self.sessions.get(user).map_or(0, |sessions| sessions.len() as u32);
             context.effects.list.push(Effect::ShareUserSessions { user: Arc::clone(user), sessions });
         }
     }
@@ -79,9 +95,13 @@ impl Owner {
         }
     }
 
-    /// The number of users with sessions whose home is this shard, if sessions are counted. 0 when all sessions have
-    /// ended.
-    pub(in crate::shard) fn users_at_home(&self) -> usize {
-        self.homes.len()
+    /// Sessions are no longer counted.
+    pub(super) fn clear(&mut self) {
+        self.sessions.clear();
+    }
+
+    /// The number of users with sessions. 0 when all sessions have ended.
+    pub(super) fn len(&self) -> usize {
+        self.sessions.len()
     }
 }

@@ -42,19 +42,21 @@ pub(super) struct RoomQueries {
 impl Owner {
     /// Whether other nodes may have the room of a channel.
     pub(super) fn should_ask_for_room(&self, context: &Context, name: &str) -> bool {
-        let has_peers = context.options.log.peer_queries_max > 0 && !self.room_threads.is_empty();
+        let has_peers = context.options.log.peer_queries_max > 0 && self.rooms.has_threads();
         has_peers
-            && self.channels.get(name).is_none_or(|channel| channel.room.is_none())
+            && self.channels.named(name).is_none_or(|channel| channel.room.is_none())
             && context.names.resolve(name).is_ok_and(|namespace| context.namespace(namespace).room.is_some())
     }
 
     /// Makes a join wait until the other nodes have answered.
     pub(super) fn ask_for_room_to_join(&mut self, context: &mut Context, request: Box<SubscriptionRequest>) {
         let cost = ParkedCost::of_subscription(&request);
-        if self.check_parked(context, cost).is_err() || !self.may_wait_for_room(context, &request.channel) {
+        if self.log_traffic.check_parked(&context.options.log, cost).is_err()
+            || !self.may_wait_for_room(context, &request.channel)
+        {
             return refuse_join(context, request, ErrorCode::TooManyRequests.into());
         }
-        self.log_traffic.parked.add(cost);
+        self.log_traffic.note_parked(&request);
         let name = Arc::clone(&request.channel);
         self.ask_for_room(context, name, WaitingRequest::Join(request));
     }
@@ -100,7 +102,7 @@ impl Owner {
         for request in waiting {
             match request {
                 WaitingRequest::Join(request) => {
-                    self.log_traffic.parked.remove(ParkedCost::of_subscription(&request));
+                    self.log_traffic.unpark(&request);
                     match not_here(found) {
                         None => self.join_here(context, request),
                         Some(refusal) => {
@@ -124,7 +126,7 @@ impl Owner {
 
     /// The state of a channel's room on this node, for another one.
     pub(super) fn room_state(&self, name: &str) -> RoomState {
-        if self.channels.get(name).is_some_and(|channel| channel.room.is_some()) {
+        if self.channels.named(name).is_some_and(|channel| channel.room.is_some()) {
             RoomState::Open
         } else if self.room_queries.waiting.contains_key(name) {
             RoomState::Asking

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dunlin_protocol::{ErrorCode, Payload, UnsubscribeCode};
 use dunlin_rooms::{Refusal, RoomOverrides};
 
 use crate::{
-    Effect, Effects,
-    api::{ApiAnswer, ApiResult},
+    Effects,
+    api::{ApiAnswer, ApiResult, PlaceReservation},
     backend::PublishHow,
-    channel::OwnedRoom,
+    channel::{Audience, ChannelKey, OwnedRoom},
     counters::NamespaceRoomCounters,
+    event::Ticket,
     log_in_flight::{Draft, ReplyTo},
     message::{NotSubscribed, Notice, SubscriptionRequest},
     names::NamespaceIndex,
@@ -19,14 +21,18 @@ use crate::{
     },
 };
 
-use super::{Context, Owner, room_queries::may_open};
-use crate::shard::room::RoomThread;
+use super::{
+    Context, NamedChannel, Owner,
+    room_directory::{BackendMessage, NO_ROOMS, NOT_OPEN, send_to_room, why_unusable},
+    room_queries::may_open,
+};
 
 /// The refusal code of joins that were in flight to a room when it was closed.
 const CLOSED_CODE: u16 = 400;
 /// The refusal code of joins while all free places are reserved for other users.
 const RESERVED_CODE: u16 = 409;
 const RESERVED: &str = "all free places are reserved for other users";
+const IS_OPEN: &str = "the room is open already, and only a room that is closed is opened with options";
 
 impl Owner {
     /// Sends a join to the channel's room, which is opened if necessary, and if no other node of the cluster has it.
@@ -40,17 +46,28 @@ impl Owner {
     }
 
     pub(super) fn join_here(&mut self, context: &mut Context, mut request: Box<SubscriptionRequest>) {
-        let opening = request.join.as_ref().map_or(Opening::Reserved, |join| join.opening);
-        let overrides = match self.overrides_of_join(context, &request) {
+        let key = self.channels.find(&request.channel);
+        let is_open = key.is_some_and(|key| self.channels[key].room.is_some());
+        let namespace = context.names.resolve(&request.channel);
+        let overrides = match namespace {
+            Ok(namespace) if !is_open => overrides_of_join(context, namespace, &request),
+            _ => Ok(RoomOverrides::default()),
+        };
+        let overrides = match overrides {
             Ok(overrides) => overrides,
             Err(refusal) => {
-                if let Ok(namespace) = context.names.resolve(&request.channel) {
+                if let Ok(namespace) = namespace {
                     context.count(namespace).rooms.refused[RoomRefusal::Params as usize] += 1;
                 }
                 return refuse_join(context, request, NotSubscribed::Refused(refusal));
             }
         };
-        match self.room_to_join(context, &request.channel, opening, &overrides) {
+        let opening = request.join.as_ref().map_or(Opening::Reserved, |join| join.opening);
+        let room = namespace.and_then(|namespace| {
+            let mut channel = NamedChannel { name: &request.channel, namespace, key };
+            self.room_to_join(context, &mut channel, opening, &overrides)
+        });
+        match room {
             Ok((room, is_new)) => {
                 room.pending_joins += 1;
                 let OwnedRoom { key, thread, .. } = *room;
@@ -63,106 +80,118 @@ impl Owner {
         }
     }
 
-    /// The room of `channel`, and whether this call opened it.
-    pub(super) fn room_to_join(
+    /// The room of a channel, and whether this call opened it.
+    fn room_to_join(
         &mut self,
         context: &mut Context,
-        channel: &Arc<str>,
+        channel: &mut NamedChannel<'_>,
         opening: Opening,
         overrides: &RoomOverrides,
     ) -> Result<(&mut OwnedRoom, bool), ErrorCode> {
-        let namespace = context.names.resolve(channel)?;
-        if context.namespace(namespace).room.is_none() || self.room_threads.is_empty() {
+        if context.namespace(channel.namespace).room.is_none() || !self.rooms.has_threads() {
             return Err(ErrorCode::NotAvailable);
         }
-        let is_open = self.channels.get(channel).is_some_and(|channel| channel.room.is_some());
+        let is_open = channel.key.is_some_and(|key| self.channels[key].room.is_some());
         if !is_open {
-            self.check_opening(context, opening).map_err(|refusal| {
-                context.count(namespace).rooms.refused[refusal as usize] += 1;
+            self.rooms.check_opening(context, opening).map_err(|refusal| {
+                context.count(channel.namespace).rooms.refused[refusal as usize] += 1;
                 refusal.code()
             })?;
             // First, so that no room is opened for a channel that the shard has no space for.
-            self.owned(context, channel, namespace)?;
-            let room = self.open_room(context, channel, namespace, overrides);
-            self.owned(context, channel, namespace)?.room = Some(Box::new(room));
-            self.review(context, channel);
+            let key = self.ensure(context, channel)?;
+            self.rooms.open(context, &mut self.channels[key], overrides);
+            self.review(context, key);
         }
-        Ok((self.owned(context, channel, namespace)?.room.as_deref_mut().expect("opened above"), !is_open))
+        let key = self.ensure(context, channel)?;
+        Ok((self.channels[key].room.as_deref_mut().expect("opened above"), !is_open))
     }
 
-    /// Whether one more room may be opened. Checked before the channel is created, so that a refusal leaves no state.
-    /// Each shard has an equal share of the node's limits.
-    fn check_opening(&mut self, context: &Context, opening: Opening) -> Result<(), RoomRefusal> {
-        if let Opening::Refused(refusal) = opening {
-            return Err(refusal);
-        }
-        let part = |limit: usize| limit.div_ceil(usize::from(context.identity.count));
-        let open: usize = self.room_threads.iter().map(|thread| thread.open as usize).sum();
-        if open >= part(context.options.rooms_max) {
-            return Err(RoomRefusal::Limit);
-        }
-        if self.rooms_opening >= part(context.options.room_openings.opening_max) {
-            return Err(RoomRefusal::Queue);
-        }
-        if self.room_openings.try_take(context.now.mono_us) { Ok(()) } else { Err(RoomRefusal::Rate) }
-    }
-
-    /// Opens a room on the least loaded thread.
-    fn open_room(
+    /// Opens a room for the server API, if no other node of the cluster has it.
+    pub(super) fn open_room_by_api(
         &mut self,
         context: &mut Context,
+        ticket: Ticket,
         channel: &Arc<str>,
-        namespace: NamespaceIndex,
         overrides: &RoomOverrides,
-    ) -> OwnedRoom {
-        let load = |thread: &RoomThread| (u32::from(thread.load_permille) + thread.opened_since, thread.open);
-        let threads = (0..).zip(&mut self.room_threads);
-        let (index, thread) = threads.min_by_key(|(_, thread)| load(thread)).expect("asked for above");
-        thread.opened_since += 1;
-        thread.open += 1;
-        let thread = RoomThreadIndex(index);
-        self.rooms_opened += 1;
-        self.rooms_opening += 1;
-        let key = RoomKey { owner: context.identity.index, number: self.rooms_opened };
-        context.count(namespace).rooms.opened += 1;
-        let overrides = Arc::new(overrides.clone());
-        let open = ToRoom::Open { room: key, channel: Arc::clone(channel), namespace: namespace.0, overrides };
-        send_to_room(thread, open, &mut context.effects);
-        OwnedRoom { key, thread, pending_joins: 0, players: 0, is_made: false }
+    ) {
+        if !self.should_ask_for_room(context, channel) {
+            self.open_room_here(context, ticket, channel, overrides);
+        } else if let Err(code) = self.ask_for_room_to_open(context, ticket, channel, overrides) {
+            context.answer_api(ticket, Err(code));
+        }
+    }
+
+    /// Opens a room for the server API. The request is answered when its world is created.
+    pub(super) fn open_room_here(
+        &mut self,
+        context: &mut Context,
+        ticket: Ticket,
+        channel: &Arc<str>,
+        overrides: &RoomOverrides,
+    ) {
+        if let Some(answer) = self.try_open_room(context, ticket, channel, overrides).transpose() {
+            context.answer_api(ticket, answer);
+        }
+    }
+
+    /// The answer, if known already.
+    fn try_open_room(
+        &mut self,
+        context: &mut Context,
+        ticket: Ticket,
+        name: &Arc<str>,
+        overrides: &RoomOverrides,
+    ) -> Result<Option<ApiAnswer>, ErrorCode> {
+        let namespace = context.resolve(name)?;
+        let limits = context.namespace(namespace).room.as_ref();
+        // A namespace without rooms is refused by the next step.
+        let unusable = limits.and_then(|limits| why_unusable(limits, overrides));
+        let waiting_max = limits.map_or(0, |limits| limits.messages_max);
+        if let Some((refusal, why)) = unusable {
+            context.count(namespace).rooms.refused[refusal as usize] += 1;
+            context.note_refusal_reason(why);
+            return Err(refusal.code());
+        }
+        let mut channel = NamedChannel { name, namespace, key: self.channels.find(name) };
+        let (room, is_new) = self.room_to_join(context, &mut channel, Opening::Reserved, overrides)?;
+        let room = *room;
+        if !is_new && !overrides.is_empty() {
+            context.note_refusal_reason(IS_OPEN);
+            return Err(ErrorCode::BadRequest);
+        }
+        self.rooms.wait_for_world(context, &room, ticket, waiting_max)
     }
 
     /// A room's world is created.
-    pub(in crate::shard) fn on_room_made(&mut self, context: &mut Context, key: RoomKey, channel: &Arc<str>) {
-        if let Some(room) = self.current_room(channel, key)
-            && !std::mem::replace(&mut room.is_made, true)
+    pub(in crate::shard) fn on_room_made(&mut self, context: &mut Context, room: RoomKey, name: &Arc<str>) {
+        if let Some(key) = self.channel_of_room(name, room)
+            && let Some(room) = self.channels[key].room.as_deref_mut()
         {
-            let players = room.players;
-            self.rooms_opening -= 1;
-            self.answer_openings(context, key, &Ok(players));
+            self.rooms.world_created(context, room);
         }
     }
 
-    /// The room of `channel`, if it is still `key`.
-    pub(super) fn current_room(&mut self, channel: &str, key: RoomKey) -> Option<&mut OwnedRoom> {
-        let room = self.channels.get_mut(channel)?.room.as_deref_mut()?;
-        (room.key == key).then_some(room)
+    /// The channel with this name, if `room` is still its room.
+    fn channel_of_room(&self, name: &str, room: RoomKey) -> Option<ChannelKey> {
+        self.channels.find(name).filter(|key| self.channels[*key].has_room(room))
     }
 
     /// A room has answered a join.
     pub(in crate::shard) fn joined(
         &mut self,
         context: &mut Context,
-        key: RoomKey,
+        room_key: RoomKey,
         request: Box<SubscriptionRequest>,
         outcome: Result<JoinedAs, NotJoined>,
     ) {
-        let room = self.current_room(&request.channel, key).map(|room| {
+        let mut key = self.channels.find(&request.channel);
+        let room = key.and_then(|key| self.channels[key].room_mut(room_key)).map(|room| {
             room.pending_joins -= 1;
             *room
         });
-        let is_closed = room.is_none() && self.closed_room_answers(key);
+        let is_closed = room.is_none() && self.rooms.closed_room_answers(room_key);
         // The patterns of names may have changed since the join was sent to the room. It is answered anyway.
-        let known = self.channels.get(&request.channel).map(|channel| channel.namespace);
+        let known = key.map(|key| self.channels[key].namespace);
         let namespace = known.or_else(|| context.names.resolve(&request.channel).ok());
         let mut uncounted = NamespaceRoomCounters::default();
         let counters = namespace.map_or(&mut uncounted, |namespace| &mut context.count(namespace).rooms);
@@ -186,8 +215,8 @@ impl Owner {
             (Ok(joined), Some(room)) => {
                 counters.joins_accepted += 1;
                 counters.seats_resumed += u64::from(joined.is_back);
-                let subscribed = self.accept_subscription(context, &request, None).map_err(NotSubscribed::from);
-                self.keep_player(room, &request, subscribed.is_ok(), &mut context.effects);
+                let subscribed = self.accept_named(context, &mut key, &request, None).map_err(NotSubscribed::from);
+                self.keep_player(key, room, &request, subscribed.is_ok(), &mut context.effects);
                 subscribed.map(|mut subscribed| {
                     subscribed.room = Some((room.key, room.thread));
                     subscribed.is_back = joined.is_back;
@@ -195,23 +224,21 @@ impl Owner {
                 })
             }
         };
-        self.answer_subscription(context, request, outcome);
-    }
-
-    /// Whether a closed room has answered a join.
-    fn closed_room_answers(&mut self, key: RoomKey) -> bool {
-        let Some(pending_joins) = self.closed_rooms.get_mut(&key.number) else { return false };
-        *pending_joins -= 1;
-        if *pending_joins == 0 {
-            self.closed_rooms.remove(&key.number);
-        }
-        true
+        self.answer_subscription(context, key, request, outcome);
     }
 
     /// A player has joined its room; it stays if its subscription is accepted.
-    fn keep_player(&mut self, room: OwnedRoom, request: &SubscriptionRequest, stays: bool, effects: &mut Effects) {
+    fn keep_player(
+        &mut self,
+        channel: Option<ChannelKey>,
+        room: OwnedRoom,
+        request: &SubscriptionRequest,
+        stays: bool,
+        effects: &mut Effects,
+    ) {
         if stays {
-            if let Some(room) = self.current_room(&request.channel, room.key) {
+            let channel = channel.and_then(|key| self.channels.get_mut(key));
+            if let Some(room) = channel.and_then(|channel| channel.room_mut(room.key)) {
                 room.players += 1;
             }
         } else if let Some(join) = &request.join {
@@ -221,21 +248,21 @@ impl Owner {
     }
 
     /// A player's subscription has ended. A room that has ended receives no message.
-    pub(in crate::shard) fn serve_leave(&mut self, channel: &str, left: LeftSeat, effects: &mut Effects) {
+    pub(super) fn serve_leave(&mut self, channel: ChannelKey, left: LeftSeat, effects: &mut Effects) {
         let LeftSeat { room: key, seat, departure } = left;
-        if let Some(room) = self.current_room(channel, key) {
+        if let Some(room) = self.channels[channel].room_mut(key) {
             room.players -= 1;
-            let thread = room.thread;
-            send_to_room(thread, ToRoom::Leave { room: key, seat, departure }, effects);
+            send_to_room(room.thread, ToRoom::Leave { room: key, seat, departure }, effects);
         }
     }
 
     /// A room has been empty for the maximum time. Closes it, unless it has a player or a join is in flight.
-    pub(in crate::shard) fn room_is_idle(&mut self, context: &mut Context, key: RoomKey, channel: &Arc<str>) {
-        let Some(room) = self.current_room(channel, key) else { return };
-        let is_needed = room.players > 0 || room.pending_joins > 0 || self.waiting_messages.of(key) > 0;
+    pub(in crate::shard) fn room_is_idle(&mut self, context: &mut Context, key: RoomKey, name: &str) {
+        let Some(channel) = self.channels.find(name) else { return };
+        let Some(room) = self.channels[channel].room_mut(key) else { return };
+        let is_needed = room.players > 0 || room.pending_joins > 0 || self.rooms.has_waiting_messages(key);
         if !is_needed {
-            self.close_room(context, channel, key, None);
+            self.end_room_of(context, channel, key, None);
         }
     }
 
@@ -243,18 +270,35 @@ impl Owner {
     pub(in crate::shard) fn close_room(
         &mut self,
         context: &mut Context,
-        channel: &Arc<str>,
+        name: &str,
         key: RoomKey,
         reason: Option<Arc<str>>,
     ) {
+        if let Some(channel) = self.channels.find(name) {
+            self.end_room_of(context, channel, key, reason);
+        }
+    }
+
+    fn end_room_of(&mut self, context: &mut Context, channel: ChannelKey, key: RoomKey, reason: Option<Arc<str>>) {
         let code = UnsubscribeCode::ROOM_CLOSED;
-        if let Some((room, namespace)) = self.forget_owned_room(context, channel, key, (code, reason.clone())) {
+        if let Some((room, namespace)) = self.forget_room(context, channel, key, (code, reason.clone())) {
             context.count(namespace).rooms.closed += 1;
-            if room.pending_joins > 0 {
-                self.closed_rooms.insert(key.number, room.pending_joins);
-            }
+            self.rooms.note_closed(&room);
             send_to_room(room.thread, ToRoom::Close { room: key, code, reason }, &mut context.effects);
         }
+    }
+
+    pub(super) fn close_room_by_api(&mut self, context: &mut Context, name: &str) -> ApiResult {
+        let namespace = context.names.resolve(name)?;
+        if context.namespace(namespace).room.is_none() {
+            return Err(ErrorCode::NotAvailable);
+        }
+        let Some(channel) = self.channels.find(name) else { return Ok(ApiAnswer::Done { sessions: 0 }) };
+        let Some(room) = self.channels[channel].room.as_deref().copied() else {
+            return Ok(ApiAnswer::Done { sessions: 0 });
+        };
+        self.end_room_of(context, channel, room.key, None);
+        Ok(ApiAnswer::Done { sessions: room.players })
     }
 
     /// A room has failed and no longer exists.
@@ -262,45 +306,36 @@ impl Owner {
         &mut self,
         context: &mut Context,
         key: RoomKey,
-        channel: &Arc<str>,
+        name: &str,
         refusal: Option<Refusal>,
     ) {
-        if self.current_room(channel, key).is_some() {
-            self.answer_openings(context, key, &Err(refusal));
-        }
-        if let Some((_, namespace)) =
-            self.forget_owned_room(context, channel, key, (UnsubscribeCode::ROOM_FAILED, None))
-        {
+        let Some(channel) = self.channel_of_room(name, key) else { return };
+        self.rooms.answer_openings(context, key, &Err(refusal));
+        let ended = (UnsubscribeCode::ROOM_FAILED, None);
+        if let Some((_, namespace)) = self.forget_room(context, channel, key, ended) {
             context.count(namespace).rooms.failed += 1;
         }
     }
 
     /// Removes a room and notifies the shards of its players, after the answers to the players' joins. The room's own
     /// messages may arrive earlier, at sessions that still wait for those answers.
-    fn forget_owned_room(
+    fn forget_room(
         &mut self,
         context: &mut Context,
-        name: &Arc<str>,
-        key: RoomKey,
+        key: ChannelKey,
+        room_key: RoomKey,
         (code, reason): (UnsubscribeCode, Option<Arc<str>>),
     ) -> Option<(OwnedRoom, NamespaceIndex)> {
-        let room = *self.current_room(name, key)?;
-        let channel = self.channels.get_mut(name)?;
+        let channel = &mut self.channels[key];
+        let room = *channel.room_mut(room_key)?;
         channel.room = None;
-        self.rooms_opening -= usize::from(!room.is_made);
         let namespace = channel.namespace;
-        self.answer_openings(context, key, &Err(None));
-        self.answer_waiting_messages(context, key, namespace, code);
-        let channel = self.channels.get(name)?;
-        let shards: Vec<_> = channel.listening_shards(crate::channel::Audience::Publications).collect();
-        for shard in shards {
-            let reason = reason.clone();
-            context.notify(shard, Notice::RoomOver { channel: Arc::clone(name), room: key, code, reason });
+        self.rooms.ended(context, &room, namespace, code);
+        for shard in channel.listening_shards(Audience::Publications) {
+            let (name, reason) = (Arc::clone(&channel.name), reason.clone());
+            context.notify(shard, Notice::RoomOver { channel: name, room: room_key, code, reason });
         }
-        if let Some(thread) = self.room_threads.get_mut(usize::from(room.thread.0)) {
-            thread.open = thread.open.saturating_sub(1);
-        }
-        self.review(context, name);
+        self.review(context, key);
         Some((room, namespace))
     }
 
@@ -309,19 +344,16 @@ impl Owner {
     pub(in crate::shard) fn take_event(
         &mut self,
         context: &mut Context,
-        key: RoomKey,
-        channel: &Arc<str>,
+        room: RoomKey,
+        name: &Arc<str>,
         data: Payload,
         audience: Option<Box<EventAudience>>,
     ) {
-        if self.current_room(channel, key).is_none() {
-            context.counters.late_messages += 1;
-            return;
-        }
+        let Some(channel) = context.counters.found_or_late(self.channel_of_room(name, room)) else { return };
         let audience = audience.map(|audience| Arc::new(*audience));
         let draft = Draft { data, info: None, how: PublishHow::default(), audience, creator: None };
-        self.propose(context, channel, draft, ReplyTo::Room);
-        if let Ok(namespace) = context.names.resolve(channel) {
+        self.propose_to(context, (name, Some(channel)), draft, ReplyTo::Room);
+        if let Ok(namespace) = context.names.resolve(name) {
             context.count(namespace).rooms.events += 1;
         }
     }
@@ -334,21 +366,74 @@ impl Owner {
 
     /// The load report of a room thread.
     pub(in crate::shard) fn room_thread_load(&mut self, thread: RoomThreadIndex, permille: u16) {
-        if let Some(thread) = self.room_threads.get_mut(usize::from(thread.0)) {
-            (thread.load_permille, thread.opened_since) = (permille, 0);
+        self.rooms.thread_reports(thread, permille);
+    }
+
+    /// Sends a message to the room of a channel. The request is answered by [`Owner::room_has_answered`], or when the
+    /// room ends.
+    pub(super) fn send_message_to_room(
+        &mut self,
+        context: &mut Context,
+        ticket: Ticket,
+        name: &str,
+        message: BackendMessage,
+    ) {
+        let sent = context.resolve(name).and_then(|namespace| {
+            let channel = self.channels.named(name);
+            self.rooms.send_message(context, (namespace, channel), ticket, message)
+        });
+        if let Err(code) = sent {
+            context.answer_api(ticket, Err(code));
         }
     }
 
-    pub(super) fn close_room_by_api(&mut self, context: &mut Context, channel: &Arc<str>) -> ApiResult {
-        let namespace = context.names.resolve(channel)?;
-        if context.namespace(namespace).room.is_none() {
+    /// A room has answered a message.
+    pub(in crate::shard) fn room_has_answered(
+        &mut self,
+        context: &mut Context,
+        room: RoomKey,
+        name: &str,
+        id: u64,
+        answer: Result<Bytes, Refusal>,
+    ) {
+        // Not by the name, because the patterns of names may have changed since the room was opened.
+        let namespace = self.channels.named(name).map(|channel| channel.namespace);
+        self.rooms.message_answered(context, (room, namespace), id, answer);
+    }
+
+    /// Sends reservations to the room of a channel.
+    pub(super) fn reserve_places(
+        &mut self,
+        context: &mut Context,
+        name: &str,
+        reservations: Arc<[PlaceReservation]>,
+    ) -> ApiResult {
+        let namespace = context.resolve(name)?;
+        let room = self.channels.named(name).and_then(|channel| channel.room.as_deref());
+        let Some(room) = room else {
+            let has_rooms = context.namespace(namespace).room.is_some();
+            context.note_refusal_reason(if has_rooms { NOT_OPEN } else { NO_ROOMS });
             return Err(ErrorCode::NotAvailable);
+        };
+        send_to_room(room.thread, ToRoom::ReservePlaces { room: room.key, reservations }, &mut context.effects);
+        Ok(ApiAnswer::Done { sessions: 0 })
+    }
+}
+
+/// The overrides for a room that a join opens.
+///
+/// # Errors
+/// The client may not open a room with these parameters.
+fn overrides_of_join(
+    context: &Context,
+    namespace: NamespaceIndex,
+    request: &SubscriptionRequest,
+) -> Result<RoomOverrides, Refusal> {
+    match (&request.join, &context.namespace(namespace).room) {
+        (Some(join), Some(limits)) => {
+            RoomOverrides::of_join_data(&join.data, &limits.join_params, limits.params_bytes_max)
         }
-        let room = self.channels.get(channel).and_then(|channel| channel.room.as_deref().copied());
-        if let Some(room) = room {
-            self.close_room(context, channel, room.key, None);
-        }
-        Ok(ApiAnswer::Done { sessions: room.map_or(0, |room| room.players) })
+        _ => Ok(RoomOverrides::default()),
     }
 }
 
@@ -356,8 +441,4 @@ pub(super) fn refuse_join(context: &mut Context, mut request: Box<SubscriptionRe
     request.recover = None;
     let shard = request.asker.shard;
     context.notify(shard, Notice::Subscribed { request, outcome: Err(refused) });
-}
-
-pub(super) fn send_to_room(thread: RoomThreadIndex, message: ToRoom, effects: &mut Effects) {
-    effects.list.push(Effect::ToRoom { thread, message });
 }

@@ -54,7 +54,7 @@ impl Sessions {
         let namespaces = context.counters.namespaces.iter();
         survey.subscriptions = namespaces.map(|counters| counters.subscriptions).sum::<u64>() as u32;
         [survey.seats, survey.rooms] = self.seats.holdings().map(|count| count as u32);
-        survey.users = self.users.keys().map(|user| hash_of(&**user, context.node_seed)).collect();
+        survey.users = self.users.ids().map(|user| hash_of(user, context.node_seed)).collect();
         for outbox in self.table.outboxes() {
             survey.queued_bytes += outbox.queued_bytes() as u64;
             survey.queued_frames += outbox.queued_frames() as u64;
@@ -68,7 +68,6 @@ impl Sessions {
 
     /// The authenticated sessions of `user` that match `only`, except the `spared` ones.
     fn sessions_of(&self, user: &str, only: &SessionFilter, spared: &[Box<str>]) -> Vec<SessionKey> {
-        let Some(keys) = self.users.get(user) else { return Vec::new() };
         let passes = |key: &SessionKey| {
             let Some(session) = self.table.get(*key) else { return false };
             let Some(info) = &session.info else { return false };
@@ -77,7 +76,7 @@ impl Sessions {
                 && only.session.as_ref().is_none_or(|wanted| !secret.is_empty() && **wanted == *secret)
                 && !spared.iter().any(|spared| **spared == *info.client)
         };
-        keys.iter().copied().filter(passes).collect()
+        self.users.of(user).iter().copied().filter(passes).collect()
     }
 
     /// Sets a session's expiry and sends it to its client.

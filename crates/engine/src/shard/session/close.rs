@@ -7,6 +7,7 @@ use crate::{
     Effect, Effects, SessionKey,
     frame::{FrameRef, close_frame},
     outbox::Slots,
+    planted::Bug,
     record::SessionIncident,
     room::Departure,
     session::{Deadlines, Phase},
@@ -21,9 +22,12 @@ pub(super) enum QueuedFrames {
     Discard,
 }
 
-/// The position of a staged drain in the table.
+/// The state of a drain, which ends all sessions.
 #[derive(Clone, Copy, Default)]
-pub(super) struct DrainProgress {
+pub(super) struct Drain {
+    /// Whether new sessions are closed at once.
+    pub(super) admits_none: bool,
+    /// The position of a staged drain in the table.
     next: u32,
     /// Whether the first pass over the table, which closes idle sessions, is complete.
     idle_are_gone: bool,
@@ -61,6 +65,20 @@ impl Sessions {
         let wire = self.table.at(key.index).wire;
         let close_frame = close_frame(wire, disconnect, context.options.client.uni_websocket, &mut context.scratch);
         self.send_close_frame(context, key, close_frame, queued);
+    }
+
+    /// Ends a session that is too far behind, and drops its queue.
+    pub(super) fn close_slow(&mut self, context: &mut Context, key: SessionKey) {
+        let outbox = self.table.outbox(key.index);
+        if outbox.has_too_many_bytes(&context.options.client) {
+            context.counters.slow_bytes += 1;
+        } else {
+            context.counters.slow_frames += 1;
+        }
+        if context.planted.is(Bug::SlowCloseCutsFrame) {
+            self.table.outbox(key.index).forget_begun();
+        }
+        self.close_with(context, key, &Disconnect::SLOW, QueuedFrames::Discard);
     }
 
     /// The peer has sent a close frame. Replies to it, then closes the socket.
@@ -215,15 +233,15 @@ impl Sessions {
     pub(in crate::shard) fn drain_some(&mut self, context: &mut Context, sessions_max: usize) {
         let mut left = sessions_max;
         while left > 0 {
-            let DrainProgress { next, idle_are_gone } = self.drain_progress;
+            let Drain { next, idle_are_gone, .. } = self.drain;
             let Some(key) = self.table.next_from(next) else {
-                self.drain_progress = DrainProgress { next: 0, idle_are_gone: true };
+                (self.drain.next, self.drain.idle_are_gone) = (0, true);
                 if idle_are_gone {
                     return;
                 }
                 continue;
             };
-            self.drain_progress.next = key.index + 1;
+            self.drain.next = key.index + 1;
             let session = self.table.at(key.index);
             let (is_open, is_paused) = (session.phase != Phase::Closing, session.paused.is_some());
             let is_idle = !is_paused && self.table.outbox(key.index).is_empty();
@@ -236,7 +254,7 @@ impl Sessions {
 
     /// Closes every session and admits none.
     pub(in crate::shard) fn drain(&mut self, context: &mut Context) {
-        self.draining = true;
+        self.drain.admits_none = true;
         let keys: Vec<SessionKey> = self.table.iter().map(|session| session.key).collect();
         for key in keys {
             self.close(context, key, &Disconnect::SHUTDOWN);

@@ -44,7 +44,7 @@ impl Sessions {
         let end_us = context.now.after_ms(context.options.client.stale_close_delay_ms);
         self.table.insert(Session::new(key, wire, from, end_us));
         self.schedule_session(context, key);
-        if self.draining {
+        if self.drain.admits_none {
             self.close(context, key, &Disconnect::SHUTDOWN);
         }
     }
@@ -82,7 +82,7 @@ impl Sessions {
             return Err(Disconnect::BAD_REQUEST);
         }
         // Before any token check, so that a connect storm is stopped here.
-        if !self.connects.try_take(context.now.mono_us) {
+        if !self.rates.connects.try_take(context.now.mono_us) {
             context.counters.connects_refused += 1;
             context.note_refusal_reason("more connects in a second than client.connect_rate_limit");
             self.refuse_connect(context, key, command_id, ErrorCode::TooManyRequests.into());
@@ -216,7 +216,7 @@ impl Sessions {
         let mut grant = ConnectGrant {
             command_id,
             client,
-            user: self.intern_user(user),
+            user: self.users.intern(user),
             info,
             data: None,
             meta,
@@ -268,7 +268,7 @@ impl Sessions {
         let forced = subscription.grant.overrides.force_recovery;
         let namespace = context.names.resolve(&subscription.channel)?;
         let recovers = forced.unwrap_or(context.namespace(namespace).force_recovery);
-        if recovers && !self.recoveries.try_take(context.now.mono_us) {
+        if recovers && !self.rates.recoveries.try_take(context.now.mono_us) {
             context.counters.recoveries_refused += 1;
             return Err(ErrorCode::TooManyRequests.into());
         }
@@ -281,7 +281,7 @@ impl Sessions {
         let ttl = TimeToLive::until(grant.expires_at_ms, context.now).unwrap_or(Some(TimeToLive::OVER));
         let client = grant.client.unwrap_or_else(|| context.new_client_id());
         let info = ClientInfo { user: grant.user, client: Arc::clone(&client), conn_info: grant.info, chan_info: None };
-        let user_place = self.add_to_user(&info.user, key);
+        let user_place = self.users.add(&info.user, key);
         let expiry_us = context.session_expiry_us(ttl);
         let options = Arc::clone(&context.options);
         let wire = self.table.at(key.index).wire;

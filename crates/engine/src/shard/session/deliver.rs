@@ -8,7 +8,8 @@ use crate::{
     FrameClass, SessionKey,
     frame::{ClassFrames, Delivery, DeliveryBody, FramePlace, FrameRef},
     hub::{HubEntry, LocalChannelId},
-    options::Lane,
+    names::NamespaceIndex,
+    options::{ClientOptions, Lane},
     planted::Bug,
 };
 
@@ -33,6 +34,40 @@ struct Frames {
     patch: Option<FrameRef>,
     /// Whether the stream's next publication may be a patch against it.
     is_newest: bool,
+}
+
+/// The deliveries of the turn. Sessions are written once per turn, so a turn must queue far less than their limits.
+#[derive(Default)]
+pub(super) struct TurnLoad {
+    /// Namespace and time of acceptance of each publication.
+    delivered: Vec<(NamespaceIndex, u64)>,
+    /// Upper bounds on the bytes and frames queued for one session.
+    bytes: usize,
+    frames: usize,
+}
+
+impl TurnLoad {
+    /// Adds a delivery; a publication is measured at the end of the turn.
+    pub(super) fn add(&mut self, delivery: &Delivery) {
+        self.bytes += delivery.frame_bytes_max();
+        self.frames += 1;
+        if delivery.publication().is_some() {
+            self.delivered.push((delivery.namespace, delivery.accepted_us));
+        }
+    }
+
+    pub(super) fn takes_more(&self, client: &ClientOptions) -> bool {
+        self.bytes <= client.queue_bytes_max / 4 && self.frames <= client.queue_frames_max / 4
+    }
+
+    /// Ends the turn: measures the latency of its publications, from acceptance to now.
+    pub(super) fn end(&mut self, context: &mut Context) {
+        (self.bytes, self.frames) = (0, 0);
+        for (namespace, accepted_us) in self.delivered.drain(..) {
+            let waited_us = context.now.mono_us.saturating_sub(accepted_us);
+            context.count(namespace).publish_to_socket.observe(waited_us);
+        }
+    }
 }
 
 impl Sessions {
@@ -66,14 +101,10 @@ impl Sessions {
                 Err(NotJson) => excluded.extend(self.everyone(id, *class, &Disconnect::INAPPROPRIATE_PROTOCOL)),
             }
         }
-        self.turn_bytes += delivery.frame_bytes_max();
-        self.turn_frames += 1;
+        self.turn.add(delivery);
         let counters = &mut context.counters.namespaces[usize::from(delivery.namespace.0)];
         match route {
-            Route::Reliable | Route::Latest { .. } => {
-                counters.deliveries += count;
-                self.delivered.push((delivery.namespace, delivery.accepted_us));
-            }
+            Route::Reliable | Route::Latest { .. } => counters.deliveries += count,
             Route::JoinLeave => counters.join_leave_deliveries += count,
         }
         for (key, disconnect) in excluded {
@@ -155,17 +186,6 @@ impl Sessions {
     ) -> impl Iterator<Item = (SessionKey, Disconnect)> + 'a {
         let subscribers = self.hub.channel(id).subscribers(class).iter();
         subscribers.map(|entry| (self.table.at(entry.session).key, disconnect.clone()))
-    }
-
-    /// Measures the latency, from acceptance to now, of this turn's deliveries.
-    pub(in crate::shard) fn measure_turn(&mut self, context: &mut Context) {
-        (self.turn_bytes, self.turn_frames) = (0, 0);
-        let Self { delivered, .. } = self;
-        let Context { counters, .. } = context;
-        for (namespace, accepted_us) in delivered.drain(..) {
-            let waited_us = context.now.mono_us.saturating_sub(accepted_us);
-            counters.namespaces[usize::from(namespace.0)].publish_to_socket.observe(waited_us);
-        }
     }
 }
 impl Context {

@@ -11,7 +11,7 @@ use crate::{
     frame::{Delivery, FramePlace, FrameRef},
     hub::LocalChannelId,
     names::NamespaceIndex,
-    room::{EventAudience, JoinParams, RoomKey, SeatChange, SeatClaim, SeatKey, SeatToken, asks_to_spectate},
+    room::{EventAudience, JoinParams, Opening, RoomKey, SeatChange, SeatClaim, SeatKey, SeatToken, asks_to_spectate},
     seats::{LocalRoom, RoomRoute, SeatIndex},
     session::{Subscription, SubscriptionParams},
 };
@@ -63,7 +63,8 @@ impl Sessions {
         let id = self.hub.hold(channel, namespace);
         let wire = self.table.at(key.index).wire;
         let (index, seat) = self.seats.take(context.identity.index, key, wire, id);
-        let opening = self.reserve_opening(key, context.now.mono_us);
+        let source = self.table.at(key.index).source;
+        let opening = self.rates.openings.reserve(key, source, context.now.mono_us);
         let is_spectator = asks_to_spectate(&params.data);
         let claim = if is_spectator { SeatClaim::default() } else { context.seat_claim(namespace, &params.data) };
         let shows_address = context.namespace(namespace).room.as_ref().is_some_and(|room| room.shows_address);
@@ -244,14 +245,23 @@ impl Sessions {
                 slow.push(key);
             }
         }
-        self.turn_bytes += delivery.frame_bytes_max();
-        self.turn_frames += 1;
-        self.delivered.push((delivery.namespace, delivery.accepted_us));
+        self.turn.add(delivery);
         for key in slow {
             self.close_slow(context, key);
         }
         for key in unwritable {
             self.close(context, key, &Disconnect::INAPPROPRIATE_PROTOCOL);
+        }
+    }
+
+    /// Releases an opening that a join of this session did not use. If the session has ended, its openings are only
+    /// refilled by time.
+    pub(super) fn release_opening(&mut self, key: SessionKey, join: &JoinParams, now_us: u64) {
+        if join.opening == Opening::Reserved
+            && let Some(session) = self.table.get(key)
+        {
+            let source = session.source;
+            self.rates.openings.release(key, source, now_us);
         }
     }
 }

@@ -231,7 +231,7 @@ impl Sessions {
         let Ok(ttl) = TimeToLive::until(grant.expires_at_ms, context.now) else { return Err(ErrorCode::Expired) };
         let flags = self.subscription_flags(context, key, Some(params), namespace, grant.overrides);
         // The client keeps its position, and retries later.
-        if flags.recoverable && params.recover && !self.recoveries.try_take(context.now.mono_us) {
+        if flags.recoverable && params.recover && !self.rates.recoveries.try_take(context.now.mono_us) {
             context.counters.recoveries_refused += 1;
             context.note_refusal_reason("more recoveries in a second than client.recovery_rate_limit");
             return Err(ErrorCode::TooManyRequests);

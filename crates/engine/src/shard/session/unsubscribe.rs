@@ -11,6 +11,7 @@ use crate::{
     record::{RecordLevel, SessionIncident},
     room::{Departure, LeftSeat},
     session::{Ending, Session, Subscription},
+    shard::NamespaceChange,
 };
 
 use super::{Context, Sessions};
@@ -143,6 +144,31 @@ impl Sessions {
             info: info.map(|info| Arc::clone(subscription.info(info))),
             presence: subscription.flags.presence,
             announced: subscription.flags.announced,
+        }
+    }
+
+    /// Ends subscriptions whose channels became unknown, or whose positions became invalid.
+    pub(in crate::shard) fn end_subscriptions_of(&mut self, context: &mut Context, changes: &[NamespaceChange]) {
+        let mut ended: Vec<(SessionKey, LocalChannelId, UnsubscribeCode)> = Vec::new();
+        for session in self.table.iter() {
+            for subscription in &session.subscriptions {
+                let namespace = self.hub.channel(subscription.channel).namespace;
+                let code = match changes.get(usize::from(namespace.0)) {
+                    Some(NamespaceChange::Retired) => UnsubscribeCode::SERVER,
+                    // A client cannot resubscribe where it did not subscribe itself: such a subscription continues
+                    // without a position.
+                    Some(NamespaceChange::StreamGone)
+                        if subscription.flags.positioned && !subscription.flags.server_side =>
+                    {
+                        UnsubscribeCode::INSUFFICIENT_STATE
+                    }
+                    _ => continue,
+                };
+                ended.push((session.key, subscription.channel, code));
+            }
+        }
+        for (key, id, code) in ended {
+            self.end_subscription(context, key, id, code);
         }
     }
 }

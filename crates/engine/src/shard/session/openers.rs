@@ -14,7 +14,7 @@ use crate::{
 
 /// The sessions and addresses of a shard that have opened rooms recently.
 #[derive(Debug)]
-pub(in crate::shard) struct Openers {
+pub(super) struct Openers {
     session: Option<Pace>,
     source: Option<Pace>,
     /// When each token bucket is full again. A bucket that is not in the map is full.
@@ -35,7 +35,7 @@ const OPENERS_MIN: usize = 256;
 impl Openers {
     /// The limit per address is divided equally between `shards` shards. A session is on one shard, so its limit is
     /// not.
-    pub(in crate::shard) fn new(limits: RoomOpenings, shards: u16) -> Self {
+    pub(super) fn new(limits: RoomOpenings, shards: u16) -> Self {
         Self {
             session: Pace::new(limits.session_per_second),
             source: Pace::share(limits.source_per_second, shards),
@@ -45,12 +45,12 @@ impl Openers {
     }
 
     /// Applies other limits; tokens that were taken stay taken.
-    pub(in crate::shard) fn set_limits(&mut self, limits: RoomOpenings, shards: u16) {
+    pub(super) fn set_limits(&mut self, limits: RoomOpenings, shards: u16) {
         self.session = Pace::new(limits.session_per_second);
         self.source = Pace::share(limits.source_per_second, shards);
     }
 
-    pub(in crate::shard) fn reserve(&mut self, session: SessionKey, source: Option<SourceKey>, now_us: u64) -> Opening {
+    pub(super) fn reserve(&mut self, session: SessionKey, source: Option<SourceKey>, now_us: u64) -> Opening {
         if !self.take(self.session, Opener::Session(session), now_us) {
             return Opening::Refused(RoomRefusal::SessionRate);
         }
@@ -63,7 +63,7 @@ impl Openers {
         Opening::Reserved
     }
 
-    pub(in crate::shard) fn release(&mut self, session: SessionKey, source: Option<SourceKey>, now_us: u64) {
+    pub(super) fn release(&mut self, session: SessionKey, source: Option<SourceKey>, now_us: u64) {
         self.put_back(self.session, Opener::Session(session), now_us);
         if let Some(source) = source {
             self.put_back(self.source, Opener::Source(source), now_us);

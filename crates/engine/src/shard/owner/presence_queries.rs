@@ -4,16 +4,17 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use dunlin_protocol::ErrorCode;
+use dunlin_protocol::{ClientInfo, ErrorCode};
 
 use crate::{
     Effect, Effects,
+    channel::OwnedChannel,
     event::{ClusterPresence, PeerQueryNumber, PresenceKind},
     history_stream::present_bytes_max,
     message::{Asker, Notice},
 };
 
-use super::{Context, Owner};
+use super::Context;
 
 /// A waiting command, with the size limit of its reply.
 type Waiting = (Asker, usize);
@@ -31,49 +32,49 @@ struct ChannelQueries {
 
 /// Queries to other nodes.
 #[derive(Debug, Default)]
-pub(super) struct PeerQueries {
+pub(in crate::shard) struct PresenceQueries {
     by_number: BTreeMap<PeerQueryNumber, ChannelQueries>,
     by_channel: BTreeMap<(Arc<str>, PresenceKind), PeerQueryNumber>,
     numbered: u64,
     waiting: usize,
 }
 
-impl PeerQueries {
-    fn next_number(&mut self) -> PeerQueryNumber {
-        self.numbered += 1;
-        PeerQueryNumber(self.numbered)
-    }
+/// A command that asks for a channel's presence.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::shard) struct PresenceCommand {
+    pub(in crate::shard) kind: PresenceKind,
+    /// The limit of the reply.
+    pub(in crate::shard) bytes_max: usize,
+    pub(in crate::shard) asker: Asker,
 }
 
-impl Owner {
-    /// Answers a presence command, at once or when the other nodes have answered.
-    pub(in crate::shard) fn serve_presence(
+impl PresenceQueries {
+    /// Answers a presence command, at once or when the other nodes have answered. `owned` is the channel, if it exists
+    /// on this node.
+    pub(super) fn serve(
         &mut self,
         context: &mut Context,
         channel: Arc<str>,
-        kind: PresenceKind,
-        bytes_max: usize,
-        asker: Asker,
+        owned: Option<&OwnedChannel>,
+        command: PresenceCommand,
     ) {
+        let PresenceCommand { kind, bytes_max, asker } = command;
         if context.options.log.peer_queries_max == 0 {
             let outcome = match kind {
-                PresenceKind::Clients => {
-                    self.presence_within(context, &channel, bytes_max).map(ClusterPresence::Clients)
-                }
+                PresenceKind::Clients => presence_within(context, owned, bytes_max).map(ClusterPresence::Clients),
                 PresenceKind::Stats => {
-                    let (num_clients, num_users) = self.presence_stats(&channel);
+                    let (num_clients, num_users) = owned.map_or((0, 0), OwnedChannel::presence_stats);
                     Ok(ClusterPresence::Stats { num_clients, num_users })
                 }
             };
             return answer(context, channel, kind, asker, outcome);
         }
-        let queries = &mut self.peer_queries;
-        if queries.waiting >= context.options.log.peer_queries_max {
+        if self.waiting >= context.options.log.peer_queries_max {
             return answer(context, channel, kind, asker, Err(ErrorCode::TooManyRequests));
         }
-        queries.waiting += 1;
-        let under_way = queries.by_channel.get(&(Arc::clone(&channel), kind));
-        if let Some(query) = under_way.and_then(|number| queries.by_number.get_mut(number)) {
+        self.waiting += 1;
+        let under_way = self.by_channel.get(&(Arc::clone(&channel), kind));
+        if let Some(query) = under_way.and_then(|number| self.by_number.get_mut(number)) {
             query.next.push((asker, bytes_max));
         } else {
             self.ask_peers(channel, kind, vec![(asker, bytes_max)], &mut context.effects);
@@ -81,11 +82,11 @@ impl Owner {
     }
 
     fn ask_peers(&mut self, channel: Arc<str>, kind: PresenceKind, asked: Vec<Waiting>, effects: &mut Effects) {
-        let queries = &mut self.peer_queries;
-        let query = queries.next_number();
-        queries.by_channel.insert((Arc::clone(&channel), kind), query);
+        self.numbered += 1;
+        let query = PeerQueryNumber(self.numbered);
+        self.by_channel.insert((Arc::clone(&channel), kind), query);
         let of_channel = ChannelQueries { channel: Arc::clone(&channel), kind, asked, next: Vec::new() };
-        queries.by_number.insert(query, of_channel);
+        self.by_number.insert(query, of_channel);
         effects.list.push(Effect::QueryPeers { query, channel, kind });
     }
 
@@ -96,10 +97,9 @@ impl Owner {
         query: PeerQueryNumber,
         outcome: &Result<ClusterPresence, ErrorCode>,
     ) {
-        let queries = &mut self.peer_queries;
-        let Some(ChannelQueries { channel, kind, asked, next }) = queries.by_number.remove(&query) else { return };
-        queries.by_channel.remove(&(Arc::clone(&channel), kind));
-        queries.waiting -= asked.len();
+        let Some(ChannelQueries { channel, kind, asked, next }) = self.by_number.remove(&query) else { return };
+        self.by_channel.remove(&(Arc::clone(&channel), kind));
+        self.waiting -= asked.len();
         for (asker, bytes_max) in asked {
             let fits = match outcome {
                 Ok(ClusterPresence::Clients(clients)) => {
@@ -119,9 +119,23 @@ impl Owner {
     }
 
     /// The number of commands that wait for other nodes.
-    pub(in crate::shard) const fn peer_queries_waiting(&self) -> usize {
-        self.peer_queries.waiting
+    pub(super) const fn waiting(&self) -> usize {
+        self.waiting
     }
+}
+
+/// The sessions in a channel's presence, unless the reply exceeds its limit. A truncated list would look complete.
+fn presence_within(
+    context: &mut Context,
+    channel: Option<&OwnedChannel>,
+    bytes_max: usize,
+) -> Result<Vec<Arc<ClientInfo>>, ErrorCode> {
+    let Some(channel) = channel else { return Ok(Vec::new()) };
+    if channel.clients_fit(bytes_max) {
+        return Ok(channel.clients());
+    }
+    context.count(channel.namespace).presences_refused += 1;
+    Err(ErrorCode::LimitExceeded)
 }
 
 fn answer(
