@@ -22,22 +22,19 @@ use dunlin_cluster::{
     names::PartitionNames,
 };
 use dunlin_engine::{
-    Effect, Event, Now, Options, Seed, SessionKey, Shard, api::ApiRequest, backend::PublishHow, event::ConnectionClaims,
+    Effect, Event, Options, Seed, Shard, api::ApiRequest, backend::PublishHow, event::ConnectionClaims,
 };
 use dunlin_protocol::Payload;
 
 use crate::{
     chance::Chance,
+    harness::{Harness, PromptWorld, RestTimes, ShardThread, World},
     logged::{LogClient, Truth},
-    trace::Trace,
+    session::ClientSession,
 };
 
 use super::{
-    broadcasts::BroadcastModel,
-    jetstream::{JetStream, UNIX_MS},
-    link_queues::LinkQueues,
-    node::ClusterNode,
-    options::options,
+    broadcasts::BroadcastModel, jetstream::JetStream, link_queues::LinkQueues, node::ClusterNode, options::options,
 };
 use faults::ReceivedSequences;
 use keys::KeysState;
@@ -66,8 +63,8 @@ struct PendingPublish {
 
 /// The whole simulation.
 pub struct ClusteredWorld<'a> {
+    harness: Harness,
     prepare: Prepare<'a>,
-    chance: Chance,
     options: Arc<Options>,
     partitions: u16,
     nodes: Vec<ClusterNode>,
@@ -102,10 +99,6 @@ pub struct ClusteredWorld<'a> {
     runs: u64,
     published: u64,
     tickets: u64,
-    now_us: u64,
-    steps: u64,
-    trace: Trace,
-    reached: BTreeMap<String, u64>,
 }
 
 impl<'a> ClusteredWorld<'a> {
@@ -131,7 +124,11 @@ impl<'a> ClusteredWorld<'a> {
             leases::prepare(&mut jetstream, seed);
         }
         let mut stream_faults = Chance::new(seed ^ 0x7374_7265_616d);
+        let clients = (0..chance.between(2, 6)).map(|_| LogClient::of_cluster()).collect();
+        let (removes_history, truncates, is_calm) = (chance.percent(30), chance.percent(40), chance.percent(30));
+        let thread_delay_max_us = *chance.pick(&[0, 2_000, 20_000]);
         let mut world = Self {
+            harness: Harness::new(chance, prints, "cluster"),
             prepare,
             partitions,
             nodes: Vec::new(),
@@ -141,12 +138,12 @@ impl<'a> ClusteredWorld<'a> {
             broadcasts: BroadcastModel::default(),
             peers: PeersState::new(has_peers),
             keys: KeysState::new(seed),
-            clients: (0..chance.between(2, 6)).map(|_| LogClient::of_cluster()).collect(),
+            clients,
             requests: BTreeMap::new(),
             keyed: BTreeMap::new(),
             has_broadcasts,
-            removes_history: chance.percent(30),
-            truncates: chance.percent(40),
+            removes_history,
+            truncates,
             was_truncated: false,
             loses_streams: stream_faults.percent(25),
             stream_faults,
@@ -154,19 +151,14 @@ impl<'a> ClusteredWorld<'a> {
             has_lost_stream: false,
             removed_epochs: BTreeSet::new(),
             received: Vec::new(),
-            is_calm: chance.percent(30),
-            thread_delay_max_us: *chance.pick(&[0, 2_000, 20_000]),
+            is_calm,
+            thread_delay_max_us,
             runs: 0,
             published: 0,
             tickets: 0,
-            now_us: 1_000_000,
-            steps: 0,
-            trace: Trace::new(prints),
-            reached: BTreeMap::new(),
             options,
-            chance,
         };
-        for _ in 0..world.chance.between(2, 3) {
+        for _ in 0..world.harness.chance.between(2, 3) {
             let node = world.new_node();
             world.nodes.push(node);
             world.links.push(LinkQueues::default());
@@ -175,7 +167,7 @@ impl<'a> ClusteredWorld<'a> {
         }
         if has_peers {
             for (number, client) in world.clients.iter_mut().enumerate() {
-                Self::user_of(number).clone_into(&mut client.user);
+                Self::user_of(number).clone_into(&mut client.session.user);
             }
         }
         world
@@ -183,7 +175,7 @@ impl<'a> ClusteredWorld<'a> {
 
     fn new_node(&mut self) -> ClusterNode {
         self.runs += 1;
-        let seed = Seed { node: self.chance.number(), shard: self.chance.seed() };
+        let seed = Seed { node: self.harness.chance.number(), shard: self.harness.chance.seed() };
         let limits = CoreLimits {
             publish_timeout_ms: 3_000,
             linger_ms: 200,
@@ -202,75 +194,9 @@ impl<'a> ClusteredWorld<'a> {
         ClusterNode::new(&self.options, self.runs, seed, self.partitions, limits, self.peers.is_on, &self.prepare)
     }
 
-    /// Runs the whole simulation.
-    ///
-    /// # Errors
-    /// The first check that fails.
-    pub fn run(&mut self) -> Result<(), String> {
-        for _ in 0..self.chance.between(1, 3) {
-            self.jetstream.has_faults = !self.is_calm;
-            self.jetstream.has_stale_replicas = true;
-            if self.is_calm && self.chance.percent(70) {
-                self.attach_under_load()?;
-            } else {
-                for _ in 0..self.chance.between(50, 300) {
-                    self.step()?;
-                }
-            }
-            self.settle()?;
-            self.was_truncated = false;
-        }
-        self.end()
-    }
-
-    /// The number of steps so far and the hash of the trace.
-    pub fn record(&self) -> (u64, u64) {
-        (self.steps, self.trace.hash())
-    }
-
-    /// How often each labelled case occurred.
-    pub fn reached(&self) -> BTreeMap<String, u64> {
-        let mut reached = self.reached.clone();
-        let of_clients = |what: fn(&LogClient) -> u64| self.clients.iter().map(what).sum();
-        reached.insert("cluster: recovered".to_owned(), of_clients(|client| client.recoveries.0));
-        reached.insert("cluster: not recovered".to_owned(), of_clients(|client| client.recoveries.1));
-        reached.insert("cluster: interrupted".to_owned(), of_clients(|client| client.interrupted));
-        for (what, times) in &self.jetstream.reached {
-            reached.insert(format!("cluster: {what}"), *times);
-        }
-        for node in &self.nodes {
-            let counters = node.core.counters();
-            let counted = [
-                ("gap", counters.gaps),
-                ("lost tail", counters.lost_tails),
-                ("late", counters.late),
-                ("truncation detected", counters.truncations),
-                ("hole detected", counters.holes),
-                ("ahead", counters.ahead),
-                ("silence", counters.silences),
-                ("shared read", counters.shared_reads),
-                ("peer window", counters.peer_windows),
-                ("audit", counters.audits),
-                ("retry", counters.retries),
-            ];
-            for (what, times) in counted {
-                *reached.entry(format!("cluster: {what}")).or_insert(0) += times;
-            }
-        }
-        reached
-    }
-
-    fn count(&mut self, what: &str) {
-        *self.reached.entry(format!("cluster: {what}")).or_insert(0) += 1;
-    }
-
-    fn now(&self) -> Now {
-        Now { mono_us: self.now_us, unix_ms: UNIX_MS + self.now_us / 1_000 }
-    }
-
     fn step(&mut self) -> Result<(), String> {
-        self.steps += 1;
-        let pause_us = self.chance.between(0, 4_000);
+        self.harness.steps += 1;
+        let pause_us = self.harness.chance.between(0, 4_000);
         self.pass_time(pause_us)?;
         let live = if self.has_broadcasts { 12 } else { 0 };
         let (surveys, waits) = match (self.peers.is_on, self.is_calm) {
@@ -278,46 +204,46 @@ impl<'a> ClusteredWorld<'a> {
             (true, false) => (8, 2),
             (false, _) => (0, 0),
         };
-        match self.chance.weighted(&[30, 40, 6, 2, 2, 1, 1, live, 1, surveys, waits]) {
+        match self.harness.chance.weighted(&[30, 40, 6, 2, 2, 1, 1, live, 1, surveys, waits]) {
             0 => self.act()?,
             1 => self.publish()?,
             2 => self.request_history()?,
             3..=4 | 6 | 8 if self.is_calm => {}
             3 => self.cut_link(),
-            4 => self.jetstream.kill_leader(self.now_us, &mut self.links),
+            4 => self.jetstream.kill_leader(self.harness.now_us, &mut self.links),
             5 => self.remove_history()?,
             6 => self.crash(),
             7 => self.act_live()?,
             9 => self.start_survey()?,
             10 => {
                 // Lets heartbeats arrive or time out.
-                let wait_us = self.chance.between(100_000, 800_000);
+                let wait_us = self.harness.chance.between(100_000, 800_000);
                 self.run_for(wait_us)?;
             }
-            _ if self.truncates && self.chance.percent(50) => self.truncate_stream(),
+            _ if self.truncates && self.harness.chance.percent(50) => self.truncate_stream(),
             _ => {}
         }
         if self.loses_streams && !self.is_calm && self.stream_faults.percent(1) {
             self.lose_stream();
         }
-        if self.has_damages && !self.is_calm && self.steps.is_multiple_of(64) {
+        if self.has_damages && !self.is_calm && self.harness.steps.is_multiple_of(64) {
             self.damage_replica();
         }
-        self.serve()
+        self.serve_all()
     }
 
     /// Subscribes clients on all nodes while one node publishes. Nothing is published afterwards, so that a publication
     /// that an attach missed stays missing.
     fn attach_under_load(&mut self) -> Result<(), String> {
         for number in 0..self.clients.len() {
-            if self.clients[number].session.is_none() {
+            if self.clients[number].session.at.is_none() {
                 self.open(number)?;
             }
         }
-        for _ in 0..self.chance.between(4, 16) {
-            let number = self.chance.below(self.clients.len());
-            let channel = *self.chance.pick(&CHANNELS);
-            if self.clients[number].session.is_none() {
+        for _ in 0..self.harness.chance.between(4, 16) {
+            let number = self.harness.chance.below(self.clients.len());
+            let channel = *self.harness.chance.pick(&CHANNELS);
+            if self.clients[number].session.at.is_none() {
                 self.open(number)?;
             } else if self.clients[number].is_open() && !self.clients[number].has_or_requested(channel) {
                 let must_recover = self.must_recover(number, channel, 20);
@@ -326,7 +252,7 @@ impl<'a> ClusteredWorld<'a> {
             if self.has_broadcasts {
                 self.act_live()?;
             }
-            let (channel, data) = (*self.chance.pick(&CHANNELS), self.next_data());
+            let (channel, data) = (*self.harness.chance.pick(&CHANNELS), self.next_data());
             let payload = Payload::from_json(Bytes::from(data.clone()));
             let request = ApiRequest::Publish { channel: channel.into(), data: payload, how: PublishHow::default() };
             self.call_api(
@@ -340,10 +266,10 @@ impl<'a> ClusteredWorld<'a> {
                     is_broadcast: false,
                 }),
             )?;
-            for _ in 0..self.chance.between(1, 12) {
-                self.steps += 1;
+            for _ in 0..self.harness.chance.between(1, 12) {
+                self.harness.steps += 1;
                 self.pass_time(4_000)?;
-                self.serve()?;
+                self.serve_all()?;
             }
             if self.peers.is_on {
                 self.start_survey()?;
@@ -352,50 +278,8 @@ impl<'a> ClusteredWorld<'a> {
         Ok(())
     }
 
-    fn pass_time(&mut self, pause_us: u64) -> Result<(), String> {
-        self.now_us += pause_us;
-        for node_index in 0..self.nodes.len() {
-            while self.nodes[node_index].shard.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
-                self.handle(node_index, Event::Woke)?;
-            }
-            while self.nodes[node_index].core.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
-                self.handle_core(node_index, CoreEvent::Woke);
-            }
-        }
-        Ok(())
-    }
-
-    /// Delivers everything that is due.
-    fn serve(&mut self) -> Result<(), String> {
-        self.jetstream.step(self.now_us, &mut self.links, &mut self.truth);
-        for node_index in 0..self.nodes.len() {
-            while let Some(event) = self.links[node_index].take_event(self.now_us) {
-                self.trace.line(self.now_us, || format!("node {node_index}: {event:?}"));
-                self.record_received(node_index, &event);
-                self.handle_core(node_index, CoreEvent::Link(event));
-            }
-            self.serve_threads(node_index)?;
-        }
-        self.serve_clients()?;
-        self.end_closed()?;
-        self.serve_peers()
-    }
-
-    fn handle(&mut self, node_index: usize, event: Event<'_>) -> Result<(), String> {
-        let now = self.now();
-        self.nodes[node_index].handle_shard(now, event);
-        for effect in std::mem::take(&mut self.nodes[node_index].effects.list) {
-            self.perform(node_index, effect)?;
-        }
-        self.read_dirty(node_index)?;
-        while let Some(session) = self.nodes[node_index].recalled.pop() {
-            self.handle(node_index, Event::Recalled { session })?;
-        }
-        Ok(())
-    }
-
     fn handle_core(&mut self, node_index: usize, event: CoreEvent) {
-        let now = self.nodes[node_index].on_own_clock(self.now());
+        let now = self.nodes[node_index].on_own_clock(self.harness.now());
         self.nodes[node_index].handle_core(now, event);
         for effect in std::mem::take(&mut self.nodes[node_index].core_effects) {
             self.perform_core(node_index, effect);
@@ -403,34 +287,34 @@ impl<'a> ClusteredWorld<'a> {
     }
 
     fn perform_core(&mut self, node_index: usize, effect: CoreEffect) {
-        self.trace.line(self.now_us, || format!("node {node_index}: {effect:?}"));
+        self.harness.line(|| format!("node {node_index}: {effect:?}"));
         let event = match effect {
             CoreEffect::Link(effect) => {
                 let is_live =
                     matches!(effect, LinkEffect::Subscribe { .. } | LinkEffect::Publish { link: LinkName::Live, .. });
                 // Subscriptions have to propagate between servers.
                 let factor = if is_live { 4 } else { 1 };
-                let ready_us = self.now_us + factor * self.jetstream.delay_us();
-                self.links[node_index].send(self.now_us, ready_us, effect);
+                let ready_us = self.harness.now_us + factor * self.jetstream.delay_us();
+                self.links[node_index].send(self.harness.now_us, ready_us, effect);
                 return;
             }
             CoreEffect::Committed { channel, proposal, outcome, .. } => {
-                self.count(if outcome.is_ok() { "committed" } else { "not committed" });
+                self.harness.count(if outcome.is_ok() { "committed" } else { "not committed" });
                 Event::Committed { channel, proposal, outcome }
             }
             CoreEffect::TrimCommitted { ticket, outcome, .. } => {
-                self.count(if outcome.is_ok() { "removal committed" } else { "removal not committed" });
+                self.harness.count(if outcome.is_ok() { "removal committed" } else { "removal not committed" });
                 Event::TrimCommitted { ticket, outcome }
             }
             CoreEffect::Loaded { channel, load, outcome, .. } => Event::Loaded { channel, load, outcome },
             CoreEffect::Replicated { channel, record, .. } => Event::Replicated { channel, record },
             CoreEffect::Followed { channel, .. } => {
-                self.count("followed");
+                self.harness.count("followed");
                 Event::Followed { channel }
             }
             CoreEffect::BroadcastReceived { channel, message, .. } => Event::BroadcastReceived { channel, message },
             CoreEffect::StreamChanged { change, .. } => {
-                self.count(match change {
+                self.harness.count(match change {
                     StreamChange::Unusable(_) => "stream unusable",
                     StreamChange::Usable => "stream usable again",
                     StreamChange::Created { .. } => "stream created by a node",
@@ -441,19 +325,30 @@ impl<'a> ClusteredWorld<'a> {
             CoreEffect::Interrupted { channel, .. } => Event::Interrupted { channel },
             CoreEffect::Peers(effect) => return self.perform_peers(node_index, effect),
         };
-        self.trace.bytes(format!("{event:?}").as_bytes());
-        let ready_us = self.now_us + self.thread_delay_us();
-        self.nodes[node_index].to_shard.push_back((ready_us, event));
+        self.harness.trace.bytes(format!("{event:?}").as_bytes());
+        self.send_to_shard(node_index, event);
     }
 
     /// The delay of a message between the threads of the shard and the core.
     fn thread_delay_us(&mut self) -> u64 {
-        self.chance.between(0, self.thread_delay_max_us)
+        self.harness.chance.between(0, self.thread_delay_max_us)
+    }
+
+    /// Sends an event from the thread of the core to that of the shard.
+    fn send_to_shard(&mut self, node_index: usize, event: Event<'static>) {
+        let ready_us = self.harness.now_us + self.thread_delay_us();
+        self.nodes[node_index].to_shard.push_back((ready_us, event));
+    }
+
+    /// Sends an event from the thread of the shard to that of the core.
+    fn send_to_core(&mut self, node_index: usize, event: CoreEvent) {
+        let ready_us = self.harness.now_us + self.thread_delay_us();
+        self.nodes[node_index].to_core.push_back((ready_us, event));
     }
 
     /// Delivers due messages between the shard and the core of a node.
     fn serve_threads(&mut self, node_index: usize) -> Result<(), String> {
-        let now_us = self.now_us;
+        let now_us = self.harness.now_us;
         while let Some((_, event)) = self.nodes[node_index].to_core.pop_front_if(|(ready_us, _)| *ready_us <= now_us) {
             self.handle_core(node_index, event);
         }
@@ -462,15 +357,88 @@ impl<'a> ClusteredWorld<'a> {
         }
         Ok(())
     }
+}
+
+impl World for ClusteredWorld<'_> {
+    fn run(&mut self) -> Result<(), String> {
+        for _ in 0..self.harness.chance.between(1, 3) {
+            self.jetstream.has_faults = !self.is_calm;
+            self.jetstream.has_stale_replicas = true;
+            if self.is_calm && self.harness.chance.percent(70) {
+                self.attach_under_load()?;
+            } else {
+                for _ in 0..self.harness.chance.between(50, 300) {
+                    self.step()?;
+                }
+            }
+            self.settle()?;
+            self.was_truncated = false;
+        }
+        self.end()
+    }
+
+    fn harness(&mut self) -> &mut Harness {
+        &mut self.harness
+    }
+
+    fn reached(&self) -> BTreeMap<String, u64> {
+        let of_clients = |what: fn(&LogClient) -> u64| self.clients.iter().map(what).sum();
+        let counted = [
+            ("recovered", of_clients(|client| client.recoveries.0)),
+            ("not recovered", of_clients(|client| client.recoveries.1)),
+            ("interrupted", of_clients(|client| client.interrupted)),
+        ];
+        let of_servers = self.jetstream.reached.iter().map(|(what, times)| (*what, *times));
+        let of_nodes = self.nodes.iter().flat_map(|node| {
+            let counters = node.core.counters();
+            [
+                ("gap", counters.gaps),
+                ("lost tail", counters.lost_tails),
+                ("late", counters.late),
+                ("truncation detected", counters.truncations),
+                ("hole detected", counters.holes),
+                ("ahead", counters.ahead),
+                ("silence", counters.silences),
+                ("shared read", counters.shared_reads),
+                ("peer window", counters.peer_windows),
+                ("audit", counters.audits),
+                ("retry", counters.retries),
+            ]
+        });
+        self.harness.reached_with(counted.into_iter().chain(of_servers).chain(of_nodes))
+    }
+}
+
+/// The shards are those of the nodes: each node has one.
+impl PromptWorld for ClusteredWorld<'_> {
+    // In the first half, a cluster without faults must have recovered everything.
+    const REST: RestTimes = RestTimes { round_us: 4_000, least_us: 9_000_000, most_us: 18_000_000 };
+
+    fn thread(&mut self, node_index: usize) -> &mut ShardThread {
+        &mut self.nodes[node_index].thread
+    }
+
+    fn session(&mut self, client: usize) -> &mut ClientSession {
+        &mut self.clients[client].session
+    }
+
+    fn client_count(&self) -> usize {
+        self.clients.len()
+    }
+
+    fn leave(&mut self, client: usize) {
+        self.clients[client].leave();
+    }
 
     fn perform(&mut self, node_index: usize, effect: Effect) -> Result<(), String> {
-        self.trace.line(self.now_us, || format!("node {node_index}: {effect:?}"));
+        self.harness.line(|| format!("node {node_index}: {effect:?}"));
         let shard = dunlin_engine::ShardIndex(0);
         let namespace_of = |channel: &str| match channel.split_once(':') {
             Some(("live", _)) => 2,
             Some(("kept", _)) => 3,
             _ => 1,
         };
+        let Some(effect) = self.perform_on_session(node_index, effect)? else { return Ok(()) };
         let event = match effect {
             Effect::Propose { channel, proposal, record, begins: _, terms: _ } => {
                 CoreEvent::Propose { shard, channel, namespace: 1, proposal, record }
@@ -482,24 +450,10 @@ impl<'a> ClusteredWorld<'a> {
             Effect::Broadcast { channel, message } => {
                 CoreEvent::Broadcast { namespace: namespace_of(&channel), channel, message }
             }
-            Effect::Pause { session } => {
-                self.client_of(node_index, session)?.paused = true;
-                return Ok(());
-            }
-            Effect::Resume { session } => {
-                self.client_of(node_index, session)?.paused = false;
-                return Ok(());
-            }
-            Effect::Recall { session } => {
-                self.nodes[node_index].recalled.push(session);
-                return Ok(());
-            }
             Effect::Answer { ticket, answer, .. } => return self.on_api_reply(ticket, &answer),
             Effect::Authenticate { session, token } => {
                 let claims = ConnectionClaims { user: token.into(), ..ConnectionClaims::default() };
-                let ready_us = self.now_us + self.thread_delay_us();
-                let event = Event::Authenticated { session, outcome: Ok(claims) };
-                self.nodes[node_index].to_shard.push_back((ready_us, event));
+                self.send_to_shard(node_index, Event::Authenticated { session, outcome: Ok(claims) });
                 return Ok(());
             }
             Effect::QueryKeys { channel } => self.survey_keys(node_index, channel),
@@ -510,28 +464,44 @@ impl<'a> ClusteredWorld<'a> {
             Effect::Finish { .. } | Effect::HangUp { .. } => return Ok(()),
             other => return Err(format!("{other:?}")),
         };
-        let ready_us = self.now_us + self.thread_delay_us();
-        self.nodes[node_index].to_core.push_back((ready_us, event));
+        self.send_to_core(node_index, event);
         Ok(())
     }
 
-    fn client_of(&mut self, node_index: usize, session: SessionKey) -> Result<&mut LogClient, String> {
-        let mut clients = self.clients.iter_mut();
-        clients
-            .find(|client| client.session == Some((node_index, session)))
-            .ok_or_else(|| format!("{session:?} is gone"))
+    fn read(&mut self, client: usize, bytes: Vec<u8>) -> Result<(), String> {
+        self.excuse_recoveries(client);
+        self.clients[client].read(&self.truth, true, bytes)?;
+        self.check_seen(client)?;
+        self.check_admitted(client)
     }
 
-    fn serve_clients(&mut self) -> Result<(), String> {
-        for number in 0..self.clients.len() {
-            while let Some((node_index, session)) = self.clients[number].session
-                && !self.clients[number].paused
-                && !self.clients[number].to_server.is_empty()
-            {
-                let frame = self.clients[number].to_server.remove(0);
-                self.handle(node_index, Event::Received { session, frame: &frame })?;
+    fn pass_time(&mut self, pause_us: u64) -> Result<(), String> {
+        self.harness.now_us += pause_us;
+        for node_index in 0..self.nodes.len() {
+            self.wake(node_index)?;
+            while self.nodes[node_index].core.next_deadline_us().is_some_and(|due_us| due_us <= self.harness.now_us) {
+                self.handle_core(node_index, CoreEvent::Woke);
             }
         }
         Ok(())
+    }
+
+    fn serve_all(&mut self) -> Result<(), String> {
+        self.jetstream.step(self.harness.now_us, &mut self.links, &mut self.truth);
+        for node_index in 0..self.nodes.len() {
+            while let Some(event) = self.links[node_index].take_event(self.harness.now_us) {
+                self.harness.line(|| format!("node {node_index}: {event:?}"));
+                self.record_received(node_index, &event);
+                self.handle_core(node_index, CoreEvent::Link(event));
+            }
+            self.serve_threads(node_index)?;
+        }
+        self.serve_clients()?;
+        self.end_closed()?;
+        self.serve_peers()
+    }
+
+    fn is_at_rest(&mut self) -> bool {
+        self.requests.is_empty() && self.peers.is_idle()
     }
 }

@@ -39,8 +39,8 @@ impl NodeWorld {
 
     /// Checks that the byte counters of the shards match the size of their histories.
     fn check_history_bytes(&self) -> Result<(), String> {
-        for shard in &self.shards {
-            let [counted, held] = shard.shard.history_bytes();
+        for thread in &self.node.threads {
+            let [counted, held] = thread.shard.history_bytes();
             if counted != held {
                 return Err(format!("histories hold {held} bytes, but {counted} are counted"));
             }
@@ -72,8 +72,11 @@ impl NodeWorld {
             let positioned = here.iter().any(|&index| self.clients[index].subscriptions[&channel].positioned);
             // A history request counts as use of the stream. Most idle streams are not queried, so that they can
             // expire.
-            let top =
-                if positioned || self.chance.percent(5) { self.history(&channel, -1, None, false)? } else { None };
+            let top = if positioned || self.harness.chance.percent(5) {
+                self.history(&channel, -1, None, false)?
+            } else {
+                None
+            };
             for index in here {
                 let top = top.as_ref().map(|(epoch, top)| (epoch.as_str(), *top));
                 self.clients[index].subscriptions[&channel]
@@ -121,7 +124,7 @@ impl NodeWorld {
             let expected: BTreeSet<&str> = here.iter().map(|&index| &*self.clients[index].id).collect();
             let users: BTreeSet<&str> = here.iter().map(|&index| &*self.clients[index].profile.user).collect();
             let (expected, users) = (expected.into_iter().map(str::to_owned).collect::<BTreeSet<_>>(), users.len());
-            let owner = self.owner(&channel);
+            let owner = self.node.owner(&channel);
             let answer = self.call_api(owner, ApiRequest::Presence { channel: channel.as_str().into() })?;
             let Ok(ApiAnswer::Presence(clients)) = answer else { return Err(format!("{answer:?}: no presence")) };
             let present: BTreeSet<String> = clients.iter().map(|info| info.client.to_string()).collect();
@@ -144,7 +147,7 @@ impl NodeWorld {
         let expected: BTreeMap<String, u32> =
             subscribers.iter().map(|(channel, clients)| (channel.clone(), clients.len() as u32)).collect();
         let mut listed = BTreeMap::new();
-        for shard in 0..self.shards.len() {
+        for shard in 0..self.node.threads.len() {
             let answer = self.call_api(shard, ApiRequest::Channels)?;
             let Ok(ApiAnswer::Channels(channels)) = answer else { return Err(format!("{answer:?}: no channels")) };
             listed.extend(channels.iter().map(|(name, count)| (name.to_string(), *count)));
@@ -158,7 +161,7 @@ impl NodeWorld {
         let users = live.iter().map(|client| &*client.profile.user).collect::<BTreeSet<_>>().len();
         let expected = (live.len() as u32, subscriptions as u32, users, 0, 0);
         let mut sum = Survey::default();
-        for shard in 0..self.shards.len() {
+        for shard in 0..self.node.threads.len() {
             let answer = self.call_api(shard, ApiRequest::Survey)?;
             let Ok(ApiAnswer::Survey(survey)) = answer else { return Err(format!("{answer:?}: no survey")) };
             sum.sessions += survey.sessions;
@@ -179,7 +182,7 @@ impl NodeWorld {
         let (mut encodes, mut deltas, mut deliveries) = (0, 0, 0);
         let before = self.delivered();
         for channel in self.plan.channels.clone() {
-            if self.plan.rarely_used.contains(&channel) && !self.chance.percent(10) {
+            if self.plan.rarely_used.contains(&channel) && !self.harness.chance.percent(10) {
                 continue;
             }
             let published = self.model.published.len();
@@ -220,7 +223,8 @@ impl NodeWorld {
     fn delivered(&self) -> (u64, u64, u64) {
         // Rooms keep publishing. Their namespace is the last one, after the channels without a namespace.
         let count = self.plan.options.namespaces.len() + usize::from(self.plan.rooms.is_none());
-        let namespaces = self.shards.iter().flat_map(|state| state.shard.counters().namespaces.iter().take(count));
+        let namespaces =
+            self.node.threads.iter().flat_map(|thread| thread.shard.counters().namespaces.iter().take(count));
         namespaces.fold((0, 0, 0), |(encodes, deliveries, joins), counters| {
             (encodes + counters.encodes, deliveries + counters.deliveries, joins + counters.join_leave_deliveries)
         })
@@ -232,24 +236,24 @@ impl NodeWorld {
         if !self.room_requests.is_empty() {
             return Err(format!("no reply to the room requests {:?}", self.room_requests));
         }
-        for (index, state) in self.shards.iter().enumerate() {
-            let holdings = state.shard.holdings();
+        for (index, thread) in self.node.threads.iter().enumerate() {
+            let holdings = thread.shard.holdings();
             if holdings.iter().any(|&held| held > 0)
-                || state.shard.next_deadline_us().is_some()
-                || !state.shard.is_empty()
+                || thread.shard.next_deadline_us().is_some()
+                || !thread.shard.is_empty()
             {
                 return Err(format!(
                     "shard {index} still holds {holdings:?}: sessions, channels, owned channels, users"
                 ));
             }
-            if state.shard.answers_kept() != [0, 0] {
+            if thread.shard.answers_kept() != [0, 0] {
                 return Err(format!(
                     "shard {index} still keeps shared recovery replies, count and bytes: {:?}",
-                    state.shard.answers_kept()
+                    thread.shard.answers_kept()
                 ));
             }
-            written_bytes += state.shard.counters().written_bytes;
-            let open: u64 = state.shard.counters().namespaces.iter().map(|counters| counters.subscriptions).sum();
+            written_bytes += thread.shard.counters().written_bytes;
+            let open: u64 = thread.shard.counters().namespaces.iter().map(|counters| counters.subscriptions).sum();
             if open > 0 {
                 return Err(format!("shard {index} counts {open} subscriptions"));
             }

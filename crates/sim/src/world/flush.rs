@@ -23,26 +23,26 @@ impl NodeWorld {
         if !connection.is_full || connection.room() == 0 || !connection.has_socket() {
             return;
         }
-        if service == Service::Full || self.chance.percent(60) {
+        if service == Service::Full || self.harness.chance.percent(60) {
             let connection = &mut self.connections[number];
             connection.is_full = false;
-            self.shards[connection.shard].dirty.push(connection.session);
+            self.sockets[connection.shard].dirty.push(connection.session);
         }
     }
 
     /// Writes to each dirty session. All sends of a batch are offered to the sockets before the shard gets the results.
     pub(super) fn end_turn(&mut self, shard: usize, service: Service) -> Result<(), String> {
-        if service == Service::Some && self.chance.percent(30) {
+        if service == Service::Some && self.harness.chance.percent(30) {
             // The turn continues.
             return Ok(());
         }
-        for session in std::mem::take(&mut self.shards[shard].recalled) {
+        for session in std::mem::take(&mut self.node.threads[shard].recalled) {
             if self.find(shard, session).is_some() {
                 self.handle(shard, Event::Recalled { session })?;
             }
         }
-        while !self.shards[shard].dirty.is_empty() {
-            let dirty = std::mem::take(&mut self.shards[shard].dirty);
+        while !self.sockets[shard].dirty.is_empty() {
+            let dirty = std::mem::take(&mut self.sockets[shard].dirty);
             for batch in dirty.chunks(BATCH_MAX) {
                 let sends = self.offer(shard, batch, service)?;
                 for send in sends {
@@ -66,15 +66,15 @@ impl NodeWorld {
             if sends.iter().any(|send| send.session == session) {
                 return Err(format!("{session:?} is offered twice in a batch"));
             }
-            let most = match self.chance.below(10) {
+            let most = match self.harness.chance.below(10) {
                 _ if service == Service::Full => usize::MAX,
                 0 => 1,
-                1..4 => self.chance.below(300),
+                1..4 => self.harness.chance.below(300),
                 _ => usize::MAX,
             };
             let mut left = self.connections[connection].room().min(most);
             let (mut taken, mut offered_bytes) = (Vec::new(), 0);
-            for slice in self.shards[shard].shard.outgoing(session) {
+            for slice in self.node.threads[shard].shard.outgoing(session) {
                 if slice.is_empty() {
                     return Err(format!("{session:?} is offered an empty slice"));
                 }
@@ -93,7 +93,7 @@ impl NodeWorld {
     fn sent(&mut self, shard: usize, send: Send) -> Result<(), String> {
         let Send { connection, session, offered_bytes, taken } = send;
         let bytes = taken.len();
-        self.trace.bytes(&taken);
+        self.harness.trace.bytes(&taken);
         self.written_bytes += bytes as u64;
         if self.connections[connection].client_is_there {
             self.connections[connection].kernel.extend(&taken);
@@ -101,13 +101,13 @@ impl NodeWorld {
         if bytes > 0 {
             self.handle(shard, Event::Wrote { session, bytes })?;
         }
-        if self.shards[shard].shard.counters().writes_beyond_offer > 0 {
+        if self.node.threads[shard].shard.counters().writes_beyond_offer > 0 {
             return Err(format!("{session:?} wrote more than it was offered"));
         }
         if bytes < offered_bytes {
             self.connections[connection].is_full = true;
-        } else if self.shards[shard].shard.has_outgoing(session) {
-            self.shards[shard].dirty.push(session);
+        } else if self.node.threads[shard].shard.has_outgoing(session) {
+            self.sockets[shard].dirty.push(session);
         }
         Ok(())
     }

@@ -8,10 +8,10 @@ use super::NodeWorld;
 
 impl NodeWorld {
     /// How often each labelled case occurred.
-    pub fn reached(&self) -> BTreeMap<String, u64> {
+    pub(super) fn counted(&self) -> BTreeMap<String, u64> {
         let mut reached = BTreeMap::new();
-        for state in &self.shards {
-            count(state.shard.counters(), &mut |what, times| *reached.entry(what).or_insert(0) += times);
+        for thread in &self.node.threads {
+            count(thread.shard.counters(), &mut |what, times| *reached.entry(what).or_insert(0) += times);
         }
         let of_clients = &self.model.reached;
         for (what, times) in of_clients.iter().chain(&self.model.rooms.lock().reached) {

@@ -21,19 +21,19 @@ impl NodeWorld {
     /// Sends new options to all shards.
     pub(super) fn reconfigure(&mut self) -> Result<(), String> {
         let mut options = (*self.plan.options).clone();
-        for _ in 0..self.chance.below(4) {
-            let name = format!("late{}", self.chance.below(LATE_NAMES));
+        for _ in 0..self.harness.chance.below(4) {
+            let name = format!("late{}", self.harness.chance.below(LATE_NAMES));
             if options.namespaces.iter().all(|known| known.name != name) {
                 options.namespaces.push(NamespaceOptions { name, presence: true, ..NamespaceOptions::default() });
             }
         }
         // The order must not matter for the namespaces in use.
-        if self.chance.percent(50) {
+        if self.harness.chance.percent(50) {
             options.namespaces.reverse();
         }
         for namespace in &mut options.namespaces {
-            if namespace.history_size > 1 && namespace.room.is_none() && self.chance.percent(30) {
-                namespace.history_size = self.chance.between(1, namespace.history_size as u64) as usize;
+            if namespace.history_size > 1 && namespace.room.is_none() && self.harness.chance.percent(30) {
+                namespace.history_size = self.harness.chance.between(1, namespace.history_size as u64) as usize;
                 self.model.limit_history(&namespace.name, namespace.history_size);
             }
         }
@@ -42,8 +42,8 @@ impl NodeWorld {
             return Err(format!("the changes {rejected:?} were not applied"));
         }
         self.running = Arc::new(next);
-        for state in &mut self.shards {
-            state.reconfigurations.push_back(Arc::clone(&self.running));
+        for sockets in &mut self.sockets {
+            sockets.reconfigurations.push_back(Arc::clone(&self.running));
         }
         self.model.count("reconfigured");
         self.try_late_namespace()
@@ -51,10 +51,10 @@ impl NodeWorld {
 
     /// Publishes to a namespace that may or may not exist. The owner accepts the publication or rejects the channel.
     fn try_late_namespace(&mut self) -> Result<(), String> {
-        let channel = format!("late{}:a", self.chance.below(LATE_NAMES));
+        let channel = format!("late{}:a", self.harness.chance.below(LATE_NAMES));
         let (data, how) = (Payload::from_json(Bytes::from_static(b"1")), PublishHow::default());
         let request = ApiRequest::Publish { channel: channel.as_str().into(), data, how };
-        match self.call_api(self.owner(&channel), request)? {
+        match self.call_api(self.node.owner(&channel), request)? {
             Ok(ApiAnswer::Published { offset: 0, .. }) | Err(ErrorCode::UnknownChannel) => Ok(()),
             other => Err(format!("unexpected reply to a publication in {channel}: {other:?}")),
         }
@@ -62,8 +62,8 @@ impl NodeWorld {
 
     /// Delivers the next options to some shards. Each shard gets all options in order.
     pub(super) fn reconfigure_some(&mut self) -> Result<(), String> {
-        for shard in 0..self.shards.len() {
-            if !self.shards[shard].reconfigurations.is_empty() && self.chance.percent(20) {
+        for shard in 0..self.node.threads.len() {
+            if !self.sockets[shard].reconfigurations.is_empty() && self.harness.chance.percent(20) {
                 self.reconfigure_next(shard)?;
             }
         }
@@ -72,8 +72,8 @@ impl NodeWorld {
 
     /// Delivers all options to all shards.
     pub(super) fn reconfigure_all(&mut self) -> Result<(), String> {
-        for shard in 0..self.shards.len() {
-            while !self.shards[shard].reconfigurations.is_empty() {
+        for shard in 0..self.node.threads.len() {
+            while !self.sockets[shard].reconfigurations.is_empty() {
                 self.reconfigure_next(shard)?;
             }
         }
@@ -81,7 +81,7 @@ impl NodeWorld {
     }
 
     fn reconfigure_next(&mut self, shard: usize) -> Result<(), String> {
-        let Some(options) = self.shards[shard].reconfigurations.pop_front() else { return Ok(()) };
+        let Some(options) = self.sockets[shard].reconfigurations.pop_front() else { return Ok(()) };
         self.handle(shard, Event::Reconfigured { options }).map(|_| ())
     }
 }

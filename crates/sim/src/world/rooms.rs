@@ -20,7 +20,7 @@ use crate::{
 };
 
 use super::{
-    NodeWorld, START_UNIX_MS,
+    NodeWorld,
     seats::{AWAY_PER_USER_MAX, SeatFlaw},
 };
 
@@ -108,14 +108,14 @@ impl NodeWorld {
         thread: RoomThreadIndex,
         message: ToRoom,
     ) -> Result<(), String> {
-        self.trace.number(u64::from(thread.0));
+        self.harness.trace.number(u64::from(thread.0));
         if let ToRoom::Close { room, code, .. } = &message {
             self.record_end(*room, *code);
         }
         if let ToRoom::Input { seat, data, .. } = &message {
             self.check_input(*seat, data)?;
         }
-        let ring = usize::from(thread.0) * self.shards.len() + shard;
+        let ring = usize::from(thread.0) * self.node.threads.len() + shard;
         let ring = self
             .threads
             .to
@@ -127,7 +127,7 @@ impl NodeWorld {
 
     /// Checks that an input that a shard accepted respects the length limit and the rate limit.
     fn check_input(&mut self, seat: SeatKey, data: &[u8]) -> Result<(), String> {
-        let (limits, now_us) = (&self.room_plan().limits, self.now_us);
+        let (limits, now_us) = (&self.room_plan().limits, self.harness.now_us);
         let (bytes_max, per_second) = (limits.input_bytes_max, u64::from(limits.inputs_per_second));
         let most_millionths = per_second * 1_000_000;
         let (credit_millionths, since_us) = self.threads.rate_limiters.entry(seat).or_insert((most_millionths, now_us));
@@ -142,20 +142,20 @@ impl NodeWorld {
     /// Pushes messages of a room thread to its rings.
     fn post(&mut self, thread: usize, outgoing: Vec<RoutedMessage>) {
         for (shard, message) in outgoing {
-            self.trace.number(u64::from(shard.0) << 32);
-            let ring = thread * self.shards.len() + usize::from(shard.0);
+            self.harness.trace.number(u64::from(shard.0) << 32);
+            let ring = thread * self.node.threads.len() + usize::from(shard.0);
             self.threads.from[ring].push(message);
         }
     }
 
     /// Delivers some messages to and from room threads.
     pub(super) fn deliver_some_room_messages(&mut self) -> Result<(), String> {
-        if !self.threads.rooms.is_empty() && self.chance.percent(2) {
+        if !self.threads.rooms.is_empty() && self.harness.chance.percent(2) {
             self.report_load();
         }
         for ring in 0..self.threads.ring_count() {
-            if self.chance.percent(25) {
-                let most = self.chance.between(1, 12);
+            if self.harness.chance.percent(25) {
+                let most = self.harness.chance.between(1, 12);
                 self.deliver_room_messages(ring, most)?;
             }
         }
@@ -164,9 +164,9 @@ impl NodeWorld {
 
     /// Reports a random load of a room thread.
     fn report_load(&mut self) {
-        let thread = self.chance.below(self.threads.rooms.len());
-        let (permille, rooms) = (self.chance.below(1_000) as u16, self.threads.rooms[thread].len() as u32);
-        let shards = (0..self.shards.len() as u16).map(ShardIndex);
+        let thread = self.harness.chance.below(self.threads.rooms.len());
+        let (permille, rooms) = (self.harness.chance.below(1_000) as u16, self.threads.rooms[thread].len() as u32);
+        let shards = (0..self.node.shard_count()).map(ShardIndex);
         self.post(thread, shards.map(|shard| (shard, FromRoom::Load { permille, rooms })).collect());
     }
 
@@ -187,9 +187,9 @@ impl NodeWorld {
     }
 
     fn deliver_to_room(&mut self, ring: usize) -> Result<bool, String> {
-        let Some(message) = self.threads.to[ring].pop(self.now_us) else { return Ok(false) };
+        let Some(message) = self.threads.to[ring].pop(self.harness.now_us) else { return Ok(false) };
         let (from, thread) = (self.threads.to[ring].from, usize::from(self.threads.to[ring].to.0));
-        self.trace.line(self.now_us, || format!("{from:?} to room thread {thread}: {message:?}"));
+        self.harness.line(|| format!("{from:?} to room thread {thread}: {message:?}"));
         let mut outgoing = Vec::new();
         match message {
             ToRoom::Open { room, channel, .. } => self.open_room(thread, room, &channel)?,
@@ -221,13 +221,13 @@ impl NodeWorld {
     }
 
     fn open_room(&mut self, thread: usize, room: RoomKey, channel: &std::sync::Arc<str>) -> Result<(), String> {
-        let (tick_us, next_us) = (self.room_plan().tick_us, self.now_us + self.room_plan().tick_us);
+        let (tick_us, next_us) = (self.room_plan().tick_us, self.harness.now_us + self.room_plan().tick_us);
         let rooms = self.room_plan();
         let grid = Grid::new(rooms.game_options.shape).map_err(|error| error.to_string())?;
         let mut record = RoomRecord::new(grid.clone());
         let terms = HostOptions {
             shard_count: self.plan.shards,
-            node_seed: self.node,
+            node_seed: self.node.seed,
             empty_ticks_max: rooms.empty_ticks_max,
             ticks_per_second: (1_000_000 / tick_us) as u32,
             seat_grace_ticks: SeatFlaw::applied_to(self.threads.flaw, rooms.seat_grace_ticks),
@@ -244,7 +244,8 @@ impl NodeWorld {
         room_model.count("room");
         drop(room_model);
         let game = Game::new(self.model.rooms.clone(), room, game_options);
-        let made = Room::new(options, self.chance.number(), Box::new(game)).map_err(|error| error.to_string())?;
+        let made =
+            Room::new(options, self.harness.chance.number(), Box::new(game)).map_err(|error| error.to_string())?;
         let host = RoomHost::new(room, std::sync::Arc::clone(channel), grid, terms);
         let hosted = HostedRoom { host, runner: Runner::new(made), seats, next_us, due_us: next_us };
         self.threads.rooms[thread].insert(room, hosted);
@@ -267,7 +268,7 @@ impl NodeWorld {
 
     /// Ticks each room that is due.
     pub(super) fn tick_due_rooms(&mut self) -> Result<(), String> {
-        let (now_us, is_settling) = (self.now_us, self.threads.is_settling);
+        let (now_us, is_settling) = (self.harness.now_us, self.threads.is_settling);
         let is_due = |hosted: &HostedRoom| hosted.due_us <= now_us && (!is_settling || hosted.host.arrived_len() > 0);
         self.tick_rooms(&is_due)
     }
@@ -287,9 +288,9 @@ impl NodeWorld {
 
     fn tick_room(&mut self, thread: usize, room: RoomKey) -> Result<(), String> {
         let tick_us = self.room_plan().tick_us;
-        let late_us = if self.chance.percent(5) { self.chance.between(0, 4 * tick_us) } else { 0 };
-        let fails = !self.threads.is_settling && self.chance.below(500) == 0;
-        let now_us = self.now_us;
+        let late_us = if self.harness.chance.percent(5) { self.harness.chance.between(0, 4 * tick_us) } else { 0 };
+        let fails = !self.threads.is_settling && self.harness.chance.below(500) == 0;
+        let now_us = self.harness.now_us;
         let Some(hosted) = self.threads.rooms[thread].get_mut(&room) else { return Ok(()) };
         hosted.next_us += tick_us;
         if hosted.next_us + LATE_TICKS_MAX * tick_us < now_us {
@@ -297,11 +298,11 @@ impl NodeWorld {
         }
         hosted.due_us = hosted.next_us + late_us;
         let batch = hosted.host.begin();
-        let time_us = START_UNIX_MS * 1_000 + now_us;
+        let time_us = self.harness.start_unix_ms * 1_000 + now_us;
         let mut outgoing = Vec::new();
         if fails {
             // The room fails after running the tick, or before it.
-            if self.chance.percent(50) {
+            if self.harness.chance.percent(50) {
                 hosted.runner.run(batch, time_us);
                 self.model.rooms.lock().lose_tick(room);
             }
@@ -318,12 +319,12 @@ impl NodeWorld {
         }
         hosted.check_seats(&mut room_model, &steps, &done)?;
         hosted.host.finish(done, &mut outgoing);
-        self.trace.number(hosted.runner.room().state_hash());
+        self.harness.trace.number(hosted.runner.room().state_hash());
         if let Some(record) = room_model.records.get_mut(&room) {
             record.times_us.insert(record.tick, time_us);
         }
         drop(room_model);
-        self.trace.line(now_us, || format!("room thread {thread} ticks {room:?}: {outgoing:?}"));
+        self.harness.line(|| format!("room thread {thread} ticks {room:?}: {outgoing:?}"));
         self.post(thread, outgoing);
         Ok(())
     }
@@ -331,7 +332,7 @@ impl NodeWorld {
     /// Fails a room as a panic does. The room is lost, but its record in the model is kept.
     fn fail_room(&mut self, thread: usize, room: RoomKey) -> Result<(), String> {
         let Some(mut hosted) = self.threads.rooms[thread].remove(&room) else { return Ok(()) };
-        self.trace.line(self.now_us, || format!("room thread {thread}: {room:?} fails"));
+        self.harness.line(|| format!("room thread {thread}: {room:?} fails"));
         let mut outgoing = Vec::new();
         hosted.host.end(UnsubscribeCode::ROOM_FAILED, None, &mut outgoing);
         let channel = std::sync::Arc::clone(hosted.host.channel());
@@ -342,14 +343,14 @@ impl NodeWorld {
     }
 
     fn deliver_from_room(&mut self, ring: usize) -> Result<bool, String> {
-        let Some(message) = self.threads.from[ring].pop(self.now_us) else { return Ok(false) };
+        let Some(message) = self.threads.from[ring].pop(self.harness.now_us) else { return Ok(false) };
         let (from, to) = (self.threads.from[ring].from, usize::from(self.threads.from[ring].to.0));
-        self.trace.line(self.now_us, || format!("{from:?} to shard {to}: {message:?}"));
+        self.harness.line(|| format!("{from:?} to shard {to}: {message:?}"));
         let event = match &message {
             FromRoom::Joined { request, outcome: Ok(_), .. } => {
                 let join = request.join.as_ref().and_then(|join| numbered(&join.data, r#"{"join":"#));
                 let (_, at) = self.newest(&request.channel)?;
-                let unix_ms = self.unix_ms();
+                let unix_ms = self.harness.unix_ms();
                 let mut room_model = self.model.rooms.lock();
                 let join = join
                     .and_then(|join| room_model.joins.get_mut(join as usize))
@@ -374,7 +375,7 @@ impl NodeWorld {
     /// Checks that an event got the next position when it reached the owner, unless its room has ended.
     fn on_event(&mut self, channel: &str, number: u64) -> Result<(), String> {
         let (newest, at) = self.newest(channel)?;
-        let unix_ms = self.unix_ms();
+        let unix_ms = self.harness.unix_ms();
         let mut room_model = self.model.rooms.lock();
         let room = room_model.events[number as usize].room;
         if newest == Some(number) {
@@ -388,7 +389,7 @@ impl NodeWorld {
     /// The newest event of a channel, and the top position of the channel.
     fn newest(&mut self, channel: &str) -> Result<(Option<u64>, ClientPosition), String> {
         let query = HistoryQuery { limit: 1, reverse: true, ..HistoryQuery::default() };
-        let answer = self.call_api(self.owner(channel), ApiRequest::History { channel: channel.into(), query })?;
+        let answer = self.call_api(self.node.owner(channel), ApiRequest::History { channel: channel.into(), query })?;
         let Ok(ApiAnswer::History { publications, epoch, offset, .. }) = answer else {
             return Err(format!("unexpected reply to a history request for {channel}: {answer:?}"));
         };
@@ -400,10 +401,10 @@ impl NodeWorld {
     /// Opens or closes a room, or kicks a player.
     pub(super) fn run_room_operator_action(&mut self) -> Result<(), String> {
         let Some(rooms) = &self.plan.rooms else { return Ok(()) };
-        let channel = self.chance.pick(&rooms.channels).clone();
-        let closes = self.chance.percent(40);
-        let owner = self.owner(&channel);
-        if rooms.seat_grace_ticks > 0 && self.chance.percent(60) {
+        let channel = self.harness.chance.pick(&rooms.channels).clone();
+        let closes = self.harness.chance.percent(40);
+        let owner = self.node.owner(&channel);
+        if rooms.seat_grace_ticks > 0 && self.harness.chance.percent(60) {
             return self.kick(owner, &channel);
         }
         if !closes {

@@ -64,7 +64,7 @@ impl NodeWorld {
                 ));
             }
         }
-        let seats: usize = self.shards.iter().map(|state| state.shard.room_holdings()[0]).sum();
+        let seats: usize = self.node.threads.iter().map(|thread| thread.shard.room_holdings()[0]).sum();
         if seats != seated {
             return Err(format!("{seats} seats are taken instead of {seated}"));
         }
@@ -93,10 +93,10 @@ impl NodeWorld {
             return Err(format!("the rooms {left:?} are still open"));
         }
         let (mut held, mut opened, mut over) = ([0; 2], 0, 0);
-        for state in &self.shards {
-            let [seats, rooms] = state.shard.room_holdings();
+        for thread in &self.node.threads {
+            let [seats, rooms] = thread.shard.room_holdings();
             held = [held[0] + seats, held[1] + rooms];
-            for counters in &state.shard.counters().namespaces {
+            for counters in &thread.shard.counters().namespaces {
                 opened += counters.rooms.opened;
                 over += counters.rooms.closed + counters.rooms.failed;
             }

@@ -130,9 +130,9 @@ impl HostedRoom {
 impl NodeWorld {
     /// Kicks a random user or player from a room.
     pub(super) fn kick(&mut self, shard: usize, channel: &str) -> Result<(), String> {
-        let target = match self.chance.below(3) {
-            0 => KickTarget::User((*self.chance.pick(&["ann", "ben", "cat"])).into()),
-            _ => KickTarget::Player(PlayerId(self.chance.between(1, 6) as u32)),
+        let target = match self.harness.chance.below(3) {
+            0 => KickTarget::User((*self.harness.chance.pick(&["ann", "ben", "cat"])).into()),
+            _ => KickTarget::Player(PlayerId(self.harness.chance.between(1, 6) as u32)),
         };
         let order = Arc::new(KickOrder { target, reason: "".into() });
         self.send_room_request(shard, ApiRequest::KickFromRoom { channel: channel.into(), order })

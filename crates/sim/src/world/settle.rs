@@ -15,7 +15,7 @@ impl NodeWorld {
     /// Delivers everything that is in flight, without new actions of clients.
     pub(super) fn settle(&mut self) -> Result<(), String> {
         self.reconfigure_all()?;
-        for ring in &mut self.rings {
+        for ring in &mut self.node.rings {
             ring.stall(0);
         }
         (0..self.threads.ring_count()).for_each(|ring| self.threads.stall(ring, 0));
@@ -29,7 +29,7 @@ impl NodeWorld {
                     self.serve(number, Service::Full)?;
                 }
             }
-            (0..self.shards.len()).try_for_each(|shard| self.end_turn(shard, Service::Full))?;
+            (0..self.node.threads.len()).try_for_each(|shard| self.end_turn(shard, Service::Full))?;
             if self.is_at_rest() && self.settle_rooms(&mut quiet_ticks)? {
                 self.threads.is_settling = false;
                 return Ok(());
@@ -41,8 +41,8 @@ impl NodeWorld {
 
     /// Delivers messages of all rings.
     pub(super) fn settle_messages(&mut self) -> Result<(), String> {
-        self.steps += 1;
-        for ring in 0..self.rings.len() {
+        self.harness.steps += 1;
+        for ring in 0..self.node.rings.len() {
             for _ in 0..4 {
                 self.deliver(ring)?;
             }
@@ -59,8 +59,8 @@ impl NodeWorld {
                     && connection.kernel.is_empty()
                     && !connection.is_dirty
         };
-        self.rings.iter().all(crate::ring::ShardRing::is_empty)
-            && self.shards.iter().all(|state| state.recalled.is_empty())
+        self.node.is_still()
+            && self.node.threads.iter().all(|thread| thread.recalled.is_empty())
             && self.threads.is_at_rest()
             && self.verifications.is_empty()
             && !self.proxy_requests.iter().any(|request| request.0.blocks_command())
@@ -73,7 +73,7 @@ impl NodeWorld {
         self.check_at_rest()?;
         if self.plan.drains {
             self.actions.drained = true;
-            for shard in 0..self.shards.len() {
+            for shard in 0..self.node.threads.len() {
                 self.handle(shard, Event::Drain)?;
             }
             for _ in 0..60 {
@@ -82,7 +82,7 @@ impl NodeWorld {
         }
         for index in 0..self.clients.len() {
             match self.clients[index].phase {
-                ClientPhase::Live if self.chance.percent(40) => self.send_close(index, Some(1000)),
+                ClientPhase::Live if self.harness.chance.percent(40) => self.send_close(index, Some(1000)),
                 _ => self.drop_client(index),
             }
         }

@@ -19,7 +19,7 @@ pub(super) const fn prepare(jetstream: &mut JetStream, seed: u64) {
 impl ClusteredWorld<'_> {
     /// Checks a change of a lease that a node reports.
     pub(super) fn lease_changed(&mut self, node_index: usize, change: &LeaseChange) {
-        self.count(match change {
+        self.harness.count(match change {
             LeaseChange::Began { .. } => "lease begun",
             LeaseChange::Lost { .. } => "lease lost",
             LeaseChange::Took { .. } => "lease taken",

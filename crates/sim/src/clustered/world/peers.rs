@@ -15,7 +15,10 @@ use dunlin_engine::{
     event::Ticket,
 };
 
-use crate::clustered::surveys::{Membership, NodePart, NodeQuestion, RunningSurvey};
+use crate::{
+    clustered::surveys::{Membership, NodePart, NodeQuestion, RunningSurvey},
+    harness::PromptWorld as _,
+};
 
 use super::{CHANNELS, ClusteredWorld};
 
@@ -80,25 +83,23 @@ impl ClusteredWorld<'_> {
     pub(super) fn announce(&mut self, node_index: usize) {
         if self.peers.is_on || self.has_broadcasts {
             let about = NodeDescription { name: format!("node {node_index}").into(), ..NodeDescription::default() };
-            let ready_us = self.now_us + self.thread_delay_us();
-            let event = CoreEvent::Peers(PeerEvent::Announce { about });
-            self.nodes[node_index].to_core.push_back((ready_us, event));
+            self.send_to_core(node_index, CoreEvent::Peers(PeerEvent::Announce { about }));
         }
     }
 
     /// Starts a survey of all nodes on a random node.
     pub(super) fn start_survey(&mut self) -> Result<(), String> {
-        let node_index = self.chance.below(self.nodes.len());
+        let node_index = self.harness.chance.below(self.nodes.len());
         let question = self.pick_question();
         self.peers.numbered += 1;
         let number = SurveyNumber(self.peers.numbered);
-        self.trace.line(self.now_us, || format!("node {node_index}: survey {} of {question:?}", number.0));
+        self.harness.line(|| format!("node {node_index}: survey {} of {question:?}", number.0));
         let payload = question.encode();
         let known: Vec<bool> = (0..self.nodes.len()).map(|other| self.delivers_for(other, KNOWN_AFTER_US)).collect();
         let survey = RunningSurvey {
             node_index,
             question,
-            due_us: self.now_us + SURVEY_US + 2 * self.thread_delay_max_us + SLACK_US,
+            due_us: self.harness.now_us + SURVEY_US + 2 * self.thread_delay_max_us + SLACK_US,
             part: NodePart::default(),
             must_be_complete: self.is_calm && known.iter().all(|is_known| *is_known),
             present: self.membership(false, |other| other == node_index || known[node_index] && known[other]),
@@ -109,30 +110,28 @@ impl ClusteredWorld<'_> {
         self.peers.origins.insert(self.tickets, Origin::Own(number));
         let request = NodeQuestion::request_of(&payload)?;
         self.handle(node_index, Event::Api { ticket: Ticket(self.tickets), request })?;
-        let ready_us = self.now_us + self.thread_delay_us();
-        let event = CoreEvent::Peers(PeerEvent::Survey { number, to: SurveyTarget::All, payload });
-        self.nodes[node_index].to_core.push_back((ready_us, event));
+        self.send_to_core(node_index, CoreEvent::Peers(PeerEvent::Survey { number, to: SurveyTarget::All, payload }));
         Ok(())
     }
 
     fn pick_question(&mut self) -> NodeQuestion {
-        let channel = (*self.chance.pick(&CHANNELS)).to_owned();
+        let channel = (*self.harness.chance.pick(&CHANNELS)).to_owned();
         let open: Vec<usize> = (0..self.clients.len()).filter(|number| self.clients[*number].is_open()).collect();
-        match self.chance.weighted(&[40, 10, 10, 10, if open.is_empty() { 0 } else { 6 }]) {
+        match self.harness.chance.weighted(&[40, 10, 10, 10, if open.is_empty() { 0 } else { 6 }]) {
             0 => NodeQuestion::Presence { channel },
             1 => NodeQuestion::PresenceStats { channel },
             2 => NodeQuestion::Channels,
             3 => NodeQuestion::Info,
             _ => {
-                let client = &self.clients[*self.chance.pick(&open)];
-                NodeQuestion::Disconnect { user: client.user.clone(), client: client.client_id.clone() }
+                let client = &self.clients[*self.harness.chance.pick(&open)];
+                NodeQuestion::Disconnect { user: client.session.user.clone(), client: client.client_id.clone() }
             }
         }
     }
 
     /// Whether messages of a node were delivered for at least `time_us`.
     pub(super) fn delivers_for(&self, node_index: usize, time_us: u64) -> bool {
-        self.links[node_index].delivers_since_us().is_some_and(|since_us| since_us + time_us <= self.now_us)
+        self.links[node_index].delivers_since_us().is_some_and(|since_us| since_us + time_us <= self.harness.now_us)
     }
 
     /// The members of all channels on the selected nodes. If `include_possible` is set, it includes those that may be
@@ -140,7 +139,7 @@ impl ClusteredWorld<'_> {
     fn membership(&self, include_possible: bool, is_asked: impl Fn(usize) -> bool) -> Membership {
         let mut membership = Membership::new();
         for client in self.clients.iter().filter(|client| client.is_open()) {
-            if client.session.is_none_or(|(node_index, _)| !is_asked(node_index)) {
+            if client.session.at.is_none_or(|(node_index, _)| !is_asked(node_index)) {
                 continue;
             }
             let channels = CHANNELS.iter().filter(|channel| {
@@ -160,7 +159,7 @@ impl ClusteredWorld<'_> {
                 None => return self.peers.ended.push((number, outcome)),
             },
             PeerEffect::Changed { node, change } => {
-                self.count(if change == PeerChange::Joined { "node joined" } else { "node lost" });
+                self.harness.count(if change == PeerChange::Joined { "node joined" } else { "node lost" });
                 if self.is_calm && change != PeerChange::Joined {
                     self.peers.false_change = Some(format!("node {node_index}: {} is {change:?}", node.node));
                 }
@@ -175,8 +174,7 @@ impl ClusteredWorld<'_> {
                 Event::Api { ticket: Ticket(self.tickets), request }
             }
         };
-        let ready_us = self.now_us + self.thread_delay_us();
-        self.nodes[node_index].to_shard.push_back((ready_us, event));
+        self.send_to_shard(node_index, event);
     }
 
     /// Forwards a shard's reply to the survey or the query that requested it. Returns whether there was one.
@@ -195,13 +193,12 @@ impl ClusteredWorld<'_> {
             }
             Origin::Other { node_index, query } => {
                 let event = PeerEvent::QueryAnswered { query, payload: part.encode() };
-                if !self.is_calm && self.chance.percent(6) {
-                    self.count("slow answer");
-                    let ready_us = self.now_us + self.chance.between(200_000, 2_000_000);
+                if !self.is_calm && self.harness.chance.percent(6) {
+                    self.harness.count("slow answer");
+                    let ready_us = self.harness.now_us + self.harness.chance.between(200_000, 2_000_000);
                     self.peers.slow.push((ready_us, node_index, event));
                 } else {
-                    let ready_us = self.now_us + self.thread_delay_us();
-                    self.nodes[node_index].to_core.push_back((ready_us, CoreEvent::Peers(event)));
+                    self.send_to_core(node_index, CoreEvent::Peers(event));
                 }
             }
         }
@@ -210,7 +207,7 @@ impl ClusteredWorld<'_> {
 
     /// Delivers delayed replies, and checks surveys that ended or are overdue.
     pub(super) fn serve_peers(&mut self) -> Result<(), String> {
-        while let Some(due) = self.peers.slow.iter().position(|(ready_us, ..)| *ready_us <= self.now_us) {
+        while let Some(due) = self.peers.slow.iter().position(|(ready_us, ..)| *ready_us <= self.harness.now_us) {
             let (_, node_index, event) = self.peers.slow.remove(due);
             self.handle_core(node_index, CoreEvent::Peers(event));
         }
@@ -226,7 +223,7 @@ impl ClusteredWorld<'_> {
             self.survey_ended(number, outcome)?;
         }
         let mut running = self.peers.running.iter();
-        match running.find(|(_, survey)| survey.due_us < self.now_us) {
+        match running.find(|(_, survey)| survey.due_us < self.harness.now_us) {
             Some((number, survey)) => {
                 Err(format!("survey {} of {:?} does not end by its deadline", number.0, survey.question))
             }
@@ -244,11 +241,11 @@ impl ClusteredWorld<'_> {
         for answer in &found.answers {
             survey.part.add(&answer.payload)?;
         }
-        self.trace.line(self.now_us, || format!("survey {}: {found:?}", number.0));
-        self.trace.bytes(format!("{found:?}").as_bytes());
-        self.count(if found.is_complete() { "survey complete" } else { "survey partial" });
+        self.harness.line(|| format!("survey {}: {found:?}", number.0));
+        self.harness.trace.bytes(format!("{found:?}").as_bytes());
+        self.harness.count(if found.is_complete() { "survey complete" } else { "survey partial" });
         if matches!(survey.question, NodeQuestion::Disconnect { .. }) {
-            self.count("disconnected on all nodes");
+            self.harness.count("disconnected on all nodes");
         }
         let check = survey.check(found.is_complete());
         check.map_err(|what| {

@@ -1,30 +1,25 @@
 //! Runs until nothing is in flight, and checks the final state.
 
+use crate::{harness::PromptWorld as _, logged::ChannelTruth};
 use dunlin_cluster::names::{PartitionNames, part_of};
-use dunlin_engine::Event;
-
-use crate::logged::{ChannelTruth, LogClient};
 
 use super::{ClusteredWorld, LATER_US, LinkQueues};
-
-/// Simulated time after which a cluster without faults must have recovered everything.
-const REST_US: u64 = 9_000_000;
 
 impl ClusteredWorld<'_> {
     /// Disables faults, and checks that all clients receive what they missed. Clients at a position that can be proven
     /// must recover from it.
     pub(super) fn settle(&mut self) -> Result<(), String> {
         // No later publication reveals the loss of these.
-        let last_actions = if self.is_calm { 0 } else { self.chance.between(0, 12) };
+        let last_actions = if self.is_calm { 0 } else { self.harness.chance.between(0, 12) };
         for _ in 0..last_actions {
             self.act()?;
             self.publish()?;
-            let pause_us = self.chance.between(0, 5_000);
+            let pause_us = self.harness.chance.between(0, 5_000);
             self.pass_time(pause_us)?;
-            self.serve()?;
+            self.serve_all()?;
         }
         if !self.is_calm {
-            self.jetstream.kill_leader(self.now_us, &mut self.links);
+            self.jetstream.kill_leader(self.harness.now_us, &mut self.links);
         }
         self.jetstream.has_faults = false;
         self.jetstream.full_until_us = 0;
@@ -32,7 +27,7 @@ impl ClusteredWorld<'_> {
         self.links.iter_mut().for_each(LinkQueues::reconnect_all);
         self.run_until_idle()?;
         self.check_at_rest()?;
-        if !self.is_calm && self.chance.percent(30) {
+        if !self.is_calm && self.harness.chance.percent(30) {
             // No later publication shows that it is missing.
             self.jetstream.skips_next_republish = true;
             self.publish()?;
@@ -48,28 +43,6 @@ impl ClusteredWorld<'_> {
         }
         self.check_broadcasts()?;
         self.check_keys()
-    }
-
-    fn run_until_idle(&mut self) -> Result<(), String> {
-        let rest_us = self.now_us + REST_US;
-        let is_idle = |client: &LogClient| client.to_server.is_empty() && client.pending.is_empty();
-        while self.now_us < rest_us
-            || !self.requests.is_empty()
-            || !self.peers.is_idle()
-            || !self.clients.iter().all(is_idle)
-        {
-            self.steps += 1;
-            self.pass_time(4_000)?;
-            self.serve()?;
-            if self.now_us > rest_us + REST_US {
-                let waiting: Vec<_> = self.clients.iter().map(|client| &client.pending).collect();
-                return Err(format!(
-                    "not at rest after the maximum time: {} requests, {waiting:?}",
-                    self.requests.len()
-                ));
-            }
-        }
-        Ok(())
     }
 
     fn check_at_rest(&self) -> Result<(), String> {
@@ -108,8 +81,11 @@ impl ClusteredWorld<'_> {
             if node.core.counters().truncations > 0 && !was_truncated {
                 return Err("a node detected a truncation, but no stream was truncated".to_owned());
             }
-            if node.shard.log_holdings() != [0; 3] {
-                return Err(format!("proposals, bytes and parked requests at rest: {:?}", node.shard.log_holdings()));
+            if node.thread.shard.log_holdings() != [0; 3] {
+                return Err(format!(
+                    "proposals, bytes and parked requests at rest: {:?}",
+                    node.thread.shard.log_holdings()
+                ));
             }
         }
         Ok(())
@@ -135,17 +111,16 @@ impl ClusteredWorld<'_> {
     fn resubscribe(&mut self) -> Result<(), String> {
         for number in 0..self.clients.len() {
             let client = &self.clients[number];
-            let Some((node_index, session)) = client.session.filter(|_| client.is_connected) else { continue };
+            if !client.session.is_connected {
+                continue;
+            }
             let known: Vec<String> =
                 client.positions.keys().filter(|channel| !client.has_or_requested(channel)).cloned().collect();
             for channel in known {
                 let must_recover = self.must_recover(number, &channel, 0);
                 self.clients[number].subscribe(&channel, must_recover);
             }
-            while !self.clients[number].to_server.is_empty() && !self.clients[number].paused {
-                let frame = self.clients[number].to_server.remove(0);
-                self.handle(node_index, Event::Received { session, frame: &frame })?;
-            }
+            self.serve_client(number)?;
         }
         Ok(())
     }
@@ -158,7 +133,7 @@ impl ClusteredWorld<'_> {
         self.pass_time(LATER_US)?;
         self.run_until_idle()?;
         for (node_index, node) in self.nodes.iter().enumerate() {
-            let (held, counters) = (node.shard.holdings(), node.core.counters());
+            let (held, counters) = (node.thread.shard.holdings(), node.core.counters());
             let followed = counters.followed + counters.broadcast_channels;
             if held != [0; 4] || followed > 0 {
                 return Err(format!("node {node_index} still holds {held:?} and follows {followed} channels"));

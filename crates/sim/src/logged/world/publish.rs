@@ -12,7 +12,10 @@ use dunlin_engine::{
 };
 use dunlin_protocol::{ErrorCode, Payload, Publication, Tags};
 
-use crate::logged::{ChannelTruth, SeenKeys, keyed_data};
+use crate::{
+    harness::PromptWorld as _,
+    logged::{ChannelTruth, SeenKeys, keyed_data},
+};
 
 use super::{CHANNELS, LoggedWorld, ORDERED_BY_LOG, PendingRequest};
 
@@ -21,9 +24,9 @@ const KEYS: [&str; 3] = ["k0", "k1", "k2"];
 impl LoggedWorld<'_> {
     /// Publishes through the API, sometimes with an idempotency key.
     pub(super) fn publish(&mut self) -> Result<(), String> {
-        for _ in 0..self.chance.between(1, 5) {
-            let channel = *self.chance.pick(&CHANNELS);
-            let key = self.chance.percent(25).then(|| *self.chance.pick(&KEYS));
+        for _ in 0..self.harness.chance.between(1, 5) {
+            let channel = *self.harness.chance.pick(&CHANNELS);
+            let key = self.harness.chance.percent(25).then(|| *self.harness.chance.pick(&KEYS));
             let (data, tags) = self.next_keyed_data();
             let payload = Payload::from_json(Bytes::from(data.clone()));
             let how = PublishHow { idempotency_key: key.map(Box::from), tags, ..PublishHow::default() };
@@ -36,7 +39,7 @@ impl LoggedWorld<'_> {
     fn call_api(&mut self, channel: &'static str, request: ApiRequest, pending: PendingRequest) -> Result<(), String> {
         self.tickets += 1;
         self.requests.insert(self.tickets, (channel, pending));
-        self.handle(self.owner(channel), Event::Api { ticket: Ticket(self.tickets), request })
+        self.handle(self.node.owner(channel), Event::Api { ticket: Ticket(self.tickets), request })
     }
 
     pub(super) fn on_api_reply(&mut self, ticket: Ticket, answer: &ApiResult) -> Result<(), String> {
@@ -47,7 +50,7 @@ impl LoggedWorld<'_> {
                 self.check_acknowledged(channel, &data, key, *offset)
             }
             (pending, Err(ErrorCode::Internal | ErrorCode::TooManyRequests)) if may_reject => {
-                self.count("request rejected");
+                self.harness.count("request rejected");
                 if let PendingRequest::Remove { .. } = pending {
                     self.note_removed(channel);
                     self.removals -= 1;
@@ -56,13 +59,13 @@ impl LoggedWorld<'_> {
                 Ok(())
             }
             (PendingRequest::History { query, top }, Ok(ApiAnswer::History { publications, is_cut: false, .. })) => {
-                self.count("history");
+                self.harness.count("history");
                 self.check_history(channel, publications)?;
                 self.check_whole(channel, &query, top, publications)
             }
             (PendingRequest::Remove { through }, Ok(ApiAnswer::Done { .. })) => {
                 self.removals -= 1;
-                self.count("history removed");
+                self.harness.count("history removed");
                 let gone = self.gone.entry(channel).or_default();
                 *gone = through.max(*gone);
                 self.keys_may_be_gone();
@@ -166,28 +169,28 @@ impl LoggedWorld<'_> {
             return Err(format!("{channel}: {offset} is another publication"));
         };
         let is_across_crash = earlier.crashes < self.log.crashes();
-        self.count(if is_across_crash { "published once across a crash" } else { "published once" });
+        self.harness.count(if is_across_crash { "published once across a crash" } else { "published once" });
         Ok(())
     }
 
     /// Publishes through another node of the cluster.
     pub(super) fn publish_through_other_node(&mut self) {
-        let channel = *self.chance.pick(&CHANNELS);
+        let channel = *self.harness.chance.pick(&CHANNELS);
         if !channel.starts_with(ORDERED_BY_LOG) {
             return;
         }
-        self.count("published by another node");
+        self.harness.count("published by another node");
         let (data, tags) = self.next_keyed_data();
         let (data, epoch) = (Payload::from_json(data.into()), Box::default());
         let publication = Arc::new(Publication { data, info: None, offset: 0, tags, time_ms: 0, epoch, version: 0 });
         let record = LogRecord { publication, version_epoch: Box::default(), idempotency_key: None };
         let terms = self.terms(channel);
-        self.log.publish_through_other_node(self.now_us, channel, record, terms, &mut self.truth);
+        self.log.publish_through_other_node(self.harness.now_us, channel, record, terms, &mut self.truth);
     }
 
     fn terms(&self, channel: &str) -> LogTerms {
         let namespace = channel.split(':').next().unwrap_or_default();
-        let options = self.options.namespaces.iter().find(|options| options.name == namespace);
+        let options = self.node.options.namespaces.iter().find(|options| options.name == namespace);
         options.expect("each channel has a namespace").log_terms()
     }
 
@@ -211,26 +214,26 @@ impl LoggedWorld<'_> {
         let (kept_after, _) = self.log.kept(&seen.channel);
         let floor = if is_removing { u64::MAX } else { kept_after.max(truth.keys_gone_through) };
         seen.check(truth, floor)?;
-        self.count("newest of keys");
+        self.harness.count("newest of keys");
         Ok(())
     }
 
     pub(super) fn request_history(&mut self) -> Result<(), String> {
-        let channel = *self.chance.pick(&CHANNELS);
+        let channel = *self.harness.chance.pick(&CHANNELS);
         // What is stored and not yet known to the node need not be in the answer.
         let top = self.told.get(channel).copied().unwrap_or(0);
-        let limit = *self.chance.pick(&[-1, 0, 1, 3, 12]);
-        let since = self.chance.percent(60).then(|| (self.chance.between(1, top + 1), Box::default()));
-        let query = HistoryQuery { limit, since, reverse: self.chance.percent(50), bytes_max: None };
+        let limit = *self.harness.chance.pick(&[-1, 0, 1, 3, 12]);
+        let since = self.harness.chance.percent(60).then(|| (self.harness.chance.between(1, top + 1), Box::default()));
+        let query = HistoryQuery { limit, since, reverse: self.harness.chance.percent(50), bytes_max: None };
         let pending = PendingRequest::History { query: query.clone(), top };
         self.call_api(channel, ApiRequest::History { channel: channel.into(), query }, pending)
     }
 
     pub(super) fn remove_history(&mut self) -> Result<(), String> {
-        if !self.chance.percent(20) {
+        if !self.harness.chance.percent(20) {
             return Ok(());
         }
-        let channel = *self.chance.pick(&CHANNELS);
+        let channel = *self.harness.chance.pick(&CHANNELS);
         self.note_removed(channel);
         self.removals += 1;
         let through = self.told.get(channel).copied().unwrap_or(0);

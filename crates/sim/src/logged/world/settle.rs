@@ -2,13 +2,10 @@
 
 use std::collections::HashSet;
 
-use dunlin_engine::Event;
+use crate::harness::PromptWorld as _;
 
-use super::{LogClient, LoggedWorld, ShardRing};
+use super::LoggedWorld;
 
-/// A log with pages of one publication, each some 45 ms late, answers a session's commands one after the other in some
-/// 20 s.
-const SETTLE_ROUNDS_MAX: u32 = 15_000;
 const LATER_US: u64 = 400_000_000;
 
 impl LoggedWorld<'_> {
@@ -20,26 +17,6 @@ impl LoggedWorld<'_> {
         self.resubscribe()?;
         self.run_until_idle()?;
         self.check_at_rest()
-    }
-
-    fn run_until_idle(&mut self) -> Result<(), String> {
-        for _ in 0..SETTLE_ROUNDS_MAX {
-            self.steps += 1;
-            self.pass_time(2_000)?;
-            (0..self.rings.len()).try_for_each(|ring| self.deliver(ring))?;
-            self.serve_log()?;
-            self.serve_clients()?;
-            let is_still = |client: &LogClient| client.to_server.is_empty() && client.pending.is_empty();
-            if self.log.is_at_rest()
-                && self.rings.iter().all(ShardRing::is_empty)
-                && self.requests.is_empty()
-                && self.clients.iter().all(is_still)
-            {
-                return Ok(());
-            }
-        }
-        let waiting: Vec<_> = self.clients.iter().map(|client| &client.pending).collect();
-        Err(format!("not at rest after the maximum number of rounds: {} requests, {waiting:?}", self.requests.len()))
     }
 
     fn check_at_rest(&self) -> Result<(), String> {
@@ -54,7 +31,7 @@ impl LoggedWorld<'_> {
                 }
             }
         }
-        for shard in &self.shards {
+        for shard in &self.node.threads {
             if shard.shard.log_holdings() != [0; 3] {
                 return Err(format!("proposals, bytes and parked requests at rest: {:?}", shard.shard.log_holdings()));
             }
@@ -68,7 +45,9 @@ impl LoggedWorld<'_> {
         }
         for number in 0..self.clients.len() {
             let client = &mut self.clients[number];
-            let Some((shard, session)) = client.session.filter(|_| client.is_connected) else { continue };
+            if !client.session.is_connected {
+                continue;
+            }
             let known: Vec<String> =
                 client.positions.keys().filter(|channel| !client.has_or_requested(channel)).cloned().collect();
             for channel in known {
@@ -76,10 +55,7 @@ impl LoggedWorld<'_> {
                 let must_recover = (floor..=top).contains(&client.positions[&channel].offset);
                 client.subscribe(&channel, must_recover);
             }
-            while !self.clients[number].to_server.is_empty() && !self.clients[number].paused {
-                let frame = self.clients[number].to_server.remove(0);
-                self.handle(shard, Event::Received { session, frame: &frame })?;
-            }
+            self.serve_client(number)?;
         }
         Ok(())
     }
@@ -92,7 +68,7 @@ impl LoggedWorld<'_> {
         self.pass_time(LATER_US)?;
         self.settle()?;
         self.pass_time(LATER_US)?;
-        let left: HashSet<[usize; 4]> = self.shards.iter().map(|shard| shard.shard.holdings()).collect();
+        let left: HashSet<[usize; 4]> = self.node.threads.iter().map(|shard| shard.shard.holdings()).collect();
         if left.iter().all(|held| *held == [0; 4]) { Ok(()) } else { Err(format!("shards still hold {left:?}")) }
     }
 }
