@@ -6,7 +6,7 @@ use dunlin_rooms::{ObjectId, Replica};
 
 use crate::{
     session::{ClientSession, Received},
-    wire::{ClientCommand, ServerMessage, encode_input},
+    wire::{ClientCommand, ServerMessage, SubscribeCommand, encode_input},
 };
 
 use super::room::RoomTruth;
@@ -40,7 +40,7 @@ impl RoomClient {
 
     /// Whether a join is pending.
     pub fn waits_for_join(&self) -> bool {
-        self.session.pending.values().any(|command| matches!(command, ClientCommand::Subscribe { .. }))
+        self.session.pending.values().any(|command| matches!(command, ClientCommand::Subscribe(_)))
     }
 
     /// Sends an input if the client is in the room.
@@ -54,19 +54,8 @@ impl RoomClient {
 
     fn join(&mut self) {
         let data = self.token.as_ref().map_or("{}".to_owned(), |token| format!(r#"{{"seat_token":"{token}"}}"#));
-        self.session.send(ClientCommand::Subscribe {
-            channel: CHANNEL.to_owned(),
-            token: String::new(),
-            recover: None,
-            positioned: false,
-            recoverable: false,
-            join_leave: false,
-            reject_unrecoverable: false,
-            delta: "",
-            compact: false,
-            filter: None,
-            data: data.into_bytes(),
-        });
+        let subscribe = SubscribeCommand { data: data.into_bytes(), ..SubscribeCommand::to(CHANNEL) };
+        self.session.send(ClientCommand::Subscribe(subscribe.into()));
     }
 
     /// Reads bytes and checks the messages. Returns the highest tick in them.
@@ -102,7 +91,7 @@ impl RoomClient {
                 self.session.is_connected = true;
                 self.join();
             }
-            (ClientCommand::Subscribe { .. }, Some(result)) => {
+            (ClientCommand::Subscribe(_), Some(result)) => {
                 let answer: serde_json::Value = serde_json::from_slice(&result.data).map_err(|_| "no token")?;
                 self.token = answer["seat_token"].as_str().map(str::to_owned);
                 self.is_in = true;

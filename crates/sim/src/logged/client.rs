@@ -6,7 +6,7 @@ use crate::{
     session::{ClientSession, Received},
     wire::{
         ClientCommand, ClientInfoBody, ClientPosition, PublicationBody, PushBody, ServerMessage, SubscribeBody,
-        WireFrame,
+        SubscribeCommand, WireFrame,
     },
 };
 
@@ -65,27 +65,23 @@ impl LogClient {
 
     /// Whether it has a subscription, or a pending subscribe or unsubscribe command.
     pub fn has_or_requested(&self, channel: &str) -> bool {
-        let asks = |command: &ClientCommand| matches!(command, ClientCommand::Subscribe { channel: of, .. } | ClientCommand::Unsubscribe { channel: of } if of == channel);
+        let asks = |command: &ClientCommand| match command {
+            ClientCommand::Subscribe(subscribe) => subscribe.channel == channel,
+            ClientCommand::Unsubscribe { channel: of } => of == channel,
+            _ => false,
+        };
         self.live.contains_key(channel) || self.session.pending.values().any(asks)
     }
 
     /// Subscribes and recovers from the last position. `must_recover` is set if the recovery must succeed.
     pub fn subscribe(&mut self, channel: &str, must_recover: bool) {
         let has_history = !is_without_history(channel);
-        let command = ClientCommand::Subscribe {
-            channel: channel.to_owned(),
-            token: String::new(),
+        let subscribe = SubscribeCommand {
             recover: self.positions.get(channel).filter(|_| has_history).cloned(),
-            positioned: false,
             recoverable: has_history,
-            join_leave: false,
-            reject_unrecoverable: false,
-            delta: "",
-            compact: false,
-            filter: None,
-            data: Vec::new(),
+            ..SubscribeCommand::to(channel)
         };
-        let id = self.session.send(command);
+        let id = self.session.send(ClientCommand::Subscribe(subscribe.into()));
         self.must_recover.extend(must_recover.then_some(id));
     }
 
@@ -156,8 +152,8 @@ impl LogClient {
         }
         match (command, message.subscribe, message.history) {
             (ClientCommand::Connect { .. }, ..) => self.session.is_connected = true,
-            (ClientCommand::Subscribe { channel, recover, .. }, Some(result), _) => {
-                self.subscribed(truth, channel, recover.as_ref(), &result, must_recover)?;
+            (ClientCommand::Subscribe(subscribe), Some(result), _) => {
+                self.subscribed(truth, subscribe.channel, subscribe.recover.as_ref(), &result, must_recover)?;
             }
             (ClientCommand::Publish { channel, data }, ..) => {
                 let is_committed = is_without_history(&channel)

@@ -48,7 +48,7 @@ impl ClusteredWorld<'_> {
     pub(super) fn excuse_recoveries(&mut self, number: usize) {
         let client = &self.clients[number];
         let is_excused = |id: &&u32| match client.session.pending.get(id) {
-            Some(ClientCommand::Subscribe { channel, .. }) => !self.must_recover(number, channel, 0),
+            Some(ClientCommand::Subscribe(subscribe)) => !self.must_recover(number, &subscribe.channel, 0),
             _ => false,
         };
         let excused: Vec<u32> = client.must_recover.iter().filter(is_excused).copied().collect();
