@@ -160,19 +160,16 @@ fn a_seat_that_expires_one_tick_late_is_found() {
 
 #[test]
 fn players_that_never_expire_after_a_restart_are_found() {
-    find_kept(KeptFlaw::RestoresClients, &["the room has", "the players are", "gets PlayerId"]);
+    find_kept(
+        KeptFlaw::RestoresClients,
+        &["the room has", "had seat None, but leaves", "the players are", "gets PlayerId"],
+    );
 }
 
 /// Checks that a node with rooms finds `flaw`.
 fn find_seated(flaw: SeatFlaw, texts: &[&str]) {
-    find::find(
-        flaw,
-        SEEDS_MAX,
-        texts,
-        |seed, has_flaw| {
-            if has_flaw { run_seated(seed, flaw) } else { run(seed, false, &|_| {}) }
-        },
-    );
+    let run = |seed, has_flaw| if has_flaw { run_seated(seed, flaw) } else { run(seed, false, &|_| {}) };
+    find::find(flaw, SEEDS_MAX, texts, run);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use dunlin_rooms::{Grid, Room};
 use crate::{
     plan::{Plan, RoomPlan},
     ring::{FromRoomRing, ToRoomRing},
-    rooms::{Game, RoomRecord, SeatModel, event_number, numbered},
+    rooms::{Departures, Game, RoomRecord, SeatModel, event_number, numbered},
     wire::ClientPosition,
 };
 
@@ -235,7 +235,7 @@ impl NodeWorld {
             call_bytes_max: 1_024,
         };
         let (options, game_options) = (rooms.options.clone(), rooms.game_options.clone());
-        let seats = SeatModel::new(rooms.seat_grace_ticks, AWAY_PER_USER_MAX);
+        let seats = SeatModel::new(Departures::Any, rooms.seat_grace_ticks, AWAY_PER_USER_MAX);
         let mut room_model = self.model.rooms.lock();
         record.ended.extend(room_model.ended_unopened.remove(&room));
         if room_model.records.insert(room, record).is_some() {

@@ -50,15 +50,7 @@ impl HostedRoom {
     ) -> Result<(), String> {
         let (room, tick) = (self.host.key(), self.runner.ticks_run());
         let at = |error: String| format!("{room:?} in tick {tick}: {error}");
-        self.seats.run(tick, steps, done).map_err(at)?;
-        let here: Vec<PlayerId> = self.runner.room().world().players().collect();
-        if !self.seats.players().eq(here.iter().copied()) {
-            let expected: Vec<PlayerId> = self.seats.players().collect();
-            return Err(at(format!("the players are {here:?} instead of {expected:?}")));
-        }
-        if self.seats.away() != done.away() {
-            return Err(at(format!("{} players are away instead of {}", done.away(), self.seats.away())));
-        }
+        self.seats.check(tick, steps, done, self.runner.room()).map_err(at)?;
         self.record_joins(room_model, steps, done).map_err(at)?;
         self.record_kicks(room_model);
         for (what, times) in [
