@@ -97,6 +97,15 @@ impl ShardThread {
         Self { shard, effects: Effects::default(), sessions: 0, recalled: Vec::new() }
     }
 
+    /// Checks that no proposal is in flight and no request waits for the log.
+    ///
+    /// # Errors
+    /// If there is one.
+    pub fn check_log_at_rest(&self) -> Result<(), String> {
+        let held = self.shard.log_holdings();
+        if held == [0; 3] { Ok(()) } else { Err(format!("proposals, bytes and parked requests at rest: {held:?}")) }
+    }
+
     /// Whether the shard has to wake by now.
     pub fn is_due(&self, now_us: u64) -> bool {
         self.shard.next_deadline_us().is_some_and(|due_us| due_us <= now_us)

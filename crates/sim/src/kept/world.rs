@@ -13,7 +13,7 @@ use dunlin_engine::{Event, SessionKey, Shard};
 use crate::{
     chance::Chance,
     harness::{Harness, PromptWorld as _, SimNode, World},
-    ring::{FromRoomRing, ToRoomRing},
+    ring::RoomRings,
 };
 
 use super::{
@@ -31,8 +31,7 @@ pub struct KeptWorld<'a> {
     harness: Harness,
     prepare: &'a dyn Fn(&mut Shard),
     node: SimNode,
-    to: Vec<ToRoomRing>,
-    from: Vec<FromRoomRing>,
+    rings: RoomRings,
     terms: KeptTerms,
     room: Option<KeptRoom>,
     disk: RoomDisk,
@@ -70,8 +69,7 @@ impl<'a> KeptWorld<'a> {
             harness: Harness::new(chance, prints, "kept"),
             prepare,
             node,
-            to: Vec::new(),
-            from: Vec::new(),
+            rings: RoomRings::default(),
             terms,
             room: None,
             disk,
@@ -96,7 +94,7 @@ impl<'a> KeptWorld<'a> {
             self.act()?;
         }
         for _ in 0..4 {
-            let ring = self.harness.chance.below(self.node.rings.len() + self.to.len() + self.from.len());
+            let ring = self.harness.chance.below(self.node.rings.len() + self.rings.len());
             self.deliver(ring)?;
         }
         self.serve_clients()

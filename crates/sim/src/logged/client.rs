@@ -73,6 +73,12 @@ impl LogClient {
         self.live.contains_key(channel) || self.session.pending.values().any(asks)
     }
 
+    /// The channels to which it was subscribed, if it is connected.
+    pub fn missed_channels(&self) -> Vec<String> {
+        let is_missed = |channel: &&String| self.session.is_connected && !self.has_or_requested(channel);
+        self.positions.keys().filter(is_missed).cloned().collect()
+    }
+
     /// Subscribes and recovers from the last position. `must_recover` is set if the recovery must succeed.
     pub fn subscribe(&mut self, channel: &str, must_recover: bool) {
         let has_history = !is_without_history(channel);
@@ -239,6 +245,34 @@ impl LogClient {
         self.live.insert(channel, position);
         Ok(())
     }
+}
+
+/// Checks that no client misses a publication when nothing is in flight. `is_loss_provable` tells whether a node can
+/// detect that publications of a channel were lost in an epoch.
+///
+/// # Errors
+/// The first publication or loss that a client missed.
+pub fn check_complete(
+    clients: &[LogClient],
+    truth: &Truth,
+    is_loss_provable: impl Fn(&str, &str) -> bool,
+) -> Result<(), String> {
+    for (number, client) in clients.iter().enumerate() {
+        for (channel, position) in &client.live {
+            let Some(truth) = truth.get(channel) else { continue };
+            let error = if truth.invalid_epochs.contains(&position.epoch) {
+                let is_provable = is_loss_provable(channel, &position.epoch);
+                is_provable.then(|| format!("{channel} continues from a lost position {position:?}"))
+            } else {
+                let missing = truth.next(position.offset);
+                missing.map(|missing| format!("{channel} at {}, without {missing}", position.offset))
+            };
+            if let Some(error) = error {
+                return Err(format!("client {number} at rest: {error}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A message without an offset.

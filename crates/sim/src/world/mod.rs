@@ -249,10 +249,10 @@ impl NodeWorld {
 
     fn stall_something(&mut self) {
         let until_us = self.harness.now_us + self.harness.chance.between(1_000, 400_000);
-        let ring = self.harness.chance.below(self.node.rings.len() + self.threads.ring_count());
+        let ring = self.harness.chance.below(self.node.rings.len() + self.threads.rings.len());
         match self.node.rings.get_mut(ring) {
             Some(ring) => ring.stall(until_us),
-            None => self.threads.stall(ring - self.node.rings.len(), until_us),
+            None => self.threads.rings.stall(ring - self.node.rings.len(), until_us),
         }
         if let Some(connection) = self.clients[self.harness.chance.below(self.clients.len())].connection {
             self.connections[connection].idle_until_us = until_us;

@@ -14,7 +14,7 @@ use dunlin_rooms::{Grid, Room};
 
 use crate::{
     plan::{Plan, RoomPlan},
-    ring::{FromRoomRing, ToRoomRing},
+    ring::{RoomMessage, RoomRings},
     rooms::{Departures, Game, RoomRecord, SeatModel, event_number, numbered},
     wire::ClientPosition,
 };
@@ -41,8 +41,7 @@ pub(super) struct HostedRoom {
 #[derive(Default)]
 pub(super) struct RoomThreads {
     pub(super) rooms: Vec<BTreeMap<RoomKey, HostedRoom>>,
-    to: Vec<ToRoomRing>,
-    from: Vec<FromRoomRing>,
+    pub(super) rings: RoomRings,
     /// The rate limiter of each seat: the remaining credit in millionths of an input, and when it was last updated.
     rate_limiters: BTreeMap<SeatKey, (u64, u64)>,
     /// Whether only rooms with queued messages tick.
@@ -53,40 +52,20 @@ pub(super) struct RoomThreads {
 impl RoomThreads {
     pub(super) fn new(plan: &Plan) -> Self {
         let Some(rooms) = &plan.rooms else { return Self::default() };
-        let pairs = || (0..rooms.threads).flat_map(|thread| (0..plan.shards).map(move |shard| (shard, thread)));
-        let ends = |(shard, thread)| (ShardIndex(shard), RoomThreadIndex(thread));
         Self {
             rooms: (0..rooms.threads).map(|_| BTreeMap::new()).collect(),
-            to: pairs().map(ends).map(|(shard, thread)| ToRoomRing::new(shard, thread)).collect(),
-            from: pairs().map(ends).map(|(shard, thread)| FromRoomRing::new(thread, shard)).collect(),
-            rate_limiters: BTreeMap::new(),
-            is_settling: false,
-            flaw: None,
+            rings: RoomRings::all(plan.shards, rooms.threads),
+            ..Self::default()
         }
     }
 
     /// Whether no message is in flight.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.to.iter().all(ToRoomRing::is_empty)
-            && self.from.iter().all(FromRoomRing::is_empty)
-            && self.hosted().all(|hosted| hosted.host.arrived_len() == 0)
+        self.rings.is_still() && self.hosted().all(|hosted| hosted.host.arrived_len() == 0)
     }
 
     pub(super) fn hosted(&self) -> impl Iterator<Item = &HostedRoom> {
         self.rooms.iter().flat_map(BTreeMap::values)
-    }
-
-    pub(super) fn stall(&mut self, ring: usize, until_us: u64) {
-        let to = self.to.len();
-        if ring < to {
-            self.to[ring].stall(until_us);
-        } else if let Some(ring) = self.from.get_mut(ring - to) {
-            ring.stall(until_us);
-        }
-    }
-
-    pub(super) fn ring_count(&self) -> usize {
-        self.to.len() + self.from.len()
     }
 
     /// When the next room is due.
@@ -115,14 +94,7 @@ impl NodeWorld {
         if let ToRoom::Input { seat, data, .. } = &message {
             self.check_input(*seat, data)?;
         }
-        let ring = usize::from(thread.0) * self.node.threads.len() + shard;
-        let ring = self
-            .threads
-            .to
-            .get_mut(ring)
-            .ok_or_else(|| format!("a message for the unknown {thread:?}: {message:?}"))?;
-        ring.push(message);
-        Ok(())
+        self.threads.rings.send(shard, thread, message)
     }
 
     /// Checks that an input that a shard accepted respects the length limit and the rate limit.
@@ -143,8 +115,7 @@ impl NodeWorld {
     fn post(&mut self, thread: usize, outgoing: Vec<RoutedMessage>) {
         for (shard, message) in outgoing {
             self.harness.trace.number(u64::from(shard.0) << 32);
-            let ring = thread * self.node.threads.len() + usize::from(shard.0);
-            self.threads.from[ring].push(message);
+            self.threads.rings.post(thread, shard, message);
         }
     }
 
@@ -153,7 +124,7 @@ impl NodeWorld {
         if !self.threads.rooms.is_empty() && self.harness.chance.percent(2) {
             self.report_load();
         }
-        for ring in 0..self.threads.ring_count() {
+        for ring in 0..self.threads.rings.len() {
             if self.harness.chance.percent(25) {
                 let most = self.harness.chance.between(1, 12);
                 self.deliver_room_messages(ring, most)?;
@@ -172,23 +143,23 @@ impl NodeWorld {
 
     /// Delivers all messages to and from room threads.
     pub(super) fn deliver_all_room_messages(&mut self) -> Result<(), String> {
-        (0..self.threads.ring_count()).try_for_each(|ring| self.deliver_room_messages(ring, u64::MAX))
+        (0..self.threads.rings.len()).try_for_each(|ring| self.deliver_room_messages(ring, u64::MAX))
     }
 
     fn deliver_room_messages(&mut self, ring: usize, most: u64) -> Result<(), String> {
-        let to = self.threads.to.len();
         for _ in 0..most {
-            let is_moved = if ring < to { self.deliver_to_room(ring)? } else { self.deliver_from_room(ring - to)? };
-            if !is_moved {
-                break;
+            match self.threads.rings.pop(ring, self.harness.now_us) {
+                None => break,
+                Some(RoomMessage::To(from, thread, message)) => {
+                    self.deliver_to_room(from, thread.0.into(), message)?;
+                }
+                Some(RoomMessage::From(from, to, message)) => self.deliver_from_room(from, to.0.into(), message)?,
             }
         }
         Ok(())
     }
 
-    fn deliver_to_room(&mut self, ring: usize) -> Result<bool, String> {
-        let Some(message) = self.threads.to[ring].pop(self.harness.now_us) else { return Ok(false) };
-        let (from, thread) = (self.threads.to[ring].from, usize::from(self.threads.to[ring].to.0));
+    fn deliver_to_room(&mut self, from: ShardIndex, thread: usize, message: ToRoom) -> Result<(), String> {
         self.harness.line(|| format!("{from:?} to room thread {thread}: {message:?}"));
         let mut outgoing = Vec::new();
         match message {
@@ -217,7 +188,7 @@ impl NodeWorld {
             }
         }
         self.post(thread, outgoing);
-        Ok(true)
+        Ok(())
     }
 
     fn open_room(&mut self, thread: usize, room: RoomKey, channel: &std::sync::Arc<str>) -> Result<(), String> {
@@ -342,9 +313,7 @@ impl NodeWorld {
         self.model.rooms.lock().failure.take().map_or(Ok(()), Err)
     }
 
-    fn deliver_from_room(&mut self, ring: usize) -> Result<bool, String> {
-        let Some(message) = self.threads.from[ring].pop(self.harness.now_us) else { return Ok(false) };
-        let (from, to) = (self.threads.from[ring].from, usize::from(self.threads.from[ring].to.0));
+    fn deliver_from_room(&mut self, from: RoomThreadIndex, to: usize, message: FromRoom) -> Result<(), String> {
         self.harness.line(|| format!("{from:?} to shard {to}: {message:?}"));
         let event = match &message {
             FromRoom::Joined { request, outcome: Ok(_), .. } => {
@@ -369,7 +338,7 @@ impl NodeWorld {
         if let Some((channel, number)) = event {
             self.on_event(&channel, number)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Checks that an event got the next position when it reached the owner, unless its room has ended.

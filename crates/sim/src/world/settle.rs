@@ -18,7 +18,7 @@ impl NodeWorld {
         for ring in &mut self.node.rings {
             ring.stall(0);
         }
-        (0..self.threads.ring_count()).for_each(|ring| self.threads.stall(ring, 0));
+        (0..self.threads.rings.len()).for_each(|ring| self.threads.rings.stall(ring, 0));
         // Otherwise rooms would tick forever.
         self.threads.is_settling = true;
         let mut quiet_ticks = 0;

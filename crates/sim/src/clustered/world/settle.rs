@@ -1,6 +1,9 @@
 //! Runs until nothing is in flight, and checks the final state.
 
-use crate::{harness::PromptWorld as _, logged::ChannelTruth};
+use crate::{
+    harness::PromptWorld as _,
+    logged::{ChannelTruth, check_complete},
+};
 use dunlin_cluster::names::{PartitionNames, part_of};
 
 use super::{ClusteredWorld, LATER_US, LinkQueues};
@@ -46,26 +49,7 @@ impl ClusteredWorld<'_> {
     }
 
     fn check_at_rest(&self) -> Result<(), String> {
-        for (number, client) in self.clients.iter().enumerate() {
-            for (channel, position) in &client.live {
-                let is_invalid = |truth: &ChannelTruth| truth.invalid_epochs.contains(&position.epoch);
-                if self.truth.get(channel).is_some_and(is_invalid) {
-                    if self.is_loss_provable(channel, &position.epoch) {
-                        return Err(format!(
-                            "client {number} at rest: {channel} continues from a lost position {position:?}"
-                        ));
-                    }
-                    continue;
-                }
-                let missing = self.truth.get(channel).and_then(|truth| truth.next(position.offset));
-                if let Some(missing) = missing {
-                    return Err(format!(
-                        "client {number} at rest: {channel} at {}, without {missing}",
-                        position.offset
-                    ));
-                }
-            }
-        }
+        check_complete(&self.clients, &self.truth, |channel, epoch| self.is_loss_provable(channel, epoch))?;
         let (epochs, losses) = (self.jetstream.epochs_begun(), self.jetstream.losses);
         if epochs > losses {
             return Err(format!("{losses} losses of streams have begun {epochs} epochs"));
@@ -81,12 +65,7 @@ impl ClusteredWorld<'_> {
             if node.core.counters().truncations > 0 && !was_truncated {
                 return Err("a node detected a truncation, but no stream was truncated".to_owned());
             }
-            if node.thread.shard.log_holdings() != [0; 3] {
-                return Err(format!(
-                    "proposals, bytes and parked requests at rest: {:?}",
-                    node.thread.shard.log_holdings()
-                ));
-            }
+            node.thread.check_log_at_rest()?;
         }
         Ok(())
     }
@@ -110,13 +89,7 @@ impl ClusteredWorld<'_> {
 
     fn resubscribe(&mut self) -> Result<(), String> {
         for number in 0..self.clients.len() {
-            let client = &self.clients[number];
-            if !client.session.is_connected {
-                continue;
-            }
-            let known: Vec<String> =
-                client.positions.keys().filter(|channel| !client.has_or_requested(channel)).cloned().collect();
-            for channel in known {
+            for channel in self.clients[number].missed_channels() {
                 let must_recover = self.must_recover(number, &channel, 0);
                 self.clients[number].subscribe(&channel, must_recover);
             }

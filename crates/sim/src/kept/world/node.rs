@@ -1,28 +1,25 @@
 //! The threads of the node: passes events, performs effects, delivers messages and advances the clock.
 
 use dunlin_engine::{
-    Effect, Event, Options, ShardIndex,
+    Effect, Event, Options,
     host::RoutedMessage,
     options::{ClientOptions, NamespaceOptions, RoomLimits},
-    room::{FromRoom, RoomThreadIndex, ToRoom},
+    room::{FromRoom, ToRoom},
 };
 
 use crate::{
     harness::{PromptWorld, RestTimes, ShardThread},
-    ring::{FromRoomRing, ToRoomRing},
+    ring::{RoomMessage, RoomRings},
     session::ClientSession,
 };
 
 use super::{KeptRoom, KeptWorld};
 
-const THREAD: RoomThreadIndex = RoomThreadIndex(0);
-
 impl KeptWorld<'_> {
     /// Starts the node with empty memory.
     pub(super) fn start(&mut self, count: u16) {
         self.node.start(count, &mut self.harness.chance, self.prepare);
-        self.to = (0..count).map(|shard| ToRoomRing::new(ShardIndex(shard), THREAD)).collect();
-        self.from = (0..count).map(|shard| FromRoomRing::new(THREAD, ShardIndex(shard))).collect();
+        self.rings = RoomRings::all(count, 1);
     }
 
     fn tick(&mut self) -> Result<(), String> {
@@ -43,26 +40,22 @@ impl KeptWorld<'_> {
 
     fn post(&mut self, outgoing: Vec<RoutedMessage>) {
         for (shard, message) in outgoing {
-            self.from[usize::from(shard.0)].push(message);
+            self.rings.post(0, shard, message);
         }
     }
 
-    /// Delivers a message of a ring.
+    /// Delivers a message of a ring. Those between shards are first.
     pub(super) fn deliver(&mut self, ring: usize) -> Result<(), String> {
-        let (of_shards, to_room) = (self.node.rings.len(), self.node.rings.len() + self.to.len());
         let now_us = self.harness.now_us;
-        if ring < of_shards {
+        let Some(of_rooms) = ring.checked_sub(self.node.rings.len()) else {
             let Some((shard, event)) = self.node.receive(ring, now_us) else { return Ok(()) };
             return self.handle(shard, event);
+        };
+        match self.rings.pop(of_rooms, now_us) {
+            None => Ok(()),
+            Some(RoomMessage::To(.., message)) => self.deliver_to_room(message),
+            Some(RoomMessage::From(from, to, message)) => self.handle(to.0.into(), Event::FromRoom { from, message }),
         }
-        if ring < to_room {
-            let Some(message) = self.to[ring - of_shards].pop(now_us) else { return Ok(()) };
-            return self.deliver_to_room(message);
-        }
-        let ring = &mut self.from[ring - to_room];
-        let Some(message) = ring.pop(now_us) else { return Ok(()) };
-        let (from, to) = (ring.from, usize::from(ring.to.0));
-        self.handle(to, Event::FromRoom { from, message })
     }
 
     fn deliver_to_room(&mut self, message: ToRoom) -> Result<(), String> {
@@ -124,7 +117,7 @@ impl PromptWorld for KeptWorld<'_> {
         match self.perform_on_session(shard, effect)? {
             None => {}
             Some(Effect::Send { to, message }) => self.node.send(shard, to, message),
-            Some(Effect::ToRoom { message, .. }) => self.to[shard].push(message),
+            Some(Effect::ToRoom { thread, message }) => self.rings.send(shard, thread, message)?,
             Some(other) => return Err(format!("{other:?}")),
         }
         Ok(())
@@ -148,16 +141,13 @@ impl PromptWorld for KeptWorld<'_> {
     }
 
     fn serve_all(&mut self) -> Result<(), String> {
-        let rings = self.node.rings.len() + self.to.len() + self.from.len();
+        let rings = self.node.rings.len() + self.rings.len();
         (0..rings).try_for_each(|ring| self.deliver(ring))?;
         self.serve_clients()
     }
 
     fn is_at_rest(&mut self) -> bool {
-        self.node.is_still()
-            && self.to.iter().all(ToRoomRing::is_empty)
-            && self.from.iter().all(FromRoomRing::is_empty)
-            && self.room.as_ref().is_none_or(KeptRoom::is_at_rest)
+        self.node.is_still() && self.rings.is_still() && self.room.as_ref().is_none_or(KeptRoom::is_at_rest)
     }
 }
 

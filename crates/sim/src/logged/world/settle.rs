@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 
-use crate::harness::PromptWorld as _;
+use crate::{
+    harness::{PromptWorld as _, ShardThread},
+    logged::check_complete,
+};
 
 use super::LoggedWorld;
 
@@ -20,23 +23,8 @@ impl LoggedWorld<'_> {
     }
 
     fn check_at_rest(&self) -> Result<(), String> {
-        for (number, client) in self.clients.iter().enumerate() {
-            for (channel, position) in &client.live {
-                let missing = self.truth.get(channel).and_then(|truth| truth.next(position.offset));
-                if let Some(missing) = missing {
-                    return Err(format!(
-                        "client {number} at rest: {channel} at {}, without {missing}",
-                        position.offset
-                    ));
-                }
-            }
-        }
-        for shard in &self.node.threads {
-            if shard.shard.log_holdings() != [0; 3] {
-                return Err(format!("proposals, bytes and parked requests at rest: {:?}", shard.shard.log_holdings()));
-            }
-        }
-        Ok(())
+        check_complete(&self.clients, &self.truth, |_, _| true)?;
+        self.node.threads.iter().try_for_each(ShardThread::check_log_at_rest)
     }
 
     fn resubscribe(&mut self) -> Result<(), String> {
@@ -44,14 +32,9 @@ impl LoggedWorld<'_> {
             return Ok(());
         }
         for number in 0..self.clients.len() {
-            let client = &mut self.clients[number];
-            if !client.session.is_connected {
-                continue;
-            }
-            let known: Vec<String> =
-                client.positions.keys().filter(|channel| !client.has_or_requested(channel)).cloned().collect();
-            for channel in known {
+            for channel in self.clients[number].missed_channels() {
                 let (floor, top) = self.log.kept(&channel);
+                let client = &mut self.clients[number];
                 let must_recover = (floor..=top).contains(&client.positions[&channel].offset);
                 client.subscribe(&channel, must_recover);
             }
