@@ -1,9 +1,10 @@
-//! Heartbeats and surveys between nodes.
+//! What nodes know of each other: heartbeats, surveys, leases, and the limit on the sessions of a user across all nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_cluster::core::{
     CoreEvent,
+    leases::LeaseChange,
     peers::{
         NodeDescription, PeerChange, PeerEffect, PeerEvent, QueryNumber, SurveyAnswers, SurveyFault, SurveyNumber,
         SurveyTarget,
@@ -20,7 +21,7 @@ use crate::{
     harness::PromptWorld as _,
 };
 
-use super::{CHANNELS, ClusteredWorld};
+use super::{CHANNELS, ClusteredWorld, JetStream};
 
 /// The timeout of a survey, which is the default.
 const SURVEY_US: u64 = 1_000_000;
@@ -30,6 +31,12 @@ const SLACK_US: u64 = 50_000;
 pub(super) const KNOWN_AFTER_US: u64 = 1_000_000;
 /// Nodes must not count each other as live if messages were not delivered for this long.
 pub(super) const FORGOTTEN_AFTER_US: u64 = 3_000_000;
+/// A node whose connections are up for this long must have renewed its lease.
+const HELD_FOR_US: u64 = 4_000_000;
+/// Time after which all nodes know a session, without faults: a heartbeat and the delays before and after it.
+const COUNTED_AFTER_US: u64 = 700_000;
+/// Time after which a client is admitted or rejected.
+const CONNECTED_AFTER_US: u64 = 300_000;
 
 /// The origin of a request to a shard.
 enum Origin {
@@ -269,6 +276,129 @@ impl ClusteredWorld<'_> {
             if !live.is_subset(&running) || missing.is_some() {
                 return Err(format!("node {node_index} at rest: {live:?} are live for it, but {running:?} run"));
             }
+        }
+        Ok(())
+    }
+}
+
+/// Configures the servers for nodes with leases.
+pub(super) const fn prepare_leases(jetstream: &mut JetStream, seed: u64) {
+    jetstream.is_single = seed.is_multiple_of(2);
+    // Longer than a lease is valid.
+    jetstream.election_max_us = 2_500_000;
+}
+
+impl ClusteredWorld<'_> {
+    /// Checks a change of a lease that a node reports.
+    pub(super) fn lease_changed(&mut self, node_index: usize, change: &LeaseChange) {
+        self.harness.count(match change {
+            LeaseChange::Began { .. } => "lease begun",
+            LeaseChange::Lost { .. } => "lease lost",
+            LeaseChange::Took { .. } => "lease taken",
+            LeaseChange::Gone => "lease gone",
+        });
+        // Renewals are delivered, and elections take less time than a lease is valid.
+        let is_safe = self.jetstream.timeouts == 0
+            && !self.truncates
+            && !self.loses_streams
+            && self.delivers_for(node_index, HELD_FOR_US);
+        let is_false = match change {
+            LeaseChange::Began { .. } => false,
+            LeaseChange::Gone => !self.has_lost_stream,
+            LeaseChange::Lost { .. } => self.is_calm || is_safe,
+            LeaseChange::Took { .. } => self.is_calm,
+        };
+        if is_false {
+            self.peers.false_change =
+                Some(format!("node {node_index}: {change:?}, although its renewals are delivered"));
+        }
+    }
+
+    /// Checks that, without faults, exactly the running nodes hold a lease.
+    pub(super) fn check_leases(&self) -> Result<(), String> {
+        if !self.peers.is_on {
+            return Ok(());
+        }
+        let held = self.jetstream.held_leases();
+        let running: BTreeSet<String> = self.nodes.iter().map(|node| node.name.clone()).collect();
+        if held != running {
+            return Err(format!("the leases of {held:?} are held at rest, but {running:?} run"));
+        }
+        for node_index in (0..self.nodes.len()).filter(|node_index| self.delivers_for(*node_index, FORGOTTEN_AFTER_US))
+        {
+            let leases = self.nodes[node_index].core.counters().leases;
+            if leases.term == 0 || leases.others as usize + 1 != running.len() {
+                return Err(format!("node {node_index} has different leases at rest: {leases:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The user of a client. Clients use it as their token.
+    pub(super) const fn user_of(number: usize) -> &'static str {
+        if number % 3 == 2 { "" } else { "u0" }
+    }
+
+    /// Checks the limit if a client was just admitted. Sessions on other nodes only count after a heartbeat.
+    pub(super) fn check_admitted(&mut self, number: usize) -> Result<(), String> {
+        let client = &self.clients[number];
+        let (id, user) = (client.client_id.clone(), client.session.user.clone());
+        if user.is_empty() || !client.is_open() || self.peers.connected_us.contains_key(&id) {
+            return Ok(());
+        }
+        let is_spread =
+            self.is_calm && (0..self.nodes.len()).all(|node_index| self.delivers_for(node_index, KNOWN_AFTER_US));
+        let node_index = client.session.at.map(|(node_index, _)| node_index);
+        let mut counted = 0;
+        for other in
+            self.clients.iter().filter(|other| other.is_open() && other.session.user == user && other.client_id != id)
+        {
+            let since_us = self.peers.connected_us.get(&other.client_id).copied().unwrap_or(self.harness.now_us);
+            let is_here = other.session.at.map(|(node_index, _)| node_index) == node_index;
+            counted += usize::from(is_here || is_spread && since_us + COUNTED_AFTER_US <= self.harness.now_us);
+        }
+        self.peers.connected_us.insert(id, self.harness.now_us);
+        let sessions_max = self.options.client.user_sessions_max;
+        if sessions_max > 0 && counted >= sessions_max {
+            return Err(format!("client {number} is admitted, but {user} has {counted} of {sessions_max} sessions"));
+        }
+        Ok(())
+    }
+
+    /// Ends the connections that the server closed.
+    pub(super) fn end_closed(&mut self) -> Result<(), String> {
+        for number in 0..self.clients.len() {
+            let session = &self.clients[number].session;
+            if session.at.is_some() && self.clients[number].is_over {
+                self.harness.count(if session.is_connected { "closed by server" } else { "user rejected" });
+                self.hang_up(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that, without faults, a user is admitted exactly while it is below the limit.
+    pub(super) fn check_users(&mut self) -> Result<(), String> {
+        let sessions_max = self.options.client.user_sessions_max;
+        let is_delivering = (0..self.nodes.len()).all(|node_index| self.delivers_for(node_index, 3 * COUNTED_AFTER_US));
+        if sessions_max == 0 || !is_delivering {
+            return Ok(());
+        }
+        for number in 0..self.clients.len() {
+            let user = self.clients[number].session.user.clone();
+            if user.is_empty() || self.clients[number].session.at.is_some() {
+                continue;
+            }
+            let sessions = self.clients.iter().filter(|client| client.is_open() && client.session.user == user).count();
+            self.open(number)?;
+            self.run_for(CONNECTED_AFTER_US)?;
+            let is_admitted = self.clients[number].is_open();
+            if is_admitted != (sessions < sessions_max) {
+                let what = if is_admitted { "admitted" } else { "rejected" };
+                return Err(format!("client {number} is {what} at rest: {sessions} of {sessions_max} sessions"));
+            }
+            self.harness.count("user at rest");
+            self.run_for(COUNTED_AFTER_US)?;
         }
         Ok(())
     }
