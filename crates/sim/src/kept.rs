@@ -6,7 +6,6 @@ mod client;
 mod disk;
 mod game;
 mod room;
-mod seats;
 mod world;
 
 pub use world::KeptWorld;

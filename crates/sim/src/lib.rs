@@ -13,12 +13,14 @@ mod chance;
 mod checks;
 mod client;
 mod clustered;
+mod harness;
 mod kept;
 mod logged;
 mod model;
 mod plan;
 mod ring;
 mod rooms;
+mod session;
 mod socket;
 mod token;
 mod trace;
@@ -32,6 +34,8 @@ use std::{
 
 use dunlin_cluster::core::Core;
 use dunlin_engine::Shard;
+
+use harness::{Harness, World};
 
 pub use kept::KeptFlaw;
 pub use world::SeatFlaw;
@@ -53,36 +57,25 @@ pub struct RunOutcome {
 /// Runs the world of `seed`. If `prints` is set, the trace is written to standard output. `prepare` is applied to each
 /// shard before the first step.
 pub fn run(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> RunOutcome {
-    let mut world = world::NodeWorld::new(seed, prints, prepare);
-    let failure = failure_of(|| world.run());
-    let (steps, trace_hash) = world.record();
-    RunOutcome { seed, steps, trace_hash, failure, reached: world.reached() }
+    outcome_of(seed, world::NodeWorld::new(seed, prints, prepare))
 }
 
 /// Like [`run`], with a bug in the room threads.
 pub fn run_seated(seed: u64, flaw: SeatFlaw) -> RunOutcome {
     let mut world = world::NodeWorld::new(seed, false, &|_| {});
     world.plant(flaw);
-    let failure = failure_of(|| world.run());
-    let (steps, trace_hash) = world.record();
-    RunOutcome { seed, steps, trace_hash, failure, reached: world.reached() }
+    outcome_of(seed, world)
 }
 
 /// Like [`run`], for a node whose channels have a log. The log has delays, fails, and survives crashes of the node.
 pub fn run_logged(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> RunOutcome {
-    let mut world = logged::LoggedWorld::new(seed, prints, prepare);
-    let failure = failure_of(|| world.run());
-    let (steps, trace_hash) = world.record();
-    RunOutcome { seed, steps, trace_hash, failure, reached: world.reached() }
+    outcome_of(seed, logged::LoggedWorld::new(seed, prints, prepare))
 }
 
 /// Like [`run`], for a node with a room that is stored on disk and continues after the node crashes or stops. `flaw` is
 /// a bug in the room thread.
 pub fn run_kept(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard), flaw: Option<KeptFlaw>) -> RunOutcome {
-    let mut world = kept::KeptWorld::new(seed, prints, prepare, flaw);
-    let failure = failure_of(|| world.run());
-    let (steps, trace_hash) = world.record();
-    RunOutcome { seed, steps, trace_hash, failure, reached: world.reached() }
+    outcome_of(seed, kept::KeptWorld::new(seed, prints, prepare, flaw))
 }
 
 /// Like [`run`], for a cluster whose nodes and servers fail. `prepare_core` is applied to the core of each node.
@@ -93,18 +86,18 @@ pub fn run_clustered(
     prepare_core: &dyn Fn(&mut Core),
 ) -> RunOutcome {
     let prepare = clustered::Prepare { shard: prepare, core: prepare_core };
-    let mut world = clustered::ClusteredWorld::new(seed, prints, prepare);
-    let failure = failure_of(|| world.run());
-    let (steps, trace_hash) = world.record();
-    RunOutcome { seed, steps, trace_hash, failure, reached: world.reached() }
+    outcome_of(seed, clustered::ClusteredWorld::new(seed, prints, prepare))
 }
 
-fn failure_of(run: impl FnOnce() -> Result<(), String>) -> Option<String> {
-    match catch_unwind(AssertUnwindSafe(run)) {
+fn outcome_of(seed: u64, mut world: impl World) -> RunOutcome {
+    let failure = match catch_unwind(AssertUnwindSafe(|| world.run())) {
         Ok(outcome) => outcome.err(),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
             Some(format!("panic: {}", text.unwrap_or("without a message")))
         }
-    }
+    };
+    let reached = world.reached();
+    let Harness { steps, trace, .. } = world.harness();
+    RunOutcome { seed, steps: *steps, trace_hash: trace.hash(), failure, reached }
 }

@@ -1,10 +1,13 @@
 //! Runs clusters with fixed seeds, and checks that planted bugs in the protocol are found.
 
-use std::collections::BTreeMap;
+mod find;
+mod pass;
 
 use dunlin_cluster::{core::Core, planted::CoreBug};
 use dunlin_engine::{Shard, planted::Bug};
 use dunlin_sim::{RunOutcome, run_clustered};
+
+use pass::{assert_all_pass, assert_reached};
 
 const FIXED_SEEDS: u64 = 600;
 /// Number of seeds within which each bug must be found. All of them pass without a bug.
@@ -90,176 +93,165 @@ const FOUND_SEEDS: [u64; 13] = [
 
 #[test]
 fn seeds_that_failed_before_pass() {
-    for seed in FOUND_SEEDS {
-        assert_eq!(run_clustered(seed, false, &|_| {}, &|_| {}).failure, None, "seed {seed}");
-    }
+    assert_all_pass("clustered", FOUND_SEEDS, |seed| run_planted(seed, None));
 }
 
 #[test]
 fn fixed_seeds_pass_and_reach_all_cases() {
-    let outcomes: Vec<RunOutcome> = (0..FIXED_SEEDS).map(|seed| run_clustered(seed, false, &|_| {}, &|_| {})).collect();
-    let failures: Vec<(u64, &String)> =
-        outcomes.iter().filter_map(|outcome| Some((outcome.seed, outcome.failure.as_ref()?))).collect();
-    assert!(
-        failures.is_empty(),
-        "replay with `cargo run -p dunlin-sim -- --seed SEED --world clustered --trace`: {failures:#?}"
-    );
-    let mut reached: BTreeMap<&str, u64> = BTreeMap::new();
-    for (what, times) in outcomes.iter().flat_map(|outcome| &outcome.reached) {
-        *reached.entry(what).or_insert(0) += times;
-    }
-    let rare: Vec<_> =
-        REACHED.iter().filter(|what| reached.get(**what).is_none_or(|times| *times < REACHED_MIN)).collect();
-    assert!(rare.is_empty(), "{rare:?} are reached too rarely in {reached:#?}");
+    let reached = assert_all_pass("clustered", 0..FIXED_SEEDS, |seed| run_planted(seed, None));
+    assert_reached(&reached, &REACHED, REACHED_MIN);
 }
 
 #[test]
 fn a_seed_determines_the_run() {
     for seed in 0..5 {
-        assert_eq!(run_clustered(seed, false, &|_| {}, &|_| {}), run_clustered(seed, false, &|_| {}, &|_| {}));
+        assert_eq!(run_planted(seed, None), run_planted(seed, None));
     }
 }
 
-/// The failure of the first seed that finds `bug`.
-fn find(bug: CoreBug) -> String {
-    find_planted(&format!("{bug:?}"), "", &|_| {}, &|core| core.plant(bug))
+/// Checks that `bug` is found.
+fn find(bug: CoreBug, texts: &[&str]) {
+    find::find(bug, SEEDS_MAX, texts, |seed, has_bug| run_planted(seed, has_bug.then_some(bug)));
 }
 
 /// Checks that a seed finds `bug` with a failure that contains `text`, for bugs with several kinds of failures.
 fn find_as(bug: CoreBug, text: &str) {
-    find_planted(&format!("{bug:?}"), text, &|_| {}, &|core| core.plant(bug));
+    find::find(bug, SEEDS_MAX, &[text], |seed, has_bug| {
+        let outcome = run_planted(seed, has_bug.then_some(bug));
+        let failure = outcome.failure.filter(|failure| !has_bug || failure.contains(text));
+        RunOutcome { failure, ..outcome }
+    });
 }
 
-fn find_planted(bug: &str, text: &str, prepare: &dyn Fn(&mut Shard), prepare_core: &dyn Fn(&mut Core)) -> String {
-    let found = (0..SEEDS_MAX).find_map(|seed| {
-        let failure = run_clustered(seed, false, prepare, prepare_core).failure?;
-        failure.contains(text).then_some((seed, failure))
+/// Checks that a bug of the shards is found.
+fn find_in_shard(bug: Bug, texts: &[&str]) {
+    find::find(bug, SEEDS_MAX, texts, |seed, has_bug| {
+        let plant = |shard: &mut Shard| {
+            if has_bug {
+                shard.plant(bug);
+            }
+        };
+        run_clustered(seed, false, &plant, &|_| {})
     });
-    let (seed, failure) = found.unwrap_or_else(|| panic!("{bug} is not found within {SEEDS_MAX} seeds"));
-    println!("{bug} is found by seed {seed}: {failure}");
-    assert_eq!(run_clustered(seed, false, &|_| {}, &|_| {}).failure, None, "seed {seed} fails without {bug} as well");
-    failure
+}
+
+fn run_planted(seed: u64, bug: Option<CoreBug>) -> RunOutcome {
+    let plant = |core: &mut Core| {
+        if let Some(bug) = bug {
+            core.plant(bug);
+        }
+    };
+    run_clustered(seed, false, &|_| {}, &plant)
 }
 
 #[test]
 fn attaching_without_a_fence_is_found() {
-    find(CoreBug::AttachWithoutFence);
+    find(CoreBug::AttachWithoutFence, &[]);
 }
 
 #[test]
 fn an_undetected_gap_is_found() {
-    find(CoreBug::GapNotNoticed);
+    find(CoreBug::GapNotNoticed, &[]);
 }
 
 #[test]
 fn a_missing_audit_of_the_tail_is_found() {
-    let failure = find(CoreBug::TailNotAudited);
-    assert!(failure.contains("at rest"), "{failure}");
+    find(CoreBug::TailNotAudited, &["at rest"]);
 }
 
 #[test]
 fn a_count_rule_off_by_one_is_found() {
-    find(CoreBug::CountRuleOffByOne);
+    find(CoreBug::CountRuleOffByOne, &[]);
 }
 
 #[test]
 fn trusting_a_stale_replica_is_found() {
-    find(CoreBug::StaleReplicaBelieved);
+    find(CoreBug::StaleReplicaBelieved, &[]);
 }
 
 #[test]
 fn waiting_for_a_stream_that_is_gone_is_found() {
-    let failure = find(CoreBug::AbsentStreamIgnored);
-    assert!(failure.contains("at rest"), "{failure}");
+    find(CoreBug::AbsentStreamIgnored, &["at rest"]);
 }
 
 #[test]
 fn delivering_a_late_broadcast_is_found() {
-    let failure = find(CoreBug::LateBroadcastPassedOn);
-    assert!(failure.contains("again or after"), "{failure}");
+    find(CoreBug::LateBroadcastPassedOn, &["again or after"]);
 }
 
 #[test]
 fn delivering_a_late_duplicate_is_found() {
-    find(CoreBug::LateDuplicatePassedOn);
+    find(CoreBug::LateDuplicatePassedOn, &[]);
 }
 
 #[test]
 fn delivering_the_echo_of_an_own_broadcast_is_found() {
-    let failure = find(CoreBug::OwnEchoPassedOn);
-    assert!(failure.contains("again"), "{failure}");
+    find(CoreBug::OwnEchoPassedOn, &["again"]);
 }
 
 #[test]
 fn forwarding_a_received_broadcast_is_found() {
-    let failure = find_planted("BroadcastRepeated", "", &|shard| shard.plant(Bug::BroadcastRepeated), &|_| {});
-    assert!(failure.contains("again"), "{failure}");
+    find_in_shard(Bug::BroadcastRepeated, &["again"]);
 }
 
 #[test]
 fn keys_that_only_other_nodes_have_are_found_missing() {
-    let failure = find_planted("KeysNotGathered", "", &|shard| shard.plant(Bug::KeysNotGathered), &|_| {});
-    assert!(failure.contains("has None as the newest of key"), "{failure}");
+    find_in_shard(Bug::KeysNotGathered, &["has None as the newest of key"]);
 }
 
 #[test]
 fn a_subscribe_reply_before_other_nodes_forward_broadcasts_is_found() {
-    let failure = find(CoreBug::FollowNotConfirmed);
-    assert!(failure.contains("did not receive broadcast"), "{failure}");
+    find(CoreBug::FollowNotConfirmed, &["did not receive broadcast"]);
 }
 
 #[test]
 fn an_undetected_truncation_is_found() {
-    let failure = find(CoreBug::TruncationNotNoticed);
-    assert!(failure.contains("lost position"), "{failure}");
+    find(CoreBug::TruncationNotNoticed, &["lost position"]);
 }
 
 #[test]
 fn an_undetected_hole_is_found() {
-    find(CoreBug::HoleNotNoticed);
+    find(CoreBug::HoleNotNoticed, &[]);
 }
 
 #[test]
 fn a_damaged_message_taken_for_whole_is_found() {
-    let failure = find(CoreBug::DamagedMessageTaken);
-    assert!(failure.contains("3506"), "{failure}");
+    find(CoreBug::DamagedMessageTaken, &["3506"]);
 }
 
 #[test]
 fn not_asking_other_nodes_for_keys_is_found() {
-    let failure = find(CoreBug::KeysNotAsked);
-    assert!(failure.contains("publications with the key"), "{failure}");
+    find(CoreBug::KeysNotAsked, &["publications with the key"]);
 }
 
 #[test]
 fn rejecting_a_position_ahead_of_this_node_is_found() {
-    find(CoreBug::PositionAheadRefused);
+    find(CoreBug::PositionAheadRefused, &[]);
 }
 
 #[test]
 fn keeping_a_partitioned_connection_is_found() {
-    find(CoreBug::SilenceBorne);
+    find(CoreBug::SilenceBorne, &[]);
 }
 
 #[test]
 fn not_counting_a_shared_read_is_found() {
-    find(CoreBug::SharedReadNotCounted);
+    find(CoreBug::SharedReadNotCounted, &[]);
 }
 
 #[test]
 fn a_survey_that_waits_for_a_silent_node_is_found() {
-    let failure = find(CoreBug::SilentNodeAwaited);
-    assert!(failure.contains("does not end by its deadline"), "{failure}");
+    find(CoreBug::SilentNodeAwaited, &["does not end by its deadline"]);
 }
 
 #[test]
 fn an_unmarked_partial_survey_is_found() {
-    find(CoreBug::MissingAnswerNotNamed);
+    find(CoreBug::MissingAnswerNotNamed, &[]);
 }
 
 #[test]
 fn trusting_an_incomplete_window_of_another_node_is_found() {
-    find(CoreBug::ShortWindowBelieved);
+    find(CoreBug::ShortWindowBelieved, &[]);
 }
 
 #[test]
@@ -270,18 +262,15 @@ fn counting_a_silent_node_as_live_is_found() {
 
 #[test]
 fn counting_sessions_of_a_lost_node_is_found() {
-    let failure = find(CoreBug::UsersOfLostNodeKept);
-    assert!(failure.contains("is rejected at rest"), "{failure}");
+    find(CoreBug::UsersOfLostNodeKept, &["is rejected at rest"]);
 }
 
 #[test]
 fn taking_a_lease_while_the_stream_stores_nothing_is_found() {
-    let failure = find(CoreBug::LeaseTakenFromSilentStream);
-    assert!(failure.contains("its renewals are delivered"), "{failure}");
+    find(CoreBug::LeaseTakenFromSilentStream, &["its renewals are delivered"]);
 }
 
 #[test]
 fn ignoring_a_rejected_renewal_is_found() {
-    let failure = find(CoreBug::RefusedRenewalNotRead);
-    assert!(failure.contains("its renewals are delivered"), "{failure}");
+    find(CoreBug::RefusedRenewalNotRead, &["its renewals are delivered"]);
 }

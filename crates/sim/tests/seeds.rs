@@ -1,8 +1,12 @@
 //! Runs fixed seeds, and checks that a run is reproducible. `make sim` runs fresh seeds.
 
-use std::{collections::BTreeMap, process::Command};
+mod pass;
 
-use dunlin_sim::{RunOutcome, run, run_kept, run_logged};
+use std::process::Command;
+
+use dunlin_sim::{run, run_kept, run_logged};
+
+use pass::{assert_all_pass, assert_reached};
 
 const FIXED_SEEDS: u64 = 1_000;
 
@@ -21,14 +25,6 @@ const FOUND_SEEDS: [u64; 9] = [
     1_795_710_011_416,
     1_795_710_020_664,
 ];
-
-fn assert_all_pass(seeds: impl Iterator<Item = u64>) -> Vec<RunOutcome> {
-    let outcomes: Vec<RunOutcome> = seeds.map(|seed| run(seed, false, &|_| {})).collect();
-    let failures: Vec<(u64, &String)> =
-        outcomes.iter().filter_map(|outcome| Some((outcome.seed, outcome.failure.as_ref()?))).collect();
-    assert!(failures.is_empty(), "replay with `cargo run -p dunlin-sim -- --seed SEED --trace`: {failures:#?}");
-    outcomes
-}
 
 /// Cases that the fixed seeds must reach at least [`REACHED_MIN`] times.
 const REACHED: [&str; 108] = [
@@ -145,20 +141,13 @@ const REACHED_MIN: u64 = 10;
 
 #[test]
 fn seeds_that_failed_before_pass() {
-    assert_all_pass(FOUND_SEEDS.into_iter());
+    assert_all_pass("whole", FOUND_SEEDS, |seed| run(seed, false, &|_| {}));
 }
 
 #[test]
 fn fixed_seeds_pass_and_reach_all_cases() {
-    let mut reached = BTreeMap::new();
-    let outcomes = assert_all_pass(0..FIXED_SEEDS);
-    for (what, times) in outcomes.into_iter().flat_map(|outcome| outcome.reached) {
-        *reached.entry(what).or_insert(0) += times;
-    }
-    for what in REACHED {
-        let times = reached.get(what).copied().unwrap_or(0);
-        assert!(times >= REACHED_MIN, "{what}: {times} times");
-    }
+    let reached = assert_all_pass("whole", 0..FIXED_SEEDS, |seed| run(seed, false, &|_| {}));
+    assert_reached(&reached, &REACHED, REACHED_MIN);
 }
 
 /// Cases that the fixed seeds of worlds with a log must reach.
@@ -183,21 +172,8 @@ const REACHED_WITH_LOG: [&str; 16] = [
 
 #[test]
 fn fixed_seeds_with_a_log_pass_and_reach_all_cases() {
-    let mut reached = BTreeMap::new();
-    let outcomes: Vec<RunOutcome> = (0..FIXED_SEEDS).map(|seed| run_logged(seed, false, &|_| {})).collect();
-    let failures: Vec<(u64, &String)> =
-        outcomes.iter().filter_map(|outcome| Some((outcome.seed, outcome.failure.as_ref()?))).collect();
-    assert!(
-        failures.is_empty(),
-        "replay with `cargo run -p dunlin-sim -- --seed SEED --world logged --trace`: {failures:#?}"
-    );
-    for (what, times) in outcomes.iter().flat_map(|outcome| &outcome.reached) {
-        *reached.entry(what.clone()).or_insert(0) += times;
-    }
-    for what in REACHED_WITH_LOG {
-        let times = reached.get(what).copied().unwrap_or(0);
-        assert!(times >= REACHED_MIN, "{what}: {times} times");
-    }
+    let reached = assert_all_pass("logged", 0..FIXED_SEEDS, |seed| run_logged(seed, false, &|_| {}));
+    assert_reached(&reached, &REACHED_WITH_LOG, REACHED_MIN);
 }
 
 /// Cases that the fixed seeds of worlds with a stored room must reach.
@@ -212,21 +188,8 @@ const REACHED_WITH_KEPT_ROOM: [&str; 6] = [
 
 #[test]
 fn fixed_seeds_with_a_stored_room_pass_and_reach_all_cases() {
-    let mut reached = BTreeMap::new();
-    let outcomes: Vec<RunOutcome> = (0..FIXED_KEPT_SEEDS).map(|seed| run_kept(seed, false, &|_| {}, None)).collect();
-    let failures: Vec<(u64, &String)> =
-        outcomes.iter().filter_map(|outcome| Some((outcome.seed, outcome.failure.as_ref()?))).collect();
-    assert!(
-        failures.is_empty(),
-        "replay with `cargo run -p dunlin-sim -- --seed SEED --world kept --trace`: {failures:#?}"
-    );
-    for (what, times) in outcomes.iter().flat_map(|outcome| &outcome.reached) {
-        *reached.entry(what.clone()).or_insert(0) += times;
-    }
-    for what in REACHED_WITH_KEPT_ROOM {
-        let times = reached.get(what).copied().unwrap_or(0);
-        assert!(times >= REACHED_MIN, "{what}: {times} times");
-    }
+    let reached = assert_all_pass("kept", 0..FIXED_KEPT_SEEDS, |seed| run_kept(seed, false, &|_| {}, None));
+    assert_reached(&reached, &REACHED_WITH_KEPT_ROOM, REACHED_MIN);
 }
 
 #[test]

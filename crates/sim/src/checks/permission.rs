@@ -7,7 +7,7 @@ use crate::{
     client::{OperatorAction, Pending},
     plan::BACKEND_ERROR,
     token::{Flaw, Tokens},
-    wire::{ClientCommand, Filter},
+    wire::{ClientCommand, Filter, SubscribeCommand},
 };
 
 /// What the check of a reply needs to know.
@@ -117,7 +117,7 @@ pub fn check_error(context: &ReplyContext<'_>, request: &Pending, code: u32) -> 
             Some(_) => is_backend_error(code),
             None => code == 108,
         },
-        ClientCommand::Subscribe { .. } => may_reject_subscription(context, request, code),
+        ClientCommand::Subscribe(subscribe) => may_reject_subscription(context, request, subscribe, code),
         ClientCommand::SubRefresh { token, .. } => match code {
             103 => true,
             109 | 110 => context.may_have_expired(token),
@@ -160,11 +160,13 @@ pub fn check_error(context: &ReplyContext<'_>, request: &Pending, code: u32) -> 
 }
 
 /// Whether a subscribe command may get the error `code`.
-fn may_reject_subscription(context: &ReplyContext<'_>, request: &Pending, code: u32) -> bool {
-    let ClientCommand::Subscribe { channel, token, recover, reject_unrecoverable, filter, .. } = &request.command
-    else {
-        return false;
-    };
+fn may_reject_subscription(
+    context: &ReplyContext<'_>,
+    request: &Pending,
+    subscribe: &SubscribeCommand,
+    code: u32,
+) -> bool {
+    let SubscribeCommand { channel, token, recover, reject_unrecoverable, filter, .. } = subscribe;
     let may_have_no_room = || request.at_limit || context.channels_are_few() || context.was_subscribed("");
     match code {
         102 => matches!(context.kind(channel), Kind::Unknown),
@@ -202,7 +204,8 @@ pub fn check_success(context: &ReplyContext<'_>, request: &Pending) -> Result<()
         ClientCommand::Connect { token, .. } => {
             token.is_empty() || !matches!(context.flaw(token), Flaw::Forged | Flaw::Expired)
         }
-        ClientCommand::Subscribe { channel, token, filter, .. } => {
+        ClientCommand::Subscribe(subscribe) => {
+            let SubscribeCommand { channel, token, filter, .. } = &**subscribe;
             let may_filter = filter.as_ref().is_none_or(|filter| context.may_filter(channel, filter));
             may_filter && may_subscribe(context, channel, token)
         }

@@ -7,7 +7,7 @@ use dunlin_protocol::Encoding;
 use crate::{
     client::Pending,
     model::{ChannelFacts, Model},
-    wire::{ClientCommand, ClientPosition, Filter, SubscribeBody},
+    wire::{ClientPosition, Filter, SubscribeBody, SubscribeCommand},
 };
 
 use super::{Subscription, difference::DeltaState};
@@ -36,10 +36,8 @@ pub fn check_recovery(
     result: &SubscribeBody,
     (encoding, now_ms): (Encoding, u64),
 ) -> Result<Subscription, String> {
-    let ClientCommand::Subscribe { channel, recover, filter, .. } = &request.command else {
-        return Err("a subscribe result for another command".to_owned());
-    };
-    let filter = filter.as_deref();
+    let SubscribeCommand { channel, recover, filter, .. } = request.subscribe()?;
+    let filter = filter.as_ref();
     let facts = model.channel_mut(channel).ok_or("a subscription to an unknown channel")?;
     let rules = facts.rules.clone().ok_or("a subscription without a namespace")?;
     check_flags(&rules, request, result)?;
@@ -90,9 +88,7 @@ fn facts_of<'a>(model: &'a Model, channel: &str) -> Result<&'a ChannelFacts, Str
 
 /// Checks the flags of a subscribe reply against the options of the namespace.
 pub(super) fn check_flags(rules: &NamespaceOptions, request: &Pending, result: &SubscribeBody) -> Result<(), String> {
-    let ClientCommand::Subscribe { recover, positioned, recoverable, delta, compact, .. } = &request.command else {
-        return Err("a subscribe result for another command".to_owned());
-    };
+    let SubscribeCommand { recover, positioned, recoverable, delta, compact, .. } = request.subscribe()?;
     let recovers = recover.is_some();
     let has_stream = rules.history_size > 0 && rules.history_ttl_ms > 0;
     let sees_history = rules.allow_history_for_client || rules.allow_history_for_subscriber;

@@ -10,7 +10,7 @@ use crate::{
     model::{Model, Outcome},
     plan::RoomPlan,
     rooms::{InputFault, Join, RoomModel, RoomRecord, Version, between, event_number},
-    wire::{ClientCommand, ClientPosition, HistoryBody, PublicationBody, SubscribeBody},
+    wire::{ClientPosition, HistoryBody, PublicationBody, SubscribeBody, SubscribeCommand},
 };
 
 use super::{RecoveryLimits, Subscription, recovery::check_flags};
@@ -47,9 +47,7 @@ pub fn check_join(
     request: &Pending,
     result: &SubscribeBody,
 ) -> Result<Subscription, String> {
-    let ClientCommand::Subscribe { channel, recover, .. } = &request.command else {
-        return Err("no subscribe command".to_owned());
-    };
+    let SubscribeCommand { channel, recover, .. } = request.subscribe()?;
     let rules = model.channel(channel).and_then(|facts| facts.rules.clone()).ok_or("a room without a namespace")?;
     check_flags(&rules, request, result)?;
     let mut room_model = model.rooms.lock();

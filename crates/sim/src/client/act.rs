@@ -6,7 +6,7 @@ use crate::{
     model::{Model, Publisher},
     plan::{KIND_TAG, KINDS, NUMBER_TAG, NUMBERS, Plan, RESTRICTED},
     token::{Flaw, Token, Tokens},
-    wire::{ClientCommand, ClientPosition, Filter},
+    wire::{ClientCommand, ClientPosition, Filter, SubscribeCommand},
 };
 
 use super::{Client, ClientClose, ClientPhase, Pending, ToServer, receive::pending};
@@ -176,7 +176,7 @@ impl Client {
             _ => context.chance.percent(20).then(ClientPosition::default),
         };
         let (data, join) = self.join_data(context, channel);
-        let command = ClientCommand::Subscribe {
+        let subscribe = SubscribeCommand {
             data,
             channel: channel.to_owned(),
             token,
@@ -187,9 +187,9 @@ impl Client {
             reject_unrecoverable: context.chance.percent(20),
             delta: if context.chance.percent(40) { "fossil" } else { "" },
             compact: context.chance.percent(60),
-            filter: context.filter(channel).map(Box::new),
+            filter: context.filter(channel),
         };
-        let (command, mut pending) = context.pending(command, channel);
+        let (command, mut pending) = context.pending(ClientCommand::Subscribe(subscribe.into()), channel);
         pending.join = join;
         pending.had = had;
         pending.at_limit = self.subscriptions_at_most() >= context.plan.options.client.channel_limit;
@@ -313,7 +313,7 @@ impl Client {
     /// Adds an unsubscribe command, sometimes followed by another one, or by a subscribe, in the same frame.
     fn add_unsubscribe(&mut self, context: &mut ActContext<'_>) {
         let requested = self.pending.values().filter_map(|pending| match &pending.command {
-            ClientCommand::Subscribe { channel, .. } => Some(channel),
+            ClientCommand::Subscribe(subscribe) => Some(&subscribe.channel),
             _ => None,
         });
         let channels: Vec<String> = self.subscriptions.keys().chain(requested).cloned().collect();

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::{
     checks::Subscription,
     plan::Profile,
-    wire::{ClientCommand, ClientPosition, FrameReader, encode},
+    wire::{ClientCommand, ClientPosition, FrameReader, SubscribeCommand, encode},
 };
 
 pub use act::ActContext;
@@ -54,6 +54,19 @@ pub struct Pending {
     pub at_limit: bool,
     /// Whether the newest publication of each key follows the reply as a push.
     pub newest_follows_reply: bool,
+}
+
+impl Pending {
+    /// The subscribe command of which this is.
+    ///
+    /// # Errors
+    /// If it is another command.
+    pub fn subscribe(&self) -> Result<&SubscribeCommand, String> {
+        match &self.command {
+            ClientCommand::Subscribe(subscribe) => Ok(subscribe),
+            other => Err(format!("not a subscribe command: {other:?}")),
+        }
+    }
 }
 
 /// What a client sends to the server.
@@ -106,7 +119,6 @@ pub enum ClientClose {
 
 /// Actions of a client that permit the server to close the session.
 #[derive(Debug, Default)]
-#[allow(missing_docs)]
 pub struct CloseReasons {
     pub broke_protocol: bool,
     pub was_rejected: bool,
@@ -261,7 +273,7 @@ impl Client {
 
     /// Whether the last pending subscribe or unsubscribe command for `channel` is a subscribe.
     pub fn is_subscribing(&self, channel: &str) -> bool {
-        matches!(self.last_pending(channel), Some(ClientCommand::Subscribe { .. }))
+        matches!(self.last_pending(channel), Some(ClientCommand::Subscribe(_)))
     }
 
     /// Whether the last pending subscribe or unsubscribe command for `channel` is an unsubscribe.
@@ -270,17 +282,17 @@ impl Client {
     }
 
     fn last_pending(&self, of: &str) -> Option<&ClientCommand> {
-        self.pending
-            .values()
-            .rev()
-            .map(|pending| &pending.command)
-            .find(|command| matches!(command, ClientCommand::Subscribe { channel, .. } | ClientCommand::Unsubscribe { channel } if channel == of))
+        self.pending.values().rev().map(|pending| &pending.command).find(|command| match command {
+            ClientCommand::Subscribe(subscribe) => subscribe.channel == of,
+            ClientCommand::Unsubscribe { channel } => channel == of,
+            _ => false,
+        })
     }
 
     /// The number of subscriptions that it has or has requested.
     pub fn subscriptions_at_most(&self) -> usize {
         let requested =
-            self.pending.values().filter(|pending| matches!(pending.command, ClientCommand::Subscribe { .. })).count();
+            self.pending.values().filter(|pending| matches!(pending.command, ClientCommand::Subscribe(_))).count();
         let at_connect = if self.phase == ClientPhase::Connecting { self.server_side.len() } else { 0 };
         self.subscriptions.len() + requested + at_connect
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     checks::check_recovery,
-    wire::{ClientCommand, ClientPosition, Expiry, PushBody, SubscribeBody},
+    wire::{ClientCommand, ClientPosition, Expiry, PushBody, SubscribeBody, SubscribeCommand},
 };
 
 use super::{
@@ -133,7 +133,7 @@ impl Client {
         if let Some(result) = &push.subscribe {
             let api_count = self.ordered_count(receiving, &channel)?;
             let request = Pending { api_count, newest_follows_reply: true, ..pending(server_side(&channel, None)) };
-            return self.add_subscription(receiving, &channel, &request, result, false).map(|()| None);
+            return self.add_subscription(receiving, &channel, &request, &result.into(), false).map(|()| None);
         }
         let Some(subscription) = self.subscriptions.get_mut(&channel) else {
             return Err(format!("a push for {channel} without a subscription"));
@@ -182,17 +182,5 @@ impl Client {
 
 /// The subscribe command that corresponds to a server-side subscription.
 fn server_side(channel: &str, recover: Option<ClientPosition>) -> ClientCommand {
-    ClientCommand::Subscribe {
-        channel: channel.to_owned(),
-        token: String::new(),
-        recover,
-        positioned: false,
-        recoverable: false,
-        join_leave: false,
-        reject_unrecoverable: false,
-        delta: "",
-        compact: false,
-        filter: None,
-        data: Vec::new(),
-    }
+    ClientCommand::Subscribe(SubscribeCommand { recover, ..SubscribeCommand::to(channel) }.into())
 }

@@ -17,8 +17,8 @@ use crate::{
     plan::RoomPlan,
     token::{Token, Tokens},
     wire::{
-        ClientCommand, ConnectBody, ErrorBody, HistoryBody, PushBody, ServerMessage, SubscribeBody, WireFrame, decode,
-        decode_push,
+        ClientCommand, ConnectBody, ErrorBody, HistoryBody, PushBody, ServerMessage, SubscribeBody, SubscribeCommand,
+        WireFrame, decode, decode_push,
     },
 };
 
@@ -208,10 +208,12 @@ impl Client {
                 self.phase = ClientPhase::Rejected;
                 self.close_reasons.was_rejected = true;
             }
-            ClientCommand::Subscribe { channel, .. } if code == 112 && request.join.is_some() => {
-                self.positions.remove(channel);
+            ClientCommand::Subscribe(subscribe) if code == 112 && request.join.is_some() => {
+                self.positions.remove(&subscribe.channel);
             }
-            ClientCommand::Subscribe { channel, recover: Some(from), filter, .. } if code == 112 => {
+            ClientCommand::Subscribe(subscribe) if code == 112 => {
+                let SubscribeCommand { channel, recover, filter, .. } = &**subscribe;
+                let Some(from) = recover else { return Ok(()) };
                 let facts = receiving.model.channel(channel).ok_or("an unknown channel")?;
                 let top = facts.tops.get(&from.epoch).copied().unwrap_or(0);
                 // In cache mode, the cached publication may be newer. In stream mode, the model must know all offsets.
@@ -226,7 +228,7 @@ impl Client {
                         receiving.model,
                         limits,
                         facts,
-                        (from, filter.as_deref()),
+                        (from, filter.as_ref()),
                         now,
                         receiving.unix_ms,
                     )
@@ -258,7 +260,7 @@ impl Client {
                 self.expiry_s = receiving.tokens.find(token).and_then(|token| token.expires_at_s);
                 check_ttl(receiving, self.expiry_s, result.expires, result.ttl)?;
             }
-            (ClientCommand::Subscribe { .. }, ServerMessage { subscribe: Some(result), .. }) => {
+            (ClientCommand::Subscribe(_), ServerMessage { subscribe: Some(result), .. }) => {
                 self.on_subscribed(receiving, request, &result)?;
             }
             (ClientCommand::SubRefresh { channel, token }, ServerMessage { sub_refresh: Some(result), .. }) => {
@@ -347,9 +349,7 @@ impl Client {
         request: &Pending,
         result: &SubscribeBody,
     ) -> Result<(), String> {
-        let ClientCommand::Subscribe { channel, token, .. } = &request.command else {
-            return Err("no subscribe command".to_owned());
-        };
+        let SubscribeCommand { channel, token, .. } = request.subscribe()?;
         let limits = receiving.limits();
         let received = (self.profile.encoding, receiving.unix_ms);
         let mut subscription = match request.join {

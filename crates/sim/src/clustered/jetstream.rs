@@ -30,15 +30,12 @@ use dunlin_cluster::{
     timestamps::timestamp,
 };
 
-use crate::{chance::Chance, logged::Truth};
+use crate::{chance::Chance, harness::UNIX_MS, logged::Truth};
 
 use super::{
     link_queues::{LinkQueues, link_of, timeout_of},
     stream::Stream,
 };
-
-/// The Unix time at which the simulated clock is 0.
-pub const UNIX_MS: u64 = 1_700_000_000_000;
 
 /// The prefix of the subjects of leases.
 const LEASE_SUBJECTS: &str = "dn.l.";

@@ -9,7 +9,9 @@ use dunlin_cluster::{
     names::PartitionNames,
     streams::StreamTerms,
 };
-use dunlin_engine::{Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex};
+use dunlin_engine::{Event, Now, Options, Seed, ShardIdentity, ShardIndex};
+
+use crate::harness::ShardThread;
 
 use super::world::Prepare;
 
@@ -20,15 +22,11 @@ const CLOCK_OFF_MAX_MS: i64 = 4_000;
 pub struct ClusterNode {
     /// Its unique id.
     pub name: String,
-    pub shard: Shard,
-    pub effects: Effects,
+    pub thread: ShardThread,
     pub core: Core,
     pub core_effects: Vec<CoreEffect>,
-    pub sessions: u32,
     /// The error of its clock.
     clock_off_ms: i64,
-    /// Sessions whose queued commands can run now.
-    pub recalled: Vec<SessionKey>,
     /// Events in flight from the shard to the core.
     pub to_core: VecDeque<(u64, CoreEvent)>,
     /// Events in flight from the core to the shard.
@@ -47,8 +45,7 @@ impl ClusterNode {
         prepare: &Prepare<'_>,
     ) -> Self {
         let name = format!("n{run}");
-        let mut shard = Shard::new(ShardIdentity { index: ShardIndex(0), count: 1 }, Arc::clone(options), seed);
-        (prepare.shard)(&mut shard);
+        let thread = ShardThread::new(ShardIdentity { index: ShardIndex(0), count: 1 }, options, seed, prepare.shard);
         let namespace = &options.namespaces[0];
         let core_options = CoreOptions {
             prefix: "dn".into(),
@@ -73,13 +70,10 @@ impl ClusterNode {
         (prepare.core)(&mut core);
         Self {
             name,
-            shard,
-            effects: Effects::default(),
+            thread,
             core,
             core_effects: Vec::new(),
-            sessions: 0,
             clock_off_ms: (run.cast_signed() * 1_733) % (2 * CLOCK_OFF_MAX_MS) - CLOCK_OFF_MAX_MS,
-            recalled: Vec::new(),
             to_core: VecDeque::new(),
             to_shard: VecDeque::new(),
         }
@@ -93,11 +87,6 @@ impl ClusterNode {
     /// Passes an event to the core, which appends its effects to `core_effects`.
     pub fn handle_core(&mut self, now: Now, event: CoreEvent) {
         self.core.handle(now, event, &mut self.core_effects);
-    }
-
-    /// Passes an event to the shard, which appends its effects to `effects`.
-    pub fn handle_shard(&mut self, now: Now, event: Event<'_>) {
-        self.shard.handle(now, event, &mut self.effects);
     }
 }
 

@@ -1,14 +1,10 @@
 //! The simulated cluster, its clients and its publishers.
 
-mod act;
 mod api;
 mod broadcasts;
 mod faults;
 mod keys;
-mod leases;
 mod peers;
-mod settle;
-mod users;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,25 +15,23 @@ use bytes::Bytes;
 use dunlin_cluster::{
     core::{Core, CoreEffect, CoreEvent, CoreLimits, StreamChange, leases::LeaseNames, peers::PeerEvent},
     link::{LinkEffect, LinkName},
-    names::PartitionNames,
+    names::{PartitionNames, part_of},
 };
 use dunlin_engine::{
-    Effect, Event, Now, Options, Seed, SessionKey, Shard, api::ApiRequest, backend::PublishHow, event::ConnectionClaims,
+    Effect, Event, Options, Seed, Shard, api::ApiRequest, backend::PublishHow, event::ConnectionClaims,
 };
 use dunlin_protocol::Payload;
 
 use crate::{
     chance::Chance,
-    logged::{LogClient, Truth},
-    trace::Trace,
+    harness::{Harness, PromptWorld, RestTimes, ShardThread, World},
+    logged::{ChannelTruth, LogClient, Truth, check_complete},
+    session::ClientSession,
+    wire::ClientCommand,
 };
 
 use super::{
-    broadcasts::BroadcastModel,
-    jetstream::{JetStream, UNIX_MS},
-    link_queues::LinkQueues,
-    node::ClusterNode,
-    options::options,
+    broadcasts::BroadcastModel, jetstream::JetStream, link_queues::LinkQueues, node::ClusterNode, options::options,
 };
 use faults::ReceivedSequences;
 use keys::KeysState;
@@ -66,8 +60,8 @@ struct PendingPublish {
 
 /// The whole simulation.
 pub struct ClusteredWorld<'a> {
+    harness: Harness,
     prepare: Prepare<'a>,
-    chance: Chance,
     options: Arc<Options>,
     partitions: u16,
     nodes: Vec<ClusterNode>,
@@ -104,10 +98,6 @@ pub struct ClusteredWorld<'a> {
     runs: u64,
     published: u64,
     tickets: u64,
-    now_us: u64,
-    steps: u64,
-    trace: Trace,
-    reached: BTreeMap<String, u64>,
 }
 
 impl<'a> ClusteredWorld<'a> {
@@ -130,10 +120,14 @@ impl<'a> ClusteredWorld<'a> {
         let has_damages = damages.percent(20);
         let mut jetstream = JetStream::new(Chance::new(chance.number()), routes, damages, &streams, history_size);
         if has_peers {
-            leases::prepare(&mut jetstream, seed);
+            peers::prepare_leases(&mut jetstream, seed);
         }
         let mut stream_faults = Chance::new(seed ^ 0x7374_7265_616d);
+        let clients = (0..chance.between(2, 6)).map(|_| LogClient::of_cluster()).collect();
+        let (removes_history, truncates, is_calm) = (chance.percent(30), chance.percent(40), chance.percent(30));
+        let thread_delay_max_us = *chance.pick(&[0, 2_000, 20_000]);
         let mut world = Self {
+            harness: Harness::new(chance, prints, "cluster"),
             prepare,
             partitions,
             nodes: Vec::new(),
@@ -143,12 +137,12 @@ impl<'a> ClusteredWorld<'a> {
             broadcasts: BroadcastModel::default(),
             peers: PeersState::new(has_peers),
             keys: KeysState::new(seed),
-            clients: (0..chance.between(2, 6)).map(|_| LogClient::of_cluster()).collect(),
+            clients,
             requests: BTreeMap::new(),
             keyed: BTreeMap::new(),
             has_broadcasts,
-            removes_history: chance.percent(30),
-            truncates: chance.percent(40),
+            removes_history,
+            truncates,
             was_truncated: false,
             loses_streams: stream_faults.percent(25),
             stream_faults,
@@ -157,19 +151,14 @@ impl<'a> ClusteredWorld<'a> {
             restarts: None,
             removed_epochs: BTreeSet::new(),
             received: Vec::new(),
-            is_calm: chance.percent(30),
-            thread_delay_max_us: *chance.pick(&[0, 2_000, 20_000]),
+            is_calm,
+            thread_delay_max_us,
             runs: 0,
             published: 0,
             tickets: 0,
-            now_us: 1_000_000,
-            steps: 0,
-            trace: Trace::new(prints),
-            reached: BTreeMap::new(),
             options,
-            chance,
         };
-        for _ in 0..world.chance.between(2, 3) {
+        for _ in 0..world.harness.chance.between(2, 3) {
             let node = world.new_node();
             world.nodes.push(node);
             world.links.push(LinkQueues::default());
@@ -183,7 +172,7 @@ impl<'a> ClusteredWorld<'a> {
         }
         if has_peers {
             for (number, client) in world.clients.iter_mut().enumerate() {
-                Self::user_of(number).clone_into(&mut client.user);
+                Self::user_of(number).clone_into(&mut client.session.user);
             }
         }
         world
@@ -191,7 +180,7 @@ impl<'a> ClusteredWorld<'a> {
 
     fn new_node(&mut self) -> ClusterNode {
         self.runs += 1;
-        let seed = Seed { node: self.chance.number(), shard: self.chance.seed() };
+        let seed = Seed { node: self.harness.chance.number(), shard: self.harness.chance.seed() };
         let limits = CoreLimits {
             publish_timeout_ms: 3_000,
             linger_ms: 200,
@@ -210,76 +199,9 @@ impl<'a> ClusteredWorld<'a> {
         ClusterNode::new(&self.options, self.runs, seed, self.partitions, limits, self.peers.is_on, &self.prepare)
     }
 
-    /// Runs the whole simulation.
-    ///
-    /// # Errors
-    /// The first check that fails.
-    pub fn run(&mut self) -> Result<(), String> {
-        for _ in 0..self.chance.between(1, 3) {
-            self.jetstream.has_faults = !self.is_calm;
-            self.jetstream.has_stale_replicas = true;
-            if self.is_calm && self.chance.percent(70) {
-                self.attach_under_load()?;
-            } else {
-                for _ in 0..self.chance.between(50, 300) {
-                    self.step()?;
-                }
-            }
-            self.settle()?;
-            self.was_truncated = false;
-        }
-        self.end()
-    }
-
-    /// The number of steps so far and the hash of the trace.
-    pub fn record(&self) -> (u64, u64) {
-        (self.steps, self.trace.hash())
-    }
-
-    /// How often each labelled case occurred.
-    pub fn reached(&self) -> BTreeMap<String, u64> {
-        let mut reached = self.reached.clone();
-        let of_clients = |what: fn(&LogClient) -> u64| self.clients.iter().map(what).sum();
-        reached.insert("cluster: recovered".to_owned(), of_clients(|client| client.recoveries.0));
-        reached.insert("cluster: not recovered".to_owned(), of_clients(|client| client.recoveries.1));
-        reached.insert("cluster: interrupted".to_owned(), of_clients(|client| client.interrupted));
-        for (what, times) in &self.jetstream.reached {
-            reached.insert(format!("cluster: {what}"), *times);
-        }
-        for node in &self.nodes {
-            let counters = node.core.counters();
-            let counted = [
-                ("gap", counters.gaps),
-                ("lost tail", counters.lost_tails),
-                ("late", counters.late),
-                ("truncation detected", counters.truncations),
-                ("hole detected", counters.holes),
-                ("ahead", counters.ahead),
-                ("silence", counters.silences),
-                ("key answered", counters.keys_answered),
-                ("shared read", counters.shared_reads),
-                ("peer window", counters.peer_windows),
-                ("audit", counters.audits),
-                ("retry", counters.retries),
-            ];
-            for (what, times) in counted {
-                *reached.entry(format!("cluster: {what}")).or_insert(0) += times;
-            }
-        }
-        reached
-    }
-
-    fn count(&mut self, what: &str) {
-        *self.reached.entry(format!("cluster: {what}")).or_insert(0) += 1;
-    }
-
-    fn now(&self) -> Now {
-        Now { mono_us: self.now_us, unix_ms: UNIX_MS + self.now_us / 1_000 }
-    }
-
     fn step(&mut self) -> Result<(), String> {
-        self.steps += 1;
-        let pause_us = self.chance.between(0, 4_000);
+        self.harness.steps += 1;
+        let pause_us = self.harness.chance.between(0, 4_000);
         self.pass_time(pause_us)?;
         let live = if self.has_broadcasts { 12 } else { 0 };
         let (surveys, waits) = match (self.peers.is_on, self.is_calm) {
@@ -287,23 +209,23 @@ impl<'a> ClusteredWorld<'a> {
             (true, false) => (8, 2),
             (false, _) => (0, 0),
         };
-        match self.chance.weighted(&[30, 40, 6, 2, 2, 1, 1, live, 1, surveys, waits]) {
+        match self.harness.chance.weighted(&[30, 40, 6, 2, 2, 1, 1, live, 1, surveys, waits]) {
             0 => self.act()?,
             1 => self.publish()?,
             2 => self.request_history()?,
             3..=4 | 6 | 8 if self.is_calm => {}
             3 => self.cut_link(),
-            4 => self.jetstream.kill_leader(self.now_us, &mut self.links),
+            4 => self.jetstream.kill_leader(self.harness.now_us, &mut self.links),
             5 => self.remove_history()?,
             6 => self.crash(),
             7 => self.act_live()?,
             9 => self.start_survey()?,
             10 => {
                 // Lets heartbeats arrive or time out.
-                let wait_us = self.chance.between(100_000, 800_000);
+                let wait_us = self.harness.chance.between(100_000, 800_000);
                 self.run_for(wait_us)?;
             }
-            _ if self.truncates && self.chance.percent(50) => self.truncate_stream(),
+            _ if self.truncates && self.harness.chance.percent(50) => self.truncate_stream(),
             _ => {}
         }
         if self.loses_streams && !self.is_calm && self.stream_faults.percent(1) {
@@ -312,24 +234,24 @@ impl<'a> ClusteredWorld<'a> {
         if self.restarts.as_mut().is_some_and(|restarts| restarts.percent(3)) {
             self.restart_servers();
         }
-        if self.has_damages && !self.is_calm && self.steps.is_multiple_of(64) {
+        if self.has_damages && !self.is_calm && self.harness.steps.is_multiple_of(64) {
             self.damage_replica();
         }
-        self.serve()
+        self.serve_all()
     }
 
     /// Subscribes clients on all nodes while one node publishes. Nothing is published afterwards, so that a publication
     /// that an attach missed stays missing.
     fn attach_under_load(&mut self) -> Result<(), String> {
         for number in 0..self.clients.len() {
-            if self.clients[number].session.is_none() {
+            if self.clients[number].session.at.is_none() {
                 self.open(number)?;
             }
         }
-        for _ in 0..self.chance.between(4, 16) {
-            let number = self.chance.below(self.clients.len());
-            let channel = *self.chance.pick(&CHANNELS);
-            if self.clients[number].session.is_none() {
+        for _ in 0..self.harness.chance.between(4, 16) {
+            let number = self.harness.chance.below(self.clients.len());
+            let channel = *self.harness.chance.pick(&CHANNELS);
+            if self.clients[number].session.at.is_none() {
                 self.open(number)?;
             } else if self.clients[number].is_open() && !self.clients[number].has_or_requested(channel) {
                 let must_recover = self.must_recover(number, channel, 20);
@@ -338,7 +260,7 @@ impl<'a> ClusteredWorld<'a> {
             if self.has_broadcasts {
                 self.act_live()?;
             }
-            let (channel, data) = (*self.chance.pick(&CHANNELS), self.next_data());
+            let (channel, data) = (*self.harness.chance.pick(&CHANNELS), self.next_data());
             let payload = Payload::from_json(Bytes::from(data.clone()));
             let request = ApiRequest::Publish { channel: channel.into(), data: payload, how: PublishHow::default() };
             self.call_api(
@@ -352,10 +274,10 @@ impl<'a> ClusteredWorld<'a> {
                     is_broadcast: false,
                 }),
             )?;
-            for _ in 0..self.chance.between(1, 12) {
-                self.steps += 1;
+            for _ in 0..self.harness.chance.between(1, 12) {
+                self.harness.steps += 1;
                 self.pass_time(4_000)?;
-                self.serve()?;
+                self.serve_all()?;
             }
             if self.peers.is_on {
                 self.start_survey()?;
@@ -364,50 +286,8 @@ impl<'a> ClusteredWorld<'a> {
         Ok(())
     }
 
-    fn pass_time(&mut self, pause_us: u64) -> Result<(), String> {
-        self.now_us += pause_us;
-        for node_index in 0..self.nodes.len() {
-            while self.nodes[node_index].shard.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
-                self.handle(node_index, Event::Woke)?;
-            }
-            while self.nodes[node_index].core.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
-                self.handle_core(node_index, CoreEvent::Woke);
-            }
-        }
-        Ok(())
-    }
-
-    /// Delivers everything that is due.
-    fn serve(&mut self) -> Result<(), String> {
-        self.jetstream.step(self.now_us, &mut self.links, &mut self.truth);
-        for node_index in 0..self.nodes.len() {
-            while let Some(event) = self.links[node_index].take_event(self.now_us) {
-                self.trace.line(self.now_us, || format!("node {node_index}: {event:?}"));
-                self.record_received(node_index, &event);
-                self.handle_core(node_index, CoreEvent::Link(event));
-            }
-            self.serve_threads(node_index)?;
-        }
-        self.serve_clients()?;
-        self.end_closed()?;
-        self.serve_peers()
-    }
-
-    fn handle(&mut self, node_index: usize, event: Event<'_>) -> Result<(), String> {
-        let now = self.now();
-        self.nodes[node_index].handle_shard(now, event);
-        for effect in std::mem::take(&mut self.nodes[node_index].effects.list) {
-            self.perform(node_index, effect)?;
-        }
-        self.read_dirty(node_index)?;
-        while let Some(session) = self.nodes[node_index].recalled.pop() {
-            self.handle(node_index, Event::Recalled { session })?;
-        }
-        Ok(())
-    }
-
     fn handle_core(&mut self, node_index: usize, event: CoreEvent) {
-        let now = self.nodes[node_index].on_own_clock(self.now());
+        let now = self.nodes[node_index].on_own_clock(self.harness.now());
         self.nodes[node_index].handle_core(now, event);
         for effect in std::mem::take(&mut self.nodes[node_index].core_effects) {
             self.perform_core(node_index, effect);
@@ -415,34 +295,34 @@ impl<'a> ClusteredWorld<'a> {
     }
 
     fn perform_core(&mut self, node_index: usize, effect: CoreEffect) {
-        self.trace.line(self.now_us, || format!("node {node_index}: {effect:?}"));
+        self.harness.line(|| format!("node {node_index}: {effect:?}"));
         let event = match effect {
             CoreEffect::Link(effect) => {
                 let is_live =
                     matches!(effect, LinkEffect::Subscribe { .. } | LinkEffect::Publish { link: LinkName::Live, .. });
                 // Subscriptions have to propagate between servers.
                 let factor = if is_live { 4 } else { 1 };
-                let ready_us = self.now_us + factor * self.jetstream.delay_us();
-                self.links[node_index].send(self.now_us, ready_us, effect);
+                let ready_us = self.harness.now_us + factor * self.jetstream.delay_us();
+                self.links[node_index].send(self.harness.now_us, ready_us, effect);
                 return;
             }
             CoreEffect::Committed { channel, proposal, outcome, .. } => {
-                self.count(if outcome.is_ok() { "committed" } else { "not committed" });
+                self.harness.count(if outcome.is_ok() { "committed" } else { "not committed" });
                 Event::Committed { channel, proposal, outcome }
             }
             CoreEffect::TrimCommitted { ticket, outcome, .. } => {
-                self.count(if outcome.is_ok() { "removal committed" } else { "removal not committed" });
+                self.harness.count(if outcome.is_ok() { "removal committed" } else { "removal not committed" });
                 Event::TrimCommitted { ticket, outcome }
             }
             CoreEffect::Loaded { channel, load, outcome, .. } => Event::Loaded { channel, load, outcome },
             CoreEffect::Replicated { channel, record, .. } => Event::Replicated { channel, record },
             CoreEffect::Followed { channel, .. } => {
-                self.count("followed");
+                self.harness.count("followed");
                 Event::Followed { channel }
             }
             CoreEffect::BroadcastReceived { channel, message, .. } => Event::BroadcastReceived { channel, message },
             CoreEffect::StreamChanged { change, .. } => {
-                self.count(match change {
+                self.harness.count(match change {
                     StreamChange::Unusable(_) => "stream unusable",
                     StreamChange::Usable => "stream usable again",
                     StreamChange::Created { .. } => "stream created by a node",
@@ -453,19 +333,30 @@ impl<'a> ClusteredWorld<'a> {
             CoreEffect::Interrupted { channel, .. } => Event::Interrupted { channel },
             CoreEffect::Peers(effect) => return self.perform_peers(node_index, effect),
         };
-        self.trace.bytes(format!("{event:?}").as_bytes());
-        let ready_us = self.now_us + self.thread_delay_us();
-        self.nodes[node_index].to_shard.push_back((ready_us, event));
+        self.harness.trace.bytes(format!("{event:?}").as_bytes());
+        self.send_to_shard(node_index, event);
     }
 
     /// The delay of a message between the threads of the shard and the core.
     fn thread_delay_us(&mut self) -> u64 {
-        self.chance.between(0, self.thread_delay_max_us)
+        self.harness.chance.between(0, self.thread_delay_max_us)
+    }
+
+    /// Sends an event from the thread of the core to that of the shard.
+    fn send_to_shard(&mut self, node_index: usize, event: Event<'static>) {
+        let ready_us = self.harness.now_us + self.thread_delay_us();
+        self.nodes[node_index].to_shard.push_back((ready_us, event));
+    }
+
+    /// Sends an event from the thread of the shard to that of the core.
+    fn send_to_core(&mut self, node_index: usize, event: CoreEvent) {
+        let ready_us = self.harness.now_us + self.thread_delay_us();
+        self.nodes[node_index].to_core.push_back((ready_us, event));
     }
 
     /// Delivers due messages between the shard and the core of a node.
     fn serve_threads(&mut self, node_index: usize) -> Result<(), String> {
-        let now_us = self.now_us;
+        let now_us = self.harness.now_us;
         while let Some((_, event)) = self.nodes[node_index].to_core.pop_front_if(|(ready_us, _)| *ready_us <= now_us) {
             self.handle_core(node_index, event);
         }
@@ -474,15 +365,255 @@ impl<'a> ClusteredWorld<'a> {
         }
         Ok(())
     }
+}
+
+/// The actions of clients.
+impl ClusteredWorld<'_> {
+    /// Runs a random action of a client.
+    fn act(&mut self) -> Result<(), String> {
+        let number = self.harness.chance.below(self.clients.len());
+        let channel = *self.harness.chance.pick(&CHANNELS);
+        if self.clients[number].session.at.is_none() {
+            return self.open(number);
+        }
+        if !self.clients[number].session.is_connected {
+            return Ok(());
+        }
+        match self.harness.chance.weighted(&[50, 10, 8, 20]) {
+            0 if !self.clients[number].has_or_requested(channel) => {
+                // Without faults, a client that moves between nodes must recover everything.
+                let must_recover = self.is_calm && self.must_recover(number, channel, 20);
+                self.clients[number].subscribe(channel, must_recover);
+            }
+            1 => self.clients[number].unsubscribe(channel),
+            2 => return self.hang_up(number),
+            3 => {
+                let data = self.next_data();
+                self.clients[number].session.send(ClientCommand::Publish { channel: channel.to_owned(), data });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Connects a client to a random node.
+    fn open(&mut self, number: usize) -> Result<(), String> {
+        let node_index = self.harness.chance.below(self.nodes.len());
+        self.open_on(number, node_index, None)
+    }
+
+    fn next_data(&mut self) -> Vec<u8> {
+        self.published += 1;
+        format!(r#"{{"n":{}}}"#, self.published).into_bytes()
+    }
+
+    /// Allows the pending recoveries of a client to fail if so much was published since the request that the stream
+    /// cannot prove that it is complete. If it can when the reply arrives, it could at any time before.
+    fn excuse_recoveries(&mut self, number: usize) {
+        let client = &self.clients[number];
+        let is_excused = |id: &&u32| match client.session.pending.get(id) {
+            Some(ClientCommand::Subscribe(subscribe)) => !self.must_recover(number, &subscribe.channel, 0),
+            _ => false,
+        };
+        let excused: Vec<u32> = client.must_recover.iter().filter(is_excused).copied().collect();
+        for id in excused {
+            self.clients[number].must_recover.remove(&id);
+            self.harness.count("recovery excused");
+        }
+    }
+}
+
+/// Runs until nothing is in flight, and checks the final state.
+impl ClusteredWorld<'_> {
+    /// Disables faults, and checks that all clients receive what they missed. Clients at a position that can be proven
+    /// must recover from it.
+    fn settle(&mut self) -> Result<(), String> {
+        // No later publication reveals the loss of these.
+        let last_actions = if self.is_calm { 0 } else { self.harness.chance.between(0, 12) };
+        for _ in 0..last_actions {
+            self.act()?;
+            self.publish()?;
+            let pause_us = self.harness.chance.between(0, 5_000);
+            self.pass_time(pause_us)?;
+            self.serve_all()?;
+        }
+        if !self.is_calm {
+            self.jetstream.kill_leader(self.harness.now_us, &mut self.links);
+        }
+        self.jetstream.has_faults = false;
+        self.jetstream.full_until_us = 0;
+        self.jetstream.has_stale_replicas = false;
+        self.links.iter_mut().for_each(LinkQueues::reconnect_all);
+        self.run_until_idle()?;
+        self.check_at_rest()?;
+        if !self.is_calm && self.harness.chance.percent(30) {
+            // No later publication shows that it is missing.
+            self.jetstream.skips_next_republish = true;
+            self.publish()?;
+            self.run_until_idle()?;
+            self.check_at_rest()?;
+        }
+        self.resubscribe()?;
+        self.run_until_idle()?;
+        self.check_at_rest()?;
+        self.check_users()?;
+        if !self.has_broadcasts {
+            return Ok(());
+        }
+        self.check_broadcasts()?;
+        self.check_keys()
+    }
+
+    fn check_at_rest(&self) -> Result<(), String> {
+        check_complete(&self.clients, &self.truth, |channel, epoch| self.is_loss_provable(channel, epoch))?;
+        let (epochs, losses) = (self.jetstream.epochs_begun(), self.jetstream.losses);
+        if epochs > losses {
+            return Err(format!("{losses} losses of streams have begun {epochs} epochs"));
+        }
+        self.check_live_nodes()?;
+        self.check_leases()?;
+        let was_truncated = self.has_lost_stream || self.truth.values().any(|truth| !truth.invalid_epochs.is_empty());
+        for (node_index, node) in self.nodes.iter().enumerate() {
+            let is_up = self.links[node_index].delivers_since_us().is_some();
+            if is_up && !node.core.are_streams_usable() {
+                return Err(format!("node {node_index} at rest: unusable streams {:?}", node.core.unusable_streams()));
+            }
+            if node.core.counters().truncations > 0 && !was_truncated {
+                return Err("a node detected a truncation, but no stream was truncated".to_owned());
+            }
+            node.thread.check_log_at_rest()?;
+        }
+        Ok(())
+    }
+
+    /// Whether a client's recovery must succeed even if `in_flight` more publications are stored before the reply.
+    fn must_recover(&self, number: usize, channel: &str, in_flight: u64) -> bool {
+        let Some(position) = self.clients[number].positions.get(channel) else { return false };
+        let names = PartitionNames::new("dn", "log", part_of(channel, self.partitions));
+        let truth = self.truth.get(channel);
+        let is_invalid = truth.is_some_and(|truth| truth.invalid_epochs.contains(&position.epoch));
+        let has_all = |truth: &ChannelTruth| {
+            let subject = names.publish_subject(channel);
+            self.jetstream.has_all_after(&names.stream, &subject, position.offset, in_flight, &truth.data)
+        };
+        // A loss of messages begins a new epoch. Nodes cannot tell that the sequences of an emptied stream continue.
+        let is_replaced = self.jetstream.is_replaced_after_emptying(&names.stream, &position.epoch);
+        // A read of the damaged replica begins an epoch as well.
+        let is_damaged = self.jetstream.is_damaged(&names.stream);
+        !self.removes_history && !is_invalid && !is_replaced && !is_damaged && truth.is_none_or(has_all)
+    }
+
+    fn resubscribe(&mut self) -> Result<(), String> {
+        for number in 0..self.clients.len() {
+            for channel in self.clients[number].missed_channels() {
+                let must_recover = self.must_recover(number, &channel, 0);
+                self.clients[number].subscribe(&channel, must_recover);
+            }
+            self.serve_client(number)?;
+        }
+        Ok(())
+    }
+
+    /// Disconnects all clients, and checks that the nodes hold nothing.
+    fn end(&mut self) -> Result<(), String> {
+        (0..self.clients.len()).try_for_each(|number| self.hang_up(number))?;
+        self.pass_time(LATER_US)?;
+        self.run_until_idle()?;
+        self.pass_time(LATER_US)?;
+        self.run_until_idle()?;
+        for (node_index, node) in self.nodes.iter().enumerate() {
+            let (held, counters) = (node.thread.shard.holdings(), node.core.counters());
+            let followed = counters.followed + counters.broadcast_channels;
+            if held != [0; 4] || followed > 0 {
+                return Err(format!("node {node_index} still holds {held:?} and follows {followed} channels"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl World for ClusteredWorld<'_> {
+    fn run(&mut self) -> Result<(), String> {
+        for _ in 0..self.harness.chance.between(1, 3) {
+            self.jetstream.has_faults = !self.is_calm;
+            self.jetstream.has_stale_replicas = true;
+            if self.is_calm && self.harness.chance.percent(70) {
+                self.attach_under_load()?;
+            } else {
+                for _ in 0..self.harness.chance.between(50, 300) {
+                    self.step()?;
+                }
+            }
+            self.settle()?;
+            self.was_truncated = false;
+        }
+        self.end()
+    }
+
+    fn harness(&mut self) -> &mut Harness {
+        &mut self.harness
+    }
+
+    fn reached(&self) -> BTreeMap<String, u64> {
+        let of_clients = |what: fn(&LogClient) -> u64| self.clients.iter().map(what).sum();
+        let counted = [
+            ("recovered", of_clients(|client| client.recoveries.0)),
+            ("not recovered", of_clients(|client| client.recoveries.1)),
+            ("interrupted", of_clients(|client| client.interrupted)),
+        ];
+        let of_servers = self.jetstream.reached.iter().map(|(what, times)| (*what, *times));
+        let of_nodes = self.nodes.iter().flat_map(|node| {
+            let counters = node.core.counters();
+            [
+                ("gap", counters.gaps),
+                ("lost tail", counters.lost_tails),
+                ("late", counters.late),
+                ("truncation detected", counters.truncations),
+                ("hole detected", counters.holes),
+                ("ahead", counters.ahead),
+                ("silence", counters.silences),
+                ("key answered", counters.keys_answered),
+                ("key answered", counters.keys_answered),
+                ("shared read", counters.shared_reads),
+                ("peer window", counters.peer_windows),
+                ("audit", counters.audits),
+                ("retry", counters.retries),
+            ]
+        });
+        self.harness.reached_with(counted.into_iter().chain(of_servers).chain(of_nodes))
+    }
+}
+
+/// The shards are those of the nodes: each node has one.
+impl PromptWorld for ClusteredWorld<'_> {
+    // In the first half, a cluster without faults must have recovered everything.
+    const REST: RestTimes = RestTimes { round_us: 4_000, least_us: 9_000_000, most_us: 18_000_000 };
+
+    fn thread(&mut self, node_index: usize) -> &mut ShardThread {
+        &mut self.nodes[node_index].thread
+    }
+
+    fn session(&mut self, client: usize) -> &mut ClientSession {
+        &mut self.clients[client].session
+    }
+
+    fn client_count(&self) -> usize {
+        self.clients.len()
+    }
+
+    fn leave(&mut self, client: usize) {
+        self.clients[client].leave();
+    }
 
     fn perform(&mut self, node_index: usize, effect: Effect) -> Result<(), String> {
-        self.trace.line(self.now_us, || format!("node {node_index}: {effect:?}"));
+        self.harness.line(|| format!("node {node_index}: {effect:?}"));
         let shard = dunlin_engine::ShardIndex(0);
         let namespace_of = |channel: &str| match channel.split_once(':') {
             Some(("live", _)) => 2,
             Some(("kept", _)) => 3,
             _ => 1,
         };
+        let Some(effect) = self.perform_on_session(node_index, effect)? else { return Ok(()) };
         let event = match effect {
             Effect::Propose { channel, proposal, record, begins: _, terms: _ } => {
                 CoreEvent::Propose { shard, channel, namespace: 1, proposal, record }
@@ -494,24 +625,10 @@ impl<'a> ClusteredWorld<'a> {
             Effect::Broadcast { channel, message } => {
                 CoreEvent::Broadcast { namespace: namespace_of(&channel), channel, message }
             }
-            Effect::Pause { session } => {
-                self.client_of(node_index, session)?.paused = true;
-                return Ok(());
-            }
-            Effect::Resume { session } => {
-                self.client_of(node_index, session)?.paused = false;
-                return Ok(());
-            }
-            Effect::Recall { session } => {
-                self.nodes[node_index].recalled.push(session);
-                return Ok(());
-            }
             Effect::Answer { ticket, answer, .. } => return self.on_api_reply(ticket, &answer),
             Effect::Authenticate { session, token } => {
                 let claims = ConnectionClaims { user: token.into(), ..ConnectionClaims::default() };
-                let ready_us = self.now_us + self.thread_delay_us();
-                let event = Event::Authenticated { session, outcome: Ok(claims) };
-                self.nodes[node_index].to_shard.push_back((ready_us, event));
+                self.send_to_shard(node_index, Event::Authenticated { session, outcome: Ok(claims) });
                 return Ok(());
             }
             Effect::QueryKeys { channel } => self.survey_keys(node_index, channel),
@@ -522,28 +639,44 @@ impl<'a> ClusteredWorld<'a> {
             Effect::Finish { .. } | Effect::HangUp { .. } => return Ok(()),
             other => return Err(format!("{other:?}")),
         };
-        let ready_us = self.now_us + self.thread_delay_us();
-        self.nodes[node_index].to_core.push_back((ready_us, event));
+        self.send_to_core(node_index, event);
         Ok(())
     }
 
-    fn client_of(&mut self, node_index: usize, session: SessionKey) -> Result<&mut LogClient, String> {
-        let mut clients = self.clients.iter_mut();
-        clients
-            .find(|client| client.session == Some((node_index, session)))
-            .ok_or_else(|| format!("{session:?} is gone"))
+    fn read(&mut self, client: usize, bytes: Vec<u8>) -> Result<(), String> {
+        self.excuse_recoveries(client);
+        self.clients[client].read(&self.truth, true, bytes)?;
+        self.check_seen(client)?;
+        self.check_admitted(client)
     }
 
-    fn serve_clients(&mut self) -> Result<(), String> {
-        for number in 0..self.clients.len() {
-            while let Some((node_index, session)) = self.clients[number].session
-                && !self.clients[number].paused
-                && !self.clients[number].to_server.is_empty()
-            {
-                let frame = self.clients[number].to_server.remove(0);
-                self.handle(node_index, Event::Received { session, frame: &frame })?;
+    fn pass_time(&mut self, pause_us: u64) -> Result<(), String> {
+        self.harness.now_us += pause_us;
+        for node_index in 0..self.nodes.len() {
+            self.wake(node_index)?;
+            while self.nodes[node_index].core.next_deadline_us().is_some_and(|due_us| due_us <= self.harness.now_us) {
+                self.handle_core(node_index, CoreEvent::Woke);
             }
         }
         Ok(())
+    }
+
+    fn serve_all(&mut self) -> Result<(), String> {
+        self.jetstream.step(self.harness.now_us, &mut self.links, &mut self.truth);
+        for node_index in 0..self.nodes.len() {
+            while let Some(event) = self.links[node_index].take_event(self.harness.now_us) {
+                self.harness.line(|| format!("node {node_index}: {event:?}"));
+                self.record_received(node_index, &event);
+                self.handle_core(node_index, CoreEvent::Link(event));
+            }
+            self.serve_threads(node_index)?;
+        }
+        self.serve_clients()?;
+        self.end_closed()?;
+        self.serve_peers()
+    }
+
+    fn is_at_rest(&mut self) -> bool {
+        self.requests.is_empty() && self.peers.is_idle()
     }
 }

@@ -7,16 +7,17 @@ use std::{
 };
 
 use dunlin_engine::{
-    host::{Checkpoint, CompletedTick, HostOptions, RoomHost, RoomOrigin, RoutedMessage, Runner, Step, TickRecord},
+    host::{Checkpoint, HostOptions, RoomHost, RoomOrigin, RoutedMessage, Runner, Step, TickRecord},
     room::RoomKey,
 };
 use dunlin_rooms::{Grid, ObjectId, PlayerId, Position, Room, RoomOptions, Simulation as _};
+
+use crate::rooms::{Departures, SeatModel};
 
 use super::{
     KeptFlaw,
     disk::{RoomDisk, RoomWrite},
     game::Marks,
-    seats::KeptSeatModel,
 };
 
 /// Ticks for which players stay without clients after a restart.
@@ -25,6 +26,8 @@ pub const GRACE_TICKS: u32 = 150;
 const HELD_TICKS_MAX: usize = 6;
 /// Ticks between two state hashes in the log.
 const HASH_TICKS: u64 = 5;
+/// Maximum number of players of a user that stay while their clients are disconnected. No client has a user.
+const AWAY_PER_USER_MAX: u32 = 2;
 /// A large value, so that a room without players stays open.
 const EMPTY_TICKS_MAX: u32 = 1_000_000;
 
@@ -46,7 +49,7 @@ pub struct TickTruth {
     pub objects: BTreeMap<ObjectId, (Position, Vec<u8>)>,
     pub avatars: BTreeMap<PlayerId, ObjectId>,
     /// The expected players.
-    pub seats: KeptSeatModel,
+    pub seats: SeatModel,
 }
 
 /// The recorded history of the room. Ticks that a crash loses are removed.
@@ -65,7 +68,7 @@ pub struct KeptRoom {
     terms: KeptTerms,
     held: VecDeque<(u64, Vec<RoutedMessage>)>,
     next_checkpoint: u64,
-    seats: KeptSeatModel,
+    seats: SeatModel,
 }
 
 fn options(terms: KeptTerms) -> RoomOptions {
@@ -76,7 +79,7 @@ fn origin(terms: KeptTerms) -> RoomOrigin {
     RoomOrigin { simulation: "marks".to_owned(), params: "{}".to_owned(), options: options(terms) }
 }
 
-fn truth_of(room: &Room, seats: &KeptSeatModel) -> TickTruth {
+fn truth_of(room: &Room, seats: &SeatModel) -> TickTruth {
     let world = room.world();
     TickTruth {
         state_hash: room.state_hash(),
@@ -110,7 +113,7 @@ impl KeptRoom {
                 Some(KeptFlaw::GraceIsLonger) if terms.seat_grace_ticks > 0 => terms.seat_grace_ticks + 1,
                 _ => terms.seat_grace_ticks,
             },
-            away_per_user_max: 2,
+            away_per_user_max: AWAY_PER_USER_MAX,
             call_bytes_max: 1_024,
         };
         let mut host = RoomHost::new(key, Arc::clone(channel), grid, of_host);
@@ -126,7 +129,8 @@ impl KeptRoom {
         let last = runner.ticks_run();
         truth.ticks.retain(|tick, _| *tick <= last);
         truth.joins.retain(|_, (tick, _)| *tick <= last);
-        let seats = truth.ticks.get(&last).map(|at| at.seats.clone()).unwrap_or_default();
+        let empty = || SeatModel::new(Departures::LostConnections, terms.seat_grace_ticks, AWAY_PER_USER_MAX);
+        let seats = truth.ticks.get(&last).map_or_else(empty, |at| at.seats.clone());
         Ok(Self { host, runner, terms, held: VecDeque::new(), next_checkpoint: 0, seats })
     }
 
@@ -160,7 +164,11 @@ impl KeptRoom {
         let given: Vec<String> = batch.steps.iter().filter_map(token_given).collect();
         let steps = batch.steps.clone();
         let done = self.runner.run(batch, now_us);
-        self.check_seats(tick, &steps, &done)?;
+        if given.len() != done.joins().count() || done.joins().any(|(_, joined)| joined.is_none()) {
+            return Err(format!("tick {tick}: a join is rejected, or has no token"));
+        }
+        let outcome = self.seats.check(tick, &steps, &done, self.runner.room());
+        outcome.map_err(|error| format!("tick {tick}: {error}"))?;
         for (given, (_, player)) in given.into_iter().zip(done.joins()) {
             if let Some(player) = player {
                 truth.joins.insert(given, (tick, player.player));
@@ -178,23 +186,6 @@ impl KeptRoom {
             self.save(now_us, disk);
         }
         Ok(())
-    }
-
-    /// Checks that no player is duplicated, lost or swapped, and that players who do not resume leave at the exact
-    /// tick.
-    fn check_seats(&mut self, tick: u64, steps: &[Step], done: &CompletedTick) -> Result<(), String> {
-        let joins = done.joins().map(|(_, joined)| joined.map(|joined| (joined.player, joined.is_back)));
-        self.seats.run(tick, steps, joins, self.terms.seat_grace_ticks)?;
-        let here: Vec<PlayerId> = self.runner.room().world().players().collect();
-        if !self.seats.players().eq(here.iter().copied()) {
-            let expected: Vec<PlayerId> = self.seats.players().collect();
-            return Err(format!("tick {tick}: the players are {here:?} instead of {expected:?}"));
-        }
-        if self.seats.away() == done.away() {
-            Ok(())
-        } else {
-            Err(format!("tick {tick}: {} players are away instead of {}", done.away(), self.seats.away()))
-        }
     }
 
     /// Releases the messages of ticks up to `tick`, which the log has.
@@ -238,7 +229,7 @@ fn restore(saved: &[u8], terms: KeptTerms, disk: &RoomDisk, truth: &RoomTruth) -
         let record = TickRecord::read(record).map_err(|error| error.to_string())?;
         runner.replay(*tick, record).map_err(|error| error.to_string())?;
         let was = truth.ticks.get(tick);
-        let is = truth_of(runner.room(), was.map_or(&KeptSeatModel::default(), |was| &was.seats));
+        let is = truth_of(runner.room(), was.map_or(&SeatModel::default(), |was| &was.seats));
         if was != Some(&is) {
             return Err(format!("tick {tick} was {was:?}, but is {is:?} after the replay"));
         }

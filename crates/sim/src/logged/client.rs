@@ -1,35 +1,27 @@
 //! A client of channels with a log. It checks that everything that it receives was committed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use dunlin_engine::{SessionKey, Wire};
-use dunlin_protocol::Encoding;
-
-use crate::wire::{
-    ClientCommand, ClientInfoBody, ClientPosition, FrameReader, PublicationBody, PushBody, ServerMessage,
-    SubscribeBody, WireFrame, decode,
+use crate::{
+    session::{ClientSession, Received},
+    wire::{
+        ClientCommand, ClientInfoBody, ClientPosition, PublicationBody, PushBody, ServerMessage, SubscribeBody,
+        SubscribeCommand, WireFrame,
+    },
 };
 
 use super::{ChannelTruth, SeenKeys, Truth};
 
 /// A client, across all its connections.
+#[derive(Default)]
 pub struct LogClient {
-    /// Its session, if it is connected.
-    pub session: Option<(usize, SessionKey)>,
-    /// Whether the shard paused reading.
-    pub paused: bool,
-    /// Frames that it sent and the shard has not read yet.
-    pub to_server: Vec<Vec<u8>>,
+    pub session: ClientSession,
     /// The last positions of live subscriptions, by channel.
     pub live: BTreeMap<String, ClientPosition>,
     /// The positions to recover from, by channel.
     pub positions: BTreeMap<String, ClientPosition>,
-    /// Commands without a reply, by id. The flag is set if a recovery must succeed.
-    pub pending: BTreeMap<u32, (ClientCommand, bool)>,
-    /// Whether it got a connect reply.
-    pub is_connected: bool,
-    /// Its user, which is also its token. Empty for anonymous clients.
-    pub user: String,
+    /// The ids of pending commands whose recovery must succeed.
+    pub must_recover: BTreeSet<u32>,
     /// Its client id, or empty before the connect reply.
     pub client_id: String,
     /// Whether the server closed or rejected the connection.
@@ -49,120 +41,79 @@ pub struct LogClient {
     /// Whether channels share offsets, so that a position may be that of a message in another channel.
     is_of_cluster: bool,
     subscribed_times: u64,
-    reader: FrameReader,
-    next_id: u32,
 }
 
 impl LogClient {
-    /// Creates a client that is not connected.
-    pub fn new() -> Self {
-        Self {
-            session: None,
-            paused: false,
-            to_server: Vec::new(),
-            live: BTreeMap::new(),
-            positions: BTreeMap::new(),
-            pending: BTreeMap::new(),
-            is_connected: false,
-            user: String::new(),
-            client_id: String::new(),
-            is_over: false,
-            recoveries: (0, 0),
-            interrupted: 0,
-            broadcasts: Vec::new(),
-            seen_keys: Vec::new(),
-            replies: Vec::new(),
-            periods: BTreeMap::new(),
-            is_of_cluster: false,
-            subscribed_times: 0,
-            reader: FrameReader::new(Wire::WebSocketJson),
-            next_id: 1,
-        }
-    }
-
     /// Creates a client of a cluster, where channels share offsets.
     pub fn of_cluster() -> Self {
-        Self { is_of_cluster: true, ..Self::new() }
-    }
-
-    pub fn open(&mut self, shard: usize, session: SessionKey) {
-        self.session = Some((shard, session));
-        self.reader = FrameReader::new(Wire::WebSocketJson);
-        (self.paused, self.is_connected, self.is_over) = (false, false, false);
-        self.client_id.clear();
-        self.send(ClientCommand::Connect { token: self.user.clone(), subs: Vec::new() }, false);
+        Self { is_of_cluster: true, ..Self::default() }
     }
 
     /// Whether it is connected.
     pub fn is_open(&self) -> bool {
-        self.session.is_some() && self.is_connected && !self.is_over
+        self.session.at.is_some() && self.session.is_connected && !self.is_over
     }
 
     /// Ends the connection. The positions are kept.
     pub fn leave(&mut self) {
-        self.session = None;
-        self.to_server.clear();
-        self.pending.clear();
+        self.session.leave();
+        self.must_recover.clear();
+        self.is_over = false;
+        self.client_id.clear();
         self.positions.append(&mut self.live);
     }
 
     /// Whether it has a subscription, or a pending subscribe or unsubscribe command.
     pub fn has_or_requested(&self, channel: &str) -> bool {
-        let asks = |command: &ClientCommand| matches!(command, ClientCommand::Subscribe { channel: of, .. } | ClientCommand::Unsubscribe { channel: of } if of == channel);
-        self.live.contains_key(channel) || self.pending.values().any(|(command, _)| asks(command))
+        let asks = |command: &ClientCommand| match command {
+            ClientCommand::Subscribe(subscribe) => subscribe.channel == channel,
+            ClientCommand::Unsubscribe { channel: of } => of == channel,
+            _ => false,
+        };
+        self.live.contains_key(channel) || self.session.pending.values().any(asks)
+    }
+
+    /// The channels to which it was subscribed, if it is connected.
+    pub fn missed_channels(&self) -> Vec<String> {
+        let is_missed = |channel: &&String| self.session.is_connected && !self.has_or_requested(channel);
+        self.positions.keys().filter(is_missed).cloned().collect()
     }
 
     /// Subscribes and recovers from the last position. `must_recover` is set if the recovery must succeed.
     pub fn subscribe(&mut self, channel: &str, must_recover: bool) {
         let has_history = !is_without_history(channel);
-        let command = ClientCommand::Subscribe {
-            channel: channel.to_owned(),
-            token: String::new(),
+        let subscribe = SubscribeCommand {
             recover: self.positions.get(channel).filter(|_| has_history).cloned(),
-            positioned: false,
             recoverable: has_history,
-            join_leave: false,
-            reject_unrecoverable: false,
-            delta: "",
-            compact: false,
-            filter: None,
-            data: Vec::new(),
+            ..SubscribeCommand::to(channel)
         };
-        self.send(command, must_recover);
+        let id = self.session.send(ClientCommand::Subscribe(subscribe.into()));
+        self.must_recover.extend(must_recover.then_some(id));
     }
 
     pub fn unsubscribe(&mut self, channel: &str) {
         if let Some(position) = self.live.remove(channel) {
             self.positions.insert(channel.to_owned(), position);
-            self.send(ClientCommand::Unsubscribe { channel: channel.to_owned() }, false);
+            self.session.send(ClientCommand::Unsubscribe { channel: channel.to_owned() });
         }
-    }
-
-    pub fn send(&mut self, command: ClientCommand, must_recover: bool) {
-        let id = self.next_id;
-        self.next_id += 1;
-        self.to_server.push(crate::wire::encode(Encoding::Json, &[(id, command.clone())]));
-        self.pending.insert(id, (command, must_recover));
     }
 
     /// Reads bytes and checks the messages. If `may_fail` is set, commands may get temporary errors.
     ///
     /// # Errors
     /// If a message contains something that was not committed, or a publication is missing.
-    pub fn read(&mut self, truth: &Truth, may_fail: bool, bytes: impl Iterator<Item = u8>) -> Result<(), String> {
-        self.reader.feed(bytes);
-        while let Some(frame) = self.reader.next()? {
-            let payload = match frame {
-                WireFrame::Text(payload) => payload,
-                // All data is JSON, unless a node passes on what a replica has damaged.
-                WireFrame::Close(code, _) if self.is_of_cluster && code != Some(NOT_JSON) => {
-                    self.is_over = true;
-                    continue;
+    pub fn read(&mut self, truth: &Truth, may_fail: bool, bytes: Vec<u8>) -> Result<(), String> {
+        self.session.feed(bytes);
+        while let Some(frame) = self.session.next()? {
+            match frame {
+                Received::Messages(messages) => {
+                    messages.into_iter().try_for_each(|message| self.on_message(truth, may_fail, message))?;
                 }
-                other => return Err(format!("{other:?}")),
-            };
-            for message in decode(Encoding::Json, &payload)? {
-                self.on_message(truth, may_fail, message)?;
+                // All data is JSON, unless a node passes on what a replica has damaged.
+                Received::Other(WireFrame::Close(code, _)) if self.is_of_cluster && code != Some(NOT_JSON) => {
+                    self.is_over = true;
+                }
+                Received::Other(other) => return Err(format!("{other:?}")),
             }
         }
         Ok(())
@@ -170,7 +121,7 @@ impl LogClient {
 
     fn on_message(&mut self, truth: &Truth, may_fail: bool, message: ServerMessage) -> Result<(), String> {
         if message == ServerMessage::default() {
-            self.to_server.push(b"{}".to_vec());
+            self.session.to_server.push(b"{}".to_vec());
             return Ok(());
         }
         if let Some(push) = message.push {
@@ -195,7 +146,8 @@ impl LogClient {
             let Some(position) = self.live.get_mut(&push.channel) else { return Ok(()) };
             return next(truth, &push.channel, position, &publication);
         }
-        let (command, must_recover) = self.pending.remove(&message.id).ok_or("a reply to an unknown command")?;
+        let command = self.session.answered(&message)?;
+        let must_recover = self.must_recover.remove(&message.id);
         if let Some(error) = message.error {
             self.is_over |= matches!(command, ClientCommand::Connect { .. });
             let is_known = matches!(error.code, 100 | 111) && may_fail;
@@ -205,9 +157,9 @@ impl LogClient {
             self.client_id = connect.client;
         }
         match (command, message.subscribe, message.history) {
-            (ClientCommand::Connect { .. }, ..) => self.is_connected = true,
-            (ClientCommand::Subscribe { channel, recover, .. }, Some(result), _) => {
-                self.subscribed(truth, channel, recover.as_ref(), &result, must_recover)?;
+            (ClientCommand::Connect { .. }, ..) => self.session.is_connected = true,
+            (ClientCommand::Subscribe(subscribe), Some(result), _) => {
+                self.subscribed(truth, subscribe.channel, subscribe.recover.as_ref(), &result, must_recover)?;
             }
             (ClientCommand::Publish { channel, data }, ..) => {
                 let is_committed = is_without_history(&channel)
@@ -293,6 +245,34 @@ impl LogClient {
         self.live.insert(channel, position);
         Ok(())
     }
+}
+
+/// Checks that no client misses a publication when nothing is in flight. `is_loss_provable` tells whether a node can
+/// detect that publications of a channel were lost in an epoch.
+///
+/// # Errors
+/// The first publication or loss that a client missed.
+pub fn check_complete(
+    clients: &[LogClient],
+    truth: &Truth,
+    is_loss_provable: impl Fn(&str, &str) -> bool,
+) -> Result<(), String> {
+    for (number, client) in clients.iter().enumerate() {
+        for (channel, position) in &client.live {
+            let Some(truth) = truth.get(channel) else { continue };
+            let error = if truth.invalid_epochs.contains(&position.epoch) {
+                let is_provable = is_loss_provable(channel, &position.epoch);
+                is_provable.then(|| format!("{channel} continues from a lost position {position:?}"))
+            } else {
+                let missing = truth.next(position.offset);
+                missing.map(|missing| format!("{channel} at {}, without {missing}", position.offset))
+            };
+            if let Some(error) = error {
+                return Err(format!("client {number} at rest: {error}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A message without an offset.

@@ -17,7 +17,7 @@ use crate::{model::Outcome, plan::RoomPlan, wire::ClientPosition};
 
 pub use game::{Game, GameOptions};
 pub use record::{PlayerAt, RoomRecord, Version, between};
-pub use seats::SeatModel;
+pub use seats::{Departures, SeatModel};
 
 /// The model of rooms, shared by the games and the checks.
 #[derive(Clone, Default)]

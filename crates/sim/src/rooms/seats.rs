@@ -7,22 +7,37 @@ use dunlin_engine::{
     host::{CompletedTick, Entered, Step},
     room::{SeatClaim, SeatKey},
 };
-use dunlin_rooms::PlayerId;
+use dunlin_rooms::{PlayerId, Room};
+
+/// How the clients of a room leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Departures {
+    /// They unsubscribe, are kicked, or lose their connections. [`SeatModel::lose`] records the lost connections.
+    #[default]
+    Any,
+    /// They only lose their connections, and the room is restored after its node stops.
+    LostConnections,
+}
 
 /// The expected players of a room.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeatModel {
+    departures: Departures,
     grace_ticks: u32,
     away_per_user_max: usize,
     players: BTreeMap<PlayerId, SeatHolder>,
     seats: BTreeMap<SeatKey, PlayerId>,
     /// Seats whose connections are lost and whose departure the room has not processed yet.
     lost: BTreeSet<SeatKey>,
+    /// Players after their first join, until an input or a second join shows that the client has the reply.
+    unanswered: BTreeSet<PlayerId>,
     /// All players that ever joined.
     known: BTreeSet<PlayerId>,
     /// The players that the backend kicked in the last tick, and how many of them were away.
     pub kicked: (BTreeSet<PlayerId>, u64),
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct SeatHolder {
     user: String,
     /// The seat token of the last join, if the room issues tokens.
@@ -33,8 +48,9 @@ struct SeatHolder {
     away: Option<Absence>,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Absence {
-    /// The last tick in which the player is in the room.
+    /// The last tick in which the player is in the room. It has no limit while the node stops.
     last_tick: u64,
     /// Whether the player leaves early because its user has too many players that are away.
     is_displaced: bool,
@@ -42,16 +58,23 @@ struct Absence {
 
 impl SeatModel {
     /// The model of an empty room.
-    pub fn new(grace_ticks: u32, away_per_user_max: u32) -> Self {
-        Self {
-            grace_ticks,
-            away_per_user_max: away_per_user_max as usize,
-            players: BTreeMap::new(),
-            seats: BTreeMap::new(),
-            lost: BTreeSet::new(),
-            known: BTreeSet::new(),
-            kicked: (BTreeSet::new(), 0),
+    pub fn new(departures: Departures, grace_ticks: u32, away_per_user_max: u32) -> Self {
+        let away_per_user_max = away_per_user_max as usize;
+        Self { departures, grace_ticks, away_per_user_max, ..Self::default() }
+    }
+
+    /// Applies tick `tick`, which processed `steps`, and compares the players with those of the room.
+    ///
+    /// # Errors
+    /// If a player is duplicated, lost or swapped with another one, or does not leave at the exact tick.
+    pub fn check(&mut self, tick: u64, steps: &[Step], done: &CompletedTick, room: &Room) -> Result<(), String> {
+        self.run(tick, steps, done)?;
+        let here: Vec<PlayerId> = room.world().players().collect();
+        if !self.players.keys().eq(&here) {
+            return Err(format!("the players are {here:?} instead of {:?}", self.players.keys()));
         }
+        let away = self.players.values().filter(|holder| holder.away.is_some()).count();
+        if away == done.away() { Ok(()) } else { Err(format!("{} players are away instead of {away}", done.away())) }
     }
 
     /// Records that the room was notified of the lost connection of a seat.
@@ -59,11 +82,7 @@ impl SeatModel {
         self.lost.insert(seat);
     }
 
-    /// Applies tick `tick` of the room, which processed `steps`.
-    ///
-    /// # Errors
-    /// If a player is duplicated, lost or swapped with another one.
-    pub fn run(&mut self, tick: u64, steps: &[Step], done: &CompletedTick) -> Result<(), String> {
+    fn run(&mut self, tick: u64, steps: &[Step], done: &CompletedTick) -> Result<(), String> {
         self.expire(tick);
         self.kicked = (BTreeSet::new(), 0);
         let (mut joins, mut kicks) = (done.joins(), done.ordered_kicks());
@@ -74,29 +93,44 @@ impl SeatModel {
                     self.join(of, &info.user, *claim, joined)?;
                 }
                 Step::Leave { seat } => {
-                    let is_lost = self.lost.remove(seat);
+                    let is_noted = self.lost.remove(seat);
                     if let Some(player) = self.seats.remove(seat) {
+                        let is_lost = match self.departures {
+                            Departures::Any => is_noted,
+                            // The player leaves at once while its client may not have the token of its first join.
+                            Departures::LostConnections => !self.unanswered.contains(&player),
+                        };
                         if is_lost && self.grace_ticks > 0 {
                             return Err(format!("{player:?} leaves with its connection"));
                         }
-                        self.players.remove(&player);
+                        self.remove(player);
                     }
                 }
-                Step::Away { seat, .. } => {
-                    if !self.lost.remove(seat) {
+                Step::Away { seat, stay } => {
+                    if !self.lost.remove(seat) && self.departures == Departures::Any {
                         return Err(format!("{seat:?} left, but its player stays"));
                     }
                     if let Some(player) = self.seats.remove(seat) {
-                        self.go_away(player, tick);
+                        let last_tick = if stay.is_some() { tick + u64::from(self.grace_ticks) - 1 } else { u64::MAX };
+                        self.go_away(player, tick, last_tick);
+                    }
+                }
+                Step::AllAway { grace_ticks } if self.departures == Departures::LostConnections => {
+                    self.seats.clear();
+                    let last_tick = tick + u64::from(*grace_ticks) - 1;
+                    for holder in self.players.values_mut() {
+                        holder.away = Some(Absence { last_tick, is_displaced: false });
                     }
                 }
                 Step::Input { seat, .. } => {
-                    let holder = self.seats.get(seat).and_then(|player| self.players.get_mut(player));
-                    if let Some(holder) = holder {
-                        holder.returned = None;
+                    if let Some(player) = self.seats.get(seat) {
+                        self.unanswered.remove(player);
+                        if let Some(holder) = self.players.get_mut(player) {
+                            holder.returned = None;
+                        }
                     }
                 }
-                Step::Kick { order, .. } => {
+                Step::Kick { order, .. } if self.departures == Departures::Any => {
                     let expected = self.targets(&order.target);
                     let ordered = kicks.next().ok_or("a kick without an outcome")?;
                     if !expected.iter().eq(ordered) {
@@ -113,15 +147,6 @@ impl SeatModel {
         Ok(())
     }
 
-    pub fn players(&self) -> impl Iterator<Item = PlayerId> + '_ {
-        self.players.keys().copied()
-    }
-
-    /// The number of players whose clients are disconnected.
-    pub fn away(&self) -> usize {
-        self.players.values().filter(|holder| holder.away.is_some()).count()
-    }
-
     fn expire(&mut self, tick: u64) {
         self.players.retain(|_, holder| holder.away.as_ref().is_none_or(|away| away.last_tick >= tick));
     }
@@ -134,7 +159,10 @@ impl SeatModel {
             (None, Some(entered)) if !entered.is_back && self.known.insert(entered.player) => entered,
             // The game or the room rejected the join.
             (None, None) => return Ok(()),
-            _ => return Err(format!("a client of {user:?} gets {joined:?}, expected {own:?}")),
+            (_, None) => return Err(format!("a client of {user:?} is rejected, expected {own:?}")),
+            (_, Some(Entered { player, is_back, .. })) => {
+                return Err(format!("a client of {user:?} gets {player:?}, resumed: {is_back}, expected {own:?}"));
+            }
         };
         if entered.left_seat != before {
             return Err(format!("{:?} had seat {before:?}, but leaves {:?}", entered.player, entered.left_seat));
@@ -143,6 +171,11 @@ impl SeatModel {
             self.seats.remove(&before);
         }
         self.seats.insert(seat, entered.player);
+        if entered.is_back {
+            self.unanswered.remove(&entered.player);
+        } else {
+            self.unanswered.insert(entered.player);
+        }
         let own_tokens = self.players.get(&entered.player).map(|holder| [holder.token, holder.returned]);
         let returned = claim.returned.map(|token| token.0);
         let returned = returned.filter(|token| own_tokens.is_some_and(|own| own.contains(&Some(*token))));
@@ -165,9 +198,9 @@ impl SeatModel {
         found.map(|(player, _)| *player)
     }
 
-    fn go_away(&mut self, player: PlayerId, tick: u64) {
+    fn go_away(&mut self, player: PlayerId, tick: u64, last_tick: u64) {
         let Some(holder) = self.players.get_mut(&player) else { return };
-        holder.away = Some(Absence { last_tick: tick + u64::from(self.grace_ticks) - 1, is_displaced: false });
+        holder.away = Some(Absence { last_tick, is_displaced: false });
         let user = holder.user.clone();
         let of_user = self.players.iter_mut().filter(|(_, other)| !user.is_empty() && other.user == user);
         let mut waiting: Vec<(PlayerId, &mut Absence)> = of_user
@@ -191,6 +224,7 @@ impl SeatModel {
 
     /// Removes a player and returns whether it was away.
     fn remove(&mut self, player: PlayerId) -> bool {
+        self.unanswered.remove(&player);
         self.seats.retain(|_, seated| *seated != player);
         self.players.remove(&player).is_some_and(|holder| holder.away.is_some())
     }

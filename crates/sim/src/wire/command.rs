@@ -15,29 +15,13 @@ pub struct ClientPosition {
 
 /// A command. Its tokens are strings that the simulated verifier can look up.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub enum ClientCommand {
     Connect {
         token: String,
         /// Positions from which to recover server-side subscriptions.
         subs: Vec<(String, ClientPosition)>,
     },
-    Subscribe {
-        channel: String,
-        token: String,
-        recover: Option<ClientPosition>,
-        positioned: bool,
-        recoverable: bool,
-        join_leave: bool,
-        reject_unrecoverable: bool,
-        /// The delta format, or empty for none.
-        delta: &'static str,
-        /// Whether the server may replace the channel name by a number.
-        compact: bool,
-        filter: Option<Box<Filter>>,
-        /// JSON data for the game, if the channel has a room.
-        data: Vec<u8>,
-    },
+    Subscribe(Box<SubscribeCommand>),
     Unsubscribe {
         channel: String,
     },
@@ -75,14 +59,43 @@ pub enum ClientCommand {
     Pong,
 }
 
+/// A request to subscribe.
+#[derive(Clone, Debug, Default)]
+pub struct SubscribeCommand {
+    pub channel: String,
+    pub token: String,
+    pub recover: Option<ClientPosition>,
+    pub positioned: bool,
+    pub recoverable: bool,
+    pub join_leave: bool,
+    pub reject_unrecoverable: bool,
+    /// The delta format, or empty for none.
+    pub delta: &'static str,
+    /// Whether the server may replace the channel name by a number.
+    pub compact: bool,
+    pub filter: Option<Filter>,
+    /// JSON data for the game, if the channel has a room.
+    pub data: Vec<u8>,
+}
+
+impl SubscribeCommand {
+    /// A request to subscribe to `channel`, with nothing else.
+    pub fn to(channel: &str) -> Self {
+        Self { channel: channel.to_owned(), ..Self::default() }
+    }
+
+    /// The bits of the flag.
+    fn flag(&self) -> u64 {
+        u64::from(self.compact) | u64::from(self.reject_unrecoverable) << 1
+    }
+}
+
 impl ClientCommand {
     /// The token that it presents, or empty for none.
     pub fn token(&self) -> &str {
         match self {
-            Self::Connect { token, .. }
-            | Self::Subscribe { token, .. }
-            | Self::Refresh { token }
-            | Self::SubRefresh { token, .. } => token,
+            Self::Subscribe(subscribe) => &subscribe.token,
+            Self::Connect { token, .. } | Self::Refresh { token } | Self::SubRefresh { token, .. } => token,
             _ => "",
         }
     }
@@ -133,7 +146,7 @@ fn json_body(command: &ClientCommand) -> (&'static str, Value) {
             });
             ("connect", json!({ "token": token, "name": "sim", "subs": Value::Object(subs.collect()) }))
         }
-        ClientCommand::Subscribe { .. } => ("subscribe", json_subscribe(command)),
+        ClientCommand::Subscribe(subscribe) => ("subscribe", json_subscribe(subscribe)),
         ClientCommand::Unsubscribe { channel } => ("unsubscribe", json!({ "channel": channel })),
         ClientCommand::Publish { .. } | ClientCommand::Send { .. } => unreachable!("written by the caller"),
         ClientCommand::Presence { channel } => ("presence", json!({ "channel": channel })),
@@ -150,35 +163,16 @@ fn json_body(command: &ClientCommand) -> (&'static str, Value) {
     }
 }
 
-fn json_subscribe(command: &ClientCommand) -> Value {
-    let ClientCommand::Subscribe {
-        channel,
-        token,
-        recover,
-        positioned,
-        recoverable,
-        join_leave,
-        delta,
-        filter,
-        data,
-        ..
-    } = command
-    else {
-        unreachable!("called for subscribe alone")
-    };
-    let data: Option<Value> = (!data.is_empty()).then(|| serde_json::from_slice(data).expect("clients join with JSON"));
+fn json_subscribe(subscribe: &SubscribeCommand) -> Value {
+    let SubscribeCommand { channel, token, recover, positioned, recoverable, join_leave, delta, .. } = subscribe;
+    let data = Some(&subscribe.data).filter(|data| !data.is_empty());
+    let data: Option<Value> = data.map(|data| serde_json::from_slice(data).expect("clients join with JSON"));
     let at = recover.clone().unwrap_or_default();
     json!({
         "channel": channel, "token": token, "recover": recover.is_some(), "epoch": at.epoch, "offset": at.offset,
-        "positioned": positioned, "recoverable": recoverable, "join_leave": join_leave, "flag": flag(command),
-        "delta": delta, "tf": filter.as_ref().map(|filter| filter.json()), "data": data,
+        "positioned": positioned, "recoverable": recoverable, "join_leave": join_leave, "flag": subscribe.flag(),
+        "delta": delta, "tf": subscribe.filter.as_ref().map(Filter::json), "data": data,
     })
-}
-
-/// The bits of a subscribe command's flag.
-fn flag(command: &ClientCommand) -> u64 {
-    let ClientCommand::Subscribe { compact, reject_unrecoverable, .. } = command else { return 0 };
-    u64::from(*compact) | u64::from(*reject_unrecoverable) << 1
 }
 
 /// A Protobuf message being written.
@@ -243,7 +237,7 @@ fn write_command(writer: &mut ProtobufWriter, id: u32, command: &ClientCommand) 
             }
             body.bytes(4, b"sim");
         }),
-        ClientCommand::Subscribe { .. } => writer.message(5, |body| write_subscribe(body, command)),
+        ClientCommand::Subscribe(subscribe) => writer.message(5, |body| write_subscribe(body, subscribe)),
         ClientCommand::Unsubscribe { channel } => writer.message(6, channel_only(channel)),
         ClientCommand::Publish { channel, data } => writer.message(7, |body| {
             body.bytes(1, channel.as_bytes());
@@ -274,35 +268,20 @@ fn write_command(writer: &mut ProtobufWriter, id: u32, command: &ClientCommand) 
     }
 }
 
-fn write_subscribe(body: &mut ProtobufWriter, command: &ClientCommand) {
-    let ClientCommand::Subscribe {
-        channel,
-        token,
-        recover,
-        positioned,
-        recoverable,
-        join_leave,
-        delta,
-        filter,
-        data,
-        ..
-    } = command
-    else {
-        unreachable!("called for subscribe alone")
-    };
-    let at = recover.clone().unwrap_or_default();
-    body.bytes(1, channel.as_bytes());
-    body.bytes(2, token.as_bytes());
-    body.number(3, u64::from(recover.is_some()));
+fn write_subscribe(body: &mut ProtobufWriter, subscribe: &SubscribeCommand) {
+    let at = subscribe.recover.clone().unwrap_or_default();
+    body.bytes(1, subscribe.channel.as_bytes());
+    body.bytes(2, subscribe.token.as_bytes());
+    body.number(3, u64::from(subscribe.recover.is_some()));
     body.bytes(6, at.epoch.as_bytes());
     body.number(7, at.offset);
-    body.bytes(8, data);
-    body.number(9, u64::from(*positioned));
-    body.number(10, u64::from(*recoverable));
-    body.number(11, u64::from(*join_leave));
-    body.bytes(12, delta.as_bytes());
-    if let Some(filter) = filter {
+    body.bytes(8, &subscribe.data);
+    body.number(9, u64::from(subscribe.positioned));
+    body.number(10, u64::from(subscribe.recoverable));
+    body.number(11, u64::from(subscribe.join_leave));
+    body.bytes(12, subscribe.delta.as_bytes());
+    if let Some(filter) = &subscribe.filter {
         body.message(13, |node| filter.write(node));
     }
-    body.number(14, flag(command));
+    body.number(14, subscribe.flag());
 }

@@ -9,7 +9,7 @@ mod message;
 mod patch;
 mod protobuf;
 
-pub use command::{ClientCommand, ClientPosition, encode};
+pub use command::{ClientCommand, ClientPosition, SubscribeCommand, encode};
 pub use filter::Filter;
 pub use frame::{FrameReader, WireFrame};
 pub use input::encode_input;

@@ -1,13 +1,18 @@
-//! Requests of operators to the server API, and checks of the replies.
+//! Requests of operators to the server API, and checks of the replies. Operators also add and remove namespaces and
+//! shorten histories: each shard gets the new options at a different time, and other namespaces must not be affected.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
 use dunlin_engine::{
     Event, ShardIndex,
     api::{ApiAnswer, ApiRequest, HistoryQuery, SessionFilter},
+    backend::PublishHow,
     event::{ServerSubscription, SubscriptionGrant},
     message::{Notice, ShardMessage},
-    owner_of,
+    options::NamespaceOptions,
 };
-use dunlin_protocol::{Disconnect, ErrorCode, UnsubscribeCode};
+use dunlin_protocol::{Disconnect, ErrorCode, Payload, UnsubscribeCode};
 
 use crate::{
     checks::check_history,
@@ -17,19 +22,22 @@ use crate::{
 
 use super::NodeWorld;
 
+/// Number of namespaces that are added and removed. Clients do not use them.
+const LATE_NAMES: usize = 6;
+
 impl NodeWorld {
     /// Runs a random action of an operator.
     pub(super) fn run_operator_action(&mut self) -> Result<(), String> {
-        if self.plan.rooms.is_some() && self.chance.percent(6) {
+        if self.plan.rooms.is_some() && self.harness.chance.percent(6) {
             return self.run_room_operator_action();
         }
-        if self.chance.percent(3) {
+        if self.harness.chance.percent(3) {
             return self.reconfigure();
         }
-        let channel = self.plan.channel(&mut self.chance).clone();
-        match self.chance.weighted(&[60, 15, 8, 2, 3, 4, 4, 3, 1]) {
+        let channel = self.plan.channel(&mut self.harness.chance).clone();
+        match self.harness.chance.weighted(&[60, 15, 8, 2, 3, 4, 4, 3, 1]) {
             0 => self.publish_with_options(&channel),
-            1 => (0..self.chance.between(2, 25)).try_for_each(|_| self.publish_with_options(&channel)),
+            1 => (0..self.harness.chance.between(2, 25)).try_for_each(|_| self.publish_with_options(&channel)),
             2 => self.read_history(&channel),
             3 => self.remove_history(&channel),
             4 => self.disconnect(),
@@ -42,11 +50,7 @@ impl NodeWorld {
 
     fn random_channel(&mut self) -> String {
         let channels: Vec<String> = self.plan.all_channels().collect();
-        self.chance.pick(&channels).clone()
-    }
-
-    pub(super) fn owner(&self, channel: &str) -> usize {
-        usize::from(owner_of(channel, self.plan.shards, self.node).0)
+        self.harness.chance.pick(&channels).clone()
     }
 
     pub(super) fn channels_are_few(&self) -> bool {
@@ -55,7 +59,7 @@ impl NodeWorld {
 
     /// Records that the API returned `epoch`, and checks that an earlier epoch that is still in use was not replaced.
     pub(super) fn record_epoch(&mut self, channel: &str, epoch: &str) -> Result<(), String> {
-        let (now_us, published) = (self.now_us, self.model.published.len() as u64);
+        let (now_us, published) = (self.harness.now_us, self.model.published.len() as u64);
         let facts = self.model.channel_mut(channel).ok_or("an unknown channel")?;
         facts.record_use(epoch, now_us);
         if facts.epoch.as_deref() != Some(epoch) {
@@ -84,7 +88,7 @@ impl NodeWorld {
             reverse,
             bytes_max: None,
         };
-        let answer = self.call_api(self.owner(channel), ApiRequest::History { channel: channel.into(), query })?;
+        let answer = self.call_api(self.node.owner(channel), ApiRequest::History { channel: channel.into(), query })?;
         let has_stream = self
             .model
             .channel(channel)
@@ -104,7 +108,7 @@ impl NodeWorld {
         };
         let asked = (limit, since.as_ref(), reverse);
         let facts = self.model.channel(channel).ok_or("an unknown channel")?;
-        let retained = self.model.retained(facts, &result.epoch, result.offset, self.unix_ms());
+        let retained = self.model.retained(facts, &result.epoch, result.offset, self.harness.unix_ms());
         let removed = facts.removed.as_ref().filter(|(epoch, _)| *epoch == result.epoch).map_or(0, |(_, top)| *top);
         if result.publications.iter().any(|publication| publication.offset <= removed) {
             return Err(format!("{channel}: publications up to {removed} were removed, but are returned again"));
@@ -119,23 +123,23 @@ impl NodeWorld {
     }
 
     fn read_history(&mut self, channel: &str) -> Result<(), String> {
-        let limit = *self.chance.pick(&[0, 1, 3, -1, i32::MAX]);
+        let limit = *self.harness.chance.pick(&[0, 1, 3, -1, i32::MAX]);
         let facts = self.model.channel(channel).ok_or("an unknown channel")?;
         let since = facts.epoch.as_ref().map(|epoch| {
             let top = facts.tops.get(epoch).copied().unwrap_or(0);
             ClientPosition { epoch: epoch.clone(), offset: top }
         });
-        let since = since.filter(|_| self.chance.percent(50)).map(|position| ClientPosition {
-            offset: position.offset.saturating_sub(self.chance.below(8) as u64),
+        let since = since.filter(|_| self.harness.chance.percent(50)).map(|position| ClientPosition {
+            offset: position.offset.saturating_sub(self.harness.chance.below(8) as u64),
             ..position
         });
-        let reverse = self.chance.percent(30);
+        let reverse = self.harness.chance.percent(30);
         self.history(channel, limit, since, reverse).map(|_| ())
     }
 
     fn remove_history(&mut self, channel: &str) -> Result<(), String> {
         let top = self.history(channel, 0, None, false)?;
-        let answer = self.call_api(self.owner(channel), ApiRequest::HistoryRemove { channel: channel.into() })?;
+        let answer = self.call_api(self.node.owner(channel), ApiRequest::HistoryRemove { channel: channel.into() })?;
         if let Some(facts) = self.model.channel_mut(channel) {
             facts.keys_removed = facts.api_count;
         }
@@ -149,9 +153,9 @@ impl NodeWorld {
     }
 
     fn disconnect(&mut self) -> Result<(), String> {
-        let spares = self.chance.percent(20);
+        let spares = self.harness.chance.percent(20);
         let disconnects = [Disconnect::FORCE_NO_RECONNECT, Disconnect::FORCE_RECONNECT];
-        let disconnect = self.chance.pick(&disconnects).clone();
+        let disconnect = self.harness.chance.pick(&disconnects).clone();
         let action = OperatorAction {
             spared: spares.then(|| self.clients[0].id.clone()).into_iter().collect(),
             ..self.action(String::new(), disconnect.code)
@@ -167,8 +171,8 @@ impl NodeWorld {
     }
 
     fn unsubscribe(&mut self) -> Result<(), String> {
-        let channel = if self.chance.percent(20) { String::new() } else { self.random_channel() };
-        let code = *self.chance.pick(&[UnsubscribeCode::SERVER, UnsubscribeCode::INSUFFICIENT_STATE]);
+        let channel = if self.harness.chance.percent(20) { String::new() } else { self.random_channel() };
+        let code = *self.harness.chance.pick(&[UnsubscribeCode::SERVER, UnsubscribeCode::INSUFFICIENT_STATE]);
         let action = self.action(channel, code.0 as u16);
         let request = ApiRequest::Unsubscribe {
             channel: action.channel.as_str().into(),
@@ -182,7 +186,8 @@ impl NodeWorld {
 
     /// Subscribes a session, or all sessions of its user.
     fn subscribe(&mut self, channel: &str) -> Result<(), String> {
-        let expires_at_s = self.chance.percent(15).then(|| self.unix_ms() / 1_000 + self.chance.between(1, 4));
+        let expires_at_s =
+            self.harness.chance.percent(15).then(|| self.harness.unix_ms() / 1_000 + self.harness.chance.between(1, 4));
         let action = OperatorAction { expires_at_s, ..self.action(channel.to_owned(), 0) };
         let grant =
             SubscriptionGrant { expires_at_ms: expires_at_s.map(|at_s| at_s * 1_000), ..SubscriptionGrant::default() };
@@ -198,8 +203,9 @@ impl NodeWorld {
 
     /// Sets the expiry of a session, or of all sessions of its user.
     fn refresh(&mut self) -> Result<(), String> {
-        let expires_at_s = self.chance.percent(60).then(|| self.unix_ms() / 1_000 + self.chance.between(1, 4));
-        let expired = self.chance.percent(15);
+        let expires_at_s =
+            self.harness.chance.percent(60).then(|| self.harness.unix_ms() / 1_000 + self.harness.chance.between(1, 4));
+        let expired = self.harness.chance.percent(15);
         let action = self.action(String::new(), Disconnect::EXPIRED.code);
         let request = ApiRequest::Refresh {
             user: action.user.as_str().into(),
@@ -227,8 +233,8 @@ impl NodeWorld {
     /// Notifies all shards that the stream of a channel lost its position.
     fn lose_positions(&mut self, channel: &str) -> Result<(), String> {
         self.actions.lost.push(channel.to_owned());
-        let from = ShardIndex(self.owner(channel) as u16);
-        for shard in 0..self.shards.len() {
+        let from = ShardIndex(self.node.owner(channel) as u16);
+        for shard in 0..self.node.threads.len() {
             let message = ShardMessage::Notice(Notice::PositionLost { channel: channel.into() });
             self.handle(shard, Event::Message { from, message })?;
         }
@@ -237,15 +243,15 @@ impl NodeWorld {
 
     /// Picks the target of an action: a random session, or all sessions of its user.
     fn action(&mut self, channel: String, code: u16) -> OperatorAction {
-        let target = &self.clients[self.chance.below(self.clients.len())];
-        let client = self.chance.percent(60).then(|| target.id.clone());
+        let target = &self.clients[self.harness.chance.below(self.clients.len())];
+        let client = self.harness.chance.percent(60).then(|| target.id.clone());
         let api_count = self.model.channel(&channel).map_or(0, |facts| facts.api_count);
         let (user, spared) = (target.profile.user.clone(), Vec::new());
         OperatorAction { user, client, spared, channel, code, api_count, expires_at_s: None }
     }
 
     fn call_api_on_all_shards(&mut self, request: &ApiRequest) -> Result<(), String> {
-        for shard in 0..self.shards.len() {
+        for shard in 0..self.node.threads.len() {
             let answer = self.call_api(shard, request.clone())?;
             if !matches!(answer, Ok(ApiAnswer::Done { .. })) {
                 return Err(format!("unexpected reply {answer:?} to {request:?}"));
@@ -270,5 +276,74 @@ fn body(publication: &dunlin_protocol::Publication) -> PublicationBody {
         epoch: publication.epoch.to_string(),
         version: publication.version,
         delta: false,
+    }
+}
+
+impl NodeWorld {
+    /// Sends new options to all shards.
+    pub(super) fn reconfigure(&mut self) -> Result<(), String> {
+        let mut options = (*self.plan.options).clone();
+        for _ in 0..self.harness.chance.below(4) {
+            let name = format!("late{}", self.harness.chance.below(LATE_NAMES));
+            if options.namespaces.iter().all(|known| known.name != name) {
+                options.namespaces.push(NamespaceOptions { name, presence: true, ..NamespaceOptions::default() });
+            }
+        }
+        // The order must not matter for the namespaces in use.
+        if self.harness.chance.percent(50) {
+            options.namespaces.reverse();
+        }
+        for namespace in &mut options.namespaces {
+            if namespace.history_size > 1 && namespace.room.is_none() && self.harness.chance.percent(30) {
+                namespace.history_size = self.harness.chance.between(1, namespace.history_size as u64) as usize;
+                self.model.limit_history(&namespace.name, namespace.history_size);
+            }
+        }
+        let (next, rejected) = self.running.succeeded_by(&options);
+        if !rejected.is_empty() {
+            return Err(format!("the changes {rejected:?} were not applied"));
+        }
+        self.running = Arc::new(next);
+        for sockets in &mut self.sockets {
+            sockets.reconfigurations.push_back(Arc::clone(&self.running));
+        }
+        self.model.count("reconfigured");
+        self.try_late_namespace()
+    }
+
+    /// Publishes to a namespace that may or may not exist. The owner accepts the publication or rejects the channel.
+    fn try_late_namespace(&mut self) -> Result<(), String> {
+        let channel = format!("late{}:a", self.harness.chance.below(LATE_NAMES));
+        let (data, how) = (Payload::from_json(Bytes::from_static(b"1")), PublishHow::default());
+        let request = ApiRequest::Publish { channel: channel.as_str().into(), data, how };
+        match self.call_api(self.node.owner(&channel), request)? {
+            Ok(ApiAnswer::Published { offset: 0, .. }) | Err(ErrorCode::UnknownChannel) => Ok(()),
+            other => Err(format!("unexpected reply to a publication in {channel}: {other:?}")),
+        }
+    }
+
+    /// Delivers the next options to some shards. Each shard gets all options in order.
+    pub(super) fn reconfigure_some(&mut self) -> Result<(), String> {
+        for shard in 0..self.node.threads.len() {
+            if !self.sockets[shard].reconfigurations.is_empty() && self.harness.chance.percent(20) {
+                self.reconfigure_next(shard)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Delivers all options to all shards.
+    pub(super) fn reconfigure_all(&mut self) -> Result<(), String> {
+        for shard in 0..self.node.threads.len() {
+            while !self.sockets[shard].reconfigurations.is_empty() {
+                self.reconfigure_next(shard)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn reconfigure_next(&mut self, shard: usize) -> Result<(), String> {
+        let Some(options) = self.sockets[shard].reconfigurations.pop_front() else { return Ok(()) };
+        self.handle(shard, Event::Reconfigured { options }).map(|_| ())
     }
 }

@@ -1,11 +1,14 @@
-//! Compares the state of the node with the state of its clients when nothing is in flight.
+//! Runs a node until nothing is in flight, and compares its state with the state of its clients. Each room has exactly the
+//! players of the clients that joined it, and their replicas equal the world.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_engine::{
-    Wire,
+    Event, Wire,
     api::{ApiAnswer, ApiRequest, Survey},
+    room::RoomKey,
 };
+use dunlin_rooms::PlayerId;
 
 use crate::{
     client::{Client, ClientPhase},
@@ -13,9 +16,98 @@ use crate::{
     socket::ServerSide,
 };
 
-use super::NodeWorld;
+use super::{NodeWorld, connections::Service};
+
+/// Rounds after which nothing may be in flight: longer than all stalls, token verifications and timeouts.
+const ROUNDS_MAX: u32 = 4_000;
+/// Longer than all timeouts and retention times.
+const EXPIRE_ALL_US: u64 = 400_000_000;
+/// Ticks after which all replicas must equal the world.
+const QUIET_TICKS: u32 = 2;
+/// Ticks within which a room without players must be closed, in addition to its timeouts.
+const CLOSING_TICKS: u32 = 50;
 
 impl NodeWorld {
+    /// Delivers everything that is in flight, without new actions of clients.
+    pub(super) fn settle(&mut self) -> Result<(), String> {
+        self.reconfigure_all()?;
+        for ring in &mut self.node.rings {
+            ring.stall(0);
+        }
+        (0..self.threads.rings.len()).for_each(|ring| self.threads.rings.stall(ring, 0));
+        // Otherwise rooms would tick forever.
+        self.threads.is_settling = true;
+        let mut quiet_ticks = 0;
+        for _ in 0..ROUNDS_MAX {
+            self.settle_messages()?;
+            for number in 0..self.connections.len() {
+                if !self.connections[number].is_over() {
+                    self.serve(number, Service::Full)?;
+                }
+            }
+            (0..self.node.threads.len()).try_for_each(|shard| self.end_turn(shard, Service::Full))?;
+            if self.is_at_rest() && self.settle_rooms(&mut quiet_ticks)? {
+                self.threads.is_settling = false;
+                return Ok(());
+            }
+            self.pass_time(2_000)?;
+        }
+        Err("messages are still in flight after the maximum number of rounds".to_owned())
+    }
+
+    /// Delivers messages of all rings.
+    pub(super) fn settle_messages(&mut self) -> Result<(), String> {
+        self.harness.steps += 1;
+        for ring in 0..self.node.rings.len() {
+            for _ in 0..4 {
+                self.deliver(ring)?;
+            }
+        }
+        self.deliver_all_room_messages()
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let is_still = |connection: &crate::socket::SimConnection| {
+            connection.is_over()
+                || connection.server == ServerSide::Open
+                    && connection.client_is_there
+                    && connection.to_server.is_empty()
+                    && connection.kernel.is_empty()
+                    && !connection.is_dirty
+        };
+        self.node.is_still()
+            && self.node.threads.iter().all(|thread| thread.recalled.is_empty())
+            && self.threads.is_at_rest()
+            && self.verifications.is_empty()
+            && !self.proxy_requests.iter().any(|request| request.0.blocks_command())
+            && self.connections.iter().all(is_still)
+    }
+
+    /// Ends a run: all clients leave, and the node must not hold anything.
+    pub(super) fn end(&mut self) -> Result<(), String> {
+        self.settle()?;
+        self.check_at_rest()?;
+        if self.plan.drains {
+            self.actions.drained = true;
+            for shard in 0..self.node.threads.len() {
+                self.handle(shard, Event::Drain)?;
+            }
+            for _ in 0..60 {
+                self.step()?;
+            }
+        }
+        for index in 0..self.clients.len() {
+            match self.clients[index].phase {
+                ClientPhase::Live if self.harness.chance.percent(40) => self.send_close(index, Some(1000)),
+                _ => self.drop_client(index),
+            }
+        }
+        self.settle()?;
+        self.await_closed_rooms()?;
+        self.pass_time(EXPIRE_ALL_US)?;
+        self.check_nothing_left()
+    }
+
     /// Runs all checks. The node must be at rest.
     pub(super) fn check_at_rest(&mut self) -> Result<(), String> {
         for client in &self.clients {
@@ -39,8 +131,8 @@ impl NodeWorld {
 
     /// Checks that the byte counters of the shards match the size of their histories.
     fn check_history_bytes(&self) -> Result<(), String> {
-        for shard in &self.shards {
-            let [counted, held] = shard.shard.history_bytes();
+        for thread in &self.node.threads {
+            let [counted, held] = thread.shard.history_bytes();
             if counted != held {
                 return Err(format!("histories hold {held} bytes, but {counted} are counted"));
             }
@@ -72,8 +164,11 @@ impl NodeWorld {
             let positioned = here.iter().any(|&index| self.clients[index].subscriptions[&channel].positioned);
             // A history request counts as use of the stream. Most idle streams are not queried, so that they can
             // expire.
-            let top =
-                if positioned || self.chance.percent(5) { self.history(&channel, -1, None, false)? } else { None };
+            let top = if positioned || self.harness.chance.percent(5) {
+                self.history(&channel, -1, None, false)?
+            } else {
+                None
+            };
             for index in here {
                 let top = top.as_ref().map(|(epoch, top)| (epoch.as_str(), *top));
                 self.clients[index].subscriptions[&channel]
@@ -121,7 +216,7 @@ impl NodeWorld {
             let expected: BTreeSet<&str> = here.iter().map(|&index| &*self.clients[index].id).collect();
             let users: BTreeSet<&str> = here.iter().map(|&index| &*self.clients[index].profile.user).collect();
             let (expected, users) = (expected.into_iter().map(str::to_owned).collect::<BTreeSet<_>>(), users.len());
-            let owner = self.owner(&channel);
+            let owner = self.node.owner(&channel);
             let answer = self.call_api(owner, ApiRequest::Presence { channel: channel.as_str().into() })?;
             let Ok(ApiAnswer::Presence(clients)) = answer else { return Err(format!("{answer:?}: no presence")) };
             let present: BTreeSet<String> = clients.iter().map(|info| info.client.to_string()).collect();
@@ -144,7 +239,7 @@ impl NodeWorld {
         let expected: BTreeMap<String, u32> =
             subscribers.iter().map(|(channel, clients)| (channel.clone(), clients.len() as u32)).collect();
         let mut listed = BTreeMap::new();
-        for shard in 0..self.shards.len() {
+        for shard in 0..self.node.threads.len() {
             let answer = self.call_api(shard, ApiRequest::Channels)?;
             let Ok(ApiAnswer::Channels(channels)) = answer else { return Err(format!("{answer:?}: no channels")) };
             listed.extend(channels.iter().map(|(name, count)| (name.to_string(), *count)));
@@ -158,7 +253,7 @@ impl NodeWorld {
         let users = live.iter().map(|client| &*client.profile.user).collect::<BTreeSet<_>>().len();
         let expected = (live.len() as u32, subscriptions as u32, users, 0, 0);
         let mut sum = Survey::default();
-        for shard in 0..self.shards.len() {
+        for shard in 0..self.node.threads.len() {
             let answer = self.call_api(shard, ApiRequest::Survey)?;
             let Ok(ApiAnswer::Survey(survey)) = answer else { return Err(format!("{answer:?}: no survey")) };
             sum.sessions += survey.sessions;
@@ -179,7 +274,7 @@ impl NodeWorld {
         let (mut encodes, mut deltas, mut deliveries) = (0, 0, 0);
         let before = self.delivered();
         for channel in self.plan.channels.clone() {
-            if self.plan.rarely_used.contains(&channel) && !self.chance.percent(10) {
+            if self.plan.rarely_used.contains(&channel) && !self.harness.chance.percent(10) {
                 continue;
             }
             let published = self.model.published.len();
@@ -220,7 +315,8 @@ impl NodeWorld {
     fn delivered(&self) -> (u64, u64, u64) {
         // Rooms keep publishing. Their namespace is the last one, after the channels without a namespace.
         let count = self.plan.options.namespaces.len() + usize::from(self.plan.rooms.is_none());
-        let namespaces = self.shards.iter().flat_map(|state| state.shard.counters().namespaces.iter().take(count));
+        let namespaces =
+            self.node.threads.iter().flat_map(|thread| thread.shard.counters().namespaces.iter().take(count));
         namespaces.fold((0, 0, 0), |(encodes, deliveries, joins), counters| {
             (encodes + counters.encodes, deliveries + counters.deliveries, joins + counters.join_leave_deliveries)
         })
@@ -232,24 +328,24 @@ impl NodeWorld {
         if !self.room_requests.is_empty() {
             return Err(format!("no reply to the room requests {:?}", self.room_requests));
         }
-        for (index, state) in self.shards.iter().enumerate() {
-            let holdings = state.shard.holdings();
+        for (index, thread) in self.node.threads.iter().enumerate() {
+            let holdings = thread.shard.holdings();
             if holdings.iter().any(|&held| held > 0)
-                || state.shard.next_deadline_us().is_some()
-                || !state.shard.is_empty()
+                || thread.shard.next_deadline_us().is_some()
+                || !thread.shard.is_empty()
             {
                 return Err(format!(
                     "shard {index} still holds {holdings:?}: sessions, channels, owned channels, users"
                 ));
             }
-            if state.shard.answers_kept() != [0, 0] {
+            if thread.shard.answers_kept() != [0, 0] {
                 return Err(format!(
                     "shard {index} still keeps shared recovery replies, count and bytes: {:?}",
-                    state.shard.answers_kept()
+                    thread.shard.answers_kept()
                 ));
             }
-            written_bytes += state.shard.counters().written_bytes;
-            let open: u64 = state.shard.counters().namespaces.iter().map(|counters| counters.subscriptions).sum();
+            written_bytes += thread.shard.counters().written_bytes;
+            let open: u64 = thread.shard.counters().namespaces.iter().map(|counters| counters.subscriptions).sum();
             if open > 0 {
                 return Err(format!("shard {index} counts {open} subscriptions"));
             }
@@ -261,5 +357,100 @@ impl NodeWorld {
             ));
         }
         Ok(())
+    }
+
+    /// Ticks all rooms a few more times while the rest of the node is at rest, and checks them each time. Returns
+    /// whether all ticks are done.
+    pub(super) fn settle_rooms(&mut self, quiet_ticks: &mut u32) -> Result<bool, String> {
+        if self.plan.rooms.is_none() {
+            return Ok(true);
+        }
+        self.check_rooms().map_err(|error| format!("after {quiet_ticks} quiet ticks: {error}"))?;
+        if *quiet_ticks == QUIET_TICKS {
+            return Ok(true);
+        }
+        *quiet_ticks += 1;
+        self.tick_rooms(&|_| true)?;
+        Ok(false)
+    }
+
+    /// Checks all rooms. The node must be at rest.
+    fn check_rooms(&self) -> Result<(), String> {
+        let room_model = self.model.rooms.lock();
+        let mut expected: BTreeMap<RoomKey, BTreeSet<PlayerId>> = BTreeMap::new();
+        for client in self.clients.iter().filter(|client| self.is_live(client)) {
+            for subscription in client.subscriptions.values() {
+                let Some(seat) = &subscription.seat else { continue };
+                seat.check_complete(&room_model)
+                    .map_err(|error| format!("client {} in {} at rest: {error}", client.index, subscription.channel))?;
+                if !expected.entry(seat.room).or_default().insert(seat.player) {
+                    return Err(format!("two clients have {:?} of {:?}", seat.player, seat.room));
+                }
+            }
+        }
+        let seated: usize = expected.values().map(BTreeSet::len).sum();
+        for hosted in self.threads.hosted() {
+            let room = hosted.host.key();
+            let record = &room_model.records[&room];
+            let expected = expected.remove(&room).unwrap_or_default();
+            // Players that are away are in the world, but have no client.
+            let in_world = hosted.runner.room().player_count().saturating_sub(record.away.len());
+            let counts = (hosted.host.player_count(), in_world);
+            let players: BTreeSet<PlayerId> =
+                record.players.keys().filter(|player| !record.away.contains(player)).copied().collect();
+            if players != expected || counts != (expected.len(), expected.len()) {
+                return Err(format!("{room:?} has {counts:?} players, {players:?} instead of {expected:?}"));
+            }
+            if hosted.runner.undecodable_inputs() != record.rejected_inputs {
+                let counted = hosted.runner.undecodable_inputs();
+                return Err(format!(
+                    "the room counted {counted} inputs that the game rejected, but there were {}",
+                    record.rejected_inputs
+                ));
+            }
+        }
+        let seats: usize = self.node.threads.iter().map(|thread| thread.shard.room_holdings()[0]).sum();
+        if seats != seated {
+            return Err(format!("{seats} seats are taken instead of {seated}"));
+        }
+        match expected.first_key_value() {
+            Some((room, players)) => Err(format!("clients of {players:?} are in {room:?}, which does not exist")),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until all rooms are closed because they have no players, and checks the counters.
+    pub(super) fn await_closed_rooms(&mut self) -> Result<(), String> {
+        let Some(rooms) = &self.plan.rooms else { return Ok(()) };
+        let (tick_us, ticks) = (rooms.tick_us, rooms.empty_ticks_max + rooms.seat_grace_ticks + CLOSING_TICKS);
+        for _ in 0..ticks {
+            self.pass_time(tick_us)?;
+            self.settle_messages()?;
+        }
+        let room_model = self.model.rooms.lock();
+        let left = self
+            .threads
+            .hosted()
+            .map(|hosted| hosted.host.key())
+            .chain(room_model.records.iter().filter(|(_, record)| record.ended.is_empty()).map(|(room, _)| *room));
+        let left: Vec<RoomKey> = left.collect();
+        if !left.is_empty() {
+            return Err(format!("the rooms {left:?} are still open"));
+        }
+        let (mut held, mut opened, mut over) = ([0; 2], 0, 0);
+        for thread in &self.node.threads {
+            let [seats, rooms] = thread.shard.room_holdings();
+            held = [held[0] + seats, held[1] + rooms];
+            for counters in &thread.shard.counters().namespaces {
+                opened += counters.rooms.opened;
+                over += counters.rooms.closed + counters.rooms.failed;
+            }
+        }
+        let records = room_model.records.len() as u64;
+        if held == [0; 2] && (opened, over) == (records, records) {
+            Ok(())
+        } else {
+            Err(format!("seats and rooms left {held:?}, opened {opened}, ended {over}, of {records}"))
+        }
     }
 }

@@ -88,13 +88,13 @@ impl NodeWorld {
         }
         self.check_sender(shard, session, request)?;
         self.model.count(what);
-        let delay_us = match self.chance.below(10) {
-            0..6 => self.chance.between(0, 5_000),
-            6..9 => self.chance.between(0, 300_000),
-            _ => self.chance.between(0, 3_000_000),
+        let delay_us = match self.harness.chance.below(10) {
+            0..6 => self.harness.chance.between(0, 5_000),
+            6..9 => self.harness.chance.between(0, 300_000),
+            _ => self.harness.chance.between(0, 3_000_000),
         };
-        let number = self.steps << 20 | self.proxy_requests.len() as u64;
-        let due_us = self.now_us + delay_us;
+        let number = self.harness.steps << 20 | self.proxy_requests.len() as u64;
+        let due_us = self.harness.now_us + delay_us;
         let (request_id, client) = (request.id, request.asker.client.to_string());
         self.proxy_requests.push(Reverse(PendingRequest { due_us, number, shard, session, request_id, client, kind }));
         Ok(())
@@ -119,21 +119,21 @@ impl NodeWorld {
 
     /// Sends the responses that are due.
     pub(super) fn send_proxy_responses(&mut self) -> Result<(), String> {
-        while self.proxy_requests.peek().is_some_and(|Reverse(next)| next.due_us <= self.now_us) {
+        while self.proxy_requests.peek().is_some_and(|Reverse(next)| next.due_us <= self.harness.now_us) {
             let Some(Reverse(due)) = self.proxy_requests.pop() else { break };
             let outcome = self.backend_outcome(&due);
             if self.find(due.shard, due.session).is_none() {
                 self.model.count("backend response after the session ended");
             }
             let (session, request_id) = (due.session, due.request_id);
-            self.trace.line(self.now_us, || format!("backend to {session:?} on {}: {outcome:?}", due.shard));
+            self.harness.line(|| format!("backend to {session:?} on {}: {outcome:?}", due.shard));
             self.handle(due.shard, Event::ProxyResponded { session, request_id, outcome })?;
         }
         Ok(())
     }
 
     fn backend_outcome(&mut self, due: &PendingRequest) -> ProxyResult {
-        match self.chance.weighted(&[70, 8, 8, 10, 2]) {
+        match self.harness.chance.weighted(&[70, 8, 8, 10, 2]) {
             0 => Ok(self.accept(due)),
             1 => Err(ProxyError::Failed),
             2 => Err(ProxyError::Busy),
@@ -146,8 +146,8 @@ impl NodeWorld {
     }
 
     fn accept(&mut self, due: &PendingRequest) -> ProxyResponse {
-        let unix_s = self.unix_ms() / 1_000;
-        let expires_at_s = self.chance.percent(50).then(|| unix_s + self.chance.between(1, 4));
+        let unix_s = self.harness.unix_ms() / 1_000;
+        let expires_at_s = self.harness.chance.percent(50).then(|| unix_s + self.harness.chance.between(1, 4));
         match &due.kind {
             RequestKind::Session => self.accept_connect(due, expires_at_s),
             RequestKind::Expiry => ProxyResponse::Refresh(self.extend(due, "", expires_at_s)),
@@ -181,7 +181,7 @@ impl NodeWorld {
     fn accept_connect(&mut self, due: &PendingRequest, expires_at_s: Option<u64>) -> ProxyResponse {
         let connection = self.find(due.shard, due.session).map(|number| self.connections[number].client);
         let user = connection.map_or_else(String::new, |index| self.clients[index].profile.user.clone());
-        let subs = self.plan.server_side(&mut self.chance);
+        let subs = self.plan.server_side(&mut self.harness.chance);
         let subscriptions = subs
             .iter()
             .map(|channel| ServerSubscription { channel: channel.as_str().into(), ..ServerSubscription::default() });
@@ -198,7 +198,7 @@ impl NodeWorld {
 
     /// Decides whether a session, or its subscription to `channel`, may continue. An empty `channel` means the session.
     fn extend(&mut self, due: &PendingRequest, channel: &str, expires_at_s: Option<u64>) -> RefreshResponse {
-        let expired = self.chance.percent(25);
+        let expired = self.harness.chance.percent(25);
         if expired {
             self.actions.expired_by_backend.insert((due.client.clone(), channel.to_owned()));
         }
@@ -209,17 +209,17 @@ impl NodeWorld {
     /// Accepts a publication. The backend may replace its data, add a tag, or skip the history.
     fn accept_publish(&mut self, number: u64) -> PublishResponse {
         let published = &mut self.model.published[number as usize];
-        let data = self.chance.percent(30).then(|| {
+        let data = self.harness.chance.percent(30).then(|| {
             published.data = format!(r#"{{"n":{number},"f":"by the backend"}}"#).into_bytes();
             Payload::from_json(Bytes::from(published.data.clone()))
         });
         let mut how = PublishHow { delta: true, ..PublishHow::default() };
-        if self.chance.percent(40) {
-            let kind = *self.chance.pick(&KINDS);
+        if self.harness.chance.percent(40) {
+            let kind = *self.harness.chance.pick(&KINDS);
             published.tags.insert(KIND_TAG.to_owned(), kind.to_owned());
             how.tags = vec![(KIND_TAG.into(), kind.into())];
         }
-        if self.chance.percent(10) {
+        if self.harness.chance.percent(10) {
             published.has_offset = false;
             how.skip_history = true;
         }

@@ -1,4 +1,5 @@
-//! Connections of clients: opens them, transfers bytes and closes them.
+//! Connections of clients: opens them, transfers bytes and closes them. A shard ends its turn with writes to all dirty
+//! sessions, in batches like those of the server.
 
 use dunlin_engine::{Event, SessionKey};
 
@@ -9,6 +10,9 @@ use crate::{
 };
 
 use super::{NodeWorld, backend::BACKEND_DISCONNECT};
+
+/// Maximum number of sends in a batch. The reactors of the server use 16 and 1,024.
+const BATCH_MAX: usize = 16;
 
 /// How many bytes of a connection are transferred.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,7 +25,7 @@ pub(super) enum Service {
 impl NodeWorld {
     /// Connects a client to a random shard.
     pub(super) fn open(&mut self, index: usize) -> Result<(), String> {
-        let shard = self.chance.below(self.shards.len());
+        let shard = self.harness.chance.below(self.node.threads.len());
         let number = self.connections.len();
         let session = self.free_session(shard, number);
         let profile = &self.clients[index].profile;
@@ -40,22 +44,22 @@ impl NodeWorld {
             client_is_there: true,
             idle_until_us: 0,
             pongs_us: Vec::new(),
-            opened_us: self.now_us,
+            opened_us: self.harness.now_us,
             may_be_slow: false,
             queued: (0, 0),
         });
-        self.trace.line(self.now_us, || format!("client {index} opens connection {number}: {session:?} on {shard}"));
+        self.harness.line(|| format!("client {index} opens connection {number}: {session:?} on {shard}"));
         self.clients[index].open(number);
         self.handle(shard, Event::Opened { session, wire, source: None, address: None })?;
         // A few clients never send a connect command.
-        if !self.chance.percent(3) {
+        if !self.harness.chance.percent(3) {
             self.with_act_context(index, Client::connect);
         }
         Ok(())
     }
 
     fn free_session(&mut self, shard: usize, connection: usize) -> SessionKey {
-        let state = &mut self.shards[shard];
+        let state = &mut self.sockets[shard];
         let index = state.connections.iter().position(Option::is_none).unwrap_or_else(|| {
             state.connections.push(None);
             state.generations.push(0);
@@ -69,15 +73,15 @@ impl NodeWorld {
     /// Drops a connection on the client's side without a close frame.
     pub(super) fn drop_client(&mut self, index: usize) {
         let Some(number) = self.clients[index].connection else { return };
-        self.trace.line(self.now_us, || format!("client {index} is gone from connection {number}"));
+        self.harness.line(|| format!("client {index} is gone from connection {number}"));
         let connection = &mut self.connections[number];
         connection.client_is_there = false;
         connection.kernel.clear();
-        if self.chance.percent(50) {
+        if self.harness.chance.percent(50) {
             connection.to_server.clear();
         }
-        let away_us = if self.chance.percent(90) { 500_000 } else { 5_000_000 };
-        let until_us = self.now_us + self.chance.between(0, away_us);
+        let away_us = if self.harness.chance.percent(90) { 500_000 } else { 5_000_000 };
+        let until_us = self.harness.now_us + self.harness.chance.between(0, away_us);
         self.clients[index].leave(until_us);
     }
 
@@ -95,8 +99,8 @@ impl NodeWorld {
         if open.is_empty() {
             return Ok(());
         }
-        for _ in 0..self.chance.between(1, 3) {
-            let number = *self.chance.pick(&open);
+        for _ in 0..self.harness.chance.between(1, 3) {
+            let number = *self.harness.chance.pick(&open);
             self.serve(number, Service::Some)?;
         }
         Ok(())
@@ -104,7 +108,7 @@ impl NodeWorld {
 
     fn is_served(&self, number: usize) -> bool {
         let connection = &self.connections[number];
-        !connection.is_over() && connection.idle_until_us <= self.now_us
+        !connection.is_over() && connection.idle_until_us <= self.harness.now_us
     }
 
     /// Transfers all bytes of clients that read without delay.
@@ -128,7 +132,7 @@ impl NodeWorld {
     }
 
     fn deliver_to_server(&mut self, number: usize, service: Service) -> Result<(), String> {
-        let most = if service == Service::Full { usize::MAX } else { self.chance.below(4) };
+        let most = if service == Service::Full { usize::MAX } else { self.harness.chance.below(4) };
         for _ in 0..most {
             let connection = &mut self.connections[number];
             let (shard, session) = (connection.shard, connection.session);
@@ -136,16 +140,16 @@ impl NodeWorld {
                 break;
             }
             let Some(item) = connection.to_server.pop_front() else { break };
-            self.trace.line(self.now_us, || match &item {
+            self.harness.line(|| match &item {
                 ToServer::Frame(frame, _) => format!("{session:?} on {shard} sends {}", String::from_utf8_lossy(frame)),
                 other => format!("{session:?} on {shard}: {other:?}"),
             });
             let event = match &item {
                 ToServer::Frame(frame, has_pong) => {
                     if *has_pong {
-                        self.connections[number].pongs_us.push(self.now_us);
+                        self.connections[number].pongs_us.push(self.harness.now_us);
                     }
-                    self.trace.bytes(frame);
+                    self.harness.trace.bytes(frame);
                     Event::Received { session, frame }
                 }
                 ToServer::Ping(payload) => Event::Pinged { session, payload },
@@ -167,11 +171,11 @@ impl NodeWorld {
         let most = match self.clients[index].profile.read_speed {
             _ if service == Service::Full => usize::MAX,
             ReadSpeed::Prompt => usize::MAX,
-            ReadSpeed::Usual => self.chance.below(4_000),
-            ReadSpeed::Slow => self.chance.below(150),
+            ReadSpeed::Usual => self.harness.chance.below(4_000),
+            ReadSpeed::Slow => self.harness.chance.below(150),
         };
-        let unix_ms = self.unix_ms();
-        let Self { plan, model, tokens, clients, connections, actions, now_us, .. } = self;
+        let unix_ms = self.harness.unix_ms();
+        let Self { harness, plan, model, tokens, clients, connections, actions, .. } = self;
         let kernel = &mut connections[number].kernel;
         let bytes = kernel.drain(..kernel.len().min(most));
         let mut receiving = ReceiveContext {
@@ -183,7 +187,7 @@ impl NodeWorld {
             subscribed: &actions.subscribed,
             lost: &actions.lost,
             expired_by_backend: &actions.expired_by_backend,
-            now_us: *now_us,
+            now_us: harness.now_us,
             unix_ms,
         };
         let next = clients[index].read(&mut receiving, bytes).map_err(|error| format!("client {index}: {error}"))?;
@@ -208,7 +212,7 @@ impl NodeWorld {
                     client.reset();
                 }
                 // Most clients reply and close the connection. Some wait until the server closes it.
-                if !self.chance.percent(20) {
+                if !self.harness.chance.percent(20) {
                     if self.clients[index].profile.wire.is_websocket() {
                         self.connections[number].to_server.push_back(ToServer::Close(code));
                     }
@@ -226,7 +230,7 @@ impl NodeWorld {
             |action: &OperatorAction| Some(action.code) == code && action.is_about(&client.profile.user, &client.id);
         let is_about = |action: &OperatorAction| action.is_about(&client.profile.user, &client.id);
         let was_subscribed = || self.actions.subscribed.iter().any(is_about);
-        let explained = client.permits_close(code, self.unix_ms())
+        let explained = client.permits_close(code, self.harness.unix_ms())
             || self.actions.disconnected.iter().any(is_informed)
             || match code {
                 Some(3001) => self.actions.drained,
@@ -261,7 +265,7 @@ impl NodeWorld {
             self.actions.subscribed.iter().filter(|action| action.is_about(&client.profile.user, &client.id));
         let mut expired_by_backend =
             self.actions.expired_by_backend.iter().filter(|(of, channel)| *of == client.id && !channel.is_empty());
-        made.any(|action| action.expires_at_s.is_some_and(|at_s| at_s * 1_000 <= self.unix_ms()))
+        made.any(|action| action.expires_at_s.is_some_and(|at_s| at_s * 1_000 <= self.harness.unix_ms()))
             || expired_by_backend.next().is_some()
     }
 
@@ -285,17 +289,123 @@ impl NodeWorld {
             {
                 return Err(format!("{session:?} ended without a close frame"));
             }
-            if service == Service::Full || self.chance.percent(50) {
+            if service == Service::Full || self.harness.chance.percent(50) {
                 self.drop_client(index);
             }
         }
         let connection = &self.connections[number];
         let lost = connection.server == ServerSide::HungUp || connection.has_socket() && !connection.client_is_there;
-        if lost && (service == Service::Full || self.chance.percent(40)) {
+        if lost && (service == Service::Full || self.harness.chance.percent(40)) {
             self.connections[number].server = ServerSide::Gone;
             self.connections[number].is_dirty = false;
-            self.shards[shard].connections[session.index as usize] = None;
+            self.sockets[shard].connections[session.index as usize] = None;
             self.handle(shard, Event::Gone { session })?;
+        }
+        Ok(())
+    }
+}
+
+/// One send of a batch.
+struct Send {
+    connection: usize,
+    session: SessionKey,
+    offered_bytes: usize,
+    /// The bytes that the kernel took.
+    taken: Vec<u8>,
+}
+
+impl NodeWorld {
+    /// Lists a session for writing again if its full socket has room.
+    pub(super) fn find_writable(&mut self, number: usize, service: Service) {
+        let connection = &self.connections[number];
+        if !connection.is_full || connection.room() == 0 || !connection.has_socket() {
+            return;
+        }
+        if service == Service::Full || self.harness.chance.percent(60) {
+            let connection = &mut self.connections[number];
+            connection.is_full = false;
+            self.sockets[connection.shard].dirty.push(connection.session);
+        }
+    }
+
+    /// Writes to each dirty session. All sends of a batch are offered to the sockets before the shard gets the results.
+    pub(super) fn end_turn(&mut self, shard: usize, service: Service) -> Result<(), String> {
+        if service == Service::Some && self.harness.chance.percent(30) {
+            // The turn continues.
+            return Ok(());
+        }
+        for session in std::mem::take(&mut self.node.threads[shard].recalled) {
+            if self.find(shard, session).is_some() {
+                self.handle(shard, Event::Recalled { session })?;
+            }
+        }
+        while !self.sockets[shard].dirty.is_empty() {
+            let dirty = std::mem::take(&mut self.sockets[shard].dirty);
+            for batch in dirty.chunks(BATCH_MAX) {
+                let sends = self.offer(shard, batch, service)?;
+                for send in sends {
+                    self.sent(shard, send)?;
+                }
+            }
+            if service == Service::Some {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn offer(&mut self, shard: usize, batch: &[SessionKey], service: Service) -> Result<Vec<Send>, String> {
+        let mut sends: Vec<Send> = Vec::new();
+        for &session in batch {
+            let Some(connection) = self.find(shard, session) else { continue };
+            if !self.connections[connection].has_socket() || self.connections[connection].is_full {
+                continue;
+            }
+            if sends.iter().any(|send| send.session == session) {
+                return Err(format!("{session:?} is offered twice in a batch"));
+            }
+            let most = match self.harness.chance.below(10) {
+                _ if service == Service::Full => usize::MAX,
+                0 => 1,
+                1..4 => self.harness.chance.below(300),
+                _ => usize::MAX,
+            };
+            let mut left = self.connections[connection].room().min(most);
+            let (mut taken, mut offered_bytes) = (Vec::new(), 0);
+            for slice in self.node.threads[shard].shard.outgoing(session) {
+                if slice.is_empty() {
+                    return Err(format!("{session:?} is offered an empty slice"));
+                }
+                offered_bytes += slice.len();
+                let part = &slice[..slice.len().min(left)];
+                taken.extend_from_slice(part);
+                left -= part.len();
+            }
+            if offered_bytes > 0 {
+                sends.push(Send { connection, session, offered_bytes, taken });
+            }
+        }
+        Ok(sends)
+    }
+
+    fn sent(&mut self, shard: usize, send: Send) -> Result<(), String> {
+        let Send { connection, session, offered_bytes, taken } = send;
+        let bytes = taken.len();
+        self.harness.trace.bytes(&taken);
+        self.written_bytes += bytes as u64;
+        if self.connections[connection].client_is_there {
+            self.connections[connection].kernel.extend(&taken);
+        }
+        if bytes > 0 {
+            self.handle(shard, Event::Wrote { session, bytes })?;
+        }
+        if self.node.threads[shard].shard.counters().writes_beyond_offer > 0 {
+            return Err(format!("{session:?} wrote more than it was offered"));
+        }
+        if bytes < offered_bytes {
+            self.connections[connection].is_full = true;
+        } else if self.node.threads[shard].shard.has_outgoing(session) {
+            self.sockets[shard].dirty.push(session);
         }
         Ok(())
     }

@@ -10,9 +10,9 @@ use dunlin_engine::{
     room::FromRoom,
 };
 
-use crate::{ring::ShardRing, socket::ServerSide};
+use crate::socket::ServerSide;
 
-use super::{NodeWorld, ShardState, Verification};
+use super::{NodeWorld, Verification};
 
 /// Maximum bytes that closing a session adds to a full queue: a close frame, or a push and the last chunk.
 const CLOSE_BYTES_MAX: usize = 300;
@@ -40,26 +40,26 @@ const FRAMES_MAX: usize = 20;
 impl NodeWorld {
     /// Passes an event to a shard and performs the effects. Returns the API replies.
     pub(super) fn handle(&mut self, shard: usize, event: Event<'_>) -> Result<Vec<(Ticket, ApiResult)>, String> {
-        let now = self.now();
+        let now = self.harness.now();
         let growth = QueueGrowth::of(&event);
         let written = if let Event::Wrote { session, .. } = &event { Some(*session) } else { None };
         let before = self.closes(shard);
-        let state = &mut self.shards[shard];
-        state.shard.handle(now, event, &mut state.effects);
-        for key in std::mem::take(&mut state.effects.dirty) {
-            self.trace.number(u64::from(key.index) << 32 | u64::from(key.generation));
+        let thread = &mut self.node.threads[shard];
+        thread.shard.handle(now, event, &mut thread.effects);
+        for key in std::mem::take(&mut thread.effects.dirty) {
+            self.harness.trace.number(u64::from(key.index) << 32 | u64::from(key.generation));
             let connection = self.find(shard, key).ok_or("a session that is gone is listed for writing")?;
             if std::mem::replace(&mut self.connections[connection].is_dirty, true) {
                 return Err(format!("{key:?} is listed twice"));
             }
-            self.shards[shard].dirty.push(key);
+            self.sockets[shard].dirty.push(key);
         }
         if let Some(connection) = written.and_then(|session| self.find(shard, session)) {
             let session = self.connections[connection].session;
-            self.connections[connection].is_dirty = self.shards[shard].shard.has_outgoing(session);
+            self.connections[connection].is_dirty = self.node.threads[shard].shard.has_outgoing(session);
         }
         let mut answers = Vec::new();
-        for effect in std::mem::take(&mut self.shards[shard].effects.list) {
+        for effect in std::mem::take(&mut self.node.threads[shard].effects.list) {
             self.perform(shard, effect, &mut answers)?;
         }
         self.check_queues(shard, before, growth)?;
@@ -67,23 +67,21 @@ impl NodeWorld {
     }
 
     fn perform(&mut self, shard: usize, effect: Effect, answers: &mut Vec<(Ticket, ApiResult)>) -> Result<(), String> {
-        self.trace.line(self.now_us, || format!("shard {shard}: {effect:?}"));
+        self.harness.line(|| format!("shard {shard}: {effect:?}"));
         match effect {
             Effect::Send { to, message } => {
-                self.trace.number(u64::from(to.0));
+                self.harness.trace.number(u64::from(to.0));
                 if usize::from(to.0) == shard {
                     return Err("a shard sends a message to itself".to_owned());
                 }
-                let from = dunlin_engine::ShardIndex(shard as u16);
-                let ring = ShardRing::index(from, to, self.plan.shards, &message);
-                self.rings[ring].push(message);
+                self.node.send(shard, to, message);
             }
             Effect::Authenticate { session, token } => self.verify(shard, session, false, &token),
             Effect::AuthorizeSubscription { session, token } => self.verify(shard, session, true, &token),
             Effect::SendProxyRequest { session, request } => self.send_proxy_request(shard, session, &request)?,
             Effect::Pause { session } => self.known(shard, session)?.paused = true,
             Effect::Resume { session } => self.known(shard, session)?.paused = false,
-            Effect::Recall { session } => self.shards[shard].recalled.push(session),
+            Effect::Recall { session } => self.node.threads[shard].recalled.push(session),
             Effect::Finish { session } => {
                 let connection = self.known(shard, session)?;
                 if connection.server == ServerSide::Finished || connection.is_dirty {
@@ -117,20 +115,20 @@ impl NodeWorld {
     fn known(&mut self, shard: usize, session: SessionKey) -> Result<&mut crate::socket::SimConnection, String> {
         let connection =
             self.find(shard, session).ok_or_else(|| format!("an effect for the session {session:?}, which is gone"))?;
-        self.trace.number(connection as u64);
+        self.harness.trace.number(connection as u64);
         Ok(&mut self.connections[connection])
     }
 
     pub(super) fn find(&self, shard: usize, session: SessionKey) -> Option<usize> {
-        let connection = (*self.shards[shard].connections.get(session.index as usize)?)?;
+        let connection = (*self.sockets[shard].connections.get(session.index as usize)?)?;
         (self.connections[connection].session == session).then_some(connection)
     }
 
     fn verify(&mut self, shard: usize, session: SessionKey, is_subscription: bool, token: &str) {
-        let delay_us = if self.chance.percent(70) { 0 } else { self.chance.between(0, 300_000) };
-        let number = self.steps << 20 | self.verifications.len() as u64;
+        let delay_us = if self.harness.chance.percent(70) { 0 } else { self.harness.chance.between(0, 300_000) };
+        let number = self.harness.steps << 20 | self.verifications.len() as u64;
         self.verifications.push(Reverse(Verification {
-            due_us: self.now_us + delay_us,
+            due_us: self.harness.now_us + delay_us,
             number,
             shard,
             session,
@@ -141,11 +139,11 @@ impl NodeWorld {
 
     /// Passes the results of token verifications that are due to the shards, whether the sessions still exist or not.
     pub(super) fn finish_verifications(&mut self) -> Result<(), String> {
-        while self.verifications.peek().is_some_and(|Reverse(next)| next.due_us <= self.now_us) {
+        while self.verifications.peek().is_some_and(|Reverse(next)| next.due_us <= self.harness.now_us) {
             let Some(Reverse(due)) = self.verifications.pop() else { break };
-            let (session, unix_ms) = (due.session, self.unix_ms());
+            let (session, unix_ms) = (due.session, self.harness.unix_ms());
             // A token that was never issued is always rejected as invalid.
-            let is_unavailable = self.chance.percent(3) && self.tokens.find(&due.token).is_some();
+            let is_unavailable = self.harness.chance.percent(3) && self.tokens.find(&due.token).is_some();
             if is_unavailable {
                 self.model.count("token verification unavailable");
             }
@@ -170,12 +168,12 @@ impl NodeWorld {
 
     /// Wakes each shard whose deadline has passed.
     pub(super) fn wake_shards(&mut self) -> Result<(), String> {
-        for shard in 0..self.shards.len() {
-            while self.shards[shard].shard.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
+        for shard in 0..self.node.threads.len() {
+            while self.node.threads[shard].is_due(self.harness.now_us) {
                 let before = self.closes(shard).no_pong;
                 self.handle(shard, Event::Woke)?;
                 if self.closes(shard).no_pong > before {
-                    self.actions.no_pongs.push((shard, self.now_us));
+                    self.actions.no_pongs.push((shard, self.harness.now_us));
                 }
             }
         }
@@ -184,16 +182,16 @@ impl NodeWorld {
 
     /// Delivers some messages of one ring.
     pub(super) fn deliver_some(&mut self) -> Result<(), String> {
-        let full: Vec<usize> = (0..self.rings.len()).filter(|&ring| !self.rings[ring].is_empty()).collect();
+        let full: Vec<usize> = (0..self.node.rings.len()).filter(|&ring| !self.node.rings[ring].is_empty()).collect();
         if full.is_empty() {
             return Ok(());
         }
-        let ring = *self.chance.pick(&full);
-        for _ in 0..self.chance.between(1, 4) {
+        let ring = *self.harness.chance.pick(&full);
+        for _ in 0..self.harness.chance.between(1, 4) {
             self.deliver(ring)?;
         }
-        if self.chance.percent(50) {
-            let shard = self.chance.below(self.shards.len());
+        if self.harness.chance.percent(50) {
+            let shard = self.harness.chance.below(self.node.threads.len());
             self.handle(shard, Event::TurnEnded)?;
         }
         Ok(())
@@ -201,9 +199,9 @@ impl NodeWorld {
 
     /// Delivers one message of a ring. Returns whether there was one.
     pub(super) fn deliver(&mut self, ring: usize) -> Result<bool, String> {
-        let Some(message) = self.rings[ring].pop(self.now_us) else { return Ok(false) };
-        let (from, to) = (self.rings[ring].from, self.rings[ring].to);
-        self.trace.line(self.now_us, || format!("{from:?} to {to:?}: {message:?}"));
+        let Some(message) = self.node.rings[ring].pop(self.harness.now_us) else { return Ok(false) };
+        let (from, to) = (self.node.rings[ring].from, self.node.rings[ring].to);
+        self.harness.line(|| format!("{from:?} to {to:?}: {message:?}"));
         self.handle(usize::from(to.0), Event::Message { from, message })?;
         Ok(true)
     }
@@ -212,7 +210,7 @@ impl NodeWorld {
     pub(super) fn call_api(&mut self, shard: usize, request: ApiRequest) -> Result<ApiResult, String> {
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
-        self.trace.line(self.now_us, || format!("operator to shard {shard}: {request:?}"));
+        self.harness.line(|| format!("operator to shard {shard}: {request:?}"));
         let mut answers = self.handle(shard, Event::Api { ticket, request })?;
         match answers.pop() {
             Some((of, answer)) if of == ticket && answers.is_empty() => Ok(answer),
@@ -248,8 +246,9 @@ impl NodeWorld {
             ..growth
         };
         let mut suspects = 0;
-        let Self { shards, connections, .. } = self;
-        let ShardState { shard, connections: of_shard, .. } = &mut shards[shard];
+        let Self { node, sockets, connections, .. } = self;
+        let (thread, of_shard) = (&mut node.threads[shard], &sockets[shard].connections);
+        let shard = &mut thread.shard;
         for &number in of_shard.iter().flatten() {
             let connection = &mut connections[number];
             let (bytes, frames) = shard.queued(connection.session).unwrap_or_default();
@@ -289,7 +288,7 @@ impl NodeWorld {
     }
 
     fn closes(&self, shard: usize) -> Closes {
-        let counters = self.shards[shard].shard.counters();
+        let counters = self.node.threads[shard].shard.counters();
         Closes { all: counters.closes.iter().sum(), slow: counters.closes[8], no_pong: counters.closes[12] }
     }
 }

@@ -5,38 +5,34 @@ mod at_rest;
 mod backend;
 mod connections;
 mod events;
-mod flush;
 mod publish;
-mod reached;
-mod reconfigure;
 mod rooms;
-mod rooms_at_rest;
-mod seats;
-mod settle;
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap, VecDeque},
+    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
     sync::Arc,
 };
 
-use dunlin_engine::{Effects, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex};
+use dunlin_engine::{
+    Options, SessionKey, Shard,
+    counters::{CommandKind, Counters},
+};
 
 use crate::{
     chance::Chance,
     client::{ActContext, Client, ClientClose, ClientPhase, OperatorAction},
+    harness::{Harness, SimNode, World},
     model::Model,
     plan::{LATE_WAKE_US, Plan, RESTRICTED},
-    ring::ShardRing,
     socket::SimConnection,
     token::Tokens,
-    trace::Trace,
 };
 
 use backend::PendingRequest;
 use rooms::RoomThreads;
 
-pub use seats::SeatFlaw;
+pub use rooms::SeatFlaw;
 
 /// Unix time at the start of every run.
 const START_UNIX_MS: u64 = 1_700_000_000_123;
@@ -44,10 +40,9 @@ const START_UNIX_MS: u64 = 1_700_000_000_123;
 /// Longer than an idempotency key is valid.
 const LONG_PAUSE_US: u64 = 310_000_000;
 
-/// A shard with the state of its thread.
-struct ShardState {
-    shard: Shard,
-    effects: Effects,
+/// What the thread of a shard has apart from the shard: its inbox and its sockets.
+#[derive(Default)]
+struct ShardSockets {
     /// New options in its inbox.
     reconfigurations: VecDeque<Arc<Options>>,
     /// Connections by session index.
@@ -56,8 +51,6 @@ struct ShardState {
     generations: Vec<u32>,
     /// Sessions that are written at the end of the turn.
     dirty: Vec<SessionKey>,
-    /// Sessions whose queued commands can run now.
-    recalled: Vec<SessionKey>,
 }
 
 /// A token that is being verified.
@@ -95,15 +88,13 @@ struct ExternalActions {
 
 /// A node, its clients, and the connections between them.
 pub struct NodeWorld {
+    harness: Harness,
     plan: Plan,
     /// The options that were last sent to the node.
     running: Arc<Options>,
-    chance: Chance,
-    now_us: u64,
-    /// The seed that all shards of the node share.
-    node: u64,
-    shards: Vec<ShardState>,
-    rings: Vec<ShardRing>,
+    node: SimNode,
+    /// By shard.
+    sockets: Vec<ShardSockets>,
     threads: RoomThreads,
     clients: Vec<Client>,
     connections: Vec<SimConnection>,
@@ -112,8 +103,6 @@ pub struct NodeWorld {
     verifications: BinaryHeap<Reverse<Verification>>,
     proxy_requests: BinaryHeap<Reverse<PendingRequest>>,
     actions: ExternalActions,
-    trace: Trace,
-    steps: u64,
     next_ticket: u64,
     /// Tickets of requests that wait for a room thread.
     room_requests: BTreeSet<u64>,
@@ -126,28 +115,15 @@ impl NodeWorld {
     pub fn new(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> Self {
         let mut chance = Chance::new(seed);
         let plan = Plan::new(seed, &mut chance);
-        let node = chance.number();
-        let shards = (0..plan.shards).map(|index| {
-            let identity = ShardIdentity { index: ShardIndex(index), count: plan.shards };
-            let seed = Seed { node, shard: chance.seed() };
-            let mut shard = Shard::new(identity, Arc::clone(&plan.options), seed);
-            prepare(&mut shard);
-            ShardState {
-                shard,
-                effects: Effects::default(),
-                reconfigurations: VecDeque::new(),
-                connections: Vec::new(),
-                generations: Vec::new(),
-                dirty: Vec::new(),
-                recalled: Vec::new(),
-            }
-        });
-        let shards = shards.collect();
+        let mut node = SimNode::new(Arc::clone(&plan.options), chance.number());
+        node.start(plan.shards, &mut chance, prepare);
+        let mut harness = Harness::new(chance, prints, "whole");
+        harness.start_unix_ms = START_UNIX_MS;
         let clients = plan.clients.iter().enumerate();
         Self {
+            harness,
+            sockets: node.threads.iter().map(|_| ShardSockets::default()).collect(),
             node,
-            shards,
-            rings: ShardRing::all(plan.shards),
             threads: RoomThreads::new(&plan),
             clients: clients.map(|(index, profile)| Client::new(index, profile.clone())).collect(),
             connections: Vec::new(),
@@ -156,13 +132,9 @@ impl NodeWorld {
             verifications: BinaryHeap::new(),
             proxy_requests: BinaryHeap::new(),
             actions: ExternalActions::default(),
-            trace: Trace::new(prints),
-            now_us: 1_000_000,
-            steps: 0,
             next_ticket: 0,
             room_requests: BTreeSet::new(),
             written_bytes: 0,
-            chance,
             running: Arc::clone(&plan.options),
             plan,
         }
@@ -173,39 +145,16 @@ impl NodeWorld {
         self.threads.flaw = Some(flaw);
     }
 
-    /// Runs the whole simulation.
-    ///
-    /// # Errors
-    /// The first check that fails.
-    pub fn run(&mut self) -> Result<(), String> {
-        let mut until_check = self.chance.between(50, 400);
-        for _ in 0..self.plan.steps {
-            self.step()?;
-            until_check -= 1;
-            if until_check == 0 {
-                until_check = self.chance.between(50, 400);
-                self.settle()?;
-                self.check_at_rest()?;
-            }
-        }
-        self.end()
-    }
-
-    /// The number of steps so far and the hash of the trace.
-    pub fn record(&self) -> (u64, u64) {
-        (self.steps, self.trace.hash())
-    }
-
     fn step(&mut self) -> Result<(), String> {
-        self.steps += 1;
-        let pause_us = match self.chance.below(100) {
-            _ if self.plan.has_long_pauses && self.chance.below(400) == 0 => LONG_PAUSE_US,
-            0..70 => self.chance.between(0, 2_000),
-            70..97 => self.chance.between(2_000, 30_000),
-            _ => self.chance.between(30_000, 400_000),
+        self.harness.steps += 1;
+        let pause_us = match self.harness.chance.below(100) {
+            _ if self.plan.has_long_pauses && self.harness.chance.below(400) == 0 => LONG_PAUSE_US,
+            0..70 => self.harness.chance.between(0, 2_000),
+            70..97 => self.harness.chance.between(2_000, 30_000),
+            _ => self.harness.chance.between(30_000, 400_000),
         };
         self.pass_time(pause_us)?;
-        match self.chance.weighted(&[35, 30, 25, 8, 2]) {
+        match self.harness.chance.weighted(&[35, 30, 25, 8, 2]) {
             0 => self.deliver_some()?,
             1 => self.serve_some()?,
             2 => self.act()?,
@@ -219,50 +168,43 @@ impl NodeWorld {
 
     /// Advances the clock. No shard wakes later than [`LATE_WAKE_US`] after its deadline.
     fn pass_time(&mut self, pause_us: u64) -> Result<(), String> {
-        let until_us = self.now_us + pause_us;
+        let until_us = self.harness.now_us + pause_us;
         loop {
-            let deadline_us = self.shards.iter().filter_map(|state| state.shard.next_deadline_us()).min();
+            let deadline_us = self.node.threads.iter().filter_map(|thread| thread.shard.next_deadline_us()).min();
             let tick_us = self.threads.next_us().filter(|&tick_us| tick_us <= until_us);
             if let Some(tick_us) =
                 tick_us.filter(|&tick_us| deadline_us.is_none_or(|deadline_us| tick_us < deadline_us))
             {
-                self.now_us = self.now_us.max(tick_us);
+                self.harness.now_us = self.harness.now_us.max(tick_us);
                 self.tick_due_rooms()?;
                 continue;
             }
             let Some(deadline_us) = deadline_us.filter(|&deadline_us| deadline_us <= until_us) else { break };
-            let late_us = if self.chance.percent(80) { 0 } else { self.chance.between(0, LATE_WAKE_US) };
-            self.now_us = self.now_us.max(deadline_us + late_us);
+            let late_us =
+                if self.harness.chance.percent(80) { 0 } else { self.harness.chance.between(0, LATE_WAKE_US) };
+            self.harness.now_us = self.harness.now_us.max(deadline_us + late_us);
             self.wake_shards()?;
         }
-        self.now_us = self.now_us.max(until_us);
+        self.harness.now_us = self.harness.now_us.max(until_us);
         self.finish_verifications()?;
         self.send_proxy_responses()
     }
 
-    fn now(&self) -> Now {
-        Now { mono_us: self.now_us, unix_ms: self.unix_ms() }
-    }
-
-    fn unix_ms(&self) -> u64 {
-        START_UNIX_MS + self.now_us / 1_000
-    }
-
     /// Runs a random action of a client.
     fn act(&mut self) -> Result<(), String> {
-        let index = self.chance.below(self.clients.len());
-        if self.chance.below(250) == 0 {
+        let index = self.harness.chance.below(self.clients.len());
+        if self.harness.chance.below(250) == 0 {
             return self.reconnect_all();
         }
         match self.clients[index].phase {
-            ClientPhase::Offline { until_us } if until_us <= self.now_us => self.open(index),
-            ClientPhase::Live | ClientPhase::Connecting if self.chance.percent(3) => {
+            ClientPhase::Offline { until_us } if until_us <= self.harness.now_us => self.open(index),
+            ClientPhase::Live | ClientPhase::Connecting if self.harness.chance.percent(3) => {
                 self.drop_client(index);
                 Ok(())
             }
             ClientPhase::Live if self.clients[index].close_reasons.closed != ClientClose::NotSent => Ok(()),
-            ClientPhase::Live if self.chance.percent(2) => {
-                let code = *self.chance.pick(&[None, Some(1000), Some(1001), Some(4000)]);
+            ClientPhase::Live if self.harness.chance.percent(2) => {
+                let code = *self.harness.chance.pick(&[None, Some(1000), Some(1001), Some(4000)]);
                 self.send_close(index, code);
                 Ok(())
             }
@@ -287,29 +229,94 @@ impl NodeWorld {
     fn reconnect_all(&mut self) -> Result<(), String> {
         for index in 0..self.clients.len() {
             self.drop_client(index);
-            self.clients[index].leave(self.now_us);
+            self.clients[index].leave(self.harness.now_us);
         }
         (0..self.clients.len()).try_for_each(|index| self.open(index))
     }
 
     /// Runs an action of a client and moves the frames that it sent to its connection.
     fn with_act_context(&mut self, index: usize, act: impl FnOnce(&mut Client, &mut ActContext<'_>)) {
-        let now_s = self.unix_ms() / 1_000;
-        let Self { plan, chance, model, tokens, now_us, clients, .. } = self;
-        let mut context = ActContext { plan, chance, model, tokens, now_us: *now_us, now_s };
+        let now_s = self.harness.unix_ms() / 1_000;
+        let Self { harness, plan, model, tokens, clients, .. } = self;
+        let mut context =
+            ActContext { plan, chance: &mut harness.chance, model, tokens, now_us: harness.now_us, now_s };
         act(&mut clients[index], &mut context);
         self.flush_to_server(index);
     }
 
     fn stall_something(&mut self) {
-        let until_us = self.now_us + self.chance.between(1_000, 400_000);
-        let ring = self.chance.below(self.rings.len() + self.threads.ring_count());
-        match self.rings.get_mut(ring) {
+        let until_us = self.harness.now_us + self.harness.chance.between(1_000, 400_000);
+        let ring = self.harness.chance.below(self.node.rings.len() + self.threads.rings.len());
+        match self.node.rings.get_mut(ring) {
             Some(ring) => ring.stall(until_us),
-            None => self.threads.stall(ring - self.rings.len(), until_us),
+            None => self.threads.rings.stall(ring - self.node.rings.len(), until_us),
         }
-        if let Some(connection) = self.clients[self.chance.below(self.clients.len())].connection {
+        if let Some(connection) = self.clients[self.harness.chance.below(self.clients.len())].connection {
             self.connections[connection].idle_until_us = until_us;
         }
+    }
+}
+
+impl World for NodeWorld {
+    fn run(&mut self) -> Result<(), String> {
+        let mut until_check = self.harness.chance.between(50, 400);
+        for _ in 0..self.plan.steps {
+            self.step()?;
+            until_check -= 1;
+            if until_check == 0 {
+                until_check = self.harness.chance.between(50, 400);
+                self.settle()?;
+                self.check_at_rest()?;
+            }
+        }
+        self.end()
+    }
+
+    fn harness(&mut self) -> &mut Harness {
+        &mut self.harness
+    }
+
+    fn reached(&self) -> BTreeMap<String, u64> {
+        let mut reached = BTreeMap::new();
+        for thread in &self.node.threads {
+            count(thread.shard.counters(), &mut |what, times| *reached.entry(what).or_insert(0) += times);
+        }
+        let of_clients = &self.model.reached;
+        for (what, times) in of_clients.iter().chain(&self.model.rooms.lock().reached) {
+            reached.insert((*what).to_owned(), *times);
+        }
+        reached
+    }
+}
+
+/// Adds what the counters of a shard tell.
+fn count(counters: &Counters, add: &mut impl FnMut(String, u64)) {
+    for (kind, times) in CommandKind::ALL.iter().zip(counters.commands) {
+        add(format!("command {}", kind.name()), times);
+    }
+    for (code, times) in (100..).zip(counters.error_replies) {
+        add(format!("error {code}"), times);
+    }
+    for (slot, times) in counters.closes.iter().enumerate() {
+        let code = Counters::close_code(slot).map_or("other".to_owned(), |code| code.to_string());
+        add(format!("close {code}"), *times);
+    }
+    add("session opened".to_owned(), counters.sessions_opened);
+    add("slow by bytes".to_owned(), counters.slow_bytes);
+    add("slow by frames".to_owned(), counters.slow_frames);
+    add("late message".to_owned(), counters.late_messages);
+    for namespace in &counters.namespaces {
+        add("publication".to_owned(), namespace.publications);
+        add("delivery".to_owned(), namespace.deliveries);
+        add("join or leave delivered".to_owned(), namespace.join_leave_deliveries);
+        add("skipped".to_owned(), namespace.skipped);
+        add("encoded with skipped".to_owned(), namespace.encodes_skipped);
+        add("filtered".to_owned(), namespace.filtered);
+        add("delta encoded".to_owned(), namespace.patches);
+        add("suppressed by key".to_owned(), namespace.suppressed[0]);
+        add("suppressed by version".to_owned(), namespace.suppressed[1]);
+        add("recovered".to_owned(), namespace.recovered);
+        add("recovery reply shared".to_owned(), namespace.answers_shared);
+        add("not recovered".to_owned(), namespace.unrecovered);
     }
 }

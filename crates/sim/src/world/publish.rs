@@ -33,21 +33,21 @@ impl NodeWorld {
     /// Publishes to `channel`, sometimes with an idempotency key or a version.
     pub(super) fn publish_with_options(&mut self, channel: &str) -> Result<(), String> {
         let mut once = Once::default();
-        if self.chance.percent(20) {
-            once.key = *self.chance.pick(&[Some("k0"), Some("k1"), Some("k2"), Some("k3"), Some("k4")]);
+        if self.harness.chance.percent(20) {
+            once.key = *self.harness.chance.pick(&[Some("k0"), Some("k1"), Some("k2"), Some("k3"), Some("k4")]);
         }
-        if self.chance.percent(20) {
-            once.version = self.chance.between(1, 8);
-            once.version_epoch = *self.chance.pick(&["", "", "x", "y"]);
+        if self.harness.chance.percent(20) {
+            once.version = self.harness.chance.between(1, 8);
+            once.version_epoch = *self.harness.chance.pick(&["", "", "x", "y"]);
         }
         self.publish_once(channel, &once)
     }
 
     fn publish_once(&mut self, channel: &str, once: &Once) -> Result<(), String> {
-        let fill = if self.chance.percent(10) { self.chance.between(100, 1_200) as usize } else { 20 };
-        let opaque = self.plan.opaque_payloads && self.chance.percent(5);
+        let fill = if self.harness.chance.percent(10) { self.harness.chance.between(100, 1_200) as usize } else { 20 };
+        let opaque = self.plan.opaque_payloads && self.harness.chance.percent(5);
         let number = self.model.begin_publication(channel, Publisher::Api, fill, opaque);
-        let skip_history = self.chance.percent(5);
+        let skip_history = self.harness.chance.percent(5);
         let tags = self.tags(channel);
         let published = &mut self.model.published[number as usize];
         published.has_offset &= !skip_history;
@@ -57,8 +57,11 @@ impl NodeWorld {
         if opaque {
             self.actions.opaque.push(channel.to_owned());
         }
-        let data =
-            if self.chance.percent(50) && !opaque { Payload::from_json(data) } else { Payload::from_opaque(data) };
+        let data = if self.harness.chance.percent(50) && !opaque {
+            Payload::from_json(data)
+        } else {
+            Payload::from_opaque(data)
+        };
         let request = ApiRequest::Publish {
             channel: channel.into(),
             data,
@@ -66,12 +69,12 @@ impl NodeWorld {
                 tags: tags.iter().map(|(tag, value)| ((*tag).into(), (*value).into())).collect(),
                 skip_history,
                 idempotency_key: once.key.map(Box::from),
-                delta: self.chance.percent(60),
+                delta: self.harness.chance.percent(60),
                 version: once.version,
                 version_epoch: once.version_epoch.into(),
             },
         };
-        let owner = self.owner(channel);
+        let owner = self.node.owner(channel);
         let (encodes, closes) = self.encodes(owner);
         let before = self.suppressed(owner);
         let answer = self.call_api(owner, request)?;
@@ -84,7 +87,8 @@ impl NodeWorld {
         if encodes > in_use && closes == 0 {
             return Err(format!("a publication was encoded {encodes} times"));
         }
-        let was_published = self.model.channel_mut(channel).and_then(|facts| facts.result_of(once.key, self.now_us));
+        let was_published =
+            self.model.channel_mut(channel).and_then(|facts| facts.result_of(once.key, self.harness.now_us));
         match suppressed {
             [0, 0] if was_published.is_none() => self.on_published(channel, number, once.key, answer),
             [1, 0] => self.check_repeated(channel, number, was_published.as_ref(), answer),
@@ -132,7 +136,7 @@ impl NodeWorld {
 
     /// The counters of publications that were suppressed by idempotency key and by version.
     fn suppressed(&self, shard: usize) -> [u64; 2] {
-        let namespaces = &self.shards[shard].shard.counters().namespaces;
+        let namespaces = &self.node.threads[shard].shard.counters().namespaces;
         [0, 1].map(|why| namespaces.iter().map(|counters| counters.suppressed[why]).sum())
     }
 
@@ -146,21 +150,21 @@ impl NodeWorld {
 
     fn tags(&mut self, channel: &str) -> Vec<(&'static str, &'static str)> {
         let mut tags = Vec::new();
-        if channel.starts_with("tick") && self.chance.percent(80) {
-            tags.push((KEY_TAG, *self.chance.pick(&["x", "y", "z", "z"])));
+        if channel.starts_with("tick") && self.harness.chance.percent(80) {
+            tags.push((KEY_TAG, *self.harness.chance.pick(&["x", "y", "z", "z"])));
         }
-        if self.chance.percent(60) {
-            tags.push((KIND_TAG, *self.chance.pick(&KINDS)));
+        if self.harness.chance.percent(60) {
+            tags.push((KIND_TAG, *self.harness.chance.pick(&KINDS)));
         }
-        if self.chance.percent(40) {
-            tags.push((NUMBER_TAG, *self.chance.pick(&NUMBERS)));
+        if self.harness.chance.percent(40) {
+            tags.push((NUMBER_TAG, *self.harness.chance.pick(&NUMBERS)));
         }
         tags
     }
 
     /// The counters of encodes and closes of a shard.
     fn encodes(&self, shard: usize) -> (u64, u64) {
-        let counters = self.shards[shard].shard.counters();
+        let counters = self.node.threads[shard].shard.counters();
         let encodes = counters.namespaces.iter().map(|counters| counters.encodes).sum();
         (encodes, counters.closes.iter().sum())
     }
@@ -186,7 +190,7 @@ impl NodeWorld {
         if published.version.0 > 0 && newest.is_some_and(|newest| !is_newer(published.version, newest)) {
             return Err(format!("{channel}: version {:?} follows {newest:?}, at {offset}", published.version));
         }
-        let (now_us, results_max) = (self.now_us, self.plan.options.channel.idempotent_results_max);
+        let (now_us, results_max) = (self.harness.now_us, self.plan.options.channel.idempotent_results_max);
         let facts = self.model.channel_mut(channel).ok_or("an unknown channel")?;
         facts.api_count = published.count;
         facts.of_api.push(number);
@@ -201,7 +205,7 @@ impl NodeWorld {
         let seen = PublicationBody {
             data: published.data,
             offset,
-            time: self.unix_ms().cast_signed(),
+            time: self.harness.unix_ms().cast_signed(),
             epoch: if offset == 1 { epoch.to_string() } else { String::new() },
             version: published.version.0,
             ..PublicationBody::default()

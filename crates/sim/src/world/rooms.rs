@@ -1,31 +1,30 @@
 //! Room threads. They tick on time or late, fail at random, and pass messages. The room hosts of the engine make the
-//! decisions, as in the server.
+//! decisions, as in the server. The players after each tick are compared with those of the model.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use dunlin_engine::{
     Event, ShardIndex,
-    api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery},
-    host::{HostOptions, RoomHost, RoutedMessage, Runner, Step},
+    api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery, KickOrder, KickTarget},
+    host::{CompletedTick, HostOptions, RoomHost, RoutedMessage, Runner, Step},
     room::{Departure, FromRoom, NotJoined, RoomKey, RoomThreadIndex, SeatKey, ToRoom},
 };
 use dunlin_protocol::UnsubscribeCode;
-use dunlin_rooms::{Grid, Room};
+use dunlin_rooms::{Grid, PlayerId, Room};
 
 use crate::{
     plan::{Plan, RoomPlan},
-    ring::{FromRoomRing, ToRoomRing},
-    rooms::{Game, RoomRecord, SeatModel, event_number, numbered},
+    ring::{RoomMessage, RoomRings},
+    rooms::{Departures, Game, RoomModel, RoomRecord, SeatModel, event_number, numbered},
     wire::ClientPosition,
 };
 
-use super::{
-    NodeWorld, START_UNIX_MS,
-    seats::{AWAY_PER_USER_MAX, SeatFlaw},
-};
+use super::NodeWorld;
 
 /// Ticks by which a room may be late before it skips ticks.
 const LATE_TICKS_MAX: u64 = 3;
+/// Maximum number of players of a user that stay while their clients are disconnected.
+const AWAY_PER_USER_MAX: u32 = 2;
 
 /// A room on its thread.
 pub(super) struct HostedRoom {
@@ -41,8 +40,7 @@ pub(super) struct HostedRoom {
 #[derive(Default)]
 pub(super) struct RoomThreads {
     pub(super) rooms: Vec<BTreeMap<RoomKey, HostedRoom>>,
-    to: Vec<ToRoomRing>,
-    from: Vec<FromRoomRing>,
+    pub(super) rings: RoomRings,
     /// The rate limiter of each seat: the remaining credit in millionths of an input, and when it was last updated.
     rate_limiters: BTreeMap<SeatKey, (u64, u64)>,
     /// Whether only rooms with queued messages tick.
@@ -53,40 +51,20 @@ pub(super) struct RoomThreads {
 impl RoomThreads {
     pub(super) fn new(plan: &Plan) -> Self {
         let Some(rooms) = &plan.rooms else { return Self::default() };
-        let pairs = || (0..rooms.threads).flat_map(|thread| (0..plan.shards).map(move |shard| (shard, thread)));
-        let ends = |(shard, thread)| (ShardIndex(shard), RoomThreadIndex(thread));
         Self {
             rooms: (0..rooms.threads).map(|_| BTreeMap::new()).collect(),
-            to: pairs().map(ends).map(|(shard, thread)| ToRoomRing::new(shard, thread)).collect(),
-            from: pairs().map(ends).map(|(shard, thread)| FromRoomRing::new(thread, shard)).collect(),
-            rate_limiters: BTreeMap::new(),
-            is_settling: false,
-            flaw: None,
+            rings: RoomRings::all(plan.shards, rooms.threads),
+            ..Self::default()
         }
     }
 
     /// Whether no message is in flight.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.to.iter().all(ToRoomRing::is_empty)
-            && self.from.iter().all(FromRoomRing::is_empty)
-            && self.hosted().all(|hosted| hosted.host.arrived_len() == 0)
+        self.rings.is_still() && self.hosted().all(|hosted| hosted.host.arrived_len() == 0)
     }
 
     pub(super) fn hosted(&self) -> impl Iterator<Item = &HostedRoom> {
         self.rooms.iter().flat_map(BTreeMap::values)
-    }
-
-    pub(super) fn stall(&mut self, ring: usize, until_us: u64) {
-        let to = self.to.len();
-        if ring < to {
-            self.to[ring].stall(until_us);
-        } else if let Some(ring) = self.from.get_mut(ring - to) {
-            ring.stall(until_us);
-        }
-    }
-
-    pub(super) fn ring_count(&self) -> usize {
-        self.to.len() + self.from.len()
     }
 
     /// When the next room is due.
@@ -108,26 +86,19 @@ impl NodeWorld {
         thread: RoomThreadIndex,
         message: ToRoom,
     ) -> Result<(), String> {
-        self.trace.number(u64::from(thread.0));
+        self.harness.trace.number(u64::from(thread.0));
         if let ToRoom::Close { room, code, .. } = &message {
             self.record_end(*room, *code);
         }
         if let ToRoom::Input { seat, data, .. } = &message {
             self.check_input(*seat, data)?;
         }
-        let ring = usize::from(thread.0) * self.shards.len() + shard;
-        let ring = self
-            .threads
-            .to
-            .get_mut(ring)
-            .ok_or_else(|| format!("a message for the unknown {thread:?}: {message:?}"))?;
-        ring.push(message);
-        Ok(())
+        self.threads.rings.send(shard, thread, message)
     }
 
     /// Checks that an input that a shard accepted respects the length limit and the rate limit.
     fn check_input(&mut self, seat: SeatKey, data: &[u8]) -> Result<(), String> {
-        let (limits, now_us) = (&self.room_plan().limits, self.now_us);
+        let (limits, now_us) = (&self.room_plan().limits, self.harness.now_us);
         let (bytes_max, per_second) = (limits.input_bytes_max, u64::from(limits.inputs_per_second));
         let most_millionths = per_second * 1_000_000;
         let (credit_millionths, since_us) = self.threads.rate_limiters.entry(seat).or_insert((most_millionths, now_us));
@@ -142,20 +113,19 @@ impl NodeWorld {
     /// Pushes messages of a room thread to its rings.
     fn post(&mut self, thread: usize, outgoing: Vec<RoutedMessage>) {
         for (shard, message) in outgoing {
-            self.trace.number(u64::from(shard.0) << 32);
-            let ring = thread * self.shards.len() + usize::from(shard.0);
-            self.threads.from[ring].push(message);
+            self.harness.trace.number(u64::from(shard.0) << 32);
+            self.threads.rings.post(thread, shard, message);
         }
     }
 
     /// Delivers some messages to and from room threads.
     pub(super) fn deliver_some_room_messages(&mut self) -> Result<(), String> {
-        if !self.threads.rooms.is_empty() && self.chance.percent(2) {
+        if !self.threads.rooms.is_empty() && self.harness.chance.percent(2) {
             self.report_load();
         }
-        for ring in 0..self.threads.ring_count() {
-            if self.chance.percent(25) {
-                let most = self.chance.between(1, 12);
+        for ring in 0..self.threads.rings.len() {
+            if self.harness.chance.percent(25) {
+                let most = self.harness.chance.between(1, 12);
                 self.deliver_room_messages(ring, most)?;
             }
         }
@@ -164,32 +134,32 @@ impl NodeWorld {
 
     /// Reports a random load of a room thread.
     fn report_load(&mut self) {
-        let thread = self.chance.below(self.threads.rooms.len());
-        let (permille, rooms) = (self.chance.below(1_000) as u16, self.threads.rooms[thread].len() as u32);
-        let shards = (0..self.shards.len() as u16).map(ShardIndex);
+        let thread = self.harness.chance.below(self.threads.rooms.len());
+        let (permille, rooms) = (self.harness.chance.below(1_000) as u16, self.threads.rooms[thread].len() as u32);
+        let shards = (0..self.node.shard_count()).map(ShardIndex);
         self.post(thread, shards.map(|shard| (shard, FromRoom::Load { permille, rooms })).collect());
     }
 
     /// Delivers all messages to and from room threads.
     pub(super) fn deliver_all_room_messages(&mut self) -> Result<(), String> {
-        (0..self.threads.ring_count()).try_for_each(|ring| self.deliver_room_messages(ring, u64::MAX))
+        (0..self.threads.rings.len()).try_for_each(|ring| self.deliver_room_messages(ring, u64::MAX))
     }
 
     fn deliver_room_messages(&mut self, ring: usize, most: u64) -> Result<(), String> {
-        let to = self.threads.to.len();
         for _ in 0..most {
-            let is_moved = if ring < to { self.deliver_to_room(ring)? } else { self.deliver_from_room(ring - to)? };
-            if !is_moved {
-                break;
+            match self.threads.rings.pop(ring, self.harness.now_us) {
+                None => break,
+                Some(RoomMessage::To(from, thread, message)) => {
+                    self.deliver_to_room(from, thread.0.into(), message)?;
+                }
+                Some(RoomMessage::From(from, to, message)) => self.deliver_from_room(from, to.0.into(), message)?,
             }
         }
         Ok(())
     }
 
-    fn deliver_to_room(&mut self, ring: usize) -> Result<bool, String> {
-        let Some(message) = self.threads.to[ring].pop(self.now_us) else { return Ok(false) };
-        let (from, thread) = (self.threads.to[ring].from, usize::from(self.threads.to[ring].to.0));
-        self.trace.line(self.now_us, || format!("{from:?} to room thread {thread}: {message:?}"));
+    fn deliver_to_room(&mut self, from: ShardIndex, thread: usize, message: ToRoom) -> Result<(), String> {
+        self.harness.line(|| format!("{from:?} to room thread {thread}: {message:?}"));
         let mut outgoing = Vec::new();
         match message {
             ToRoom::Open { room, channel, .. } => self.open_room(thread, room, &channel)?,
@@ -217,17 +187,17 @@ impl NodeWorld {
             }
         }
         self.post(thread, outgoing);
-        Ok(true)
+        Ok(())
     }
 
-    fn open_room(&mut self, thread: usize, room: RoomKey, channel: &std::sync::Arc<str>) -> Result<(), String> {
-        let (tick_us, next_us) = (self.room_plan().tick_us, self.now_us + self.room_plan().tick_us);
+    fn open_room(&mut self, thread: usize, room: RoomKey, channel: &Arc<str>) -> Result<(), String> {
+        let (tick_us, next_us) = (self.room_plan().tick_us, self.harness.now_us + self.room_plan().tick_us);
         let rooms = self.room_plan();
         let grid = Grid::new(rooms.game_options.shape).map_err(|error| error.to_string())?;
         let mut record = RoomRecord::new(grid.clone());
         let terms = HostOptions {
             shard_count: self.plan.shards,
-            node_seed: self.node,
+            node_seed: self.node.seed,
             empty_ticks_max: rooms.empty_ticks_max,
             ticks_per_second: (1_000_000 / tick_us) as u32,
             seat_grace_ticks: SeatFlaw::applied_to(self.threads.flaw, rooms.seat_grace_ticks),
@@ -235,7 +205,7 @@ impl NodeWorld {
             call_bytes_max: 1_024,
         };
         let (options, game_options) = (rooms.options.clone(), rooms.game_options.clone());
-        let seats = SeatModel::new(rooms.seat_grace_ticks, AWAY_PER_USER_MAX);
+        let seats = SeatModel::new(Departures::Any, rooms.seat_grace_ticks, AWAY_PER_USER_MAX);
         let mut room_model = self.model.rooms.lock();
         record.ended.extend(room_model.ended_unopened.remove(&room));
         if room_model.records.insert(room, record).is_some() {
@@ -244,11 +214,12 @@ impl NodeWorld {
         room_model.count("room");
         drop(room_model);
         let game = Game::new(self.model.rooms.clone(), room, game_options);
-        let made = Room::new(options, self.chance.number(), Box::new(game)).map_err(|error| error.to_string())?;
-        let host = RoomHost::new(room, std::sync::Arc::clone(channel), grid, terms);
+        let made =
+            Room::new(options, self.harness.chance.number(), Box::new(game)).map_err(|error| error.to_string())?;
+        let host = RoomHost::new(room, Arc::clone(channel), grid, terms);
         let hosted = HostedRoom { host, runner: Runner::new(made), seats, next_us, due_us: next_us };
         self.threads.rooms[thread].insert(room, hosted);
-        let channel = std::sync::Arc::clone(channel);
+        let channel = Arc::clone(channel);
         self.post(thread, vec![(room.owner, FromRoom::Made { room, channel })]);
         Ok(())
     }
@@ -267,7 +238,7 @@ impl NodeWorld {
 
     /// Ticks each room that is due.
     pub(super) fn tick_due_rooms(&mut self) -> Result<(), String> {
-        let (now_us, is_settling) = (self.now_us, self.threads.is_settling);
+        let (now_us, is_settling) = (self.harness.now_us, self.threads.is_settling);
         let is_due = |hosted: &HostedRoom| hosted.due_us <= now_us && (!is_settling || hosted.host.arrived_len() > 0);
         self.tick_rooms(&is_due)
     }
@@ -287,9 +258,9 @@ impl NodeWorld {
 
     fn tick_room(&mut self, thread: usize, room: RoomKey) -> Result<(), String> {
         let tick_us = self.room_plan().tick_us;
-        let late_us = if self.chance.percent(5) { self.chance.between(0, 4 * tick_us) } else { 0 };
-        let fails = !self.threads.is_settling && self.chance.below(500) == 0;
-        let now_us = self.now_us;
+        let late_us = if self.harness.chance.percent(5) { self.harness.chance.between(0, 4 * tick_us) } else { 0 };
+        let fails = !self.threads.is_settling && self.harness.chance.below(500) == 0;
+        let now_us = self.harness.now_us;
         let Some(hosted) = self.threads.rooms[thread].get_mut(&room) else { return Ok(()) };
         hosted.next_us += tick_us;
         if hosted.next_us + LATE_TICKS_MAX * tick_us < now_us {
@@ -297,11 +268,11 @@ impl NodeWorld {
         }
         hosted.due_us = hosted.next_us + late_us;
         let batch = hosted.host.begin();
-        let time_us = START_UNIX_MS * 1_000 + now_us;
+        let time_us = self.harness.start_unix_ms * 1_000 + now_us;
         let mut outgoing = Vec::new();
         if fails {
             // The room fails after running the tick, or before it.
-            if self.chance.percent(50) {
+            if self.harness.chance.percent(50) {
                 hosted.runner.run(batch, time_us);
                 self.model.rooms.lock().lose_tick(room);
             }
@@ -318,12 +289,12 @@ impl NodeWorld {
         }
         hosted.check_seats(&mut room_model, &steps, &done)?;
         hosted.host.finish(done, &mut outgoing);
-        self.trace.number(hosted.runner.room().state_hash());
+        self.harness.trace.number(hosted.runner.room().state_hash());
         if let Some(record) = room_model.records.get_mut(&room) {
             record.times_us.insert(record.tick, time_us);
         }
         drop(room_model);
-        self.trace.line(now_us, || format!("room thread {thread} ticks {room:?}: {outgoing:?}"));
+        self.harness.line(|| format!("room thread {thread} ticks {room:?}: {outgoing:?}"));
         self.post(thread, outgoing);
         Ok(())
     }
@@ -331,25 +302,23 @@ impl NodeWorld {
     /// Fails a room as a panic does. The room is lost, but its record in the model is kept.
     fn fail_room(&mut self, thread: usize, room: RoomKey) -> Result<(), String> {
         let Some(mut hosted) = self.threads.rooms[thread].remove(&room) else { return Ok(()) };
-        self.trace.line(self.now_us, || format!("room thread {thread}: {room:?} fails"));
+        self.harness.line(|| format!("room thread {thread}: {room:?} fails"));
         let mut outgoing = Vec::new();
         hosted.host.end(UnsubscribeCode::ROOM_FAILED, None, &mut outgoing);
-        let channel = std::sync::Arc::clone(hosted.host.channel());
+        let channel = Arc::clone(hosted.host.channel());
         outgoing.push((room.owner, FromRoom::Failed { room, channel, refusal: None }));
         self.record_end(room, UnsubscribeCode::ROOM_FAILED);
         self.post(thread, outgoing);
         self.model.rooms.lock().failure.take().map_or(Ok(()), Err)
     }
 
-    fn deliver_from_room(&mut self, ring: usize) -> Result<bool, String> {
-        let Some(message) = self.threads.from[ring].pop(self.now_us) else { return Ok(false) };
-        let (from, to) = (self.threads.from[ring].from, usize::from(self.threads.from[ring].to.0));
-        self.trace.line(self.now_us, || format!("{from:?} to shard {to}: {message:?}"));
+    fn deliver_from_room(&mut self, from: RoomThreadIndex, to: usize, message: FromRoom) -> Result<(), String> {
+        self.harness.line(|| format!("{from:?} to shard {to}: {message:?}"));
         let event = match &message {
             FromRoom::Joined { request, outcome: Ok(_), .. } => {
                 let join = request.join.as_ref().and_then(|join| numbered(&join.data, r#"{"join":"#));
                 let (_, at) = self.newest(&request.channel)?;
-                let unix_ms = self.unix_ms();
+                let unix_ms = self.harness.unix_ms();
                 let mut room_model = self.model.rooms.lock();
                 let join = join
                     .and_then(|join| room_model.joins.get_mut(join as usize))
@@ -360,7 +329,7 @@ impl NodeWorld {
             FromRoom::Event { channel, data, .. } => {
                 let number =
                     event_number(data.bytes()).ok_or_else(|| format!("an event that no game emitted: {data:?}"))?;
-                Some((std::sync::Arc::clone(channel), number.1))
+                Some((Arc::clone(channel), number.1))
             }
             _ => None,
         };
@@ -368,13 +337,13 @@ impl NodeWorld {
         if let Some((channel, number)) = event {
             self.on_event(&channel, number)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Checks that an event got the next position when it reached the owner, unless its room has ended.
     fn on_event(&mut self, channel: &str, number: u64) -> Result<(), String> {
         let (newest, at) = self.newest(channel)?;
-        let unix_ms = self.unix_ms();
+        let unix_ms = self.harness.unix_ms();
         let mut room_model = self.model.rooms.lock();
         let room = room_model.events[number as usize].room;
         if newest == Some(number) {
@@ -388,7 +357,7 @@ impl NodeWorld {
     /// The newest event of a channel, and the top position of the channel.
     fn newest(&mut self, channel: &str) -> Result<(Option<u64>, ClientPosition), String> {
         let query = HistoryQuery { limit: 1, reverse: true, ..HistoryQuery::default() };
-        let answer = self.call_api(self.owner(channel), ApiRequest::History { channel: channel.into(), query })?;
+        let answer = self.call_api(self.node.owner(channel), ApiRequest::History { channel: channel.into(), query })?;
         let Ok(ApiAnswer::History { publications, epoch, offset, .. }) = answer else {
             return Err(format!("unexpected reply to a history request for {channel}: {answer:?}"));
         };
@@ -400,10 +369,10 @@ impl NodeWorld {
     /// Opens or closes a room, or kicks a player.
     pub(super) fn run_room_operator_action(&mut self) -> Result<(), String> {
         let Some(rooms) = &self.plan.rooms else { return Ok(()) };
-        let channel = self.chance.pick(&rooms.channels).clone();
-        let closes = self.chance.percent(40);
-        let owner = self.owner(&channel);
-        if rooms.seat_grace_ticks > 0 && self.chance.percent(60) {
+        let channel = self.harness.chance.pick(&rooms.channels).clone();
+        let closes = self.harness.chance.percent(40);
+        let owner = self.node.owner(&channel);
+        if rooms.seat_grace_ticks > 0 && self.harness.chance.percent(60) {
             return self.kick(owner, &channel);
         }
         if !closes {
@@ -416,5 +385,120 @@ impl NodeWorld {
         } else {
             Err(format!("unexpected reply to an operator: {answer:?}"))
         }
+    }
+}
+
+/// A bug that tests plant in the room threads to verify that the checks find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeatFlaw {
+    /// Players leave at once when their connection is lost.
+    LeavesAtOnce,
+    /// Players leave one tick late.
+    StaysLonger,
+    /// Players leave one tick early.
+    LeavesEarly,
+}
+
+impl SeatFlaw {
+    /// The grace period, changed by the planted bug.
+    pub(super) fn applied_to(flaw: Option<Self>, grace_ticks: u32) -> u32 {
+        match flaw {
+            _ if grace_ticks == 0 => 0,
+            Some(Self::LeavesAtOnce) => 0,
+            Some(Self::StaysLonger) => grace_ticks + 1,
+            Some(Self::LeavesEarly) if grace_ticks > 1 => grace_ticks - 1,
+            _ => grace_ticks,
+        }
+    }
+}
+
+impl HostedRoom {
+    /// Checks that no player is duplicated, lost or swapped, and that the grace period ends at the exact tick.
+    pub(super) fn check_seats(
+        &mut self,
+        room_model: &mut RoomModel,
+        steps: &[Step],
+        done: &CompletedTick,
+    ) -> Result<(), String> {
+        let (room, tick) = (self.host.key(), self.runner.ticks_run());
+        let at = |error: String| format!("{room:?} in tick {tick}: {error}");
+        self.seats.check(tick, steps, done, self.runner.room()).map_err(at)?;
+        self.record_joins(room_model, steps, done).map_err(at)?;
+        self.record_kicks(room_model);
+        for (what, times) in [
+            ("seat: grace period ended", done.expired()),
+            ("seat: displaced", done.displaced()),
+            ("seat: unknown token", done.tokens_refused().unknown),
+            ("seat: token of another user", done.tokens_refused().other_user),
+        ] {
+            (0..times).for_each(|_| room_model.count(what));
+        }
+        Ok(())
+    }
+
+    /// Records the joins of players who resume. The game only gets and records new players.
+    fn record_joins(&self, room_model: &mut RoomModel, steps: &[Step], done: &CompletedTick) -> Result<(), String> {
+        let joins = steps.iter().filter_map(|step| match step {
+            Step::Join { info, data, .. } => Some((info, data)),
+            _ => None,
+        });
+        let room = self.host.key();
+        for ((info, data), (_, joined)) in joins.zip(done.joins()) {
+            let Some(entered) = joined else { continue };
+            let earlier = room_model.records[&room].events.iter().filter(|event| {
+                let emitted = &room_model.events[**event as usize];
+                emitted.tick < room_model.records[&room].tick
+            });
+            let earlier = earlier.count();
+            let number = numbered(data, r#"{"join":"#).ok_or("a join without a number")?;
+            let join = room_model.joins.get_mut(number as usize).ok_or("a join that no client requested")?;
+            (join.is_back, join.events_before) = (entered.is_back, earlier);
+            if !entered.is_back {
+                continue;
+            }
+            if join.user != *info.user || join.outcome.is_some() {
+                return Err(format!("{entered:?} must not resume by {join:?}"));
+            }
+            (join.room, join.outcome) = (Some(room), Some(Ok(entered.player)));
+            if entered.left_seat.is_some() {
+                room_model.taken_over.insert((room, entered.player));
+                room_model.count("seat: resumed over a half-open connection");
+            }
+            room_model.count("seat: resumed");
+        }
+        Ok(())
+    }
+
+    /// Records the kicks of a tick. A player that is kicked at the end of a tick gets none of its events.
+    fn record_kicks(&self, room_model: &mut RoomModel) {
+        let (kicked, away) = &self.seats.kicked;
+        let room = self.host.key();
+        let RoomModel { records, events, .. } = room_model;
+        let record = &records[&room];
+        for event in record.events.iter().rev() {
+            let emitted = &mut events[*event as usize];
+            if emitted.tick < record.tick || kicked.is_empty() {
+                break;
+            }
+            emitted.players.retain(|player| !kicked.contains(player));
+            if let Some(users) = &mut emitted.users {
+                *users = emitted.players.iter().filter_map(|player| record.users.get(player).cloned()).collect();
+            }
+        }
+        room_model.kicked.extend(kicked.iter().map(|player| (room, *player)));
+        (0..kicked.len()).for_each(|_| room_model.count("seat: kicked"));
+        (0..*away).for_each(|_| room_model.count("seat: kicked while away"));
+    }
+}
+
+impl NodeWorld {
+    /// Kicks a random user or player from a room.
+    pub(super) fn kick(&mut self, shard: usize, channel: &str) -> Result<(), String> {
+        let target = match self.harness.chance.below(3) {
+            0 => KickTarget::User((*self.harness.chance.pick(&["ann", "ben", "cat"])).into()),
+            _ => KickTarget::Player(PlayerId(self.harness.chance.between(1, 6) as u32)),
+        };
+        let order = Arc::new(KickOrder { target, reason: "".into() });
+        self.send_room_request(shard, ApiRequest::KickFromRoom { channel: channel.into(), order })
     }
 }

@@ -9,20 +9,20 @@ use dunlin_engine::{
 };
 use dunlin_protocol::{ErrorCode, Payload};
 
-use crate::logged::ChannelTruth;
+use crate::{harness::PromptWorld as _, logged::ChannelTruth};
 
 use super::{CHANNELS, ClusteredWorld, KEYS, PendingPublish};
 
 impl ClusteredWorld<'_> {
     /// Publishes through random nodes, sometimes with an idempotency key or a version.
     pub(super) fn publish(&mut self) -> Result<(), String> {
-        for _ in 0..self.chance.between(1, 4) {
-            let node = self.chance.below(self.nodes.len());
-            let channel = *self.chance.pick(&CHANNELS);
-            let key = self.chance.percent(20).then(|| *self.chance.pick(&KEYS));
+        for _ in 0..self.harness.chance.between(1, 4) {
+            let node = self.harness.chance.below(self.nodes.len());
+            let channel = *self.harness.chance.pick(&CHANNELS);
+            let key = self.harness.chance.percent(20).then(|| *self.harness.chance.pick(&KEYS));
             let data = self.next_data();
             let payload = Payload::from_json(Bytes::from(data.clone()));
-            let is_versioned = key.is_none() && self.chance.percent(15);
+            let is_versioned = key.is_none() && self.harness.chance.percent(15);
             let version = if is_versioned { self.published } else { 0 };
             let how = PublishHow { idempotency_key: key.map(Box::from), version, ..PublishHow::default() };
             let request = ApiRequest::Publish { channel: channel.into(), data: payload, how };
@@ -54,11 +54,11 @@ impl ClusteredWorld<'_> {
         match (publish, answer) {
             (Some(publish), Ok(ApiAnswer::Published { offset, .. })) => self.check_acknowledged(publish, *offset),
             (_, Err(ErrorCode::Internal | ErrorCode::TooManyRequests)) if !self.is_calm => {
-                self.count("request rejected");
+                self.harness.count("request rejected");
                 Ok(())
             }
             (None, Ok(ApiAnswer::History { .. })) => {
-                self.count("history");
+                self.harness.count("history");
                 Ok(())
             }
             (None, Ok(ApiAnswer::Done { .. })) => Ok(()),
@@ -77,7 +77,7 @@ impl ClusteredWorld<'_> {
             return if offset == 0 { Ok(()) } else { Err(format!("{channel}: a broadcast has the offset {offset}")) };
         }
         if is_versioned {
-            self.count("versioned");
+            self.harness.count("versioned");
         }
         let is_lost = |truth: &ChannelTruth| truth.lost.iter().any(|(lost, _)| *lost == offset);
         if self.truth.get(&channel).is_some_and(is_lost) {
@@ -96,7 +96,7 @@ impl ClusteredWorld<'_> {
                 Err(format!("{channel}: publications with the key {key} are at {earlier} and at {offset}"))
             }
             Some(_) => {
-                self.count("published once");
+                self.harness.count("published once");
                 Ok(())
             }
             None => Ok(()),
@@ -104,8 +104,8 @@ impl ClusteredWorld<'_> {
     }
 
     pub(super) fn request_history(&mut self) -> Result<(), String> {
-        let (node, channel) = (self.chance.below(self.nodes.len()), *self.chance.pick(&CHANNELS));
-        let query = HistoryQuery { limit: -1, reverse: self.chance.percent(50), ..HistoryQuery::default() };
+        let (node, channel) = (self.harness.chance.below(self.nodes.len()), *self.harness.chance.pick(&CHANNELS));
+        let query = HistoryQuery { limit: -1, reverse: self.harness.chance.percent(50), ..HistoryQuery::default() };
         self.call_api(node, ApiRequest::History { channel: channel.into(), query }, None)
     }
 
@@ -113,8 +113,8 @@ impl ClusteredWorld<'_> {
         if !self.removes_history {
             return Ok(());
         }
-        let (node, channel) = (self.chance.below(self.nodes.len()), *self.chance.pick(&CHANNELS));
-        self.count("history removed");
+        let (node, channel) = (self.harness.chance.below(self.nodes.len()), *self.harness.chance.pick(&CHANNELS));
+        self.harness.count("history removed");
         self.call_api(node, ApiRequest::HistoryRemove { channel: channel.into() }, None)
     }
 }

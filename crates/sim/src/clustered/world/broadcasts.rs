@@ -4,7 +4,9 @@ use bytes::Bytes;
 use dunlin_engine::{api::ApiRequest, backend::PublishHow};
 use dunlin_protocol::Payload;
 
-use crate::{clustered::broadcasts::BroadcastSource, logged::is_without_history, wire::ClientCommand};
+use crate::{
+    clustered::broadcasts::BroadcastSource, harness::PromptWorld as _, logged::is_without_history, wire::ClientCommand,
+};
 
 use super::{CHANNELS, ClusteredWorld, PendingPublish};
 
@@ -18,21 +20,23 @@ const PUBLISH_INTERVAL_US: u64 = 20_000;
 impl ClusteredWorld<'_> {
     /// Runs a random action: subscribes to or unsubscribes from a channel without history, or publishes a broadcast.
     pub(super) fn act_live(&mut self) -> Result<(), String> {
-        let (number, channel) = (self.chance.below(self.clients.len()), *self.chance.pick(&LIVE_CHANNELS));
-        match self.chance.weighted(&[30, 8, 20, 20]) {
+        let (number, channel) =
+            (self.harness.chance.below(self.clients.len()), *self.harness.chance.pick(&LIVE_CHANNELS));
+        match self.harness.chance.weighted(&[30, 8, 20, 20]) {
             0 => self.subscribe_live(number, channel),
             1 if self.clients[number].is_open() => self.clients[number].unsubscribe(channel),
             2 if self.clients[number].is_open() => {
-                let node_index = self.clients[number].session.map_or(0, |(node_index, _)| node_index);
+                let node_index = self.clients[number].session.at.map_or(0, |(node_index, _)| node_index);
                 let source = BroadcastSource::Client { number, node_index };
                 let data = self.next_data();
                 // The client may disconnect before it sends this, so no client must receive it.
                 self.broadcasts.on_sent(channel, &data, self.published, source, 0);
-                self.clients[number].send(ClientCommand::Publish { channel: channel.to_owned(), data }, false);
+                self.clients[number].session.send(ClientCommand::Publish { channel: channel.to_owned(), data });
             }
             _ => {
-                let node = self.chance.below(self.nodes.len());
-                let channel = if self.chance.percent(70) { channel } else { *self.chance.pick(&CHANNELS) };
+                let node = self.harness.chance.below(self.nodes.len());
+                let channel =
+                    if self.harness.chance.percent(70) { channel } else { *self.harness.chance.pick(&CHANNELS) };
                 self.publish_live(node, channel)?;
             }
         }
@@ -59,7 +63,7 @@ impl ClusteredWorld<'_> {
         data: Vec<u8>,
         how: PublishHow,
     ) -> Result<(), String> {
-        self.broadcasts.on_sent(channel, &data, self.published, BroadcastSource::Node(node), self.now_us);
+        self.broadcasts.on_sent(channel, &data, self.published, BroadcastSource::Node(node), self.harness.now_us);
         let payload = Payload::from_json(Bytes::from(data.clone()));
         let request = ApiRequest::Publish { channel: channel.into(), data: payload, how };
         let publish =
@@ -69,12 +73,13 @@ impl ClusteredWorld<'_> {
 
     /// Checks and records the messages that a client received.
     pub(super) fn check_seen(&mut self, number: usize) -> Result<(), String> {
-        let Self { clients, broadcasts, keys, now_us, is_calm, published, .. } = self;
+        let Self { harness, clients, broadcasts, keys, is_calm, published, .. } = self;
+        let now_us = harness.now_us;
         let client = &mut clients[number];
-        keys.on_read(number, client, *now_us)?;
+        keys.on_read(number, client, now_us)?;
         for channel in client.live.keys() {
             if let Some(period) = client.periods.get(channel) {
-                broadcasts.on_subscribed(number, *period, *now_us, *published);
+                broadcasts.on_subscribed(number, *period, now_us, *published);
             }
         }
         for seen in std::mem::take(&mut client.broadcasts) {
@@ -86,9 +91,9 @@ impl ClusteredWorld<'_> {
     /// Checks that, without faults, each broadcast, join and leave reaches each subscriber exactly once.
     pub(super) fn check_broadcasts(&mut self) -> Result<(), String> {
         if !self.is_calm {
-            self.broadcasts.forget_sent_before(self.now_us);
+            self.broadcasts.forget_sent_before(self.harness.now_us);
         }
-        let calm_from_us = if self.is_calm { 0 } else { self.now_us };
+        let calm_from_us = if self.is_calm { 0 } else { self.harness.now_us };
         for number in 0..self.clients.len() {
             self.subscribe_live(number, LIVE_CHANNELS[0]);
         }
@@ -120,7 +125,7 @@ impl ClusteredWorld<'_> {
                 let calm_from_us = if is_without_history(&channel) { calm_from_us } else { u64::MAX };
                 let times_us = (calm_from_us, SPREAD_US);
                 let complete = self.broadcasts.check_complete(number, period, &channel, times_us)?;
-                *self.reached.entry("cluster: broadcast seen".to_owned()).or_insert(0) += complete as u64;
+                self.harness.count_times("broadcast seen", complete as u64);
                 let is_watching = channel == LIVE_CHANNELS[0] && mover.is_some_and(|mover| mover != number);
                 let (joins, leaves) = before.get(&(number, period)).copied().unwrap_or_default();
                 let announced = self.broadcasts.announced.get(&(number, period)).copied().unwrap_or_default();
@@ -150,11 +155,11 @@ impl ClusteredWorld<'_> {
     }
 
     pub(super) fn run_for(&mut self, time_us: u64) -> Result<(), String> {
-        let end_us = self.now_us + time_us;
-        while self.now_us < end_us {
-            self.steps += 1;
+        let end_us = self.harness.now_us + time_us;
+        while self.harness.now_us < end_us {
+            self.harness.steps += 1;
             self.pass_time(4_000)?;
-            self.serve()?;
+            self.serve_all()?;
         }
         Ok(())
     }

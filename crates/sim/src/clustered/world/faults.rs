@@ -40,8 +40,10 @@ impl ClusteredWorld<'_> {
 
     /// Truncates a stream. No node may crash afterwards, because a new node could not detect the truncation.
     pub(super) fn truncate_stream(&mut self) {
-        let Some((stream, kept, epochs)) = self.jetstream.truncate_stream(self.now_us, &mut self.links) else { return };
-        self.trace.line(self.now_us, || format!("{stream} is truncated after {kept}, in the epochs {epochs:?}"));
+        let Some((stream, kept, epochs)) = self.jetstream.truncate_stream(self.harness.now_us, &mut self.links) else {
+            return;
+        };
+        self.harness.line(|| format!("{stream} is truncated after {kept}, in the epochs {epochs:?}"));
         self.was_truncated = true;
         for channel in CHANNELS.into_iter().filter(|channel| self.stream_of(channel) == stream).collect::<Vec<_>>() {
             self.truth.entry(channel.to_owned()).or_default().truncate_after(kept, &epochs);
@@ -52,7 +54,7 @@ impl ClusteredWorld<'_> {
             let lost = |sequence| LostSequence { stream: stream.clone(), epochs: epochs.clone(), sequence };
             sequences.lost.extend(highest.map(lost));
         }
-        if self.chance.percent(50) {
+        if self.harness.chance.percent(50) {
             for _ in 0..self.links.len() * 2 {
                 self.cut_link();
             }
@@ -66,13 +68,13 @@ impl ClusteredWorld<'_> {
             0 => self.remove_stream(chosen),
             1 => {
                 let Some(stream) = self.jetstream.empty_stream(chosen) else { return };
-                self.trace.line(self.now_us, || format!("{stream} is emptied"));
+                self.harness.line(|| format!("{stream} is emptied"));
                 self.has_lost_stream = true;
             }
             _ => {
                 let full_us = self.stream_faults.between(50_000, 3_000_000);
-                self.trace.line(self.now_us, || format!("the store is full for {full_us} us"));
-                self.jetstream.full_until_us = self.now_us + full_us;
+                self.harness.line(|| format!("the store is full for {full_us} us"));
+                self.jetstream.full_until_us = self.harness.now_us + full_us;
             }
         }
     }
@@ -80,13 +82,15 @@ impl ClusteredWorld<'_> {
     /// Has a replica lose messages, which the stream still has.
     pub(super) fn damage_replica(&mut self) {
         let Some((stream, damaged)) = self.jetstream.damage_replica() else { return };
-        self.trace.line(self.now_us, || format!("a replica of {stream} loses {damaged:?}"));
+        self.harness.line(|| format!("a replica of {stream} loses {damaged:?}"));
         self.has_lost_stream = true;
     }
 
     pub(super) fn restart_servers(&mut self) {
         let has_forgotten = self.jetstream.restart_in_turn();
-        self.trace.line(self.now_us, || format!("the servers restart in turn; ids are forgotten: {has_forgotten}"));
+        self.harness
+            .trace
+            .line(self.harness.now_us, || format!("the servers restart in turn; ids are forgotten: {has_forgotten}"));
     }
 
     /// A node is gone that may have been the only one that has seen a key, or a node did not ask it for one.
@@ -98,7 +102,7 @@ impl ClusteredWorld<'_> {
 
     fn remove_stream(&mut self, chosen: usize) {
         let Some((stream, epochs)) = self.jetstream.remove_stream(chosen, &mut self.links) else { return };
-        self.trace.line(self.now_us, || format!("{stream} is removed, in the epochs {epochs:?}"));
+        self.harness.line(|| format!("{stream} is removed, in the epochs {epochs:?}"));
         self.has_lost_stream = true;
         for channel in CHANNELS.into_iter().filter(|channel| self.stream_of(channel) == stream).collect::<Vec<_>>() {
             self.truth.entry(channel.to_owned()).or_default().truncate_after(0, &epochs);
@@ -123,35 +127,35 @@ impl ClusteredWorld<'_> {
     }
 
     pub(super) fn cut_link(&mut self) {
-        self.count("connection cut");
-        let node_index = self.chance.below(self.links.len());
-        let until_us = self.now_us + self.chance.between(0, 800_000);
-        let link = *self.chance.pick(&LinkName::ALL);
-        if !self.has_broadcasts && self.chance.percent(20) {
+        self.harness.count("connection cut");
+        let node_index = self.harness.chance.below(self.links.len());
+        let until_us = self.harness.now_us + self.harness.chance.between(0, 800_000);
+        let link = *self.harness.chance.pick(&LinkName::ALL);
+        if !self.has_broadcasts && self.harness.chance.percent(20) {
             // The node must detect the partition by itself.
             self.links[node_index].partition(link);
             return;
         }
-        self.links[node_index].cut(self.now_us, link, until_us);
-        if self.chance.percent(30) {
-            self.links[node_index].reply(self.now_us, LinkName::Live, LinkEvent::SlowConsumer);
+        self.links[node_index].cut(self.harness.now_us, link, until_us);
+        if self.harness.chance.percent(30) {
+            self.links[node_index].reply(self.harness.now_us, LinkName::Live, LinkEvent::SlowConsumer);
         }
     }
 
     /// Crashes a node and replaces it by a new one.
     pub(super) fn crash(&mut self) {
-        if !self.chance.percent(40) || self.was_truncated {
+        if !self.harness.chance.percent(40) || self.was_truncated {
             return;
         }
-        self.count("crash");
-        let node_index = self.chance.below(self.nodes.len());
+        self.harness.count("crash");
+        let node_index = self.harness.chance.below(self.nodes.len());
         self.replace_node(node_index);
     }
 
     pub(super) fn replace_node(&mut self, node_index: usize) {
-        self.trace.line(self.now_us, || format!("node {node_index} crashes"));
+        self.harness.line(|| format!("node {node_index} crashes"));
         for client in &mut self.clients {
-            if client.session.is_some_and(|(at, _)| at == node_index) {
+            if client.session.at.is_some_and(|(at, _)| at == node_index) {
                 client.leave();
             }
         }

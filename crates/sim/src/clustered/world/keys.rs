@@ -20,6 +20,7 @@ use dunlin_engine::{
 use crate::{
     chance::Chance,
     clustered::surveys::NodeQuestion,
+    harness::PromptWorld as _,
     logged::{BroadcastKind, LogClient, data_of_key, is_removal, key_of},
 };
 
@@ -173,7 +174,7 @@ impl ClusteredWorld<'_> {
                 found.is_partial |= is_partial;
             }
         }
-        self.count(match (found.is_partial, found.keys.is_empty()) {
+        self.harness.count(match (found.is_partial, found.keys.is_empty()) {
             (true, _) => "keys of some nodes",
             (false, true) => "no keys elsewhere",
             (false, false) => "keys of all nodes",
@@ -184,9 +185,7 @@ impl ClusteredWorld<'_> {
     /// Sends a node the keys that it asked for.
     pub(super) fn send_keys(&mut self, node_index: usize, query: QueryNumber, found: &[PeerKey]) {
         let payload = Bytes::from(Box::<str>::from(keys::encode(found, usize::MAX)).into_string());
-        let ready_us = self.now_us + self.thread_delay_us();
-        let event = CoreEvent::Peers(PeerEvent::QueryAnswered { query, payload });
-        self.nodes[node_index].to_core.push_back((ready_us, event));
+        self.send_to_core(node_index, CoreEvent::Peers(PeerEvent::QueryAnswered { query, payload }));
     }
 
     /// Publishes to a new channel while clients subscribe, and restarts a node. Each client must know the newest
@@ -196,7 +195,7 @@ impl ClusteredWorld<'_> {
         let channel = format!("kept:{}", self.published);
         self.keys.begin(&channel);
         for number in 0..self.clients.len() {
-            if self.clients[number].session.is_none() {
+            if self.clients[number].session.at.is_none() {
                 self.open(number)?;
             }
         }
@@ -238,7 +237,7 @@ impl ClusteredWorld<'_> {
         self.published += 1;
         let (key, is_removal) = (self.keys.chance.below(KEYS as usize), self.keys.chance.percent(30));
         let (data, tags) = data_of_key(self.published, key as u64, is_removal);
-        let publication = Publication { sent_us: self.now_us, data: data.clone() };
+        let publication = Publication { sent_us: self.harness.now_us, data: data.clone() };
         self.keys.published.entry(b'0' + key as u8).or_default().push(publication);
         let channel = self.keys.channel.clone();
         self.publish_broadcast(key % self.nodes.len(), &channel, data, PublishHow { tags, ..PublishHow::default() })
@@ -247,14 +246,14 @@ impl ClusteredWorld<'_> {
     fn subscribe_to_keys(&mut self, number: usize) {
         let channel = self.keys.channel.clone();
         if self.clients[number].is_open() && !self.clients[number].has_or_requested(&channel) {
-            self.keys.asked_us.insert(number, self.now_us);
+            self.keys.asked_us.insert(number, self.harness.now_us);
             self.clients[number].subscribe(&channel, false);
         }
     }
 
     /// Restarts a node on which a client is not. It receives all keys from the others.
     fn restart_for_keys(&mut self, stays: usize) -> Result<(), String> {
-        let node_of = |client: &LogClient| client.session.map(|(node_index, _)| node_index);
+        let node_of = |client: &LogClient| client.session.at.map(|(node_index, _)| node_index);
         let stays_on = node_of(&self.clients[stays]);
         let gone = (0..self.clients.len()).find(|number| {
             let node_index = node_of(&self.clients[*number]);
@@ -266,10 +265,10 @@ impl ClusteredWorld<'_> {
         let moved: Vec<usize> =
             (0..self.clients.len()).filter(|number| node_of(&self.clients[*number]) == Some(node_index)).collect();
         self.replace_node(node_index);
-        self.count("node restarted with keys");
+        self.harness.count("node restarted with keys");
         for number in moved {
             self.keys.views.remove(&number);
-            self.open_on(number, node_index)?;
+            self.open_on(number, node_index, None)?;
         }
         // Until the others know that its predecessor is gone, surveys wait for it.
         self.run_for(FORGOTTEN_AFTER_US)?;

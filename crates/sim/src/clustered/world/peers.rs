@@ -1,9 +1,10 @@
-//! Heartbeats and surveys between nodes.
+//! What nodes know of each other: heartbeats, surveys, leases, and the limit on the sessions of a user across all nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_cluster::core::{
     CoreEvent,
+    leases::LeaseChange,
     peers::{
         NodeDescription, PeerChange, PeerEffect, PeerEvent, QueryNumber, SurveyAnswers, SurveyFault, SurveyNumber,
         SurveyTarget,
@@ -15,9 +16,12 @@ use dunlin_engine::{
     event::Ticket,
 };
 
-use crate::clustered::surveys::{Membership, NodePart, NodeQuestion, RunningSurvey};
+use crate::{
+    clustered::surveys::{Membership, NodePart, NodeQuestion, RunningSurvey},
+    harness::PromptWorld as _,
+};
 
-use super::{CHANNELS, ClusteredWorld};
+use super::{CHANNELS, ClusteredWorld, JetStream};
 
 /// The timeout of a survey, which is the default.
 const SURVEY_US: u64 = 1_000_000;
@@ -27,6 +31,12 @@ const SLACK_US: u64 = 50_000;
 pub(super) const KNOWN_AFTER_US: u64 = 1_000_000;
 /// Nodes must not count each other as live if messages were not delivered for this long.
 pub(super) const FORGOTTEN_AFTER_US: u64 = 3_000_000;
+/// A node whose connections are up for this long must have renewed its lease.
+const HELD_FOR_US: u64 = 4_000_000;
+/// Time after which all nodes know a session, without faults: a heartbeat and the delays before and after it.
+const COUNTED_AFTER_US: u64 = 700_000;
+/// Time after which a client is admitted or rejected.
+const CONNECTED_AFTER_US: u64 = 300_000;
 
 /// The origin of a request to a shard.
 enum Origin {
@@ -80,25 +90,23 @@ impl ClusteredWorld<'_> {
     pub(super) fn announce(&mut self, node_index: usize) {
         if self.peers.is_on || self.has_broadcasts {
             let about = NodeDescription { name: format!("node {node_index}").into(), ..NodeDescription::default() };
-            let ready_us = self.now_us + self.thread_delay_us();
-            let event = CoreEvent::Peers(PeerEvent::Announce { about });
-            self.nodes[node_index].to_core.push_back((ready_us, event));
+            self.send_to_core(node_index, CoreEvent::Peers(PeerEvent::Announce { about }));
         }
     }
 
     /// Starts a survey of all nodes on a random node.
     pub(super) fn start_survey(&mut self) -> Result<(), String> {
-        let node_index = self.chance.below(self.nodes.len());
+        let node_index = self.harness.chance.below(self.nodes.len());
         let question = self.pick_question();
         self.peers.numbered += 1;
         let number = SurveyNumber(self.peers.numbered);
-        self.trace.line(self.now_us, || format!("node {node_index}: survey {} of {question:?}", number.0));
+        self.harness.line(|| format!("node {node_index}: survey {} of {question:?}", number.0));
         let payload = question.encode();
         let known: Vec<bool> = (0..self.nodes.len()).map(|other| self.delivers_for(other, KNOWN_AFTER_US)).collect();
         let survey = RunningSurvey {
             node_index,
             question,
-            due_us: self.now_us + SURVEY_US + 2 * self.thread_delay_max_us + SLACK_US,
+            due_us: self.harness.now_us + SURVEY_US + 2 * self.thread_delay_max_us + SLACK_US,
             part: NodePart::default(),
             must_be_complete: self.is_calm && known.iter().all(|is_known| *is_known),
             present: self.membership(false, |other| other == node_index || known[node_index] && known[other]),
@@ -109,30 +117,28 @@ impl ClusteredWorld<'_> {
         self.peers.origins.insert(self.tickets, Origin::Own(number));
         let request = NodeQuestion::request_of(&payload)?;
         self.handle(node_index, Event::Api { ticket: Ticket(self.tickets), request })?;
-        let ready_us = self.now_us + self.thread_delay_us();
-        let event = CoreEvent::Peers(PeerEvent::Survey { number, to: SurveyTarget::All, payload });
-        self.nodes[node_index].to_core.push_back((ready_us, event));
+        self.send_to_core(node_index, CoreEvent::Peers(PeerEvent::Survey { number, to: SurveyTarget::All, payload }));
         Ok(())
     }
 
     fn pick_question(&mut self) -> NodeQuestion {
-        let channel = (*self.chance.pick(&CHANNELS)).to_owned();
+        let channel = (*self.harness.chance.pick(&CHANNELS)).to_owned();
         let open: Vec<usize> = (0..self.clients.len()).filter(|number| self.clients[*number].is_open()).collect();
-        match self.chance.weighted(&[40, 10, 10, 10, if open.is_empty() { 0 } else { 6 }]) {
+        match self.harness.chance.weighted(&[40, 10, 10, 10, if open.is_empty() { 0 } else { 6 }]) {
             0 => NodeQuestion::Presence { channel },
             1 => NodeQuestion::PresenceStats { channel },
             2 => NodeQuestion::Channels,
             3 => NodeQuestion::Info,
             _ => {
-                let client = &self.clients[*self.chance.pick(&open)];
-                NodeQuestion::Disconnect { user: client.user.clone(), client: client.client_id.clone() }
+                let client = &self.clients[*self.harness.chance.pick(&open)];
+                NodeQuestion::Disconnect { user: client.session.user.clone(), client: client.client_id.clone() }
             }
         }
     }
 
     /// Whether messages of a node were delivered for at least `time_us`.
     pub(super) fn delivers_for(&self, node_index: usize, time_us: u64) -> bool {
-        self.links[node_index].delivers_since_us().is_some_and(|since_us| since_us + time_us <= self.now_us)
+        self.links[node_index].delivers_since_us().is_some_and(|since_us| since_us + time_us <= self.harness.now_us)
     }
 
     /// The members of all channels on the selected nodes. If `include_possible` is set, it includes those that may be
@@ -140,7 +146,7 @@ impl ClusteredWorld<'_> {
     fn membership(&self, include_possible: bool, is_asked: impl Fn(usize) -> bool) -> Membership {
         let mut membership = Membership::new();
         for client in self.clients.iter().filter(|client| client.is_open()) {
-            if client.session.is_none_or(|(node_index, _)| !is_asked(node_index)) {
+            if client.session.at.is_none_or(|(node_index, _)| !is_asked(node_index)) {
                 continue;
             }
             let channels = CHANNELS.iter().filter(|channel| {
@@ -160,7 +166,7 @@ impl ClusteredWorld<'_> {
                 None => return self.peers.ended.push((number, outcome)),
             },
             PeerEffect::Changed { node, change } => {
-                self.count(if change == PeerChange::Joined { "node joined" } else { "node lost" });
+                self.harness.count(if change == PeerChange::Joined { "node joined" } else { "node lost" });
                 if self.is_calm && change != PeerChange::Joined {
                     self.peers.false_change = Some(format!("node {node_index}: {} is {change:?}", node.node));
                 }
@@ -175,8 +181,7 @@ impl ClusteredWorld<'_> {
                 Event::Api { ticket: Ticket(self.tickets), request }
             }
         };
-        let ready_us = self.now_us + self.thread_delay_us();
-        self.nodes[node_index].to_shard.push_back((ready_us, event));
+        self.send_to_shard(node_index, event);
     }
 
     /// Forwards a shard's reply to the survey or the query that requested it. Returns whether there was one.
@@ -195,13 +200,12 @@ impl ClusteredWorld<'_> {
             }
             Origin::Other { node_index, query } => {
                 let event = PeerEvent::QueryAnswered { query, payload: part.encode() };
-                if !self.is_calm && self.chance.percent(6) {
-                    self.count("slow answer");
-                    let ready_us = self.now_us + self.chance.between(200_000, 2_000_000);
+                if !self.is_calm && self.harness.chance.percent(6) {
+                    self.harness.count("slow answer");
+                    let ready_us = self.harness.now_us + self.harness.chance.between(200_000, 2_000_000);
                     self.peers.slow.push((ready_us, node_index, event));
                 } else {
-                    let ready_us = self.now_us + self.thread_delay_us();
-                    self.nodes[node_index].to_core.push_back((ready_us, CoreEvent::Peers(event)));
+                    self.send_to_core(node_index, CoreEvent::Peers(event));
                 }
             }
         }
@@ -210,7 +214,7 @@ impl ClusteredWorld<'_> {
 
     /// Delivers delayed replies, and checks surveys that ended or are overdue.
     pub(super) fn serve_peers(&mut self) -> Result<(), String> {
-        while let Some(due) = self.peers.slow.iter().position(|(ready_us, ..)| *ready_us <= self.now_us) {
+        while let Some(due) = self.peers.slow.iter().position(|(ready_us, ..)| *ready_us <= self.harness.now_us) {
             let (_, node_index, event) = self.peers.slow.remove(due);
             self.handle_core(node_index, CoreEvent::Peers(event));
         }
@@ -226,7 +230,7 @@ impl ClusteredWorld<'_> {
             self.survey_ended(number, outcome)?;
         }
         let mut running = self.peers.running.iter();
-        match running.find(|(_, survey)| survey.due_us < self.now_us) {
+        match running.find(|(_, survey)| survey.due_us < self.harness.now_us) {
             Some((number, survey)) => {
                 Err(format!("survey {} of {:?} does not end by its deadline", number.0, survey.question))
             }
@@ -244,11 +248,11 @@ impl ClusteredWorld<'_> {
         for answer in &found.answers {
             survey.part.add(&answer.payload)?;
         }
-        self.trace.line(self.now_us, || format!("survey {}: {found:?}", number.0));
-        self.trace.bytes(format!("{found:?}").as_bytes());
-        self.count(if found.is_complete() { "survey complete" } else { "survey partial" });
+        self.harness.line(|| format!("survey {}: {found:?}", number.0));
+        self.harness.trace.bytes(format!("{found:?}").as_bytes());
+        self.harness.count(if found.is_complete() { "survey complete" } else { "survey partial" });
         if matches!(survey.question, NodeQuestion::Disconnect { .. }) {
-            self.count("disconnected on all nodes");
+            self.harness.count("disconnected on all nodes");
         }
         let check = survey.check(found.is_complete());
         check.map_err(|what| {
@@ -272,6 +276,129 @@ impl ClusteredWorld<'_> {
             if !live.is_subset(&running) || missing.is_some() {
                 return Err(format!("node {node_index} at rest: {live:?} are live for it, but {running:?} run"));
             }
+        }
+        Ok(())
+    }
+}
+
+/// Configures the servers for nodes with leases.
+pub(super) const fn prepare_leases(jetstream: &mut JetStream, seed: u64) {
+    jetstream.is_single = seed.is_multiple_of(2);
+    // Longer than a lease is valid.
+    jetstream.election_max_us = 2_500_000;
+}
+
+impl ClusteredWorld<'_> {
+    /// Checks a change of a lease that a node reports.
+    pub(super) fn lease_changed(&mut self, node_index: usize, change: &LeaseChange) {
+        self.harness.count(match change {
+            LeaseChange::Began { .. } => "lease begun",
+            LeaseChange::Lost { .. } => "lease lost",
+            LeaseChange::Took { .. } => "lease taken",
+            LeaseChange::Gone => "lease gone",
+        });
+        // Renewals are delivered, and elections take less time than a lease is valid.
+        let is_safe = self.jetstream.timeouts == 0
+            && !self.truncates
+            && !self.loses_streams
+            && self.delivers_for(node_index, HELD_FOR_US);
+        let is_false = match change {
+            LeaseChange::Began { .. } => false,
+            LeaseChange::Gone => !self.has_lost_stream,
+            LeaseChange::Lost { .. } => self.is_calm || is_safe,
+            LeaseChange::Took { .. } => self.is_calm,
+        };
+        if is_false {
+            self.peers.false_change =
+                Some(format!("node {node_index}: {change:?}, although its renewals are delivered"));
+        }
+    }
+
+    /// Checks that, without faults, exactly the running nodes hold a lease.
+    pub(super) fn check_leases(&self) -> Result<(), String> {
+        if !self.peers.is_on {
+            return Ok(());
+        }
+        let held = self.jetstream.held_leases();
+        let running: BTreeSet<String> = self.nodes.iter().map(|node| node.name.clone()).collect();
+        if held != running {
+            return Err(format!("the leases of {held:?} are held at rest, but {running:?} run"));
+        }
+        for node_index in (0..self.nodes.len()).filter(|node_index| self.delivers_for(*node_index, FORGOTTEN_AFTER_US))
+        {
+            let leases = self.nodes[node_index].core.counters().leases;
+            if leases.term == 0 || leases.others as usize + 1 != running.len() {
+                return Err(format!("node {node_index} has different leases at rest: {leases:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The user of a client. Clients use it as their token.
+    pub(super) const fn user_of(number: usize) -> &'static str {
+        if number % 3 == 2 { "" } else { "u0" }
+    }
+
+    /// Checks the limit if a client was just admitted. Sessions on other nodes only count after a heartbeat.
+    pub(super) fn check_admitted(&mut self, number: usize) -> Result<(), String> {
+        let client = &self.clients[number];
+        let (id, user) = (client.client_id.clone(), client.session.user.clone());
+        if user.is_empty() || !client.is_open() || self.peers.connected_us.contains_key(&id) {
+            return Ok(());
+        }
+        let is_spread =
+            self.is_calm && (0..self.nodes.len()).all(|node_index| self.delivers_for(node_index, KNOWN_AFTER_US));
+        let node_index = client.session.at.map(|(node_index, _)| node_index);
+        let mut counted = 0;
+        for other in
+            self.clients.iter().filter(|other| other.is_open() && other.session.user == user && other.client_id != id)
+        {
+            let since_us = self.peers.connected_us.get(&other.client_id).copied().unwrap_or(self.harness.now_us);
+            let is_here = other.session.at.map(|(node_index, _)| node_index) == node_index;
+            counted += usize::from(is_here || is_spread && since_us + COUNTED_AFTER_US <= self.harness.now_us);
+        }
+        self.peers.connected_us.insert(id, self.harness.now_us);
+        let sessions_max = self.options.client.user_sessions_max;
+        if sessions_max > 0 && counted >= sessions_max {
+            return Err(format!("client {number} is admitted, but {user} has {counted} of {sessions_max} sessions"));
+        }
+        Ok(())
+    }
+
+    /// Ends the connections that the server closed.
+    pub(super) fn end_closed(&mut self) -> Result<(), String> {
+        for number in 0..self.clients.len() {
+            let session = &self.clients[number].session;
+            if session.at.is_some() && self.clients[number].is_over {
+                self.harness.count(if session.is_connected { "closed by server" } else { "user rejected" });
+                self.hang_up(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that, without faults, a user is admitted exactly while it is below the limit.
+    pub(super) fn check_users(&mut self) -> Result<(), String> {
+        let sessions_max = self.options.client.user_sessions_max;
+        let is_delivering = (0..self.nodes.len()).all(|node_index| self.delivers_for(node_index, 3 * COUNTED_AFTER_US));
+        if sessions_max == 0 || !is_delivering {
+            return Ok(());
+        }
+        for number in 0..self.clients.len() {
+            let user = self.clients[number].session.user.clone();
+            if user.is_empty() || self.clients[number].session.at.is_some() {
+                continue;
+            }
+            let sessions = self.clients.iter().filter(|client| client.is_open() && client.session.user == user).count();
+            self.open(number)?;
+            self.run_for(CONNECTED_AFTER_US)?;
+            let is_admitted = self.clients[number].is_open();
+            if is_admitted != (sessions < sessions_max) {
+                let what = if is_admitted { "admitted" } else { "rejected" };
+                return Err(format!("client {number} is {what} at rest: {sessions} of {sessions_max} sessions"));
+            }
+            self.harness.count("user at rest");
+            self.run_for(COUNTED_AFTER_US)?;
         }
         Ok(())
     }
