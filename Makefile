@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/dunlin/target
 
-# Where the server that is tested lies. TESTED names a folder in which it is built already.
+# Where the server that is tested lies, and the programs beside it. TESTED names a folder in which they are built already.
 BINARIES := $(or $(TESTED),$(CARGO_TARGET_DIR)/debug)
 SERVER := $(CARGO_TARGET_DIR)/release/dunlin
 PORT ?= 8000
@@ -35,9 +35,9 @@ test: ## Check everything: what CI runs
 	@scripts/need cargo cc rocksdb python
 	@env -u MAKEFLAGS -u MAKELEVEL TESTED=$(CARGO_TARGET_DIR)/debug scripts/stages --limit-s 5100 tests/stages
 
-build: ## Build the server as it is released
+build: ## Build the server and its load generator as they are released
 	@scripts/need cargo cc rocksdb
-	@cargo build --release --locked --package dunlin
+	@cargo build --release --locked --package dunlin --package dunlin-bench
 
 generate: ## Write every generated file anew: pages of the reference, lists, schemas
 	@scripts/generate
@@ -51,7 +51,7 @@ unit: ## Run the tests of all crates, and the checks of the tree
 	@scripts/need cargo cc rocksdb nats
 	cargo test --workspace --locked --no-fail-fast
 
-built: # Compiles what `unit` runs: the server and the simulator, as all other tests take them, as well.
+built: # Compiles what `unit` runs: the server, the programs beside it and the simulator, as all other tests take them, as well.
 	@scripts/need cargo cc rocksdb
 	cargo test --workspace --locked --no-run
 
@@ -193,7 +193,7 @@ page: # The demo's pages, bundled.
 server-for-tests:
 ifndef TESTED
 	@scripts/need cargo cc rocksdb
-	cargo build --locked --package dunlin
+	cargo build --locked --package dunlin --package dunlin-bench
 endif
 
 recorder: server-for-tests
