@@ -7,6 +7,7 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/dunlin/target
 # Where the server that is tested lies, and the programs beside it. TESTED names a folder in which they are built already.
 BINARIES := $(or $(TESTED),$(CARGO_TARGET_DIR)/debug)
 SERVER := $(CARGO_TARGET_DIR)/release/dunlin
+DEMO := $(CARGO_TARGET_DIR)/release/dunlin-demo
 PORT ?= 8000
 SEEDS ?= 1000
 RUNS ?= 300
@@ -22,13 +23,14 @@ help: ## Show this list
 
 run: page ## Build everything and start the server with its demo page
 	@scripts/need cargo cc rocksdb
-	@cargo build --release --locked --package dunlin
+	@cargo build --release --locked --package dunlin --package dunlin-demo
 	@echo "Dunlin's demo pages: http://localhost:$(PORT)/   (Ctrl-C ends it)"
-	@exec $(SERVER) serve --config demo/config.json --port $(PORT) --demo web/dist --demo-bots $(BOTS)
+	@exec $(DEMO) --node 127.0.0.1:$(PORT) --bots $(BOTS) --seats .demo-storage/demo-bots.json -- \
+	  $(SERVER) serve --config demo/config.json --port $(PORT) --demo web/dist
 
 cluster: page ## Build everything and start the demo on a cluster: three NATS servers, three nodes, one port
 	@scripts/need cargo cc rocksdb python nats
-	@cargo build --release --locked --package dunlin
+	@cargo build --release --locked --package dunlin --package dunlin-demo
 	@exec demo/cluster/run $(SERVER) --pages web/dist --port $(PORT)
 
 test: ## Check everything: what CI runs
@@ -193,7 +195,7 @@ page: # The demo's pages, bundled.
 server-for-tests:
 ifndef TESTED
 	@scripts/need cargo cc rocksdb
-	cargo build --locked --package dunlin --package dunlin-bench
+	cargo build --locked --package dunlin --package dunlin-bench --package dunlin-demo
 endif
 
 recorder: server-for-tests

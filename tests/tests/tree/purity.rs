@@ -29,8 +29,8 @@ const ALLOWED: [(&str, &[&str]); 6] = [
 ];
 
 /// The crates of the workspace on which the others may depend, outside tests. The product's binary has no program but its own: `server`
-/// does not depend on `bench`.
-const KNOWN: [(&str, &[&str]); 7] = [
+/// depends neither on `bench` nor on `demo`.
+const KNOWN: [(&str, &[&str]); 8] = [
     ("cluster", &["dunlin-engine", "dunlin-protocol", "dunlin-queues"]),
     (
         "config",
@@ -49,6 +49,7 @@ const KNOWN: [(&str, &[&str]); 7] = [
         "bench",
         &["dunlin-cluster", "dunlin-engine", "dunlin-games", "dunlin-protocol", "dunlin-rooms", "dunlin-storage"],
     ),
+    ("demo", &["dunlin-protocol", "dunlin-rooms"]),
     ("net", &["dunlin-engine", "dunlin-websocket"]),
     ("queues", &[]),
     (
