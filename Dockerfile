@@ -1,4 +1,4 @@
-# The server in an image that holds nothing else: `docker build -t dunlin .`. How to run it: docs/deploying.md.
+# The server and its load generator, in an image that holds nothing else: `docker build -t dunlin .`. How to run it: docs/deploying.md.
 ARG RUST_IMAGE=rust:1.95-slim-bookworm
 
 FROM ${RUST_IMAGE} AS build
@@ -7,8 +7,9 @@ COPY . .
 # aws-lc, the TLS library's cryptography, is C, and RocksDB is C++. libclang reads its header.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends gcc g++ libc6-dev binutils ca-certificates libclang-dev \
-    && cargo build --release --locked --package dunlin --target-dir /target \
-    && strip /target/release/dunlin \
+    && cargo build --release --locked --package dunlin --package dunlin-bench --target-dir /target \
+    && strip /target/release/dunlin /target/release/dunlin-bench \
+    && packaging/image-root /target/release/dunlin-bench /image /etc/dunlin \
     && packaging/image-root /target/release/dunlin /image
 
 FROM scratch

@@ -4,9 +4,10 @@
 SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/dunlin/target
 
-# Where the server that is tested lies. TESTED names a folder in which it is built already.
+# Where the server that is tested lies, and the programs beside it. TESTED names a folder in which they are built already.
 BINARIES := $(or $(TESTED),$(CARGO_TARGET_DIR)/debug)
 SERVER := $(CARGO_TARGET_DIR)/release/dunlin
+DEMO := $(CARGO_TARGET_DIR)/release/dunlin-demo
 PORT ?= 8000
 SEEDS ?= 1000
 RUNS ?= 300
@@ -22,22 +23,23 @@ help: ## Show this list
 
 run: page ## Build everything and start the server with its demo page
 	@scripts/need cargo cc rocksdb
-	@cargo build --release --locked --package dunlin
+	@cargo build --release --locked --package dunlin --package dunlin-demo
 	@echo "Dunlin's demo pages: http://localhost:$(PORT)/   (Ctrl-C ends it)"
-	@exec $(SERVER) serve --config demo/config.json --port $(PORT) --demo web/dist --demo-bots $(BOTS)
+	@exec $(DEMO) --node 127.0.0.1:$(PORT) --bots $(BOTS) --seats .demo-storage/demo-bots.json -- \
+	  $(SERVER) serve --config demo/config.json --port $(PORT) --demo web/dist
 
 cluster: page ## Build everything and start the demo on a cluster: three NATS servers, three nodes, one port
 	@scripts/need cargo cc rocksdb python nats
-	@cargo build --release --locked --package dunlin
+	@cargo build --release --locked --package dunlin --package dunlin-demo
 	@exec demo/cluster/run $(SERVER) --pages web/dist --port $(PORT)
 
 test: ## Check everything: what CI runs
 	@scripts/need cargo cc rocksdb python
 	@env -u MAKEFLAGS -u MAKELEVEL TESTED=$(CARGO_TARGET_DIR)/debug scripts/stages --limit-s 5100 tests/stages
 
-build: ## Build the server as it is released
+build: ## Build the server and its load generator as they are released
 	@scripts/need cargo cc rocksdb
-	@cargo build --release --locked --package dunlin
+	@cargo build --release --locked --package dunlin --package dunlin-bench
 
 generate: ## Write every generated file anew: pages of the reference, lists, schemas
 	@scripts/generate
@@ -51,7 +53,7 @@ unit: ## Run the tests of all crates, and the checks of the tree
 	@scripts/need cargo cc rocksdb nats
 	cargo test --workspace --locked --no-fail-fast
 
-built: # Compiles what `unit` runs: the server and the simulator, as all other tests take them, as well.
+built: # Compiles what `unit` runs: the server, the programs beside it and the simulator, as all other tests take them, as well.
 	@scripts/need cargo cc rocksdb
 	cargo test --workspace --locked --no-run
 
@@ -193,7 +195,7 @@ page: # The demo's pages, bundled.
 server-for-tests:
 ifndef TESTED
 	@scripts/need cargo cc rocksdb
-	cargo build --locked --package dunlin
+	cargo build --locked --package dunlin --package dunlin-bench --package dunlin-demo
 endif
 
 recorder: server-for-tests

@@ -5,7 +5,6 @@ import ctypes
 import json
 import os
 import random
-import secrets
 import signal
 import socket
 import sys
@@ -44,8 +43,9 @@ class Process:
 
     stop_timeout_s = SERVER_STOP_TIMEOUT_S
 
-    def __init__(self, name, port, command, log):
+    def __init__(self, name, port, command, log, environment=None):
         self.name, self.port, self.command, self.log = name, port, command, log
+        self.environment = environment or {}
         self.child = None
 
     @property
@@ -57,7 +57,7 @@ class Process:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DUNLIN_")}
         with open(self.log, "ab") as log:
             self.child = await asyncio.create_subprocess_exec(
-                *map(str, self.command), stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+                *map(str, self.command), stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, env=environment | self.environment,
                 # Ctrl-C is for the supervisor, which ends its processes in order.
                 start_new_session=True, preexec_fn=end_with_parent,
             )
@@ -97,14 +97,21 @@ class NatsServer(Process):
 class Node(Process):
     stop_timeout_s = NODE_STOP_TIMEOUT_S
 
-    def __init__(self, binary, pages, folder, index, port, servers, hook_port):
+    def __init__(self, binary, pages, folder, index, port, servers, hook_port, key):
         name = f"node-{index}"
         config = folder / f"{name}.json"
         urls = ",".join(f"nats://127.0.0.1:{server.port}" for server in servers)
-        self.key = secrets.token_hex(16)
         hook = f"http://127.0.0.1:{hook_port}/connect/{name}"
-        config.write_text(json.dumps(node_config(name, port, urls, len(servers), self.key, hook)), "utf-8")
+        config.write_text(json.dumps(node_config(name, port, urls, len(servers), key, hook)), "utf-8")
         super().__init__(name, port, [binary, "serve", "-c", config, "--demo", pages], folder / f"{name}.log")
+
+
+class Prices(Process):
+    """Publishes the prices, on the first node that accepts them."""
+
+    def __init__(self, binary, folder, nodes, key):
+        command = [Path(binary).with_name("dunlin-demo"), *(f"--node=127.0.0.1:{node.port}" for node in nodes)]
+        super().__init__("prices", None, command, folder / "prices.log", {"DUNLIN_HTTP_API_KEY": key})
 
 
 def node_config(name, port, urls, server_count, key, hook):
@@ -164,8 +171,8 @@ class Supervisor:
         for watch in self.watches:
             watch.cancel()
         await asyncio.gather(*self.watches, return_exceptions=True)
-        # Nodes first: without NATS they could not end their work.
-        for kind in (Node, NatsServer):
+        # Nodes before NATS: without it they could not end their work.
+        for kind in (Prices, Node, NatsServer):
             await asyncio.gather(*(each.stop() for each in self.processes if isinstance(each, kind)))
 
 

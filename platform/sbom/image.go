@@ -4,15 +4,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/dunlin-project/dunlin/platform/image"
 )
 
-// Workspace names the source code of the image's Rust program.
+// Workspace names the source code of the image's Rust programs. Each is the program of the package of its name.
 type Workspace struct {
-	Folder  string // with Cargo.toml and Cargo.lock
-	Package string
+	Folder string // with Cargo.toml and Cargo.lock
 }
 
 // OfImage lists the parts of an image that was written on this machine. For a program, it lists its modules or crates. For a file of a Debian
@@ -42,10 +42,10 @@ func partsOf(path string, content []byte, platform *image.Platform, workspace Wo
 		return []Component{fileAt(path, content)}, nil
 	}
 	if workspace.Folder == "" {
-		return nil, fmt.Errorf("%s is compiled from Rust; give --workspace and --package, from which its crates are listed", path)
+		return nil, fmt.Errorf("%s is compiled from Rust; give --workspace, from which its crates are listed", path)
 	}
 	target := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[platform.Architecture] + "-unknown-linux-gnu"
-	linked, err := crates(workspace.Folder, workspace.Package, target, content)
+	linked, err := crates(workspace.Folder, filepath.Base(path), target, content)
 	return append(linked, fileAt(path, content)), err
 }
 

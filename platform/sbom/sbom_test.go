@@ -96,7 +96,7 @@ func TestDunlinsCratesAndLibraries(t *testing.T) {
 	lock, err := lockedSums("../../Cargo.lock")
 	must(t, err)
 	crates := document.withPrefix("pkg:cargo/")
-	for _, crate := range []string{"dunlin", "dunlin-engine", "tokio", "rustls", "librocksdb-sys", "zstd-sys", "aws-lc-sys"} {
+	for _, crate := range []string{"dunlin", "dunlin-bench", "dunlin-engine", "tokio", "rustls", "librocksdb-sys", "zstd-sys", "aws-lc-sys"} {
 		if !slices.ContainsFunc(crates, func(line string) bool { return strings.HasPrefix(line, crate+" ") }) {
 			t.Errorf("the crate %s is not listed", crate)
 		}

@@ -1,6 +1,6 @@
 /**
- * Takes a picture of one of the demo's pages for README.md. The server runs with demo/config.json and `--demo-bots
- * 300`: DUNLIN_PAGE_URL=http://127.0.0.1:8000/ node picture.mjs arena ../../docs/images/arena.png
+ * Takes a picture of one of the demo's pages for README.md. `make run` has started the server:
+ * DUNLIN_PAGE_URL=http://127.0.0.1:8000/ node picture.mjs arena ../../docs/images/arena.png
  * DUNLIN_PAGE_URL=http://127.0.0.1:8000/ node picture.mjs ticker ../../docs/images/ticker.png
  * DUNLIN_PAGE_URL=http://127.0.0.1:8000/ node picture.mjs tag ../../docs/images/tag.png
  * DUNLIN_PAGE_URL=http://127.0.0.1:8000/ node picture.mjs lobby ../../docs/images/lobby.png `pngquant --ext .png

@@ -9,7 +9,7 @@ import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
 import { setTimeout as wait } from "node:timers/promises";
 import { ArenaPage } from "./arena_page.mjs";
@@ -41,10 +41,12 @@ class MortalServer {
   }
 
   async start() {
-    const args = ["serve", "-c", join(this.folder, "config.json"), "--demo", join(ROOT, "web/dist")];
+    const serve = [BINARY, "serve", "-c", join(this.folder, "config.json"), "--demo", join(ROOT, "web/dist")];
+    const args = [`--node=127.0.0.1:${this.port}`, "--", ...serve];
     // The server reads variables with this prefix as configuration.
     const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("DUNLIN_")));
-    this.process = spawn(BINARY, args, { env, stdio: ["ignore", "ignore", "inherit"] });
+    // It becomes the server. What publishes the prices ends with it.
+    this.process = spawn(join(dirname(BINARY), "dunlin-demo"), args, { env, stdio: ["ignore", "ignore", "inherit"] });
     this.ended = once(this.process, "exit");
     const deadline = Date.now() + DEADLINE_MS;
     while (!(await this.isHealthy())) {

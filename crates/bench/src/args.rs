@@ -1,10 +1,10 @@
-//! The command line of `dunlin bench`.
+//! The command line.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Subcommand, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::cluster::args::{ClusterBenchArgs, ClusterDrainArgs};
@@ -15,8 +15,9 @@ use crate::proc::Cores;
 use crate::room::args::RoomArgs;
 use crate::storage::args::StorageBenchArgs;
 
-/// Run benchmarks of this machine and of a server on it.
-#[derive(Debug, clap::Args)]
+/// Benchmarks of this machine and of a server on it.
+#[derive(Debug, Parser)]
+#[command(name = "dunlin-bench", version, arg_required_else_help = true)]
 pub struct Args {
     /// The benchmark to run.
     #[command(subcommand)]
@@ -245,7 +246,7 @@ pub(crate) struct ServerArgs {
     /// Its process id
     #[arg(long, requires = "url")]
     pub server_pid: Option<u32>,
-    /// The server program to start [default: this program]
+    /// The server program to start [default: the one that `dunlin bench` was called of; otherwise `dunlin` beside this program or in PATH]
     #[arg(long, value_name = "PROGRAM")]
     pub spawn: Option<PathBuf>,
     /// Its arguments; {config} is replaced by the path of its configuration file

@@ -1,26 +1,85 @@
-//! `dunlin-bench`: the load generator without a server, to measure other servers.
+//! `dunlin-bench`: the load generator. `dunlin bench` starts it with the same arguments.
+//!
+//! A run consists of several processes of this program. The orchestrator, which the user starts, starts the server
+//! under test and the *workers*, sends commands to their stdin ([`control`]) and combines their answers into a report.
+//! Workers are subscribers, a publisher, or the two sides of the roofline. None of them shares a process with the
+//! server, or a core if there are enough cores.
+//!
+//! - `args`: the command line.
+//! - `roofline`, `fanout`, `slow_reader`, `idle`, `subscribers`, `storm`: the scenarios; `rig` is the setup that most
+//!   of them share, `goal` their target figures.
+//! - `room`, `storage`, `cluster`: the scenarios of rooms, of the storage and of clusters, with their specific code.
+//! - `worker`: the code of the workers. `worker_process`, `control`, `tally`: communication with them.
+//! - `wire`, `push`, `commands`, `payload`, `api`: encoding and decoding. `metrics`: the server's metrics. `proc`,
+//!   `spawn`, `folder`, `tls`: the machine and the server under test.
+
+mod api;
+mod args;
+mod cluster;
+mod commands;
+mod control;
+mod error;
+mod fanout;
+mod folder;
+mod goal;
+mod idle;
+mod latency;
+mod metrics;
+mod payload;
+mod proc;
+mod progress;
+mod push;
+mod report;
+mod rig;
+mod roofline;
+mod room;
+mod slow_reader;
+mod spawn;
+mod storage;
+mod storm;
+mod subscribers;
+mod tally;
+mod tls;
+mod wire;
+mod worker;
+mod worker_process;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::Parser as _;
 
-#[derive(Parser)]
-#[command(version, about)]
-struct Cli {
-    #[command(flatten)]
-    args: dunlin_bench::Args,
-}
+use args::{Args, Scenario};
+use cluster::args::{ClusterBenchArgs, ClusterScenario};
+use error::Error;
 
 fn main() -> ExitCode {
-    // Workers are started as `bench worker`, regardless of the program's name.
-    let arguments = std::env::args_os().enumerate().filter(|(at, argument)| !(*at == 1 && argument == "bench"));
-    let cli = Cli::parse_from(arguments.map(|(_, argument)| argument));
-    match dunlin_bench::run(cli.args) {
+    match run(Args::parse().scenario) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "dunlin-bench: {error}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a scenario. Results go to stdout or a file, tables and progress to stderr.
+fn run(scenario: Scenario) -> Result<(), Error> {
+    proc::raise_open_files_limit();
+    match scenario {
+        Scenario::Roofline(args) => roofline::run(&args),
+        Scenario::Fanout(args) => fanout::run(&args),
+        Scenario::SlowReader(args) => slow_reader::run(&args),
+        Scenario::Idle(args) => idle::run(&args),
+        Scenario::Subscribers(args) => subscribers::run(&args),
+        Scenario::Storm(args) => storm::run(&args),
+        Scenario::Room(args) => room::run(&args),
+        Scenario::Storage(args) => storage::run(&args),
+        Scenario::Cluster(args) => cluster::run(&args),
+        Scenario::Drain(args) => cluster::run(&ClusterBenchArgs { scenario: ClusterScenario::Drain(args) }),
+        Scenario::Worker => {
+            worker::run();
+            Ok(())
         }
     }
 }

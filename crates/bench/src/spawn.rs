@@ -1,5 +1,6 @@
 //! The server under test: a running one, or one that is started with a configuration and stopped afterwards.
 
+use std::env;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -17,6 +18,8 @@ use crate::error::Error;
 use crate::proc::{self, Cores};
 use crate::tls;
 
+/// The file name of Dunlin's server.
+const SERVER: &str = "dunlin";
 /// Maximum time for a server to become healthy.
 const START_PATIENCE: Duration = Duration::from_secs(20);
 /// Time after which a server that does not end is killed.
@@ -113,12 +116,7 @@ impl Drop for ServerProcess {
 }
 
 fn spawn(args: &ServerArgs, cores: &Cores) -> Result<ServerProcess, Error> {
-    let program = match &args.spawn {
-        Some(program) => program.clone(),
-        None => {
-            std::env::current_exe().map_err(|source| Error::os("find this program", source, "give --spawn PROGRAM"))?
-        }
-    };
+    let program = args.spawn.clone().map_or_else(default_program, Ok)?;
     let port = args.port.map_or_else(free_port, Ok)?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let folder = make_folder(port)?;
@@ -145,6 +143,24 @@ fn spawn(args: &ServerArgs, cores: &Cores) -> Result<ServerProcess, Error> {
     Ok(server)
 }
 
+/// The server that is measured by default: the program of which `dunlin bench` was called, which names itself in a variable, as
+/// cargo does for its subcommands. If this program was started by itself, `dunlin` beside it, or in `PATH`.
+fn default_program() -> Result<PathBuf, Error> {
+    if let Some(caller) = env::var_os("DUNLIN") {
+        return Ok(caller.into());
+    }
+    let failed = |source| Error::os("find the server", source, "give --spawn PROGRAM");
+    let this_program = env::current_exe().map_err(failed)?;
+    let path = env::var_os("PATH");
+    let directories = this_program.parent().map(Path::to_path_buf).into_iter();
+    let directories = directories.chain(path.as_deref().into_iter().flat_map(env::split_paths));
+    directories.map(|directory| directory.join(SERVER)).find(|file| file.is_file()).ok_or_else(|| {
+        let did = format!("is neither beside {} nor in PATH", this_program.display());
+        let remedy = "give --spawn PROGRAM, or build it with `cargo build --release --package dunlin`".to_owned();
+        Error::Server { did, remedy }
+    })
+}
+
 /// A setting of a started server, for `--set`.
 pub fn setting(key: &str, value: impl std::fmt::Display) -> String {
     format!("{key}={value}")
@@ -159,7 +175,7 @@ pub fn free_port() -> Result<u16, Error> {
 }
 
 fn make_folder(port: u16) -> Result<PathBuf, Error> {
-    let folder = std::env::temp_dir().join(format!("dunlin-bench-{}-{port}", std::process::id()));
+    let folder = env::temp_dir().join(format!("dunlin-bench-{}-{port}", std::process::id()));
     fs::create_dir_all(&folder).map_err(|source| {
         Error::os(format!("make {}", folder.display()), source, "set TMPDIR to a folder with space")
     })?;

@@ -22,17 +22,13 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts this program again as `dunlin bench worker` with this role.
+    /// Starts this program again as a worker with this role.
     pub fn start(role: &Role) -> Result<Self, Error> {
         let failed =
             |source| Error::os("start another process of this program", source, "check the limit of processes");
         let program = std::env::current_exe().map_err(failed)?;
-        let mut child = Command::new(program)
-            .args(["bench", "worker"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(failed)?;
+        let mut child =
+            Command::new(program).arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let stdout = child.stdout.take().expect("stdout is piped");
         let (sender, answers) = mpsc::channel();
         std::thread::spawn(move || {

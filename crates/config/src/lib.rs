@@ -125,7 +125,7 @@ pub struct Config {
     pub storage: Option<StorageSettings>,
     /// The NATS servers that connect the nodes of a cluster; `None` for a node on its own.
     pub broker: Option<BrokerSettings>,
-    /// The demo: static pages and a publisher; `None` if it is disabled.
+    /// The demo: static pages; `None` if it is disabled.
     pub demo: Option<DemoOptions>,
 }
 
@@ -477,8 +477,6 @@ pub struct ShutdownOptions {
 pub struct DemoOptions {
     /// Directory of the pages served at `/`.
     pub dir: PathBuf,
-    /// Number of bots in the arena.
-    pub bots: usize,
     /// Whether visitors get tokens of guests.
     pub has_guests: bool,
 }

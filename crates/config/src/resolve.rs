@@ -96,14 +96,14 @@ fn storage_backup(r: &mut Reader<'_>) -> Option<StorageBackupSettings> {
 }
 
 fn demo(r: &mut Reader<'_>) -> Option<DemoOptions> {
-    let (dir, bots, has_guests) = (r.path("demo.dir"), r.count("demo.bots"), r.bool("demo.guests"));
+    let (dir, has_guests) = (r.path("demo.dir"), r.bool("demo.guests"));
     if has_guests && r.secret("client.token.hmac_secret_key").is_none() {
         r.error(
             "demo.guests",
             "needs a key for the tokens: set `client.token.hmac_secret_key`, or remove `demo.guests`",
         );
     }
-    dir.map(|dir| DemoOptions { dir, bots, has_guests })
+    dir.map(|dir| DemoOptions { dir, has_guests })
 }
 
 fn engine(r: &mut Reader<'_>) -> Options {

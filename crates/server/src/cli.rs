@@ -5,6 +5,7 @@
 
 mod backup;
 mod backups;
+mod bench;
 mod check_config;
 mod check_token;
 mod cluster;
@@ -73,8 +74,9 @@ enum Command {
     Backups(backups::BackupsArgs),
     /// Restore a backup of a storage into an empty directory, and check it
     Restore(restore::RestoreArgs),
-    /// Run benchmarks of this machine and of a server on it
-    Bench(Box<dunlin_bench::Args>),
+    /// Run benchmarks of this machine and of a server on it, with the program `dunlin-bench`
+    #[command(disable_help_flag = true)]
+    Bench(bench::BenchArgs),
     /// Print the version
     Version,
     /// Print the reference of all keys, as committed in the repository
@@ -128,8 +130,8 @@ pub enum Failure {
     Serve(crate::serve::ServeError),
     /// The node is unreachable or rejected the configuration. Exit code 1.
     Reload(String),
-    /// The benchmark could not be run. Exit code 1.
-    Bench(dunlin_bench::Error),
+    /// The load generator is not there, or could not be started. Exit code 1.
+    Bench(PathBuf, io::Error),
 }
 
 impl Cli {
@@ -155,7 +157,7 @@ impl Cli {
             Command::GenSubToken(args) => gen_token::run_for_subscription(&args, registry),
             Command::CheckToken(args) => check_token::connection(&args, registry),
             Command::CheckSubToken(args) => check_token::subscription(&args, registry),
-            Command::Bench(args) => dunlin_bench::run(*args).map_err(Failure::Bench),
+            Command::Bench(args) => bench::run(&args),
             Command::ConfigReference(args) => config_reference::run(&args),
             Command::Version => output::line(format_args!("dunlin {}", env!("CARGO_PKG_VERSION"))),
         }
@@ -211,7 +213,7 @@ impl Failure {
             | Self::TokenThread(_)
             | Self::Serve(_)
             | Self::Reload(_)
-            | Self::Bench(_) => 1,
+            | Self::Bench(..) => 1,
             Self::Usage(_) => 2,
             Self::Config(_) | Self::Strict => 3,
         })
@@ -237,7 +239,13 @@ impl fmt::Display for Failure {
             Self::Token(reason) => write!(f, "invalid token: {reason}"),
             Self::TokenThread(error) => write!(f, "cannot start the token thread: {error}"),
             Self::Serve(error) => error.fmt(f),
-            Self::Bench(error) => error.fmt(f),
+            Self::Bench(program, error) if error.kind() == io::ErrorKind::NotFound => write!(
+                f,
+                "{} is neither beside this program nor in PATH: it is part of Dunlin's package and container image; in a \
+                 checkout, `cargo build --release --package dunlin-bench` builds it",
+                program.display()
+            ),
+            Self::Bench(program, error) => write!(f, "cannot start {}: {error}", program.display()),
         }
     }
 }

@@ -1,8 +1,6 @@
-//! The demo: pages at `/`, simulated prices, and bots in the arena. Enabled only if `demo.dir` is set.
+//! The demo's pages at `/` and what they ask the node for. Enabled only if `demo.dir` is set. Their prices and bots come from
+//! `dunlin-demo`, a client.
 
-pub mod bots;
 pub mod guests;
-mod market;
 pub mod paths;
-pub mod publisher;
 pub mod site;

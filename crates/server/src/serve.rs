@@ -35,7 +35,7 @@ use tokio::{
 };
 
 use crate::{
-    demo::{bots, publisher, site::Site},
+    demo::site::Site,
     http::{HttpParts, api::NodeIdentity, connection::Port, connection_table::ConnectionTable, internal},
     matchmaking::{self, MatchTask},
     node::{DrainPlan, Drained, HandOver, Node, NodeNetOptions, NodeStart, StartError},
@@ -260,14 +260,6 @@ impl Control {
             serve(handed_over.map_err(ServeError::Start)?, parts)?;
             events::InternalPort { address }.emit();
         }
-        if let Some(demo) = &config.demo {
-            publisher::start(node.clone(), random()?);
-            if let Some(path) = config.websocket.handler_prefix.clone().filter(|_| demo.bots > 0) {
-                let seats = config.storage.as_ref().map(|storage| storage.path.join(bots::SEATS_FILE));
-                let place = bots::BotTarget { address: node.local_addr(), path, seats };
-                bots::start(place, demo.bots, random()?).map_err(ServeError::Runtime)?;
-            }
-        }
         if let Err(source) = trim::start() {
             events::NoTrim { source: &source }.emit();
         }
@@ -469,7 +461,7 @@ mod tests {
     #[test]
     fn the_demo_accepts_its_own_origin_alone() {
         let check = |demo: bool, origin: Option<&str>, host: &str| {
-            let demo = demo.then(|| dunlin_config::DemoOptions { dir: "/nowhere".into(), bots: 0, has_guests: false });
+            let demo = demo.then(|| dunlin_config::DemoOptions { dir: "/nowhere".into(), has_guests: false });
             let config = Config { demo, ..Config::default() };
             origin_check(&config, LiveOrigins::new(config.allowed_origins.clone()))(origin, host)
         };

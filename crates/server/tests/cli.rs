@@ -1,5 +1,6 @@
 //! Tests of the command line: output and exit codes of the binary.
 
+mod bench;
 mod canaries;
 mod cluster;
 mod health;

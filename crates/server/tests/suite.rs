@@ -10,7 +10,6 @@ mod http_api;
 #[path = "../../../fuzz/bodies/http_emulation.rs"]
 mod http_emulation;
 
-mod bench_room;
 mod cli;
 mod corpus;
 mod http;

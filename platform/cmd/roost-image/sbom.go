@@ -15,12 +15,12 @@ func newSBOM() *cobra.Command {
 	var archive, output string
 	var workspace sbom.Workspace
 	command := &cobra.Command{
-		Use:   "sbom --archive FILE --output FILE [--workspace FOLDER --package NAME]",
+		Use:   "sbom --archive FILE --output FILE [--workspace FOLDER]",
 		Short: "Write the bill of materials of an image, as CycloneDX JSON",
 		Long: `Write the bill of materials of an image, as CycloneDX 1.6 JSON.
 
 Modules of Go programs are read from the programs. Crates of Rust programs are listed by Cargo from the workspace that they
-were compiled from. Files that were copied from this machine's Debian packages stand for these packages. All other files are
+were compiled from, as dependencies of the packages of their names. Files that were copied from this machine's Debian packages stand for these packages. All other files are
 listed with their checksums. Run it on the machine that has written the image.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -42,10 +42,8 @@ listed with their checksums. Run it on the machine that has written the image.`,
 	flags := command.Flags()
 	flags.StringVar(&archive, "archive", "", "image that roost-image has written")
 	flags.StringVar(&output, "output", "", "file to write")
-	flags.StringVar(&workspace.Folder, "workspace", "", "folder with the Cargo.lock of the image's Rust program")
-	flags.StringVar(&workspace.Package, "package", "", "package of the image's Rust program")
+	flags.StringVar(&workspace.Folder, "workspace", "", "folder with the Cargo.lock of the image's Rust programs")
 	require(command, "archive", "output")
-	command.MarkFlagsRequiredTogether("workspace", "package")
 	return command
 }
 

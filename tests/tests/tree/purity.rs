@@ -28,8 +28,9 @@ const ALLOWED: [(&str, &[&str]); 6] = [
     ),
 ];
 
-/// The crates of the workspace on which the others may depend, outside tests. `server` may use all.
-const KNOWN: [(&str, &[&str]); 5] = [
+/// The crates of the workspace on which the others may depend, outside tests. The product's binary has no program but its own: `server`
+/// depends neither on `bench` nor on `demo`.
+const KNOWN: [(&str, &[&str]); 8] = [
     ("cluster", &["dunlin-engine", "dunlin-protocol", "dunlin-queues"]),
     (
         "config",
@@ -44,8 +45,30 @@ const KNOWN: [(&str, &[&str]); 5] = [
             "dunlin-websocket",
         ],
     ),
+    (
+        "bench",
+        &["dunlin-cluster", "dunlin-engine", "dunlin-games", "dunlin-protocol", "dunlin-rooms", "dunlin-storage"],
+    ),
+    ("demo", &["dunlin-protocol", "dunlin-rooms"]),
     ("net", &["dunlin-engine", "dunlin-websocket"]),
     ("queues", &[]),
+    (
+        "server",
+        &[
+            "dunlin-cluster",
+            "dunlin-config",
+            "dunlin-engine",
+            "dunlin-games",
+            "dunlin-matchmaking",
+            "dunlin-net",
+            "dunlin-protocol",
+            "dunlin-queues",
+            "dunlin-rooms",
+            "dunlin-storage",
+            "dunlin-token",
+            "dunlin-websocket",
+        ],
+    ),
     ("token", &["dunlin-engine", "dunlin-protocol", "dunlin-queues"]),
 ];
 

@@ -7,8 +7,8 @@ use crate::{production_files, read, without_tests};
 
 const DECLARATIONS: &str = "crates/queues/src/declared.rs";
 
-/// Crates and folders that are not part of a node: the load generator, the simulator, and what tests use.
-const OTHER_PROGRAMS: [&str; 3] = ["crates/bench/", "crates/sim/", "crates/proof/"];
+/// Crates and folders that are not part of a node: the load generator, the demo's clients, the simulator, and what tests use.
+const OTHER_PROGRAMS: [&str; 4] = ["crates/bench/", "crates/demo/", "crates/sim/", "crates/proof/"];
 
 /// Calls that create a queue, and the only files that may use them, because they create it from a declaration.
 const CREATIONS: [(&str, &[&str]); 17] = [

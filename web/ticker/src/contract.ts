@@ -1,5 +1,5 @@
 /**
- * The payloads of the server's demo publisher, as CONTRACT.md defines them. Every payload is validated
+ * The payloads of the demo's publisher, as CONTRACT.md defines them. Every payload is validated
  * here: the result is null for a payload that violates the contract.
  */
 

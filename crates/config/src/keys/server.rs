@@ -418,13 +418,7 @@ const NET: &[Key] = &[
 ];
 
 const DEMO: &[Key] = &[
-    own(
-        "dir",
-        Text,
-        "",
-        "Directory of the demo pages, which are served at `/`. Also starts a publisher of demo prices. Empty: no demo.",
-    ),
-    own("bots", Int(0, 10_000), "0", "Number of bots that play in the room `arena:hunt`. Needs `demo.dir`."),
+    own("dir", Text, "", "Directory of the demo pages, which are served at `/`. Empty: no demo."),
     own(
         "guests",
         Bool,

@@ -30,12 +30,9 @@ pub(super) struct ServeArgs {
     /// Log level: none, error, warn, info, debug or trace (`log.level`)
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// Serve the demo pages in DIR at / and publish demo prices (`demo.dir`)
+    /// Serve the demo pages in DIR at / (`demo.dir`)
     #[arg(long, value_name = "DIR")]
     demo: Option<PathBuf>,
-    /// Number of bots in the demo arena (`demo.bots`)
-    #[arg(long, value_name = "N", requires = "demo")]
-    demo_bots: Option<u16>,
     /// Open the storage however long its last run is ago by the clock (`storage.clock_ahead_limit`). What has expired
     /// by the clock is removed
     #[arg(long)]
@@ -63,7 +60,6 @@ impl ServeArgs {
             ("--reactor", "reactor", self.reactor.clone()),
             ("--log-level", "log.level", self.log_level.clone()),
             ("--demo", "demo.dir", demo),
-            ("--demo-bots", "demo.bots", self.demo_bots.map(|bots| bots.to_string())),
             ("--accept-clock", "storage.clock_ahead_limit", self.accept_clock.then(|| "0s".to_owned())),
         ]
         .into_iter()

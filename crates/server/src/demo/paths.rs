@@ -15,11 +15,13 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
-use super::bots::ROOM;
 use crate::{
     http::api::{PathsWanted, read_paths},
     node::Node,
 };
+
+/// The demo's room.
+const ROOM: &str = "arena:hunt";
 
 /// The path of the endpoint.
 pub const PATH: &str = "/arena/paths";

@@ -28,8 +28,6 @@ pub use surveys::{ChannelQuestion, ClusterInbox, NodeQuery, QuestionKind};
 /// A running cluster thread, and the shards that use it.
 pub struct NodeCluster {
     thread: ClusterThread,
-    /// The id of this node.
-    node: Box<str>,
     names: NamespaceNames,
     answers: Arc<AnswersOfCluster>,
     /// Maximum number of queued requests of other nodes.
@@ -50,23 +48,14 @@ impl NodeCluster {
         let senders = (0..shard_count).map(|_| OnceLock::new()).collect();
         let answers = Arc::new(AnswersOfCluster { senders, surveying: Surveying::default() });
         let queries_max = options.limits.peers.queries_max;
-        let node = options.node.clone();
         let of_thread = Arc::clone(&answers) as Arc<dyn ClusterAnswers>;
         let (thread, differences) = ClusterThread::start(options, of_thread)?;
-        Ok((Self { thread, node, names: NamespaceNames::new(engine), answers, queries_max }, differences))
+        Ok((Self { thread, names: NamespaceNames::new(engine), answers, queries_max }, differences))
     }
 
     /// The state of the cluster connection, for the metrics.
     pub fn state(&self) -> ClusterState {
         self.thread.state()
-    }
-
-    /// Whether this node has been live for longer than all others, so that a starting node takes over no tasks of a
-    /// running one.
-    pub fn is_longest_live(&self) -> bool {
-        let state = self.state();
-        let first = state.nodes.iter().min_by_key(|node| (node.about.started_ms, &node.node));
-        state.is_ready && first.is_some_and(|first| *first.node == *self.node)
     }
 
     /// Sets the receiver of a shard's results. Must be called before the shard's first request.

@@ -5,7 +5,6 @@
 
 use std::{fmt, io, net::SocketAddr, path::Path, sync::OnceLock, time::Duration, time::Instant};
 
-use dunlin_protocol::ErrorCode;
 use tracing::{error, info, warn};
 
 use super::{api_counters::HttpRefusal, log::Outside, throttle::Throttle};
@@ -146,44 +145,6 @@ impl DemoStarted<'_> {
     pub fn emit(&self) {
         info!(dir = %Outside(&self.dir.to_string_lossy()), url = %format_args!("http://{}/", self.address),
             "demo pages enabled: anyone who can reach the port can see them");
-    }
-}
-
-/// The demo's publisher ends, because a publication was refused.
-pub struct DemoRefused<'a> {
-    /// The channel.
-    pub channel: &'a str,
-    /// The error.
-    pub error: ErrorCode,
-}
-
-impl DemoRefused<'_> {
-    /// Logs it.
-    pub fn emit(&self) {
-        error!(
-            channel = self.channel,
-            error = self.error.message(),
-            "failed to publish demo prices; the demo needs the namespaces of demo/config.json"
-        );
-    }
-}
-
-/// The demo's bots end, because the room rejected them.
-pub struct DemoBotsRefused<'a> {
-    /// The room.
-    pub room: &'a str,
-    /// The error code.
-    pub code: u32,
-}
-
-impl DemoBotsRefused<'_> {
-    /// Logs it.
-    pub fn emit(&self) {
-        error!(
-            channel = self.room,
-            code = self.code,
-            "the demo bots cannot join; they need the namespaces of demo/config.json"
-        );
     }
 }
 

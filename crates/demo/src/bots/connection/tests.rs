@@ -1,7 +1,4 @@
-use std::{
-    net::{SocketAddr, TcpListener},
-    time::Instant,
-};
+use std::{net::TcpListener, time::Instant};
 
 use super::*;
 
@@ -11,14 +8,10 @@ struct Server {
     socket: TcpStream,
 }
 
-fn place(address: SocketAddr) -> BotTarget {
-    BotTarget { address, path: "/connection/websocket".to_owned(), seats: None }
-}
-
 impl Server {
     fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let bot = BotConnection::open(&place(listener.local_addr().expect("bound"))).expect("connected");
+        let bot = BotConnection::open(listener.local_addr().expect("bound")).expect("connected");
         let (socket, _) = listener.accept().expect("accepted");
         socket.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
         Self { bot, socket }

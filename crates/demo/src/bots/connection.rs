@@ -5,7 +5,7 @@
 use std::{
     borrow::Cow,
     io::{ErrorKind, Read as _, Write as _},
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     time::Duration,
 };
 
@@ -15,9 +15,10 @@ use dunlin_protocol::{
 };
 use dunlin_rooms::wire::{Input, encode_input};
 
-use super::BotTarget;
+/// The path of the WebSocket endpoint.
+const PATH: &str = "/connection/websocket";
 
-/// On loopback, a connection is established at once or fails.
+/// A connection to this machine is established at once or fails.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum number of bytes of an incomplete frame.
@@ -59,13 +60,12 @@ impl From<DecodeError> for Lost {
 
 impl BotConnection {
     /// Connects and sends the WebSocket handshake.
-    pub fn open(place: &BotTarget) -> std::io::Result<Self> {
-        let mut socket = TcpStream::connect_timeout(&place.address, CONNECT_TIMEOUT)?;
+    pub fn open(node: SocketAddr) -> std::io::Result<Self> {
+        let mut socket = TcpStream::connect_timeout(&node, CONNECT_TIMEOUT)?;
         socket.set_nodelay(true)?;
         let request = format!(
-            "GET {} HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
-             Sec-WebSocket-Key: ZHVubGluLWRlbW8tYm90cw==\r\nSec-WebSocket-Protocol: centrifuge-protobuf\r\n\r\n",
-            place.path, place.address
+            "GET {PATH} HTTP/1.1\r\nHost: {node}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: ZHVubGluLWRlbW8tYm90cw==\r\nSec-WebSocket-Protocol: centrifuge-protobuf\r\n\r\n"
         );
         socket.write_all(request.as_bytes())?;
         socket.set_nonblocking(true)?;

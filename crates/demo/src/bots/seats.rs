@@ -9,9 +9,6 @@ use std::{
 
 use serde::Deserialize;
 
-/// The file in the storage's directory.
-pub const SEATS_FILE: &str = "demo-bots.json";
-
 /// Minimum time between two writes of the file.
 const WRITE_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -110,7 +107,7 @@ mod tests {
     #[test]
     fn seat_tokens_are_stored_for_the_next_process() {
         let directory = scratch("kept");
-        let file = directory.join(SEATS_FILE);
+        let file = directory.join("demo-bots.json");
         let mut seats = BotSeats::read(Some(file.clone()), 3);
         assert_eq!(seats.token(1), None);
         let now = Instant::now();
@@ -137,7 +134,7 @@ mod tests {
     #[test]
     fn invalid_seat_tokens_are_not_stored() {
         let directory = scratch("odd");
-        let file = directory.join(SEATS_FILE);
+        let file = directory.join("demo-bots.json");
         let mut seats = BotSeats::read(None, 1);
         for answer in [&b"{}"[..], b"", b"{\"seat_token\":7}", b"{\"seat_token\":\"\\\"\"}"] {
             seats.joined(0, answer);
@@ -148,7 +145,7 @@ mod tests {
             assert_eq!(BotSeats::read(Some(file.clone()), 1).token(0), None, "{content}");
         }
         // The directory does not exist.
-        let mut seats = BotSeats::read(Some(directory.join("none").join(SEATS_FILE)), 1);
+        let mut seats = BotSeats::read(Some(directory.join("none").join("demo-bots.json")), 1);
         seats.joined(0, format!(r#"{{"seat_token":"{TOKEN}"}}"#).as_bytes());
         seats.write_changed(Instant::now());
         assert_eq!(seats.token(0), Some(TOKEN), "it is known all the same");

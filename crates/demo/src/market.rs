@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_symbols_match_the_page() {
-        let contract = include_str!("../../../../web/ticker/CONTRACT.md");
+        let contract = include_str!("../../../web/ticker/CONTRACT.md");
         let symbols = LISTINGS.map(|(symbol, _)| symbol).join(" ");
         assert!(contract.contains(&symbols), "{symbols}");
     }

@@ -1,5 +1,4 @@
-//! Bots in the arena, so that a visitor is not alone: ordinary clients on the loopback interface, on one separate
-//! thread.
+//! Bots in the arena, so that a visitor is not alone: ordinary clients on one thread.
 
 mod connection;
 mod hunter;
@@ -7,9 +6,9 @@ mod seats;
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::SocketAddr,
     path::PathBuf,
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -18,16 +17,15 @@ use rand_chacha::{
     rand_core::{RngCore as _, SeedableRng as _},
 };
 
-pub use self::seats::SEATS_FILE;
 use self::{
     connection::{BotConnection, BotUpdate, Lost},
     hunter::Hunter,
     seats::BotSeats,
 };
-use crate::telemetry::events;
+use crate::report;
 
 /// The bots' room.
-pub(super) const ROOM: &str = "arena:hunt";
+const ROOM: &str = "arena:hunt";
 
 /// Interval at which a bot reads its socket and decides. Snapshots that arrive in between stay in the socket.
 const TURN: Duration = Duration::from_millis(50);
@@ -47,42 +45,17 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Size of a read.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// The address of the node.
-#[derive(Clone, Debug)]
-pub struct BotTarget {
-    /// The address of the node's listener.
-    pub address: SocketAddr,
-    /// The path of the WebSocket endpoint.
-    pub path: String,
-    /// A file in which the bots keep their seats for the next start of the process; `None` to forget them.
-    pub seats: Option<PathBuf>,
-}
-
 /// Starts the bots. They play until the process ends, or until the server rejects them.
 ///
 /// # Errors
 /// The thread could not be started.
-pub fn start(place: BotTarget, bots: usize, seed: [u8; 32]) -> io::Result<()> {
-    let address = SocketAddr::new(loopback(place.address.ip()), place.address.port());
-    let place = BotTarget { address, ..place };
-    thread::Builder::new()
-        .name("demo-bots".to_owned())
-        .spawn(move || BotGroup::new(place, bots, seed).play())
-        .map(|_| ())
-}
-
-/// The loopback address at which this machine reaches a node with this listener.
-fn loopback(listens: IpAddr) -> IpAddr {
-    match listens {
-        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
-        address => address,
-    }
+pub fn start(node: SocketAddr, seats: Option<PathBuf>, bots: usize, seed: [u8; 32]) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("demo-bots".to_owned()).spawn(move || BotGroup::new(node, seats, bots, seed).play())
 }
 
 /// The state of all bots.
 struct BotGroup {
-    place: BotTarget,
+    node: SocketAddr,
     bots: Vec<Bot>,
     seats: BotSeats,
     random: ChaCha8Rng,
@@ -98,20 +71,22 @@ struct Bot {
 }
 
 impl BotGroup {
-    fn new(place: BotTarget, bots: usize, seed: [u8; 32]) -> Self {
+    fn new(node: SocketAddr, seats: Option<PathBuf>, bots: usize, seed: [u8; 32]) -> Self {
         let mut random = ChaCha8Rng::from_seed(seed);
-        let seats = BotSeats::read(place.seats.clone(), bots);
+        let seats = BotSeats::read(seats, bots);
         let bots = (0..bots)
             .map(|number| Bot { number, playing: None, turn: random.next_u32() % TURNS_PER_ACT, retry: None })
             .collect();
-        Self { place, bots, seats, random, buffer: vec![0; BUFFER_BYTES] }
+        Self { node, bots, seats, random, buffer: vec![0; BUFFER_BYTES] }
     }
 
     fn play(mut self) {
         let mut next = Instant::now();
         for group in (0..GROUPS).cycle() {
             if let Err(code) = self.turn(group) {
-                events::DemoBotsRefused { room: ROOM, code }.emit();
+                report(format_args!(
+                    "the bots cannot join {ROOM} (error {code}): they need the namespaces of demo/config.json"
+                ));
                 return;
             }
             self.seats.write_changed(Instant::now());
@@ -123,11 +98,11 @@ impl BotGroup {
 
     /// Runs a turn of one group. Returns the error code if the room rejects bots.
     fn turn(&mut self, group: usize) -> Result<(), u32> {
-        let Self { place, bots, seats, random, buffer } = self;
+        let Self { node, bots, seats, random, buffer } = self;
         let mut connects = CONNECTS_PER_TURN;
         for bot in bots.iter_mut().skip(group).step_by(GROUPS) {
             if bot.playing.is_none() && connects > 0 {
-                connects -= usize::from(bot.connect(place, random));
+                connects -= usize::from(bot.connect(*node, random));
             }
             match bot.turn(buffer, seats) {
                 Ok(()) => {}
@@ -144,11 +119,11 @@ impl BotGroup {
 
 impl Bot {
     /// Returns whether it tried to connect.
-    fn connect(&mut self, place: &BotTarget, random: &mut ChaCha8Rng) -> bool {
+    fn connect(&mut self, node: SocketAddr, random: &mut ChaCha8Rng) -> bool {
         if self.retry.is_some_and(|retry| Instant::now() < retry) {
             return false;
         }
-        match BotConnection::open(place) {
+        match BotConnection::open(node) {
             Ok(connection) => self.playing = Some((connection, Hunter::new(random.next_u64()))),
             Err(_) => self.retry = Some(Instant::now() + RETRY),
         }
@@ -211,16 +186,6 @@ fn join_data(number: usize, seat_token: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bots_go_where_the_node_listens() {
-        for (listens, reached) in
-            [("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("127.0.0.1", "127.0.0.1"), ("10.1.2.3", "10.1.2.3")]
-        {
-            let parse = |text: &str| text.parse::<IpAddr>().expect("an address");
-            assert_eq!(loopback(parse(listens)), parse(reached));
-        }
-    }
 
     #[test]
     fn bots_have_names() {

@@ -1,0 +1,5 @@
+//! All tests of the program, in one binary.
+
+mod fanout;
+mod room;
+mod smoke;
