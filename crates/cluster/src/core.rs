@@ -36,6 +36,7 @@ mod interest;
 pub mod leases;
 mod lingering;
 mod options;
+mod outbox;
 mod partition;
 mod peer_window;
 pub mod peers;

@@ -60,7 +60,7 @@ impl Core {
     /// Answers the loads whose position is reached, or never will be.
     pub(super) fn serve_ahead(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
         let Some(channel) = self.channels.get(name) else { return };
-        let (position, has_gap) = (channel.position, channel.gap.is_some());
+        let (position, has_gap) = (channel.position, channel.gap().is_some());
         let Some(loads) = self.ahead.get_mut(name) else { return };
         let is_ready = |load: &mut AheadLoad| position >= load.after || load.compared > 0 && !has_gap;
         let ready: Vec<AheadLoad> = loads.extract_if(.., is_ready).collect();

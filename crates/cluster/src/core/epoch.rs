@@ -14,7 +14,7 @@ use crate::{
     record::{EPOCH, EXPECTED_LAST, GENERATION},
 };
 
-use super::{Core, Turn, channel::ChannelState, partition::Partition, standing::StreamKey, truncation::Marks};
+use super::{Core, Turn, partition::Partition, standing::StreamKey, truncation::Marks};
 
 /// The newest epoch record of a stream; generation 0 without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -193,12 +193,7 @@ impl Core {
         partition.marks = Marks::default();
         partition.forget_age_floor();
         self.seen_keys.forget_stream(id);
-        self.interrupt_all(turn, id);
-        for channel in self.channels.values_mut().filter(|channel| channel.partition == id) {
-            if let ChannelState::Attaching { buffered } = &mut channel.state {
-                buffered.clear();
-            }
-        }
+        self.begin_epoch_of_channels(turn, id);
         self.needs_audit(id);
         self.restart_sync(turn, id);
         self.start_sync(turn, id);

@@ -1,4 +1,5 @@
-//! Live messages: the rule of the chain, gaps, and the begin and end of following a channel.
+//! Live messages, and the begin and end of following a channel: what the actions of a channel's state machine mean for the
+//! rest of the core ([`super::channel`]).
 
 use std::sync::Arc;
 
@@ -8,25 +9,22 @@ use dunlin_engine::{ShardIndex, log::LogError};
 use crate::{
     link::{LinkEffect, MessageHeaders, StoredMessage},
     names::{EPOCH_TOKEN, PartitionId, decode_token, is_fence, part_of},
-    planted::CoreBug,
     record,
 };
 
 use super::{
     Core, CoreEffect, Timer, Turn,
-    channel::{Advanced, BufferedMessages, ChannelState, FollowedChannel, Gap},
+    channel::{Advanced, Attaching, ChannelAction, ChannelContext, ChannelEvent, FollowedChannel, Following},
     standing::StreamKey,
-    window::{Window, WindowLimits},
 };
 
 impl Core {
     pub(super) fn follow(&mut self, turn: &mut Turn<'_>, shard: ShardIndex, name: &Arc<str>, namespace: u16) {
         if let Some(channel) = self.channels.get_mut(name) {
             channel.shard = shard;
-            channel.is_followed = true;
             channel.opens = true;
-            let lingered_until_us = std::mem::replace(&mut channel.lingers_until_us, u64::MAX);
-            self.end_lingering(lingered_until_us, name);
+            let before = std::mem::replace(&mut channel.following, Following::Followed);
+            self.end_lingering(before, name);
             return;
         }
         let Some(partition) = self.partition_of(name, namespace) else { return };
@@ -47,17 +45,16 @@ impl Core {
     pub(super) fn unfollow(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, only_user: u64) {
         let due_us = turn.now.after_ms(self.options.limits.linger_ms);
         let Some(channel) = self.channels.get_mut(name) else { return };
-        channel.is_followed = false;
-        let lingered_until_us = std::mem::replace(&mut channel.lingers_until_us, due_us);
-        self.end_lingering(lingered_until_us, name);
+        let before = std::mem::replace(&mut channel.following, Following::Lingering { until_us: due_us });
+        self.end_lingering(before, name);
         self.lingering.insert(due_us, Arc::clone(name), only_user);
         self.set_timer(due_us, Timer::Linger(Arc::clone(name)));
         self.bound_lingering(turn, only_user);
     }
 
     pub(super) fn linger_over(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        let Some(channel) = self.channels.get(name) else { return };
-        if !channel.is_followed && channel.lingers_until_us <= turn.now.mono_us {
+        let lingers_until_us = self.channels.get(name).and_then(|channel| channel.following.lingers_until_us());
+        if lingers_until_us.is_some_and(|until_us| until_us <= turn.now.mono_us) {
             self.detach(turn, name, LogError::Unavailable);
         }
     }
@@ -71,9 +68,9 @@ impl Core {
 
     /// Detaches a channel. Its pending loads are answered with the error.
     pub(super) fn detach(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, error: LogError) {
-        let Some(channel) = self.channels.remove(name) else { return };
-        self.window_memory.forget(channel.counted_window_bytes);
-        self.end_lingering(channel.lingers_until_us, name);
+        let Some(mut channel) = self.channels.remove(name) else { return };
+        self.window_memory.forget(channel.window.counted_bytes);
+        self.end_lingering(channel.following, name);
         if let Some(partition) = self.partitions.get_mut(&channel.partition) {
             partition.attached.remove(name);
             partition.comparing.remove(name);
@@ -82,7 +79,8 @@ impl Core {
                 turn.link(LinkEffect::Unsubscribe { subject: partition.names.live_subject(name) });
             }
         }
-        for waiting in channel.waiting_loads {
+        let waiting_loads = channel.attaching_mut().map(|attaching| std::mem::take(&mut attaching.loads));
+        for waiting in waiting_loads.into_iter().flatten() {
             turn.effects.push(waiting.refused(name, error));
         }
         self.refuse_ahead(turn, name, u64::MAX, error);
@@ -137,42 +135,53 @@ impl Core {
 
     /// Applies the rule of the chain.
     pub(super) fn message_arrived(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, message: StoredMessage) {
-        let limits = &self.options.limits;
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        if let ChannelState::Attaching { buffered } = &mut channel.state {
-            buffered.push(message, limits);
-            return;
-        }
-        if message.sequence <= channel.position && !self.planted.is(CoreBug::LateDuplicatePassedOn) {
-            self.counters.late += 1;
-            return;
-        }
-        if let Some(gap) = &mut channel.gap {
-            if !gap.buffered.contains(message.last_sequence) {
-                gap.through = gap.through.max(message.last_sequence);
+        let action = self.on_channel(turn, name, ChannelEvent::Arrived(message));
+        self.counters.gaps += u64::from(matches!(action, ChannelAction::ReadGap));
+        self.act(turn, name, action);
+    }
+
+    /// Messages of a channel are missing, up to `through`. They are read before anything later is delivered.
+    pub(super) fn found_missing(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, through: u64) {
+        let action = self.on_channel(turn, name, ChannelEvent::FoundMissing { through });
+        self.act(turn, name, action);
+    }
+
+    /// Gives an event to a channel. Nothing is to be done if the channel was detached in the meantime.
+    fn on_channel(&mut self, turn: &Turn<'_>, name: &Arc<str>, event: ChannelEvent<'_>) -> ChannelAction {
+        let Some(id) = self.channels.get(name).map(|channel| channel.partition) else { return ChannelAction::Nothing };
+        let window_limits = self.window_limits(id);
+        let (Some(channel), Some(partition)) = (self.channels.get_mut(name), self.partitions.get(&id)) else {
+            debug_assert!(false, "a followed channel has a partition");
+            return ChannelAction::Nothing;
+        };
+        let (limits, planted) = (&self.options.limits, self.planted);
+        channel.on(event, &ChannelContext { now: turn.now, partition, limits, window_limits, planted })
+    }
+
+    /// A sync covers the subscription of a channel.
+    pub(super) fn sync_began(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, sync: u64) {
+        let action = self.on_channel(turn, name, ChannelEvent::SyncBegan { sync });
+        self.act(turn, name, action);
+    }
+
+    fn act(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, action: ChannelAction) {
+        match action {
+            ChannelAction::Nothing => {}
+            ChannelAction::CountLate => self.counters.late += 1,
+            ChannelAction::Deliver(message) => self.pass_on(turn, name, &message),
+            ChannelAction::Truncated { partition } => self.on_truncation(turn, partition),
+            ChannelAction::Hole { partition } => self.on_hole(turn, partition),
+            ChannelAction::ReadGap => {
+                let due_us = turn.now.after_ms(self.options.limits.gap_timeout_ms);
+                self.set_timer(due_us, Timer::Gap(Arc::clone(name)));
+                self.fill(turn, name);
             }
-            let sequence = message.sequence;
-            if !gap.buffered.push(message, limits) {
-                gap.through = gap.through.max(sequence);
+            ChannelAction::Resume(waiting) => self.resume(turn, name, waiting),
+            ChannelAction::Replay(buffered) => {
+                for message in buffered.into_messages() {
+                    self.message_arrived(turn, name, message);
+                }
             }
-            return;
-        }
-        let id = channel.partition;
-        let Some(partition) = self.partitions.get(&id) else { return };
-        let Some(age_max_ms) = partition.facts.as_ref().map(|facts| facts.age_max_ms) else { return };
-        if channel.is_lost_before(&message, turn.now.unix_ms, age_max_ms) {
-            return self.on_truncation(turn, id);
-        }
-        if partition.has_lost_before(channel, &message) {
-            return self.on_hole(turn, id);
-        }
-        let ignores_gaps = self.planted.is(CoreBug::GapNotNoticed);
-        if ignores_gaps || channel.is_next(&message, turn.now.mono_us, age_max_ms) {
-            self.pass_on(turn, name, &message);
-        } else {
-            self.counters.gaps += 1;
-            let through = message.last_sequence.max(channel.newest + 1).min(message.sequence - 1);
-            self.open_gap(turn, name, through, Some(message));
         }
     }
 
@@ -183,7 +192,7 @@ impl Core {
         let limits = self.window_limits(partition);
         let Some(channel) = self.channels.get_mut(name) else { return };
         let advanced = channel.advance(message, turn.now.mono_us, limits);
-        let (shard, is_followed) = (channel.shard, channel.is_followed);
+        let (shard, is_followed) = (channel.shard, channel.is_followed());
         let returned = channel.take_returned();
         let own = message.headers.get(record::MESSAGE_ID).and_then(|id| self.publishing_by_id.get(id)).copied();
         let own = own.filter(|key| self.publishing.get(key).is_some_and(|own| own.is_to(name)));
@@ -215,33 +224,6 @@ impl Core {
         self.send_of_channel(turn, name);
     }
 
-    /// Messages of a channel are missing, up to `through`. They are read before anything later is delivered.
-    pub(super) fn open_gap(
-        &mut self,
-        turn: &mut Turn<'_>,
-        name: &Arc<str>,
-        through: u64,
-        behind: Option<StoredMessage>,
-    ) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        if let Some(gap) = &mut channel.gap {
-            gap.through = gap.through.max(through);
-            return;
-        }
-        let (mut buffered, mut through) = (BufferedMessages::default(), through);
-        if let Some(message) = behind {
-            let sequence = message.sequence;
-            if !buffered.push(message, &self.options.limits) {
-                through = through.max(sequence);
-            }
-        }
-        let since_us = turn.now.mono_us;
-        channel.gap = Some(Box::new(Gap { through, buffered, since_us, is_reading: false }));
-        let due_us = turn.now.after_ms(self.options.limits.gap_timeout_ms);
-        self.set_timer(due_us, Timer::Gap(Arc::clone(name)));
-        self.fill(turn, name);
-    }
-
     /// The missing messages have been read: all that the stream has after the newest known one, up to the end of the
     /// gap.
     pub(super) fn gap_filled(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, messages: &[StoredMessage]) {
@@ -252,20 +234,16 @@ impl Core {
                 self.pass_on(turn, name, message);
             }
         }
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        let Some(gap) = channel.gap.take() else { return };
-        channel.position = channel.position.max(gap.through);
-        for message in gap.buffered.into_messages() {
-            self.message_arrived(turn, name, message);
-        }
+        let action = self.on_channel(turn, name, ChannelEvent::GapRead);
+        self.act(turn, name, action);
         self.serve_ahead(turn, name);
     }
 
     pub(super) fn gap_overdue(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
         let timeout_ms = self.options.limits.gap_timeout_ms;
         let is_up = self.links.live && self.links.read;
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        let Some(gap) = &mut channel.gap else { return };
+        // The gap of this timer may have been closed.
+        let Some(gap) = self.channels.get_mut(name).and_then(FollowedChannel::gap_mut) else { return };
         let due_us = gap.since_us + timeout_ms * 1_000;
         if !is_up || due_us > turn.now.mono_us {
             // Without connections, nothing can be read. The timeout starts when they are back.
@@ -280,11 +258,22 @@ impl Core {
     /// It cannot be determined what a channel's subscribers have missed, so they must resubscribe.
     pub(super) fn interrupt(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
         let Some(channel) = self.channels.get(name) else { return };
-        let (shard, is_followed) = (channel.shard, channel.is_followed);
+        let (shard, is_followed) = (channel.shard, channel.is_followed());
         self.counters.interrupted += 1;
         self.detach(turn, name, LogError::Unavailable);
         if is_followed {
             turn.effects.push(CoreEffect::Interrupted { shard, channel: Arc::clone(name) });
+        }
+    }
+
+    /// All positions of a partition have become invalid.
+    pub(super) fn begin_epoch_of_channels(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        self.interrupt_all(turn, id);
+        let of_partition = self.channels.iter().filter(|(_, channel)| channel.partition == id);
+        let names: Vec<Arc<str>> = of_partition.map(|(name, _)| Arc::clone(name)).collect();
+        for name in names {
+            let action = self.on_channel(turn, &name, ChannelEvent::EpochBegan);
+            self.act(turn, &name, action);
         }
     }
 
@@ -298,21 +287,9 @@ impl Core {
 
     /// The newest message of a channel that is being attached is known.
     pub(super) fn attached(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, head: Option<&StoredMessage>, fence: u64) {
-        let limits = self.channels.get(name).map(|channel| self.window_limits(channel.partition));
-        let (Some(channel), Some(limits)) = (self.channels.get_mut(name), limits) else { return };
-        let ChannelState::Attaching { buffered } = std::mem::replace(&mut channel.state, ChannelState::Attached) else {
-            return;
-        };
+        let action = self.on_channel(turn, name, ChannelEvent::HeadRead { head, fence });
+        let Some(id) = self.channels.get(name).map(|channel| channel.partition) else { return };
         self.counters.attached += 1;
-        (channel.attached_us, channel.confirmed_us) = (turn.now.mono_us, turn.now.mono_us);
-        if let Some(head) = head {
-            channel.window = Window::starting_at(head.sequence - 1);
-            channel.advance(head, turn.now.mono_us, WindowLimits { entries_max: 1, ..limits });
-        } else {
-            channel.window = Window::starting_at(fence);
-            channel.position = fence;
-        }
-        let id = channel.partition;
         if let Some(partition) = self.partitions.get_mut(&id) {
             partition.attached.insert(Arc::clone(name));
         }
@@ -320,8 +297,15 @@ impl Core {
             self.note_key(turn.now, id, head);
         }
         self.bound_windows(name);
-        self.serve_waiting_loads(turn, name);
-        for message in buffered.into_messages() {
+        self.act(turn, name, action);
+    }
+
+    /// Handles what has waited for the newest message of a channel.
+    fn resume(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, waiting: Attaching) {
+        for load in waiting.loads {
+            self.serve_load(turn, name, load);
+        }
+        for message in waiting.buffered.into_messages() {
             self.message_arrived(turn, name, message);
         }
         self.send_of_channel(turn, name);

@@ -107,7 +107,7 @@ impl Partition {
     /// Whether the stream has a message that this node took for absent: it is at or below the channel's position, above the
     /// newest known one, and too young to have expired on any replica.
     pub(super) fn has_overlooked(&self, channel: &FollowedChannel, message: &StoredMessage, unix_ms: u64) -> bool {
-        let is_handled = message.sequence > channel.newest && message.sequence <= channel.position;
+        let is_handled = message.sequence > channel.newest.sequence && message.sequence <= channel.position;
         let age_max_ms = self.facts.as_ref().and_then(|facts| facts.age_max_ms).unwrap_or(u64::MAX);
         let kept_until_ms = message.time_ms.saturating_add(age_max_ms).saturating_sub(CLOCK_MARGIN_MS);
         is_handled && message.time_ms > 0 && unix_ms < kept_until_ms
@@ -132,7 +132,7 @@ impl Core {
         };
         let is_overlooked = |message| partition.has_overlooked(channel, message, turn.now.unix_ms);
         // What was acknowledged to this node, what a live message follows, and the newest message of a load.
-        let followed = channel.gap.iter().flat_map(|gap| gap.buffered.predecessors());
+        let followed = channel.gap().into_iter().flat_map(|gap| gap.buffered.predecessors());
         let newest = matches!(read.purpose, Purpose::Load(_)).then_some(read.through);
         let stored = channel.acknowledged.keys().copied().chain(followed).chain(newest);
         let has_hole = missing_among(&read.messages.list, floor, partition.current_epoch(), stored).is_some()

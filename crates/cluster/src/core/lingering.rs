@@ -7,7 +7,7 @@ use std::{
 
 use dunlin_engine::log::LogError;
 
-use super::{Core, Timer, Turn};
+use super::{Core, Timer, Turn, channel::Following};
 
 /// A user who subscribes to one channel after the other keeps at most this part of the lingering channels.
 const SHARE_OF_A_USER: usize = 8;
@@ -59,8 +59,10 @@ impl Lingering {
 
 impl Core {
     /// A channel with a stream lingers no longer: it is followed again, or detached.
-    pub(super) fn end_lingering(&mut self, due_us: u64, name: &Arc<str>) {
-        if self.lingering.remove(due_us, name) {
+    pub(super) fn end_lingering(&mut self, following: Following, name: &Arc<str>) {
+        if let Some(due_us) = following.lingers_until_us()
+            && self.lingering.remove(due_us, name)
+        {
             self.timers.remove(&(due_us, Timer::Linger(Arc::clone(name))));
         }
     }

@@ -264,8 +264,8 @@ impl Core {
         match &publishing.condition {
             Condition::None => {}
             // There is no history to purge.
-            Condition::Newest if channel.newest == 0 => return self.end_publishing(turn, key, Ok(0)),
-            Condition::Newest => headers.push(EXPECTED_LAST, channel.newest.to_string()),
+            Condition::Newest if channel.newest.sequence == 0 => return self.end_publishing(turn, key, Ok(0)),
+            Condition::Newest => headers.push(EXPECTED_LAST, channel.newest.sequence.to_string()),
             Condition::Version { version, epoch } => {
                 if let Some(newest) = channel.window.newest()
                     && is_as_new(newest, *version, epoch)
@@ -274,7 +274,7 @@ impl Core {
                     self.end_publishing(turn, key, Ok(sequence));
                     return;
                 }
-                headers.push(EXPECTED_LAST, channel.newest.to_string());
+                headers.push(EXPECTED_LAST, channel.newest.sequence.to_string());
             }
         }
         let channel = self.channels.get_mut(&publishing.channel);
@@ -455,7 +455,7 @@ impl Core {
             self.channels.get(name).is_some_and(|channel| channel.is_attached() && channel.position < through);
         if is_missing {
             self.counters.gaps += 1;
-            self.open_gap(turn, name, through, None);
+            self.found_missing(turn, name, through);
         }
     }
 

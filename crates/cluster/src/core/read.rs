@@ -120,18 +120,14 @@ impl Core {
         let waiting = WaitingLoad { due_us, shard, load, query, has_asked: false };
         match self.channels.get_mut(name) {
             None => turn.effects.push(waiting.refused(name, LogError::Unavailable)),
-            Some(channel) if !channel.is_attached() => {
-                channel.waiting_loads.push(waiting);
-                self.set_timer(due_us, Timer::Loads(Arc::clone(name)));
+            Some(channel) => {
+                if let Some(attaching) = channel.attaching_mut() {
+                    attaching.loads.push(waiting);
+                    self.set_timer(due_us, Timer::Loads(Arc::clone(name)));
+                } else {
+                    self.serve_load(turn, name, waiting);
+                }
             }
-            Some(_) => self.serve_load(turn, name, waiting),
-        }
-    }
-
-    pub(super) fn serve_waiting_loads(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        for waiting in std::mem::take(&mut channel.waiting_loads) {
-            self.serve_load(turn, name, waiting);
         }
     }
 
@@ -160,16 +156,15 @@ impl Core {
         let Some(channel) = self.channels.get(name) else { return };
         // If nothing is stored after the window's floor, only the proof for the part below it is missing.
         let after = query.after.unwrap_or(0);
-        let through = if channel.newest > after { channel.newest } else { 0 };
+        let through = if channel.newest.sequence > after { channel.newest.sequence } else { 0 };
         self.queue_read(turn, name, Purpose::Load(waiting), after, through);
     }
 
     /// Reads the messages that a gap lacks.
     pub(super) fn fill(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        let Some(gap) = channel.gap.as_mut().filter(|gap| !gap.is_reading) else { return };
-        gap.is_reading = true;
-        let (after, through) = (channel.newest, gap.through);
+        let Some(channel) = self.channels.get(name) else { return };
+        let Some(gap) = channel.gap() else { return };
+        let (after, through) = (channel.newest.sequence, gap.through);
         self.queue_read(turn, name, Purpose::Fill, after, through);
     }
 
@@ -223,7 +218,7 @@ impl Core {
                 partition.reads.queue.pop_front();
                 continue;
             };
-            if let (Purpose::Fill, Some(gap)) = (read.purpose, &channel.gap) {
+            if let (Purpose::Fill, Some(gap)) = (read.purpose, channel.gap()) {
                 read.through = gap.through;
             }
             if age_floor.is_none() {
@@ -314,12 +309,10 @@ impl Core {
     /// Refuses the loads that have waited for an attach for too long.
     pub(super) fn refuse_overdue_loads(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
         self.refuse_ahead(turn, name, turn.now.mono_us, LogError::Unavailable);
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        // It may be attached by now, or detached.
+        let Some(attaching) = self.channels.get_mut(name).and_then(FollowedChannel::attaching_mut) else { return };
         let is_overdue = |waiting: &mut WaitingLoad| waiting.due_us <= turn.now.mono_us;
-        let overdue: Vec<WaitingLoad> = channel.waiting_loads.extract_if(.., is_overdue).collect();
-        // The engine opens the channel with another load.
-        channel.opens |= !overdue.is_empty();
-        for waiting in overdue {
+        for waiting in attaching.loads.extract_if(.., is_overdue) {
             turn.effects.push(waiting.refused(name, LogError::Unavailable));
         }
     }
@@ -354,7 +347,7 @@ impl Core {
         // While the newest message was confirmed recently, none after it can have expired by age.
         let age_max_ms = self.partitions.get(&id).and_then(|partition| partition.facts.as_ref()?.age_max_ms);
         let is_recent = |channel: &FollowedChannel| {
-            age_max_ms.is_none_or(|age| turn.now.mono_us < channel.confirmed_us.saturating_add(age * 500))
+            age_max_ms.is_none_or(|age| turn.now.mono_us < channel.newest.confirmed_us.saturating_add(age * 500))
         };
         let fills_all = matches!(read.purpose, Purpose::Fill)
             && !read.may_be_trimmed
@@ -369,10 +362,6 @@ impl Core {
         }
         match read.purpose {
             Purpose::Fill => {
-                let Some(channel) = self.channels.get_mut(&name) else { return };
-                if let Some(gap) = &mut channel.gap {
-                    gap.is_reading = false;
-                }
                 if floor <= read.after {
                     self.gap_filled(turn, &name, &read.messages.list);
                 } else {

@@ -87,7 +87,7 @@ impl Core {
             }
             return;
         };
-        if let (Purpose::Fill, Some(gap)) = (read.purpose, &channel.gap) {
+        if let (Purpose::Fill, Some(gap)) = (read.purpose, channel.gap()) {
             read.through = gap.through;
         }
         let found = by_subject.map(|by_subject| {

@@ -147,11 +147,6 @@ impl Core {
             partition.audited_us = turn.now.mono_us;
             channels.extend(partition.attached.iter().cloned());
         }
-        for name in &attaching {
-            if let Some(channel) = self.channels.get_mut(name) {
-                channel.attach = attach;
-            }
-        }
         let in_chunks = channels.chunks(CHUNK_CHANNELS);
         let chunk_of = |channels: &[Arc<str>]| Chunk { channels: channels.to_vec(), is_read: false, is_reading: false };
         let mut chunks: Vec<Chunk> = in_chunks.map(chunk_of).collect();
@@ -172,6 +167,9 @@ impl Core {
             pause_us: STALE_PAUSE_MIN_US,
         };
         partition.sync = Some(sync);
+        for name in &attaching {
+            self.sync_began(turn, name, attach);
+        }
         self.restart_fence(turn, id);
         if is_audit {
             self.describe(turn, StreamKey::Partition(id));
@@ -351,9 +349,7 @@ impl Core {
     ) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         if !channel.is_attached() {
-            // A channel that was detached and is followed again has a new subscription, which this fence does not
-            // cover.
-            if channel.attach == attach {
+            if channel.is_attached_by(attach) {
                 self.attached(turn, name, head, fence);
             }
             return;
@@ -366,20 +362,20 @@ impl Core {
         let limit = if is_hidden && self.ahead.contains_key(name) { u64::MAX } else { fence };
         let is_missing = |head: &&StoredMessage| head.sequence > channel.position && head.sequence <= limit;
         let Some(head) = head.filter(is_missing).filter(|_| !ignores_tails) else {
-            if channel.gap.is_none() && !is_hidden {
-                channel.confirmed_us = turn.now.mono_us;
+            if channel.gap().is_none() && !is_hidden {
+                channel.newest.confirmed_us = turn.now.mono_us;
                 // The message has expired by age.
-                if has_none && channel.newest < fence {
-                    channel.newest = 0;
+                if has_none && channel.newest.sequence < fence {
+                    channel.newest.sequence = 0;
                 }
             }
             self.compared(turn, name, attach, fence);
             return;
         };
-        if channel.gap.is_none() && !is_hidden {
+        if channel.gap().is_none() && !is_hidden {
             self.counters.lost_tails += 1;
         }
-        self.open_gap(turn, name, head.sequence, None);
+        self.found_missing(turn, name, head.sequence);
         self.compared(turn, name, attach, fence);
     }
 

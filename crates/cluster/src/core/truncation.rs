@@ -22,7 +22,12 @@ use crate::{
     planted::CoreBug,
 };
 
-use super::{Core, Requester, Turn, channel::FollowedChannel, partition::Partition, standing::StreamKey};
+use super::{
+    Core, Requester, Turn,
+    channel::{FollowedChannel, NewestMessage},
+    partition::Partition,
+    standing::StreamKey,
+};
 
 /// Maximum number of marks to compare. Beyond it, every second one is dropped.
 const MARKS_MAX: usize = 64;
@@ -188,17 +193,16 @@ impl Partition {
         fence: u64,
         unix_ms: u64,
     ) -> bool {
-        let newest = channel.newest;
+        let NewestMessage { sequence: newest, time_ms: newest_ms, .. } = channel.newest;
         if newest == 0 || newest > fence {
             return false;
         }
         let Some(head) = head else {
             let age_max_ms = self.facts.as_ref().and_then(|facts| facts.age_max_ms).unwrap_or(u64::MAX);
-            let kept_until_ms = channel.newest_ms.saturating_add(age_max_ms).saturating_sub(CLOCK_MARGIN_MS);
-            return channel.newest_ms > 0 && unix_ms < kept_until_ms;
+            let kept_until_ms = newest_ms.saturating_add(age_max_ms).saturating_sub(CLOCK_MARGIN_MS);
+            return newest_ms > 0 && unix_ms < kept_until_ms;
         };
-        let is_other =
-            head.sequence == newest && head.time_ms != channel.newest_ms && head.time_ms.min(channel.newest_ms) > 0;
+        let is_other = head.sequence == newest && head.time_ms != newest_ms && head.time_ms.min(newest_ms) > 0;
         head.sequence < newest || is_other
     }
 }

@@ -51,6 +51,8 @@ pub(super) struct Window {
     floor: u64,
     entries: VecDeque<WindowEntry>,
     bytes: usize,
+    /// The bytes that the node's total includes.
+    pub(super) counted_bytes: usize,
     newest: Option<NewestPublication>,
 }
 
@@ -121,7 +123,7 @@ impl Window {
 
     /// Drops everything up to `through`.
     pub(super) fn clear(&mut self, through: u64) {
-        *self = Self::starting_at(self.floor.max(through));
+        *self = Self { counted_bytes: self.counted_bytes, ..Self::starting_at(self.floor.max(through)) };
     }
 
     pub(super) fn len(&self) -> usize {
@@ -217,8 +219,8 @@ impl Core {
         let Some(channel) = self.channels.get_mut(name) else { return };
         channel.window.evict_to(bytes_max);
         let bytes = channel.window.bytes();
-        self.window_memory.bytes = self.window_memory.bytes - channel.counted_window_bytes + bytes;
-        channel.counted_window_bytes = bytes;
+        let counted_before = std::mem::replace(&mut channel.window.counted_bytes, bytes);
+        self.window_memory.bytes = self.window_memory.bytes - counted_before + bytes;
     }
 }
 
