@@ -79,7 +79,7 @@ use channel::FollowedChannel;
 use interest::InterestChecks;
 use leases::Leases;
 use lingering::Lingering;
-use partition::Partition;
+use partition::Partitions;
 use peer_window::WindowQuestion;
 use peers::{LiveNode, PeerEvent, Peers};
 use publish::{Publishing, PublishingKey, Waiter};
@@ -97,12 +97,8 @@ pub struct Core {
     peers: Peers,
     leases: Leases,
     silence: Silence,
-    /// The connection itself renews its subscriptions to them.
-    has_own_subjects: bool,
     payload_bytes_max: usize,
-    partitions: BTreeMap<PartitionId, Partition>,
-    by_live_prefix: BTreeMap<Box<str>, PartitionId>,
-    by_leader_subject: BTreeMap<Box<str>, PartitionId>,
+    partitions: Partitions,
     channels: BTreeMap<Arc<str>, FollowedChannel>,
     window_memory: WindowMemory,
     lingering: Lingering,
@@ -142,19 +138,8 @@ impl Turn<'_> {
 impl Core {
     /// A core without connections.
     pub fn new(options: CoreOptions) -> Self {
-        let mut partitions = BTreeMap::new();
-        for (index, namespace) in options.namespaces.iter().enumerate() {
-            let Some(namespace) = namespace else { continue };
-            for part in 0..namespace.partitions.max(1) {
-                let id = PartitionId { namespace: u16::try_from(index).unwrap_or(u16::MAX), part };
-                partitions.insert(id, Partition::new(&options.prefix, namespace, part));
-            }
-        }
-        let by_live_prefix = partitions.iter().map(|(id, partition)| (partition.names.live_prefix().into(), *id));
-        let by_leader_subject = partitions.iter().map(|(id, partition)| (partition.names.leader_subject(), *id));
         Self {
-            by_live_prefix: by_live_prefix.collect(),
-            by_leader_subject: by_leader_subject.collect(),
+            partitions: Partitions::new(&options),
             broadcasts: Broadcasts::new(&options),
             interest: InterestChecks::new(&options.prefix, &options.node),
             peers: Peers::new(&options.prefix, &options.node, options.limits.peers.clone()),
@@ -162,9 +147,7 @@ impl Core {
             options,
             links: LinksUp::default(),
             silence: Silence::default(),
-            has_own_subjects: false,
             payload_bytes_max: 0,
-            partitions,
             channels: BTreeMap::new(),
             window_memory: WindowMemory::default(),
             lingering: Lingering::default(),
@@ -345,7 +328,7 @@ impl Core {
                 for key in keys {
                     self.describe(turn, key);
                 }
-                let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
+                let ids: Vec<PartitionId> = self.partitions.ids().collect();
                 for id in ids {
                     self.resume_reads(turn, id);
                 }

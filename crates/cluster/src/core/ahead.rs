@@ -33,15 +33,13 @@ impl Core {
         self.counters.ahead += 1;
         self.ahead.entry(Arc::clone(name)).or_default().push(load);
         self.set_timer(waiting.due_us, Timer::Loads(Arc::clone(name)));
-        if let Some(partition) = self.partitions.get_mut(&id) {
-            partition.comparing.insert(Arc::clone(name));
-        }
+        self.partitions[id].comparing.insert(Arc::clone(name));
         self.start_sync(turn, id);
     }
 
     /// Takes the channels that the next comparison includes.
     pub(super) fn take_comparing(&mut self, id: PartitionId, sync: u64) -> Vec<Arc<str>> {
-        let Some(partition) = self.partitions.get_mut(&id) else { return Vec::new() };
+        let partition = &mut self.partitions[id];
         let names: Vec<Arc<str>> = std::mem::take(&mut partition.comparing).into_iter().collect();
         for name in &names {
             let loads = self.ahead.get_mut(name).into_iter().flatten();

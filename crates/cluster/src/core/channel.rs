@@ -192,7 +192,6 @@ pub(super) struct ChannelContext<'a> {
     pub(super) now: Now,
     pub(super) partition: &'a Partition,
     pub(super) limits: &'a CoreLimits,
-    pub(super) window_limits: WindowLimits,
     pub(super) planted: PlantedInCore,
 }
 
@@ -339,7 +338,7 @@ impl FollowedChannel {
         (self.attached_us, self.newest.confirmed_us) = (now_us, now_us);
         if let Some(head) = head {
             self.window = Window::starting_at(head.sequence - 1);
-            self.advance(head, now_us, WindowLimits { entries_max: 1, ..context.window_limits });
+            self.advance(head, now_us, WindowLimits { entries_max: 1, ..context.partition.window_limits() });
         } else {
             self.window = Window::starting_at(fence);
             self.position = fence;
@@ -348,7 +347,7 @@ impl FollowedChannel {
 
     /// Applies the rule of the chain to a message after the position.
     fn on_next(&mut self, message: StoredMessage, context: &ChannelContext<'_>) -> ChannelAction {
-        let age_max_ms = context.partition.facts.as_ref().and_then(|facts| facts.age_max_ms);
+        let age_max_ms = context.partition.age_max_ms();
         if self.is_lost_before(&message, context.now.unix_ms, age_max_ms) {
             return ChannelAction::Truncated { partition: self.partition };
         }

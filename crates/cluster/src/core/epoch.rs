@@ -124,7 +124,7 @@ impl Core {
         messages: &[StoredMessage],
         fence: u64,
     ) -> EpochReview {
-        let Some(partition) = self.partitions.get_mut(&id) else { return EpochReview::Settled };
+        let partition = &mut self.partitions[id];
         let subject = partition.names.epoch_subject();
         let found = messages.iter().find(|message| message.subject == subject);
         let newest = found.map_or(0, |message| message.sequence);
@@ -166,7 +166,8 @@ impl Core {
 
     /// An epoch record was republished.
     pub(super) fn epoch_arrived(&mut self, turn: &mut Turn<'_>, id: PartitionId, message: &StoredMessage) {
-        let (Some(partition), Some(arrived)) = (self.partitions.get_mut(&id), EpochRecord::of(message)) else { return };
+        let Some(arrived) = EpochRecord::of(message) else { return };
+        let partition = &mut self.partitions[id];
         if arrived.generation > partition.epoch.generation() {
             partition.epoch.adopt(arrived.clone());
             self.begin_epoch(turn, id);
@@ -175,7 +176,7 @@ impl Core {
             return;
         }
         // It may be the first record of a new stream.
-        let facts = self.partitions.get(&id).and_then(|partition| partition.facts.as_ref());
+        let facts = self.partitions[id].facts.as_ref();
         let is_of_metadata = facts.is_some_and(|facts| facts.epoch == arrived.epoch);
         if !is_of_metadata {
             self.describe(turn, StreamKey::Partition(id));
@@ -189,7 +190,7 @@ impl Core {
 
     /// The positions of all channels become invalid, and subscribers with a position must resubscribe.
     pub(super) fn begin_epoch(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         partition.marks = Marks::default();
         partition.forget_age_floor();
         self.seen_keys.forget_stream(id);
@@ -201,8 +202,8 @@ impl Core {
 
     /// Publishes the record again after half of its time to live.
     fn preserve_epoch(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(partition) = self.partitions.get(&id) else { return };
-        let age_max_ms = partition.facts.as_ref().and_then(|facts| facts.age_max_ms);
+        let partition = &self.partitions[id];
+        let age_max_ms = partition.age_max_ms();
         let (Some(known), Some(age_max_ms)) = (partition.epoch.known.clone(), age_max_ms) else { return };
         if known.generation > 0 && turn.now.unix_ms > known.time_ms + age_max_ms / 2 {
             self.publish_epoch(turn, id, &known);
@@ -211,7 +212,7 @@ impl Core {
 
     /// Publishes a record after the one with its sequence. It uses the same connection as the next fence, before it.
     fn publish_epoch(&self, turn: &mut Turn<'_>, id: PartitionId, record: &EpochRecord) {
-        let Some(partition) = self.partitions.get(&id) else { return };
+        let partition = &self.partitions[id];
         let headers = MessageHeaders::new()
             .with(GENERATION, record.generation.to_string())
             .with(EPOCH, record.epoch.clone())

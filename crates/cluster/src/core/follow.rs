@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dunlin_engine::{ShardIndex, log::LogError};
 
 use crate::{
-    link::{LinkEffect, MessageHeaders, StoredMessage},
+    link::{MessageHeaders, StoredMessage},
     names::{EPOCH_TOKEN, PartitionId, decode_token, is_fence, part_of},
     record,
 };
@@ -63,7 +63,7 @@ impl Core {
     pub(super) fn partition_of(&self, name: &str, namespace: u16) -> Option<PartitionId> {
         let parts = self.options.namespaces.get(usize::from(namespace))?.as_ref()?.partitions;
         let id = PartitionId { namespace, part: part_of(name, parts) };
-        self.partitions.contains_key(&id).then_some(id)
+        self.partitions.contains(id).then_some(id)
     }
 
     /// Detaches a channel. Its pending loads are answered with the error.
@@ -71,14 +71,7 @@ impl Core {
         let Some(mut channel) = self.channels.remove(name) else { return };
         self.window_memory.forget(channel.window.counted_bytes);
         self.end_lingering(channel.following, name);
-        if let Some(partition) = self.partitions.get_mut(&channel.partition) {
-            partition.attached.remove(name);
-            partition.comparing.remove(name);
-            partition.attaching.retain(|attaching| attaching != name);
-            if !partition.is_wide {
-                turn.link(LinkEffect::Unsubscribe { subject: partition.names.live_subject(name) });
-            }
-        }
+        self.partitions[channel.partition].detach(turn, name);
         let waiting_loads = channel.attaching_mut().map(|attaching| std::mem::take(&mut attaching.loads));
         for waiting in waiting_loads.into_iter().flatten() {
             turn.effects.push(waiting.refused(name, error));
@@ -93,7 +86,7 @@ impl Core {
 
     /// A message on a subscription: a fence, a change of leader, or a message of a followed channel.
     pub(super) fn delivered(&mut self, turn: &mut Turn<'_>, subject: &str, headers: MessageHeaders, payload: Bytes) {
-        if let Some(id) = self.by_leader_subject.get(subject).copied() {
+        if let Some(id) = self.partitions.with_leader_subject(subject) {
             self.needs_audit(id);
             self.describe(turn, StreamKey::Partition(id));
             // The new leader may not have the fence in flight.
@@ -104,20 +97,18 @@ impl Core {
         }
         // A token contains no dot.
         let Some((prefix, token)) = subject.rsplit_once('.') else { return };
-        let Some(id) = self.by_live_prefix.get(prefix).copied() else { return };
+        let Some(id) = self.partitions.with_live_prefix(prefix) else { return };
         let Some(message) = record::republished(headers, payload) else { return };
-        if let Some(partition) = self.partitions.get_mut(&id) {
-            let is_other_stream = partition.marks.is_followed_too_low(&message);
-            partition.marks.push(&message, turn.now.mono_us);
-            if is_other_stream {
-                self.describe(turn, StreamKey::Partition(id));
-                self.audit_soon(turn, id);
-            }
+        let marks = &mut self.partitions[id].marks;
+        let is_other_stream = marks.is_followed_too_low(&message);
+        marks.push(&message, turn.now.mono_us);
+        if is_other_stream {
+            self.describe(turn, StreamKey::Partition(id));
+            self.audit_soon(turn, id);
         }
         if is_fence(token) {
             // A wildcard subscription receives those of other nodes as well.
-            let own = self.partitions.get(&id).map(|partition| partition.names.live_fence_subject(&self.options.node));
-            if own.is_some_and(|own| *own == *subject) {
+            if *self.partitions[id].names.live_fence_subject(&self.options.node) == *subject {
                 self.fence_returned(turn, id, &message);
             }
             return;
@@ -148,14 +139,10 @@ impl Core {
 
     /// Gives an event to a channel. Nothing is to be done if the channel was detached in the meantime.
     fn on_channel(&mut self, turn: &Turn<'_>, name: &Arc<str>, event: ChannelEvent<'_>) -> ChannelAction {
-        let Some(id) = self.channels.get(name).map(|channel| channel.partition) else { return ChannelAction::Nothing };
-        let window_limits = self.window_limits(id);
-        let (Some(channel), Some(partition)) = (self.channels.get_mut(name), self.partitions.get(&id)) else {
-            debug_assert!(false, "a followed channel has a partition");
-            return ChannelAction::Nothing;
-        };
+        let Some(channel) = self.channels.get_mut(name) else { return ChannelAction::Nothing };
+        let partition = &self.partitions[channel.partition];
         let (limits, planted) = (&self.options.limits, self.planted);
-        channel.on(event, &ChannelContext { now: turn.now, partition, limits, window_limits, planted })
+        channel.on(event, &ChannelContext { now: turn.now, partition, limits, planted })
     }
 
     /// A sync covers the subscription of a channel.
@@ -189,7 +176,7 @@ impl Core {
     pub(super) fn pass_on(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, message: &StoredMessage) {
         let Some(partition) = self.channels.get(name).map(|channel| channel.partition) else { return };
         self.note_key(turn.now, partition, message);
-        let limits = self.window_limits(partition);
+        let limits = self.partitions[partition].window_limits();
         let Some(channel) = self.channels.get_mut(name) else { return };
         let advanced = channel.advance(message, turn.now.mono_us, limits);
         let (shard, is_followed) = (channel.shard, channel.is_followed());
@@ -290,9 +277,7 @@ impl Core {
         let action = self.on_channel(turn, name, ChannelEvent::HeadRead { head, fence });
         let Some(id) = self.channels.get(name).map(|channel| channel.partition) else { return };
         self.counters.attached += 1;
-        if let Some(partition) = self.partitions.get_mut(&id) {
-            partition.attached.insert(Arc::clone(name));
-        }
+        self.partitions[id].attached.insert(Arc::clone(name));
         if let Some(head) = head {
             self.note_key(turn.now, id, head);
         }

@@ -108,7 +108,7 @@ impl Partition {
     /// newest known one, and too young to have expired on any replica.
     pub(super) fn has_overlooked(&self, channel: &FollowedChannel, message: &StoredMessage, unix_ms: u64) -> bool {
         let is_handled = message.sequence > channel.newest.sequence && message.sequence <= channel.position;
-        let age_max_ms = self.facts.as_ref().and_then(|facts| facts.age_max_ms).unwrap_or(u64::MAX);
+        let age_max_ms = self.age_max_ms().unwrap_or(u64::MAX);
         let kept_until_ms = message.time_ms.saturating_add(age_max_ms).saturating_sub(CLOCK_MARGIN_MS);
         is_handled && message.time_ms > 0 && unix_ms < kept_until_ms
     }
@@ -127,9 +127,8 @@ impl Partition {
 impl Core {
     /// Whether a read of a channel has a hole after `floor`, or shows that an earlier one had.
     pub(super) fn has_hole(&self, turn: &Turn<'_>, id: PartitionId, read: &Read, floor: u64) -> bool {
-        let (Some(partition), Some(channel)) = (self.partitions.get(&id), self.channels.get(&read.channel)) else {
-            return false;
-        };
+        let Some(channel) = self.channels.get(&read.channel) else { return false };
+        let partition = &self.partitions[id];
         let is_overlooked = |message| partition.has_overlooked(channel, message, turn.now.unix_ms);
         // What was acknowledged to this node, what a live message follows, and the newest message of a load.
         let followed = channel.gap().into_iter().flat_map(|gap| gap.buffered.predecessors());

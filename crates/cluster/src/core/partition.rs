@@ -1,6 +1,10 @@
 //! A partition: one stream, its known state, and the subjects that all its channels share.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::{Index, IndexMut},
+    sync::Arc,
+};
 
 use crate::{
     link::{LinkEffect, ReadAnswer, ReadFault, StreamState},
@@ -8,8 +12,8 @@ use crate::{
 };
 
 use super::{
-    Core, CoreEffect, Requester, StreamedNamespace, Turn, epoch::EpochState, read::Reads, standing::StreamWatch,
-    sync::HeadSync, truncation::Marks,
+    Core, CoreEffect, CoreOptions, Requester, StreamedNamespace, Turn, epoch::EpochState, read::Reads,
+    standing::StreamWatch, sync::HeadSync, truncation::Marks, window::WindowLimits,
 };
 
 /// The key of the epoch in a stream's metadata.
@@ -52,6 +56,7 @@ pub(super) struct Partition {
     pub(super) facts: Option<StreamFacts>,
     pub(super) watch: StreamWatch,
     pub(super) history_ttl_ms: u64,
+    history_bytes_max: usize,
     pub(super) epoch: EpochState,
     /// Messages that this node has seen.
     pub(super) marks: Marks,
@@ -75,6 +80,70 @@ pub(super) struct Partition {
     pub(super) reads: Reads,
 }
 
+/// All partitions of this node. They are made with the core and stay, so an id is an index.
+#[derive(Debug)]
+pub(super) struct Partitions {
+    by_id: BTreeMap<PartitionId, Partition>,
+    by_live_prefix: BTreeMap<Box<str>, PartitionId>,
+    by_leader_subject: BTreeMap<Box<str>, PartitionId>,
+    /// Whether the subjects that do not depend on channels are subscribed to. The connection itself renews these
+    /// subscriptions.
+    have_subscriptions: bool,
+}
+
+impl Partitions {
+    pub(super) fn new(options: &CoreOptions) -> Self {
+        let mut by_id = BTreeMap::new();
+        for (index, namespace) in options.namespaces.iter().enumerate() {
+            let Some(namespace) = namespace else { continue };
+            for part in 0..namespace.partitions.max(1) {
+                let id = PartitionId { namespace: u16::try_from(index).unwrap_or(u16::MAX), part };
+                by_id.insert(id, Partition::new(&options.prefix, namespace, part));
+            }
+        }
+        let live_prefixes = by_id.iter().map(|(id, partition)| (partition.names.live_prefix().into(), *id));
+        let leader_subjects = by_id.iter().map(|(id, partition)| (partition.names.leader_subject(), *id));
+        Self {
+            by_live_prefix: live_prefixes.collect(),
+            by_leader_subject: leader_subjects.collect(),
+            by_id,
+            have_subscriptions: false,
+        }
+    }
+
+    pub(super) fn contains(&self, id: PartitionId) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = PartitionId> + '_ {
+        self.by_id.keys().copied()
+    }
+
+    /// The partition whose stream republishes its messages under this prefix.
+    pub(super) fn with_live_prefix(&self, prefix: &str) -> Option<PartitionId> {
+        self.by_live_prefix.get(prefix).copied()
+    }
+
+    /// The partition whose new leaders are announced on this subject.
+    pub(super) fn with_leader_subject(&self, subject: &str) -> Option<PartitionId> {
+        self.by_leader_subject.get(subject).copied()
+    }
+}
+
+impl Index<PartitionId> for Partitions {
+    type Output = Partition;
+
+    fn index(&self, id: PartitionId) -> &Partition {
+        &self.by_id[&id]
+    }
+}
+
+impl IndexMut<PartitionId> for Partitions {
+    fn index_mut(&mut self, id: PartitionId) -> &mut Partition {
+        self.by_id.get_mut(&id).expect("a partition stays")
+    }
+}
+
 impl Partition {
     pub(super) fn new(prefix: &str, namespace: &StreamedNamespace, part: u16) -> Self {
         Self {
@@ -82,6 +151,7 @@ impl Partition {
             facts: None,
             watch: StreamWatch::default(),
             history_ttl_ms: namespace.history_ttl_ms,
+            history_bytes_max: namespace.history_bytes_max,
             epoch: EpochState::default(),
             marks: Marks::default(),
             age_floor: None,
@@ -119,6 +189,16 @@ impl Partition {
         Some(floor.sequence)
     }
 
+    /// How long the stream keeps messages; `None` for ever, or before it is known.
+    pub(super) fn age_max_ms(&self) -> Option<u64> {
+        self.facts.as_ref().and_then(|facts| facts.age_max_ms)
+    }
+
+    pub(super) fn window_limits(&self) -> WindowLimits {
+        let entries_max = self.facts.as_ref().map_or(1, |facts| facts.history_max.max(1));
+        WindowLimits { entries_max, bytes_max: self.history_bytes_max }
+    }
+
     pub(super) const fn forget_age_floor(&mut self) {
         self.age_floor = None;
     }
@@ -144,12 +224,22 @@ impl Partition {
             turn.link(LinkEffect::Unsubscribe { subject: self.names.live_subject(name) });
         }
     }
+
+    /// A channel is followed no longer.
+    pub(super) fn detach(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        self.attached.remove(name);
+        self.comparing.remove(name);
+        self.attaching.retain(|attaching| attaching != name);
+        if !self.is_wide {
+            turn.link(LinkEffect::Unsubscribe { subject: self.names.live_subject(name) });
+        }
+    }
 }
 
 impl Core {
     /// A stream has stated its epoch and its limits.
     pub(super) fn facts_known(&mut self, turn: &mut Turn<'_>, id: PartitionId, facts: StreamFacts) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         // An epoch record may have announced the epoch of a new stream already.
         let is_known = |known: &StreamFacts| known.epoch == facts.epoch || partition.current_epoch() == &*facts.epoch;
         let is_other = partition.facts.as_ref().is_some_and(|known| !is_known(known));
@@ -170,11 +260,10 @@ impl Core {
 
     /// Reads the age floor if it is not fresh. Pending reads continue when it arrives.
     pub(super) fn read_age_floor(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(partition) = self.partitions.get_mut(&id).filter(|one| one.reading_age_floor_since_us.is_none())
-        else {
+        let partition = &mut self.partitions[id];
+        let Some(age_max_ms) = partition.age_max_ms().filter(|_| partition.reading_age_floor_since_us.is_none()) else {
             return;
         };
-        let Some(age_max_ms) = partition.facts.as_ref().and_then(|facts| facts.age_max_ms) else { return };
         partition.reading_age_floor_since_us = Some(turn.now.mono_us);
         let stream = partition.names.stream.clone();
         let time_ms = turn.now.unix_ms.saturating_sub(age_max_ms) + AGE_MARGIN_MS;
@@ -188,7 +277,7 @@ impl Core {
         id: PartitionId,
         outcome: Result<ReadAnswer, ReadFault>,
     ) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         let asked_us = partition.reading_age_floor_since_us.take().unwrap_or(0);
         match outcome {
             Ok(ReadAnswer { messages, .. }) if !messages.is_empty() => {
@@ -202,10 +291,10 @@ impl Core {
 
     /// Subscribes to the subjects that do not depend on channels: fences, epochs, and new leaders.
     pub(super) fn subscribe_own_subjects(&mut self, turn: &mut Turn<'_>) {
-        if std::mem::replace(&mut self.has_own_subjects, true) {
+        if std::mem::replace(&mut self.partitions.have_subscriptions, true) {
             return;
         }
-        for partition in self.partitions.values_mut() {
+        for partition in self.partitions.by_id.values() {
             let names = &partition.names;
             for subject in
                 [names.live_fence_subject(&self.options.node), names.live_epoch_subject(), names.leader_subject()]

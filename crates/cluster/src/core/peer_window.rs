@@ -159,8 +159,8 @@ impl Core {
     }
 
     fn epoch_of_channel(&self, name: &str) -> Option<Box<str>> {
-        let partition = self.partitions.get(&self.channels.get(name)?.partition)?;
-        Some(partition.current_epoch().into())
+        let channel = self.channels.get(name)?;
+        Some(self.partitions[channel.partition].current_epoch().into())
     }
 
     fn on_window_answer(&mut self, turn: &mut Turn<'_>, answer: WindowAnswer) {
@@ -175,8 +175,8 @@ impl Core {
             .filter(|_| is_same_epoch)
             .and_then(|records| records.into_iter().map(StoredRecord::into_message).collect())
             .filter(|messages: &Vec<StoredMessage>| is_rising(messages, after, (through, through_ms)));
-        let limits = self.channels.get(name).map(|channel| self.window_limits(channel.partition));
-        if let (Some(messages), Some(channel), Some(limits)) = (messages, self.channels.get_mut(name), limits) {
+        if let (Some(messages), Some(channel)) = (messages, self.channels.get_mut(name)) {
+            let limits = self.partitions[channel.partition].window_limits();
             channel.window.extend_below(&messages, after, through, limits);
             self.counters.peer_windows += 1;
             self.bound_windows(name);

@@ -259,7 +259,7 @@ impl Core {
             self.counters.keys_answered += 1;
             return self.end_publishing(turn, key, Ok(sequence));
         }
-        let Some(partition) = self.partitions.get(&publishing.partition) else { return };
+        let partition = &self.partitions[publishing.partition];
         let mut headers = publishing.headers.clone();
         match &publishing.condition {
             Condition::None => {}

@@ -172,7 +172,7 @@ impl Core {
         let number = self.next_number();
         let Some(channel) = self.channels.get(name) else { return };
         let (id, position, floor_since_us) = (channel.partition, channel.position, channel.attached_us);
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         let queue = &mut partition.reads.queue;
         let read = Read {
             number,
@@ -206,7 +206,8 @@ impl Core {
 
     /// Requests what the first read lacks, unless a request is in flight.
     pub(super) fn resume_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        while let Some(partition) = self.partitions.get_mut(&id) {
+        loop {
+            let partition = &mut self.partitions[id];
             let is_sharing = partition.reads.is_sharing;
             let Some(read) = partition.reads.queue.front() else { return };
             let age_floor = partition.fresh_age_floor(turn.now.mono_us, read.floor_since_us);
@@ -245,7 +246,7 @@ impl Core {
             if self.begin_shared_read(turn, id) {
                 return;
             }
-            let Some(partition) = self.partitions.get_mut(&id) else { return };
+            let partition = &mut self.partitions[id];
             let Some(read) = partition.reads.queue.front_mut() else { return };
             read.is_awaiting_reply = true;
             let (number, from) = (read.number, last + 1);
@@ -264,7 +265,7 @@ impl Core {
         number: u64,
         outcome: Result<ReadAnswer, ReadFault>,
     ) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         let since_us = partition.reads.queue.front().map_or(0, |read| read.floor_since_us);
         let age_floor = partition.usable_age_floor(turn.now.mono_us, since_us);
         let history_max = partition.facts.as_ref().map_or(0, |facts| facts.history_max);
@@ -296,7 +297,7 @@ impl Core {
 
     /// Refuses the loads of a partition that have waited for too long.
     fn refuse_overdue_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         partition.reads.queue.retain(|read| match read.purpose {
             Purpose::Load(waiting) if waiting.due_us <= turn.now.mono_us => {
                 turn.effects.push(waiting.refused(&read.channel, LogError::Unavailable));
@@ -319,9 +320,7 @@ impl Core {
 
     /// Retries the first read after a pause.
     pub(super) fn retry_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(read) = self.partitions.get_mut(&id).and_then(|partition| partition.reads.queue.front_mut()) else {
-            return;
-        };
+        let Some(read) = self.partitions[id].reads.queue.front_mut() else { return };
         self.counters.stale_answers += 1;
         let due_us = turn.now.mono_us + read.pause_us;
         read.pause_us = (read.pause_us * 2).min(STALE_PAUSE_MAX_US);
@@ -333,7 +332,7 @@ impl Core {
 
     /// Completes a read.
     pub(super) fn finish_read(&mut self, turn: &mut Turn<'_>, id: PartitionId, read: &Read) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         let age_floor = partition.usable_age_floor(turn.now.mono_us, read.floor_since_us).unwrap_or(u64::MAX);
         let mut floor = read.floor;
         if read.messages.list.is_empty() {
@@ -345,7 +344,7 @@ impl Core {
         floor = floor.max(purged);
         let name = Arc::clone(&read.channel);
         // While the newest message was confirmed recently, none after it can have expired by age.
-        let age_max_ms = self.partitions.get(&id).and_then(|partition| partition.facts.as_ref()?.age_max_ms);
+        let age_max_ms = partition.age_max_ms();
         let is_recent = |channel: &FollowedChannel| {
             age_max_ms.is_none_or(|age| turn.now.mono_us < channel.newest.confirmed_us.saturating_add(age * 500))
         };
@@ -379,8 +378,8 @@ impl Core {
 
     /// Adds messages that were read below a channel's window to it, as far as they fit.
     fn extend_window(&mut self, read: &Read, floor: u64) {
-        let limits = self.channels.get(&read.channel).map(|channel| self.window_limits(channel.partition));
-        let (Some(channel), Some(limits)) = (self.channels.get_mut(&read.channel), limits) else { return };
+        let Some(channel) = self.channels.get_mut(&read.channel) else { return };
+        let limits = self.partitions[channel.partition].window_limits();
         if !read.ended_early() {
             let through = read.position.min(read.below().saturating_sub(1));
             channel.window.extend_below(&read.messages.list, floor, through, limits);
@@ -390,7 +389,7 @@ impl Core {
 
     /// Drops the reads of a channel; loads are answered with the error.
     pub(super) fn drop_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId, name: &Arc<str>, error: LogError) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         let is_first_dropped = partition.reads.queue.front().is_some_and(|read| read.channel == *name);
         partition.reads.queue.retain(|read| {
             let is_kept = read.channel != *name;
@@ -463,10 +462,9 @@ impl Core {
 
     pub(super) fn empty_page(&self, name: &Arc<str>) -> LogPage {
         let Some(channel) = self.channels.get(name) else { return LogPage::default() };
-        let epoch = self.partitions.get(&channel.partition).map(|partition| partition.current_epoch().into());
         let newest = channel.window.newest();
         LogPage {
-            epoch: epoch.unwrap_or_default(),
+            epoch: self.partitions[channel.partition].current_epoch().into(),
             top: channel.position,
             version: newest.map_or(0, |newest| newest.version),
             version_epoch: newest.map(|newest| newest.version_epoch.clone()).unwrap_or_default(),
@@ -476,8 +474,8 @@ impl Core {
 
     /// Whether a channel's history has expired: it expires as a whole, some time after its newest publication.
     fn is_expired(&self, turn: &Turn<'_>, name: &Arc<str>, newest_ms: Option<u64>) -> bool {
-        let partition = self.channels.get(name).and_then(|channel| self.partitions.get(&channel.partition));
-        let (Some(partition), Some(newest_ms)) = (partition, newest_ms) else { return false };
+        let (Some(channel), Some(newest_ms)) = (self.channels.get(name), newest_ms) else { return false };
+        let partition = &self.partitions[channel.partition];
         newest_ms > 0 && turn.now.unix_ms > newest_ms.saturating_add(partition.history_ttl_ms)
     }
 }

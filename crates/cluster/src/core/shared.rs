@@ -29,7 +29,7 @@ impl Core {
     /// Starts a read for all waiting reads of a partition, if they are many and not far behind.
     pub(super) fn begin_shared_read(&mut self, turn: &mut Turn<'_>, id: PartitionId) -> bool {
         let shared_reads_min = self.options.limits.shared_reads_min;
-        let Some(partition) = self.partitions.get_mut(&id) else { return false };
+        let partition = &mut self.partitions[id];
         let highest = partition.marks.highest();
         let mut positions: Vec<u64> = partition.reads.queue.iter().filter_map(Read::position_to_share).collect();
         // Reads that are too far behind are made alone.
@@ -51,7 +51,7 @@ impl Core {
 
     /// The messages of all channels after the lowest position have arrived.
     pub(super) fn shared_read(&mut self, turn: &mut Turn<'_>, id: PartitionId, outcome: Result<ReadAnswer, ReadFault>) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         partition.reads.is_sharing = false;
         let (shared, others) = std::mem::take(&mut partition.reads.queue).into_iter().partition(|read| read.is_shared);
         partition.reads.queue = others;
@@ -78,7 +78,7 @@ impl Core {
         mut read: Read,
         by_subject: Option<&BTreeMap<Box<str>, Vec<StoredMessage>>>,
     ) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         (read.is_shared, read.is_alone) = (false, true);
         let Some(channel) = self.channels.get(&read.channel) else {
             // A gap that could not be filled has detached the channel.

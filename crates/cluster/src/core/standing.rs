@@ -155,7 +155,7 @@ impl Core {
     /// The streams that this node cannot use, and why.
     pub fn unusable_streams(&self) -> Vec<UnusableStream> {
         let of = |key: StreamKey| {
-            let (name, watch) = self.watched(key)?;
+            let (name, watch) = self.watched(key);
             Some(UnusableStream { stream: name.into(), trouble: watch.trouble()?.clone() })
         };
         self.stream_keys().filter_map(of).collect()
@@ -163,55 +163,59 @@ impl Core {
 
     /// Whether this node can use all streams.
     pub fn are_streams_usable(&self) -> bool {
-        self.stream_keys().all(|key| self.watched(key).is_some_and(|(_, watch)| watch.is_usable()))
+        self.stream_keys().all(|key| self.watched(key).1.is_usable())
     }
 
     pub(super) fn stream_keys(&self) -> impl Iterator<Item = StreamKey> + '_ {
         let leases = self.leases.has_stream().then_some(StreamKey::Leases);
-        self.partitions.keys().copied().map(StreamKey::Partition).chain(leases)
+        self.partitions.ids().map(StreamKey::Partition).chain(leases)
     }
 
-    fn watched(&self, key: StreamKey) -> Option<(&str, &StreamWatch)> {
+    fn watched(&self, key: StreamKey) -> (&str, &StreamWatch) {
         match key {
             StreamKey::Partition(id) => {
-                self.partitions.get(&id).map(|partition| (&*partition.names.stream, &partition.watch))
+                let partition = &self.partitions[id];
+                (&partition.names.stream, &partition.watch)
             }
-            StreamKey::Leases => Some((self.leases.stream(), &self.leases.watch)),
+            StreamKey::Leases => (self.leases.stream(), &self.leases.watch),
         }
     }
 
-    fn watch_mut(&mut self, key: StreamKey) -> Option<&mut StreamWatch> {
+    fn watch_mut(&mut self, key: StreamKey) -> &mut StreamWatch {
         match key {
-            StreamKey::Partition(id) => self.partitions.get_mut(&id).map(|partition| &mut partition.watch),
-            StreamKey::Leases => Some(&mut self.leases.watch),
+            StreamKey::Partition(id) => &mut self.partitions[id].watch,
+            StreamKey::Leases => &mut self.leases.watch,
         }
     }
 
     fn set_standing(&mut self, turn: &mut Turn<'_>, key: StreamKey, standing: Standing) {
-        let Some(change) = self.watch_mut(key).and_then(|watch| watch.change(standing)) else { return };
-        let unusable = self.stream_keys().filter_map(|key| self.watched(key)?.1.trouble());
+        let Some(change) = self.watch_mut(key).change(standing) else { return };
+        let unusable = self.stream_keys().filter_map(|key| self.watched(key).1.trouble());
         let count = u32::try_from(unusable.count()).unwrap_or(u32::MAX);
         self.peers.set_unusable_streams(count);
         self.report_stream(turn, key, change);
     }
 
     fn report_stream(&self, turn: &mut Turn<'_>, key: StreamKey, change: StreamChange) {
-        let Some((name, _)) = self.watched(key) else { return };
+        let (name, _) = self.watched(key);
         turn.effects.push(CoreEffect::StreamChanged { stream: name.into(), change });
     }
 
     /// Requests the description of a stream: its epoch and its limits.
     pub(super) fn describe(&mut self, turn: &mut Turn<'_>, key: StreamKey) {
-        let Some(watch) = self.watch_mut(key).filter(|watch| !watch.is_describing) else { return };
+        let watch = self.watch_mut(key);
+        if watch.is_describing {
+            return;
+        }
         (watch.is_describing, watch.described_us) = (true, turn.now.mono_us);
         let request = self.request(Requester::Describe(key));
-        let Some((name, _)) = self.watched(key) else { return };
+        let (name, _) = self.watched(key);
         turn.link(LinkEffect::Describe { request, stream: name.into() });
     }
 
     /// Requests a description for a message that got no answer, of which there may be many.
     fn describe_unless_done(&mut self, turn: &mut Turn<'_>, key: StreamKey) {
-        let due_us = self.watch_mut(key).map_or(0, |watch| watch.described_us + DESCRIBE_PAUSE_US);
+        let due_us = self.watch_mut(key).described_us + DESCRIBE_PAUSE_US;
         if turn.now.mono_us >= due_us {
             self.describe(turn, key);
         } else {
@@ -225,8 +229,7 @@ impl Core {
         key: StreamKey,
         outcome: Result<Box<StreamState>, ReadFault>,
     ) {
-        let Some(watch) = self.watch_mut(key) else { return };
-        watch.is_describing = false;
+        self.watch_mut(key).is_describing = false;
         match &outcome {
             Err(ReadFault::TimedOut | ReadFault::NoResponders) => self.on_silence(turn, LinkName::Read),
             _ => self.silence.end(LinkName::Read),
@@ -260,7 +263,7 @@ impl Core {
 
     /// A stream has described itself.
     fn stream_is_there(&mut self, turn: &mut Turn<'_>, key: StreamKey) {
-        let Some(watch) = self.watch_mut(key) else { return };
+        let watch = self.watch_mut(key);
         watch.unanswered_since_us = None;
         // Only a stored message shows that a stream that refused messages takes them again.
         if !watch.is_refusing() {
@@ -269,12 +272,12 @@ impl Core {
     }
 
     fn stream_is_absent(&mut self, turn: &mut Turn<'_>, key: StreamKey) {
-        let Some(watch) = self.watch_mut(key) else { return };
+        let watch = self.watch_mut(key);
         watch.unanswered_since_us = None;
         if self.planted.is(CoreBug::AbsentStreamIgnored) {
             return self.set_timer(turn.now.mono_us + DESCRIBE_RETRY_US, Timer::Describe(key));
         }
-        if self.watch_mut(key).is_some_and(|watch| watch.is_absent()) {
+        if self.watch_mut(key).is_absent() {
             return self.create_stream(turn, key);
         }
         let trouble = StreamTrouble::Absent { why_not_created: None };
@@ -295,7 +298,7 @@ impl Core {
     /// Creates a stream that is gone, with a new epoch.
     fn create_stream(&mut self, turn: &mut Turn<'_>, key: StreamKey) {
         let number = self.next_number();
-        let Some((name, _)) = self.watched(key) else { return };
+        let (name, _) = self.watched(key);
         let Some(terms) = self.options.creatable.iter().find(|terms| *terms.name == *name) else {
             return self.set_timer(turn.now.mono_us + CREATE_RETRY_US, Timer::Describe(key));
         };
@@ -336,8 +339,10 @@ impl Core {
 
     fn stream_is_silent(&mut self, turn: &mut Turn<'_>, key: StreamKey, why: Option<Box<str>>) {
         let timeout_us = self.options.limits.publish_timeout_ms * 1_000;
-        let is_up = self.links.read;
-        let Some(watch) = self.watch_mut(key).filter(|_| is_up) else { return };
+        if !self.links.read {
+            return;
+        }
+        let watch = self.watch_mut(key);
         let since_us = *watch.unanswered_since_us.get_or_insert(turn.now.mono_us);
         // Absent and refusing say more.
         if turn.now.mono_us >= since_us + timeout_us && !watch.is_absent() && !watch.is_refusing() {
@@ -353,7 +358,7 @@ impl Core {
             Some(PublishFault::Disconnected) => return,
             Some(fault) => fault.store_refusal(),
         };
-        let Some(watch) = self.watch_mut(key) else { return };
+        let watch = self.watch_mut(key);
         if let Some(why) = refusal {
             // The text may contain figures that change; the first one is reported.
             let was_refusing = watch.is_refusing();

@@ -63,21 +63,19 @@ pub(super) struct HeadSync {
 impl Core {
     /// Queues a channel for an attach.
     pub(super) fn attach(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, id: PartitionId) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         partition.attaching.push(Arc::clone(name));
         self.start_sync(turn, id);
     }
 
     /// Records that messages of the partition may have been missed.
     pub(super) fn needs_audit(&mut self, id: PartitionId) {
-        if let Some(partition) = self.partitions.get_mut(&id) {
-            partition.needs_audit = true;
-        }
+        self.partitions[id].needs_audit = true;
     }
 
     /// Audits all partitions: the connection was interrupted, and a fence may have been lost as well.
     pub(super) fn audit_all(&mut self, turn: &mut Turn<'_>) {
-        let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
+        let ids: Vec<PartitionId> = self.partitions.ids().collect();
         for id in ids {
             self.needs_audit(id);
             // The connection renews its subscriptions. Whether a subscription was active at the old fence is unknown.
@@ -88,7 +86,7 @@ impl Core {
 
     /// Restarts the attach or audit in flight with a new fence.
     pub(super) fn restart_sync(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(sync) = self.partitions.get_mut(&id).and_then(|partition| partition.sync.as_mut()) else { return };
+        let Some(sync) = &mut self.partitions[id].sync else { return };
         sync.fence_sequence = None;
         sync.stale_answers = 0;
         sync.chunks.iter_mut().for_each(|chunk| (chunk.is_read, chunk.is_reading) = (false, false));
@@ -99,7 +97,7 @@ impl Core {
     /// fence is sent again when it is overdue.
     pub(super) fn audit_after_overflow(&mut self, turn: &mut Turn<'_>) {
         self.counters.overflows += 1;
-        let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
+        let ids: Vec<PartitionId> = self.partitions.ids().collect();
         for id in ids {
             self.needs_audit(id);
             self.start_sync(turn, id);
@@ -109,7 +107,7 @@ impl Core {
     /// Audits a partition now, or some time after the last audit began.
     pub(super) fn audit_soon(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let now_us = turn.now.mono_us;
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         let due_us = (partition.audited_us + AUDIT_PAUSE_US).max(now_us);
         if due_us < partition.audit_due_us || partition.audit_due_us <= now_us {
             partition.audit_due_us = due_us;
@@ -119,7 +117,7 @@ impl Core {
 
     pub(super) fn audit(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let is_due = |partition: &Partition| partition.audit_due_us <= turn.now.mono_us;
-        if self.partitions.get(&id).is_some_and(is_due) {
+        if is_due(&self.partitions[id]) {
             self.needs_audit(id);
             self.start_sync(turn, id);
         }
@@ -131,13 +129,13 @@ impl Core {
             return;
         }
         let attach = self.next_number();
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         let has_work = !partition.attaching.is_empty() || !partition.comparing.is_empty() || partition.needs_audit;
         if partition.sync.is_some() || partition.facts.is_none() || !has_work {
             return;
         }
         let comparing = self.take_comparing(id, attach);
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         let attaching = std::mem::take(&mut partition.attaching);
         let mut channels = attaching.clone();
         channels.extend(comparing);
@@ -179,13 +177,13 @@ impl Core {
     /// Publishes a new fence for the attach or audit in flight.
     fn restart_fence(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let number = self.next_number();
-        if self.partitions.get(&id).is_none_or(|partition| partition.sync.is_none()) {
+        if self.partitions[id].sync.is_none() {
             return;
         }
         // The answer shows at once that the stream is gone or stores nothing.
         let request = Some(self.request(Requester::Fence(id)));
         let node = &self.options.node;
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         let Some(sync) = &mut partition.sync else { return };
         (sync.number, sync.fence, sync.fenced_us) = (number, number, turn.now.mono_us);
         sync.after = partition.marks.highest();
@@ -202,7 +200,7 @@ impl Core {
 
     pub(super) fn fence_overdue(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let now_us = turn.now.mono_us;
-        let sync = self.partitions.get(&id).and_then(|partition| partition.sync.as_ref());
+        let sync = self.partitions[id].sync.as_ref();
         let is_overdue =
             sync.is_some_and(|sync| sync.fence_sequence.is_none() && sync.fenced_us + FENCE_TIMEOUT_US <= now_us);
         if is_overdue {
@@ -214,13 +212,13 @@ impl Core {
 
     /// A fence of this node has come back.
     pub(super) fn fence_returned(&mut self, turn: &mut Turn<'_>, id: PartitionId, message: &StoredMessage) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
+        let age_max_ms = partition.age_max_ms();
         let Some(sync) = &mut partition.sync else { return };
         if sync.fence_sequence.is_some() || message.headers.number(FENCE) != Some(sync.fence) {
             return;
         }
         self.silence.end(LinkName::Live);
-        let age_max_ms = partition.facts.as_ref().and_then(|facts| facts.age_max_ms);
         let is_previous_lost = partition.marks.push_fence(message, age_max_ms, turn.now.unix_ms);
         if message.sequence <= sync.after || is_previous_lost {
             self.on_truncation(turn, id);
@@ -235,7 +233,7 @@ impl Core {
 
     /// Reads the newest messages of the chunks that have not been read.
     pub(super) fn read_missing_heads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         let Some(sync) = partition.sync.as_mut().filter(|sync| sync.fence_sequence.is_some()) else { return };
         let number = sync.number;
         let missing: Vec<usize> = (0..sync.chunks.len())
@@ -244,7 +242,7 @@ impl Core {
         for chunk in missing {
             let requester = Requester::Heads { partition: id, chunk, sync: number };
             let request = self.request(requester);
-            let Some(partition) = self.partitions.get_mut(&id) else { return };
+            let partition = &mut self.partitions[id];
             let Some(sync) = &mut partition.sync else { return };
             sync.chunks[chunk].is_reading = true;
             let names = &partition.names;
@@ -266,7 +264,7 @@ impl Core {
         outcome: Result<ReadAnswer, ReadFault>,
     ) {
         let node = self.options.node.clone();
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         let Some(sync) = partition.sync.as_mut().filter(|sync| sync.number == sync_number) else { return };
         let Some(fence_sequence) = sync.fence_sequence else { return };
         let Some(read) = sync.chunks.get_mut(chunk) else { return };
@@ -302,7 +300,7 @@ impl Core {
             EpochReview::Restarted => return,
             EpochReview::Paused => return self.read_heads_again(turn, id, chunk),
         }
-        let Some(partition) = self.partitions.get(&id) else { return };
+        let partition = &self.partitions[id];
         let mut heads: BTreeMap<String, &StoredMessage> = BTreeMap::new();
         for message in &answer.messages {
             let name = partition.names.stored_token(&message.subject).and_then(decode_token);
@@ -330,7 +328,7 @@ impl Core {
 
     /// The answer could not be used yet.
     fn read_heads_again(&mut self, turn: &Turn<'_>, id: PartitionId, chunk: usize) {
-        let sync = self.partitions.get_mut(&id).and_then(|partition| partition.sync.as_mut());
+        let sync = self.partitions[id].sync.as_mut();
         if let Some(read) = sync.and_then(|sync| sync.chunks.get_mut(chunk)) {
             read.is_read = false;
             self.set_timer(turn.now.mono_us + STALE_PAUSE_MIN_US, Timer::Heads(id));
@@ -381,7 +379,7 @@ impl Core {
 
     fn end_sync_if_complete(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let interval_us = self.options.limits.audit_interval_ms * 1_000;
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         let is_complete = |sync: &mut HeadSync| sync.chunks.iter().all(|chunk| chunk.is_read);
         let Some(sync) = partition.sync.take_if(is_complete) else { return };
         if sync.is_audit {

@@ -148,7 +148,7 @@ impl Marks {
 impl Core {
     /// Reads the messages at the sequences of the marks.
     pub(super) fn read_marks(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(partition) = self.partitions.get(&id) else { return };
+        let partition = &self.partitions[id];
         let (stream, sequences) = (partition.names.stream.clone(), partition.marks.sequences());
         if !sequences.is_empty() {
             let request = self.request(Requester::Marks(id));
@@ -158,7 +158,8 @@ impl Core {
 
     pub(super) fn marks_read(&mut self, turn: &mut Turn<'_>, id: PartitionId, outcome: Result<ReadAnswer, ReadFault>) {
         // The next audit reads them again.
-        let (Some(partition), Ok(answer)) = (self.partitions.get_mut(&id), outcome) else { return };
+        let Ok(answer) = outcome else { return };
+        let partition = &mut self.partitions[id];
         // Missing messages prove nothing: the stream keeps a limited number per channel, for a limited time.
         if answer.messages.iter().any(|message| partition.marks.is_contradicted_by(message)) {
             self.on_truncation(turn, id);
@@ -173,10 +174,8 @@ impl Core {
             return;
         }
         self.counters.truncations += 1;
-        if let Some(partition) = self.partitions.get_mut(&id) {
-            partition.epoch.is_renewing = true;
-            partition.epoch.awaits_description = true;
-        }
+        let epoch = &mut self.partitions[id].epoch;
+        (epoch.is_renewing, epoch.awaits_description) = (true, true);
         // The stream may have been removed and created again: then its metadata has the new epoch.
         self.describe(turn, StreamKey::Partition(id));
         self.begin_epoch(turn, id);
@@ -198,7 +197,7 @@ impl Partition {
             return false;
         }
         let Some(head) = head else {
-            let age_max_ms = self.facts.as_ref().and_then(|facts| facts.age_max_ms).unwrap_or(u64::MAX);
+            let age_max_ms = self.age_max_ms().unwrap_or(u64::MAX);
             let kept_until_ms = newest_ms.saturating_add(age_max_ms).saturating_sub(CLOCK_MARGIN_MS);
             return newest_ms > 0 && unix_ms < kept_until_ms;
         };

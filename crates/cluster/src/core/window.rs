@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use dunlin_engine::log::LogRecord;
 
-use crate::{link::StoredMessage, names::PartitionId, record};
+use crate::{link::StoredMessage, record};
 
 use super::Core;
 
@@ -174,15 +174,6 @@ impl WindowMemory {
 }
 
 impl Core {
-    pub(super) fn window_limits(&self, id: PartitionId) -> WindowLimits {
-        let facts = self.partitions.get(&id).and_then(|partition| partition.facts.as_ref());
-        let namespace = self.options.namespaces.get(usize::from(id.namespace)).and_then(Option::as_ref);
-        WindowLimits {
-            entries_max: facts.map_or(1, |facts| facts.history_max.max(1)),
-            bytes_max: namespace.map_or(usize::MAX, |namespace| namespace.history_bytes_max),
-        }
-    }
-
     /// Counts the window of a channel, which has changed, and evicts publications if the node holds too many bytes. Those
     /// of windows above an equal share go first, so that one channel does not evict the publications of all others.
     pub(super) fn bound_windows(&mut self, name: &Arc<str>) {
