@@ -5,8 +5,8 @@
 //!   own in the same stream, on the same connection. When the fence comes back, the subscription is known to be active,
 //!   and the node reads the newest message of each channel from a replica that has the fence. From there on the chain
 //!   holds.
-//! - *Chain* ([`follow`]): each republished message names its predecessor in its channel. Late and duplicate messages
-//!   are dropped. A missing one is read from the stream before anything later is delivered.
+//! - *Chain* ([`channel`], [`follow`]): each republished message names its predecessor in its channel. Late and duplicate
+//!   messages are dropped. A missing one is read from the stream before anything later is delivered.
 //! - *Audit* ([`sync`]): a lost message without a successor breaks no chain. So the newest messages are compared after
 //!   each change of the stream's leader, each reconnect, each overflow, and every 30 seconds.
 //! - *Epoch* ([`truncation`], [`epoch`]): a stream that was truncated begins a new epoch, in which no older position is
@@ -27,6 +27,7 @@
 mod ahead;
 mod broadcast;
 mod channel;
+mod context;
 mod counters;
 mod epoch;
 mod event;
@@ -54,16 +55,15 @@ mod truncation;
 mod window;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
 };
 
 use dunlin_engine::Now;
 
 use crate::{
-    link::{LinkEffect, LinkEvent, LinkName, RequestNumber},
+    link::{LinkEvent, LinkName},
     names::PartitionId,
-    planted::PlantedInCore,
 };
 
 pub use broadcast::{BroadcastDrop, BroadcastNamespace};
@@ -76,6 +76,7 @@ pub use standing::{StreamChange, StreamTrouble, UnusableStream};
 use ahead::AheadLoad;
 use broadcast::Broadcasts;
 use channel::FollowedChannel;
+use context::Context;
 use interest::InterestChecks;
 use leases::Leases;
 use lingering::Lingering;
@@ -84,7 +85,6 @@ use peer_window::WindowQuestion;
 use peers::{LiveNode, PeerEvent, Peers};
 use publish::{Publishing, PublishingKey, Waiter};
 use seen_keys::SeenKeys;
-use silence::Silence;
 use standing::StreamKey;
 use timers::{LinksUp, Requester, Timer};
 use window::WindowMemory;
@@ -92,12 +92,9 @@ use window::WindowMemory;
 /// The protocol of one node.
 #[derive(Debug)]
 pub struct Core {
-    options: CoreOptions,
-    links: LinksUp,
+    context: Context,
     peers: Peers,
     leases: Leases,
-    silence: Silence,
-    payload_bytes_max: usize,
     partitions: Partitions,
     channels: BTreeMap<Arc<str>, FollowedChannel>,
     window_memory: WindowMemory,
@@ -109,7 +106,6 @@ pub struct Core {
     /// Queries for the windows of other nodes, by channel, and the loads that wait for them.
     window_questions: BTreeMap<Arc<str>, WindowQuestion>,
     window_loads: usize,
-    requests: BTreeMap<RequestNumber, Requester>,
     publishing: BTreeMap<PublishingKey, Publishing>,
     publishing_by_id: BTreeMap<Box<str>, PublishingKey>,
     seen_keys: SeenKeys,
@@ -117,22 +113,6 @@ pub struct Core {
     waiting_channels: VecDeque<Arc<str>>,
     /// Messages sent and not acknowledged.
     in_flight: usize,
-    timers: BTreeSet<(u64, Timer)>,
-    numbered: u64,
-    counters: CoreCounters,
-    planted: PlantedInCore,
-}
-
-/// The arguments that most methods of a core need.
-struct Turn<'a> {
-    now: Now,
-    effects: &'a mut Vec<CoreEffect>,
-}
-
-impl Turn<'_> {
-    fn link(&mut self, effect: LinkEffect) {
-        self.effects.push(CoreEffect::Link(effect));
-    }
 }
 
 impl Core {
@@ -144,81 +124,75 @@ impl Core {
             interest: InterestChecks::new(&options.prefix, &options.node),
             peers: Peers::new(&options.prefix, &options.node, options.limits.peers.clone()),
             leases: Leases::new(&options.prefix, options.has_leases),
-            options,
-            links: LinksUp::default(),
-            silence: Silence::default(),
-            payload_bytes_max: 0,
+            context: Context::new(options),
             channels: BTreeMap::new(),
             window_memory: WindowMemory::default(),
             lingering: Lingering::default(),
             ahead: BTreeMap::new(),
             window_questions: BTreeMap::new(),
             window_loads: 0,
-            requests: BTreeMap::new(),
             publishing: BTreeMap::new(),
             publishing_by_id: BTreeMap::new(),
             seen_keys: SeenKeys::default(),
             waiting_channels: VecDeque::new(),
             in_flight: 0,
-            timers: BTreeSet::new(),
-            numbered: 0,
-            counters: CoreCounters::default(),
-            planted: PlantedInCore::default(),
         }
     }
 
     #[cfg(feature = "planted-bugs")]
-    pub(crate) const fn set_planted(&mut self, planted: PlantedInCore) {
-        self.planted = planted;
-        self.peers.planted = planted;
+    pub(crate) const fn set_planted(&mut self, planted: crate::planted::PlantedInCore) {
+        self.context.planted = planted;
     }
 
     /// Handles one event. The caller performs the effects in order.
     pub fn handle(&mut self, now: Now, event: CoreEvent, effects: &mut Vec<CoreEffect>) {
-        let turn = &mut Turn { now, effects };
+        self.context.now = now;
+        // One argument instead of two through all methods. The lists are moved, not copied.
+        std::mem::swap(&mut self.context.effects, effects);
         match event {
-            CoreEvent::Link(event) => self.on_link(turn, event),
+            CoreEvent::Link(event) => self.on_link(event),
             CoreEvent::Propose { shard, channel, namespace, proposal, record } => {
-                self.propose(turn, shard, &channel, namespace, proposal, &record);
+                self.propose(shard, &channel, namespace, proposal, &record);
             }
-            CoreEvent::Load { shard, channel, load, query } => self.load(turn, shard, &channel, load, query),
+            CoreEvent::Load { shard, channel, load, query } => self.load(shard, &channel, load, query),
             CoreEvent::Trim { shard, channel, namespace, ticket } => {
                 let waiter = ticket.map_or(Waiter::Nobody, |ticket| Waiter::Trim { shard, ticket });
-                self.purge(turn, &channel, namespace, waiter);
+                self.purge(&channel, namespace, waiter);
             }
             CoreEvent::Follow { shard, channel, namespace } => {
-                self.follow(turn, shard, &channel, namespace);
-                self.follow_broadcasts(turn, shard, &channel, namespace);
+                self.follow(shard, &channel, namespace);
+                self.follow_broadcasts(shard, &channel, namespace);
             }
             CoreEvent::Unfollow { channel, only_user } => {
-                self.unfollow(turn, &channel, only_user);
-                self.unfollow_broadcasts(turn, &channel, only_user);
+                self.unfollow(&channel, only_user);
+                self.unfollow_broadcasts(&channel, only_user);
             }
             CoreEvent::Broadcast { channel, namespace, message } => {
-                self.broadcast(turn, &channel, namespace, &message);
+                self.broadcast(&channel, namespace, &message);
             }
             CoreEvent::Undelivered { channel } => {
-                self.counters.undelivered += 1;
-                self.interrupt(turn, &channel);
+                self.context.counters.undelivered += 1;
+                self.interrupt(&channel);
             }
             CoreEvent::Peers(event) => {
                 if matches!(event, PeerEvent::Depart) {
-                    self.release_lease(turn);
+                    self.release_lease();
                 }
-                self.peers.handle(turn, event);
-                self.give_up_checks(turn);
+                self.peers.handle(&mut self.context, event);
+                self.give_up_checks();
             }
             CoreEvent::Woke => {}
         }
-        self.run_timers(turn);
-        self.peers.run_deadlines(turn);
-        self.review_check_of_nodes(turn);
-        self.review_leases(turn);
+        self.run_timers();
+        self.peers.run_deadlines(&mut self.context);
+        self.review_check_of_nodes();
+        self.review_leases();
+        std::mem::swap(&mut self.context.effects, effects);
     }
 
     /// The time of the next [`CoreEvent::Woke`], on the clock of [`Now::mono_us`].
     pub fn next_deadline_us(&self) -> Option<u64> {
-        let timer = self.timers.first().map(|(due_us, _)| *due_us);
+        let timer = self.context.timers.first().map(|(due_us, _)| *due_us);
         [timer, self.peers.next_deadline_us()].into_iter().flatten().min()
     }
 
@@ -239,13 +213,13 @@ impl Core {
             broadcast_channels,
             peers,
             leases,
-            ..self.counters.clone()
+            ..self.context.counters.clone()
         }
     }
 
     /// Whether all streams are usable and all connections are up.
     pub fn is_ready(&self) -> bool {
-        let LinksUp { live, publish, read } = self.links;
+        let LinksUp { live, publish, read } = self.context.links;
         live && publish && read && self.are_streams_usable()
     }
 
@@ -264,88 +238,88 @@ impl Core {
         self.peers.has_departed()
     }
 
-    fn on_link(&mut self, turn: &mut Turn<'_>, event: LinkEvent) {
+    fn on_link(&mut self, event: LinkEvent) {
         match event {
-            LinkEvent::Connected { link, max_payload } => self.connected(turn, link, max_payload),
-            LinkEvent::Disconnected { link } => self.disconnected(turn, link),
-            LinkEvent::SlowConsumer => self.audit_after_overflow(turn),
+            LinkEvent::Connected { link, max_payload } => self.connected(link, max_payload),
+            LinkEvent::Disconnected { link } => self.disconnected(link),
+            LinkEvent::SlowConsumer => self.audit_after_overflow(),
             LinkEvent::Delivered { subject, headers, payload, is_by_wildcard, .. } => {
-                let is_taken = self.peers.take(turn, &subject, &headers, &payload)
-                    || self.take_window_message(turn, &subject, &payload)
-                    || self.interest_arrived(turn, &subject, &headers)
-                    || self.lease_arrived(turn, &subject, &headers)
-                    || self.broadcast_arrived(turn, &subject, &headers, &payload, is_by_wildcard);
+                let is_taken = self.peers.take(&mut self.context, &subject, &headers, &payload)
+                    || self.take_window_message(&subject, &payload)
+                    || self.interest_arrived(&subject, &headers)
+                    || self.lease_arrived(&subject, &headers)
+                    || self.broadcast_arrived(&subject, &headers, &payload, is_by_wildcard);
                 if !is_taken {
-                    self.delivered(turn, &subject, headers, payload);
+                    self.delivered(&subject, headers, payload);
                 }
             }
-            LinkEvent::Acknowledged { request, outcome } => match self.requests.remove(&request) {
-                Some(Requester::Publish(key)) => self.acknowledged(turn, key, request, outcome),
-                Some(Requester::Lease) => self.lease_acknowledged(turn, request, outcome),
+            LinkEvent::Acknowledged { request, outcome } => match self.context.requests.remove(&request) {
+                Some(Requester::Publish(key)) => self.acknowledged(key, request, outcome),
+                Some(Requester::Lease) => self.lease_acknowledged(request, outcome),
                 Some(Requester::Fence(partition)) => {
-                    self.stream_answered(turn, StreamKey::Partition(partition), outcome.as_ref().err());
+                    self.stream_answered(StreamKey::Partition(partition), outcome.as_ref().err());
                 }
                 _ => {}
             },
             LinkEvent::Answered { request, outcome } => {
                 let outcome = self.without_damaged(outcome);
-                match self.requests.remove(&request) {
+                match self.context.requests.remove(&request) {
                     Some(Requester::Heads { partition, chunk, sync }) => {
-                        self.heads_read(turn, partition, chunk, sync, outcome);
+                        self.heads_read(partition, chunk, sync, outcome);
                     }
-                    Some(Requester::Read { partition, read }) => self.range_read(turn, partition, read, outcome),
-                    Some(Requester::AgeFloor(partition)) => self.age_floor_read(turn, partition, outcome),
-                    Some(Requester::SharedRead(partition)) => self.shared_read(turn, partition, outcome),
-                    Some(Requester::Marks(partition)) => self.marks_read(turn, partition, outcome),
-                    Some(Requester::Lease) => self.lease_read(turn, request, outcome),
+                    Some(Requester::Read { partition, read }) => self.range_read(partition, read, outcome),
+                    Some(Requester::AgeFloor(partition)) => self.age_floor_read(partition, outcome),
+                    Some(Requester::SharedRead(partition)) => self.shared_read(partition, outcome),
+                    Some(Requester::Marks(partition)) => self.marks_read(partition, outcome),
+                    Some(Requester::Lease) => self.lease_read(request, outcome),
                     _ => {}
                 }
             }
-            LinkEvent::StreamInfo { request, outcome } => match self.requests.remove(&request) {
-                Some(Requester::Describe(stream)) => self.described(turn, stream, outcome),
-                Some(Requester::Create(stream)) => self.created(turn, stream, outcome),
+            LinkEvent::StreamInfo { request, outcome } => match self.context.requests.remove(&request) {
+                Some(Requester::Describe(stream)) => self.described(stream, outcome),
+                Some(Requester::Create(stream)) => self.created(stream, outcome),
                 _ => {}
             },
         }
     }
 
-    fn connected(&mut self, turn: &mut Turn<'_>, link: LinkName, max_payload: usize) {
-        self.counters.links_opened[link as usize] += 1;
+    fn connected(&mut self, link: LinkName, max_payload: usize) {
+        self.context.counters.links_opened[link as usize] += 1;
         match link {
             LinkName::Live => {
-                self.links.live = true;
-                self.subscribe_own_subjects(turn);
-                self.audit_all(turn);
+                self.context.links.live = true;
+                self.subscribe_own_subjects();
+                self.audit_all();
             }
             LinkName::Publish => {
-                self.links.publish = true;
-                self.payload_bytes_max = max_payload;
-                self.send_waiting(turn);
+                self.context.links.publish = true;
+                self.context.payload_bytes_max = max_payload;
+                self.send_waiting();
             }
             LinkName::Read => {
-                self.links.read = true;
+                self.context.links.read = true;
                 let keys: Vec<StreamKey> = self.stream_keys().collect();
                 for key in keys {
-                    self.describe(turn, key);
+                    self.describe(key);
                 }
                 let ids: Vec<PartitionId> = self.partitions.ids().collect();
                 for id in ids {
-                    self.resume_reads(turn, id);
+                    self.resume_reads(id);
                 }
             }
         }
-        self.peers.on_links(turn, self.links, self.payload_bytes_max);
+        self.peers.on_links(&mut self.context);
     }
 
-    fn disconnected(&mut self, turn: &mut Turn<'_>, link: LinkName) {
-        self.silence.end(link);
+    fn disconnected(&mut self, link: LinkName) {
+        self.context.silence.end(link);
         match link {
-            LinkName::Live => self.links.live = false,
-            LinkName::Publish => self.links.publish = false,
-            LinkName::Read => self.links.read = false,
+            LinkName::Live => self.context.links.live = false,
+            LinkName::Publish => self.context.links.publish = false,
+            LinkName::Read => self.context.links.read = false,
         }
-        self.peers.on_links(turn, self.links, self.payload_bytes_max);
+        self.peers.on_links(&mut self.context);
         self.leases_disconnected();
-        self.give_up_checks(turn);
+        self.give_up_checks();
     }
 }

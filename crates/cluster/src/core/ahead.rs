@@ -12,7 +12,7 @@ use dunlin_engine::log::{LogError, LogPage};
 
 use crate::{names::PartitionId, planted::CoreBug};
 
-use super::{Core, Timer, Turn, channel::WaitingLoad};
+use super::{Core, Timer, channel::WaitingLoad};
 
 /// A load after a position that this node has not reached.
 #[derive(Debug)]
@@ -27,14 +27,14 @@ pub(super) struct AheadLoad {
 
 impl Core {
     /// Makes a load wait until the channel has reached its position, or nothing was published up to it.
-    pub(super) fn wait_for_position(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, waiting: WaitingLoad, after: u64) {
+    pub(super) fn wait_for_position(&mut self, name: &Arc<str>, waiting: WaitingLoad, after: u64) {
         let Some(id) = self.channels.get(name).map(|channel| channel.partition) else { return };
         let load = AheadLoad { waiting, after, sync: 0, compared: 0 };
-        self.counters.ahead += 1;
+        self.context.counters.ahead += 1;
         self.ahead.entry(Arc::clone(name)).or_default().push(load);
-        self.set_timer(waiting.due_us, Timer::Loads(Arc::clone(name)));
+        self.context.set_timer(waiting.due_us, Timer::Loads(Arc::clone(name)));
         self.partitions[id].comparing.insert(Arc::clone(name));
-        self.start_sync(turn, id);
+        self.start_sync(id);
     }
 
     /// Takes the channels that the next comparison includes.
@@ -49,14 +49,14 @@ impl Core {
     }
 
     /// A channel was compared: up to `fence`, only the messages of a known gap are missing.
-    pub(super) fn compared(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, sync: u64, fence: u64) {
+    pub(super) fn compared(&mut self, name: &Arc<str>, sync: u64, fence: u64) {
         let loads = self.ahead.get_mut(name).into_iter().flatten();
         loads.filter(|load| load.sync == sync).for_each(|load| load.compared = fence);
-        self.serve_ahead(turn, name);
+        self.serve_ahead(name);
     }
 
     /// Answers the loads whose position is reached, or never will be.
-    pub(super) fn serve_ahead(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+    pub(super) fn serve_ahead(&mut self, name: &Arc<str>) {
         let Some(channel) = self.channels.get(name) else { return };
         let (position, has_gap) = (channel.position, channel.gap().is_some());
         let Some(loads) = self.ahead.get_mut(name) else { return };
@@ -67,10 +67,10 @@ impl Core {
         }
         for load in ready {
             if position >= load.after {
-                self.serve_load(turn, name, load.waiting);
+                self.serve_load(name, load.waiting);
             } else {
                 let page = self.page_ahead(name, load.after, load.compared);
-                turn.effects.push(load.waiting.loaded(name, page));
+                self.context.effects.push(load.waiting.loaded(name, page));
             }
         }
     }
@@ -86,11 +86,11 @@ impl Core {
     }
 
     /// Refuses the overdue loads of a channel.
-    pub(super) fn refuse_ahead(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, until_us: u64, error: LogError) {
+    pub(super) fn refuse_ahead(&mut self, name: &Arc<str>, until_us: u64, error: LogError) {
         let Some(loads) = self.ahead.get_mut(name) else { return };
         let is_overdue = |load: &mut AheadLoad| load.waiting.due_us <= until_us;
         for load in loads.extract_if(.., is_overdue) {
-            turn.effects.push(load.waiting.refused(name, error));
+            self.context.effects.push(load.waiting.refused(name, error));
         }
         if loads.is_empty() {
             self.ahead.remove(name);
@@ -100,7 +100,7 @@ impl Core {
     /// The position of a load, if the channel has not reached it.
     pub(super) fn position_ahead(&self, name: &Arc<str>, after: Option<u64>) -> Option<u64> {
         let position = self.channels.get(name)?.position;
-        after.filter(|after| *after > position && !self.planted.is(CoreBug::PositionAheadRefused))
+        after.filter(|after| *after > position && !self.context.planted.is(CoreBug::PositionAheadRefused))
     }
 }
 

@@ -23,7 +23,7 @@ use crate::{
     record,
 };
 
-use super::{Core, CoreEffect, CoreOptions, Timer, Turn, lingering::Lingering, publish::HEADER_BYTES};
+use super::{Context, Core, CoreEffect, CoreOptions, Timer, lingering::Lingering, publish::HEADER_BYTES};
 
 /// A namespace whose channels are shared between nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,55 +186,55 @@ impl Broadcasts {
 impl SharedNamespace {
     /// Subscribes to one more channel. Returns whether the wildcard subscription serves it; `None` if the channel's
     /// name is too long for a subject.
-    fn subscribe(&mut self, turn: &mut Turn<'_>, name: &str, wide_channels_min: usize, number: u64) -> Option<bool> {
+    fn subscribe(&mut self, context: &mut Context, name: &str, wide_channels_min: usize, number: u64) -> Option<bool> {
         let subject = self.names.subject(name)?;
         let is_wide = self.is_always_wide || self.wide_channels > 0 || self.narrow_channels + 1 >= wide_channels_min;
         if is_wide {
             self.wide_channels += 1;
             if self.wide_channels == 1 {
                 (self.wide_number, self.is_wide_confirmed) = (number, false);
-                turn.link(LinkEffect::Subscribe { subject: self.names.all_subjects() });
+                context.link(LinkEffect::Subscribe { subject: self.names.all_subjects() });
             }
         } else {
             self.narrow_channels += 1;
-            turn.link(LinkEffect::Subscribe { subject });
+            context.link(LinkEffect::Subscribe { subject });
         }
         Some(is_wide)
     }
 
-    fn unsubscribe(&mut self, turn: &mut Turn<'_>, name: &str, is_wide: bool) {
+    fn unsubscribe(&mut self, context: &mut Context, name: &str, is_wide: bool) {
         if is_wide {
             self.wide_channels -= 1;
             if self.wide_channels == 0 {
-                turn.link(LinkEffect::Unsubscribe { subject: self.names.all_subjects() });
+                context.link(LinkEffect::Unsubscribe { subject: self.names.all_subjects() });
             }
         } else {
             self.narrow_channels -= 1;
             if let Some(subject) = self.names.subject(name) {
-                turn.link(LinkEffect::Unsubscribe { subject });
+                context.link(LinkEffect::Unsubscribe { subject });
             }
         }
     }
 }
 
 impl Core {
-    pub(super) fn follow_broadcasts(&mut self, turn: &mut Turn<'_>, shard: ShardIndex, name: &Arc<str>, number: u16) {
+    pub(super) fn follow_broadcasts(&mut self, shard: ShardIndex, name: &Arc<str>, number: u16) {
         if let Some(channel) = self.broadcasts.channels.get_mut(name) {
             channel.shard = shard;
             channel.is_followed = true;
             let lingered_until_us = std::mem::replace(&mut channel.lingers_until_us, u64::MAX);
             self.end_broadcast_lingering(lingered_until_us, name);
         } else {
-            self.subscribe_to_broadcasts(turn, shard, name, number);
+            self.subscribe_to_broadcasts(shard, name, number);
         }
-        self.confirm_follow(turn, shard, name, number);
+        self.confirm_follow(shard, name, number);
     }
 
-    fn subscribe_to_broadcasts(&mut self, turn: &mut Turn<'_>, shard: ShardIndex, name: &Arc<str>, namespace: u16) {
-        let number = self.next_number();
-        let wide_channels_min = self.options.limits.wide_channels_min;
+    fn subscribe_to_broadcasts(&mut self, shard: ShardIndex, name: &Arc<str>, namespace: u16) {
+        let number = self.context.next_number();
+        let wide_channels_min = self.context.options.limits.wide_channels_min;
         let Some(of_nodes) = self.broadcasts.namespace_mut(namespace) else { return };
-        let Some(is_wide) = of_nodes.subscribe(turn, name, wide_channels_min, number) else { return };
+        let Some(is_wide) = of_nodes.subscribe(&mut self.context, name, wide_channels_min, number) else { return };
         let is_confirmed = is_wide && of_nodes.is_wide_confirmed;
         let (is_followed, lingers_until_us) = (true, u64::MAX);
         let channel = BroadcastChannel {
@@ -250,60 +250,54 @@ impl Core {
         self.broadcasts.channels.insert(Arc::clone(name), channel);
     }
 
-    pub(super) fn unfollow_broadcasts(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, only_user: u64) {
-        let due_us = turn.now.after_ms(self.options.limits.linger_ms);
+    pub(super) fn unfollow_broadcasts(&mut self, name: &Arc<str>, only_user: u64) {
+        let due_us = self.context.now.after_ms(self.context.options.limits.linger_ms);
         let Some(channel) = self.broadcasts.channels.get_mut(name) else { return };
         channel.is_followed = false;
         let lingered_until_us = std::mem::replace(&mut channel.lingers_until_us, due_us);
         self.end_broadcast_lingering(lingered_until_us, name);
         self.broadcasts.lingering.insert(due_us, Arc::clone(name), only_user);
-        self.set_timer(due_us, Timer::BroadcastLinger(Arc::clone(name)));
-        self.bound_lingering(turn, only_user);
+        self.context.set_timer(due_us, Timer::BroadcastLinger(Arc::clone(name)));
+        self.bound_lingering(only_user);
     }
 
-    pub(super) fn broadcast_linger_over(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        let is_over = |channel: &BroadcastChannel| !channel.is_followed && channel.lingers_until_us <= turn.now.mono_us;
+    pub(super) fn broadcast_linger_over(&mut self, name: &Arc<str>) {
+        let is_over =
+            |channel: &BroadcastChannel| !channel.is_followed && channel.lingers_until_us <= self.context.now.mono_us;
         if self.broadcasts.channels.get(name).is_some_and(is_over) {
-            self.end_broadcasts(turn, name);
+            self.end_broadcasts(name);
         }
     }
 
     /// Receives the broadcasts of a channel no longer.
-    pub(super) fn end_broadcasts(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+    pub(super) fn end_broadcasts(&mut self, name: &Arc<str>) {
         let Some(channel) = self.broadcasts.channels.remove(name) else { return };
         self.end_broadcast_lingering(channel.lingers_until_us, name);
         if let Some(namespace) = self.broadcasts.namespace_mut(channel.namespace) {
-            namespace.unsubscribe(turn, name, channel.is_wide);
+            namespace.unsubscribe(&mut self.context, name, channel.is_wide);
         }
     }
 
-    pub(super) fn broadcast(
-        &mut self,
-        turn: &mut Turn<'_>,
-        name: &Arc<str>,
-        namespace: u16,
-        message: &BroadcastMessage,
-    ) {
+    pub(super) fn broadcast(&mut self, name: &Arc<str>, namespace: u16, message: &BroadcastMessage) {
         let Some(namespace) = self.broadcasts.namespace_mut(namespace) else { return };
         let subject = namespace.names.subject(name);
-        if !self.links.publish {
+        if !self.context.links.publish {
             return self.count_dropped(BroadcastDrop::Disconnected);
         }
         let (mut headers, payload) = record::encode_broadcast(message);
-        headers.push(record::NODE, self.options.node.clone());
-        headers.push(record::NUMBER, (self.counters.broadcasts_sent + 1).to_string());
+        headers.push(record::NODE, self.context.options.node.clone());
+        headers.push(record::NUMBER, (self.context.counters.broadcasts_sent + 1).to_string());
         let bytes = headers.bytes() + payload.len() + HEADER_BYTES;
-        let Some(subject) = subject.filter(|_| bytes <= self.payload_bytes_max) else {
+        let Some(subject) = subject.filter(|_| bytes <= self.context.payload_bytes_max) else {
             return self.count_dropped(BroadcastDrop::TooLarge);
         };
-        self.counters.broadcasts_sent += 1;
-        turn.link(LinkEffect::Publish { link: LinkName::Publish, request: None, subject, headers, payload });
+        self.context.counters.broadcasts_sent += 1;
+        self.context.link(LinkEffect::Publish { link: LinkName::Publish, request: None, subject, headers, payload });
     }
 
     /// Handles a broadcast of another node. Returns whether the subject is one of broadcasts.
     pub(super) fn broadcast_arrived(
         &mut self,
-        turn: &mut Turn<'_>,
         subject: &str,
         headers: &MessageHeaders,
         payload: &Bytes,
@@ -325,14 +319,14 @@ impl Core {
         let (name, shard) = (Arc::clone(name), channel.shard);
         let sender = headers.get(record::NODE);
         // The servers send a node its own publications.
-        if sender == Some(&*self.options.node) && !self.planted.is(CoreBug::OwnEchoPassedOn) {
+        if sender == Some(&*self.context.options.node) && !self.context.planted.is(CoreBug::OwnEchoPassedOn) {
             return true;
         }
         match sender.and_then(|_| record::decode_broadcast(headers, payload)) {
             Some(_) if self.is_late(&name, headers) => self.count_dropped(BroadcastDrop::Late),
             Some(message) => {
-                self.counters.broadcasts_received += 1;
-                turn.effects.push(CoreEffect::BroadcastReceived { shard, channel: name, message });
+                self.context.counters.broadcasts_received += 1;
+                self.context.effects.push(CoreEffect::BroadcastReceived { shard, channel: name, message });
             }
             None => self.count_dropped(BroadcastDrop::Malformed),
         }
@@ -341,17 +335,17 @@ impl Core {
 
     /// Whether a newer broadcast of the same node has arrived before. Earlier versions send no numbers.
     fn is_late(&mut self, name: &Arc<str>, headers: &MessageHeaders) -> bool {
-        let nodes_max = self.options.limits.peers.nodes_max;
+        let nodes_max = self.context.options.limits.peers.nodes_max;
         let (Some(node), Some(number)) = (headers.get(record::NODE), headers.number(record::NUMBER)) else {
             return false;
         };
         let channel = self.broadcasts.channels.get_mut(name);
         channel.is_some_and(|channel| !channel.received.take(node, number, nodes_max))
-            && !self.planted.is(CoreBug::LateBroadcastPassedOn)
+            && !self.context.planted.is(CoreBug::LateBroadcastPassedOn)
     }
 
     fn count_dropped(&mut self, why: BroadcastDrop) {
-        self.counters.broadcasts_dropped[why as usize] += 1;
+        self.context.counters.broadcasts_dropped[why as usize] += 1;
     }
 }
 

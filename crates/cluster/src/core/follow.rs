@@ -13,13 +13,13 @@ use crate::{
 };
 
 use super::{
-    Core, CoreEffect, Timer, Turn,
+    Core, CoreEffect, Timer,
     channel::{Advanced, Attaching, ChannelAction, ChannelContext, ChannelEvent, FollowedChannel, Following},
     standing::StreamKey,
 };
 
 impl Core {
-    pub(super) fn follow(&mut self, turn: &mut Turn<'_>, shard: ShardIndex, name: &Arc<str>, namespace: u16) {
+    pub(super) fn follow(&mut self, shard: ShardIndex, name: &Arc<str>, namespace: u16) {
         if let Some(channel) = self.channels.get_mut(name) {
             channel.shard = shard;
             channel.opens = true;
@@ -29,70 +29,70 @@ impl Core {
         }
         let Some(partition) = self.partition_of(name, namespace) else { return };
         self.channels.insert(Arc::clone(name), FollowedChannel::new(shard, partition));
-        self.attach(turn, name, partition);
+        self.attach(name, partition);
     }
 
     /// Attaches a channel that the engine does not follow; it lingers.
-    pub(super) fn attach_for_a_while(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, partition: PartitionId) {
+    pub(super) fn attach_for_a_while(&mut self, name: &Arc<str>, partition: PartitionId) {
         if self.channels.contains_key(name) {
             return;
         }
         self.channels.insert(Arc::clone(name), FollowedChannel::new(ShardIndex(0), partition));
-        self.attach(turn, name, partition);
-        self.unfollow(turn, name, 0);
+        self.attach(name, partition);
+        self.unfollow(name, 0);
     }
 
-    pub(super) fn unfollow(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, only_user: u64) {
-        let due_us = turn.now.after_ms(self.options.limits.linger_ms);
+    pub(super) fn unfollow(&mut self, name: &Arc<str>, only_user: u64) {
+        let due_us = self.context.now.after_ms(self.context.options.limits.linger_ms);
         let Some(channel) = self.channels.get_mut(name) else { return };
         let before = std::mem::replace(&mut channel.following, Following::Lingering { until_us: due_us });
         self.end_lingering(before, name);
         self.lingering.insert(due_us, Arc::clone(name), only_user);
-        self.set_timer(due_us, Timer::Linger(Arc::clone(name)));
-        self.bound_lingering(turn, only_user);
+        self.context.set_timer(due_us, Timer::Linger(Arc::clone(name)));
+        self.bound_lingering(only_user);
     }
 
-    pub(super) fn linger_over(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+    pub(super) fn linger_over(&mut self, name: &Arc<str>) {
         let lingers_until_us = self.channels.get(name).and_then(|channel| channel.following.lingers_until_us());
-        if lingers_until_us.is_some_and(|until_us| until_us <= turn.now.mono_us) {
-            self.detach(turn, name, LogError::Unavailable);
+        if lingers_until_us.is_some_and(|until_us| until_us <= self.context.now.mono_us) {
+            self.detach(name, LogError::Unavailable);
         }
     }
 
     /// The partition of a channel; `None` if its namespace has no stream.
     pub(super) fn partition_of(&self, name: &str, namespace: u16) -> Option<PartitionId> {
-        let parts = self.options.namespaces.get(usize::from(namespace))?.as_ref()?.partitions;
+        let parts = self.context.options.namespaces.get(usize::from(namespace))?.as_ref()?.partitions;
         let id = PartitionId { namespace, part: part_of(name, parts) };
         self.partitions.contains(id).then_some(id)
     }
 
     /// Detaches a channel. Its pending loads are answered with the error.
-    pub(super) fn detach(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, error: LogError) {
+    pub(super) fn detach(&mut self, name: &Arc<str>, error: LogError) {
         let Some(mut channel) = self.channels.remove(name) else { return };
         self.window_memory.forget(channel.window.counted_bytes);
         self.end_lingering(channel.following, name);
-        self.partitions[channel.partition].detach(turn, name);
+        self.partitions[channel.partition].detach(&mut self.context, name);
         let waiting_loads = channel.attaching_mut().map(|attaching| std::mem::take(&mut attaching.loads));
         for waiting in waiting_loads.into_iter().flatten() {
-            turn.effects.push(waiting.refused(name, error));
+            self.context.effects.push(waiting.refused(name, error));
         }
-        self.refuse_ahead(turn, name, u64::MAX, error);
-        self.refuse_window_loads(turn, name, error);
-        self.drop_reads(turn, channel.partition, name, error);
+        self.refuse_ahead(name, u64::MAX, error);
+        self.refuse_window_loads(name, error);
+        self.drop_reads(channel.partition, name, error);
         for key in channel.outbox.unresolved {
-            self.end_publishing(turn, key, Err(error));
+            self.end_publishing(key, Err(error));
         }
     }
 
     /// A message on a subscription: a fence, a change of leader, or a message of a followed channel.
-    pub(super) fn delivered(&mut self, turn: &mut Turn<'_>, subject: &str, headers: MessageHeaders, payload: Bytes) {
+    pub(super) fn delivered(&mut self, subject: &str, headers: MessageHeaders, payload: Bytes) {
         if let Some(id) = self.partitions.with_leader_subject(subject) {
             self.needs_audit(id);
-            self.describe(turn, StreamKey::Partition(id));
+            self.describe(StreamKey::Partition(id));
             // The new leader may not have the fence in flight.
-            self.restart_sync(turn, id);
-            self.start_sync(turn, id);
-            self.send_again(turn, id);
+            self.restart_sync(id);
+            self.start_sync(id);
+            self.send_again(id);
             return;
         }
         // A token contains no dot.
@@ -101,84 +101,84 @@ impl Core {
         let Some(message) = record::republished(headers, payload) else { return };
         let marks = &mut self.partitions[id].marks;
         let is_other_stream = marks.is_followed_too_low(&message);
-        marks.push(&message, turn.now.mono_us);
+        marks.push(&message, self.context.now.mono_us);
         if is_other_stream {
-            self.describe(turn, StreamKey::Partition(id));
-            self.audit_soon(turn, id);
+            self.describe(StreamKey::Partition(id));
+            self.audit_soon(id);
         }
         if is_fence(token) {
             // A wildcard subscription receives those of other nodes as well.
-            if *self.partitions[id].names.live_fence_subject(&self.options.node) == *subject {
-                self.fence_returned(turn, id, &message);
+            if *self.partitions[id].names.live_fence_subject(&self.context.options.node) == *subject {
+                self.fence_returned(id, &message);
             }
             return;
         }
         if token == EPOCH_TOKEN {
-            self.epoch_arrived(turn, id, &message);
+            self.epoch_arrived(id, &message);
             return;
         }
         let Some(name) = decode_token(token) else { return };
         let Some((name, _)) = self.channels.get_key_value(&*name) else { return };
         let name = Arc::clone(name);
-        self.counters.delivered += 1;
-        self.message_arrived(turn, &name, message);
+        self.context.counters.delivered += 1;
+        self.message_arrived(&name, message);
     }
 
     /// Applies the rule of the chain.
-    pub(super) fn message_arrived(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, message: StoredMessage) {
-        let action = self.on_channel(turn, name, ChannelEvent::Arrived(message));
-        self.counters.gaps += u64::from(matches!(action, ChannelAction::ReadGap));
-        self.act(turn, name, action);
+    pub(super) fn message_arrived(&mut self, name: &Arc<str>, message: StoredMessage) {
+        let action = self.on_channel(name, ChannelEvent::Arrived(message));
+        self.context.counters.gaps += u64::from(matches!(action, ChannelAction::ReadGap));
+        self.act(name, action);
     }
 
     /// Messages of a channel are missing, up to `through`. They are read before anything later is delivered.
-    pub(super) fn found_missing(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, through: u64) {
-        let action = self.on_channel(turn, name, ChannelEvent::FoundMissing { through });
-        self.act(turn, name, action);
+    pub(super) fn found_missing(&mut self, name: &Arc<str>, through: u64) {
+        let action = self.on_channel(name, ChannelEvent::FoundMissing { through });
+        self.act(name, action);
     }
 
     /// Gives an event to a channel. Nothing is to be done if the channel was detached in the meantime.
-    fn on_channel(&mut self, turn: &Turn<'_>, name: &Arc<str>, event: ChannelEvent<'_>) -> ChannelAction {
+    fn on_channel(&mut self, name: &Arc<str>, event: ChannelEvent<'_>) -> ChannelAction {
         let Some(channel) = self.channels.get_mut(name) else { return ChannelAction::Nothing };
         let partition = &self.partitions[channel.partition];
-        let (limits, planted) = (&self.options.limits, self.planted);
-        channel.on(event, &ChannelContext { now: turn.now, partition, limits, planted })
+        let (limits, planted) = (&self.context.options.limits, self.context.planted);
+        channel.on(event, &ChannelContext { now: self.context.now, partition, limits, planted })
     }
 
     /// A sync covers the subscription of a channel.
-    pub(super) fn sync_began(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, sync: u64) {
-        let action = self.on_channel(turn, name, ChannelEvent::SyncBegan { sync });
-        self.act(turn, name, action);
+    pub(super) fn sync_began(&mut self, name: &Arc<str>, sync: u64) {
+        let action = self.on_channel(name, ChannelEvent::SyncBegan { sync });
+        self.act(name, action);
     }
 
-    fn act(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, action: ChannelAction) {
+    fn act(&mut self, name: &Arc<str>, action: ChannelAction) {
         match action {
             ChannelAction::Nothing => {}
-            ChannelAction::CountLate => self.counters.late += 1,
-            ChannelAction::Deliver(message) => self.pass_on(turn, name, &message),
-            ChannelAction::Truncated { partition } => self.on_truncation(turn, partition),
-            ChannelAction::Hole { partition } => self.on_hole(turn, partition),
+            ChannelAction::CountLate => self.context.counters.late += 1,
+            ChannelAction::Deliver(message) => self.pass_on(name, &message),
+            ChannelAction::Truncated { partition } => self.on_truncation(partition),
+            ChannelAction::Hole { partition } => self.on_hole(partition),
             ChannelAction::ReadGap => {
-                let due_us = turn.now.after_ms(self.options.limits.gap_timeout_ms);
-                self.set_timer(due_us, Timer::Gap(Arc::clone(name)));
-                self.fill(turn, name);
+                let due_us = self.context.now.after_ms(self.context.options.limits.gap_timeout_ms);
+                self.context.set_timer(due_us, Timer::Gap(Arc::clone(name)));
+                self.fill(name);
             }
-            ChannelAction::Resume(waiting) => self.resume(turn, name, waiting),
+            ChannelAction::Resume(waiting) => self.resume(name, waiting),
             ChannelAction::Replay(buffered) => {
                 for message in buffered.into_messages() {
-                    self.message_arrived(turn, name, message);
+                    self.message_arrived(name, message);
                 }
             }
         }
     }
 
     /// Delivers the next message of a channel.
-    pub(super) fn pass_on(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, message: &StoredMessage) {
+    pub(super) fn pass_on(&mut self, name: &Arc<str>, message: &StoredMessage) {
         let Some(partition) = self.channels.get(name).map(|channel| channel.partition) else { return };
-        self.note_key(turn.now, partition, message);
+        self.note_key(self.context.now, partition, message);
         let limits = self.partitions[partition].window_limits();
         let Some(channel) = self.channels.get_mut(name) else { return };
-        let advanced = channel.advance(message, turn.now.mono_us, limits);
+        let advanced = channel.advance(message, self.context.now.mono_us, limits);
         let (shard, is_followed) = (channel.shard, channel.is_followed());
         let returned = channel.take_returned();
         let own = message.headers.get(record::MESSAGE_ID).and_then(|id| self.publishing_by_id.get(id)).copied();
@@ -189,110 +189,110 @@ impl Core {
                 // The engine already has this node's own publication, but not another node's duplicate of it.
                 let is_known = own.is_some_and(|key| self.publishing.get(&key).is_some_and(|own| own.has_own_id));
                 if is_followed && !is_known {
-                    turn.effects.push(CoreEffect::Replicated { shard, channel: Arc::clone(name), record });
+                    self.context.effects.push(CoreEffect::Replicated { shard, channel: Arc::clone(name), record });
                 }
             }
             Advanced::Purged { through } => {
                 if is_followed {
-                    turn.effects.push(CoreEffect::Trimmed { shard, channel: Arc::clone(name), through });
+                    self.context.effects.push(CoreEffect::Trimmed { shard, channel: Arc::clone(name), through });
                 }
             }
         }
         if let Some(key) = own {
-            self.end_publishing(turn, key, Ok(message.sequence));
+            self.end_publishing(key, Ok(message.sequence));
         }
         for (sequence, key) in returned {
-            self.end_publishing(turn, key, Ok(sequence));
+            self.end_publishing(key, Ok(sequence));
         }
         if !self.ahead.is_empty() {
-            self.serve_ahead(turn, name);
+            self.serve_ahead(name);
         }
         // Messages that waited for them can be sent.
-        self.send_of_channel(turn, name);
+        self.send_of_channel(name);
     }
 
     /// The missing messages have been read: all that the stream has after the newest known one, up to the end of the
     /// gap.
-    pub(super) fn gap_filled(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, messages: &[StoredMessage]) {
+    pub(super) fn gap_filled(&mut self, name: &Arc<str>, messages: &[StoredMessage]) {
         for message in messages {
             let is_behind = self.channels.get(name).is_some_and(|channel| message.sequence > channel.position);
             if is_behind {
-                self.counters.filled += 1;
-                self.pass_on(turn, name, message);
+                self.context.counters.filled += 1;
+                self.pass_on(name, message);
             }
         }
-        let action = self.on_channel(turn, name, ChannelEvent::GapRead);
-        self.act(turn, name, action);
-        self.serve_ahead(turn, name);
+        let action = self.on_channel(name, ChannelEvent::GapRead);
+        self.act(name, action);
+        self.serve_ahead(name);
     }
 
-    pub(super) fn gap_overdue(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        let timeout_ms = self.options.limits.gap_timeout_ms;
-        let is_up = self.links.live && self.links.read;
+    pub(super) fn gap_overdue(&mut self, name: &Arc<str>) {
+        let timeout_ms = self.context.options.limits.gap_timeout_ms;
+        let is_up = self.context.links.live && self.context.links.read;
         // The gap of this timer may have been closed.
         let Some(gap) = self.channels.get_mut(name).and_then(FollowedChannel::gap_mut) else { return };
         let due_us = gap.since_us + timeout_ms * 1_000;
-        if !is_up || due_us > turn.now.mono_us {
+        if !is_up || due_us > self.context.now.mono_us {
             // Without connections, nothing can be read. The timeout starts when they are back.
-            gap.since_us = if is_up { gap.since_us } else { turn.now.mono_us };
+            gap.since_us = if is_up { gap.since_us } else { self.context.now.mono_us };
             let next_us = gap.since_us + timeout_ms * 1_000;
-            self.set_timer(next_us.max(turn.now.mono_us + 1_000), Timer::Gap(Arc::clone(name)));
+            self.context.set_timer(next_us.max(self.context.now.mono_us + 1_000), Timer::Gap(Arc::clone(name)));
             return;
         }
-        self.interrupt(turn, name);
+        self.interrupt(name);
     }
 
     /// It cannot be determined what a channel's subscribers have missed, so they must resubscribe.
-    pub(super) fn interrupt(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+    pub(super) fn interrupt(&mut self, name: &Arc<str>) {
         let Some(channel) = self.channels.get(name) else { return };
         let (shard, is_followed) = (channel.shard, channel.is_followed());
-        self.counters.interrupted += 1;
-        self.detach(turn, name, LogError::Unavailable);
+        self.context.counters.interrupted += 1;
+        self.detach(name, LogError::Unavailable);
         if is_followed {
-            turn.effects.push(CoreEffect::Interrupted { shard, channel: Arc::clone(name) });
+            self.context.effects.push(CoreEffect::Interrupted { shard, channel: Arc::clone(name) });
         }
     }
 
     /// All positions of a partition have become invalid.
-    pub(super) fn begin_epoch_of_channels(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        self.interrupt_all(turn, id);
+    pub(super) fn begin_epoch_of_channels(&mut self, id: PartitionId) {
+        self.interrupt_all(id);
         let of_partition = self.channels.iter().filter(|(_, channel)| channel.partition == id);
         let names: Vec<Arc<str>> = of_partition.map(|(name, _)| Arc::clone(name)).collect();
         for name in names {
-            let action = self.on_channel(turn, &name, ChannelEvent::EpochBegan);
-            self.act(turn, &name, action);
+            let action = self.on_channel(&name, ChannelEvent::EpochBegan);
+            self.act(&name, action);
         }
     }
 
-    pub(super) fn interrupt_all(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+    pub(super) fn interrupt_all(&mut self, id: PartitionId) {
         let of_partition = self.channels.iter().filter(|(_, channel)| channel.partition == id && channel.is_attached());
         let names: Vec<Arc<str>> = of_partition.map(|(name, _)| Arc::clone(name)).collect();
         for name in names {
-            self.interrupt(turn, &name);
+            self.interrupt(&name);
         }
     }
 
     /// The newest message of a channel that is being attached is known.
-    pub(super) fn attached(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, head: Option<&StoredMessage>, fence: u64) {
-        let action = self.on_channel(turn, name, ChannelEvent::HeadRead { head, fence });
+    pub(super) fn attached(&mut self, name: &Arc<str>, head: Option<&StoredMessage>, fence: u64) {
+        let action = self.on_channel(name, ChannelEvent::HeadRead { head, fence });
         let Some(id) = self.channels.get(name).map(|channel| channel.partition) else { return };
-        self.counters.attached += 1;
+        self.context.counters.attached += 1;
         self.partitions[id].attached.insert(Arc::clone(name));
         if let Some(head) = head {
-            self.note_key(turn.now, id, head);
+            self.note_key(self.context.now, id, head);
         }
         self.bound_windows(name);
-        self.act(turn, name, action);
+        self.act(name, action);
     }
 
     /// Handles what has waited for the newest message of a channel.
-    fn resume(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, waiting: Attaching) {
+    fn resume(&mut self, name: &Arc<str>, waiting: Attaching) {
         for load in waiting.loads {
-            self.serve_load(turn, name, load);
+            self.serve_load(name, load);
         }
         for message in waiting.buffered.into_messages() {
-            self.message_arrived(turn, name, message);
+            self.message_arrived(name, message);
         }
-        self.send_of_channel(turn, name);
+        self.send_of_channel(name);
     }
 }

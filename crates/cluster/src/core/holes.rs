@@ -20,7 +20,7 @@ use crate::{
 };
 
 use super::{
-    Core, Turn,
+    Core,
     channel::FollowedChannel,
     partition::Partition,
     read::{Purpose, Read},
@@ -126,23 +126,23 @@ impl Partition {
 
 impl Core {
     /// Whether a read of a channel has a hole after `floor`, or shows that an earlier one had.
-    pub(super) fn has_hole(&self, turn: &Turn<'_>, id: PartitionId, read: &Read, floor: u64) -> bool {
+    pub(super) fn has_hole(&self, id: PartitionId, read: &Read, floor: u64) -> bool {
         let Some(channel) = self.channels.get(&read.channel) else { return false };
         let partition = &self.partitions[id];
-        let is_overlooked = |message| partition.has_overlooked(channel, message, turn.now.unix_ms);
+        let is_overlooked = |message| partition.has_overlooked(channel, message, self.context.now.unix_ms);
         // What was acknowledged to this node, what a live message follows, and the newest message of a load.
         let followed = channel.gap().into_iter().flat_map(|gap| gap.buffered.predecessors());
         let newest = matches!(read.purpose, Purpose::Load(_)).then_some(read.through);
         let stored = channel.acknowledged.keys().copied().chain(followed).chain(newest);
         let has_hole = missing_among(&read.messages.list, floor, partition.current_epoch(), stored).is_some()
             || read.messages.list.iter().any(is_overlooked);
-        has_hole && !self.planted.is(CoreBug::HoleNotNoticed)
+        has_hole && !self.context.planted.is(CoreBug::HoleNotNoticed)
     }
 
     /// A stream, or one of its replicas, has lost a message. All positions in it become invalid, on all nodes.
-    pub(super) fn on_hole(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        self.counters.holes += 1;
-        self.on_truncation(turn, id);
+    pub(super) fn on_hole(&mut self, id: PartitionId) {
+        self.context.counters.holes += 1;
+        self.on_truncation(id);
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
     record,
 };
 
-use super::{Core, CoreEffect, Timer, Turn};
+use super::{Context, Core, CoreEffect, Timer};
 
 /// The header with the number of a check.
 const CHECK: &str = "Dn-Check";
@@ -95,56 +95,57 @@ fn answer_prefix(questions: &str, node: &str) -> Box<str> {
 
 impl Core {
     /// Answers a follow, at once if there is nothing to wait for.
-    pub(super) fn confirm_follow(&mut self, turn: &mut Turn<'_>, shard: ShardIndex, name: &Arc<str>, number: u16) {
-        let is_streamed = self.options.namespaces.get(usize::from(number)).is_some_and(Option::is_some);
+    pub(super) fn confirm_follow(&mut self, shard: ShardIndex, name: &Arc<str>, number: u16) {
+        let is_streamed = self.context.options.namespaces.get(usize::from(number)).is_some_and(Option::is_some);
         if is_streamed {
             // The page that the engine loads is the answer.
             return;
         }
-        if !self.broadcasts.is_unconfirmed(name) || self.planted.is(CoreBug::FollowNotConfirmed) {
-            return followed(turn, shard, name);
+        if !self.broadcasts.is_unconfirmed(name) || self.context.planted.is(CoreBug::FollowNotConfirmed) {
+            return followed(&mut self.context, shard, name);
         }
         if !self.peers.is_connected_member() {
-            self.counters.follows_unconfirmed += 1;
-            return followed(turn, shard, name);
+            self.context.counters.follows_unconfirmed += 1;
+            return followed(&mut self.context, shard, name);
         }
-        let due_us = turn.now.after_ms(self.options.limits.follow_timeout_ms);
+        let due_us = self.context.now.after_ms(self.context.options.limits.follow_timeout_ms);
         self.interest.unanswered.insert(Arc::clone(name), UnansweredFollow { shard, due_us });
         self.interest.waiting.insert(Arc::clone(name));
-        self.set_timer(due_us, Timer::Follow(Arc::clone(name)));
-        self.schedule_check(turn);
+        self.context.set_timer(due_us, Timer::Follow(Arc::clone(name)));
+        self.schedule_check();
     }
 
-    fn schedule_check(&mut self, turn: &Turn<'_>) {
+    fn schedule_check(&mut self) {
         if self.interest.current.is_none() && !self.interest.waiting.is_empty() {
-            self.set_timer(self.interest.next_us.max(turn.now.mono_us + GATHER_US), Timer::InterestCheck);
+            self.context
+                .set_timer(self.interest.next_us.max(self.context.now.mono_us + GATHER_US), Timer::InterestCheck);
         }
     }
 
     /// Starts the check that is due, or continues the one in flight.
-    pub(super) fn run_check(&mut self, turn: &mut Turn<'_>) {
-        let now_us = turn.now.mono_us;
-        self.review_check(turn);
+    pub(super) fn run_check(&mut self) {
+        let now_us = self.context.now.mono_us;
+        self.review_check();
         let Some(check) = &mut self.interest.current else {
             if now_us >= self.interest.next_us && !self.interest.waiting.is_empty() {
-                self.begin_check(turn);
+                self.begin_check();
             }
             return;
         };
         if check.ends_us <= now_us {
-            return self.end_check(turn, false);
+            return self.end_check(false);
         }
         if check.ask_due_us <= now_us {
             check.pause_us = (check.pause_us * 2).min(PAUSE_MAX_US);
-            self.ask_nodes(turn);
+            self.ask_nodes();
         }
     }
 
-    fn begin_check(&mut self, turn: &mut Turn<'_>) {
-        let now_us = turn.now.mono_us;
-        let number = self.next_number();
-        let ends_us = turn.now.after_ms(self.options.limits.follow_timeout_ms);
-        turn.link(LinkEffect::Subscribe { subject: self.check_subject(number) });
+    fn begin_check(&mut self) {
+        let now_us = self.context.now.mono_us;
+        let number = self.context.next_number();
+        let ends_us = self.context.now.after_ms(self.context.options.limits.follow_timeout_ms);
+        self.context.link(LinkEffect::Subscribe { subject: self.check_subject(number) });
         self.interest.next_us = now_us + CHECK_INTERVAL_US;
         self.interest.current = Some(InterestCheck {
             number,
@@ -155,82 +156,82 @@ impl Core {
             pause_us: PAUSE_MIN_US,
             nodes_version: self.peers.table_version(),
         });
-        self.set_timer(ends_us, Timer::InterestCheck);
+        self.context.set_timer(ends_us, Timer::InterestCheck);
         let settled_us = self.peers.settled_us();
         if settled_us > now_us {
-            self.set_timer(settled_us, Timer::InterestCheck);
+            self.context.set_timer(settled_us, Timer::InterestCheck);
         }
-        self.ask_nodes(turn);
+        self.ask_nodes();
     }
 
     fn check_subject(&self, number: u64) -> Box<str> {
         format!("{}{number}", self.interest.own_answers).into()
     }
 
-    fn ask_nodes(&mut self, turn: &mut Turn<'_>) {
+    fn ask_nodes(&mut self) {
         let Some(check) = &mut self.interest.current else { return };
-        check.ask_due_us = turn.now.mono_us + check.pause_us;
+        check.ask_due_us = self.context.now.mono_us + check.pause_us;
         let (due_us, number) = (check.ask_due_us, check.number.to_string());
-        let headers = MessageHeaders::new().with(record::NODE, self.options.node.clone()).with(CHECK, number);
+        let headers = MessageHeaders::new().with(record::NODE, self.context.options.node.clone()).with(CHECK, number);
         let (subject, payload) = (self.interest.questions.clone(), Bytes::new());
-        turn.link(LinkEffect::Publish { link: LinkName::Live, request: None, subject, headers, payload });
-        self.set_timer(due_us, Timer::InterestCheck);
+        self.context.link(LinkEffect::Publish { link: LinkName::Live, request: None, subject, headers, payload });
+        self.context.set_timer(due_us, Timer::InterestCheck);
     }
 
     /// Handles a request or an answer of a node. Returns whether it is one.
-    pub(super) fn interest_arrived(&mut self, turn: &mut Turn<'_>, subject: &str, headers: &MessageHeaders) -> bool {
+    pub(super) fn interest_arrived(&mut self, subject: &str, headers: &MessageHeaders) -> bool {
         let node = headers.get(record::NODE).filter(|node| node.len() <= NODE_BYTES_MAX);
         if *subject == *self.interest.questions {
             if let (Some(node), Some(number)) = (node, headers.number(CHECK)) {
-                self.answer_check(turn, node, number);
+                self.answer_check(node, number);
             }
             return true;
         }
         let Some(number) = subject.strip_prefix(&*self.interest.own_answers) else { return false };
-        let is_known = node.is_some_and(|node| *node == *self.options.node || self.peers.is_known(node));
+        let is_known = node.is_some_and(|node| *node == *self.context.options.node || self.peers.is_known(node));
         if let (Some(check), Some(node), Ok(number)) = (&mut self.interest.current, node, number.parse::<u64>())
             && is_known
             && check.number == number
         {
             check.confirmed_by.insert(node.into());
-            self.review_check(turn);
+            self.review_check();
         }
         true
     }
 
-    fn answer_check(&self, turn: &mut Turn<'_>, node: &str, number: u64) {
+    fn answer_check(&mut self, node: &str, number: u64) {
         if !self.peers.is_connected_member() {
             return;
         }
         let subject = format!("{}{number}", answer_prefix(&self.interest.questions, node)).into();
-        let headers = MessageHeaders::new().with(record::NODE, self.options.node.clone());
+        let headers = MessageHeaders::new().with(record::NODE, self.context.options.node.clone());
         let payload = Bytes::new();
-        turn.link(LinkEffect::Publish { link: LinkName::Publish, request: None, subject, headers, payload });
+        self.context.link(LinkEffect::Publish { link: LinkName::Publish, request: None, subject, headers, payload });
     }
 
     /// Re-evaluates the check if the table of nodes has changed.
-    pub(super) fn review_check_of_nodes(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn review_check_of_nodes(&mut self) {
         let version = self.peers.table_version();
         if let Some(check) = &mut self.interest.current
             && std::mem::replace(&mut check.nodes_version, version) != version
         {
-            self.review_check(turn);
+            self.review_check();
         }
     }
 
-    fn review_check(&mut self, turn: &mut Turn<'_>) {
+    fn review_check(&mut self) {
         let Some(check) = &self.interest.current else { return };
-        let has_all = check.confirmed_by.contains(&self.options.node)
+        let has_all = check.confirmed_by.contains(&self.context.options.node)
             && self.peers.known_nodes().all(|node| check.confirmed_by.contains(node));
         // Nodes that are not known yet have not been waited for.
-        if has_all && self.peers.settled_us() <= turn.now.mono_us {
-            self.end_check(turn, true);
+        if has_all && self.peers.settled_us() <= self.context.now.mono_us {
+            self.end_check(true);
         }
     }
 
-    fn end_check(&mut self, turn: &mut Turn<'_>, is_confirmed: bool) {
+    fn end_check(&mut self, is_confirmed: bool) {
         let Some(check) = self.interest.current.take() else { return };
-        turn.link(LinkEffect::Unsubscribe { subject: self.check_subject(check.number) });
+        self.context.link(LinkEffect::Unsubscribe { subject: self.check_subject(check.number) });
         if is_confirmed {
             for name in check.channels {
                 self.broadcasts.confirm(&name, check.number);
@@ -238,44 +239,44 @@ impl Core {
                 if !self.broadcasts.is_unconfirmed(&name)
                     && let Some(follow) = self.interest.unanswered.remove(&name)
                 {
-                    followed(turn, follow.shard, &name);
+                    followed(&mut self.context, follow.shard, &name);
                 }
             }
         }
-        self.schedule_check(turn);
+        self.schedule_check();
     }
 
     /// Answers a follow that was not confirmed in time.
-    pub(super) fn follow_overdue(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        let is_due = |follow: &UnansweredFollow| follow.due_us <= turn.now.mono_us;
+    pub(super) fn follow_overdue(&mut self, name: &Arc<str>) {
+        let is_due = |follow: &UnansweredFollow| follow.due_us <= self.context.now.mono_us;
         if self.interest.unanswered.get(name).is_some_and(is_due) {
-            self.answer_unconfirmed(turn, name);
+            self.answer_unconfirmed(name);
         }
     }
 
     /// A connection is down, or the node stops, so no follow can be confirmed.
-    pub(super) fn give_up_checks(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn give_up_checks(&mut self) {
         if self.peers.is_connected_member() {
             return;
         }
         self.interest.waiting.clear();
-        self.end_check(turn, false);
+        self.end_check(false);
         let names: Vec<Arc<str>> = self.interest.unanswered.keys().cloned().collect();
         for name in names {
-            self.answer_unconfirmed(turn, &name);
+            self.answer_unconfirmed(&name);
         }
     }
 
-    fn answer_unconfirmed(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+    fn answer_unconfirmed(&mut self, name: &Arc<str>) {
         if let Some(follow) = self.interest.unanswered.remove(name) {
-            self.counters.follows_unconfirmed += 1;
-            followed(turn, follow.shard, name);
+            self.context.counters.follows_unconfirmed += 1;
+            followed(&mut self.context, follow.shard, name);
         }
     }
 }
 
-fn followed(turn: &mut Turn<'_>, shard: ShardIndex, name: &Arc<str>) {
-    turn.effects.push(CoreEffect::Followed { shard, channel: Arc::clone(name) });
+fn followed(context: &mut Context, shard: ShardIndex, name: &Arc<str>) {
+    context.effects.push(CoreEffect::Followed { shard, channel: Arc::clone(name) });
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use crate::link::{
 };
 
 use super::{
-    Core, CoreEffect, Requester, Timer, Turn,
+    Core, CoreEffect, Requester, Timer,
     peers::PeerEffect,
     standing::{StreamKey, StreamWatch},
 };
@@ -151,7 +151,7 @@ impl Leases {
 
 impl Core {
     const fn renewal_interval_us(&self) -> u64 {
-        self.options.limits.peers.heartbeat_interval_ms * 1_000
+        self.context.options.limits.peers.heartbeat_interval_ms * 1_000
     }
 
     /// Without a stored renewal for longer than this, the stream itself may be silent.
@@ -165,24 +165,24 @@ impl Core {
     }
 
     /// Starts the leases when this node is a member of the cluster.
-    pub(super) fn review_leases(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn review_leases(&mut self) {
         if !self.leases.is_on || self.leases.is_started || !self.peers.is_connected_member() {
             return;
         }
         self.leases.is_started = true;
-        turn.link(LinkEffect::Subscribe { subject: self.leases.names.live_subjects() });
-        self.leases.own.due_us = Some(turn.now.mono_us);
-        self.leases.audit_due_us = Some(turn.now.mono_us);
-        self.run_leases(turn);
+        self.context.link(LinkEffect::Subscribe { subject: self.leases.names.live_subjects() });
+        self.leases.own.due_us = Some(self.context.now.mono_us);
+        self.leases.audit_due_us = Some(self.context.now.mono_us);
+        self.run_leases();
     }
 
     /// Releases the lease when this node leaves the cluster.
-    pub(super) fn release_lease(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn release_lease(&mut self) {
         self.leases.is_on = false;
         if let Some(expected) = self.leases.own.term.take().map(|_| self.leases.own.newest) {
-            let record = LeaseRecord::released(&self.options.node);
+            let record = LeaseRecord::released(&self.context.options.node);
             let id = self.lease_message_id();
-            self.send_lease_record(turn, None, &record, &id, expected);
+            self.send_lease_record(None, &record, &id, expected);
         }
         self.leases.others.clear();
         (self.leases.own.due_us, self.leases.audit_due_us) = (None, None);
@@ -194,172 +194,158 @@ impl Core {
     }
 
     /// The stream is gone: nobody holds a lease.
-    pub(super) fn lease_stream_gone(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn lease_stream_gone(&mut self) {
         self.leases.others.clear();
         self.leases.storing_since_us = None;
-        self.leases.own.forget_stream(turn.now.mono_us);
+        self.leases.own.forget_stream(self.context.now.mono_us);
         if self.leases.own.term.take().is_some() {
             self.leases.counters.lost += 1;
-            turn.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(LeaseChange::Gone)));
+            self.context.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(LeaseChange::Gone)));
         }
     }
 
     /// The stream has stated its epoch. Another one than before means that it was created again.
-    pub(super) fn lease_facts_known(&mut self, turn: &mut Turn<'_>, epoch: Box<str>) {
+    pub(super) fn lease_facts_known(&mut self, epoch: Box<str>) {
         let known = self.leases.epoch.replace(epoch);
         if known.is_some() && known != self.leases.epoch {
-            self.lease_stream_gone(turn);
-            self.leases.audit_due_us = self.leases.audit_due_us.map(|_| turn.now.mono_us);
-            self.run_leases(turn);
+            self.lease_stream_gone();
+            self.leases.audit_due_us = self.leases.audit_due_us.map(|_| self.context.now.mono_us);
+            self.run_leases();
         }
     }
 
     /// A timer is due: this node renews its lease, and takes silent ones.
-    pub(super) fn lease_timer(&mut self, turn: &mut Turn<'_>) {
-        let scheduled_us = self.leases.scheduled_us.take().unwrap_or(turn.now.mono_us);
-        if turn.now.mono_us > scheduled_us + self.renewal_interval_us() && self.leases.storing_since_us.is_some() {
+    pub(super) fn lease_timer(&mut self) {
+        let scheduled_us = self.leases.scheduled_us.take().unwrap_or(self.context.now.mono_us);
+        if self.context.now.mono_us > scheduled_us + self.renewal_interval_us()
+            && self.leases.storing_since_us.is_some()
+        {
             // This node itself was paused, and has not read the messages of that time yet.
-            self.leases.storing_since_us = Some(turn.now.mono_us);
+            self.leases.storing_since_us = Some(self.context.now.mono_us);
         }
-        self.run_leases(turn);
+        self.run_leases();
     }
 
-    fn run_leases(&mut self, turn: &mut Turn<'_>) {
+    fn run_leases(&mut self) {
         if !self.leases.is_on || !self.leases.is_started {
             return;
         }
-        self.audit_leases(turn);
-        self.renew_lease(turn);
-        self.take_silent_leases(turn);
-        self.schedule_leases(turn);
+        self.audit_leases();
+        self.renew_lease();
+        self.take_silent_leases();
+        self.schedule_leases();
     }
 
-    fn audit_leases(&mut self, turn: &mut Turn<'_>) {
-        if self.leases.audit_due_us.is_some_and(|due_us| due_us <= turn.now.mono_us) {
+    fn audit_leases(&mut self) {
+        if self.leases.audit_due_us.is_some_and(|due_us| due_us <= self.context.now.mono_us) {
             self.leases.audit_due_us = None;
-            self.describe(turn, StreamKey::Leases);
-            self.read_leases(turn, Asked::ReadOfAll);
+            self.describe(StreamKey::Leases);
+            self.read_leases(Asked::ReadOfAll);
         }
     }
 
-    fn schedule_leases(&mut self, turn: &Turn<'_>) {
-        let due_us = [self.leases.own.due_us, self.leases.audit_due_us, self.silent_lease_due_us(turn.now.mono_us)]
-            .into_iter()
-            .flatten()
-            .min();
+    fn schedule_leases(&mut self) {
+        let due_us =
+            [self.leases.own.due_us, self.leases.audit_due_us, self.silent_lease_due_us(self.context.now.mono_us)]
+                .into_iter()
+                .flatten()
+                .min();
         if let Some(due_us) = due_us
             && self.leases.scheduled_us.is_none_or(|scheduled_us| due_us < scheduled_us)
         {
             self.leases.scheduled_us = Some(due_us);
-            self.set_timer(due_us, Timer::Leases);
+            self.context.set_timer(due_us, Timer::Leases);
         }
     }
 
     /// Handles a message on a subscription, if it is about a lease.
-    pub(super) fn lease_arrived(&mut self, turn: &mut Turn<'_>, subject: &str, headers: &MessageHeaders) -> bool {
+    pub(super) fn lease_arrived(&mut self, subject: &str, headers: &MessageHeaders) -> bool {
         let Some(node) = self.leases.names.node_of_live(subject) else { return false };
         let record = LeaseRecord::of(headers).filter(|record| record.node == node);
         let Some((record, sequence)) = record.zip(headers.number("Nats-Sequence")) else {
             self.leases.counters.dropped += 1;
             return true;
         };
-        self.observe_lease(turn, &record, sequence);
-        self.schedule_leases(turn);
+        self.observe_lease(&record, sequence);
+        self.schedule_leases();
         true
     }
 
     /// The stream has answered a message, or there was no answer.
-    pub(super) fn lease_acknowledged(
-        &mut self,
-        turn: &mut Turn<'_>,
-        request: RequestNumber,
-        outcome: Result<PublishAck, PublishFault>,
-    ) {
+    pub(super) fn lease_acknowledged(&mut self, request: RequestNumber, outcome: Result<PublishAck, PublishFault>) {
         match &outcome {
-            Ok(_) | Err(PublishFault::Refused { .. }) => self.silence.end(LinkName::Publish),
+            Ok(_) | Err(PublishFault::Refused { .. }) => self.context.silence.end(LinkName::Publish),
             // On a node that publishes nothing, only its renewals show that the connection is broken.
-            Err(PublishFault::TimedOut) => self.on_silence(turn, LinkName::Publish),
+            Err(PublishFault::TimedOut) => self.context.on_silence(LinkName::Publish),
             Err(PublishFault::NoResponders | PublishFault::Disconnected) => {}
         }
-        self.stream_answered(turn, StreamKey::Leases, outcome.as_ref().err());
+        self.stream_answered(StreamKey::Leases, outcome.as_ref().err());
         match self.leases.requests.remove(&request) {
-            Some(Asked::Renewal) => self.renewal_acknowledged(turn, outcome),
-            Some(Asked::Taking(node)) => self.taking_acknowledged(turn, node, outcome),
+            Some(Asked::Renewal) => self.renewal_acknowledged(outcome),
+            Some(Asked::Taking(node)) => self.taking_acknowledged(node, outcome),
             _ => {}
         }
-        self.schedule_leases(turn);
+        self.schedule_leases();
     }
 
     /// A read was answered.
-    pub(super) fn lease_read(
-        &mut self,
-        turn: &mut Turn<'_>,
-        request: RequestNumber,
-        outcome: Result<ReadAnswer, ReadFault>,
-    ) {
+    pub(super) fn lease_read(&mut self, request: RequestNumber, outcome: Result<ReadAnswer, ReadFault>) {
         match &outcome {
             // A node without other reads has only these to notice that the connection is broken.
-            Err(ReadFault::TimedOut | ReadFault::NoResponders) => self.on_silent_lease_read(turn),
-            Ok(_) | Err(_) => self.silence.end_of_lease_reads(),
+            Err(ReadFault::TimedOut | ReadFault::NoResponders) => self.context.on_silent_lease_read(),
+            Ok(_) | Err(_) => self.context.silence.end_of_lease_reads(),
         }
         match (self.leases.requests.remove(&request), outcome) {
-            (Some(Asked::ReadOfOwn), outcome) => self.own_lease_read(turn, outcome),
-            (Some(Asked::ReadOfOther(node)), outcome) => self.other_lease_read(turn, &node, outcome),
-            (Some(Asked::ReadOfAll), outcome) => self.all_leases_read(turn, &outcome),
+            (Some(Asked::ReadOfOwn), outcome) => self.own_lease_read(outcome),
+            (Some(Asked::ReadOfOther(node)), outcome) => self.other_lease_read(&node, outcome),
+            (Some(Asked::ReadOfAll), outcome) => self.all_leases_read(&outcome),
             _ => {}
         }
-        self.schedule_leases(turn);
+        self.schedule_leases();
     }
 
-    fn all_leases_read(&mut self, turn: &mut Turn<'_>, outcome: &Result<ReadAnswer, ReadFault>) {
+    fn all_leases_read(&mut self, outcome: &Result<ReadAnswer, ReadFault>) {
         let pause_us = match outcome {
             // A server that refuses the read, for instance because it would return too many records, will refuse the
             // next one as well.
-            Ok(_) | Err(ReadFault::Refused { .. }) => self.options.limits.audit_interval_ms * 1_000,
+            Ok(_) | Err(ReadFault::Refused { .. }) => self.context.options.limits.audit_interval_ms * 1_000,
             Err(_) => self.lease_retry_us(),
         };
-        self.leases.audit_due_us = Some(turn.now.mono_us.saturating_add(pause_us));
+        self.leases.audit_due_us = Some(self.context.now.mono_us.saturating_add(pause_us));
         for message in outcome.iter().flat_map(|answer| &answer.messages) {
             if let Some(record) = LeaseRecord::of(&message.headers) {
-                self.observe_lease(turn, &record, message.sequence);
+                self.observe_lease(&record, message.sequence);
             }
         }
     }
 
     fn lease_message_id(&mut self) -> Box<str> {
-        let number = self.next_number();
-        format!("%_l-{}-{number}", self.options.node).into()
+        let number = self.context.next_number();
+        format!("%_l-{}-{number}", self.context.options.node).into()
     }
 
     fn ask_about_lease(&mut self, asked: Asked) -> RequestNumber {
-        let request = self.request(Requester::Lease);
+        let request = self.context.request(Requester::Lease);
         self.leases.requests.insert(request, asked);
         request
     }
 
     /// Sends a record to be stored after the message with the expected sequence.
-    fn send_lease_record(
-        &mut self,
-        turn: &mut Turn<'_>,
-        asked: Option<Asked>,
-        record: &LeaseRecord,
-        id: &str,
-        expected: u64,
-    ) {
+    fn send_lease_record(&mut self, asked: Option<Asked>, record: &LeaseRecord, id: &str, expected: u64) {
         let request = asked.map(|asked| self.ask_about_lease(asked));
         let subject = self.leases.names.subject_of(&record.node);
         let (headers, payload) = (record.headers(id, expected), bytes::Bytes::new());
-        turn.link(LinkEffect::Publish { link: LinkName::Publish, request, subject, headers, payload });
+        self.context.link(LinkEffect::Publish { link: LinkName::Publish, request, subject, headers, payload });
     }
 
-    fn read_leases(&mut self, turn: &mut Turn<'_>, asked: Asked) {
+    fn read_leases(&mut self, asked: Asked) {
         let subject = match &asked {
             Asked::Taking(node) | Asked::ReadOfOther(node) => self.leases.names.subject_of(node),
-            Asked::Renewal | Asked::ReadOfOwn => self.leases.names.subject_of(&self.options.node),
+            Asked::Renewal | Asked::ReadOfOwn => self.leases.names.subject_of(&self.context.options.node),
             Asked::ReadOfAll => self.leases.names.all_subjects(),
         };
         let stream = self.leases.names.stream.clone();
         let request = self.ask_about_lease(asked);
-        turn.link(LinkEffect::LastOf { request, stream, subjects: vec![subject], floor: None });
+        self.context.link(LinkEffect::LastOf { request, stream, subjects: vec![subject], floor: None });
     }
 }

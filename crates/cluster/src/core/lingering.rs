@@ -7,7 +7,7 @@ use std::{
 
 use dunlin_engine::log::LogError;
 
-use super::{Core, Timer, Turn, channel::Following};
+use super::{Core, Timer, channel::Following};
 
 /// A user who subscribes to one channel after the other keeps at most this part of the lingering channels.
 const SHARE_OF_A_USER: usize = 8;
@@ -63,25 +63,25 @@ impl Core {
         if let Some(due_us) = following.lingers_until_us()
             && self.lingering.remove(due_us, name)
         {
-            self.timers.remove(&(due_us, Timer::Linger(Arc::clone(name))));
+            self.context.timers.remove(&(due_us, Timer::Linger(Arc::clone(name))));
         }
     }
 
     /// The same for a channel without a stream.
     pub(super) fn end_broadcast_lingering(&mut self, due_us: u64, name: &Arc<str>) {
         if self.broadcasts.lingering.remove(due_us, name) {
-            self.timers.remove(&(due_us, Timer::BroadcastLinger(Arc::clone(name))));
+            self.context.timers.remove(&(due_us, Timer::BroadcastLinger(Arc::clone(name))));
         }
     }
 
     /// Ends the channels that have lingered for longest beyond the limit and the share of a user.
-    pub(super) fn bound_lingering(&mut self, turn: &mut Turn<'_>, user: u64) {
-        let lingering_max = self.options.limits.lingering_max;
+    pub(super) fn bound_lingering(&mut self, user: u64) {
+        let lingering_max = self.context.options.limits.lingering_max;
         while let Some(name) = self.lingering.excess(lingering_max, user) {
-            self.detach(turn, &name, LogError::Unavailable);
+            self.detach(&name, LogError::Unavailable);
         }
         while let Some(name) = self.broadcasts.lingering.excess(lingering_max, user) {
-            self.end_broadcasts(turn, &name);
+            self.end_broadcasts(&name);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 use super::{
-    Core, CoreEffect, CoreOptions, Requester, StreamedNamespace, Turn, epoch::EpochState, read::Reads,
+    Context, Core, CoreEffect, CoreOptions, Requester, StreamedNamespace, epoch::EpochState, read::Reads,
     standing::StreamWatch, sync::HeadSync, truncation::Marks, window::WindowLimits,
 };
 
@@ -206,39 +206,39 @@ impl Partition {
 
 impl Partition {
     /// Subscribes to the live subjects of channels, or to a wildcard for all channels once there are many.
-    pub(super) fn subscribe_to(&mut self, turn: &mut Turn<'_>, channels: &[Arc<str>], wide_channels_min: usize) {
+    pub(super) fn subscribe_to(&mut self, context: &mut Context, channels: &[Arc<str>]) {
         if self.is_wide {
             return;
         }
-        if self.attached.len() + channels.len() < wide_channels_min {
+        if self.attached.len() + channels.len() < context.options.limits.wide_channels_min {
             for name in channels {
-                turn.link(LinkEffect::Subscribe { subject: self.names.live_subject(name) });
+                context.link(LinkEffect::Subscribe { subject: self.names.live_subject(name) });
             }
             return;
         }
         self.is_wide = true;
         // The audit finds messages that the ended subscriptions did not deliver.
         self.needs_audit = true;
-        turn.link(LinkEffect::Subscribe { subject: self.names.republished_subjects() });
+        context.link(LinkEffect::Subscribe { subject: self.names.republished_subjects() });
         for name in &self.attached {
-            turn.link(LinkEffect::Unsubscribe { subject: self.names.live_subject(name) });
+            context.link(LinkEffect::Unsubscribe { subject: self.names.live_subject(name) });
         }
     }
 
     /// A channel is followed no longer.
-    pub(super) fn detach(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+    pub(super) fn detach(&mut self, context: &mut Context, name: &Arc<str>) {
         self.attached.remove(name);
         self.comparing.remove(name);
         self.attaching.retain(|attaching| attaching != name);
         if !self.is_wide {
-            turn.link(LinkEffect::Unsubscribe { subject: self.names.live_subject(name) });
+            context.link(LinkEffect::Unsubscribe { subject: self.names.live_subject(name) });
         }
     }
 }
 
 impl Core {
     /// A stream has stated its epoch and its limits.
-    pub(super) fn facts_known(&mut self, turn: &mut Turn<'_>, id: PartitionId, facts: StreamFacts) {
+    pub(super) fn facts_known(&mut self, id: PartitionId, facts: StreamFacts) {
         let partition = &mut self.partitions[id];
         // An epoch record may have announced the epoch of a new stream already.
         let is_known = |known: &StreamFacts| known.epoch == facts.epoch || partition.current_epoch() == &*facts.epoch;
@@ -249,57 +249,54 @@ impl Core {
         if is_other {
             // The stream was removed and created again.
             partition.epoch = EpochState::default();
-            self.begin_epoch(turn, id);
+            self.begin_epoch(id);
         }
         if is_first {
             self.needs_audit(id);
         }
-        self.start_sync(turn, id);
-        self.resume_reads(turn, id);
+        self.start_sync(id);
+        self.resume_reads(id);
     }
 
     /// Reads the age floor if it is not fresh. Pending reads continue when it arrives.
-    pub(super) fn read_age_floor(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+    pub(super) fn read_age_floor(&mut self, id: PartitionId) {
         let partition = &mut self.partitions[id];
         let Some(age_max_ms) = partition.age_max_ms().filter(|_| partition.reading_age_floor_since_us.is_none()) else {
             return;
         };
-        partition.reading_age_floor_since_us = Some(turn.now.mono_us);
+        partition.reading_age_floor_since_us = Some(self.context.now.mono_us);
         let stream = partition.names.stream.clone();
-        let time_ms = turn.now.unix_ms.saturating_sub(age_max_ms) + AGE_MARGIN_MS;
-        let request = self.request(Requester::AgeFloor(id));
-        turn.link(LinkEffect::FirstSince { request, stream, time_ms });
+        let time_ms = self.context.now.unix_ms.saturating_sub(age_max_ms) + AGE_MARGIN_MS;
+        let request = self.context.request(Requester::AgeFloor(id));
+        self.context.link(LinkEffect::FirstSince { request, stream, time_ms });
     }
 
-    pub(super) fn age_floor_read(
-        &mut self,
-        turn: &mut Turn<'_>,
-        id: PartitionId,
-        outcome: Result<ReadAnswer, ReadFault>,
-    ) {
+    pub(super) fn age_floor_read(&mut self, id: PartitionId, outcome: Result<ReadAnswer, ReadFault>) {
         let partition = &mut self.partitions[id];
         let asked_us = partition.reading_age_floor_since_us.take().unwrap_or(0);
         match outcome {
             Ok(ReadAnswer { messages, .. }) if !messages.is_empty() => {
                 partition.age_floor = messages.first().map(|first| AgeFloor { sequence: first.sequence, asked_us });
-                self.resume_reads(turn, id);
+                self.resume_reads(id);
             }
             // This node's own fence is recent enough, so a replica without it lags.
-            Ok(_) | Err(_) => self.retry_reads(turn, id),
+            Ok(_) | Err(_) => self.retry_reads(id),
         }
     }
 
     /// Subscribes to the subjects that do not depend on channels: fences, epochs, and new leaders.
-    pub(super) fn subscribe_own_subjects(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn subscribe_own_subjects(&mut self) {
         if std::mem::replace(&mut self.partitions.have_subscriptions, true) {
             return;
         }
         for partition in self.partitions.by_id.values() {
             let names = &partition.names;
-            for subject in
-                [names.live_fence_subject(&self.options.node), names.live_epoch_subject(), names.leader_subject()]
-            {
-                turn.effects.push(CoreEffect::Link(LinkEffect::Subscribe { subject }));
+            for subject in [
+                names.live_fence_subject(&self.context.options.node),
+                names.live_epoch_subject(),
+                names.leader_subject(),
+            ] {
+                self.context.effects.push(CoreEffect::Link(LinkEffect::Subscribe { subject }));
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::{
     record,
 };
 
-use super::{Core, Timer, Turn, channel::WaitingLoad, window::WindowEntry};
+use super::{Core, Timer, channel::WaitingLoad, window::WindowEntry};
 
 /// Maximum number of waiting loads per channel that may be queried. Further ones are read from the stream.
 const LOADS_PER_WINDOW_MAX: usize = 16;
@@ -86,8 +86,8 @@ impl StoredRecord {
 
 impl Core {
     /// Makes a load wait for the window of another node. Returns whether it does.
-    pub(super) fn ask_for_window(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, mut waiting: WaitingLoad) -> bool {
-        let loads_max = LOADS_PER_WINDOW_MAX * self.options.limits.windows_max;
+    pub(super) fn ask_for_window(&mut self, name: &Arc<str>, mut waiting: WaitingLoad) -> bool {
+        let loads_max = LOADS_PER_WINDOW_MAX * self.context.options.limits.windows_max;
         let Some(after) = waiting.query.after.filter(|_| !waiting.has_asked && self.window_loads < loads_max) else {
             return false;
         };
@@ -105,24 +105,24 @@ impl Core {
             return false;
         };
         let (through, through_ms) = (oldest.record.publication.offset, oldest.time_ms);
-        if self.window_questions.len() >= self.options.limits.windows_max {
+        if self.window_questions.len() >= self.context.options.limits.windows_max {
             return false;
         }
-        let number = self.next_number();
-        let Some(subject) = self.peers.window_subject(turn.now.mono_us, number) else { return false };
-        let (node, channel) = (self.options.node.clone(), Box::from(&**name));
+        let number = self.context.next_number();
+        let Some(subject) = self.peers.window_subject(self.context.now.mono_us, number) else { return false };
+        let (node, channel) = (self.context.options.node.clone(), Box::from(&**name));
         let body = WindowMessage::Question { number, node, channel, epoch, after, through };
-        self.peers.send_window_message(turn, subject, encode(&body));
-        let due_us = turn.now.after_ms(self.options.limits.window_timeout_ms);
+        self.peers.send_window_message(&mut self.context, subject, encode(&body));
+        let due_us = self.context.now.after_ms(self.context.options.limits.window_timeout_ms);
         let question = WindowQuestion { number, due_us, after, through, through_ms, loads: vec![waiting] };
         self.window_questions.insert(Arc::clone(name), question);
         self.window_loads += 1;
-        self.set_timer(due_us, Timer::PeerWindow(Arc::clone(name)));
+        self.context.set_timer(due_us, Timer::PeerWindow(Arc::clone(name)));
         true
     }
 
     /// Handles a message about windows. Returns whether it is one.
-    pub(super) fn take_window_message(&mut self, turn: &mut Turn<'_>, subject: &str, payload: &Bytes) -> bool {
+    pub(super) fn take_window_message(&mut self, subject: &str, payload: &Bytes) -> bool {
         if !self.peers.is_about_windows(subject) {
             return false;
         }
@@ -135,12 +135,12 @@ impl Core {
                     encode(&WindowMessage::Answer(WindowAnswer { number, channel, epoch, records }))
                 };
                 let mut body = answer(records);
-                if body.len() + OVERHEAD_BYTES > self.payload_bytes_max {
+                if body.len() + OVERHEAD_BYTES > self.context.payload_bytes_max {
                     body = answer(None);
                 }
-                self.peers.send_window_message(turn, subject, body);
+                self.peers.send_window_message(&mut self.context, subject, body);
             }
-            Ok(WindowMessage::Answer(answer)) => self.on_window_answer(turn, answer),
+            Ok(WindowMessage::Answer(answer)) => self.on_window_answer(answer),
             Err(_) => {}
         }
         true
@@ -150,12 +150,14 @@ impl Core {
     fn records_between(&self, name: &str, epoch: &str, after: u64, through: u64) -> Option<Vec<StoredRecord>> {
         let channel = self.channels.get(name).filter(|channel| channel.is_attached())?;
         let has_all = channel.window.len() > 0 && channel.has_in_window(after) && channel.position >= through;
-        if !(has_all || self.planted.is(CoreBug::ShortWindowBelieved)) || *self.epoch_of_channel(name)? != *epoch {
+        if !(has_all || self.context.planted.is(CoreBug::ShortWindowBelieved))
+            || *self.epoch_of_channel(name)? != *epoch
+        {
             return None;
         }
         let known = || channel.window.behind(after).take_while(|entry| entry.record.publication.offset <= through);
         let data_bytes: usize = known().map(|entry| entry.record.publication.data.bytes().len()).sum();
-        (data_bytes <= self.payload_bytes_max).then(|| known().map(StoredRecord::of).collect())
+        (data_bytes <= self.context.payload_bytes_max).then(|| known().map(StoredRecord::of).collect())
     }
 
     fn epoch_of_channel(&self, name: &str) -> Option<Box<str>> {
@@ -163,7 +165,7 @@ impl Core {
         Some(self.partitions[channel.partition].current_epoch().into())
     }
 
-    fn on_window_answer(&mut self, turn: &mut Turn<'_>, answer: WindowAnswer) {
+    fn on_window_answer(&mut self, answer: WindowAnswer) {
         let WindowAnswer { number, channel, epoch, records } = answer;
         let name: &Arc<str> = &Arc::from(channel);
         let Some(question) = self.window_questions.get(name).filter(|question| question.number == number) else {
@@ -178,29 +180,29 @@ impl Core {
         if let (Some(messages), Some(channel)) = (messages, self.channels.get_mut(name)) {
             let limits = self.partitions[channel.partition].window_limits();
             channel.window.extend_below(&messages, after, through, limits);
-            self.counters.peer_windows += 1;
+            self.context.counters.peer_windows += 1;
             self.bound_windows(name);
         }
-        self.end_window_question(turn, name);
+        self.end_window_question(name);
     }
 
     /// There was no answer in time.
-    pub(super) fn window_overdue(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        if self.window_questions.get(name).is_some_and(|question| question.due_us <= turn.now.mono_us) {
-            self.end_window_question(turn, name);
+    pub(super) fn window_overdue(&mut self, name: &Arc<str>) {
+        if self.window_questions.get(name).is_some_and(|question| question.due_us <= self.context.now.mono_us) {
+            self.end_window_question(name);
         }
     }
 
-    fn end_window_question(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+    fn end_window_question(&mut self, name: &Arc<str>) {
         for load in self.take_window_loads(name) {
-            self.serve_load(turn, name, load);
+            self.serve_load(name, load);
         }
     }
 
     /// Refuses the loads of a channel that wait for a window.
-    pub(super) fn refuse_window_loads(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, error: LogError) {
+    pub(super) fn refuse_window_loads(&mut self, name: &Arc<str>, error: LogError) {
         for load in self.take_window_loads(name) {
-            turn.effects.push(load.refused(name, error));
+            self.context.effects.push(load.refused(name, error));
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{
 };
 
 use super::{
-    Core, Requester, Timer, Turn,
+    Core, Requester, Timer,
     channel::{FollowedChannel, WaitingLoad},
 };
 
@@ -96,10 +96,10 @@ impl Core {
     pub(super) fn without_damaged(&mut self, outcome: Result<ReadAnswer, ReadFault>) -> Result<ReadAnswer, ReadFault> {
         let mut answer = outcome?;
         let received = answer.messages.len();
-        if !self.planted.is(CoreBug::DamagedMessageTaken) {
+        if !self.context.planted.is(CoreBug::DamagedMessageTaken) {
             answer.messages.retain(|message| !record::is_damaged(message));
         }
-        self.counters.damaged_messages += (received - answer.messages.len()) as u64;
+        self.context.counters.damaged_messages += (received - answer.messages.len()) as u64;
         if answer.messages.is_empty() && received > 0 && answer.pending > 0 {
             // The read would begin again at the same place. Another replica may answer the next try.
             return Err(ReadFault::Malformed { what: "all messages of the answer are damaged" });
@@ -108,33 +108,26 @@ impl Core {
     }
 
     /// Answers a load from the window, or reads what is missing.
-    pub(super) fn load(
-        &mut self,
-        turn: &mut Turn<'_>,
-        shard: ShardIndex,
-        name: &Arc<str>,
-        load: LoadNumber,
-        query: LoadQuery,
-    ) {
-        let due_us = turn.now.after_ms(self.options.limits.load_timeout_ms);
+    pub(super) fn load(&mut self, shard: ShardIndex, name: &Arc<str>, load: LoadNumber, query: LoadQuery) {
+        let due_us = self.context.now.after_ms(self.context.options.limits.load_timeout_ms);
         let waiting = WaitingLoad { due_us, shard, load, query, has_asked: false };
         match self.channels.get_mut(name) {
-            None => turn.effects.push(waiting.refused(name, LogError::Unavailable)),
+            None => self.context.effects.push(waiting.refused(name, LogError::Unavailable)),
             Some(channel) => {
                 if let Some(attaching) = channel.attaching_mut() {
                     attaching.loads.push(waiting);
-                    self.set_timer(due_us, Timer::Loads(Arc::clone(name)));
+                    self.context.set_timer(due_us, Timer::Loads(Arc::clone(name)));
                 } else {
-                    self.serve_load(turn, name, waiting);
+                    self.serve_load(name, waiting);
                 }
             }
         }
     }
 
-    pub(super) fn serve_load(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, waiting: WaitingLoad) {
+    pub(super) fn serve_load(&mut self, name: &Arc<str>, waiting: WaitingLoad) {
         let query = waiting.query;
         if let Some(after) = self.position_ahead(name, query.after) {
-            self.wait_for_position(turn, name, waiting, after);
+            self.wait_for_position(name, waiting, after);
             return;
         }
         let Some(channel) = self.channels.get_mut(name) else { return };
@@ -146,30 +139,30 @@ impl Core {
             publications > 0 && (opens || is_full)
         };
         if is_in_window {
-            let page = self.page_of_window(turn, name, query);
-            turn.effects.push(waiting.loaded(name, page));
+            let page = self.page_of_window(name, query);
+            self.context.effects.push(waiting.loaded(name, page));
             return;
         }
-        if self.ask_for_window(turn, name, waiting) {
+        if self.ask_for_window(name, waiting) {
             return;
         }
         let Some(channel) = self.channels.get(name) else { return };
         // If nothing is stored after the window's floor, only the proof for the part below it is missing.
         let after = query.after.unwrap_or(0);
         let through = if channel.newest.sequence > after { channel.newest.sequence } else { 0 };
-        self.queue_read(turn, name, Purpose::Load(waiting), after, through);
+        self.queue_read(name, Purpose::Load(waiting), after, through);
     }
 
     /// Reads the messages that a gap lacks.
-    pub(super) fn fill(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+    pub(super) fn fill(&mut self, name: &Arc<str>) {
         let Some(channel) = self.channels.get(name) else { return };
         let Some(gap) = channel.gap() else { return };
         let (after, through) = (channel.newest.sequence, gap.through);
-        self.queue_read(turn, name, Purpose::Fill, after, through);
+        self.queue_read(name, Purpose::Fill, after, through);
     }
 
-    fn queue_read(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, purpose: Purpose, after: u64, through: u64) {
-        let number = self.next_number();
+    fn queue_read(&mut self, name: &Arc<str>, purpose: Purpose, after: u64, through: u64) {
+        let number = self.context.next_number();
         let Some(channel) = self.channels.get(name) else { return };
         let (id, position, floor_since_us) = (channel.partition, channel.position, channel.attached_us);
         let partition = &mut self.partitions[id];
@@ -193,26 +186,26 @@ impl Core {
         };
         match purpose {
             Purpose::Load(waiting) if queue.len() >= WAITING_READS_MAX => {
-                turn.effects.push(waiting.refused(name, LogError::Busy));
+                self.context.effects.push(waiting.refused(name, LogError::Busy));
                 return;
             }
             Purpose::Load(_) => queue.push_back(read),
             // Live delivery takes precedence over history, after the read in flight.
             Purpose::Fill => queue.insert(queue.len().min(1), read),
         }
-        self.counters.reads += 1;
-        self.resume_reads(turn, id);
+        self.context.counters.reads += 1;
+        self.resume_reads(id);
     }
 
     /// Requests what the first read lacks, unless a request is in flight.
-    pub(super) fn resume_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+    pub(super) fn resume_reads(&mut self, id: PartitionId) {
         loop {
             let partition = &mut self.partitions[id];
             let is_sharing = partition.reads.is_sharing;
             let Some(read) = partition.reads.queue.front() else { return };
-            let age_floor = partition.fresh_age_floor(turn.now.mono_us, read.floor_since_us);
+            let age_floor = partition.fresh_age_floor(self.context.now.mono_us, read.floor_since_us);
             let Some(read) = partition.reads.queue.front_mut() else { return };
-            if is_sharing || read.is_awaiting_reply || read.not_before_us > turn.now.mono_us {
+            if is_sharing || read.is_awaiting_reply || read.not_before_us > self.context.now.mono_us {
                 return;
             }
             let Some(channel) = self.channels.get(&read.channel) else {
@@ -223,7 +216,7 @@ impl Core {
                 read.through = gap.through;
             }
             if age_floor.is_none() {
-                self.read_age_floor(turn, id);
+                self.read_age_floor(id);
                 return;
             }
             if let Purpose::Load(waiting) = read.purpose
@@ -233,17 +226,17 @@ impl Core {
                 // An earlier read has returned enough.
                 let name = Arc::clone(&read.channel);
                 partition.reads.queue.pop_front();
-                self.serve_load(turn, &name, waiting);
+                self.serve_load(&name, waiting);
                 continue;
             }
             let last = read.messages.list.last().map_or(read.after, |message| message.sequence);
             if last >= read.through || read.ended_early() || read.messages.reaches_below {
                 if let Some(read) = partition.reads.queue.pop_front() {
-                    self.finish_read(turn, id, &read);
+                    self.finish_read(id, &read);
                 }
                 continue;
             }
-            if self.begin_shared_read(turn, id) {
+            if self.begin_shared_read(id) {
                 return;
             }
             let partition = &mut self.partitions[id];
@@ -252,36 +245,30 @@ impl Core {
             let (number, from) = (read.number, last + 1);
             let (stream, subject) =
                 (partition.names.stream.clone(), Some(partition.names.publish_subject(&read.channel)));
-            let request = self.request(Requester::Read { partition: id, read: number });
-            turn.link(LinkEffect::Range { request, stream, subject, from, messages_max: RANGE_MESSAGES_MAX });
+            let request = self.context.request(Requester::Read { partition: id, read: number });
+            self.context.link(LinkEffect::Range { request, stream, subject, from, messages_max: RANGE_MESSAGES_MAX });
             return;
         }
     }
 
-    pub(super) fn range_read(
-        &mut self,
-        turn: &mut Turn<'_>,
-        id: PartitionId,
-        number: u64,
-        outcome: Result<ReadAnswer, ReadFault>,
-    ) {
+    pub(super) fn range_read(&mut self, id: PartitionId, number: u64, outcome: Result<ReadAnswer, ReadFault>) {
         let partition = &mut self.partitions[id];
         let since_us = partition.reads.queue.front().map_or(0, |read| read.floor_since_us);
-        let age_floor = partition.usable_age_floor(turn.now.mono_us, since_us);
+        let age_floor = partition.usable_age_floor(self.context.now.mono_us, since_us);
         let history_max = partition.facts.as_ref().map_or(0, |facts| facts.history_max);
-        let history_max = history_max + u64::from(self.planted.is(CoreBug::CountRuleOffByOne));
+        let history_max = history_max + u64::from(self.context.planted.is(CoreBug::CountRuleOffByOne));
         let Some(read) = partition.reads.queue.front_mut().filter(|read| read.number == number) else { return };
         read.is_awaiting_reply = false;
         let Some(age_floor) = age_floor else {
             // The age floor is too old to evaluate the answer.
-            self.resume_reads(turn, id);
+            self.resume_reads(id);
             return;
         };
         let last = read.messages.list.last().map_or(read.after, |message| message.sequence);
         let mut answer = outcome.unwrap_or_default();
         answer.messages.retain(|message| message.sequence > last);
         if answer.messages.is_empty() {
-            self.retry_reads(turn, id);
+            self.retry_reads(id);
             return;
         }
         let stored = answer.messages.len() as u64 + answer.pending;
@@ -291,16 +278,16 @@ impl Core {
             read.floor = read.floor.max(floor);
         }
         read.add(answer.messages);
-        self.silence.end(LinkName::Read);
-        self.resume_reads(turn, id);
+        self.context.silence.end(LinkName::Read);
+        self.resume_reads(id);
     }
 
     /// Refuses the loads of a partition that have waited for too long.
-    fn refuse_overdue_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+    fn refuse_overdue_reads(&mut self, id: PartitionId) {
         let partition = &mut self.partitions[id];
         partition.reads.queue.retain(|read| match read.purpose {
-            Purpose::Load(waiting) if waiting.due_us <= turn.now.mono_us => {
-                turn.effects.push(waiting.refused(&read.channel, LogError::Unavailable));
+            Purpose::Load(waiting) if waiting.due_us <= self.context.now.mono_us => {
+                self.context.effects.push(waiting.refused(&read.channel, LogError::Unavailable));
                 false
             }
             Purpose::Load(_) | Purpose::Fill => true,
@@ -308,32 +295,32 @@ impl Core {
     }
 
     /// Refuses the loads that have waited for an attach for too long.
-    pub(super) fn refuse_overdue_loads(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        self.refuse_ahead(turn, name, turn.now.mono_us, LogError::Unavailable);
+    pub(super) fn refuse_overdue_loads(&mut self, name: &Arc<str>) {
+        self.refuse_ahead(name, self.context.now.mono_us, LogError::Unavailable);
         // It may be attached by now, or detached.
         let Some(attaching) = self.channels.get_mut(name).and_then(FollowedChannel::attaching_mut) else { return };
-        let is_overdue = |waiting: &mut WaitingLoad| waiting.due_us <= turn.now.mono_us;
+        let is_overdue = |waiting: &mut WaitingLoad| waiting.due_us <= self.context.now.mono_us;
         for waiting in attaching.loads.extract_if(.., is_overdue) {
-            turn.effects.push(waiting.refused(name, LogError::Unavailable));
+            self.context.effects.push(waiting.refused(name, LogError::Unavailable));
         }
     }
 
     /// Retries the first read after a pause.
-    pub(super) fn retry_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+    pub(super) fn retry_reads(&mut self, id: PartitionId) {
         let Some(read) = self.partitions[id].reads.queue.front_mut() else { return };
-        self.counters.stale_answers += 1;
-        let due_us = turn.now.mono_us + read.pause_us;
+        self.context.counters.stale_answers += 1;
+        let due_us = self.context.now.mono_us + read.pause_us;
         read.pause_us = (read.pause_us * 2).min(STALE_PAUSE_MAX_US);
         read.not_before_us = due_us;
-        self.on_silence(turn, LinkName::Read);
-        self.refuse_overdue_reads(turn, id);
-        self.set_timer(due_us, Timer::Read(id));
+        self.context.on_silence(LinkName::Read);
+        self.refuse_overdue_reads(id);
+        self.context.set_timer(due_us, Timer::Read(id));
     }
 
     /// Completes a read.
-    pub(super) fn finish_read(&mut self, turn: &mut Turn<'_>, id: PartitionId, read: &Read) {
+    pub(super) fn finish_read(&mut self, id: PartitionId, read: &Read) {
         let partition = &mut self.partitions[id];
-        let age_floor = partition.usable_age_floor(turn.now.mono_us, read.floor_since_us).unwrap_or(u64::MAX);
+        let age_floor = partition.usable_age_floor(self.context.now.mono_us, read.floor_since_us).unwrap_or(u64::MAX);
         let mut floor = read.floor;
         if read.messages.list.is_empty() {
             // Nothing is stored after it, so nothing was dropped because of the maximum number.
@@ -346,32 +333,33 @@ impl Core {
         // While the newest message was confirmed recently, none after it can have expired by age.
         let age_max_ms = partition.age_max_ms();
         let is_recent = |channel: &FollowedChannel| {
-            age_max_ms.is_none_or(|age| turn.now.mono_us < channel.newest.confirmed_us.saturating_add(age * 500))
+            age_max_ms
+                .is_none_or(|age| self.context.now.mono_us < channel.newest.confirmed_us.saturating_add(age * 500))
         };
         let fills_all = matches!(read.purpose, Purpose::Fill)
             && !read.may_be_trimmed
             && purged <= read.after
             && self.channels.get(&name).is_some_and(is_recent);
         let floor = if fills_all { read.after } else { floor };
-        if self.has_hole(turn, id, read, floor) {
+        if self.has_hole(id, read, floor) {
             if let Purpose::Load(waiting) = read.purpose {
-                turn.effects.push(waiting.refused(&name, LogError::Unavailable));
+                self.context.effects.push(waiting.refused(&name, LogError::Unavailable));
             }
-            return self.on_hole(turn, id);
+            return self.on_hole(id);
         }
         match read.purpose {
             Purpose::Fill => {
                 if floor <= read.after {
-                    self.gap_filled(turn, &name, &read.messages.list);
+                    self.gap_filled(&name, &read.messages.list);
                 } else {
-                    self.interrupt(turn, &name);
+                    self.interrupt(&name);
                 }
             }
             Purpose::Load(waiting) => {
-                read.messages.list.iter().for_each(|message| self.note_key(turn.now, id, message));
-                let page = self.page_of_read(turn, read, waiting.query, floor);
+                read.messages.list.iter().for_each(|message| self.note_key(self.context.now, id, message));
+                let page = self.page_of_read(read, waiting.query, floor);
                 self.extend_window(read, floor);
-                turn.effects.push(waiting.loaded(&name, page));
+                self.context.effects.push(waiting.loaded(&name, page));
             }
         }
     }
@@ -388,27 +376,27 @@ impl Core {
     }
 
     /// Drops the reads of a channel; loads are answered with the error.
-    pub(super) fn drop_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId, name: &Arc<str>, error: LogError) {
+    pub(super) fn drop_reads(&mut self, id: PartitionId, name: &Arc<str>, error: LogError) {
         let partition = &mut self.partitions[id];
         let is_first_dropped = partition.reads.queue.front().is_some_and(|read| read.channel == *name);
         partition.reads.queue.retain(|read| {
             let is_kept = read.channel != *name;
             if let (Purpose::Load(waiting), false) = (read.purpose, is_kept) {
-                turn.effects.push(waiting.refused(name, error));
+                self.context.effects.push(waiting.refused(name, error));
             }
             is_kept
         });
         if is_first_dropped {
-            self.resume_reads(turn, id);
+            self.resume_reads(id);
         }
     }
 
-    fn page_of_window(&self, turn: &Turn<'_>, name: &Arc<str>, query: LoadQuery) -> LogPage {
+    fn page_of_window(&self, name: &Arc<str>, query: LoadQuery) -> LogPage {
         let mut page = self.empty_page(name);
         let Some(channel) = self.channels.get(name) else { return page };
         let window = &channel.window;
         page.through = channel.position;
-        if self.is_expired(turn, name, window.newest().map(|newest| newest.time_ms)) {
+        if self.is_expired(name, window.newest().map(|newest| newest.time_ms)) {
             page.floor = channel.position;
             return page;
         }
@@ -432,7 +420,7 @@ impl Core {
 
     /// The page of a read. It reaches as far as the read: messages delivered in the meantime may be missing from it,
     /// and messages that have not been delivered are not in it.
-    fn page_of_read(&self, turn: &Turn<'_>, read: &Read, query: LoadQuery, floor: u64) -> LogPage {
+    fn page_of_read(&self, read: &Read, query: LoadQuery, floor: u64) -> LogPage {
         let name = &read.channel;
         let mut page = self.empty_page(name);
         let Some(channel) = self.channels.get(name) else { return page };
@@ -441,7 +429,7 @@ impl Core {
         let reached = reached.min(channel.position);
         page.through = reached.min(read.below().saturating_sub(1));
         page.top = reached;
-        if self.is_expired(turn, name, channel.window.newest().map(|newest| newest.time_ms)) {
+        if self.is_expired(name, channel.window.newest().map(|newest| newest.time_ms)) {
             page.floor = page.through;
             return page;
         }
@@ -473,10 +461,10 @@ impl Core {
     }
 
     /// Whether a channel's history has expired: it expires as a whole, some time after its newest publication.
-    fn is_expired(&self, turn: &Turn<'_>, name: &Arc<str>, newest_ms: Option<u64>) -> bool {
+    fn is_expired(&self, name: &Arc<str>, newest_ms: Option<u64>) -> bool {
         let (Some(channel), Some(newest_ms)) = (self.channels.get(name), newest_ms) else { return false };
         let partition = &self.partitions[channel.partition];
-        newest_ms > 0 && turn.now.unix_ms > newest_ms.saturating_add(partition.history_ttl_ms)
+        newest_ms > 0 && self.context.now.unix_ms > newest_ms.saturating_add(partition.history_ttl_ms)
     }
 }
 

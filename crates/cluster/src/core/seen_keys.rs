@@ -87,7 +87,7 @@ impl Core {
         let facts = self.partitions[partition].facts.as_ref();
         let Some(window_ms) = facts.map(|facts| facts.duplicate_window_ms) else { return };
         self.seen_keys.forget_expired(now);
-        self.seen_keys.note(message, partition, window_ms, self.options.limits.seen_keys_bytes_max);
+        self.seen_keys.note(message, partition, window_ms, self.context.options.limits.seen_keys_bytes_max);
     }
 
     /// The sequence of the publication that has used the id of a message before.

@@ -23,7 +23,7 @@ use crate::{
 };
 
 use super::{
-    Core, Requester, Turn,
+    Core, Requester,
     channel::{FollowedChannel, NewestMessage},
     partition::Partition,
     standing::StreamKey,
@@ -147,38 +147,38 @@ impl Marks {
 
 impl Core {
     /// Reads the messages at the sequences of the marks.
-    pub(super) fn read_marks(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+    pub(super) fn read_marks(&mut self, id: PartitionId) {
         let partition = &self.partitions[id];
         let (stream, sequences) = (partition.names.stream.clone(), partition.marks.sequences());
         if !sequences.is_empty() {
-            let request = self.request(Requester::Marks(id));
-            turn.link(LinkEffect::Sequences { request, stream, sequences });
+            let request = self.context.request(Requester::Marks(id));
+            self.context.link(LinkEffect::Sequences { request, stream, sequences });
         }
     }
 
-    pub(super) fn marks_read(&mut self, turn: &mut Turn<'_>, id: PartitionId, outcome: Result<ReadAnswer, ReadFault>) {
+    pub(super) fn marks_read(&mut self, id: PartitionId, outcome: Result<ReadAnswer, ReadFault>) {
         // The next audit reads them again.
         let Ok(answer) = outcome else { return };
         let partition = &mut self.partitions[id];
         // Missing messages prove nothing: the stream keeps a limited number per channel, for a limited time.
         if answer.messages.iter().any(|message| partition.marks.is_contradicted_by(message)) {
-            self.on_truncation(turn, id);
+            self.on_truncation(id);
         } else {
             partition.marks.forget_compared();
         }
     }
 
     /// A stream was truncated. All positions in it become invalid, on all nodes.
-    pub(super) fn on_truncation(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        if self.planted.is(CoreBug::TruncationNotNoticed) {
+    pub(super) fn on_truncation(&mut self, id: PartitionId) {
+        if self.context.planted.is(CoreBug::TruncationNotNoticed) {
             return;
         }
-        self.counters.truncations += 1;
+        self.context.counters.truncations += 1;
         let epoch = &mut self.partitions[id].epoch;
         (epoch.is_renewing, epoch.awaits_description) = (true, true);
         // The stream may have been removed and created again: then its metadata has the new epoch.
-        self.describe(turn, StreamKey::Partition(id));
-        self.begin_epoch(turn, id);
+        self.describe(StreamKey::Partition(id));
+        self.begin_epoch(id);
     }
 }
 

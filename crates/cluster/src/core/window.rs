@@ -177,7 +177,7 @@ impl Core {
     /// Counts the window of a channel, which has changed, and evicts publications if the node holds too many bytes. Those
     /// of windows above an equal share go first, so that one channel does not evict the publications of all others.
     pub(super) fn bound_windows(&mut self, name: &Arc<str>) {
-        let bytes_max = self.options.limits.window_bytes_max;
+        let bytes_max = self.context.options.limits.window_bytes_max;
         self.count_window(name, usize::MAX);
         if self.window_memory.bytes <= bytes_max {
             return;

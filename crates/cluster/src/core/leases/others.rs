@@ -1,7 +1,7 @@
 //! The leases of other nodes: observed, and taken when they are silent.
 
 use crate::{
-    core::{Core, CoreEffect, Turn, peers::PeerEffect},
+    core::{Core, CoreEffect, peers::PeerEffect},
     link::{PublishAck, PublishFault, ReadAnswer, ReadFault},
     planted::CoreBug,
     record::MESSAGE_ID,
@@ -33,9 +33,9 @@ impl ObservedLease {
 
 impl Core {
     /// Handles a message of a lease that was read or republished.
-    pub(super) fn observe_lease(&mut self, turn: &mut Turn<'_>, record: &LeaseRecord, sequence: u64) {
-        if *record.node == *self.options.node {
-            self.own_lease_observed(turn, &record.status, sequence);
+    pub(super) fn observe_lease(&mut self, record: &LeaseRecord, sequence: u64) {
+        if *record.node == *self.context.options.node {
+            self.own_lease_observed(&record.status, sequence);
             return;
         }
         let is_late = self.leases.others.get(&record.node).is_some_and(|known| sequence <= known.newest);
@@ -46,19 +46,19 @@ impl Core {
             self.leases.others.remove(&record.node);
             return;
         }
-        let has_room = self.leases.others.len() < self.options.limits.peers.nodes_max;
+        let has_room = self.leases.others.len() < self.context.options.limits.peers.nodes_max;
         if !has_room && !self.leases.others.contains_key(&record.node) {
             self.leases.counters.dropped += 1;
             return;
         }
-        self.note_renewal(turn, &record.node, sequence);
+        self.note_renewal(&record.node, sequence);
     }
 
-    fn note_renewal(&mut self, turn: &Turn<'_>, node: &str, sequence: u64) {
+    fn note_renewal(&mut self, node: &str, sequence: u64) {
         let is_awaiting_reply = self.leases.others.get(node).is_some_and(|known| known.is_awaiting_reply);
         let observed = ObservedLease {
             newest: sequence,
-            seen_us: turn.now.mono_us,
+            seen_us: self.context.now.mono_us,
             taking: None,
             is_awaiting_reply,
             not_before_us: 0,
@@ -68,7 +68,7 @@ impl Core {
 
     /// Since when the silence of other leases counts; `None` while it does not.
     fn silence_counts_from_us(&self, now_us: u64) -> Option<u64> {
-        if self.planted.is(CoreBug::LeaseTakenFromSilentStream) {
+        if self.context.planted.is(CoreBug::LeaseTakenFromSilentStream) {
             return Some(0);
         }
         let is_storing = now_us <= self.leases.stored_us + self.renewal_pause_us();
@@ -77,15 +77,15 @@ impl Core {
 
     pub(super) fn silent_lease_due_us(&self, now_us: u64) -> Option<u64> {
         let since_us = self.silence_counts_from_us(now_us)?;
-        let timeout_us = self.options.limits.peers.silence_timeout_ms * 1_000;
+        let timeout_us = self.context.options.limits.peers.silence_timeout_ms * 1_000;
         let idle = self.leases.others.values().filter(|observed| !observed.is_awaiting_reply);
         idle.map(|observed| observed.silent_from_us(since_us, timeout_us)).min()
     }
 
-    pub(super) fn take_silent_leases(&mut self, turn: &mut Turn<'_>) {
-        let now_us = turn.now.mono_us;
+    pub(super) fn take_silent_leases(&mut self) {
+        let now_us = self.context.now.mono_us;
         let Some(since_us) = self.silence_counts_from_us(now_us) else { return };
-        let timeout_us = self.options.limits.peers.silence_timeout_ms * 1_000;
+        let timeout_us = self.context.options.limits.peers.silence_timeout_ms * 1_000;
         let silent: Vec<Box<str>> = self
             .leases
             .others
@@ -96,44 +96,39 @@ impl Core {
             .map(|(node, _)| node.clone())
             .collect();
         for node in silent {
-            self.take_lease(turn, &node);
+            self.take_lease(&node);
         }
     }
 
-    fn take_lease(&mut self, turn: &mut Turn<'_>, node: &str) {
+    fn take_lease(&mut self, node: &str) {
         let new_id = self.lease_message_id();
         let Some(observed) = self.leases.others.get_mut(node) else { return };
         observed.is_awaiting_reply = true;
         let (id, expected) = (observed.taking.get_or_insert(new_id).clone(), observed.newest);
-        let record = LeaseRecord::taken(node, &self.options.node);
-        self.send_lease_record(turn, Some(Asked::Taking(node.into())), &record, &id, expected);
+        let record = LeaseRecord::taken(node, &self.context.options.node);
+        self.send_lease_record(Some(Asked::Taking(node.into())), &record, &id, expected);
     }
 
-    pub(super) fn taking_acknowledged(
-        &mut self,
-        turn: &mut Turn<'_>,
-        node: Box<str>,
-        outcome: Result<PublishAck, PublishFault>,
-    ) {
+    pub(super) fn taking_acknowledged(&mut self, node: Box<str>, outcome: Result<PublishAck, PublishFault>) {
         match outcome {
-            Ok(ack) => self.lease_taken(turn, &node, ack.sequence),
+            Ok(ack) => self.lease_taken(&node, ack.sequence),
             // The holder has renewed it, another node has taken it, or the first copy was stored.
-            Err(fault) if fault.is_wrong_last_sequence() => self.read_leases(turn, Asked::ReadOfOther(node)),
-            Err(_) => self.retry_taking(turn, &node),
+            Err(fault) if fault.is_wrong_last_sequence() => self.read_leases(Asked::ReadOfOther(node)),
+            Err(_) => self.retry_taking(&node),
         }
     }
 
-    fn retry_taking(&mut self, turn: &Turn<'_>, node: &str) {
-        let not_before_us = turn.now.mono_us + self.lease_retry_us();
+    fn retry_taking(&mut self, node: &str) {
+        let not_before_us = self.context.now.mono_us + self.lease_retry_us();
         if let Some(observed) = self.leases.others.get_mut(node) {
             (observed.is_awaiting_reply, observed.not_before_us) = (false, not_before_us);
         }
     }
 
-    fn lease_taken(&mut self, turn: &mut Turn<'_>, node: &str, sequence: u64) {
+    fn lease_taken(&mut self, node: &str, sequence: u64) {
         self.leases.counters.taken += 1;
         let change = LeaseChange::Took { node: node.into() };
-        turn.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(change)));
+        self.context.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(change)));
         if let Some(observed) = self.leases.others.get_mut(node) {
             observed.is_awaiting_reply = false;
             // Otherwise its holder has already begun a new term.
@@ -144,8 +139,8 @@ impl Core {
     }
 
     /// Handles the newest message of another lease, after the condition failed.
-    pub(super) fn other_lease_read(&mut self, turn: &mut Turn<'_>, node: &str, outcome: Result<ReadAnswer, ReadFault>) {
-        let Ok(answer) = outcome else { return self.retry_taking(turn, node) };
+    pub(super) fn other_lease_read(&mut self, node: &str, outcome: Result<ReadAnswer, ReadFault>) {
+        let Ok(answer) = outcome else { return self.retry_taking(node) };
         let Some(observed) = self.leases.others.get_mut(node) else { return };
         observed.is_awaiting_reply = false;
         let Some(message) = answer.messages.last() else {
@@ -154,10 +149,10 @@ impl Core {
         };
         let id = message.headers.get(MESSAGE_ID);
         if id.is_some() && id == observed.taking.as_deref() {
-            return self.lease_taken(turn, node, message.sequence);
+            return self.lease_taken(node, message.sequence);
         }
         match LeaseRecord::of(&message.headers).map(|record| record.status) {
-            Some(LeaseStatus::Held) => self.note_renewal(turn, node, message.sequence),
+            Some(LeaseStatus::Held) => self.note_renewal(node, message.sequence),
             _ => drop(self.leases.others.remove(node)),
         }
     }

@@ -1,7 +1,7 @@
 //! The lease of this node.
 
 use crate::{
-    core::{Core, CoreEffect, Turn, peers::PeerEffect},
+    core::{Core, CoreEffect, peers::PeerEffect},
     link::{PublishAck, PublishFault, ReadAnswer, ReadFault},
     planted::CoreBug,
     record::MESSAGE_ID,
@@ -44,8 +44,8 @@ impl OwnLease {
 }
 
 impl Core {
-    pub(super) fn renew_lease(&mut self, turn: &mut Turn<'_>) {
-        let now_us = turn.now.mono_us;
+    pub(super) fn renew_lease(&mut self) {
+        let now_us = self.context.now.mono_us;
         if self.leases.own.due_us.is_none_or(|due_us| due_us > now_us) {
             return;
         }
@@ -56,27 +56,27 @@ impl Core {
         }
         let Some(Renewal { id, expected, .. }) = &self.leases.own.renewal else { return };
         let (id, expected) = (id.clone(), *expected);
-        let record = LeaseRecord::held(&self.options.node);
-        self.send_lease_record(turn, Some(Asked::Renewal), &record, &id, expected);
+        let record = LeaseRecord::held(&self.context.options.node);
+        self.send_lease_record(Some(Asked::Renewal), &record, &id, expected);
     }
 
-    pub(super) fn renewal_acknowledged(&mut self, turn: &mut Turn<'_>, outcome: Result<PublishAck, PublishFault>) {
+    pub(super) fn renewal_acknowledged(&mut self, outcome: Result<PublishAck, PublishFault>) {
         match outcome {
-            Ok(ack) => self.renewal_stored(turn, ack.sequence),
-            Err(fault) if fault.is_wrong_last_sequence() && self.planted.is(CoreBug::RefusedRenewalNotRead) => {
-                self.lose_lease(turn, self.leases.own.newest, "");
+            Ok(ack) => self.renewal_stored(ack.sequence),
+            Err(fault) if fault.is_wrong_last_sequence() && self.context.planted.is(CoreBug::RefusedRenewalNotRead) => {
+                self.lose_lease(self.leases.own.newest, "");
             }
-            Err(fault) if fault.is_wrong_last_sequence() => self.read_leases(turn, Asked::ReadOfOwn),
+            Err(fault) if fault.is_wrong_last_sequence() => self.read_leases(Asked::ReadOfOwn),
             // The lease stays held, because no node can take it while the stream stores nothing.
             Err(_) => {
                 self.leases.storing_since_us = None;
-                self.leases.own.due_us = Some(turn.now.mono_us + self.lease_retry_us());
+                self.leases.own.due_us = Some(self.context.now.mono_us + self.lease_retry_us());
             }
         }
     }
 
-    fn renewal_stored(&mut self, turn: &mut Turn<'_>, sequence: u64) {
-        let (now_us, interval_us) = (turn.now.mono_us, self.renewal_interval_us());
+    fn renewal_stored(&mut self, sequence: u64) {
+        let (now_us, interval_us) = (self.context.now.mono_us, self.renewal_interval_us());
         let own = &mut self.leases.own;
         let begun_us = own.renewal.take().map_or(now_us, |renewal| renewal.begun_us);
         if sequence <= own.newest {
@@ -90,14 +90,14 @@ impl Core {
         if own.term.is_none_or(|term| sequence <= term) {
             own.term = Some(sequence);
             let change = LeaseChange::Began { term: sequence };
-            turn.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(change)));
+            self.context.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(change)));
         }
         self.leases.mark_stored(now_us, self.renewal_pause_us());
     }
 
     /// Handles the newest message of this node's lease, after the condition failed.
-    pub(super) fn own_lease_read(&mut self, turn: &mut Turn<'_>, outcome: Result<ReadAnswer, ReadFault>) {
-        let retry_us = turn.now.mono_us + self.lease_retry_us();
+    pub(super) fn own_lease_read(&mut self, outcome: Result<ReadAnswer, ReadFault>) {
+        let retry_us = self.context.now.mono_us + self.lease_retry_us();
         let Ok(answer) = outcome else {
             self.leases.own.due_us = Some(retry_us);
             return;
@@ -107,7 +107,7 @@ impl Core {
         if let (Some(message), Some(renewal)) = (newest, &self.leases.own.renewal)
             && id == Some(&*renewal.id)
         {
-            return self.renewal_stored(turn, message.sequence);
+            return self.renewal_stored(message.sequence);
         }
         // A lagging replica returns an older message; the next attempt is then refused again.
         self.leases.own.renewal = None;
@@ -115,30 +115,30 @@ impl Core {
         let sequence = newest.map_or(0, |message| message.sequence);
         let status = newest.and_then(|message| LeaseRecord::of(&message.headers)).map(|record| record.status);
         match (status, self.leases.own.term) {
-            (Some(LeaseStatus::Taken { by }), Some(term)) if sequence > term => self.lose_lease(turn, sequence, &by),
+            (Some(LeaseStatus::Taken { by }), Some(term)) if sequence > term => self.lose_lease(sequence, &by),
             _ => self.leases.own.newest = sequence,
         }
     }
 
     /// A message of this node's own lease was republished.
-    pub(super) fn own_lease_observed(&mut self, turn: &mut Turn<'_>, status: &LeaseStatus, sequence: u64) {
+    pub(super) fn own_lease_observed(&mut self, status: &LeaseStatus, sequence: u64) {
         if let LeaseStatus::Taken { by } = status
             && sequence > self.leases.own.newest
         {
-            self.lose_lease(turn, sequence, by);
+            self.lose_lease(sequence, by);
         }
     }
 
-    fn lose_lease(&mut self, turn: &mut Turn<'_>, sequence: u64, by: &str) {
+    fn lose_lease(&mut self, sequence: u64, by: &str) {
         self.leases.own.newest = sequence;
         if self.leases.own.term.take().is_some() {
             self.leases.counters.lost += 1;
             let change = LeaseChange::Lost { by: by.into() };
-            turn.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(change)));
+            self.context.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(change)));
         }
         if self.leases.requests.values().all(|asked| !matches!(asked, Asked::Renewal | Asked::ReadOfOwn)) {
             self.leases.own.renewal = None;
-            self.leases.own.due_us = Some(turn.now.mono_us);
+            self.leases.own.due_us = Some(self.context.now.mono_us);
         }
     }
 }

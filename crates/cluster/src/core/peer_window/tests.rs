@@ -215,7 +215,7 @@ fn an_answer_that_is_too_large_for_nats_is_not_sent() {
         let records = rig.core.records_between("chat:1", &epoch, NEWEST - 1, NEWEST);
         let channel = "chat:1".into();
         let answer = WindowAnswer { number: 7, channel, epoch: epoch.clone(), records };
-        rig.core.payload_bytes_max = encode(&WindowMessage::Answer(answer)).len() + OVERHEAD_BYTES - bytes_less;
+        rig.core.context.payload_bytes_max = encode(&WindowMessage::Answer(answer)).len() + OVERHEAD_BYTES - bytes_less;
         rig.ask("n2", &epoch, NEWEST - 1, NEWEST).expect("it answers").is_null()
     };
     assert_eq!((answer(0), answer(1)), (false, true));
