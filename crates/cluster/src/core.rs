@@ -62,7 +62,7 @@ use std::{
 use dunlin_engine::Now;
 
 use crate::{
-    link::{LinkEvent, LinkName},
+    link::{LinkEvent, LinkName, MessageHeaders},
     names::PartitionId,
 };
 
@@ -77,7 +77,7 @@ use ahead::AheadLoad;
 use broadcast::Broadcasts;
 use channel::FollowedChannel;
 use context::Context;
-use interest::InterestChecks;
+use interest::{InterestChecks, Nodes};
 use leases::Leases;
 use lingering::Lingering;
 use partition::Partitions;
@@ -161,14 +161,19 @@ impl Core {
             }
             CoreEvent::Follow { shard, channel, namespace } => {
                 self.follow(shard, &channel, namespace);
-                self.follow_broadcasts(shard, &channel, namespace);
+                self.broadcasts.follow(&mut self.context, shard, &channel, namespace);
+                // With a stream, the page that the engine loads is the answer.
+                if !self.context.options.is_streamed(namespace) {
+                    let (interest, mut nodes, context) = self.interest();
+                    interest.confirm_follow(context, &mut nodes, shard, &channel);
+                }
             }
             CoreEvent::Unfollow { channel, only_user } => {
                 self.unfollow(&channel, only_user);
-                self.unfollow_broadcasts(&channel, only_user);
+                self.broadcasts.unfollow(&mut self.context, &channel, only_user);
             }
             CoreEvent::Broadcast { channel, namespace, message } => {
-                self.broadcast(&channel, namespace, &message);
+                self.broadcasts.broadcast(&mut self.context, &channel, namespace, &message);
             }
             CoreEvent::Undelivered { channel } => {
                 self.context.counters.undelivered += 1;
@@ -176,7 +181,7 @@ impl Core {
             }
             CoreEvent::Peers(event) => {
                 if matches!(event, PeerEvent::Depart) {
-                    self.release_lease();
+                    self.leases.release(&mut self.context);
                 }
                 self.peers.handle(&mut self.context, event);
                 self.give_up_checks();
@@ -185,8 +190,9 @@ impl Core {
         }
         self.run_timers();
         self.peers.run_deadlines(&mut self.context);
-        self.review_check_of_nodes();
-        self.review_leases();
+        let (interest, mut nodes, context) = self.interest();
+        interest.review_nodes(context, &mut nodes);
+        self.leases.review(&mut self.context, &self.peers);
         std::mem::swap(&mut self.context.effects, effects);
     }
 
@@ -238,6 +244,23 @@ impl Core {
         self.peers.has_departed()
     }
 
+    /// The checks of subscriptions, and what they are called with.
+    fn interest(&mut self) -> (&mut InterestChecks, Nodes<'_>, &mut Context) {
+        let nodes = Nodes { broadcasts: &mut self.broadcasts, peers: &self.peers };
+        (&mut self.interest, nodes, &mut self.context)
+    }
+
+    fn interest_arrived(&mut self, subject: &str, headers: &MessageHeaders) -> bool {
+        let (interest, mut nodes, context) = self.interest();
+        interest.arrived(context, &mut nodes, subject, headers)
+    }
+
+    /// A connection is down, or the node stops, so no follow can be confirmed.
+    fn give_up_checks(&mut self) {
+        let (interest, mut nodes, context) = self.interest();
+        interest.give_up(context, &mut nodes);
+    }
+
     fn on_link(&mut self, event: LinkEvent) {
         match event {
             LinkEvent::Connected { link, max_payload } => self.connected(link, max_payload),
@@ -247,15 +270,19 @@ impl Core {
                 let is_taken = self.peers.take(&mut self.context, &subject, &headers, &payload)
                     || self.take_window_message(&subject, &payload)
                     || self.interest_arrived(&subject, &headers)
-                    || self.lease_arrived(&subject, &headers)
-                    || self.broadcast_arrived(&subject, &headers, &payload, is_by_wildcard);
+                    || self.leases.arrived(&mut self.context, &subject, &headers)
+                    || self.broadcasts.arrived(&mut self.context, &subject, &headers, &payload, is_by_wildcard);
                 if !is_taken {
                     self.delivered(&subject, headers, payload);
                 }
             }
             LinkEvent::Acknowledged { request, outcome } => match self.context.requests.remove(&request) {
                 Some(Requester::Publish(key)) => self.acknowledged(key, request, outcome),
-                Some(Requester::Lease) => self.lease_acknowledged(request, outcome),
+                Some(Requester::Lease) => {
+                    Leases::note_silence(&mut self.context, &outcome);
+                    self.stream_answered(StreamKey::Leases, outcome.as_ref().err());
+                    self.leases.acknowledged(&mut self.context, request, outcome);
+                }
                 Some(Requester::Fence(partition)) => {
                     self.stream_answered(StreamKey::Partition(partition), outcome.as_ref().err());
                 }
@@ -271,7 +298,7 @@ impl Core {
                     Some(Requester::AgeFloor(partition)) => self.age_floor_read(partition, outcome),
                     Some(Requester::SharedRead(partition)) => self.shared_read(partition, outcome),
                     Some(Requester::Marks(partition)) => self.marks_read(partition, outcome),
-                    Some(Requester::Lease) => self.lease_read(request, outcome),
+                    Some(Requester::Lease) => self.leases.read_answered(&mut self.context, request, outcome),
                     _ => {}
                 }
             }
@@ -319,7 +346,7 @@ impl Core {
             LinkName::Read => self.context.links.read = false,
         }
         self.peers.on_links(&mut self.context);
-        self.leases_disconnected();
+        self.leases.disconnected();
         self.give_up_checks();
     }
 }

@@ -67,21 +67,11 @@ impl Core {
         }
     }
 
-    /// The same for a channel without a stream.
-    pub(super) fn end_broadcast_lingering(&mut self, due_us: u64, name: &Arc<str>) {
-        if self.broadcasts.lingering.remove(due_us, name) {
-            self.context.timers.remove(&(due_us, Timer::BroadcastLinger(Arc::clone(name))));
-        }
-    }
-
     /// Ends the channels that have lingered for longest beyond the limit and the share of a user.
     pub(super) fn bound_lingering(&mut self, user: u64) {
         let lingering_max = self.context.options.limits.lingering_max;
         while let Some(name) = self.lingering.excess(lingering_max, user) {
             self.detach(&name, LogError::Unavailable);
-        }
-        while let Some(name) = self.broadcasts.lingering.excess(lingering_max, user) {
-            self.end_broadcasts(&name);
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::{
     planted::CoreBug,
 };
 
-use super::{Core, CoreEffect, Requester, Timer, epoch::epoch_of, partition::facts};
+use super::{Context, Core, CoreEffect, Requester, Timer, epoch::epoch_of, partition::facts};
 
 /// Time until a failed description of a stream is retried.
 const DESCRIBE_RETRY_US: u64 = 500_000;
@@ -139,6 +139,16 @@ impl StreamWatch {
         matches!(self.standing, Standing::Unusable(StreamTrouble::Refusing { .. }))
     }
 
+    /// Requests the description of the stream, unless it is being described.
+    pub(super) fn describe(&mut self, context: &mut Context, key: StreamKey, stream: &str) {
+        if self.is_describing {
+            return;
+        }
+        (self.is_describing, self.described_us) = (true, context.now.mono_us);
+        let request = context.request(Requester::Describe(key));
+        context.link(LinkEffect::Describe { request, stream: stream.into() });
+    }
+
     /// Changes the standing. Returns the change, if it is one for the log.
     fn change(&mut self, standing: Standing) -> Option<StreamChange> {
         let before = std::mem::replace(&mut self.standing, standing);
@@ -181,15 +191,19 @@ impl Core {
         }
     }
 
-    fn watch_mut(&mut self, key: StreamKey) -> &mut StreamWatch {
-        match key {
-            StreamKey::Partition(id) => &mut self.partitions[id].watch,
-            StreamKey::Leases => &mut self.leases.watch,
-        }
+    fn watch_mut(&mut self, key: StreamKey) -> (&mut StreamWatch, &str, &mut Context) {
+        let (watch, name) = match key {
+            StreamKey::Partition(id) => {
+                let partition = &mut self.partitions[id];
+                (&mut partition.watch, &*partition.names.stream)
+            }
+            StreamKey::Leases => self.leases.watch_mut(),
+        };
+        (watch, name, &mut self.context)
     }
 
     fn set_standing(&mut self, key: StreamKey, standing: Standing) {
-        let Some(change) = self.watch_mut(key).change(standing) else { return };
+        let Some(change) = self.watch_mut(key).0.change(standing) else { return };
         let unusable = self.stream_keys().filter_map(|key| self.watched(key).1.trouble());
         let count = u32::try_from(unusable.count()).unwrap_or(u32::MAX);
         self.peers.set_unusable_streams(count);
@@ -203,20 +217,13 @@ impl Core {
 
     /// Requests the description of a stream: its epoch and its limits.
     pub(super) fn describe(&mut self, key: StreamKey) {
-        let now_us = self.context.now.mono_us;
-        let watch = self.watch_mut(key);
-        if watch.is_describing {
-            return;
-        }
-        (watch.is_describing, watch.described_us) = (true, now_us);
-        let request = self.context.request(Requester::Describe(key));
-        let (name, _) = self.watched(key);
-        self.context.link(LinkEffect::Describe { request, stream: name.into() });
+        let (watch, name, context) = self.watch_mut(key);
+        watch.describe(context, key, name);
     }
 
     /// Requests a description for a message that got no answer, of which there may be many.
     fn describe_unless_done(&mut self, key: StreamKey) {
-        let due_us = self.watch_mut(key).described_us + DESCRIBE_PAUSE_US;
+        let due_us = self.watched(key).1.described_us + DESCRIBE_PAUSE_US;
         if self.context.now.mono_us >= due_us {
             self.describe(key);
         } else {
@@ -225,7 +232,7 @@ impl Core {
     }
 
     pub(super) fn described(&mut self, key: StreamKey, outcome: Result<Box<StreamState>, ReadFault>) {
-        self.watch_mut(key).is_describing = false;
+        self.watch_mut(key).0.is_describing = false;
         match &outcome {
             Err(ReadFault::TimedOut | ReadFault::NoResponders) => self.context.on_silence(LinkName::Read),
             _ => self.context.silence.end(LinkName::Read),
@@ -240,7 +247,7 @@ impl Core {
                 self.stream_is_there(key);
                 match key {
                     StreamKey::Partition(id) => self.facts_known(id, facts),
-                    StreamKey::Leases => self.lease_facts_known(facts.epoch),
+                    StreamKey::Leases => self.leases.facts_known(&mut self.context, facts.epoch),
                 }
             }
             Err(ReadFault::Refused { error_code: NOT_FOUND, .. }) => self.stream_is_absent(key),
@@ -259,7 +266,7 @@ impl Core {
 
     /// A stream has described itself.
     fn stream_is_there(&mut self, key: StreamKey) {
-        let watch = self.watch_mut(key);
+        let (watch, ..) = self.watch_mut(key);
         watch.unanswered_since_us = None;
         // Only a stored message shows that a stream that refused messages takes them again.
         if !watch.is_refusing() {
@@ -268,12 +275,12 @@ impl Core {
     }
 
     fn stream_is_absent(&mut self, key: StreamKey) {
-        let watch = self.watch_mut(key);
+        let (watch, ..) = self.watch_mut(key);
         watch.unanswered_since_us = None;
         if self.context.planted.is(CoreBug::AbsentStreamIgnored) {
             return self.context.set_timer(self.context.now.mono_us + DESCRIBE_RETRY_US, Timer::Describe(key));
         }
-        if self.watch_mut(key).is_absent() {
+        if self.watched(key).1.is_absent() {
             return self.create_stream(key);
         }
         let trouble = StreamTrouble::Absent { why_not_created: None };
@@ -281,7 +288,7 @@ impl Core {
         self.context.counters.streams_absent += 1;
         match key {
             StreamKey::Partition(id) => self.interrupt_all(id),
-            StreamKey::Leases => self.lease_stream_gone(),
+            StreamKey::Leases => self.leases.stream_gone(&mut self.context),
         }
         // A stream that is gone often was not the only one: the servers have lost their disk.
         let others: Vec<StreamKey> = self.stream_keys().filter(|other| *other != key).collect();
@@ -334,7 +341,7 @@ impl Core {
             return;
         }
         let now_us = self.context.now.mono_us;
-        let watch = self.watch_mut(key);
+        let (watch, ..) = self.watch_mut(key);
         let since_us = *watch.unanswered_since_us.get_or_insert(now_us);
         // Absent and refusing say more.
         if now_us >= since_us + timeout_us && !watch.is_absent() && !watch.is_refusing() {
@@ -350,7 +357,7 @@ impl Core {
             Some(PublishFault::Disconnected) => return,
             Some(fault) => fault.store_refusal(),
         };
-        let watch = self.watch_mut(key);
+        let (watch, ..) = self.watch_mut(key);
         if let Some(why) = refusal {
             // The text may contain figures that change; the first one is reported.
             let was_refusing = watch.is_refusing();

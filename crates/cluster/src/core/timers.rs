@@ -75,13 +75,16 @@ impl Core {
                 Timer::Read(partition) => self.resume_reads(partition),
                 Timer::Publish(key) => self.review_publishing(key),
                 Timer::Linger(channel) => self.linger_over(&channel),
-                Timer::BroadcastLinger(channel) => self.broadcast_linger_over(&channel),
+                Timer::BroadcastLinger(channel) => self.broadcasts.linger_over(&mut self.context, &channel),
                 Timer::Gap(channel) => self.gap_overdue(&channel),
                 Timer::Loads(channel) => self.refuse_overdue_loads(&channel),
                 Timer::PeerWindow(channel) => self.window_overdue(&channel),
-                Timer::Follow(channel) => self.follow_overdue(&channel),
-                Timer::InterestCheck => self.run_check(),
-                Timer::Leases => self.lease_timer(),
+                Timer::Follow(channel) => self.interest.follow_overdue(&mut self.context, &channel),
+                Timer::InterestCheck => {
+                    let (interest, mut nodes, context) = self.interest();
+                    interest.run(context, &mut nodes);
+                }
+                Timer::Leases => self.leases.on_timer(&mut self.context),
             }
         }
     }
