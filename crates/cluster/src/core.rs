@@ -27,6 +27,7 @@
 mod ahead;
 mod broadcast;
 mod channel;
+mod channels;
 mod context;
 mod counters;
 mod epoch;
@@ -54,10 +55,7 @@ mod timers;
 mod truncation;
 mod window;
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use dunlin_engine::Now;
 
@@ -75,19 +73,17 @@ pub use standing::{StreamChange, StreamTrouble, UnusableStream};
 
 use ahead::AheadLoad;
 use broadcast::Broadcasts;
-use channel::FollowedChannel;
+use channels::Channels;
 use context::Context;
 use interest::{InterestChecks, Nodes};
 use leases::Leases;
-use lingering::Lingering;
 use partition::Partitions;
-use peer_window::WindowQuestion;
+use peer_window::WindowQuestions;
 use peers::{LiveNode, PeerEvent, Peers};
-use publish::{Publishing, PublishingKey, Waiter};
+use publish::{Outgoing, Waiter};
 use seen_keys::SeenKeys;
 use standing::StreamKey;
 use timers::{LinksUp, Requester, Timer};
-use window::WindowMemory;
 
 /// The protocol of one node.
 #[derive(Debug)]
@@ -96,23 +92,14 @@ pub struct Core {
     peers: Peers,
     leases: Leases,
     partitions: Partitions,
-    channels: BTreeMap<Arc<str>, FollowedChannel>,
-    window_memory: WindowMemory,
-    lingering: Lingering,
+    channels: Channels,
     broadcasts: Broadcasts,
     interest: InterestChecks,
     /// Loads after positions that this node has not reached, by channel.
     ahead: BTreeMap<Arc<str>, Vec<AheadLoad>>,
-    /// Queries for the windows of other nodes, by channel, and the loads that wait for them.
-    window_questions: BTreeMap<Arc<str>, WindowQuestion>,
-    window_loads: usize,
-    publishing: BTreeMap<PublishingKey, Publishing>,
-    publishing_by_id: BTreeMap<Box<str>, PublishingKey>,
+    window_questions: WindowQuestions,
+    outgoing: Outgoing,
     seen_keys: SeenKeys,
-    /// Channels with messages that wait for space in the publish window.
-    waiting_channels: VecDeque<Arc<str>>,
-    /// Messages sent and not acknowledged.
-    in_flight: usize,
 }
 
 impl Core {
@@ -125,17 +112,11 @@ impl Core {
             peers: Peers::new(&options.prefix, &options.node, options.limits.peers.clone()),
             leases: Leases::new(&options.prefix, options.has_leases),
             context: Context::new(options),
-            channels: BTreeMap::new(),
-            window_memory: WindowMemory::default(),
-            lingering: Lingering::default(),
+            channels: Channels::default(),
             ahead: BTreeMap::new(),
-            window_questions: BTreeMap::new(),
-            window_loads: 0,
-            publishing: BTreeMap::new(),
-            publishing_by_id: BTreeMap::new(),
+            window_questions: WindowQuestions::default(),
+            outgoing: Outgoing::default(),
             seen_keys: SeenKeys::default(),
-            waiting_channels: VecDeque::new(),
-            in_flight: 0,
         }
     }
 
@@ -204,7 +185,7 @@ impl Core {
 
     /// The counters.
     pub fn counters(&self) -> CoreCounters {
-        let (followed, in_flight) = (self.channels.len() as u64, self.in_flight as u64);
+        let (followed, in_flight) = (self.channels.len() as u64, self.outgoing.in_flight as u64);
         let (broadcast_channels, peers) = (self.broadcasts.channel_count() as u64, self.peers.counters());
         let leases = self.leases.counters();
         let (seen_keys, seen_keys_bytes) = self.seen_keys.size();
@@ -213,8 +194,8 @@ impl Core {
             followed,
             seen_keys,
             seen_keys_bytes,
-            lingering: (self.lingering.len() + self.broadcasts.lingering.len()) as u64,
-            window_bytes: self.window_memory.bytes() as u64,
+            lingering: (self.channels.lingering.len() + self.broadcasts.lingering.len()) as u64,
+            window_bytes: self.channels.window_bytes() as u64,
             in_flight,
             broadcast_channels,
             peers,
@@ -348,5 +329,32 @@ impl Core {
         self.peers.on_links(&mut self.context);
         self.leases.disconnected();
         self.give_up_checks();
+    }
+
+    pub(super) fn run_timers(&mut self) {
+        while let Some((due_us, _)) = self.context.timers.first()
+            && *due_us <= self.context.now.mono_us
+            && let Some((_, timer)) = self.context.timers.pop_first()
+        {
+            match timer {
+                Timer::Fence(partition) => self.fence_overdue(partition),
+                Timer::Heads(partition) => self.read_missing_heads(partition),
+                Timer::Describe(stream) => self.describe(stream),
+                Timer::Audit(partition) => self.audit(partition),
+                Timer::Read(partition) => self.resume_reads(partition),
+                Timer::Publish(key) => self.review_publishing(key),
+                Timer::Linger(channel) => self.linger_over(&channel),
+                Timer::BroadcastLinger(channel) => self.broadcasts.linger_over(&mut self.context, &channel),
+                Timer::Gap(channel) => self.gap_overdue(&channel),
+                Timer::Loads(channel) => self.refuse_overdue_loads(&channel),
+                Timer::PeerWindow(channel) => self.window_overdue(&channel),
+                Timer::Follow(channel) => self.interest.follow_overdue(&mut self.context, &channel),
+                Timer::InterestCheck => {
+                    let (interest, mut nodes, context) = self.interest();
+                    interest.run(context, &mut nodes);
+                }
+                Timer::Leases => self.leases.on_timer(&mut self.context),
+            }
+        }
     }
 }

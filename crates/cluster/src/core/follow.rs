@@ -23,8 +23,7 @@ impl Core {
         if let Some(channel) = self.channels.get_mut(name) {
             channel.shard = shard;
             channel.opens = true;
-            let before = std::mem::replace(&mut channel.following, Following::Followed);
-            self.end_lingering(before, name);
+            self.channels.set_following(&mut self.context, name, Following::Followed);
             return;
         }
         let Some(partition) = self.partition_of(name, namespace) else { return };
@@ -34,7 +33,7 @@ impl Core {
 
     /// Attaches a channel that the engine does not follow; it lingers.
     pub(super) fn attach_for_a_while(&mut self, name: &Arc<str>, partition: PartitionId) {
-        if self.channels.contains_key(name) {
+        if self.channels.contains(name) {
             return;
         }
         self.channels.insert(Arc::clone(name), FollowedChannel::new(ShardIndex(0), partition));
@@ -44,12 +43,16 @@ impl Core {
 
     pub(super) fn unfollow(&mut self, name: &Arc<str>, only_user: u64) {
         let due_us = self.context.now.after_ms(self.context.options.limits.linger_ms);
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        let before = std::mem::replace(&mut channel.following, Following::Lingering { until_us: due_us });
-        self.end_lingering(before, name);
-        self.lingering.insert(due_us, Arc::clone(name), only_user);
+        if !self.channels.contains(name) {
+            return;
+        }
+        self.channels.set_following(&mut self.context, name, Following::Lingering { until_us: due_us });
+        self.channels.lingering.insert(due_us, Arc::clone(name), only_user);
         self.context.set_timer(due_us, Timer::Linger(Arc::clone(name)));
-        self.bound_lingering(only_user);
+        // Those that have lingered for longest end beyond the limit and the share of a user.
+        while let Some(name) = self.channels.lingering.excess(self.context.options.limits.lingering_max, only_user) {
+            self.detach(&name, LogError::Unavailable);
+        }
     }
 
     pub(super) fn linger_over(&mut self, name: &Arc<str>) {
@@ -68,9 +71,7 @@ impl Core {
 
     /// Detaches a channel. Its pending loads are answered with the error.
     pub(super) fn detach(&mut self, name: &Arc<str>, error: LogError) {
-        let Some(mut channel) = self.channels.remove(name) else { return };
-        self.window_memory.forget(channel.window.counted_bytes);
-        self.end_lingering(channel.following, name);
+        let Some(mut channel) = self.channels.remove(&mut self.context, name) else { return };
         self.partitions[channel.partition].detach(&mut self.context, name);
         let waiting_loads = channel.attaching_mut().map(|attaching| std::mem::take(&mut attaching.loads));
         for waiting in waiting_loads.into_iter().flatten() {
@@ -118,8 +119,8 @@ impl Core {
             return;
         }
         let Some(name) = decode_token(token) else { return };
-        let Some((name, _)) = self.channels.get_key_value(&*name) else { return };
-        let name = Arc::clone(name);
+        // A wildcard subscription receives the messages of all channels.
+        let Some(name) = self.channels.name(&name) else { return };
         self.context.counters.delivered += 1;
         self.message_arrived(&name, message);
     }
@@ -181,13 +182,13 @@ impl Core {
         let advanced = channel.advance(message, self.context.now.mono_us, limits);
         let (shard, is_followed) = (channel.shard, channel.is_followed());
         let returned = channel.take_returned();
-        let own = message.headers.get(record::MESSAGE_ID).and_then(|id| self.publishing_by_id.get(id)).copied();
-        let own = own.filter(|key| self.publishing.get(key).is_some_and(|own| own.is_to(name)));
-        self.bound_windows(name);
+        let own = message.headers.get(record::MESSAGE_ID).and_then(|id| self.outgoing.by_id.get(id)).copied();
+        let own = own.filter(|key| self.outgoing.by_key.get(key).is_some_and(|own| own.is_to(name)));
+        self.channels.bound_windows(&self.context, name);
         match advanced {
             Advanced::Published(record) => {
                 // The engine already has this node's own publication, but not another node's duplicate of it.
-                let is_known = own.is_some_and(|key| self.publishing.get(&key).is_some_and(|own| own.has_own_id));
+                let is_known = own.is_some_and(|key| self.outgoing.by_key.get(&key).is_some_and(|own| own.has_own_id));
                 if is_followed && !is_known {
                     self.context.effects.push(CoreEffect::Replicated { shard, channel: Arc::clone(name), record });
                 }
@@ -281,7 +282,7 @@ impl Core {
         if let Some(head) = head {
             self.note_key(self.context.now, id, head);
         }
-        self.bound_windows(name);
+        self.channels.bound_windows(&self.context, name);
         self.act(name, action);
     }
 

@@ -6,7 +6,7 @@
 //! this node, and all publications from the requested position up to and including the oldest one that this node has.
 //! Without such an answer within a short time, the stream is read.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_engine::log::LogError;
@@ -27,7 +27,7 @@ const OVERHEAD_BYTES: usize = 1_024;
 
 /// A query that waits for its answer.
 #[derive(Debug)]
-pub(super) struct WindowQuestion {
+struct WindowQuestion {
     number: u64,
     due_us: u64,
     after: u64,
@@ -35,6 +35,14 @@ pub(super) struct WindowQuestion {
     through: u64,
     through_ms: u64,
     loads: Vec<WaitingLoad>,
+}
+
+/// The queries in flight, and the loads that wait for them.
+#[derive(Debug, Default)]
+pub(super) struct WindowQuestions {
+    by_channel: BTreeMap<Arc<str>, WindowQuestion>,
+    /// The number of loads of all queries.
+    loads: usize,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -88,15 +96,16 @@ impl Core {
     /// Makes a load wait for the window of another node. Returns whether it does.
     pub(super) fn ask_for_window(&mut self, name: &Arc<str>, mut waiting: WaitingLoad) -> bool {
         let loads_max = LOADS_PER_WINDOW_MAX * self.context.options.limits.windows_max;
-        let Some(after) = waiting.query.after.filter(|_| !waiting.has_asked && self.window_loads < loads_max) else {
+        let Some(after) = waiting.query.after.filter(|_| !waiting.has_asked && self.window_questions.loads < loads_max)
+        else {
             return false;
         };
         waiting.has_asked = true;
-        if let Some(question) = self.window_questions.get_mut(name) {
+        if let Some(question) = self.window_questions.by_channel.get_mut(name) {
             let is_covered = after >= question.after;
             if is_covered {
                 question.loads.push(waiting);
-                self.window_loads += 1;
+                self.window_questions.loads += 1;
             }
             return is_covered;
         }
@@ -105,7 +114,7 @@ impl Core {
             return false;
         };
         let (through, through_ms) = (oldest.record.publication.offset, oldest.time_ms);
-        if self.window_questions.len() >= self.context.options.limits.windows_max {
+        if self.window_questions.by_channel.len() >= self.context.options.limits.windows_max {
             return false;
         }
         let number = self.context.next_number();
@@ -115,8 +124,8 @@ impl Core {
         self.peers.send_window_message(&mut self.context, subject, encode(&body));
         let due_us = self.context.now.after_ms(self.context.options.limits.window_timeout_ms);
         let question = WindowQuestion { number, due_us, after, through, through_ms, loads: vec![waiting] };
-        self.window_questions.insert(Arc::clone(name), question);
-        self.window_loads += 1;
+        self.window_questions.by_channel.insert(Arc::clone(name), question);
+        self.window_questions.loads += 1;
         self.context.set_timer(due_us, Timer::PeerWindow(Arc::clone(name)));
         true
     }
@@ -168,7 +177,8 @@ impl Core {
     fn on_window_answer(&mut self, answer: WindowAnswer) {
         let WindowAnswer { number, channel, epoch, records } = answer;
         let name: &Arc<str> = &Arc::from(channel);
-        let Some(question) = self.window_questions.get(name).filter(|question| question.number == number) else {
+        let Some(question) = self.window_questions.by_channel.get(name).filter(|question| question.number == number)
+        else {
             return;
         };
         let (after, through, through_ms) = (question.after, question.through, question.through_ms);
@@ -181,14 +191,19 @@ impl Core {
             let limits = self.partitions[channel.partition].window_limits();
             channel.window.extend_below(&messages, after, through, limits);
             self.context.counters.peer_windows += 1;
-            self.bound_windows(name);
+            self.channels.bound_windows(&self.context, name);
         }
         self.end_window_question(name);
     }
 
     /// There was no answer in time.
     pub(super) fn window_overdue(&mut self, name: &Arc<str>) {
-        if self.window_questions.get(name).is_some_and(|question| question.due_us <= self.context.now.mono_us) {
+        if self
+            .window_questions
+            .by_channel
+            .get(name)
+            .is_some_and(|question| question.due_us <= self.context.now.mono_us)
+        {
             self.end_window_question(name);
         }
     }
@@ -207,8 +222,8 @@ impl Core {
     }
 
     fn take_window_loads(&mut self, name: &Arc<str>) -> Vec<WaitingLoad> {
-        let loads = self.window_questions.remove(name).map(|question| question.loads).unwrap_or_default();
-        self.window_loads -= loads.len();
+        let loads = self.window_questions.by_channel.remove(name).map(|question| question.loads).unwrap_or_default();
+        self.window_questions.loads -= loads.len();
         loads
     }
 }

@@ -3,7 +3,10 @@
 //! Messages of a channel are sent in the order of proposal. While one is being retried, or depends on the channel's
 //! newest message, those behind it wait.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use dunlin_engine::{
@@ -103,6 +106,17 @@ pub(super) struct Publishing {
     pause_us: u64,
     due_us: u64,
     give_up_us: u64,
+}
+
+/// The messages of this node that are not confirmed, and the window of those in flight.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    pub(super) by_key: BTreeMap<PublishingKey, Publishing>,
+    pub(super) by_id: BTreeMap<Box<str>, PublishingKey>,
+    /// Channels with messages that wait for space in the publish window.
+    pub(super) waiting_channels: VecDeque<Arc<str>>,
+    /// Messages sent and not acknowledged.
+    pub(super) in_flight: usize,
 }
 
 impl Publishing {
@@ -206,8 +220,8 @@ impl Core {
             return publishing.waiter.answer(&mut self.context, name, Err(LogError::Unavailable));
         };
         channel.outbox.push(key);
-        self.publishing_by_id.insert(publishing.id.clone(), key);
-        self.publishing.insert(key, publishing);
+        self.outgoing.by_id.insert(publishing.id.clone(), key);
+        self.outgoing.by_key.insert(key, publishing);
         self.context.set_timer(give_up_us, Timer::Publish(key));
         self.send_of_channel(&name);
     }
@@ -216,15 +230,15 @@ impl Core {
     pub(super) fn send_of_channel(&mut self, name: &Arc<str>) {
         while let Some(channel) = self.channels.get_mut(name).filter(|channel| channel.is_attached())
             && let Some(key) = channel.outbox.next()
-            && let Some(publishing) = self.publishing.get(&key)
+            && let Some(publishing) = self.outgoing.by_key.get(&key)
         {
             let is_conditional = !publishing.is_unconditional();
             if is_conditional && !channel.outbox.is_first(key) {
                 return;
             }
-            if self.in_flight >= self.context.options.limits.publish_window_max {
+            if self.outgoing.in_flight >= self.context.options.limits.publish_window_max {
                 if !std::mem::replace(&mut channel.is_waiting, true) {
-                    self.waiting_channels.push_back(Arc::clone(name));
+                    self.outgoing.waiting_channels.push_back(Arc::clone(name));
                 }
                 return;
             }
@@ -236,10 +250,10 @@ impl Core {
 
     /// Sends waiting messages, after space in the publish window or a connection has become available.
     pub(super) fn send_waiting(&mut self) {
-        let mut tries = self.waiting_channels.len();
+        let mut tries = self.outgoing.waiting_channels.len();
         while tries > 0
-            && self.in_flight < self.context.options.limits.publish_window_max
-            && let Some(name) = self.waiting_channels.pop_front()
+            && self.outgoing.in_flight < self.context.options.limits.publish_window_max
+            && let Some(name) = self.outgoing.waiting_channels.pop_front()
         {
             tries -= 1;
             if let Some(channel) = self.channels.get_mut(&name) {
@@ -250,7 +264,7 @@ impl Core {
     }
 
     fn send(&mut self, key: PublishingKey) {
-        let Some(publishing) = self.publishing.get(&key) else { return };
+        let Some(publishing) = self.outgoing.by_key.get(&key) else { return };
         let seen = self.sequence_of_key(&publishing.id, self.context.now).filter(|_| !publishing.has_own_id);
         let Some(channel) = self.channels.get(&publishing.channel) else { return };
         // The servers may have restarted, and forgotten the key of a publication that has left the history.
@@ -283,8 +297,8 @@ impl Core {
         let (subject, payload) = (partition.names.publish_subject(&publishing.channel), publishing.payload.clone());
         let sent_after = partition.marks.highest();
         let request = self.context.request(Requester::Publish(key));
-        self.in_flight += 1;
-        if let Some(publishing) = self.publishing.get_mut(&key) {
+        self.outgoing.in_flight += 1;
+        if let Some(publishing) = self.outgoing.by_key.get_mut(&key) {
             (publishing.stage, publishing.sent_after) = (Stage::Sent, sent_after);
             publishing.request = Some(request);
         }
@@ -304,13 +318,13 @@ impl Core {
         request: RequestNumber,
         outcome: Result<PublishAck, PublishFault>,
     ) {
-        self.in_flight = self.in_flight.saturating_sub(1);
+        self.outgoing.in_flight = self.outgoing.in_flight.saturating_sub(1);
         match outcome {
             Ok(_) | Err(PublishFault::Refused { .. }) => self.context.silence.end(LinkName::Publish),
             Err(PublishFault::NoResponders | PublishFault::TimedOut) => self.context.on_silence(LinkName::Publish),
             Err(PublishFault::Disconnected) => {}
         }
-        let Some(publishing) = self.publishing.get_mut(&key) else {
+        let Some(publishing) = self.outgoing.by_key.get_mut(&key) else {
             // The message has come back already.
             self.send_waiting();
             return;
@@ -319,7 +333,7 @@ impl Core {
         let is_of_newest_copy = publishing.request == Some(request);
         let stores_nothing = outcome.as_ref().is_err_and(|fault| fault.store_refusal().is_some());
         self.stream_answered(StreamKey::Partition(partition), outcome.as_ref().err());
-        let Some(publishing) = self.publishing.get_mut(&key) else { return };
+        let Some(publishing) = self.outgoing.by_key.get_mut(&key) else { return };
         match outcome {
             // Another copy is in flight, or is stored.
             Err(_) if !is_of_newest_copy || matches!(publishing.stage, Stage::Acknowledged(_)) => {}
@@ -350,7 +364,7 @@ impl Core {
 
     /// Commits a message whose sequence the channel has reached, or waits until it does.
     fn await_return(&mut self, key: PublishingKey, name: &Arc<str>, sequence: u64) {
-        let is_unconditional = self.publishing.get(&key).is_some_and(Publishing::is_unconditional);
+        let is_unconditional = self.outgoing.by_key.get(&key).is_some_and(Publishing::is_unconditional);
         let Some(channel) = self.channels.get_mut(name) else { return };
         channel.outbox.mark_stored(key, is_unconditional);
         if channel.position >= sequence {
@@ -360,7 +374,7 @@ impl Core {
         // Two messages with the same idempotency key have the same sequence.
         channel.acknowledged.entry(sequence).or_insert(key);
         let due_us = self.context.now.mono_us + RETURN_TIMEOUT_US;
-        if let Some(publishing) = self.publishing.get_mut(&key) {
+        if let Some(publishing) = self.outgoing.by_key.get_mut(&key) {
             publishing.due_us = due_us;
         }
         self.context.set_timer(due_us, Timer::Publish(key));
@@ -370,14 +384,14 @@ impl Core {
     /// one, it was stored. Otherwise the chain delivers the other message, and the condition is evaluated again.
     fn newest_was_other(&mut self, key: PublishingKey) {
         self.pause(key, BUSY_RETRY_US);
-        if let Some(publishing) = self.publishing.get(&key) {
+        if let Some(publishing) = self.outgoing.by_key.get(&key) {
             let partition = publishing.partition;
             self.audit_soon(partition);
         }
     }
 
     fn pause(&mut self, key: PublishingKey, pause_us: u64) {
-        let Some(publishing) = self.publishing.get_mut(&key) else { return };
+        let Some(publishing) = self.outgoing.by_key.get_mut(&key) else { return };
         publishing.stage = Stage::Pausing;
         publishing.due_us = self.context.now.mono_us + pause_us;
         let due_us = publishing.due_us;
@@ -393,7 +407,7 @@ impl Core {
     /// first is sent, and the others when it is acknowledged. The stream drops duplicates by their ids.
     pub(super) fn send_again(&mut self, id: PartitionId) {
         let mut names = BTreeSet::new();
-        for (key, publishing) in &mut self.publishing {
+        for (key, publishing) in &mut self.outgoing.by_key {
             if publishing.partition != id || !matches!(publishing.stage, Stage::Sent | Stage::Pausing) {
                 continue;
             }
@@ -415,7 +429,7 @@ impl Core {
     /// A message's timer is due: it is retried, read from the stream, or given up.
     pub(super) fn review_publishing(&mut self, key: PublishingKey) {
         let now_us = self.context.now.mono_us;
-        let Some(publishing) = self.publishing.get_mut(&key) else { return };
+        let Some(publishing) = self.outgoing.by_key.get_mut(&key) else { return };
         let name = Arc::clone(&publishing.channel);
         if publishing.give_up_us <= now_us {
             // The message may be stored anyway; then it arrives like another node's message.
@@ -447,7 +461,7 @@ impl Core {
 
     fn pause_return(&mut self, key: PublishingKey) {
         let due_us = self.context.now.mono_us + RETURN_TIMEOUT_US;
-        if let Some(publishing) = self.publishing.get_mut(&key) {
+        if let Some(publishing) = self.outgoing.by_key.get_mut(&key) {
             publishing.due_us = due_us;
             self.context.set_timer(due_us, Timer::Publish(key));
         }
@@ -465,9 +479,9 @@ impl Core {
 
     /// Ends a message whose outcome is known.
     pub(super) fn end_publishing(&mut self, key: PublishingKey, outcome: Result<u64, LogError>) {
-        let Some(publishing) = self.publishing.remove(&key) else { return };
-        if self.publishing_by_id.get(&publishing.id) == Some(&key) {
-            self.publishing_by_id.remove(&publishing.id);
+        let Some(publishing) = self.outgoing.by_key.remove(&key) else { return };
+        if self.outgoing.by_id.get(&publishing.id) == Some(&key) {
+            self.outgoing.by_id.remove(&publishing.id);
         }
         if let Some(channel) = self.channels.get_mut(&publishing.channel) {
             channel.outbox.remove(key);

@@ -371,7 +371,7 @@ impl Core {
         if !read.ended_early() {
             let through = read.position.min(read.below().saturating_sub(1));
             channel.window.extend_below(&read.messages.list, floor, through, limits);
-            self.bound_windows(&read.channel);
+            self.channels.bound_windows(&self.context, &read.channel);
         }
     }
 

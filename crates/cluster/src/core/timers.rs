@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::names::PartitionId;
 
-use super::{Core, publish::PublishingKey, standing::StreamKey};
+use super::{publish::PublishingKey, standing::StreamKey};
 
 /// The reason of a timer. A timer whose reason no longer applies has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,33 +59,4 @@ pub(super) struct LinksUp {
     pub(super) live: bool,
     pub(super) publish: bool,
     pub(super) read: bool,
-}
-
-impl Core {
-    pub(super) fn run_timers(&mut self) {
-        while let Some((due_us, _)) = self.context.timers.first()
-            && *due_us <= self.context.now.mono_us
-            && let Some((_, timer)) = self.context.timers.pop_first()
-        {
-            match timer {
-                Timer::Fence(partition) => self.fence_overdue(partition),
-                Timer::Heads(partition) => self.read_missing_heads(partition),
-                Timer::Describe(stream) => self.describe(stream),
-                Timer::Audit(partition) => self.audit(partition),
-                Timer::Read(partition) => self.resume_reads(partition),
-                Timer::Publish(key) => self.review_publishing(key),
-                Timer::Linger(channel) => self.linger_over(&channel),
-                Timer::BroadcastLinger(channel) => self.broadcasts.linger_over(&mut self.context, &channel),
-                Timer::Gap(channel) => self.gap_overdue(&channel),
-                Timer::Loads(channel) => self.refuse_overdue_loads(&channel),
-                Timer::PeerWindow(channel) => self.window_overdue(&channel),
-                Timer::Follow(channel) => self.interest.follow_overdue(&mut self.context, &channel),
-                Timer::InterestCheck => {
-                    let (interest, mut nodes, context) = self.interest();
-                    interest.run(context, &mut nodes);
-                }
-                Timer::Leases => self.leases.on_timer(&mut self.context),
-            }
-        }
-    }
 }

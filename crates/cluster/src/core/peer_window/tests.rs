@@ -176,7 +176,7 @@ fn loads_of_an_unfollowed_channel_are_refused() {
     rig.wait(20_000);
     let is_refused = |effect: &CoreEffect| matches!(effect, CoreEffect::Loaded { outcome: Err(_), .. });
     assert_eq!(rig.effects.iter().filter(|effect| is_refused(effect)).count(), 1);
-    assert_eq!(rig.core.window_loads, 0);
+    assert_eq!(rig.core.window_questions.loads, 0);
 }
 
 #[test]
@@ -188,9 +188,9 @@ fn loads_and_peer_requests_are_limited() {
     for _ in 0..LOADS_MAX {
         rig.load("chat:1", AFTER);
     }
-    assert_eq!((rig.core.window_loads, rig.ranges.len()), (LOADS_MAX, 0));
+    assert_eq!((rig.core.window_questions.loads, rig.ranges.len()), (LOADS_MAX, 0));
     rig.load("chat:1", AFTER);
-    assert_eq!((rig.core.window_loads, rig.ranges.len()), (LOADS_MAX, 1));
+    assert_eq!((rig.core.window_questions.loads, rig.ranges.len()), (LOADS_MAX, 1));
 
     let mut rig = Rig::with_peer(limits);
     for number in 2..WINDOWS_MAX + 3 {
