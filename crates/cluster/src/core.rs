@@ -39,6 +39,7 @@ pub mod leases;
 mod lingering;
 mod options;
 mod outbox;
+mod page;
 mod partition;
 mod peer_window;
 pub mod peers;
@@ -65,7 +66,7 @@ use crate::{
 };
 
 pub use broadcast::{BroadcastDrop, BroadcastNamespace};
-pub use counters::CoreCounters;
+pub use counters::{CoreCounters, StrayCounters};
 pub(crate) use epoch::epoch_of;
 pub use event::{CoreEffect, CoreEvent};
 pub use options::{CoreLimits, CoreOptions, StreamedNamespace};
@@ -204,6 +205,11 @@ impl Core {
         }
     }
 
+    /// What has come too late, and what should not have happened.
+    pub const fn strays(&self) -> StrayCounters {
+        self.context.strays
+    }
+
     /// Whether all streams are usable and all connections are up.
     pub fn is_ready(&self) -> bool {
         let LinksUp { live, publish, read } = self.context.links;
@@ -267,7 +273,7 @@ impl Core {
                 Some(Requester::Fence(partition)) => {
                     self.stream_answered(StreamKey::Partition(partition), outcome.as_ref().err());
                 }
-                _ => {}
+                other => self.context.count_other_requester(other),
             },
             LinkEvent::Answered { request, outcome } => {
                 let outcome = self.without_damaged(outcome);
@@ -280,13 +286,13 @@ impl Core {
                     Some(Requester::SharedRead(partition)) => self.shared_read(partition, outcome),
                     Some(Requester::Marks(partition)) => self.marks_read(partition, outcome),
                     Some(Requester::Lease) => self.leases.read_answered(&mut self.context, request, outcome),
-                    _ => {}
+                    other => self.context.count_other_requester(other),
                 }
             }
             LinkEvent::StreamInfo { request, outcome } => match self.context.requests.remove(&request) {
                 Some(Requester::Describe(stream)) => self.described(stream, outcome),
                 Some(Requester::Create(stream)) => self.created(stream, outcome),
-                _ => {}
+                other => self.context.count_other_requester(other),
             },
         }
     }

@@ -8,11 +8,11 @@
 
 use std::sync::Arc;
 
-use dunlin_engine::log::{LogError, LogPage};
+use dunlin_engine::log::LogError;
 
 use crate::{names::PartitionId, planted::CoreBug};
 
-use super::{Core, Timer, channel::WaitingLoad};
+use super::{Core, Timer, channel::WaitingLoad, page::Pages};
 
 /// A load after a position that this node has not reached.
 #[derive(Debug)]
@@ -28,7 +28,8 @@ pub(super) struct AheadLoad {
 impl Core {
     /// Makes a load wait until the channel has reached its position, or nothing was published up to it.
     pub(super) fn wait_for_position(&mut self, name: &Arc<str>, waiting: WaitingLoad, after: u64) {
-        let Some(id) = self.channels.get(name).map(|channel| channel.partition) else { return };
+        let id = self.channels.get(name).map(|channel| channel.partition);
+        let Some(id) = self.context.strays.expected(id, "the channel has a position") else { return };
         let load = AheadLoad { waiting, after, sync: 0, compared: 0 };
         self.context.counters.ahead += 1;
         self.ahead.entry(Arc::clone(name)).or_default().push(load);
@@ -68,21 +69,12 @@ impl Core {
         for load in ready {
             if position >= load.after {
                 self.serve_load(name, load.waiting);
-            } else {
-                let page = self.page_ahead(name, load.after, load.compared);
+            } else if let Some(channel) = self.channels.get(name) {
+                let pages = Pages::new(&self.partitions[channel.partition], channel, self.context.now);
+                let page = pages.ahead(load.after, load.compared);
                 self.context.effects.push(load.waiting.loaded(name, page));
             }
         }
-    }
-
-    /// A page without publications after `after`, if the channel was compared up to there. A position beyond that is
-    /// not from this stream.
-    fn page_ahead(&self, name: &Arc<str>, after: u64, compared: u64) -> LogPage {
-        let mut page = self.empty_page(name);
-        page.through = page.top.max(compared);
-        page.top = page.through;
-        page.floor = after.min(page.through);
-        page
     }
 
     /// Refuses the overdue loads of a channel.

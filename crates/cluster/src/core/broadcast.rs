@@ -270,7 +270,8 @@ impl Broadcasts {
 
     /// Receives the broadcasts of a channel no longer.
     pub(super) fn end(&mut self, context: &mut Context, name: &Arc<str>) {
-        let Some(channel) = self.channels.remove(name) else { return };
+        let channel = context.strays.expected(self.channels.remove(name), "a channel that lingers is subscribed to");
+        let Some(channel) = channel else { return };
         self.end_lingering(context, channel.lingers_until_us, name);
         if let Some(namespace) = self.namespace_mut(channel.namespace) {
             namespace.unsubscribe(context, name, channel.is_wide);
@@ -318,7 +319,8 @@ impl Broadcasts {
             context.count_dropped(BroadcastDrop::Malformed);
             return true;
         };
-        let Some((name, channel)) = self.channels.get_key_value(&*name) else { return true };
+        let followed = context.strays.found_or_late(self.channels.get_key_value(&*name));
+        let Some((name, channel)) = followed else { return true };
         if !channel.is_followed || channel.is_wide != is_by_wildcard {
             return true;
         }

@@ -166,6 +166,8 @@ pub(super) enum ChannelEvent<'a> {
 #[derive(Debug)]
 pub(super) enum ChannelAction {
     Nothing,
+    /// There is no such transition.
+    Impossible,
     /// The message was known already.
     CountLate,
     /// The message is the next one of the chain.
@@ -326,7 +328,8 @@ impl FollowedChannel {
                 ChannelEvent::FoundMissing { .. } | ChannelEvent::GapRead,
             )
             | (state @ ChannelState::Current, ChannelEvent::GapRead) => {
-                debug_assert!(false, "a channel has no such transition in {state:?}");
+                debug_assert!(false, "there is no such transition from {state:?}");
+                return ChannelAction::Impossible;
             }
         }
         ChannelAction::Nothing

@@ -10,7 +10,7 @@ use crate::{
 };
 
 use super::{
-    CoreCounters, CoreEffect, CoreOptions,
+    CoreCounters, CoreEffect, CoreOptions, StrayCounters,
     silence::Silence,
     timers::{LinksUp, Requester, Timer},
 };
@@ -31,6 +31,7 @@ pub(super) struct Context {
     pub(super) timers: BTreeSet<(u64, Timer)>,
     numbered: u64,
     pub(super) counters: CoreCounters,
+    pub(super) strays: StrayCounters,
     pub(super) planted: PlantedInCore,
 }
 
@@ -47,6 +48,7 @@ impl Context {
             timers: BTreeSet::new(),
             numbered: 0,
             counters: CoreCounters::default(),
+            strays: StrayCounters::default(),
             planted: PlantedInCore::default(),
         }
     }
@@ -74,5 +76,13 @@ impl Context {
 
     pub(super) fn set_timer(&mut self, due_us: u64, timer: Timer) {
         self.timers.insert((due_us, timer));
+    }
+
+    /// An answer has no requester that takes one of its kind. Without any, the request was answered twice.
+    pub(super) fn count_other_requester(&mut self, requester: Option<Requester>) {
+        match requester {
+            None => self.strays.late += 1,
+            Some(_) => self.strays.count_impossible("a request is answered in its own kind"),
+        }
     }
 }

@@ -99,7 +99,8 @@ impl Core {
         // A token contains no dot.
         let Some((prefix, token)) = subject.rsplit_once('.') else { return };
         let Some(id) = self.partitions.with_live_prefix(prefix) else { return };
-        let Some(message) = record::republished(headers, payload) else { return };
+        let message = record::republished(headers, payload);
+        let Some(message) = self.context.strays.found_or_late(message) else { return };
         let marks = &mut self.partitions[id].marks;
         let is_other_stream = marks.is_followed_too_low(&message);
         marks.push(&message, self.context.now.mono_us);
@@ -118,7 +119,7 @@ impl Core {
             self.epoch_arrived(id, &message);
             return;
         }
-        let Some(name) = decode_token(token) else { return };
+        let Some(name) = self.context.strays.found_or_late(decode_token(token)) else { return };
         // A wildcard subscription receives the messages of all channels.
         let Some(name) = self.channels.name(&name) else { return };
         self.context.counters.delivered += 1;
@@ -155,6 +156,7 @@ impl Core {
     fn act(&mut self, name: &Arc<str>, action: ChannelAction) {
         match action {
             ChannelAction::Nothing => {}
+            ChannelAction::Impossible => self.context.strays.impossible += 1,
             ChannelAction::CountLate => self.context.counters.late += 1,
             ChannelAction::Deliver(message) => self.pass_on(name, &message),
             ChannelAction::Truncated { partition } => self.on_truncation(partition),
@@ -175,10 +177,13 @@ impl Core {
 
     /// Delivers the next message of a channel.
     pub(super) fn pass_on(&mut self, name: &Arc<str>, message: &StoredMessage) {
-        let Some(partition) = self.channels.get(name).map(|channel| channel.partition) else { return };
-        self.note_key(self.context.now, partition, message);
-        let limits = self.partitions[partition].window_limits();
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let partition = self.channels.get(name).map(|channel| channel.partition);
+        if let Some(partition) = partition {
+            self.note_key(self.context.now, partition, message);
+        }
+        let channel = self.context.strays.expected(self.channels.get_mut(name), "the message is the next of a channel");
+        let Some(channel) = channel else { return };
+        let limits = self.partitions[channel.partition].window_limits();
         let advanced = channel.advance(message, self.context.now.mono_us, limits);
         let (shard, is_followed) = (channel.shard, channel.is_followed());
         let returned = channel.take_returned();
@@ -276,7 +281,8 @@ impl Core {
     /// The newest message of a channel that is being attached is known.
     pub(super) fn attached(&mut self, name: &Arc<str>, head: Option<&StoredMessage>, fence: u64) {
         let action = self.on_channel(name, ChannelEvent::HeadRead { head, fence });
-        let Some(id) = self.channels.get(name).map(|channel| channel.partition) else { return };
+        let id = self.channels.get(name).map(|channel| channel.partition);
+        let Some(id) = self.context.strays.expected(id, "its newest message was read for it") else { return };
         self.context.counters.attached += 1;
         self.partitions[id].attached.insert(Arc::clone(name));
         if let Some(head) = head {

@@ -175,7 +175,8 @@ impl InterestChecks {
     }
 
     fn ask_nodes(&mut self, context: &mut Context) {
-        let Some(check) = &mut self.current else { return };
+        let check = context.strays.expected(self.current.as_mut(), "nodes are asked for a check");
+        let Some(check) = check else { return };
         check.ask_due_us = context.now.mono_us + check.pause_us;
         let (due_us, number) = (check.ask_due_us, check.number.to_string());
         let headers = MessageHeaders::new().with(record::NODE, context.options.node.clone()).with(CHECK, number);
@@ -201,10 +202,10 @@ impl InterestChecks {
         }
         let Some(number) = subject.strip_prefix(&*self.own_answers) else { return false };
         let is_known = node.is_some_and(|node| *node == *context.options.node || nodes.peers.is_known(node));
-        if let (Some(check), Some(node), Ok(number)) = (&mut self.current, node, number.parse::<u64>())
-            && is_known
-            && check.number == number
-        {
+        let of_current = |check: &&mut InterestCheck| is_known && number.parse() == Ok(check.number);
+        // It may answer an earlier check, or come from a node without a heartbeat.
+        let check = self.current.as_mut().filter(of_current);
+        if let (Some(check), Some(node)) = (context.strays.found_or_late(check), node) {
             check.confirmed_by.insert(node.into());
             self.review(context, nodes);
         }

@@ -186,7 +186,7 @@ impl Leases {
         self.is_on = false;
         if let Some(expected) = self.own.term.take().map(|_| self.own.newest) {
             let record = LeaseRecord::released(&context.options.node);
-            let id = self.message_id(context);
+            let id = Self::message_id(context);
             self.send_record(context, None, &record, &id, expected);
         }
         self.others.clear();
@@ -289,7 +289,9 @@ impl Leases {
         match self.requests.remove(&request) {
             Some(Asked::Renewal) => self.renewal_acknowledged(context, outcome),
             Some(Asked::Taking(node)) => self.taking_acknowledged(context, node, outcome),
-            _ => {}
+            Some(Asked::ReadOfOwn | Asked::ReadOfOther(_) | Asked::ReadOfAll) | None => {
+                context.strays.count_impossible("each message of a lease has its purpose until it is answered");
+            }
         }
         self.schedule(context);
     }
@@ -310,7 +312,9 @@ impl Leases {
             (Some(Asked::ReadOfOwn), outcome) => self.own_lease_read(context, outcome),
             (Some(Asked::ReadOfOther(node)), outcome) => self.other_lease_read(context, &node, outcome),
             (Some(Asked::ReadOfAll), outcome) => self.all_leases_read(context, &outcome),
-            _ => {}
+            (Some(Asked::Renewal | Asked::Taking(_)) | None, _) => {
+                context.strays.count_impossible("each read of a lease has its purpose until it is answered");
+            }
         }
         self.schedule(context);
     }
@@ -330,7 +334,7 @@ impl Leases {
         }
     }
 
-    fn message_id(&mut self, context: &mut Context) -> Box<str> {
+    fn message_id(context: &mut Context) -> Box<str> {
         let number = context.next_number();
         format!("%_l-{}-{number}", context.options.node).into()
     }

@@ -150,7 +150,7 @@ impl Core {
                 self.peers.send_window_message(&mut self.context, subject, body);
             }
             Ok(WindowMessage::Answer(answer)) => self.on_window_answer(answer),
-            Err(_) => {}
+            Err(_) => self.context.strays.late += 1,
         }
         true
     }
@@ -177,10 +177,8 @@ impl Core {
     fn on_window_answer(&mut self, answer: WindowAnswer) {
         let WindowAnswer { number, channel, epoch, records } = answer;
         let name: &Arc<str> = &Arc::from(channel);
-        let Some(question) = self.window_questions.by_channel.get(name).filter(|question| question.number == number)
-        else {
-            return;
-        };
+        let question = self.window_questions.by_channel.get(name).filter(|question| question.number == number);
+        let Some(question) = self.context.strays.found_or_late(question) else { return };
         let (after, through, through_ms) = (question.after, question.through, question.through_ms);
         let is_same_epoch = self.epoch_of_channel(name).is_some_and(|own| own == epoch);
         let messages: Option<Vec<StoredMessage>> = records

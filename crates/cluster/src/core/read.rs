@@ -8,7 +8,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use dunlin_engine::{
     ShardIndex,
-    log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord},
+    log::{LoadNumber, LoadQuery, LogError},
 };
 
 use crate::{
@@ -21,6 +21,7 @@ use crate::{
 use super::{
     Core, Requester, Timer,
     channel::{FollowedChannel, WaitingLoad},
+    page::Pages,
 };
 
 /// Maximum number of messages per request.
@@ -50,7 +51,7 @@ pub(super) struct Read {
     pub(super) through: u64,
     pub(super) messages: Collected,
     /// The channel's position when the read began. The messages are complete up to it, and possibly beyond.
-    position: u64,
+    pub(super) position: u64,
     /// The messages are complete after this sequence.
     pub(super) floor: u64,
     /// When the channel was attached: an age floor that was requested earlier proves nothing.
@@ -77,7 +78,7 @@ pub(super) struct Collected {
     /// Their bytes.
     bytes: usize,
     /// The newest message that was left out because newer ones reach a limit of the query; 0 for none.
-    left_out: u64,
+    pub(super) left_out: u64,
     /// Whether the messages reach the offset below which they were requested.
     reaches_below: bool,
 }
@@ -130,7 +131,10 @@ impl Core {
             self.wait_for_position(name, waiting, after);
             return;
         }
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let channel = self.channels.get_mut(name);
+        let Some(channel) = self.context.strays.expected(channel, "the loads of a channel end with it") else {
+            return self.context.effects.push(waiting.refused(name, LogError::Unavailable));
+        };
         let opens = query.after.is_none() && std::mem::take(&mut channel.opens);
         let is_in_window = if let Some(after) = query.after {
             channel.has_in_window(after)
@@ -139,31 +143,33 @@ impl Core {
             publications > 0 && (opens || is_full)
         };
         if is_in_window {
-            let page = self.page_of_window(name, query);
+            let pages = Pages::new(&self.partitions[channel.partition], channel, self.context.now);
+            let page = pages.of_window(query);
             self.context.effects.push(waiting.loaded(name, page));
             return;
         }
         if self.ask_for_window(name, waiting) {
             return;
         }
-        let Some(channel) = self.channels.get(name) else { return };
+        let newest = self.channels.get(name).map_or(0, |channel| channel.newest.sequence);
         // If nothing is stored after the window's floor, only the proof for the part below it is missing.
         let after = query.after.unwrap_or(0);
-        let through = if channel.newest.sequence > after { channel.newest.sequence } else { 0 };
+        let through = if newest > after { newest } else { 0 };
         self.queue_read(name, Purpose::Load(waiting), after, through);
     }
 
     /// Reads the messages that a gap lacks.
     pub(super) fn fill(&mut self, name: &Arc<str>) {
-        let Some(channel) = self.channels.get(name) else { return };
-        let Some(gap) = channel.gap() else { return };
-        let (after, through) = (channel.newest.sequence, gap.through);
+        let channel = self.channels.get(name);
+        let missing = channel.and_then(|channel| Some((channel.newest.sequence, channel.gap()?.through)));
+        let Some((after, through)) = self.context.strays.expected(missing, "a gap has begun") else { return };
         self.queue_read(name, Purpose::Fill, after, through);
     }
 
     fn queue_read(&mut self, name: &Arc<str>, purpose: Purpose, after: u64, through: u64) {
         let number = self.context.next_number();
-        let Some(channel) = self.channels.get(name) else { return };
+        let channel = self.channels.get(name);
+        let Some(channel) = self.context.strays.expected(channel, "only a followed channel is read") else { return };
         let (id, position, floor_since_us) = (channel.partition, channel.position, channel.attached_us);
         let partition = &mut self.partitions[id];
         let queue = &mut partition.reads.queue;
@@ -204,11 +210,12 @@ impl Core {
             let is_sharing = partition.reads.is_sharing;
             let Some(read) = partition.reads.queue.front() else { return };
             let age_floor = partition.fresh_age_floor(self.context.now.mono_us, read.floor_since_us);
-            let Some(read) = partition.reads.queue.front_mut() else { return };
+            let read = &mut partition.reads.queue[0];
             if is_sharing || read.is_awaiting_reply || read.not_before_us > self.context.now.mono_us {
                 return;
             }
-            let Some(channel) = self.channels.get(&read.channel) else {
+            let channel = self.channels.get(&read.channel);
+            let Some(channel) = self.context.strays.expected(channel, "the reads of a channel end with it") else {
                 partition.reads.queue.pop_front();
                 continue;
             };
@@ -240,7 +247,7 @@ impl Core {
                 return;
             }
             let partition = &mut self.partitions[id];
-            let Some(read) = partition.reads.queue.front_mut() else { return };
+            let read = &mut partition.reads.queue[0];
             read.is_awaiting_reply = true;
             let (number, from) = (read.number, last + 1);
             let (stream, subject) =
@@ -257,7 +264,8 @@ impl Core {
         let age_floor = partition.usable_age_floor(self.context.now.mono_us, since_us);
         let history_max = partition.facts.as_ref().map_or(0, |facts| facts.history_max);
         let history_max = history_max + u64::from(self.context.planted.is(CoreBug::CountRuleOffByOne));
-        let Some(read) = partition.reads.queue.front_mut().filter(|read| read.number == number) else { return };
+        let read = partition.reads.queue.front_mut().filter(|read| read.number == number);
+        let Some(read) = self.context.strays.found_or_late(read) else { return };
         read.is_awaiting_reply = false;
         let Some(age_floor) = age_floor else {
             // The age floor is too old to evaluate the answer.
@@ -357,7 +365,11 @@ impl Core {
             }
             Purpose::Load(waiting) => {
                 read.messages.list.iter().for_each(|message| self.note_key(self.context.now, id, message));
-                let page = self.page_of_read(read, waiting.query, floor);
+                let channel = self.channels.get(&name);
+                let Some(channel) = self.context.strays.expected(channel, "the reads of a channel end with it") else {
+                    return self.context.effects.push(waiting.refused(&name, LogError::Unavailable));
+                };
+                let page = Pages::new(&self.partitions[id], channel, self.context.now).of_read(read, floor);
                 self.extend_window(read, floor);
                 self.context.effects.push(waiting.loaded(&name, page));
             }
@@ -366,9 +378,10 @@ impl Core {
 
     /// Adds messages that were read below a channel's window to it, as far as they fit.
     fn extend_window(&mut self, read: &Read, floor: u64) {
-        let Some(channel) = self.channels.get_mut(&read.channel) else { return };
-        let limits = self.partitions[channel.partition].window_limits();
-        if !read.ended_early() {
+        if let Some(channel) = self.channels.get_mut(&read.channel)
+            && !read.ended_early()
+        {
+            let limits = self.partitions[channel.partition].window_limits();
             let through = read.position.min(read.below().saturating_sub(1));
             channel.window.extend_below(&read.messages.list, floor, through, limits);
             self.channels.bound_windows(&self.context, &read.channel);
@@ -389,82 +402,6 @@ impl Core {
         if is_first_dropped {
             self.resume_reads(id);
         }
-    }
-
-    fn page_of_window(&self, name: &Arc<str>, query: LoadQuery) -> LogPage {
-        let mut page = self.empty_page(name);
-        let Some(channel) = self.channels.get(name) else { return page };
-        let window = &channel.window;
-        page.through = channel.position;
-        if self.is_expired(name, window.newest().map(|newest| newest.time_ms)) {
-            page.floor = channel.position;
-            return page;
-        }
-        if let Some(after) = query.after {
-            page.floor = after;
-            page.records = window.behind(after).take(query.publications_max).map(|one| one.record.clone()).collect();
-            if page.records.len() == query.publications_max {
-                page.through = page.records.last().map_or(page.through, offset);
-            }
-        } else {
-            let (publications, _) = channel.newest_in_window(query);
-            let below = window.below(query.below);
-            page.records = below.clone().skip(below.len() - publications).map(|one| one.record.clone()).collect();
-            page.through = page.through.min(query.below.saturating_sub(1));
-            let floor = window.floor().max(page.records.first().map_or(0, offset).saturating_sub(1));
-            page.floor = floor.min(page.through);
-            page.has_more_below = true;
-        }
-        page
-    }
-
-    /// The page of a read. It reaches as far as the read: messages delivered in the meantime may be missing from it,
-    /// and messages that have not been delivered are not in it.
-    fn page_of_read(&self, read: &Read, query: LoadQuery, floor: u64) -> LogPage {
-        let name = &read.channel;
-        let mut page = self.empty_page(name);
-        let Some(channel) = self.channels.get(name) else { return page };
-        let last_read = read.messages.list.last().map_or(0, |message| message.sequence);
-        let reached = if read.ended_early() { last_read } else { last_read.max(read.position) };
-        let reached = reached.min(channel.position);
-        page.through = reached.min(read.below().saturating_sub(1));
-        page.top = reached;
-        if self.is_expired(name, channel.window.newest().map(|newest| newest.time_ms)) {
-            page.floor = page.through;
-            return page;
-        }
-        page.floor = floor.min(page.through);
-        let publications = read.messages.list.iter().filter(|message| record::purged_through(message).is_none());
-        let is_in_page = |record: &LogRecord| (page.floor + 1..=page.through).contains(&offset(record));
-        page.records = publications.map(record::decode).filter(is_in_page).collect();
-        if query.after.is_none() {
-            // If a purge has removed what was left out, there is nothing below.
-            let left_out = read.messages.left_out;
-            page.has_more_below = left_out > 0 && page.floor == left_out;
-        } else if page.records.len() > query.publications_max {
-            page.records.truncate(query.publications_max);
-            page.through = page.records.last().map_or(page.through, offset);
-        }
-        page
-    }
-
-    pub(super) fn empty_page(&self, name: &Arc<str>) -> LogPage {
-        let Some(channel) = self.channels.get(name) else { return LogPage::default() };
-        let newest = channel.window.newest();
-        LogPage {
-            epoch: self.partitions[channel.partition].current_epoch().into(),
-            top: channel.position,
-            version: newest.map_or(0, |newest| newest.version),
-            version_epoch: newest.map(|newest| newest.version_epoch.clone()).unwrap_or_default(),
-            ..LogPage::default()
-        }
-    }
-
-    /// Whether a channel's history has expired: it expires as a whole, some time after its newest publication.
-    fn is_expired(&self, name: &Arc<str>, newest_ms: Option<u64>) -> bool {
-        let (Some(channel), Some(newest_ms)) = (self.channels.get(name), newest_ms) else { return false };
-        let partition = &self.partitions[channel.partition];
-        newest_ms > 0 && self.context.now.unix_ms > newest_ms.saturating_add(partition.history_ttl_ms)
     }
 }
 
@@ -520,7 +457,7 @@ impl Read {
     }
 
     /// The query of a load.
-    fn query(&self) -> Option<LoadQuery> {
+    pub(super) fn query(&self) -> Option<LoadQuery> {
         match self.purpose {
             Purpose::Load(waiting) => Some(waiting.query),
             Purpose::Fill => None,
@@ -533,7 +470,7 @@ impl Read {
     }
 
     /// Only messages below this sequence are read.
-    fn below(&self) -> u64 {
+    pub(super) fn below(&self) -> u64 {
         self.query_for_newest().map_or(u64::MAX, |query| query.below)
     }
 
@@ -545,7 +482,7 @@ impl Read {
     }
 
     /// Whether it has more than was requested, and ended before it had all.
-    fn ended_early(&self) -> bool {
+    pub(super) fn ended_early(&self) -> bool {
         let Some(query) = self.query().filter(|query| query.after.is_some()) else { return false };
         self.messages.list.len() > query.publications_max
     }
@@ -561,10 +498,6 @@ pub(super) fn proven_floor(after: u64, first: Option<&StoredMessage>, is_untrimm
     let from_first = first.map_or(u64::MAX, |message| message.sequence - 1);
     let from_age = if is_untrimmed { age_floor.saturating_sub(1) } else { u64::MAX };
     from_first.min(from_age).max(after)
-}
-
-fn offset(record: &LogRecord) -> u64 {
-    record.publication.offset
 }
 
 #[cfg(test)]

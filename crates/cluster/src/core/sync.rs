@@ -184,7 +184,8 @@ impl Core {
         let request = Some(self.context.request(Requester::Fence(id)));
         let node = &self.context.options.node;
         let partition = &mut self.partitions[id];
-        let Some(sync) = &mut partition.sync else { return };
+        let sync = self.context.strays.expected(partition.sync.as_mut(), "only a sync that is in flight is restarted");
+        let Some(sync) = sync else { return };
         (sync.number, sync.fence, sync.fenced_us) = (number, number, self.context.now.mono_us);
         sync.after = partition.marks.highest();
         partition.marks.mark_newest(self.context.now.mono_us);
@@ -220,10 +221,11 @@ impl Core {
     pub(super) fn fence_returned(&mut self, id: PartitionId, message: &StoredMessage) {
         let partition = &mut self.partitions[id];
         let age_max_ms = partition.age_max_ms();
-        let Some(sync) = &mut partition.sync else { return };
-        if sync.fence_sequence.is_some() || message.headers.number(FENCE) != Some(sync.fence) {
-            return;
-        }
+        let is_awaited =
+            |sync: &&mut HeadSync| sync.fence_sequence.is_none() && message.headers.number(FENCE) == Some(sync.fence);
+        // It may be one of an earlier sync, or of one that was restarted.
+        let sync = partition.sync.as_mut().filter(is_awaited);
+        let Some(sync) = self.context.strays.found_or_late(sync) else { return };
         self.context.silence.end(LinkName::Live);
         let is_previous_lost = partition.marks.push_fence(message, age_max_ms, self.context.now.unix_ms);
         if message.sequence <= sync.after || is_previous_lost {
@@ -248,8 +250,6 @@ impl Core {
         for chunk in missing {
             let requester = Requester::Heads { partition: id, chunk, sync: number };
             let request = self.context.request(requester);
-            let partition = &mut self.partitions[id];
-            let Some(sync) = &mut partition.sync else { return };
             sync.chunks[chunk].is_reading = true;
             let names = &partition.names;
             let mut subjects: Vec<Box<str>> =
@@ -270,9 +270,11 @@ impl Core {
     ) {
         let node = self.context.options.node.clone();
         let partition = &mut self.partitions[id];
-        let Some(sync) = partition.sync.as_mut().filter(|sync| sync.number == sync_number) else { return };
-        let Some(fence_sequence) = sync.fence_sequence else { return };
-        let Some(read) = sync.chunks.get_mut(chunk) else { return };
+        let sync = partition.sync.as_mut().filter(|sync| sync.number == sync_number);
+        let Some(sync) = self.context.strays.found_or_late(sync) else { return };
+        let fence_sequence = self.context.strays.expected(sync.fence_sequence, "heads are read behind the fence");
+        let Some(fence_sequence) = fence_sequence else { return };
+        let read = &mut sync.chunks[chunk];
         read.is_reading = false;
         let fence_subject = partition.names.fence_subject(&node);
         let is_believed = self.context.planted.is(CoreBug::StaleReplicaBelieved)
@@ -343,7 +345,8 @@ impl Core {
     /// The newest message of a channel is known: everything that the stream had when it stored the fence is at or below
     /// it.
     fn head_known(&mut self, name: &Arc<str>, attach: u64, head: Option<&StoredMessage>, fence: u64) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        // It may have been detached in the meantime.
+        let Some(channel) = self.context.strays.found_or_late(self.channels.get_mut(name)) else { return };
         if !channel.is_attached() {
             if channel.is_attached_by(attach) {
                 self.attached(name, head, fence);

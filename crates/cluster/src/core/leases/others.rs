@@ -100,8 +100,9 @@ impl Leases {
     }
 
     fn take(&mut self, context: &mut Context, node: &str) {
-        let new_id = self.message_id(context);
-        let Some(observed) = self.others.get_mut(node) else { return };
+        let new_id = Self::message_id(context);
+        let observed = context.strays.expected(self.others.get_mut(node), "it was found to be silent");
+        let Some(observed) = observed else { return };
         observed.is_awaiting_reply = true;
         let (id, expected) = (observed.taking.get_or_insert(new_id).clone(), observed.newest);
         let record = LeaseRecord::taken(node, &context.options.node);
@@ -150,7 +151,7 @@ impl Leases {
         outcome: Result<ReadAnswer, ReadFault>,
     ) {
         let Ok(answer) = outcome else { return self.retry_taking(context, node) };
-        let Some(observed) = self.others.get_mut(node) else { return };
+        let Some(observed) = context.strays.found_or_late(self.others.get_mut(node)) else { return };
         observed.is_awaiting_reply = false;
         let Some(message) = answer.messages.last() else {
             self.others.remove(node);

@@ -50,11 +50,9 @@ impl Leases {
             return;
         }
         self.own.due_us = None;
-        if self.own.renewal.is_none() {
-            let (id, expected) = (self.message_id(context), self.own.newest);
-            self.own.renewal = Some(Renewal { id, expected, begun_us: now_us });
-        }
-        let Some(Renewal { id, expected, .. }) = &self.own.renewal else { return };
+        let expected = self.own.newest;
+        let begin = || Renewal { id: Self::message_id(context), expected, begun_us: now_us };
+        let Renewal { id, expected, .. } = self.own.renewal.get_or_insert_with(begin);
         let (id, expected) = (id.clone(), *expected);
         let record = LeaseRecord::held(&context.options.node);
         self.send_record(context, Some(Asked::Renewal), &record, &id, expected);
