@@ -282,9 +282,21 @@ impl Core {
                         self.heads_read(partition, chunk, sync, outcome);
                     }
                     Some(Requester::Read { partition, read }) => self.range_read(partition, read, outcome),
-                    Some(Requester::AgeFloor(partition)) => self.age_floor_read(partition, outcome),
+                    Some(Requester::AgeFloor(partition)) => {
+                        if self.partitions[partition].take_age_floor(outcome) {
+                            self.resume_reads(partition);
+                        } else {
+                            self.retry_reads(partition);
+                        }
+                    }
                     Some(Requester::SharedRead(partition)) => self.shared_read(partition, outcome),
-                    Some(Requester::Marks(partition)) => self.marks_read(partition, outcome),
+                    Some(Requester::Marks(partition)) => {
+                        // After a failure, the next audit reads them again.
+                        let marks = &mut self.partitions[partition].marks;
+                        if outcome.is_ok_and(|answer| marks.review(&answer.messages)) {
+                            self.on_truncation(partition);
+                        }
+                    }
                     Some(Requester::Lease) => self.leases.read_answered(&mut self.context, request, outcome),
                     other => self.context.count_other_requester(other),
                 }
@@ -302,7 +314,7 @@ impl Core {
         match link {
             LinkName::Live => {
                 self.context.links.live = true;
-                self.subscribe_own_subjects();
+                self.partitions.subscribe(&mut self.context);
                 self.audit_all();
             }
             LinkName::Publish => {

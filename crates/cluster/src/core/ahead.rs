@@ -34,14 +34,14 @@ impl Core {
         self.context.counters.ahead += 1;
         self.ahead.entry(Arc::clone(name)).or_default().push(load);
         self.context.set_timer(waiting.due_us, Timer::Loads(Arc::clone(name)));
-        self.partitions[id].comparing.insert(Arc::clone(name));
+        self.partitions[id].channels.comparing.insert(Arc::clone(name));
         self.start_sync(id);
     }
 
     /// Takes the channels that the next comparison includes.
     pub(super) fn take_comparing(&mut self, id: PartitionId, sync: u64) -> Vec<Arc<str>> {
         let partition = &mut self.partitions[id];
-        let names: Vec<Arc<str>> = std::mem::take(&mut partition.comparing).into_iter().collect();
+        let names: Vec<Arc<str>> = std::mem::take(&mut partition.channels.comparing).into_iter().collect();
         for name in &names {
             let loads = self.ahead.get_mut(name).into_iter().flatten();
             loads.filter(|load| load.sync == 0).for_each(|load| load.sync = sync);

@@ -20,7 +20,6 @@ use super::{
     holes::Unnamed,
     outbox::Outbox,
     partition::Partition,
-    publish::PublishingKey,
     truncation::CLOCK_MARGIN_MS,
     window::{Window, WindowEntry, WindowLimits},
 };
@@ -227,8 +226,6 @@ pub(super) struct FollowedChannel {
     pub(super) outbox: Outbox,
     /// Whether it is in the queue of channels that wait for space in the publish window.
     pub(super) is_waiting: bool,
-    /// Messages whose sequence is known and that have not come back yet, by sequence.
-    pub(super) acknowledged: BTreeMap<u64, PublishingKey>,
 }
 
 impl Following {
@@ -274,7 +271,6 @@ impl FollowedChannel {
             opens: true,
             outbox: Outbox::default(),
             is_waiting: false,
-            acknowledged: BTreeMap::new(),
         }
     }
 
@@ -454,12 +450,6 @@ impl FollowedChannel {
         let record = record::decode(message);
         self.window.push(WindowEntry { time_ms: message.time_ms, record: record.clone() }, limits);
         Advanced::Published(Box::new(record))
-    }
-
-    /// Takes the publications of this node that have come back.
-    pub(super) fn take_returned(&mut self) -> Vec<(u64, PublishingKey)> {
-        let later = self.acknowledged.split_off(&(self.position + 1));
-        std::mem::replace(&mut self.acknowledged, later).into_iter().collect()
     }
 }
 

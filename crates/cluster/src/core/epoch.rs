@@ -11,10 +11,16 @@ use bytes::Bytes;
 use crate::{
     link::{LinkEffect, LinkName, MessageHeaders, StoredMessage},
     names::{PartitionId, fnv1a},
+    planted::CoreBug,
     record::{EPOCH, EXPECTED_LAST, GENERATION},
 };
 
-use super::{Core, partition::Partition, standing::StreamKey, truncation::Marks};
+use super::{
+    Core,
+    partition::{Partition, StreamFacts},
+    standing::StreamKey,
+    truncation::Marks,
+};
 
 /// The newest epoch record of a stream; generation 0 without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,6 +122,46 @@ impl Partition {
 }
 
 impl Core {
+    /// A stream, or one of its replicas, has lost a message. All positions in it become invalid, on all nodes.
+    pub(super) fn on_hole(&mut self, id: PartitionId) {
+        self.context.counters.holes += 1;
+        self.on_truncation(id);
+    }
+
+    /// A stream was truncated. All positions in it become invalid, on all nodes.
+    pub(super) fn on_truncation(&mut self, id: PartitionId) {
+        if self.context.planted.is(CoreBug::TruncationNotNoticed) {
+            return;
+        }
+        self.context.counters.truncations += 1;
+        let epoch = &mut self.partitions[id].epoch;
+        (epoch.is_renewing, epoch.awaits_description) = (true, true);
+        // The stream may have been removed and created again: then its metadata has the new epoch.
+        self.describe(StreamKey::Partition(id));
+        self.begin_epoch(id);
+    }
+
+    /// A stream has stated its epoch and its limits.
+    pub(super) fn facts_known(&mut self, id: PartitionId, facts: StreamFacts) {
+        let partition = &mut self.partitions[id];
+        // An epoch record may have announced the epoch of a new stream already.
+        let is_known = |known: &StreamFacts| known.epoch == facts.epoch || partition.current_epoch() == &*facts.epoch;
+        let is_other = partition.facts.as_ref().is_some_and(|known| !is_known(known));
+        let is_first = partition.facts.is_none();
+        partition.facts = Some(facts);
+        partition.epoch.awaits_description = false;
+        if is_other {
+            // The stream was removed and created again.
+            partition.epoch = EpochState::default();
+            self.begin_epoch(id);
+        }
+        if is_first {
+            self.needs_audit(id);
+        }
+        self.start_sync(id);
+        self.resume_reads(id);
+    }
+
     /// Handles the newest epoch record of a replica that has this node's fence, if the answer contains one.
     pub(super) fn review_epoch(&mut self, id: PartitionId, messages: &[StoredMessage], fence: u64) -> EpochReview {
         let partition = &mut self.partitions[id];

@@ -186,7 +186,7 @@ impl Core {
         let limits = self.partitions[channel.partition].window_limits();
         let advanced = channel.advance(message, self.context.now.mono_us, limits);
         let (shard, is_followed) = (channel.shard, channel.is_followed());
-        let returned = channel.take_returned();
+        let returned = channel.outbox.take_returned(channel.position);
         let own = message.headers.get(record::MESSAGE_ID).and_then(|id| self.outgoing.by_id.get(id)).copied();
         let own = own.filter(|key| self.outgoing.by_key.get(key).is_some_and(|own| own.is_to(name)));
         self.channels.bound_windows(&self.context, name);
@@ -284,7 +284,7 @@ impl Core {
         let id = self.channels.get(name).map(|channel| channel.partition);
         let Some(id) = self.context.strays.expected(id, "its newest message was read for it") else { return };
         self.context.counters.attached += 1;
-        self.partitions[id].attached.insert(Arc::clone(name));
+        self.partitions[id].channels.attached.insert(Arc::clone(name));
         if let Some(head) = head {
             self.note_key(self.context.now, id, head);
         }

@@ -14,13 +14,10 @@ use std::collections::BTreeSet;
 
 use crate::{
     link::StoredMessage,
-    names::PartitionId,
-    planted::CoreBug,
     record::{self, FOLLOWS},
 };
 
 use super::{
-    Core,
     channel::FollowedChannel,
     partition::Partition,
     read::{Purpose, Read},
@@ -113,36 +110,25 @@ impl Partition {
         is_handled && message.time_ms > 0 && unix_ms < kept_until_ms
     }
 
+    /// Whether a read of a channel has a hole after `floor`, or shows that an earlier one had.
+    pub(super) fn has_hole(&self, channel: &FollowedChannel, read: &Read, floor: u64, unix_ms: u64) -> bool {
+        let is_overlooked = |message| self.has_overlooked(channel, message, unix_ms);
+        // What was acknowledged to this node, what a live message follows, and the newest message of a load.
+        let followed = channel.gap().into_iter().flat_map(|gap| gap.buffered.predecessors());
+        let newest = matches!(read.purpose, Purpose::Load(_)).then_some(read.through);
+        let stored = channel.outbox.acknowledged.keys().copied().chain(followed).chain(newest);
+        missing_among(&read.messages.list, floor, self.current_epoch(), stored).is_some()
+            || read.messages.list.iter().any(is_overlooked)
+    }
+
     /// Whether the stream has lost a message between a channel's position and a republished message: one that the
     /// publisher had seen, or that was acknowledged to this node.
     pub(super) fn has_lost_before(&self, channel: &FollowedChannel, message: &StoredMessage) -> bool {
         let after = channel.position.max(message.last_sequence);
         let epoch = self.current_epoch();
-        let acknowledged = channel.acknowledged.range(after + 1..).next();
+        let acknowledged = channel.outbox.acknowledged.range(after + 1..).next();
         acknowledged.is_some_and(|(sequence, _)| *sequence < message.sequence)
             || named_in(message, epoch).any(|sequence| sequence > after)
-    }
-}
-
-impl Core {
-    /// Whether a read of a channel has a hole after `floor`, or shows that an earlier one had.
-    pub(super) fn has_hole(&self, id: PartitionId, read: &Read, floor: u64) -> bool {
-        let Some(channel) = self.channels.get(&read.channel) else { return false };
-        let partition = &self.partitions[id];
-        let is_overlooked = |message| partition.has_overlooked(channel, message, self.context.now.unix_ms);
-        // What was acknowledged to this node, what a live message follows, and the newest message of a load.
-        let followed = channel.gap().into_iter().flat_map(|gap| gap.buffered.predecessors());
-        let newest = matches!(read.purpose, Purpose::Load(_)).then_some(read.through);
-        let stored = channel.acknowledged.keys().copied().chain(followed).chain(newest);
-        let has_hole = missing_among(&read.messages.list, floor, partition.current_epoch(), stored).is_some()
-            || read.messages.list.iter().any(is_overlooked);
-        has_hole && !self.context.planted.is(CoreBug::HoleNotNoticed)
-    }
-
-    /// A stream, or one of its replicas, has lost a message. All positions in it become invalid, on all nodes.
-    pub(super) fn on_hole(&mut self, id: PartitionId) {
-        self.context.counters.holes += 1;
-        self.on_truncation(id);
     }
 }
 

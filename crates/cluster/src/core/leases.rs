@@ -85,6 +85,15 @@ enum Asked {
     ReadOfAll,
 }
 
+/// Whether the stream stores this node's renewals.
+#[derive(Clone, Copy, Debug, Default)]
+struct Storing {
+    /// Since when it has stored them without a pause.
+    since_us: Option<u64>,
+    /// When it stored the last one.
+    newest_us: u64,
+}
+
 /// The leases, as known to this node.
 #[derive(Debug)]
 pub(super) struct Leases {
@@ -97,9 +106,7 @@ pub(super) struct Leases {
     own: OwnLease,
     others: BTreeMap<Box<str>, ObservedLease>,
     requests: BTreeMap<RequestNumber, Asked>,
-    /// Since when the stream has stored this node's renewals without a pause.
-    storing_since_us: Option<u64>,
-    stored_us: u64,
+    storing: Storing,
     /// When all leases are read again, to find those whose renewals were not republished.
     audit_due_us: Option<u64>,
     /// The earliest timer that is set.
@@ -118,8 +125,7 @@ impl Leases {
             own: OwnLease::default(),
             others: BTreeMap::new(),
             requests: BTreeMap::new(),
-            storing_since_us: None,
-            stored_us: 0,
+            storing: Storing::default(),
             audit_due_us: None,
             scheduled_us: None,
             counters: LeaseCounters::default(),
@@ -147,10 +153,10 @@ impl Leases {
 
     /// The stream has stored a message of this node.
     fn mark_stored(&mut self, now_us: u64, pause_us_max: u64) {
-        if self.storing_since_us.is_none() || now_us > self.stored_us + pause_us_max {
-            self.storing_since_us = Some(now_us);
+        if self.storing.since_us.is_none() || now_us > self.storing.newest_us + pause_us_max {
+            self.storing.since_us = Some(now_us);
         }
-        self.stored_us = now_us;
+        self.storing.newest_us = now_us;
     }
 }
 
@@ -195,13 +201,13 @@ impl Leases {
 
     /// A connection is down: renewals of other nodes may not arrive.
     pub(super) const fn disconnected(&mut self) {
-        self.storing_since_us = None;
+        self.storing.since_us = None;
     }
 
     /// The stream is gone: nobody holds a lease.
     pub(super) fn stream_gone(&mut self, context: &mut Context) {
         self.others.clear();
-        self.storing_since_us = None;
+        self.storing.since_us = None;
         self.own.forget_stream(context.now.mono_us);
         if self.own.term.take().is_some() {
             self.counters.lost += 1;
@@ -222,9 +228,9 @@ impl Leases {
     /// A timer is due: this node renews its lease, and takes silent ones.
     pub(super) fn on_timer(&mut self, context: &mut Context) {
         let scheduled_us = self.scheduled_us.take().unwrap_or(context.now.mono_us);
-        if context.now.mono_us > scheduled_us + Self::renewal_interval_us(context) && self.storing_since_us.is_some() {
+        if context.now.mono_us > scheduled_us + Self::renewal_interval_us(context) && self.storing.since_us.is_some() {
             // This node itself was paused, and has not read the messages of that time yet.
-            self.storing_since_us = Some(context.now.mono_us);
+            self.storing.since_us = Some(context.now.mono_us);
         }
         self.run(context);
     }

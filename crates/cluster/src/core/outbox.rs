@@ -1,6 +1,6 @@
 //! This node's messages to one channel, in the order of proposal, and which of them may be sent next.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::publish::PublishingKey;
 
@@ -18,6 +18,8 @@ pub(super) struct Outbox {
     /// The stream has refused a message. Until it accepts one again, only one message is in flight: if the first were
     /// refused again and another one accepted, their order would change.
     pub(super) probes: bool,
+    /// Messages whose sequence is known and that have not come back yet, by sequence.
+    pub(super) acknowledged: BTreeMap<u64, PublishingKey>,
 }
 
 impl Outbox {
@@ -53,5 +55,11 @@ impl Outbox {
     /// Whether all earlier proposals are committed.
     pub(super) fn is_first(&self, key: PublishingKey) -> bool {
         self.unresolved.first() == Some(&key)
+    }
+
+    /// Takes the messages that have come back, because the channel has reached this position.
+    pub(super) fn take_returned(&mut self, position: u64) -> Vec<(u64, PublishingKey)> {
+        let later = self.acknowledged.split_off(&(position + 1));
+        std::mem::replace(&mut self.acknowledged, later).into_iter().collect()
     }
 }

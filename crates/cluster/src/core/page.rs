@@ -104,7 +104,7 @@ impl<'a> Pages<'a> {
     /// Whether the history has expired: it expires as a whole, some time after its newest publication.
     fn is_expired(self) -> bool {
         let newest_ms = self.channel.window.newest().map_or(0, |newest| newest.time_ms);
-        newest_ms > 0 && self.now.unix_ms > newest_ms.saturating_add(self.partition.history_ttl_ms)
+        newest_ms > 0 && self.now.unix_ms > newest_ms.saturating_add(self.partition.history.ttl_ms)
     }
 }
 

@@ -372,7 +372,7 @@ impl Core {
             return;
         }
         // Two messages with the same idempotency key have the same sequence.
-        channel.acknowledged.entry(sequence).or_insert(key);
+        channel.outbox.acknowledged.entry(sequence).or_insert(key);
         let due_us = self.context.now.mono_us + RETURN_TIMEOUT_US;
         if let Some(publishing) = self.outgoing.by_key.get_mut(&key) {
             publishing.due_us = due_us;
@@ -486,9 +486,9 @@ impl Core {
         if let Some(channel) = self.channels.get_mut(&publishing.channel) {
             channel.outbox.remove(key);
             if let Stage::Acknowledged(sequence) = publishing.stage
-                && channel.acknowledged.get(&sequence) == Some(&key)
+                && channel.outbox.acknowledged.get(&sequence) == Some(&key)
             {
-                channel.acknowledged.remove(&sequence);
+                channel.outbox.acknowledged.remove(&sequence);
             }
         }
         publishing.waiter.answer(&mut self.context, publishing.channel, outcome);

@@ -39,6 +39,34 @@ pub(super) enum Purpose {
     Load(WaitingLoad),
 }
 
+/// Which request a read is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadStage {
+    /// None is in flight.
+    Waiting,
+    /// Its own is in flight.
+    InFlight,
+    /// The shared one is in flight.
+    Shared,
+}
+
+/// When a read is retried, so that a lagging replica can catch up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadRetry {
+    not_before_us: u64,
+    pause_us: u64,
+}
+
+/// The sequence after which the messages of a read are complete, and what that rests on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadFloor {
+    pub(super) sequence: u64,
+    /// When the channel was attached: an age floor that was requested earlier proves nothing.
+    pub(super) since_us: u64,
+    /// Whether the stream may have dropped messages because of its maximum number.
+    pub(super) may_be_trimmed: bool,
+}
+
 /// A read of a channel's messages.
 #[derive(Debug)]
 pub(super) struct Read {
@@ -52,20 +80,11 @@ pub(super) struct Read {
     pub(super) messages: Collected,
     /// The channel's position when the read began. The messages are complete up to it, and possibly beyond.
     pub(super) position: u64,
-    /// The messages are complete after this sequence.
-    pub(super) floor: u64,
-    /// When the channel was attached: an age floor that was requested earlier proves nothing.
-    pub(super) floor_since_us: u64,
-    /// Whether the stream may have dropped messages because of its maximum number.
-    pub(super) may_be_trimmed: bool,
-    /// Whether it is part of the shared read in flight.
-    pub(super) is_shared: bool,
+    pub(super) floor: ReadFloor,
+    pub(super) stage: ReadStage,
     /// Whether a shared read could not serve it, so that it is read alone.
     pub(super) is_alone: bool,
-    is_awaiting_reply: bool,
-    /// When the next request may be sent, so that a lagging replica can catch up.
-    not_before_us: u64,
-    pause_us: u64,
+    pub(super) retry: ReadRetry,
 }
 
 /// The messages that a read has received. A read of the newest ones goes from the oldest one to the newest one, and keeps
@@ -181,14 +200,10 @@ impl Core {
             through,
             messages: Collected::default(),
             position,
-            floor: after,
-            floor_since_us,
-            may_be_trimmed: false,
-            is_shared: false,
+            floor: ReadFloor { sequence: after, since_us: floor_since_us, may_be_trimmed: false },
+            stage: ReadStage::Waiting,
             is_alone: false,
-            is_awaiting_reply: false,
-            not_before_us: 0,
-            pause_us: STALE_PAUSE_MIN_US,
+            retry: ReadRetry { not_before_us: 0, pause_us: STALE_PAUSE_MIN_US },
         };
         match purpose {
             Purpose::Load(waiting) if queue.len() >= WAITING_READS_MAX => {
@@ -209,9 +224,9 @@ impl Core {
             let partition = &mut self.partitions[id];
             let is_sharing = partition.reads.is_sharing;
             let Some(read) = partition.reads.queue.front() else { return };
-            let age_floor = partition.fresh_age_floor(self.context.now.mono_us, read.floor_since_us);
+            let age_floor = partition.fresh_age_floor(self.context.now.mono_us, read.floor.since_us);
             let read = &mut partition.reads.queue[0];
-            if is_sharing || read.is_awaiting_reply || read.not_before_us > self.context.now.mono_us {
+            if is_sharing || read.stage == ReadStage::InFlight || read.retry.not_before_us > self.context.now.mono_us {
                 return;
             }
             let channel = self.channels.get(&read.channel);
@@ -223,8 +238,7 @@ impl Core {
                 read.through = gap.through;
             }
             if age_floor.is_none() {
-                self.read_age_floor(id);
-                return;
+                return partition.read_age_floor(&mut self.context, id);
             }
             if let Purpose::Load(waiting) = read.purpose
                 && read.messages.list.is_empty()
@@ -248,7 +262,7 @@ impl Core {
             }
             let partition = &mut self.partitions[id];
             let read = &mut partition.reads.queue[0];
-            read.is_awaiting_reply = true;
+            read.stage = ReadStage::InFlight;
             let (number, from) = (read.number, last + 1);
             let (stream, subject) =
                 (partition.names.stream.clone(), Some(partition.names.publish_subject(&read.channel)));
@@ -260,13 +274,13 @@ impl Core {
 
     pub(super) fn range_read(&mut self, id: PartitionId, number: u64, outcome: Result<ReadAnswer, ReadFault>) {
         let partition = &mut self.partitions[id];
-        let since_us = partition.reads.queue.front().map_or(0, |read| read.floor_since_us);
+        let since_us = partition.reads.queue.front().map_or(0, |read| read.floor.since_us);
         let age_floor = partition.usable_age_floor(self.context.now.mono_us, since_us);
         let history_max = partition.facts.as_ref().map_or(0, |facts| facts.history_max);
         let history_max = history_max + u64::from(self.context.planted.is(CoreBug::CountRuleOffByOne));
         let read = partition.reads.queue.front_mut().filter(|read| read.number == number);
         let Some(read) = self.context.strays.found_or_late(read) else { return };
-        read.is_awaiting_reply = false;
+        read.stage = ReadStage::Waiting;
         let Some(age_floor) = age_floor else {
             // The age floor is too old to evaluate the answer.
             self.resume_reads(id);
@@ -280,10 +294,10 @@ impl Core {
             return;
         }
         let stored = answer.messages.len() as u64 + answer.pending;
-        read.may_be_trimmed |= stored > history_max;
+        read.floor.may_be_trimmed |= stored > history_max;
         let floor = proven_floor(last, answer.messages.first(), stored <= history_max, age_floor);
         if floor > last {
-            read.floor = read.floor.max(floor);
+            read.floor.sequence = read.floor.sequence.max(floor);
         }
         read.add(answer.messages);
         self.context.silence.end(LinkName::Read);
@@ -317,9 +331,9 @@ impl Core {
     pub(super) fn retry_reads(&mut self, id: PartitionId) {
         let Some(read) = self.partitions[id].reads.queue.front_mut() else { return };
         self.context.counters.stale_answers += 1;
-        let due_us = self.context.now.mono_us + read.pause_us;
-        read.pause_us = (read.pause_us * 2).min(STALE_PAUSE_MAX_US);
-        read.not_before_us = due_us;
+        let due_us = self.context.now.mono_us + read.retry.pause_us;
+        read.retry.pause_us = (read.retry.pause_us * 2).min(STALE_PAUSE_MAX_US);
+        read.retry.not_before_us = due_us;
         self.context.on_silence(LinkName::Read);
         self.refuse_overdue_reads(id);
         self.context.set_timer(due_us, Timer::Read(id));
@@ -328,8 +342,8 @@ impl Core {
     /// Completes a read.
     pub(super) fn finish_read(&mut self, id: PartitionId, read: &Read) {
         let partition = &mut self.partitions[id];
-        let age_floor = partition.usable_age_floor(self.context.now.mono_us, read.floor_since_us).unwrap_or(u64::MAX);
-        let mut floor = read.floor;
+        let age_floor = partition.usable_age_floor(self.context.now.mono_us, read.floor.since_us).unwrap_or(u64::MAX);
+        let mut floor = read.floor.sequence;
         if read.messages.list.is_empty() {
             // Nothing is stored after it, so nothing was dropped because of the maximum number.
             floor = proven_floor(read.after, None, true, age_floor);
@@ -345,11 +359,12 @@ impl Core {
                 .is_none_or(|age| self.context.now.mono_us < channel.newest.confirmed_us.saturating_add(age * 500))
         };
         let fills_all = matches!(read.purpose, Purpose::Fill)
-            && !read.may_be_trimmed
+            && !read.floor.may_be_trimmed
             && purged <= read.after
             && self.channels.get(&name).is_some_and(is_recent);
         let floor = if fills_all { read.after } else { floor };
-        if self.has_hole(id, read, floor) {
+        let has_hole = |channel| self.partitions[id].has_hole(channel, read, floor, self.context.now.unix_ms);
+        if self.channels.get(&name).is_some_and(has_hole) && !self.context.planted.is(CoreBug::HoleNotNoticed) {
             if let Purpose::Load(waiting) = read.purpose {
                 self.context.effects.push(waiting.refused(&name, LogError::Unavailable));
             }
@@ -448,7 +463,7 @@ fn counted(message: &StoredMessage, through: u64) -> (usize, usize) {
 impl Read {
     /// The position of a read that can be part of a shared one.
     pub(super) fn position_to_share(&self) -> Option<u64> {
-        let can_be_shared = !self.is_alone && !self.is_awaiting_reply && self.messages.list.is_empty();
+        let can_be_shared = !self.is_alone && self.stage != ReadStage::InFlight && self.messages.list.is_empty();
         match self.purpose {
             Purpose::Load(waiting) if can_be_shared => waiting.query.after,
             Purpose::Fill if can_be_shared => Some(self.after),
@@ -478,7 +493,7 @@ impl Read {
     pub(super) fn add(&mut self, messages: Vec<StoredMessage>) {
         let (query, through) = (self.query_for_newest(), self.through);
         self.messages.add(messages, query, through);
-        self.floor = self.floor.max(self.messages.left_out);
+        self.floor.sequence = self.floor.sequence.max(self.messages.left_out);
     }
 
     /// Whether it has more than was requested, and ended before it had all.

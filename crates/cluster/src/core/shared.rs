@@ -19,7 +19,7 @@ use crate::{
 
 use super::{
     Core, Requester,
-    read::{Purpose, Read, proven_floor},
+    read::{Purpose, Read, ReadStage, proven_floor},
 };
 
 /// Maximum number of messages per read, which blocks writes to the stream for 12 ms.
@@ -38,7 +38,9 @@ impl Core {
             return false;
         };
         for read in &mut partition.reads.queue {
-            read.is_shared = read.position_to_share().is_some_and(|position| position >= after);
+            if read.position_to_share().is_some_and(|position| position >= after) {
+                read.stage = ReadStage::Shared;
+            }
         }
         partition.reads.is_sharing = true;
         self.context.counters.shared_reads += 1;
@@ -53,7 +55,8 @@ impl Core {
     pub(super) fn shared_read(&mut self, id: PartitionId, outcome: Result<ReadAnswer, ReadFault>) {
         let partition = &mut self.partitions[id];
         partition.reads.is_sharing = false;
-        let (shared, others) = std::mem::take(&mut partition.reads.queue).into_iter().partition(|read| read.is_shared);
+        let (shared, others) =
+            std::mem::take(&mut partition.reads.queue).into_iter().partition(|read| read.stage == ReadStage::Shared);
         partition.reads.queue = others;
         let is_usable = partition.usable_age_floor(self.context.now.mono_us, 0).is_some();
         let answer = outcome.ok().filter(|answer| is_usable && !answer.is_in_parts && answer.pending == 0);
@@ -78,7 +81,7 @@ impl Core {
         by_subject: Option<&BTreeMap<Box<str>, Vec<StoredMessage>>>,
     ) {
         let partition = &mut self.partitions[id];
-        (read.is_shared, read.is_alone) = (false, true);
+        (read.stage, read.is_alone) = (ReadStage::Waiting, true);
         let Some(channel) = self.channels.get(&read.channel) else {
             // A gap that could not be filled has detached the channel.
             if let Purpose::Load(waiting) = read.purpose {
@@ -94,7 +97,7 @@ impl Core {
         });
         let is_complete =
             |found: &&[StoredMessage]| found.last().map_or(read.after, |last| last.sequence) >= read.through;
-        let age_floor = partition.usable_age_floor(self.context.now.mono_us, read.floor_since_us);
+        let age_floor = partition.usable_age_floor(self.context.now.mono_us, read.floor.since_us);
         let Some((found, age_floor)) = found.filter(is_complete).zip(age_floor) else {
             // The replica lags, or the channel was attached after the age floor was read.
             partition.reads.queue.push_back(read);
@@ -104,9 +107,9 @@ impl Core {
         let after = read.after;
         read.add(found.iter().filter(|message| message.sequence > after).cloned().collect());
         let stored = read.messages.list.len() as u64;
-        read.may_be_trimmed = stored > history_max && !self.context.planted.is(CoreBug::SharedReadNotCounted);
-        let floor = proven_floor(read.after, read.messages.list.first(), !read.may_be_trimmed, age_floor);
-        read.floor = read.floor.max(floor);
+        read.floor.may_be_trimmed = stored > history_max && !self.context.planted.is(CoreBug::SharedReadNotCounted);
+        let floor = proven_floor(read.after, read.messages.list.first(), !read.floor.may_be_trimmed, age_floor);
+        read.floor.sequence = read.floor.sequence.max(floor);
         self.finish_read(id, &read);
     }
 }

@@ -64,13 +64,13 @@ impl Core {
     /// Queues a channel for an attach.
     pub(super) fn attach(&mut self, name: &Arc<str>, id: PartitionId) {
         let partition = &mut self.partitions[id];
-        partition.attaching.push(Arc::clone(name));
+        partition.channels.attaching.push(Arc::clone(name));
         self.start_sync(id);
     }
 
     /// Records that messages of the partition may have been missed.
     pub(super) fn needs_audit(&mut self, id: PartitionId) {
-        self.partitions[id].needs_audit = true;
+        self.partitions[id].audit.is_needed = true;
     }
 
     /// Audits all partitions: the connection was interrupted, and a fence may have been lost as well.
@@ -108,15 +108,15 @@ impl Core {
     pub(super) fn audit_soon(&mut self, id: PartitionId) {
         let now_us = self.context.now.mono_us;
         let partition = &mut self.partitions[id];
-        let due_us = (partition.audited_us + AUDIT_PAUSE_US).max(now_us);
-        if due_us < partition.audit_due_us || partition.audit_due_us <= now_us {
-            partition.audit_due_us = due_us;
+        let due_us = (partition.audit.begun_us + AUDIT_PAUSE_US).max(now_us);
+        if due_us < partition.audit.due_us || partition.audit.due_us <= now_us {
+            partition.audit.due_us = due_us;
             self.context.set_timer(due_us, Timer::Audit(id));
         }
     }
 
     pub(super) fn audit(&mut self, id: PartitionId) {
-        let is_due = |partition: &Partition| partition.audit_due_us <= self.context.now.mono_us;
+        let is_due = |partition: &Partition| partition.audit.due_us <= self.context.now.mono_us;
         if is_due(&self.partitions[id]) {
             self.needs_audit(id);
             self.start_sync(id);
@@ -130,20 +130,22 @@ impl Core {
         }
         let attach = self.context.next_number();
         let partition = &mut self.partitions[id];
-        let has_work = !partition.attaching.is_empty() || !partition.comparing.is_empty() || partition.needs_audit;
+        let has_work = !partition.channels.attaching.is_empty()
+            || !partition.channels.comparing.is_empty()
+            || partition.audit.is_needed;
         if partition.sync.is_some() || partition.facts.is_none() || !has_work {
             return;
         }
         let comparing = self.take_comparing(id, attach);
         let partition = &mut self.partitions[id];
-        let attaching = std::mem::take(&mut partition.attaching);
+        let attaching = std::mem::take(&mut partition.channels.attaching);
         let mut channels = attaching.clone();
         channels.extend(comparing);
         partition.subscribe_to(&mut self.context, &attaching);
-        let is_audit = std::mem::take(&mut partition.needs_audit);
+        let is_audit = std::mem::take(&mut partition.audit.is_needed);
         if is_audit {
-            partition.audited_us = self.context.now.mono_us;
-            channels.extend(partition.attached.iter().cloned());
+            partition.audit.begun_us = self.context.now.mono_us;
+            channels.extend(partition.channels.attached.iter().cloned());
         }
         let in_chunks = channels.chunks(CHUNK_CHANNELS);
         let chunk_of = |channels: &[Arc<str>]| Chunk { channels: channels.to_vec(), is_read: false, is_reading: false };
@@ -234,7 +236,7 @@ impl Core {
         }
         sync.fence_sequence = Some(message.sequence);
         if sync.is_audit {
-            self.read_marks(id);
+            partition.read_marks(&mut self.context, id);
         }
         self.read_missing_heads(id);
     }
@@ -387,8 +389,8 @@ impl Core {
             self.context.counters.audits += 1;
             // Jitter, so that nodes that were started together do not audit together.
             let jitter_us = self.context.newest_number().wrapping_mul(0x9e37_79b9_7f4a_7c15) % (interval_us / 4).max(1);
-            partition.audit_due_us = self.context.now.mono_us + interval_us - jitter_us;
-            let due_us = partition.audit_due_us;
+            partition.audit.due_us = self.context.now.mono_us + interval_us - jitter_us;
+            let due_us = partition.audit.due_us;
             self.context.set_timer(due_us, Timer::Audit(id));
         }
         self.start_sync(id);

@@ -17,16 +17,14 @@
 use std::collections::VecDeque;
 
 use crate::{
-    link::{LinkEffect, ReadAnswer, ReadFault, StoredMessage},
+    link::{LinkEffect, StoredMessage},
     names::{PartitionId, fnv1a},
-    planted::CoreBug,
 };
 
 use super::{
-    Core, Requester,
+    Context, Requester,
     channel::{FollowedChannel, NewestMessage},
     partition::Partition,
-    standing::StreamKey,
 };
 
 /// Maximum number of marks to compare. Beyond it, every second one is dropped.
@@ -139,50 +137,32 @@ impl Marks {
         self.list.iter().any(|mark| mark.is_contradicted_by(message))
     }
 
+    /// Compares the messages at the sequences of the marks. Returns whether the stream has others than this node saw.
+    /// Missing messages prove nothing: the stream keeps a limited number per channel, for a limited time.
+    pub(super) fn review(&mut self, found: &[StoredMessage]) -> bool {
+        let is_other = found.iter().any(|message| self.is_contradicted_by(message));
+        if !is_other {
+            self.forget_compared();
+        }
+        is_other
+    }
+
     /// Drops all but a few of the marks that were compared.
     fn forget_compared(&mut self) {
         self.list.drain(..self.list.len().saturating_sub(MARKS_KEPT));
     }
 }
 
-impl Core {
-    /// Reads the messages at the sequences of the marks.
-    pub(super) fn read_marks(&mut self, id: PartitionId) {
-        let partition = &self.partitions[id];
-        let (stream, sequences) = (partition.names.stream.clone(), partition.marks.sequences());
-        if !sequences.is_empty() {
-            let request = self.context.request(Requester::Marks(id));
-            self.context.link(LinkEffect::Sequences { request, stream, sequences });
-        }
-    }
-
-    pub(super) fn marks_read(&mut self, id: PartitionId, outcome: Result<ReadAnswer, ReadFault>) {
-        // The next audit reads them again.
-        let Ok(answer) = outcome else { return };
-        let partition = &mut self.partitions[id];
-        // Missing messages prove nothing: the stream keeps a limited number per channel, for a limited time.
-        if answer.messages.iter().any(|message| partition.marks.is_contradicted_by(message)) {
-            self.on_truncation(id);
-        } else {
-            partition.marks.forget_compared();
-        }
-    }
-
-    /// A stream was truncated. All positions in it become invalid, on all nodes.
-    pub(super) fn on_truncation(&mut self, id: PartitionId) {
-        if self.context.planted.is(CoreBug::TruncationNotNoticed) {
-            return;
-        }
-        self.context.counters.truncations += 1;
-        let epoch = &mut self.partitions[id].epoch;
-        (epoch.is_renewing, epoch.awaits_description) = (true, true);
-        // The stream may have been removed and created again: then its metadata has the new epoch.
-        self.describe(StreamKey::Partition(id));
-        self.begin_epoch(id);
-    }
-}
-
 impl Partition {
+    /// Reads the messages at the sequences of the marks.
+    pub(super) fn read_marks(&self, context: &mut Context, id: PartitionId) {
+        let (stream, sequences) = (self.names.stream.clone(), self.marks.sequences());
+        if !sequences.is_empty() {
+            let request = context.request(Requester::Marks(id));
+            context.link(LinkEffect::Sequences { request, stream, sequences });
+        }
+    }
+
     /// Whether the newest message that was read shows that the stream has lost the channel's newest known one. The
     /// answer contains all messages up to `fence`.
     pub(super) fn is_truncated_before(

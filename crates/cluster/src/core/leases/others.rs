@@ -71,8 +71,8 @@ impl Leases {
         if context.planted.is(CoreBug::LeaseTakenFromSilentStream) {
             return Some(0);
         }
-        let is_storing = context.now.mono_us <= self.stored_us + Self::renewal_pause_us(context);
-        self.own.term.and(self.storing_since_us).filter(|_| is_storing)
+        let is_storing = context.now.mono_us <= self.storing.newest_us + Self::renewal_pause_us(context);
+        self.own.term.and(self.storing.since_us).filter(|_| is_storing)
     }
 
     pub(super) fn silent_due_us(&self, context: &Context) -> Option<u64> {

@@ -67,7 +67,7 @@ impl Leases {
             Err(fault) if fault.is_wrong_last_sequence() => self.read(context, Asked::ReadOfOwn),
             // The lease stays held, because no node can take it while the stream stores nothing.
             Err(_) => {
-                self.storing_since_us = None;
+                self.storing.since_us = None;
                 self.own.due_us = Some(context.now.mono_us + Self::retry_us(context));
             }
         }
