@@ -311,19 +311,15 @@ impl FollowedChannel {
                 self.state = ChannelState::Current;
                 return ChannelAction::Replay(buffered);
             }
-            // Channels with a position are interrupted before this event.
-            (state @ (ChannelState::Current | ChannelState::Gap(_)), ChannelEvent::EpochBegan)
-            // A sync attaches what waited for it, and an audit compares what is attached.
-            | (
+            // Of these, none can occur: a sync attaches what waited for it, and compares what is attached; channels with a
+            // position are interrupted before an epoch begins; nothing is known to be missing before the newest message
+            // is known; and only a gap is read.
+            (
                 state @ (ChannelState::Current | ChannelState::Gap(_)),
-                ChannelEvent::SyncBegan { .. } | ChannelEvent::HeadRead { .. },
+                ChannelEvent::SyncBegan { .. } | ChannelEvent::HeadRead { .. } | ChannelEvent::EpochBegan,
             )
-            // Nothing is known to be missing before the newest message is known, and only a gap is read.
-            | (
-                state @ ChannelState::Attaching(_),
-                ChannelEvent::FoundMissing { .. } | ChannelEvent::GapRead,
-            )
-            | (state @ ChannelState::Current, ChannelEvent::GapRead) => {
+            | (state @ ChannelState::Attaching(_), ChannelEvent::FoundMissing { .. })
+            | (state @ (ChannelState::Attaching(_) | ChannelState::Current), ChannelEvent::GapRead) => {
                 debug_assert!(false, "there is no such transition from {state:?}");
                 return ChannelAction::Impossible;
             }
@@ -462,3 +458,6 @@ pub(super) enum Advanced {
         through: u64,
     },
 }
+
+#[cfg(test)]
+mod tests;

@@ -107,7 +107,7 @@ mod tests {
             linger(&mut rig, number, 9);
         }
         assert_eq!(rig.core.counters().lingering, 4, "past it");
-        let kept = |number: u64| rig.core.channels.contains(&*format!("chat:{number}"));
+        let kept = |number: u64| rig.core.channels.contains(&format!("chat:{number}"));
         assert_eq!([1, 2, 3, 97, 98, 99].map(kept), [true, true, false, false, true, true]);
         // Channels that several have used have no share.
         for number in 100..200 {
