@@ -5,8 +5,8 @@
 //!   own in the same stream, on the same connection. When the fence comes back, the subscription is known to be active,
 //!   and the node reads the newest message of each channel from a replica that has the fence. From there on the chain
 //!   holds.
-//! - *Chain* ([`follow`]): each republished message names its predecessor in its channel. Late and duplicate messages
-//!   are dropped. A missing one is read from the stream before anything later is delivered.
+//! - *Chain* ([`channel`], [`follow`]): each republished message names its predecessor in its channel. Late and duplicate
+//!   messages are dropped. A missing one is read from the stream before anything later is delivered.
 //! - *Audit* ([`sync`]): a lost message without a successor breaks no chain. So the newest messages are compared after
 //!   each change of the stream's leader, each reconnect, each overflow, and every 30 seconds.
 //! - *Epoch* ([`truncation`], [`epoch`]): a stream that was truncated begins a new epoch, in which no older position is
@@ -28,6 +28,8 @@
 mod ahead;
 mod broadcast;
 mod channel;
+mod channels;
+mod context;
 mod counters;
 mod epoch;
 mod event;
@@ -37,6 +39,8 @@ mod interest;
 pub mod leases;
 mod lingering;
 mod options;
+mod outbox;
+mod page;
 mod partition;
 mod peer_keys;
 mod peer_window;
@@ -54,21 +58,17 @@ mod timers;
 mod truncation;
 mod window;
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use dunlin_engine::Now;
 
 use crate::{
-    link::{LinkEffect, LinkEvent, LinkName, RequestNumber},
+    link::{LinkEvent, LinkName, MessageHeaders},
     names::PartitionId,
-    planted::PlantedInCore,
 };
 
 pub use broadcast::{BroadcastDrop, BroadcastNamespace};
-pub use counters::CoreCounters;
+pub use counters::{CoreCounters, StrayCounters};
 pub(crate) use epoch::epoch_of;
 pub use event::{CoreEffect, CoreEvent};
 pub use options::{CoreLimits, CoreOptions, StreamedNamespace};
@@ -76,176 +76,122 @@ pub use standing::{StreamChange, StreamTrouble, UnusableStream};
 
 use ahead::AheadLoad;
 use broadcast::Broadcasts;
-use channel::FollowedChannel;
-use interest::InterestChecks;
+use channels::Channels;
+use context::Context;
+use interest::{InterestChecks, Nodes};
 use leases::Leases;
-use lingering::Lingering;
-use partition::Partition;
+use partition::Partitions;
 use peer_keys::KeyQuestions;
-use peer_window::WindowQuestion;
+use peer_window::WindowQuestions;
 use peers::{LiveNode, PeerEvent, Peers};
-use publish::{Publishing, PublishingKey, Waiter};
+use publish::{Outgoing, Waiter};
 use seen_keys::SeenKeys;
-use silence::Silence;
 use standing::StreamKey;
 use timers::{LinksUp, Requester, Timer};
-use window::WindowMemory;
 
 /// The protocol of one node.
 #[derive(Debug)]
 pub struct Core {
-    options: CoreOptions,
-    links: LinksUp,
+    context: Context,
     peers: Peers,
     leases: Leases,
-    silence: Silence,
-    /// The connection itself renews its subscriptions to them.
-    has_own_subjects: bool,
-    payload_bytes_max: usize,
-    partitions: BTreeMap<PartitionId, Partition>,
-    by_live_prefix: BTreeMap<Box<str>, PartitionId>,
-    by_leader_subject: BTreeMap<Box<str>, PartitionId>,
-    channels: BTreeMap<Arc<str>, FollowedChannel>,
-    window_memory: WindowMemory,
-    lingering: Lingering,
+    partitions: Partitions,
+    channels: Channels,
     broadcasts: Broadcasts,
     interest: InterestChecks,
     /// Loads after positions that this node has not reached, by channel.
     ahead: BTreeMap<Arc<str>, Vec<AheadLoad>>,
-    /// Queries for the windows of other nodes, by channel, and the loads that wait for them.
-    window_questions: BTreeMap<Arc<str>, WindowQuestion>,
-    window_loads: usize,
+    window_questions: WindowQuestions,
     key_questions: KeyQuestions,
-    requests: BTreeMap<RequestNumber, Requester>,
-    publishing: BTreeMap<PublishingKey, Publishing>,
-    publishing_by_id: BTreeMap<Box<str>, PublishingKey>,
+    outgoing: Outgoing,
     seen_keys: SeenKeys,
-    /// Channels with messages that wait for space in the publish window.
-    waiting_channels: VecDeque<Arc<str>>,
-    /// Messages sent and not acknowledged.
-    in_flight: usize,
-    timers: BTreeSet<(u64, Timer)>,
-    numbered: u64,
-    counters: CoreCounters,
-    planted: PlantedInCore,
-}
-
-/// The arguments that most methods of a core need.
-struct Turn<'a> {
-    now: Now,
-    effects: &'a mut Vec<CoreEffect>,
-}
-
-impl Turn<'_> {
-    fn link(&mut self, effect: LinkEffect) {
-        self.effects.push(CoreEffect::Link(effect));
-    }
 }
 
 impl Core {
     /// A core without connections.
     pub fn new(options: CoreOptions) -> Self {
-        let mut partitions = BTreeMap::new();
-        for (index, namespace) in options.namespaces.iter().enumerate() {
-            let Some(namespace) = namespace else { continue };
-            for part in 0..namespace.partitions.max(1) {
-                let id = PartitionId { namespace: u16::try_from(index).unwrap_or(u16::MAX), part };
-                partitions.insert(id, Partition::new(&options.prefix, namespace, part));
-            }
-        }
-        let by_live_prefix = partitions.iter().map(|(id, partition)| (partition.names.live_prefix().into(), *id));
-        let by_leader_subject = partitions.iter().map(|(id, partition)| (partition.names.leader_subject(), *id));
         Self {
-            by_live_prefix: by_live_prefix.collect(),
-            by_leader_subject: by_leader_subject.collect(),
+            partitions: Partitions::new(&options),
             broadcasts: Broadcasts::new(&options),
             interest: InterestChecks::new(&options.prefix, &options.node),
             peers: Peers::new(&options.prefix, &options.node, options.limits.peers.clone()),
             leases: Leases::new(&options.prefix, options.has_leases),
-            options,
-            links: LinksUp::default(),
-            silence: Silence::default(),
-            has_own_subjects: false,
-            payload_bytes_max: 0,
-            partitions,
-            channels: BTreeMap::new(),
-            window_memory: WindowMemory::default(),
-            lingering: Lingering::default(),
+            context: Context::new(options),
+            channels: Channels::default(),
             ahead: BTreeMap::new(),
-            window_questions: BTreeMap::new(),
-            window_loads: 0,
+            window_questions: WindowQuestions::default(),
             key_questions: KeyQuestions::default(),
-            requests: BTreeMap::new(),
-            publishing: BTreeMap::new(),
-            publishing_by_id: BTreeMap::new(),
+            outgoing: Outgoing::default(),
             seen_keys: SeenKeys::default(),
-            waiting_channels: VecDeque::new(),
-            in_flight: 0,
-            timers: BTreeSet::new(),
-            numbered: 0,
-            counters: CoreCounters::default(),
-            planted: PlantedInCore::default(),
         }
     }
 
     #[cfg(feature = "planted-bugs")]
-    pub(crate) const fn set_planted(&mut self, planted: PlantedInCore) {
-        self.planted = planted;
-        self.peers.planted = planted;
+    pub(crate) const fn set_planted(&mut self, planted: crate::planted::PlantedInCore) {
+        self.context.planted = planted;
     }
 
     /// Handles one event. The caller performs the effects in order.
     pub fn handle(&mut self, now: Now, event: CoreEvent, effects: &mut Vec<CoreEffect>) {
-        let turn = &mut Turn { now, effects };
+        self.context.now = now;
+        // One argument instead of two through all methods. The lists are moved, not copied.
+        std::mem::swap(&mut self.context.effects, effects);
         match event {
-            CoreEvent::Link(event) => self.on_link(turn, event),
+            CoreEvent::Link(event) => self.on_link(event),
             CoreEvent::Propose { shard, channel, namespace, proposal, record } => {
-                self.propose(turn, shard, &channel, namespace, proposal, &record);
+                self.propose(shard, &channel, namespace, proposal, &record);
             }
-            CoreEvent::Load { shard, channel, load, query } => self.load(turn, shard, &channel, load, query),
+            CoreEvent::Load { shard, channel, load, query } => self.load(shard, &channel, load, query),
             CoreEvent::Trim { shard, channel, namespace, ticket } => {
                 let waiter = ticket.map_or(Waiter::Nobody, |ticket| Waiter::Trim { shard, ticket });
-                self.purge(turn, &channel, namespace, waiter);
+                self.purge(&channel, namespace, waiter);
             }
             CoreEvent::Follow { shard, channel, namespace } => {
-                self.follow(turn, shard, &channel, namespace);
-                self.follow_broadcasts(turn, shard, &channel, namespace);
+                self.follow(shard, &channel, namespace);
+                self.broadcasts.follow(&mut self.context, shard, &channel, namespace);
+                // With a stream, the page that the engine loads is the answer.
+                if !self.context.options.is_streamed(namespace) {
+                    let (interest, mut nodes, context) = self.interest();
+                    interest.confirm_follow(context, &mut nodes, shard, &channel);
+                }
             }
             CoreEvent::Unfollow { channel, only_user } => {
-                self.unfollow(turn, &channel, only_user);
-                self.unfollow_broadcasts(turn, &channel, only_user);
+                self.unfollow(&channel, only_user);
+                self.broadcasts.unfollow(&mut self.context, &channel, only_user);
             }
             CoreEvent::Broadcast { channel, namespace, message } => {
-                self.broadcast(turn, &channel, namespace, &message);
+                self.broadcasts.broadcast(&mut self.context, &channel, namespace, &message);
             }
             CoreEvent::Undelivered { channel } => {
-                self.counters.undelivered += 1;
-                self.interrupt(turn, &channel);
+                self.context.counters.undelivered += 1;
+                self.interrupt(&channel);
             }
             CoreEvent::Peers(event) => {
                 if matches!(event, PeerEvent::Depart) {
-                    self.release_lease(turn);
+                    self.leases.release(&mut self.context);
                 }
-                self.peers.handle(turn, event);
-                self.give_up_checks(turn);
+                self.peers.handle(&mut self.context, event);
+                self.give_up_checks();
             }
             CoreEvent::Woke => {}
         }
-        self.run_timers(turn);
-        self.peers.run_deadlines(turn);
-        self.review_check_of_nodes(turn);
-        self.review_leases(turn);
+        self.run_timers();
+        self.peers.run_deadlines(&mut self.context);
+        let (interest, mut nodes, context) = self.interest();
+        interest.review_nodes(context, &mut nodes);
+        self.leases.review(&mut self.context, &self.peers);
+        std::mem::swap(&mut self.context.effects, effects);
     }
 
     /// The time of the next [`CoreEvent::Woke`], on the clock of [`Now::mono_us`].
     pub fn next_deadline_us(&self) -> Option<u64> {
-        let timer = self.timers.first().map(|(due_us, _)| *due_us);
+        let timer = self.context.timers.first().map(|(due_us, _)| *due_us);
         [timer, self.peers.next_deadline_us()].into_iter().flatten().min()
     }
 
     /// The counters.
     pub fn counters(&self) -> CoreCounters {
-        let (followed, in_flight) = (self.channels.len() as u64, self.in_flight as u64);
+        let (followed, in_flight) = (self.channels.len() as u64, self.outgoing.in_flight as u64);
         let (broadcast_channels, peers) = (self.broadcasts.channel_count() as u64, self.peers.counters());
         let leases = self.leases.counters();
         let (seen_keys, seen_keys_bytes) = self.seen_keys.size();
@@ -254,19 +200,24 @@ impl Core {
             followed,
             seen_keys,
             seen_keys_bytes,
-            lingering: (self.lingering.len() + self.broadcasts.lingering.len()) as u64,
-            window_bytes: self.window_memory.bytes() as u64,
+            lingering: (self.channels.lingering.len() + self.broadcasts.lingering.len()) as u64,
+            window_bytes: self.channels.window_bytes() as u64,
             in_flight,
             broadcast_channels,
             peers,
             leases,
-            ..self.counters.clone()
+            ..self.context.counters.clone()
         }
+    }
+
+    /// What has come too late, and what should not have happened.
+    pub const fn strays(&self) -> StrayCounters {
+        self.context.strays
     }
 
     /// Whether all streams are usable and all connections are up.
     pub fn is_ready(&self) -> bool {
-        let LinksUp { live, publish, read } = self.links;
+        let LinksUp { live, publish, read } = self.context.links;
         live && publish && read && self.are_streams_usable()
     }
 
@@ -285,89 +236,150 @@ impl Core {
         self.peers.has_departed()
     }
 
-    fn on_link(&mut self, turn: &mut Turn<'_>, event: LinkEvent) {
+    /// The checks of subscriptions, and what they are called with.
+    fn interest(&mut self) -> (&mut InterestChecks, Nodes<'_>, &mut Context) {
+        let nodes = Nodes { broadcasts: &mut self.broadcasts, peers: &self.peers };
+        (&mut self.interest, nodes, &mut self.context)
+    }
+
+    fn interest_arrived(&mut self, subject: &str, headers: &MessageHeaders) -> bool {
+        let (interest, mut nodes, context) = self.interest();
+        interest.arrived(context, &mut nodes, subject, headers)
+    }
+
+    /// A connection is down, or the node stops, so no follow can be confirmed.
+    fn give_up_checks(&mut self) {
+        let (interest, mut nodes, context) = self.interest();
+        interest.give_up(context, &mut nodes);
+    }
+
+    fn on_link(&mut self, event: LinkEvent) {
         match event {
-            LinkEvent::Connected { link, max_payload } => self.connected(turn, link, max_payload),
-            LinkEvent::Disconnected { link } => self.disconnected(turn, link),
-            LinkEvent::SlowConsumer => self.audit_after_overflow(turn),
+            LinkEvent::Connected { link, max_payload } => self.connected(link, max_payload),
+            LinkEvent::Disconnected { link } => self.disconnected(link),
+            LinkEvent::SlowConsumer => self.audit_after_overflow(),
             LinkEvent::Delivered { subject, headers, payload, is_by_wildcard, .. } => {
-                let is_taken = self.peers.take(turn, &subject, &headers, &payload)
-                    || self.take_window_message(turn, &subject, &payload)
-                    || self.interest_arrived(turn, &subject, &headers)
-                    || self.lease_arrived(turn, &subject, &headers)
-                    || self.broadcast_arrived(turn, &subject, &headers, &payload, is_by_wildcard);
+                let is_taken = self.peers.take(&mut self.context, &subject, &headers, &payload)
+                    || self.take_window_message(&subject, &payload)
+                    || self.interest_arrived(&subject, &headers)
+                    || self.leases.arrived(&mut self.context, &subject, &headers)
+                    || self.broadcasts.arrived(&mut self.context, &subject, &headers, &payload, is_by_wildcard);
                 if !is_taken {
-                    self.delivered(turn, &subject, headers, payload);
+                    self.delivered(&subject, headers, payload);
                 }
             }
-            LinkEvent::Acknowledged { request, outcome } => match self.requests.remove(&request) {
-                Some(Requester::Publish(key)) => self.acknowledged(turn, key, request, outcome),
-                Some(Requester::Lease) => self.lease_acknowledged(turn, request, outcome),
-                Some(Requester::Fence(partition)) => {
-                    self.stream_answered(turn, StreamKey::Partition(partition), outcome.as_ref().err());
+            LinkEvent::Acknowledged { request, outcome } => match self.context.requests.remove(&request) {
+                Some(Requester::Publish(key)) => self.acknowledged(key, request, outcome),
+                Some(Requester::Lease) => {
+                    Leases::note_silence(&mut self.context, &outcome);
+                    self.stream_answered(StreamKey::Leases, outcome.as_ref().err());
+                    self.leases.acknowledged(&mut self.context, request, outcome);
                 }
-                _ => {}
+                Some(Requester::Fence(partition)) => {
+                    self.stream_answered(StreamKey::Partition(partition), outcome.as_ref().err());
+                }
+                other => self.context.count_other_requester(other),
             },
             LinkEvent::Answered { request, outcome } => {
                 let outcome = self.without_damaged(outcome);
-                match self.requests.remove(&request) {
+                match self.context.requests.remove(&request) {
                     Some(Requester::Heads { partition, chunk, sync }) => {
-                        self.heads_read(turn, partition, chunk, sync, outcome);
+                        self.heads_read(partition, chunk, sync, outcome);
                     }
-                    Some(Requester::Read { partition, read }) => self.range_read(turn, partition, read, outcome),
-                    Some(Requester::AgeFloor(partition)) => self.age_floor_read(turn, partition, outcome),
-                    Some(Requester::SharedRead(partition)) => self.shared_read(turn, partition, outcome),
-                    Some(Requester::Marks(partition)) => self.marks_read(turn, partition, outcome),
-                    Some(Requester::Lease) => self.lease_read(turn, request, outcome),
-                    _ => {}
+                    Some(Requester::Read { partition, read }) => self.range_read(partition, read, outcome),
+                    Some(Requester::AgeFloor(partition)) => {
+                        if self.partitions[partition].take_age_floor(outcome) {
+                            self.resume_reads(partition);
+                        } else {
+                            self.retry_reads(partition);
+                        }
+                    }
+                    Some(Requester::SharedRead(partition)) => self.shared_read(partition, outcome),
+                    Some(Requester::Marks(partition)) => {
+                        // After a failure, the next audit reads them again.
+                        let marks = &mut self.partitions[partition].marks;
+                        if outcome.is_ok_and(|answer| marks.review(&answer.messages)) {
+                            self.on_truncation(partition);
+                        }
+                    }
+                    Some(Requester::Lease) => self.leases.read_answered(&mut self.context, request, outcome),
+                    other => self.context.count_other_requester(other),
                 }
             }
-            LinkEvent::StreamInfo { request, outcome } => match self.requests.remove(&request) {
-                Some(Requester::Describe(stream)) => self.described(turn, stream, outcome),
-                Some(Requester::Create(stream)) => self.created(turn, stream, outcome),
-                _ => {}
+            LinkEvent::StreamInfo { request, outcome } => match self.context.requests.remove(&request) {
+                Some(Requester::Describe(stream)) => self.described(stream, outcome),
+                Some(Requester::Create(stream)) => self.created(stream, outcome),
+                other => self.context.count_other_requester(other),
             },
         }
     }
 
-    fn connected(&mut self, turn: &mut Turn<'_>, link: LinkName, max_payload: usize) {
-        self.counters.links_opened[link as usize] += 1;
+    fn connected(&mut self, link: LinkName, max_payload: usize) {
+        self.context.counters.links_opened[link as usize] += 1;
         match link {
             LinkName::Live => {
-                self.links.live = true;
-                self.subscribe_own_subjects(turn);
-                self.audit_all(turn);
+                self.context.links.live = true;
+                self.partitions.subscribe(&mut self.context);
+                self.audit_all();
             }
             LinkName::Publish => {
-                self.links.publish = true;
-                self.payload_bytes_max = max_payload;
+                self.context.links.publish = true;
+                self.context.payload_bytes_max = max_payload;
             }
             LinkName::Read => {
-                self.links.read = true;
+                self.context.links.read = true;
                 let keys: Vec<StreamKey> = self.stream_keys().collect();
                 for key in keys {
-                    self.describe(turn, key);
+                    self.describe(key);
                 }
-                let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
+                let ids: Vec<PartitionId> = self.partitions.ids().collect();
                 for id in ids {
-                    self.resume_reads(turn, id);
+                    self.resume_reads(id);
                 }
             }
         }
-        self.peers.on_links(turn, self.links, self.payload_bytes_max);
+        self.peers.on_links(&mut self.context);
         // After the other nodes have heard of this one, because a message may wait for their answers.
-        self.send_waiting(turn);
+        self.send_waiting();
     }
 
-    fn disconnected(&mut self, turn: &mut Turn<'_>, link: LinkName) {
-        self.silence.end(link);
+    fn disconnected(&mut self, link: LinkName) {
+        self.context.silence.end(link);
         match link {
-            LinkName::Live => self.links.live = false,
-            LinkName::Publish => self.links.publish = false,
-            LinkName::Read => self.links.read = false,
+            LinkName::Live => self.context.links.live = false,
+            LinkName::Publish => self.context.links.publish = false,
+            LinkName::Read => self.context.links.read = false,
         }
-        self.peers.on_links(turn, self.links, self.payload_bytes_max);
-        self.leases_disconnected();
-        self.give_up_checks(turn);
+        self.peers.on_links(&mut self.context);
+        self.leases.disconnected();
+        self.give_up_checks();
+    }
+
+    pub(super) fn run_timers(&mut self) {
+        while let Some((due_us, _)) = self.context.timers.first()
+            && *due_us <= self.context.now.mono_us
+            && let Some((_, timer)) = self.context.timers.pop_first()
+        {
+            match timer {
+                Timer::Fence(partition) => self.fence_overdue(partition),
+                Timer::Heads(partition) => self.read_missing_heads(partition),
+                Timer::Describe(stream) => self.describe(stream),
+                Timer::Audit(partition) => self.audit(partition),
+                Timer::Read(partition) => self.resume_reads(partition),
+                Timer::Publish(key) => self.review_publishing(key),
+                Timer::Linger(channel) => self.linger_over(&channel),
+                Timer::BroadcastLinger(channel) => self.broadcasts.linger_over(&mut self.context, &channel),
+                Timer::Gap(channel) => self.gap_overdue(&channel),
+                Timer::Loads(channel) => self.refuse_overdue_loads(&channel),
+                Timer::PeerWindow(channel) => self.window_overdue(&channel),
+                Timer::PeerKeys(channel) => self.keys_overdue(&channel),
+                Timer::Follow(channel) => self.interest.follow_overdue(&mut self.context, &channel),
+                Timer::InterestCheck => {
+                    let (interest, mut nodes, context) = self.interest();
+                    interest.run(context, &mut nodes);
+                }
+                Timer::Leases => self.leases.on_timer(&mut self.context),
+            }
+        }
     }
 }

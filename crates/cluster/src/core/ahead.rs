@@ -8,11 +8,11 @@
 
 use std::sync::Arc;
 
-use dunlin_engine::log::{LogError, LogPage};
+use dunlin_engine::log::LogError;
 
 use crate::{names::PartitionId, planted::CoreBug};
 
-use super::{Core, Timer, Turn, channel::WaitingLoad};
+use super::{Core, Timer, channel::WaitingLoad, page::Pages};
 
 /// A load after a position that this node has not reached.
 #[derive(Debug)]
@@ -27,22 +27,21 @@ pub(super) struct AheadLoad {
 
 impl Core {
     /// Makes a load wait until the channel has reached its position, or nothing was published up to it.
-    pub(super) fn wait_for_position(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, waiting: WaitingLoad, after: u64) {
-        let Some(id) = self.channels.get(name).map(|channel| channel.partition) else { return };
+    pub(super) fn wait_for_position(&mut self, name: &Arc<str>, waiting: WaitingLoad, after: u64) {
+        let id = self.channels.get(name).map(|channel| channel.partition);
+        let Some(id) = self.context.strays.expected(id, "the channel has a position") else { return };
         let load = AheadLoad { waiting, after, sync: 0, compared: 0 };
-        self.counters.ahead += 1;
+        self.context.counters.ahead += 1;
         self.ahead.entry(Arc::clone(name)).or_default().push(load);
-        self.set_timer(waiting.due_us, Timer::Loads(Arc::clone(name)));
-        if let Some(partition) = self.partitions.get_mut(&id) {
-            partition.comparing.insert(Arc::clone(name));
-        }
-        self.start_sync(turn, id);
+        self.context.set_timer(waiting.due_us, Timer::Loads(Arc::clone(name)));
+        self.partitions[id].channels.comparing.insert(Arc::clone(name));
+        self.start_sync(id);
     }
 
     /// Takes the channels that the next comparison includes.
     pub(super) fn take_comparing(&mut self, id: PartitionId, sync: u64) -> Vec<Arc<str>> {
-        let Some(partition) = self.partitions.get_mut(&id) else { return Vec::new() };
-        let names: Vec<Arc<str>> = std::mem::take(&mut partition.comparing).into_iter().collect();
+        let partition = &mut self.partitions[id];
+        let names: Vec<Arc<str>> = std::mem::take(&mut partition.channels.comparing).into_iter().collect();
         for name in &names {
             let loads = self.ahead.get_mut(name).into_iter().flatten();
             loads.filter(|load| load.sync == 0).for_each(|load| load.sync = sync);
@@ -51,16 +50,16 @@ impl Core {
     }
 
     /// A channel was compared: up to `fence`, only the messages of a known gap are missing.
-    pub(super) fn compared(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, sync: u64, fence: u64) {
+    pub(super) fn compared(&mut self, name: &Arc<str>, sync: u64, fence: u64) {
         let loads = self.ahead.get_mut(name).into_iter().flatten();
         loads.filter(|load| load.sync == sync).for_each(|load| load.compared = fence);
-        self.serve_ahead(turn, name);
+        self.serve_ahead(name);
     }
 
     /// Answers the loads whose position is reached, or never will be.
-    pub(super) fn serve_ahead(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+    pub(super) fn serve_ahead(&mut self, name: &Arc<str>) {
         let Some(channel) = self.channels.get(name) else { return };
-        let (position, has_gap) = (channel.position, channel.gap.is_some());
+        let (position, has_gap) = (channel.position, channel.gap().is_some());
         let Some(loads) = self.ahead.get_mut(name) else { return };
         let is_ready = |load: &mut AheadLoad| position >= load.after || load.compared > 0 && !has_gap;
         let ready: Vec<AheadLoad> = loads.extract_if(.., is_ready).collect();
@@ -69,30 +68,21 @@ impl Core {
         }
         for load in ready {
             if position >= load.after {
-                self.serve_load(turn, name, load.waiting);
-            } else {
-                let page = self.page_ahead(name, load.after, load.compared);
-                turn.effects.push(load.waiting.loaded(name, page));
+                self.serve_load(name, load.waiting);
+            } else if let Some(channel) = self.channels.get(name) {
+                let pages = Pages::new(&self.partitions[channel.partition], channel, self.context.now);
+                let page = pages.ahead(load.after, load.compared);
+                self.context.effects.push(load.waiting.loaded(name, page));
             }
         }
     }
 
-    /// A page without publications after `after`, if the channel was compared up to there. A position beyond that is
-    /// not from this stream.
-    fn page_ahead(&self, name: &Arc<str>, after: u64, compared: u64) -> LogPage {
-        let mut page = self.empty_page(name);
-        page.through = page.top.max(compared);
-        page.top = page.through;
-        page.floor = after.min(page.through);
-        page
-    }
-
     /// Refuses the overdue loads of a channel.
-    pub(super) fn refuse_ahead(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, until_us: u64, error: LogError) {
+    pub(super) fn refuse_ahead(&mut self, name: &Arc<str>, until_us: u64, error: LogError) {
         let Some(loads) = self.ahead.get_mut(name) else { return };
         let is_overdue = |load: &mut AheadLoad| load.waiting.due_us <= until_us;
         for load in loads.extract_if(.., is_overdue) {
-            turn.effects.push(load.waiting.refused(name, error));
+            self.context.effects.push(load.waiting.refused(name, error));
         }
         if loads.is_empty() {
             self.ahead.remove(name);
@@ -102,7 +92,7 @@ impl Core {
     /// The position of a load, if the channel has not reached it.
     pub(super) fn position_ahead(&self, name: &Arc<str>, after: Option<u64>) -> Option<u64> {
         let position = self.channels.get(name)?.position;
-        after.filter(|after| *after > position && !self.planted.is(CoreBug::PositionAheadRefused))
+        after.filter(|after| *after > position && !self.context.planted.is(CoreBug::PositionAheadRefused))
     }
 }
 

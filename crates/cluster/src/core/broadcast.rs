@@ -23,7 +23,7 @@ use crate::{
     record,
 };
 
-use super::{Core, CoreEffect, CoreOptions, Timer, Turn, lingering::Lingering, publish::HEADER_BYTES};
+use super::{Context, CoreEffect, CoreOptions, Timer, lingering::Lingering, publish::HEADER_BYTES};
 
 /// A namespace whose channels are shared between nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,55 +186,54 @@ impl Broadcasts {
 impl SharedNamespace {
     /// Subscribes to one more channel. Returns whether the wildcard subscription serves it; `None` if the channel's
     /// name is too long for a subject.
-    fn subscribe(&mut self, turn: &mut Turn<'_>, name: &str, wide_channels_min: usize, number: u64) -> Option<bool> {
+    fn subscribe(&mut self, context: &mut Context, name: &str, wide_channels_min: usize, number: u64) -> Option<bool> {
         let subject = self.names.subject(name)?;
         let is_wide = self.is_always_wide || self.wide_channels > 0 || self.narrow_channels + 1 >= wide_channels_min;
         if is_wide {
             self.wide_channels += 1;
             if self.wide_channels == 1 {
                 (self.wide_number, self.is_wide_confirmed) = (number, false);
-                turn.link(LinkEffect::Subscribe { subject: self.names.all_subjects() });
+                context.link(LinkEffect::Subscribe { subject: self.names.all_subjects() });
             }
         } else {
             self.narrow_channels += 1;
-            turn.link(LinkEffect::Subscribe { subject });
+            context.link(LinkEffect::Subscribe { subject });
         }
         Some(is_wide)
     }
 
-    fn unsubscribe(&mut self, turn: &mut Turn<'_>, name: &str, is_wide: bool) {
+    fn unsubscribe(&mut self, context: &mut Context, name: &str, is_wide: bool) {
         if is_wide {
             self.wide_channels -= 1;
             if self.wide_channels == 0 {
-                turn.link(LinkEffect::Unsubscribe { subject: self.names.all_subjects() });
+                context.link(LinkEffect::Unsubscribe { subject: self.names.all_subjects() });
             }
         } else {
             self.narrow_channels -= 1;
             if let Some(subject) = self.names.subject(name) {
-                turn.link(LinkEffect::Unsubscribe { subject });
+                context.link(LinkEffect::Unsubscribe { subject });
             }
         }
     }
 }
 
-impl Core {
-    pub(super) fn follow_broadcasts(&mut self, turn: &mut Turn<'_>, shard: ShardIndex, name: &Arc<str>, number: u16) {
-        if let Some(channel) = self.broadcasts.channels.get_mut(name) {
+impl Broadcasts {
+    pub(super) fn follow(&mut self, context: &mut Context, shard: ShardIndex, name: &Arc<str>, number: u16) {
+        if let Some(channel) = self.channels.get_mut(name) {
             channel.shard = shard;
             channel.is_followed = true;
             let lingered_until_us = std::mem::replace(&mut channel.lingers_until_us, u64::MAX);
-            self.end_broadcast_lingering(lingered_until_us, name);
+            self.end_lingering(context, lingered_until_us, name);
         } else {
-            self.subscribe_to_broadcasts(turn, shard, name, number);
+            self.subscribe(context, shard, name, number);
         }
-        self.confirm_follow(turn, shard, name, number);
     }
 
-    fn subscribe_to_broadcasts(&mut self, turn: &mut Turn<'_>, shard: ShardIndex, name: &Arc<str>, namespace: u16) {
-        let number = self.next_number();
-        let wide_channels_min = self.options.limits.wide_channels_min;
-        let Some(of_nodes) = self.broadcasts.namespace_mut(namespace) else { return };
-        let Some(is_wide) = of_nodes.subscribe(turn, name, wide_channels_min, number) else { return };
+    fn subscribe(&mut self, context: &mut Context, shard: ShardIndex, name: &Arc<str>, namespace: u16) {
+        let number = context.next_number();
+        let wide_channels_min = context.options.limits.wide_channels_min;
+        let Some(of_nodes) = self.namespace_mut(namespace) else { return };
+        let Some(is_wide) = of_nodes.subscribe(context, name, wide_channels_min, number) else { return };
         let is_confirmed = is_wide && of_nodes.is_wide_confirmed;
         let (is_followed, lingers_until_us) = (true, u64::MAX);
         let channel = BroadcastChannel {
@@ -247,63 +246,65 @@ impl Core {
             lingers_until_us,
             received: ReceivedNumbers::default(),
         };
-        self.broadcasts.channels.insert(Arc::clone(name), channel);
+        self.channels.insert(Arc::clone(name), channel);
     }
 
-    pub(super) fn unfollow_broadcasts(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, only_user: u64) {
-        let due_us = turn.now.after_ms(self.options.limits.linger_ms);
-        let Some(channel) = self.broadcasts.channels.get_mut(name) else { return };
+    pub(super) fn unfollow(&mut self, context: &mut Context, name: &Arc<str>, only_user: u64) {
+        let due_us = context.now.after_ms(context.options.limits.linger_ms);
+        let Some(channel) = self.channels.get_mut(name) else { return };
         channel.is_followed = false;
         let lingered_until_us = std::mem::replace(&mut channel.lingers_until_us, due_us);
-        self.end_broadcast_lingering(lingered_until_us, name);
-        self.broadcasts.lingering.insert(due_us, Arc::clone(name), only_user);
-        self.set_timer(due_us, Timer::BroadcastLinger(Arc::clone(name)));
-        self.bound_lingering(turn, only_user);
+        self.end_lingering(context, lingered_until_us, name);
+        self.lingering.insert(due_us, Arc::clone(name), only_user);
+        context.set_timer(due_us, Timer::BroadcastLinger(Arc::clone(name)));
+        self.bound_lingering(context, only_user);
     }
 
-    pub(super) fn broadcast_linger_over(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        let is_over = |channel: &BroadcastChannel| !channel.is_followed && channel.lingers_until_us <= turn.now.mono_us;
-        if self.broadcasts.channels.get(name).is_some_and(is_over) {
-            self.end_broadcasts(turn, name);
+    pub(super) fn linger_over(&mut self, context: &mut Context, name: &Arc<str>) {
+        let is_over =
+            |channel: &BroadcastChannel| !channel.is_followed && channel.lingers_until_us <= context.now.mono_us;
+        if self.channels.get(name).is_some_and(is_over) {
+            self.end(context, name);
         }
     }
 
     /// Receives the broadcasts of a channel no longer.
-    pub(super) fn end_broadcasts(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        let Some(channel) = self.broadcasts.channels.remove(name) else { return };
-        self.end_broadcast_lingering(channel.lingers_until_us, name);
-        if let Some(namespace) = self.broadcasts.namespace_mut(channel.namespace) {
-            namespace.unsubscribe(turn, name, channel.is_wide);
+    pub(super) fn end(&mut self, context: &mut Context, name: &Arc<str>) {
+        let channel = context.strays.expected(self.channels.remove(name), "a channel that lingers is subscribed to");
+        let Some(channel) = channel else { return };
+        self.end_lingering(context, channel.lingers_until_us, name);
+        if let Some(namespace) = self.namespace_mut(channel.namespace) {
+            namespace.unsubscribe(context, name, channel.is_wide);
         }
     }
 
     pub(super) fn broadcast(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut Context,
         name: &Arc<str>,
         namespace: u16,
         message: &BroadcastMessage,
     ) {
-        let Some(namespace) = self.broadcasts.namespace_mut(namespace) else { return };
+        let Some(namespace) = self.namespace_mut(namespace) else { return };
         let subject = namespace.names.subject(name);
-        if !self.links.publish {
-            return self.count_dropped(BroadcastDrop::Disconnected);
+        if !context.links.publish {
+            return context.count_dropped(BroadcastDrop::Disconnected);
         }
         let (mut headers, payload) = record::encode_broadcast(message);
-        headers.push(record::NODE, self.options.node.clone());
-        headers.push(record::NUMBER, (self.counters.broadcasts_sent + 1).to_string());
+        headers.push(record::NODE, context.options.node.clone());
+        headers.push(record::NUMBER, (context.counters.broadcasts_sent + 1).to_string());
         let bytes = headers.bytes() + payload.len() + HEADER_BYTES;
-        let Some(subject) = subject.filter(|_| bytes <= self.payload_bytes_max) else {
-            return self.count_dropped(BroadcastDrop::TooLarge);
+        let Some(subject) = subject.filter(|_| bytes <= context.payload_bytes_max) else {
+            return context.count_dropped(BroadcastDrop::TooLarge);
         };
-        self.counters.broadcasts_sent += 1;
-        turn.link(LinkEffect::Publish { link: LinkName::Publish, request: None, subject, headers, payload });
+        context.counters.broadcasts_sent += 1;
+        context.link(LinkEffect::Publish { link: LinkName::Publish, request: None, subject, headers, payload });
     }
 
     /// Handles a broadcast of another node. Returns whether the subject is one of broadcasts.
-    pub(super) fn broadcast_arrived(
+    pub(super) fn arrived(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut Context,
         subject: &str,
         headers: &MessageHeaders,
         payload: &Bytes,
@@ -311,45 +312,61 @@ impl Core {
     ) -> bool {
         // A token contains no dot.
         let Some((prefix, token)) = subject.rsplit_once('.') else { return false };
-        if !self.broadcasts.by_subject_prefix.contains_key(prefix) {
+        if !self.by_subject_prefix.contains_key(prefix) {
             return false;
         }
         let Some(name) = decode_token(token) else {
-            self.count_dropped(BroadcastDrop::Malformed);
+            context.count_dropped(BroadcastDrop::Malformed);
             return true;
         };
-        let Some((name, channel)) = self.broadcasts.channels.get_key_value(&*name) else { return true };
+        let followed = context.strays.found_or_late(self.channels.get_key_value(&*name));
+        let Some((name, channel)) = followed else { return true };
         if !channel.is_followed || channel.is_wide != is_by_wildcard {
             return true;
         }
         let (name, shard) = (Arc::clone(name), channel.shard);
         let sender = headers.get(record::NODE);
         // The servers send a node its own publications.
-        if sender == Some(&*self.options.node) && !self.planted.is(CoreBug::OwnEchoPassedOn) {
+        if sender == Some(&*context.options.node) && !context.planted.is(CoreBug::OwnEchoPassedOn) {
             return true;
         }
         match sender.and_then(|_| record::decode_broadcast(headers, payload)) {
-            Some(_) if self.is_late(&name, headers) => self.count_dropped(BroadcastDrop::Late),
+            Some(_) if self.is_late(context, &name, headers) => context.count_dropped(BroadcastDrop::Late),
             Some(message) => {
-                self.counters.broadcasts_received += 1;
-                turn.effects.push(CoreEffect::BroadcastReceived { shard, channel: name, message });
+                context.counters.broadcasts_received += 1;
+                context.effects.push(CoreEffect::BroadcastReceived { shard, channel: name, message });
             }
-            None => self.count_dropped(BroadcastDrop::Malformed),
+            None => context.count_dropped(BroadcastDrop::Malformed),
         }
         true
     }
 
     /// Whether a newer broadcast of the same node has arrived before. Earlier versions send no numbers.
-    fn is_late(&mut self, name: &Arc<str>, headers: &MessageHeaders) -> bool {
-        let nodes_max = self.options.limits.peers.nodes_max;
+    fn is_late(&mut self, context: &mut Context, name: &Arc<str>, headers: &MessageHeaders) -> bool {
+        let nodes_max = context.options.limits.peers.nodes_max;
         let (Some(node), Some(number)) = (headers.get(record::NODE), headers.number(record::NUMBER)) else {
             return false;
         };
-        let channel = self.broadcasts.channels.get_mut(name);
+        let channel = self.channels.get_mut(name);
         channel.is_some_and(|channel| !channel.received.take(node, number, nodes_max))
-            && !self.planted.is(CoreBug::LateBroadcastPassedOn)
+            && !context.planted.is(CoreBug::LateBroadcastPassedOn)
     }
 
+    fn end_lingering(&mut self, context: &mut Context, due_us: u64, name: &Arc<str>) {
+        if self.lingering.remove(due_us, name) {
+            context.timers.remove(&(due_us, Timer::BroadcastLinger(Arc::clone(name))));
+        }
+    }
+
+    /// Ends the channels that have lingered for longest beyond the limit and the share of a user.
+    fn bound_lingering(&mut self, context: &mut Context, user: u64) {
+        while let Some(name) = self.lingering.excess(context.options.limits.lingering_max, user) {
+            self.end(context, &name);
+        }
+    }
+}
+
+impl Context {
     fn count_dropped(&mut self, why: BroadcastDrop) {
         self.counters.broadcasts_dropped[why as usize] += 1;
     }

@@ -1,22 +1,26 @@
-//! A followed channel: its position in the chain, and a window of its newest publications.
+//! A followed channel as a state machine: its position in the chain, what it waits for, and a window of its newest
+//! publications.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use dunlin_engine::{
-    ShardIndex,
+    Now, ShardIndex,
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord},
 };
 
-use crate::{link::StoredMessage, names::PartitionId, record};
+use crate::{
+    link::StoredMessage,
+    names::PartitionId,
+    planted::{CoreBug, PlantedInCore},
+    record,
+};
 
 use super::{
     CoreEffect, CoreLimits,
     holes::Unnamed,
+    outbox::Outbox,
+    partition::Partition,
     peer_keys::KeyKnowledge,
-    publish::PublishingKey,
     truncation::CLOCK_MARGIN_MS,
     window::{Window, WindowEntry, WindowLimits},
 };
@@ -89,6 +93,38 @@ impl BufferedMessages {
     }
 }
 
+/// The state of a channel relative to its stream.
+///
+/// ```text
+///               SyncBegan                HeadRead            Arrived, FoundMissing
+///   Attaching ───────────► Attaching ──────────────► Current ──────────────────────► Gap
+///    (queued)               (in a sync)                      ◄──────────────────────
+///                                                                    GapRead
+/// ```
+///
+/// In each state, the engine follows the channel or it lingers ([`Following`]), because subscribers come and go
+/// independently of messages. A channel of which something is lost is detached in any state. A gap is always being read:
+/// the read begins with it, and only the detached channel loses it.
+#[derive(Debug)]
+enum ChannelState {
+    /// The newest message is not known yet.
+    Attaching(Attaching),
+    /// The chain holds: each message after the position arrives, or its successor shows that it is missing.
+    Current,
+    /// Messages after the position are missing. The stream is read up to the end of the gap.
+    Gap(Box<Gap>),
+}
+
+/// What waits for the newest message of a channel.
+#[derive(Debug, Default)]
+pub(super) struct Attaching {
+    /// The sync whose fence covers the channel's subscription; `None` until one begins.
+    sync: Option<u64>,
+    /// Live messages.
+    pub(super) buffered: BufferedMessages,
+    pub(super) loads: Vec<WaitingLoad>,
+}
+
 /// A gap in the chain.
 #[derive(Debug)]
 pub(super) struct Gap {
@@ -98,16 +134,78 @@ pub(super) struct Gap {
     pub(super) buffered: BufferedMessages,
     /// When the gap was found, or the connections came back.
     pub(super) since_us: u64,
-    pub(super) is_reading: bool,
 }
 
-/// The state of a channel relative to its stream.
+/// Who needs a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Following {
+    /// The engine follows it.
+    Followed,
+    /// The engine does not follow it, or no longer. It is detached at this time.
+    Lingering { until_us: u64 },
+}
+
+/// What happens to a channel.
 #[derive(Debug)]
-pub(super) enum ChannelState {
-    /// The newest message is not known yet. Live messages are buffered.
-    Attaching { buffered: BufferedMessages },
-    /// The chain holds.
-    Attached,
+pub(super) enum ChannelEvent<'a> {
+    /// A sync covers its subscription.
+    SyncBegan { sync: u64 },
+    /// The newest message that the stream had when it stored the fence of the sync.
+    HeadRead { head: Option<&'a StoredMessage>, fence: u64 },
+    /// A message was republished.
+    Arrived(StoredMessage),
+    /// The stream has a message that has not arrived.
+    FoundMissing { through: u64 },
+    /// The messages of the gap were read and delivered, as far as they were missing.
+    GapRead,
+    /// All positions have become invalid.
+    EpochBegan,
+}
+
+/// What must be done about an event.
+#[derive(Debug)]
+pub(super) enum ChannelAction {
+    Nothing,
+    /// There is no such transition.
+    Impossible,
+    /// The message was known already.
+    CountLate,
+    /// The message is the next one of the chain.
+    Deliver(StoredMessage),
+    /// The stream has lost its end.
+    Truncated {
+        partition: PartitionId,
+    },
+    /// The stream has lost a message in its middle.
+    Hole {
+        partition: PartitionId,
+    },
+    /// A gap has begun.
+    ReadGap,
+    /// The channel is attached: what has waited for it goes on.
+    Resume(Attaching),
+    /// The gap is closed: these messages arrived behind it.
+    Replay(BufferedMessages),
+}
+
+/// What a channel knows about the world when it handles an event.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChannelContext<'a> {
+    pub(super) now: Now,
+    pub(super) partition: &'a Partition,
+    pub(super) limits: &'a CoreLimits,
+    pub(super) planted: PlantedInCore,
+}
+
+/// The newest known message of a channel.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NewestMessage {
+    /// 0 for none.
+    pub(super) sequence: u64,
+    /// The Unix time at which it was stored; 0 if unknown.
+    pub(super) time_ms: u64,
+    /// When it was last confirmed to be the newest.
+    pub(super) confirmed_us: u64,
 }
 
 /// A channel that has subscribers on this node, or had some recently.
@@ -115,88 +213,48 @@ pub(super) enum ChannelState {
 pub(super) struct FollowedChannel {
     pub(super) shard: ShardIndex,
     pub(super) partition: PartitionId,
-    pub(super) state: ChannelState,
-    /// Whether the engine follows it. Otherwise it lingers.
-    pub(super) is_followed: bool,
-    /// When it is detached.
-    pub(super) lingers_until_us: u64,
+    pub(super) following: Following,
+    state: ChannelState,
     /// All messages up to this sequence are handled: delivered, or known not to need delivery.
     pub(super) position: u64,
-    /// The sequence of the channel's newest known message; 0 for none.
-    pub(super) newest: u64,
-    /// The Unix time at which it was stored; 0 if unknown.
-    pub(super) newest_ms: u64,
+    pub(super) newest: NewestMessage,
     /// The messages that this node's next message names.
     pub(super) unnamed: Unnamed,
     pub(super) attached_us: u64,
-    /// When the newest known message was last confirmed to be the newest.
-    pub(super) confirmed_us: u64,
     pub(super) window: Window,
-    /// The bytes of the window that the node's total includes.
-    pub(super) counted_window_bytes: usize,
-    pub(super) gap: Option<Box<Gap>>,
     /// The next load opens the channel: it needs only the newest publication.
     pub(super) opens: bool,
-    pub(super) waiting_loads: Vec<WaitingLoad>,
-    /// The number of the attach that the channel is part of.
-    pub(super) attach: u64,
     pub(super) outbox: Outbox,
     pub(super) keys: KeyKnowledge,
     /// Whether it is in the queue of channels that wait for space in the publish window.
     pub(super) is_waiting: bool,
-    /// Messages whose sequence is known and that have not come back yet, by sequence.
-    pub(super) acknowledged: BTreeMap<u64, PublishingKey>,
 }
 
-/// This node's messages to a channel, in the order of proposal.
-#[derive(Debug, Default)]
-pub(super) struct Outbox {
-    /// Messages that are not committed.
-    pub(super) unresolved: BTreeSet<PublishingKey>,
-    /// Messages to be sent.
-    pub(super) unsent: BTreeSet<PublishingKey>,
-    /// Messages to be sent again after a pause.
-    pub(super) paused: BTreeSet<PublishingKey>,
-    /// A message that depends on the newest one is sent alone, and so is a probe.
-    pub(super) alone: Option<PublishingKey>,
-    /// The stream has refused a message. Until it accepts one again, only one message is in flight: if the first were
-    /// refused again and another one accepted, their order would change.
-    pub(super) probes: bool,
-}
-
-impl Outbox {
-    pub(super) fn push(&mut self, key: PublishingKey) {
-        self.unresolved.insert(key);
-        self.unsent.insert(key);
-    }
-
-    pub(super) fn remove(&mut self, key: PublishingKey) {
-        self.unresolved.remove(&key);
-        self.unsent.remove(&key);
-        self.paused.remove(&key);
-        self.alone.take_if(|alone| *alone == key);
-    }
-
-    /// The stream has stored a message. After a probe, the messages behind it may be sent.
-    pub(super) fn mark_stored(&mut self, key: PublishingKey, is_unconditional: bool) {
-        self.unsent.remove(&key);
-        self.paused.remove(&key);
-        if self.alone == Some(key) {
-            self.probes = false;
-            self.alone.take_if(|_| is_unconditional);
+impl Following {
+    /// When it is detached, if it lingers.
+    pub(super) const fn lingers_until_us(self) -> Option<u64> {
+        match self {
+            Self::Followed => None,
+            Self::Lingering { until_us } => Some(until_us),
         }
     }
+}
 
-    /// The message to send next, if any. Messages behind a paused one wait.
-    pub(super) fn next(&self) -> Option<PublishingKey> {
-        let next = *self.unsent.first()?;
-        let is_held = self.alone.is_some() || self.paused.first().is_some_and(|paused| *paused < next);
-        (!is_held).then_some(next)
+impl Gap {
+    /// Adds a message that arrived during the gap.
+    fn push(&mut self, message: StoredMessage, limits: &CoreLimits) {
+        if !self.buffered.contains(message.last_sequence) {
+            self.through = self.through.max(message.last_sequence);
+        }
+        self.push_behind(message, limits);
     }
 
-    /// Whether all earlier proposals are committed.
-    pub(super) fn is_first(&self, key: PublishingKey) -> bool {
-        self.unresolved.first() == Some(&key)
+    /// Adds a message whose predecessor is in the gap. One that does not fit is read with the gap.
+    fn push_behind(&mut self, message: StoredMessage, limits: &CoreLimits) {
+        let sequence = message.sequence;
+        if !self.buffered.push(message, limits) {
+            self.through = self.through.max(sequence);
+        }
     }
 }
 
@@ -205,35 +263,146 @@ impl FollowedChannel {
         Self {
             shard,
             partition,
-            state: ChannelState::Attaching { buffered: BufferedMessages::default() },
-            is_followed: true,
-            lingers_until_us: u64::MAX,
+            following: Following::Followed,
+            state: ChannelState::Attaching(Attaching::default()),
             position: 0,
-            newest: 0,
-            newest_ms: 0,
+            newest: NewestMessage::default(),
             unnamed: Unnamed::default(),
             attached_us: 0,
-            confirmed_us: 0,
             window: Window::default(),
-            counted_window_bytes: 0,
-            gap: None,
             opens: true,
-            waiting_loads: Vec::new(),
-            attach: 0,
             outbox: Outbox::default(),
             keys: KeyKnowledge::Since { mono_us: u64::MAX },
             is_waiting: false,
-            acknowledged: BTreeMap::new(),
         }
     }
 
+    /// Handles an event. All transitions are here.
+    pub(super) fn on(&mut self, event: ChannelEvent<'_>, context: &ChannelContext<'_>) -> ChannelAction {
+        match (&mut self.state, event) {
+            (ChannelState::Attaching(attaching), ChannelEvent::SyncBegan { sync }) => attaching.sync = Some(sync),
+            (ChannelState::Attaching(attaching), ChannelEvent::HeadRead { head, fence }) => {
+                let waiting = std::mem::take(attaching);
+                self.state = ChannelState::Current;
+                self.start(head, fence, context);
+                return ChannelAction::Resume(waiting);
+            }
+            (ChannelState::Attaching(attaching), ChannelEvent::Arrived(message)) => {
+                // Of one that does not fit, the next message shows that it is missing.
+                attaching.buffered.push(message, context.limits);
+            }
+            // They may be messages that the stream has lost.
+            (ChannelState::Attaching(attaching), ChannelEvent::EpochBegan) => attaching.buffered.clear(),
+            (ChannelState::Current | ChannelState::Gap(_), ChannelEvent::Arrived(message))
+                if message.sequence <= self.position && !context.planted.is(CoreBug::LateDuplicatePassedOn) =>
+            {
+                return ChannelAction::CountLate;
+            }
+            (ChannelState::Current, ChannelEvent::Arrived(message)) => return self.on_next(message, context),
+            (ChannelState::Current, ChannelEvent::FoundMissing { through }) => {
+                let buffered = BufferedMessages::default();
+                let gap = Gap { through, buffered, since_us: context.now.mono_us };
+                self.state = ChannelState::Gap(Box::new(gap));
+                return ChannelAction::ReadGap;
+            }
+            (ChannelState::Gap(gap), ChannelEvent::Arrived(message)) => gap.push(message, context.limits),
+            // The read in flight goes on to the new end.
+            (ChannelState::Gap(gap), ChannelEvent::FoundMissing { through }) => gap.through = gap.through.max(through),
+            (ChannelState::Gap(gap), ChannelEvent::GapRead) => {
+                self.position = self.position.max(gap.through);
+                let buffered = std::mem::take(&mut gap.buffered);
+                self.state = ChannelState::Current;
+                return ChannelAction::Replay(buffered);
+            }
+            // Of these, none can occur: a sync attaches what waited for it, and compares what is attached; channels with a
+            // position are interrupted before an epoch begins; nothing is known to be missing before the newest message
+            // is known; and only a gap is read.
+            (
+                state @ (ChannelState::Current | ChannelState::Gap(_)),
+                ChannelEvent::SyncBegan { .. } | ChannelEvent::HeadRead { .. } | ChannelEvent::EpochBegan,
+            )
+            | (state @ ChannelState::Attaching(_), ChannelEvent::FoundMissing { .. })
+            | (state @ (ChannelState::Attaching(_) | ChannelState::Current), ChannelEvent::GapRead) => {
+                debug_assert!(false, "there is no such transition from {state:?}");
+                return ChannelAction::Impossible;
+            }
+        }
+        ChannelAction::Nothing
+    }
+
+    /// The newest message is known: the position is behind it.
+    fn start(&mut self, head: Option<&StoredMessage>, fence: u64, context: &ChannelContext<'_>) {
+        let now_us = context.now.mono_us;
+        (self.attached_us, self.newest.confirmed_us) = (now_us, now_us);
+        self.keys = KeyKnowledge::Since { mono_us: now_us };
+        if let Some(head) = head {
+            self.window = Window::starting_at(head.sequence - 1);
+            self.advance(head, now_us, WindowLimits { entries_max: 1, ..context.partition.window_limits() });
+        } else {
+            self.window = Window::starting_at(fence);
+            self.position = fence;
+        }
+    }
+
+    /// Applies the rule of the chain to a message after the position.
+    fn on_next(&mut self, message: StoredMessage, context: &ChannelContext<'_>) -> ChannelAction {
+        let age_max_ms = context.partition.age_max_ms();
+        if self.is_lost_before(&message, context.now.unix_ms, age_max_ms) {
+            return ChannelAction::Truncated { partition: self.partition };
+        }
+        if context.partition.has_lost_before(self, &message) {
+            return ChannelAction::Hole { partition: self.partition };
+        }
+        if context.planted.is(CoreBug::GapNotNoticed) || self.is_next(&message, context.now.mono_us, age_max_ms) {
+            return ChannelAction::Deliver(message);
+        }
+        // The predecessor is missing. If it has expired by age, others may have expired with it.
+        let through = message.last_sequence.max(self.newest.sequence + 1).min(message.sequence - 1);
+        let mut gap = Gap { through, buffered: BufferedMessages::default(), since_us: context.now.mono_us };
+        gap.push_behind(message, context.limits);
+        self.state = ChannelState::Gap(Box::new(gap));
+        ChannelAction::ReadGap
+    }
+
     pub(super) fn is_attached(&self) -> bool {
-        matches!(self.state, ChannelState::Attached)
+        !matches!(self.state, ChannelState::Attaching(_))
+    }
+
+    /// Whether this sync attaches it. One that was detached and is followed again has a new subscription, which the fence of
+    /// an earlier sync does not cover.
+    pub(super) fn is_attached_by(&self, sync: u64) -> bool {
+        matches!(&self.state, ChannelState::Attaching(attaching) if attaching.sync == Some(sync))
+    }
+
+    /// What waits until it is attached.
+    pub(super) const fn attaching_mut(&mut self) -> Option<&mut Attaching> {
+        match &mut self.state {
+            ChannelState::Attaching(attaching) => Some(attaching),
+            ChannelState::Current | ChannelState::Gap(_) => None,
+        }
+    }
+
+    pub(super) fn gap(&self) -> Option<&Gap> {
+        match &self.state {
+            ChannelState::Gap(gap) => Some(gap),
+            ChannelState::Attaching(_) | ChannelState::Current => None,
+        }
+    }
+
+    pub(super) fn gap_mut(&mut self) -> Option<&mut Gap> {
+        match &mut self.state {
+            ChannelState::Gap(gap) => Some(gap),
+            ChannelState::Attaching(_) | ChannelState::Current => None,
+        }
+    }
+
+    pub(super) fn is_followed(&self) -> bool {
+        self.following == Following::Followed
     }
 
     /// Whether the window has all messages stored after a position.
     pub(super) fn has_in_window(&self, after: u64) -> bool {
-        after >= self.window.floor() && (self.window.len() > 0 || self.newest == 0)
+        after >= self.window.floor() && (self.window.len() > 0 || self.newest.sequence == 0)
     }
 
     /// The number of the newest publications in the window that a page for this query has, and whether they reach one of
@@ -252,28 +421,27 @@ impl FollowedChannel {
     /// Whether a republished message shows that the stream has lost the newest known one: its predecessor is older, and
     /// the newest known one cannot have expired by age yet.
     pub(super) fn is_lost_before(&self, message: &StoredMessage, unix_ms: u64, age_max_ms: Option<u64>) -> bool {
-        let kept_until_ms = age_max_ms.map_or(u64::MAX, |age_ms| self.newest_ms.saturating_add(age_ms));
-        let is_kept = self.newest_ms > 0 && unix_ms.saturating_add(CLOCK_MARGIN_MS) < kept_until_ms;
-        message.last_sequence < self.newest && is_kept
+        let kept_until_ms = age_max_ms.map_or(u64::MAX, |age_ms| self.newest.time_ms.saturating_add(age_ms));
+        let is_kept = self.newest.time_ms > 0 && unix_ms.saturating_add(CLOCK_MARGIN_MS) < kept_until_ms;
+        message.last_sequence < self.newest.sequence && is_kept
     }
 
     /// Whether a republished message follows the newest known one. If not, messages are missing.
     pub(super) fn is_next(&self, message: &StoredMessage, now_us: u64, age_max_ms: Option<u64>) -> bool {
-        if message.last_sequence == self.newest {
+        if message.last_sequence == self.newest.sequence {
             return true;
         }
         // The stream has expired the newest message by age. If that was long ago, it may also have expired others that
         // this node has missed.
-        let confirmed_lately = age_max_ms.is_none_or(|age| now_us < self.confirmed_us.saturating_add(age * 500));
-        message.last_sequence < self.newest && confirmed_lately
+        let confirmed_lately = age_max_ms.is_none_or(|age| now_us < self.newest.confirmed_us.saturating_add(age * 500));
+        message.last_sequence < self.newest.sequence && confirmed_lately
     }
 
     /// Applies the next message of the chain; returns the publication, if it is one.
     pub(super) fn advance(&mut self, message: &StoredMessage, now_us: u64, limits: WindowLimits) -> Advanced {
         self.position = message.sequence;
-        self.newest = message.sequence;
-        self.newest_ms = message.time_ms;
-        self.confirmed_us = now_us;
+        let (sequence, time_ms) = (message.sequence, message.time_ms);
+        self.newest = NewestMessage { sequence, time_ms, confirmed_us: now_us };
         self.unnamed.push(message);
         if let Some(through) = record::purged_through(message) {
             self.window.clear(message.sequence);
@@ -282,12 +450,6 @@ impl FollowedChannel {
         let record = record::decode(message);
         self.window.push(WindowEntry { time_ms: message.time_ms, record: record.clone() }, limits);
         Advanced::Published(Box::new(record))
-    }
-
-    /// Takes the publications of this node that have come back.
-    pub(super) fn take_returned(&mut self) -> Vec<(u64, PublishingKey)> {
-        let later = self.acknowledged.split_off(&(self.position + 1));
-        std::mem::replace(&mut self.acknowledged, later).into_iter().collect()
     }
 }
 
@@ -300,3 +462,6 @@ pub(super) enum Advanced {
         through: u64,
     },
 }
+
+#[cfg(test)]
+mod tests;

@@ -86,3 +86,33 @@ pub struct CoreCounters {
     /// Counters of leases.
     pub leases: LeaseCounters,
 }
+
+/// What a core has disregarded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StrayCounters {
+    /// Messages and answers that came too late for what they belong to, or that Dunlin did not send.
+    pub late: u64,
+    /// What cannot happen, and has happened. Each is a bug; a debug build ends at the first one.
+    pub impossible: u64,
+}
+
+impl StrayCounters {
+    /// What a message or an answer refers to. Counts it if that is gone, or was never there.
+    pub(super) fn found_or_late<T>(&mut self, found: Option<T>) -> Option<T> {
+        self.late += u64::from(found.is_none());
+        found
+    }
+
+    /// What must be there, for the reason that is given.
+    pub(super) fn expected<T>(&mut self, found: Option<T>, why: &str) -> Option<T> {
+        debug_assert!(found.is_some(), "{why}");
+        self.impossible += u64::from(found.is_none());
+        found
+    }
+
+    /// Counts what cannot happen, for the reason that is given.
+    pub(super) fn count_impossible(&mut self, why: &str) {
+        debug_assert!(false, "{why}");
+        self.impossible += 1;
+    }
+}

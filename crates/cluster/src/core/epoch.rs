@@ -11,10 +11,16 @@ use bytes::Bytes;
 use crate::{
     link::{LinkEffect, LinkName, MessageHeaders, StoredMessage},
     names::{PartitionId, fnv1a},
+    planted::CoreBug,
     record::{EPOCH, EXPECTED_LAST, GENERATION},
 };
 
-use super::{Core, Turn, channel::ChannelState, partition::Partition, standing::StreamKey, truncation::Marks};
+use super::{
+    Core,
+    partition::{Partition, StreamFacts},
+    standing::StreamKey,
+    truncation::Marks,
+};
 
 /// The newest epoch record of a stream; generation 0 without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,15 +122,49 @@ impl Partition {
 }
 
 impl Core {
+    /// A stream, or one of its replicas, has lost a message. All positions in it become invalid, on all nodes.
+    pub(super) fn on_hole(&mut self, id: PartitionId) {
+        self.context.counters.holes += 1;
+        self.on_truncation(id);
+    }
+
+    /// A stream was truncated. All positions in it become invalid, on all nodes.
+    pub(super) fn on_truncation(&mut self, id: PartitionId) {
+        if self.context.planted.is(CoreBug::TruncationNotNoticed) {
+            return;
+        }
+        self.context.counters.truncations += 1;
+        let epoch = &mut self.partitions[id].epoch;
+        (epoch.is_renewing, epoch.awaits_description) = (true, true);
+        // The stream may have been removed and created again: then its metadata has the new epoch.
+        self.describe(StreamKey::Partition(id));
+        self.begin_epoch(id);
+    }
+
+    /// A stream has stated its epoch and its limits.
+    pub(super) fn facts_known(&mut self, id: PartitionId, facts: StreamFacts) {
+        let partition = &mut self.partitions[id];
+        // An epoch record may have announced the epoch of a new stream already.
+        let is_known = |known: &StreamFacts| known.epoch == facts.epoch || partition.current_epoch() == &*facts.epoch;
+        let is_other = partition.facts.as_ref().is_some_and(|known| !is_known(known));
+        let is_first = partition.facts.is_none();
+        partition.facts = Some(facts);
+        partition.epoch.awaits_description = false;
+        if is_other {
+            // The stream was removed and created again.
+            partition.epoch = EpochState::default();
+            self.begin_epoch(id);
+        }
+        if is_first {
+            self.needs_audit(id);
+        }
+        self.start_sync(id);
+        self.resume_reads(id);
+    }
+
     /// Handles the newest epoch record of a replica that has this node's fence, if the answer contains one.
-    pub(super) fn review_epoch(
-        &mut self,
-        turn: &mut Turn<'_>,
-        id: PartitionId,
-        messages: &[StoredMessage],
-        fence: u64,
-    ) -> EpochReview {
-        let Some(partition) = self.partitions.get_mut(&id) else { return EpochReview::Settled };
+    pub(super) fn review_epoch(&mut self, id: PartitionId, messages: &[StoredMessage], fence: u64) -> EpochReview {
+        let partition = &mut self.partitions[id];
         let subject = partition.names.epoch_subject();
         let found = messages.iter().find(|message| message.subject == subject);
         let newest = found.map_or(0, |message| message.sequence);
@@ -136,16 +176,16 @@ impl Core {
                     partition.marks.forget_before(found.time_ms);
                 }
                 partition.epoch.adopt(found);
-                self.preserve_epoch(turn, id);
+                self.preserve_epoch(id);
                 EpochReview::Settled
             }
             Verdict::Begins => {
                 partition.epoch.adopt(found);
-                self.begin_epoch(turn, id);
+                self.begin_epoch(id);
                 EpochReview::Restarted
             }
             Verdict::Truncated => {
-                self.on_truncation(turn, id);
+                self.on_truncation(id);
                 EpochReview::Restarted
             }
             Verdict::Renew if partition.epoch.awaits_description => EpochReview::Paused,
@@ -154,75 +194,77 @@ impl Core {
                 let stream = partition.names.stream.clone();
                 // The record of the previous attempt may have been stored, read by another node, and lost: its epoch is
                 // invalid.
-                let number = self.next_number();
-                let epoch = epoch_of(&self.options.node, &stream, number).into();
+                let number = self.context.next_number();
+                let epoch = epoch_of(&self.context.options.node, &stream, number).into();
                 let record = EpochRecord { generation, epoch, sequence: newest, time_ms: 0 };
-                self.publish_epoch(turn, id, &record);
-                self.restart_sync(turn, id);
+                self.publish_epoch(id, &record);
+                self.restart_sync(id);
                 EpochReview::Restarted
             }
         }
     }
 
     /// An epoch record was republished.
-    pub(super) fn epoch_arrived(&mut self, turn: &mut Turn<'_>, id: PartitionId, message: &StoredMessage) {
-        let (Some(partition), Some(arrived)) = (self.partitions.get_mut(&id), EpochRecord::of(message)) else { return };
+    pub(super) fn epoch_arrived(&mut self, id: PartitionId, message: &StoredMessage) {
+        let Some(arrived) = EpochRecord::of(message) else { return };
+        let partition = &mut self.partitions[id];
         if arrived.generation > partition.epoch.generation() {
             partition.epoch.adopt(arrived.clone());
-            self.begin_epoch(turn, id);
+            self.begin_epoch(id);
         } else if partition.epoch.is_preserved_by(&arrived) {
             partition.epoch.adopt(arrived);
             return;
         }
         // It may be the first record of a new stream.
-        let facts = self.partitions.get(&id).and_then(|partition| partition.facts.as_ref());
+        let facts = self.partitions[id].facts.as_ref();
         let is_of_metadata = facts.is_some_and(|facts| facts.epoch == arrived.epoch);
         if !is_of_metadata {
-            self.describe(turn, StreamKey::Partition(id));
+            self.describe(StreamKey::Partition(id));
         }
     }
 
     /// Announces the epoch of a stream that this node has created. The record is sent before this node's next fence.
-    pub(super) fn publish_first_epoch(&self, turn: &mut Turn<'_>, id: PartitionId, epoch: Box<str>) {
-        self.publish_epoch(turn, id, &EpochRecord { generation: 1, epoch, sequence: 0, time_ms: 0 });
+    pub(super) fn publish_first_epoch(&mut self, id: PartitionId, epoch: Box<str>) {
+        self.publish_epoch(id, &EpochRecord { generation: 1, epoch, sequence: 0, time_ms: 0 });
     }
 
     /// The positions of all channels become invalid, and subscribers with a position must resubscribe.
-    pub(super) fn begin_epoch(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+    pub(super) fn begin_epoch(&mut self, id: PartitionId) {
+        let partition = &mut self.partitions[id];
         partition.marks = Marks::since(partition.epoch.known.as_ref().map_or(0, |known| known.time_ms));
         partition.forget_age_floor();
         self.seen_keys.forget_stream(id);
-        self.interrupt_all(turn, id);
-        for channel in self.channels.values_mut().filter(|channel| channel.partition == id) {
-            if let ChannelState::Attaching { buffered } = &mut channel.state {
-                buffered.clear();
-            }
-        }
+        self.begin_epoch_of_channels(id);
         self.needs_audit(id);
-        self.restart_sync(turn, id);
-        self.start_sync(turn, id);
+        self.restart_sync(id);
+        self.start_sync(id);
     }
 
     /// Publishes the record again after half of its time to live.
-    fn preserve_epoch(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(partition) = self.partitions.get(&id) else { return };
-        let age_max_ms = partition.facts.as_ref().and_then(|facts| facts.age_max_ms);
+    fn preserve_epoch(&mut self, id: PartitionId) {
+        let partition = &self.partitions[id];
+        let age_max_ms = partition.age_max_ms();
         let (Some(known), Some(age_max_ms)) = (partition.epoch.known.clone(), age_max_ms) else { return };
-        if known.generation > 0 && turn.now.unix_ms > known.time_ms + age_max_ms / 2 {
-            self.publish_epoch(turn, id, &known);
+        if known.generation > 0 && self.context.now.unix_ms > known.time_ms + age_max_ms / 2 {
+            self.publish_epoch(id, &known);
         }
     }
 
     /// Publishes a record after the one with its sequence. It uses the same connection as the next fence, before it.
-    fn publish_epoch(&self, turn: &mut Turn<'_>, id: PartitionId, record: &EpochRecord) {
-        let Some(partition) = self.partitions.get(&id) else { return };
+    fn publish_epoch(&mut self, id: PartitionId, record: &EpochRecord) {
+        let partition = &self.partitions[id];
         let headers = MessageHeaders::new()
             .with(GENERATION, record.generation.to_string())
             .with(EPOCH, record.epoch.clone())
             .with(EXPECTED_LAST, record.sequence.to_string());
         let subject = partition.names.epoch_subject();
-        turn.link(LinkEffect::Publish { link: LinkName::Live, request: None, subject, headers, payload: Bytes::new() });
+        self.context.link(LinkEffect::Publish {
+            link: LinkName::Live,
+            request: None,
+            subject,
+            headers,
+            payload: Bytes::new(),
+        });
     }
 }
 

@@ -1,4 +1,5 @@
-//! Live messages: the rule of the chain, gaps, and the begin and end of following a channel.
+//! Live messages, and the begin and end of following a channel: what the actions of a channel's state machine mean for the
+//! rest of the core ([`super::channel`]).
 
 use std::sync::Arc;
 
@@ -6,330 +7,303 @@ use bytes::Bytes;
 use dunlin_engine::{ShardIndex, log::LogError};
 
 use crate::{
-    link::{LinkEffect, MessageHeaders, StoredMessage},
+    link::{MessageHeaders, StoredMessage},
     names::{EPOCH_TOKEN, PartitionId, decode_token, is_fence, part_of},
-    planted::CoreBug,
     record,
 };
 
 use super::{
-    Core, CoreEffect, Timer, Turn,
-    channel::{Advanced, BufferedMessages, ChannelState, FollowedChannel, Gap},
-    peer_keys::KeyKnowledge,
+    Core, CoreEffect, Timer,
+    channel::{Advanced, Attaching, ChannelAction, ChannelContext, ChannelEvent, FollowedChannel, Following},
     standing::StreamKey,
-    window::{Window, WindowLimits},
 };
 
 impl Core {
-    pub(super) fn follow(&mut self, turn: &mut Turn<'_>, shard: ShardIndex, name: &Arc<str>, namespace: u16) {
+    pub(super) fn follow(&mut self, shard: ShardIndex, name: &Arc<str>, namespace: u16) {
         if let Some(channel) = self.channels.get_mut(name) {
             channel.shard = shard;
-            channel.is_followed = true;
             channel.opens = true;
-            let lingered_until_us = std::mem::replace(&mut channel.lingers_until_us, u64::MAX);
-            self.end_lingering(lingered_until_us, name);
+            self.channels.set_following(&mut self.context, name, Following::Followed);
             return;
         }
         let Some(partition) = self.partition_of(name, namespace) else { return };
         self.channels.insert(Arc::clone(name), FollowedChannel::new(shard, partition));
-        self.attach(turn, name, partition);
+        self.attach(name, partition);
     }
 
     /// Attaches a channel that the engine does not follow; it lingers.
-    pub(super) fn attach_for_a_while(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, partition: PartitionId) {
-        if self.channels.contains_key(name) {
+    pub(super) fn attach_for_a_while(&mut self, name: &Arc<str>, partition: PartitionId) {
+        if self.channels.contains(name) {
             return;
         }
         self.channels.insert(Arc::clone(name), FollowedChannel::new(ShardIndex(0), partition));
-        self.attach(turn, name, partition);
-        self.unfollow(turn, name, 0);
+        self.attach(name, partition);
+        self.unfollow(name, 0);
     }
 
-    pub(super) fn unfollow(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, only_user: u64) {
-        let due_us = turn.now.after_ms(self.options.limits.linger_ms);
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        channel.is_followed = false;
-        let lingered_until_us = std::mem::replace(&mut channel.lingers_until_us, due_us);
-        self.end_lingering(lingered_until_us, name);
-        self.lingering.insert(due_us, Arc::clone(name), only_user);
-        self.set_timer(due_us, Timer::Linger(Arc::clone(name)));
-        self.bound_lingering(turn, only_user);
+    pub(super) fn unfollow(&mut self, name: &Arc<str>, only_user: u64) {
+        let due_us = self.context.now.after_ms(self.context.options.limits.linger_ms);
+        if !self.channels.contains(name) {
+            return;
+        }
+        self.channels.set_following(&mut self.context, name, Following::Lingering { until_us: due_us });
+        self.channels.lingering.insert(due_us, Arc::clone(name), only_user);
+        self.context.set_timer(due_us, Timer::Linger(Arc::clone(name)));
+        // Those that have lingered for longest end beyond the limit and the share of a user.
+        while let Some(name) = self.channels.lingering.excess(self.context.options.limits.lingering_max, only_user) {
+            self.detach(&name, LogError::Unavailable);
+        }
     }
 
-    pub(super) fn linger_over(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        let Some(channel) = self.channels.get(name) else { return };
-        if !channel.is_followed && channel.lingers_until_us <= turn.now.mono_us {
-            self.detach(turn, name, LogError::Unavailable);
+    pub(super) fn linger_over(&mut self, name: &Arc<str>) {
+        let lingers_until_us = self.channels.get(name).and_then(|channel| channel.following.lingers_until_us());
+        if lingers_until_us.is_some_and(|until_us| until_us <= self.context.now.mono_us) {
+            self.detach(name, LogError::Unavailable);
         }
     }
 
     /// The partition of a channel; `None` if its namespace has no stream.
     pub(super) fn partition_of(&self, name: &str, namespace: u16) -> Option<PartitionId> {
-        let parts = self.options.namespaces.get(usize::from(namespace))?.as_ref()?.partitions;
+        let parts = self.context.options.namespaces.get(usize::from(namespace))?.as_ref()?.partitions;
         let id = PartitionId { namespace, part: part_of(name, parts) };
-        self.partitions.contains_key(&id).then_some(id)
+        self.partitions.contains(id).then_some(id)
     }
 
     /// Detaches a channel. Its pending loads are answered with the error.
-    pub(super) fn detach(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, error: LogError) {
-        let Some(channel) = self.channels.remove(name) else { return };
-        self.window_memory.forget(channel.counted_window_bytes);
-        self.end_lingering(channel.lingers_until_us, name);
-        if let Some(partition) = self.partitions.get_mut(&channel.partition) {
-            partition.attached.remove(name);
-            partition.comparing.remove(name);
-            partition.attaching.retain(|attaching| attaching != name);
-            if !partition.is_wide {
-                turn.link(LinkEffect::Unsubscribe { subject: partition.names.live_subject(name) });
-            }
+    pub(super) fn detach(&mut self, name: &Arc<str>, error: LogError) {
+        let Some(mut channel) = self.channels.remove(&mut self.context, name) else { return };
+        self.partitions[channel.partition].detach(&mut self.context, name);
+        let waiting_loads = channel.attaching_mut().map(|attaching| std::mem::take(&mut attaching.loads));
+        for waiting in waiting_loads.into_iter().flatten() {
+            self.context.effects.push(waiting.refused(name, error));
         }
-        for waiting in channel.waiting_loads {
-            turn.effects.push(waiting.refused(name, error));
-        }
-        self.refuse_ahead(turn, name, u64::MAX, error);
-        self.refuse_window_loads(turn, name, error);
+        self.refuse_ahead(name, u64::MAX, error);
+        self.refuse_window_loads(name, error);
         self.end_key_question(name);
-        self.drop_reads(turn, channel.partition, name, error);
+        self.drop_reads(channel.partition, name, error);
         for key in channel.outbox.unresolved {
-            self.end_publishing(turn, key, Err(error));
+            self.end_publishing(key, Err(error));
         }
     }
 
     /// A message on a subscription: a fence, a change of leader, or a message of a followed channel.
-    pub(super) fn delivered(&mut self, turn: &mut Turn<'_>, subject: &str, headers: MessageHeaders, payload: Bytes) {
-        if let Some(id) = self.by_leader_subject.get(subject).copied() {
+    pub(super) fn delivered(&mut self, subject: &str, headers: MessageHeaders, payload: Bytes) {
+        if let Some(id) = self.partitions.with_leader_subject(subject) {
             self.needs_audit(id);
-            self.describe(turn, StreamKey::Partition(id));
+            self.describe(StreamKey::Partition(id));
             // The new leader may not have the fence in flight.
-            self.restart_sync(turn, id);
-            self.start_sync(turn, id);
-            self.send_again(turn, id);
+            self.restart_sync(id);
+            self.start_sync(id);
+            self.send_again(id);
             return;
         }
         // A token contains no dot.
         let Some((prefix, token)) = subject.rsplit_once('.') else { return };
-        let Some(id) = self.by_live_prefix.get(prefix).copied() else { return };
-        let Some(message) = record::republished(headers, payload) else { return };
-        if let Some(partition) = self.partitions.get_mut(&id) {
-            let is_other_stream = partition.marks.is_followed_too_low(&message);
-            partition.marks.push(&message, turn.now.mono_us);
-            if is_other_stream {
-                self.describe(turn, StreamKey::Partition(id));
-                self.audit_soon(turn, id);
-            }
+        let Some(id) = self.partitions.with_live_prefix(prefix) else { return };
+        let message = record::republished(headers, payload);
+        let Some(message) = self.context.strays.found_or_late(message) else { return };
+        let marks = &mut self.partitions[id].marks;
+        let is_other_stream = marks.is_followed_too_low(&message);
+        marks.push(&message, self.context.now.mono_us);
+        if is_other_stream {
+            self.describe(StreamKey::Partition(id));
+            self.audit_soon(id);
         }
         if is_fence(token) {
             // A wildcard subscription receives those of other nodes as well.
-            let own = self.partitions.get(&id).map(|partition| partition.names.live_fence_subject(&self.options.node));
-            if own.is_some_and(|own| *own == *subject) {
-                self.fence_returned(turn, id, &message);
+            if *self.partitions[id].names.live_fence_subject(&self.context.options.node) == *subject {
+                self.fence_returned(id, &message);
             }
             return;
         }
         if token == EPOCH_TOKEN {
-            self.epoch_arrived(turn, id, &message);
+            self.epoch_arrived(id, &message);
             return;
         }
-        let Some(name) = decode_token(token) else { return };
-        let Some((name, _)) = self.channels.get_key_value(&*name) else { return };
-        let name = Arc::clone(name);
-        self.counters.delivered += 1;
-        self.message_arrived(turn, &name, message);
+        let Some(name) = self.context.strays.found_or_late(decode_token(token)) else { return };
+        // A wildcard subscription receives the messages of all channels.
+        let Some(name) = self.channels.name(&name) else { return };
+        self.context.counters.delivered += 1;
+        self.message_arrived(&name, message);
     }
 
     /// Applies the rule of the chain.
-    pub(super) fn message_arrived(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, message: StoredMessage) {
-        let limits = &self.options.limits;
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        if let ChannelState::Attaching { buffered } = &mut channel.state {
-            buffered.push(message, limits);
-            return;
-        }
-        if message.sequence <= channel.position && !self.planted.is(CoreBug::LateDuplicatePassedOn) {
-            self.counters.late += 1;
-            return;
-        }
-        if let Some(gap) = &mut channel.gap {
-            if !gap.buffered.contains(message.last_sequence) {
-                gap.through = gap.through.max(message.last_sequence);
+    pub(super) fn message_arrived(&mut self, name: &Arc<str>, message: StoredMessage) {
+        let action = self.on_channel(name, ChannelEvent::Arrived(message));
+        self.context.counters.gaps += u64::from(matches!(action, ChannelAction::ReadGap));
+        self.act(name, action);
+    }
+
+    /// Messages of a channel are missing, up to `through`. They are read before anything later is delivered.
+    pub(super) fn found_missing(&mut self, name: &Arc<str>, through: u64) {
+        let action = self.on_channel(name, ChannelEvent::FoundMissing { through });
+        self.act(name, action);
+    }
+
+    /// Gives an event to a channel. Nothing is to be done if the channel was detached in the meantime.
+    fn on_channel(&mut self, name: &Arc<str>, event: ChannelEvent<'_>) -> ChannelAction {
+        let Some(channel) = self.channels.get_mut(name) else { return ChannelAction::Nothing };
+        let partition = &self.partitions[channel.partition];
+        let (limits, planted) = (&self.context.options.limits, self.context.planted);
+        channel.on(event, &ChannelContext { now: self.context.now, partition, limits, planted })
+    }
+
+    /// A sync covers the subscription of a channel.
+    pub(super) fn sync_began(&mut self, name: &Arc<str>, sync: u64) {
+        let action = self.on_channel(name, ChannelEvent::SyncBegan { sync });
+        self.act(name, action);
+    }
+
+    fn act(&mut self, name: &Arc<str>, action: ChannelAction) {
+        match action {
+            ChannelAction::Nothing => {}
+            ChannelAction::Impossible => self.context.strays.impossible += 1,
+            ChannelAction::CountLate => self.context.counters.late += 1,
+            ChannelAction::Deliver(message) => self.pass_on(name, &message),
+            ChannelAction::Truncated { partition } => self.on_truncation(partition),
+            ChannelAction::Hole { partition } => self.on_hole(partition),
+            ChannelAction::ReadGap => {
+                let due_us = self.context.now.after_ms(self.context.options.limits.gap_timeout_ms);
+                self.context.set_timer(due_us, Timer::Gap(Arc::clone(name)));
+                self.fill(name);
             }
-            let sequence = message.sequence;
-            if !gap.buffered.push(message, limits) {
-                gap.through = gap.through.max(sequence);
+            ChannelAction::Resume(waiting) => self.resume(name, waiting),
+            ChannelAction::Replay(buffered) => {
+                for message in buffered.into_messages() {
+                    self.message_arrived(name, message);
+                }
             }
-            return;
-        }
-        let id = channel.partition;
-        let Some(partition) = self.partitions.get(&id) else { return };
-        let Some(age_max_ms) = partition.facts.as_ref().map(|facts| facts.age_max_ms) else { return };
-        if channel.is_lost_before(&message, turn.now.unix_ms, age_max_ms) {
-            return self.on_truncation(turn, id);
-        }
-        if partition.has_lost_before(channel, &message) {
-            return self.on_hole(turn, id);
-        }
-        let ignores_gaps = self.planted.is(CoreBug::GapNotNoticed);
-        if ignores_gaps || channel.is_next(&message, turn.now.mono_us, age_max_ms) {
-            self.pass_on(turn, name, &message);
-        } else {
-            self.counters.gaps += 1;
-            let through = message.last_sequence.max(channel.newest + 1).min(message.sequence - 1);
-            self.open_gap(turn, name, through, Some(message));
         }
     }
 
     /// Delivers the next message of a channel.
-    pub(super) fn pass_on(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, message: &StoredMessage) {
-        let Some(partition) = self.channels.get(name).map(|channel| channel.partition) else { return };
-        self.note_key(turn.now, partition, message);
-        let limits = self.window_limits(partition);
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        let advanced = channel.advance(message, turn.now.mono_us, limits);
-        let (shard, is_followed) = (channel.shard, channel.is_followed);
-        let returned = channel.take_returned();
-        let own = message.headers.get(record::MESSAGE_ID).and_then(|id| self.publishing_by_id.get(id)).copied();
-        let own = own.filter(|key| self.publishing.get(key).is_some_and(|own| own.is_to(name)));
-        self.bound_windows(name);
+    pub(super) fn pass_on(&mut self, name: &Arc<str>, message: &StoredMessage) {
+        let partition = self.channels.get(name).map(|channel| channel.partition);
+        if let Some(partition) = partition {
+            self.note_key(self.context.now, partition, message);
+        }
+        let channel = self.context.strays.expected(self.channels.get_mut(name), "the message is the next of a channel");
+        let Some(channel) = channel else { return };
+        let limits = self.partitions[channel.partition].window_limits();
+        let advanced = channel.advance(message, self.context.now.mono_us, limits);
+        let (shard, is_followed) = (channel.shard, channel.is_followed());
+        let returned = channel.outbox.take_returned(channel.position);
+        let own = message.headers.get(record::MESSAGE_ID).and_then(|id| self.outgoing.by_id.get(id)).copied();
+        let own = own.filter(|key| self.outgoing.by_key.get(key).is_some_and(|own| own.is_to(name)));
+        self.channels.bound_windows(&self.context, name);
         match advanced {
             Advanced::Published(record) => {
                 // The engine already has this node's own publication, but not another node's duplicate of it.
-                let is_known = own.is_some_and(|key| self.publishing.get(&key).is_some_and(|own| own.has_own_id));
+                let is_known = own.is_some_and(|key| self.outgoing.by_key.get(&key).is_some_and(|own| own.has_own_id));
                 if is_followed && !is_known {
-                    turn.effects.push(CoreEffect::Replicated { shard, channel: Arc::clone(name), record });
+                    self.context.effects.push(CoreEffect::Replicated { shard, channel: Arc::clone(name), record });
                 }
             }
             Advanced::Purged { through } => {
                 if is_followed {
-                    turn.effects.push(CoreEffect::Trimmed { shard, channel: Arc::clone(name), through });
+                    self.context.effects.push(CoreEffect::Trimmed { shard, channel: Arc::clone(name), through });
                 }
             }
         }
         if let Some(key) = own {
-            self.end_publishing(turn, key, Ok(message.sequence));
+            self.end_publishing(key, Ok(message.sequence));
         }
         for (sequence, key) in returned {
-            self.end_publishing(turn, key, Ok(sequence));
+            self.end_publishing(key, Ok(sequence));
         }
         if !self.ahead.is_empty() {
-            self.serve_ahead(turn, name);
+            self.serve_ahead(name);
         }
         // Messages that waited for them can be sent.
-        self.send_of_channel(turn, name);
-    }
-
-    /// Messages of a channel are missing, up to `through`. They are read before anything later is delivered.
-    pub(super) fn open_gap(
-        &mut self,
-        turn: &mut Turn<'_>,
-        name: &Arc<str>,
-        through: u64,
-        behind: Option<StoredMessage>,
-    ) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        if let Some(gap) = &mut channel.gap {
-            gap.through = gap.through.max(through);
-            return;
-        }
-        let (mut buffered, mut through) = (BufferedMessages::default(), through);
-        if let Some(message) = behind {
-            let sequence = message.sequence;
-            if !buffered.push(message, &self.options.limits) {
-                through = through.max(sequence);
-            }
-        }
-        let since_us = turn.now.mono_us;
-        channel.gap = Some(Box::new(Gap { through, buffered, since_us, is_reading: false }));
-        let due_us = turn.now.after_ms(self.options.limits.gap_timeout_ms);
-        self.set_timer(due_us, Timer::Gap(Arc::clone(name)));
-        self.fill(turn, name);
+        self.send_of_channel(name);
     }
 
     /// The missing messages have been read: all that the stream has after the newest known one, up to the end of the
     /// gap.
-    pub(super) fn gap_filled(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, messages: &[StoredMessage]) {
+    pub(super) fn gap_filled(&mut self, name: &Arc<str>, messages: &[StoredMessage]) {
         for message in messages {
             let is_behind = self.channels.get(name).is_some_and(|channel| message.sequence > channel.position);
             if is_behind {
-                self.counters.filled += 1;
-                self.pass_on(turn, name, message);
+                self.context.counters.filled += 1;
+                self.pass_on(name, message);
             }
         }
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        let Some(gap) = channel.gap.take() else { return };
-        channel.position = channel.position.max(gap.through);
-        for message in gap.buffered.into_messages() {
-            self.message_arrived(turn, name, message);
-        }
+        let action = self.on_channel(name, ChannelEvent::GapRead);
+        self.act(name, action);
         // The stream may have trimmed messages of the gap, and their keys with them.
-        self.forget_key_knowledge(turn, name);
-        self.send_of_channel(turn, name);
-        self.serve_ahead(turn, name);
+        self.forget_key_knowledge(name);
+        self.send_of_channel(name);
+        self.serve_ahead(name);
     }
 
-    pub(super) fn gap_overdue(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        let timeout_ms = self.options.limits.gap_timeout_ms;
-        let is_up = self.links.live && self.links.read;
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        let Some(gap) = &mut channel.gap else { return };
+    pub(super) fn gap_overdue(&mut self, name: &Arc<str>) {
+        let timeout_ms = self.context.options.limits.gap_timeout_ms;
+        let is_up = self.context.links.live && self.context.links.read;
+        // The gap of this timer may have been closed.
+        let Some(gap) = self.channels.get_mut(name).and_then(FollowedChannel::gap_mut) else { return };
         let due_us = gap.since_us + timeout_ms * 1_000;
-        if !is_up || due_us > turn.now.mono_us {
+        if !is_up || due_us > self.context.now.mono_us {
             // Without connections, nothing can be read. The timeout starts when they are back.
-            gap.since_us = if is_up { gap.since_us } else { turn.now.mono_us };
+            gap.since_us = if is_up { gap.since_us } else { self.context.now.mono_us };
             let next_us = gap.since_us + timeout_ms * 1_000;
-            self.set_timer(next_us.max(turn.now.mono_us + 1_000), Timer::Gap(Arc::clone(name)));
+            self.context.set_timer(next_us.max(self.context.now.mono_us + 1_000), Timer::Gap(Arc::clone(name)));
             return;
         }
-        self.interrupt(turn, name);
+        self.interrupt(name);
     }
 
     /// It cannot be determined what a channel's subscribers have missed, so they must resubscribe.
-    pub(super) fn interrupt(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+    pub(super) fn interrupt(&mut self, name: &Arc<str>) {
         let Some(channel) = self.channels.get(name) else { return };
-        let (shard, is_followed) = (channel.shard, channel.is_followed);
-        self.counters.interrupted += 1;
-        self.detach(turn, name, LogError::Unavailable);
+        let (shard, is_followed) = (channel.shard, channel.is_followed());
+        self.context.counters.interrupted += 1;
+        self.detach(name, LogError::Unavailable);
         if is_followed {
-            turn.effects.push(CoreEffect::Interrupted { shard, channel: Arc::clone(name) });
+            self.context.effects.push(CoreEffect::Interrupted { shard, channel: Arc::clone(name) });
         }
     }
 
-    pub(super) fn interrupt_all(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+    /// All positions of a partition have become invalid.
+    pub(super) fn begin_epoch_of_channels(&mut self, id: PartitionId) {
+        self.interrupt_all(id);
+        let of_partition = self.channels.iter().filter(|(_, channel)| channel.partition == id);
+        let names: Vec<Arc<str>> = of_partition.map(|(name, _)| Arc::clone(name)).collect();
+        for name in names {
+            let action = self.on_channel(&name, ChannelEvent::EpochBegan);
+            self.act(&name, action);
+        }
+    }
+
+    pub(super) fn interrupt_all(&mut self, id: PartitionId) {
         let of_partition = self.channels.iter().filter(|(_, channel)| channel.partition == id && channel.is_attached());
         let names: Vec<Arc<str>> = of_partition.map(|(name, _)| Arc::clone(name)).collect();
         for name in names {
-            self.interrupt(turn, &name);
+            self.interrupt(&name);
         }
     }
 
     /// The newest message of a channel that is being attached is known.
-    pub(super) fn attached(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, head: Option<&StoredMessage>, fence: u64) {
-        let limits = self.channels.get(name).map(|channel| self.window_limits(channel.partition));
-        let (Some(channel), Some(limits)) = (self.channels.get_mut(name), limits) else { return };
-        let ChannelState::Attaching { buffered } = std::mem::replace(&mut channel.state, ChannelState::Attached) else {
-            return;
-        };
-        self.counters.attached += 1;
-        (channel.attached_us, channel.confirmed_us) = (turn.now.mono_us, turn.now.mono_us);
-        channel.keys = KeyKnowledge::Since { mono_us: turn.now.mono_us };
+    pub(super) fn attached(&mut self, name: &Arc<str>, head: Option<&StoredMessage>, fence: u64) {
+        let action = self.on_channel(name, ChannelEvent::HeadRead { head, fence });
+        let id = self.channels.get(name).map(|channel| channel.partition);
+        let Some(id) = self.context.strays.expected(id, "its newest message was read for it") else { return };
+        self.context.counters.attached += 1;
+        self.partitions[id].channels.attached.insert(Arc::clone(name));
         if let Some(head) = head {
-            channel.window = Window::starting_at(head.sequence - 1);
-            channel.advance(head, turn.now.mono_us, WindowLimits { entries_max: 1, ..limits });
-        } else {
-            channel.window = Window::starting_at(fence);
-            channel.position = fence;
+            self.note_key(self.context.now, id, head);
         }
-        let id = channel.partition;
-        if let Some(partition) = self.partitions.get_mut(&id) {
-            partition.attached.insert(Arc::clone(name));
+        self.channels.bound_windows(&self.context, name);
+        self.act(name, action);
+    }
+
+    /// Handles what has waited for the newest message of a channel.
+    fn resume(&mut self, name: &Arc<str>, waiting: Attaching) {
+        for load in waiting.loads {
+            self.serve_load(name, load);
         }
-        if let Some(head) = head {
-            self.note_key(turn.now, id, head);
+        for message in waiting.buffered.into_messages() {
+            self.message_arrived(name, message);
         }
-        self.bound_windows(name);
-        self.serve_waiting_loads(turn, name);
-        for message in buffered.into_messages() {
-            self.message_arrived(turn, name, message);
-        }
-        self.send_of_channel(turn, name);
+        self.send_of_channel(name);
     }
 }

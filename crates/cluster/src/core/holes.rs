@@ -14,13 +14,10 @@ use std::collections::BTreeSet;
 
 use crate::{
     link::StoredMessage,
-    names::PartitionId,
-    planted::CoreBug,
     record::{self, FOLLOWS},
 };
 
 use super::{
-    Core, Turn,
     channel::FollowedChannel,
     partition::Partition,
     read::{Purpose, Read},
@@ -107,10 +104,21 @@ impl Partition {
     /// Whether the stream has a message that this node took for absent: it is at or below the channel's position, above the
     /// newest known one, and too young to have expired on any replica.
     pub(super) fn has_overlooked(&self, channel: &FollowedChannel, message: &StoredMessage, unix_ms: u64) -> bool {
-        let is_handled = message.sequence > channel.newest && message.sequence <= channel.position;
-        let age_max_ms = self.facts.as_ref().and_then(|facts| facts.age_max_ms).unwrap_or(u64::MAX);
+        let is_handled = message.sequence > channel.newest.sequence && message.sequence <= channel.position;
+        let age_max_ms = self.age_max_ms().unwrap_or(u64::MAX);
         let kept_until_ms = message.time_ms.saturating_add(age_max_ms).saturating_sub(CLOCK_MARGIN_MS);
         is_handled && message.time_ms > 0 && unix_ms < kept_until_ms
+    }
+
+    /// Whether a read of a channel has a hole after `floor`, or shows that an earlier one had.
+    pub(super) fn has_hole(&self, channel: &FollowedChannel, read: &Read, floor: u64, unix_ms: u64) -> bool {
+        let is_overlooked = |message| self.has_overlooked(channel, message, unix_ms);
+        // What was acknowledged to this node, what a live message follows, and the newest message of a load.
+        let followed = channel.gap().into_iter().flat_map(|gap| gap.buffered.predecessors());
+        let newest = matches!(read.purpose, Purpose::Load(_)).then_some(read.through);
+        let stored = channel.outbox.acknowledged.keys().copied().chain(followed).chain(newest);
+        missing_among(&read.messages.list, floor, self.current_epoch(), stored).is_some()
+            || read.messages.list.iter().any(is_overlooked)
     }
 
     /// Whether the stream has lost a message between a channel's position and a republished message: one that the
@@ -118,32 +126,9 @@ impl Partition {
     pub(super) fn has_lost_before(&self, channel: &FollowedChannel, message: &StoredMessage) -> bool {
         let after = channel.position.max(message.last_sequence);
         let epoch = self.current_epoch();
-        let acknowledged = channel.acknowledged.range(after + 1..).next();
+        let acknowledged = channel.outbox.acknowledged.range(after + 1..).next();
         acknowledged.is_some_and(|(sequence, _)| *sequence < message.sequence)
             || named_in(message, epoch).any(|sequence| sequence > after)
-    }
-}
-
-impl Core {
-    /// Whether a read of a channel has a hole after `floor`, or shows that an earlier one had.
-    pub(super) fn has_hole(&self, turn: &Turn<'_>, id: PartitionId, read: &Read, floor: u64) -> bool {
-        let (Some(partition), Some(channel)) = (self.partitions.get(&id), self.channels.get(&read.channel)) else {
-            return false;
-        };
-        let is_overlooked = |message| partition.has_overlooked(channel, message, turn.now.unix_ms);
-        // What was acknowledged to this node, what a live message follows, and the newest message of a load.
-        let followed = channel.gap.iter().flat_map(|gap| gap.buffered.predecessors());
-        let newest = matches!(read.purpose, Purpose::Load(_)).then_some(read.through);
-        let stored = channel.acknowledged.keys().copied().chain(followed).chain(newest);
-        let has_hole = missing_among(&read.messages.list, floor, partition.current_epoch(), stored).is_some()
-            || read.messages.list.iter().any(is_overlooked);
-        has_hole && !self.planted.is(CoreBug::HoleNotNoticed)
-    }
-
-    /// A stream, or one of its replicas, has lost a message. All positions in it become invalid, on all nodes.
-    pub(super) fn on_hole(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        self.counters.holes += 1;
-        self.on_truncation(turn, id);
     }
 }
 

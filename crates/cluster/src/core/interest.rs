@@ -21,7 +21,7 @@ use crate::{
     record,
 };
 
-use super::{Core, CoreEffect, Timer, Turn};
+use super::{Context, CoreEffect, Timer, broadcast::Broadcasts, peers::Peers};
 
 /// The header with the number of a check.
 const CHECK: &str = "Dn-Check";
@@ -70,6 +70,12 @@ struct UnansweredFollow {
     due_us: u64,
 }
 
+/// What the checks are about: the subscriptions, and the nodes that must know them.
+pub(super) struct Nodes<'a> {
+    pub(super) broadcasts: &'a mut Broadcasts,
+    pub(super) peers: &'a Peers,
+}
+
 impl InterestChecks {
     pub(super) fn new(prefix: &str, node: &str) -> Self {
         let questions = interest_subject(prefix);
@@ -93,189 +99,197 @@ fn answer_prefix(questions: &str, node: &str) -> Box<str> {
     format!("{questions}.{}.", encode_token(node)).into()
 }
 
-impl Core {
+impl InterestChecks {
     /// Answers a follow, at once if there is nothing to wait for.
-    pub(super) fn confirm_follow(&mut self, turn: &mut Turn<'_>, shard: ShardIndex, name: &Arc<str>, number: u16) {
-        let is_streamed = self.options.namespaces.get(usize::from(number)).is_some_and(Option::is_some);
-        if is_streamed {
-            // The page that the engine loads is the answer.
-            return;
+    pub(super) fn confirm_follow(
+        &mut self,
+        context: &mut Context,
+        nodes: &mut Nodes<'_>,
+        shard: ShardIndex,
+        name: &Arc<str>,
+    ) {
+        if !nodes.broadcasts.is_unconfirmed(name) || context.planted.is(CoreBug::FollowNotConfirmed) {
+            return followed(context, shard, name);
         }
-        if !self.broadcasts.is_unconfirmed(name) || self.planted.is(CoreBug::FollowNotConfirmed) {
-            return followed(turn, shard, name);
+        if !nodes.peers.is_connected_member() {
+            context.counters.follows_unconfirmed += 1;
+            return followed(context, shard, name);
         }
-        if !self.peers.is_connected_member() {
-            self.counters.follows_unconfirmed += 1;
-            return followed(turn, shard, name);
-        }
-        let due_us = turn.now.after_ms(self.options.limits.follow_timeout_ms);
-        self.interest.unanswered.insert(Arc::clone(name), UnansweredFollow { shard, due_us });
-        self.interest.waiting.insert(Arc::clone(name));
-        self.set_timer(due_us, Timer::Follow(Arc::clone(name)));
-        self.schedule_check(turn);
+        let due_us = context.now.after_ms(context.options.limits.follow_timeout_ms);
+        self.unanswered.insert(Arc::clone(name), UnansweredFollow { shard, due_us });
+        self.waiting.insert(Arc::clone(name));
+        context.set_timer(due_us, Timer::Follow(Arc::clone(name)));
+        self.schedule(context);
     }
 
-    fn schedule_check(&mut self, turn: &Turn<'_>) {
-        if self.interest.current.is_none() && !self.interest.waiting.is_empty() {
-            self.set_timer(self.interest.next_us.max(turn.now.mono_us + GATHER_US), Timer::InterestCheck);
+    fn schedule(&mut self, context: &mut Context) {
+        if self.current.is_none() && !self.waiting.is_empty() {
+            context.set_timer(self.next_us.max(context.now.mono_us + GATHER_US), Timer::InterestCheck);
         }
     }
 
     /// Starts the check that is due, or continues the one in flight.
-    pub(super) fn run_check(&mut self, turn: &mut Turn<'_>) {
-        let now_us = turn.now.mono_us;
-        self.review_check(turn);
-        let Some(check) = &mut self.interest.current else {
-            if now_us >= self.interest.next_us && !self.interest.waiting.is_empty() {
-                self.begin_check(turn);
+    pub(super) fn run(&mut self, context: &mut Context, nodes: &mut Nodes<'_>) {
+        let now_us = context.now.mono_us;
+        self.review(context, nodes);
+        let Some(check) = &mut self.current else {
+            if now_us >= self.next_us && !self.waiting.is_empty() {
+                self.begin(context, nodes);
             }
             return;
         };
         if check.ends_us <= now_us {
-            return self.end_check(turn, false);
+            return self.end(context, nodes, false);
         }
         if check.ask_due_us <= now_us {
             check.pause_us = (check.pause_us * 2).min(PAUSE_MAX_US);
-            self.ask_nodes(turn);
+            self.ask_nodes(context);
         }
     }
 
-    fn begin_check(&mut self, turn: &mut Turn<'_>) {
-        let now_us = turn.now.mono_us;
-        let number = self.next_number();
-        let ends_us = turn.now.after_ms(self.options.limits.follow_timeout_ms);
-        turn.link(LinkEffect::Subscribe { subject: self.check_subject(number) });
-        self.interest.next_us = now_us + CHECK_INTERVAL_US;
-        self.interest.current = Some(InterestCheck {
+    fn begin(&mut self, context: &mut Context, nodes: &mut Nodes<'_>) {
+        let now_us = context.now.mono_us;
+        let number = context.next_number();
+        let ends_us = context.now.after_ms(context.options.limits.follow_timeout_ms);
+        context.link(LinkEffect::Subscribe { subject: self.check_subject(number) });
+        self.next_us = now_us + CHECK_INTERVAL_US;
+        self.current = Some(InterestCheck {
             number,
-            channels: std::mem::take(&mut self.interest.waiting),
+            channels: std::mem::take(&mut self.waiting),
             confirmed_by: BTreeSet::new(),
             ends_us,
             ask_due_us: now_us,
             pause_us: PAUSE_MIN_US,
-            nodes_version: self.peers.table_version(),
+            nodes_version: nodes.peers.table_version(),
         });
-        self.set_timer(ends_us, Timer::InterestCheck);
-        self.ask_nodes(turn);
+        context.set_timer(ends_us, Timer::InterestCheck);
+        self.ask_nodes(context);
     }
 
     fn check_subject(&self, number: u64) -> Box<str> {
-        format!("{}{number}", self.interest.own_answers).into()
+        format!("{}{number}", self.own_answers).into()
     }
 
-    fn ask_nodes(&mut self, turn: &mut Turn<'_>) {
-        let Some(check) = &mut self.interest.current else { return };
-        check.ask_due_us = turn.now.mono_us + check.pause_us;
+    fn ask_nodes(&mut self, context: &mut Context) {
+        let check = context.strays.expected(self.current.as_mut(), "nodes are asked for a check");
+        let Some(check) = check else { return };
+        check.ask_due_us = context.now.mono_us + check.pause_us;
         let (due_us, number) = (check.ask_due_us, check.number.to_string());
-        let headers = MessageHeaders::new().with(record::NODE, self.options.node.clone()).with(CHECK, number);
-        let (subject, payload) = (self.interest.questions.clone(), Bytes::new());
-        turn.link(LinkEffect::Publish { link: LinkName::Live, request: None, subject, headers, payload });
-        self.set_timer(due_us, Timer::InterestCheck);
+        let headers = MessageHeaders::new().with(record::NODE, context.options.node.clone()).with(CHECK, number);
+        let (subject, payload) = (self.questions.clone(), Bytes::new());
+        context.link(LinkEffect::Publish { link: LinkName::Live, request: None, subject, headers, payload });
+        context.set_timer(due_us, Timer::InterestCheck);
     }
 
     /// Handles a request or an answer of a node. Returns whether it is one.
-    pub(super) fn interest_arrived(&mut self, turn: &mut Turn<'_>, subject: &str, headers: &MessageHeaders) -> bool {
+    pub(super) fn arrived(
+        &mut self,
+        context: &mut Context,
+        nodes: &mut Nodes<'_>,
+        subject: &str,
+        headers: &MessageHeaders,
+    ) -> bool {
         let node = headers.get(record::NODE).filter(|node| node.len() <= NODE_BYTES_MAX);
-        if *subject == *self.interest.questions {
+        if *subject == *self.questions {
             if let (Some(node), Some(number)) = (node, headers.number(CHECK)) {
-                self.answer_check(turn, node, number);
+                self.answer_check(context, nodes.peers, node, number);
             }
             return true;
         }
-        let Some(number) = subject.strip_prefix(&*self.interest.own_answers) else { return false };
-        let is_known = node.is_some_and(|node| *node == *self.options.node || self.peers.is_known(node));
-        if let (Some(check), Some(node), Ok(number)) = (&mut self.interest.current, node, number.parse::<u64>())
-            && is_known
-            && check.number == number
-        {
+        let Some(number) = subject.strip_prefix(&*self.own_answers) else { return false };
+        let is_known = node.is_some_and(|node| *node == *context.options.node || nodes.peers.is_known(node));
+        let of_current = |check: &&mut InterestCheck| is_known && number.parse() == Ok(check.number);
+        // It may answer an earlier check, or come from a node without a heartbeat.
+        let check = self.current.as_mut().filter(of_current);
+        if let (Some(check), Some(node)) = (context.strays.found_or_late(check), node) {
             check.confirmed_by.insert(node.into());
-            self.review_check(turn);
+            self.review(context, nodes);
         }
         true
     }
 
-    fn answer_check(&self, turn: &mut Turn<'_>, node: &str, number: u64) {
-        if !self.peers.is_connected_member() {
+    fn answer_check(&self, context: &mut Context, peers: &Peers, node: &str, number: u64) {
+        if !peers.is_connected_member() {
             return;
         }
-        let subject = format!("{}{number}", answer_prefix(&self.interest.questions, node)).into();
-        let headers = MessageHeaders::new().with(record::NODE, self.options.node.clone());
+        let subject = format!("{}{number}", answer_prefix(&self.questions, node)).into();
+        let headers = MessageHeaders::new().with(record::NODE, context.options.node.clone());
         let payload = Bytes::new();
-        turn.link(LinkEffect::Publish { link: LinkName::Publish, request: None, subject, headers, payload });
+        context.link(LinkEffect::Publish { link: LinkName::Publish, request: None, subject, headers, payload });
     }
 
     /// Re-evaluates the check if the table of nodes has changed.
-    pub(super) fn review_check_of_nodes(&mut self, turn: &mut Turn<'_>) {
-        let version = self.peers.table_version();
-        if let Some(check) = &mut self.interest.current
+    pub(super) fn review_nodes(&mut self, context: &mut Context, nodes: &mut Nodes<'_>) {
+        let version = nodes.peers.table_version();
+        if let Some(check) = &mut self.current
             && std::mem::replace(&mut check.nodes_version, version) != version
         {
-            self.review_check(turn);
+            self.review(context, nodes);
         }
     }
 
-    fn review_check(&mut self, turn: &mut Turn<'_>) {
-        let Some(check) = &self.interest.current else { return };
-        let has_all = check.confirmed_by.contains(&self.options.node)
-            && self.peers.known_nodes().all(|node| check.confirmed_by.contains(node));
+    fn review(&mut self, context: &mut Context, nodes: &mut Nodes<'_>) {
+        let Some(check) = &self.current else { return };
+        let has_all = check.confirmed_by.contains(&context.options.node)
+            && nodes.peers.known_nodes().all(|node| check.confirmed_by.contains(node));
         // Nodes that are not known yet have not been waited for.
-        match self.peers.settled_us() {
+        match nodes.peers.settled_us() {
             _ if !has_all => {}
-            settled_us if settled_us <= turn.now.mono_us => self.end_check(turn, true),
+            settled_us if settled_us <= context.now.mono_us => self.end(context, nodes, true),
             // The table of nodes changes when the time is known.
             u64::MAX => {}
-            settled_us => self.set_timer(settled_us, Timer::InterestCheck),
+            settled_us => context.set_timer(settled_us, Timer::InterestCheck),
         }
     }
 
-    fn end_check(&mut self, turn: &mut Turn<'_>, is_confirmed: bool) {
-        let Some(check) = self.interest.current.take() else { return };
-        turn.link(LinkEffect::Unsubscribe { subject: self.check_subject(check.number) });
+    fn end(&mut self, context: &mut Context, nodes: &mut Nodes<'_>, is_confirmed: bool) {
+        let Some(check) = self.current.take() else { return };
+        context.link(LinkEffect::Unsubscribe { subject: self.check_subject(check.number) });
         if is_confirmed {
             for name in check.channels {
-                self.broadcasts.confirm(&name, check.number);
+                nodes.broadcasts.confirm(&name, check.number);
                 // The channel may have been subscribed to again, after the subscription of the check.
-                if !self.broadcasts.is_unconfirmed(&name)
-                    && let Some(follow) = self.interest.unanswered.remove(&name)
+                if !nodes.broadcasts.is_unconfirmed(&name)
+                    && let Some(follow) = self.unanswered.remove(&name)
                 {
-                    followed(turn, follow.shard, &name);
+                    followed(context, follow.shard, &name);
                 }
             }
         }
-        self.schedule_check(turn);
+        self.schedule(context);
     }
 
     /// Answers a follow that was not confirmed in time.
-    pub(super) fn follow_overdue(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        let is_due = |follow: &UnansweredFollow| follow.due_us <= turn.now.mono_us;
-        if self.interest.unanswered.get(name).is_some_and(is_due) {
-            self.answer_unconfirmed(turn, name);
+    pub(super) fn follow_overdue(&mut self, context: &mut Context, name: &Arc<str>) {
+        let is_due = |follow: &UnansweredFollow| follow.due_us <= context.now.mono_us;
+        if self.unanswered.get(name).is_some_and(is_due) {
+            self.answer_unconfirmed(context, name);
         }
     }
 
     /// A connection is down, or the node stops, so no follow can be confirmed.
-    pub(super) fn give_up_checks(&mut self, turn: &mut Turn<'_>) {
-        if self.peers.is_connected_member() {
+    pub(super) fn give_up(&mut self, context: &mut Context, nodes: &mut Nodes<'_>) {
+        if nodes.peers.is_connected_member() {
             return;
         }
-        self.interest.waiting.clear();
-        self.end_check(turn, false);
-        let names: Vec<Arc<str>> = self.interest.unanswered.keys().cloned().collect();
+        self.waiting.clear();
+        self.end(context, nodes, false);
+        let names: Vec<Arc<str>> = self.unanswered.keys().cloned().collect();
         for name in names {
-            self.answer_unconfirmed(turn, &name);
+            self.answer_unconfirmed(context, &name);
         }
     }
 
-    fn answer_unconfirmed(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        if let Some(follow) = self.interest.unanswered.remove(name) {
-            self.counters.follows_unconfirmed += 1;
-            followed(turn, follow.shard, name);
+    fn answer_unconfirmed(&mut self, context: &mut Context, name: &Arc<str>) {
+        if let Some(follow) = self.unanswered.remove(name) {
+            context.counters.follows_unconfirmed += 1;
+            followed(context, follow.shard, name);
         }
     }
 }
 
-fn followed(turn: &mut Turn<'_>, shard: ShardIndex, name: &Arc<str>) {
-    turn.effects.push(CoreEffect::Followed { shard, channel: Arc::clone(name) });
+fn followed(context: &mut Context, shard: ShardIndex, name: &Arc<str>) {
+    context.effects.push(CoreEffect::Followed { shard, channel: Arc::clone(name) });
 }
 
 #[cfg(test)]

@@ -27,8 +27,8 @@ use crate::link::{
 };
 
 use super::{
-    Core, CoreEffect, Requester, Timer, Turn,
-    peers::PeerEffect,
+    Context, CoreEffect, Requester, Timer,
+    peers::{PeerEffect, Peers},
     standing::{StreamKey, StreamWatch},
 };
 
@@ -85,6 +85,15 @@ enum Asked {
     ReadOfAll,
 }
 
+/// Whether the stream stores this node's renewals.
+#[derive(Clone, Copy, Debug, Default)]
+struct Storing {
+    /// Since when it has stored them without a pause.
+    since_us: Option<u64>,
+    /// When it stored the last one.
+    newest_us: u64,
+}
+
 /// The leases, as known to this node.
 #[derive(Debug)]
 pub(super) struct Leases {
@@ -97,9 +106,7 @@ pub(super) struct Leases {
     own: OwnLease,
     others: BTreeMap<Box<str>, ObservedLease>,
     requests: BTreeMap<RequestNumber, Asked>,
-    /// Since when the stream has stored this node's renewals without a pause.
-    storing_since_us: Option<u64>,
-    stored_us: u64,
+    storing: Storing,
     /// When all leases are read again, to find those whose renewals were not republished.
     audit_due_us: Option<u64>,
     /// The earliest timer that is set.
@@ -118,8 +125,7 @@ impl Leases {
             own: OwnLease::default(),
             others: BTreeMap::new(),
             requests: BTreeMap::new(),
-            storing_since_us: None,
-            stored_us: 0,
+            storing: Storing::default(),
             audit_due_us: None,
             scheduled_us: None,
             counters: LeaseCounters::default(),
@@ -135,6 +141,11 @@ impl Leases {
         &self.names.stream
     }
 
+    /// The watch of the stream, and its name.
+    pub(super) fn watch_mut(&mut self) -> (&mut StreamWatch, &str) {
+        (&mut self.watch, &self.names.stream)
+    }
+
     pub(super) fn counters(&self) -> LeaseCounters {
         let (term, others) = (self.own.term.unwrap_or(0), self.others.len() as u64);
         LeaseCounters { term, others, ..self.counters.clone() }
@@ -142,224 +153,227 @@ impl Leases {
 
     /// The stream has stored a message of this node.
     fn mark_stored(&mut self, now_us: u64, pause_us_max: u64) {
-        if self.storing_since_us.is_none() || now_us > self.stored_us + pause_us_max {
-            self.storing_since_us = Some(now_us);
+        if self.storing.since_us.is_none() || now_us > self.storing.newest_us + pause_us_max {
+            self.storing.since_us = Some(now_us);
         }
-        self.stored_us = now_us;
+        self.storing.newest_us = now_us;
     }
 }
 
-impl Core {
-    const fn renewal_interval_us(&self) -> u64 {
-        self.options.limits.peers.heartbeat_interval_ms * 1_000
+impl Leases {
+    const fn renewal_interval_us(context: &Context) -> u64 {
+        context.options.limits.peers.heartbeat_interval_ms * 1_000
     }
 
     /// Without a stored renewal for longer than this, the stream itself may be silent.
-    const fn renewal_pause_us(&self) -> u64 {
-        2 * self.renewal_interval_us()
+    const fn renewal_pause_us(context: &Context) -> u64 {
+        2 * Self::renewal_interval_us(context)
     }
 
     /// Pause before a retry: two renewals fit into the time after which a lease is taken.
-    const fn lease_retry_us(&self) -> u64 {
-        self.renewal_interval_us() / 2
+    const fn retry_us(context: &Context) -> u64 {
+        Self::renewal_interval_us(context) / 2
     }
 
     /// Starts the leases when this node is a member of the cluster.
-    pub(super) fn review_leases(&mut self, turn: &mut Turn<'_>) {
-        if !self.leases.is_on || self.leases.is_started || !self.peers.is_connected_member() {
+    pub(super) fn review(&mut self, context: &mut Context, peers: &Peers) {
+        if !self.is_on || self.is_started || !peers.is_connected_member() {
             return;
         }
-        self.leases.is_started = true;
-        turn.link(LinkEffect::Subscribe { subject: self.leases.names.live_subjects() });
-        self.leases.own.due_us = Some(turn.now.mono_us);
-        self.leases.audit_due_us = Some(turn.now.mono_us);
-        self.run_leases(turn);
+        self.is_started = true;
+        context.link(LinkEffect::Subscribe { subject: self.names.live_subjects() });
+        self.own.due_us = Some(context.now.mono_us);
+        self.audit_due_us = Some(context.now.mono_us);
+        self.run(context);
     }
 
     /// Releases the lease when this node leaves the cluster.
-    pub(super) fn release_lease(&mut self, turn: &mut Turn<'_>) {
-        self.leases.is_on = false;
-        if let Some(expected) = self.leases.own.term.take().map(|_| self.leases.own.newest) {
-            let record = LeaseRecord::released(&self.options.node);
-            let id = self.lease_message_id();
-            self.send_lease_record(turn, None, &record, &id, expected);
+    pub(super) fn release(&mut self, context: &mut Context) {
+        self.is_on = false;
+        if let Some(expected) = self.own.term.take().map(|_| self.own.newest) {
+            let record = LeaseRecord::released(&context.options.node);
+            let id = Self::message_id(context);
+            self.send_record(context, None, &record, &id, expected);
         }
-        self.leases.others.clear();
-        (self.leases.own.due_us, self.leases.audit_due_us) = (None, None);
+        self.others.clear();
+        (self.own.due_us, self.audit_due_us) = (None, None);
     }
 
     /// A connection is down: renewals of other nodes may not arrive.
-    pub(super) const fn leases_disconnected(&mut self) {
-        self.leases.storing_since_us = None;
+    pub(super) const fn disconnected(&mut self) {
+        self.storing.since_us = None;
     }
 
     /// The stream is gone: nobody holds a lease.
-    pub(super) fn lease_stream_gone(&mut self, turn: &mut Turn<'_>) {
-        self.leases.others.clear();
-        self.leases.storing_since_us = None;
-        self.leases.own.forget_stream(turn.now.mono_us);
-        if self.leases.own.term.take().is_some() {
-            self.leases.counters.lost += 1;
-            turn.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(LeaseChange::Gone)));
+    pub(super) fn stream_gone(&mut self, context: &mut Context) {
+        self.others.clear();
+        self.storing.since_us = None;
+        self.own.forget_stream(context.now.mono_us);
+        if self.own.term.take().is_some() {
+            self.counters.lost += 1;
+            context.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(LeaseChange::Gone)));
         }
     }
 
     /// The stream has stated its epoch. Another one than before means that it was created again.
-    pub(super) fn lease_facts_known(&mut self, turn: &mut Turn<'_>, epoch: Box<str>) {
-        let known = self.leases.epoch.replace(epoch);
-        if known.is_some() && known != self.leases.epoch {
-            self.lease_stream_gone(turn);
-            self.leases.audit_due_us = self.leases.audit_due_us.map(|_| turn.now.mono_us);
-            self.run_leases(turn);
+    pub(super) fn facts_known(&mut self, context: &mut Context, epoch: Box<str>) {
+        let known = self.epoch.replace(epoch);
+        if known.is_some() && known != self.epoch {
+            self.stream_gone(context);
+            self.audit_due_us = self.audit_due_us.map(|_| context.now.mono_us);
+            self.run(context);
         }
     }
 
     /// A timer is due: this node renews its lease, and takes silent ones.
-    pub(super) fn lease_timer(&mut self, turn: &mut Turn<'_>) {
-        let scheduled_us = self.leases.scheduled_us.take().unwrap_or(turn.now.mono_us);
-        if turn.now.mono_us > scheduled_us + self.renewal_interval_us() && self.leases.storing_since_us.is_some() {
+    pub(super) fn on_timer(&mut self, context: &mut Context) {
+        let scheduled_us = self.scheduled_us.take().unwrap_or(context.now.mono_us);
+        if context.now.mono_us > scheduled_us + Self::renewal_interval_us(context) && self.storing.since_us.is_some() {
             // This node itself was paused, and has not read the messages of that time yet.
-            self.leases.storing_since_us = Some(turn.now.mono_us);
+            self.storing.since_us = Some(context.now.mono_us);
         }
-        self.run_leases(turn);
+        self.run(context);
     }
 
-    fn run_leases(&mut self, turn: &mut Turn<'_>) {
-        if !self.leases.is_on || !self.leases.is_started {
+    fn run(&mut self, context: &mut Context) {
+        if !self.is_on || !self.is_started {
             return;
         }
-        self.audit_leases(turn);
-        self.renew_lease(turn);
-        self.take_silent_leases(turn);
-        self.schedule_leases(turn);
+        self.audit(context);
+        self.renew(context);
+        self.take_silent(context);
+        self.schedule(context);
     }
 
-    fn audit_leases(&mut self, turn: &mut Turn<'_>) {
-        if self.leases.audit_due_us.is_some_and(|due_us| due_us <= turn.now.mono_us) {
-            self.leases.audit_due_us = None;
-            self.describe(turn, StreamKey::Leases);
-            self.read_leases(turn, Asked::ReadOfAll);
+    fn audit(&mut self, context: &mut Context) {
+        if self.audit_due_us.is_some_and(|due_us| due_us <= context.now.mono_us) {
+            self.audit_due_us = None;
+            self.watch.describe(context, StreamKey::Leases, &self.names.stream);
+            self.read(context, Asked::ReadOfAll);
         }
     }
 
-    fn schedule_leases(&mut self, turn: &Turn<'_>) {
-        let due_us = [self.leases.own.due_us, self.leases.audit_due_us, self.silent_lease_due_us(turn.now.mono_us)]
-            .into_iter()
-            .flatten()
-            .min();
+    fn schedule(&mut self, context: &mut Context) {
+        let due_us = [self.own.due_us, self.audit_due_us, self.silent_due_us(context)].into_iter().flatten().min();
         if let Some(due_us) = due_us
-            && self.leases.scheduled_us.is_none_or(|scheduled_us| due_us < scheduled_us)
+            && self.scheduled_us.is_none_or(|scheduled_us| due_us < scheduled_us)
         {
-            self.leases.scheduled_us = Some(due_us);
-            self.set_timer(due_us, Timer::Leases);
+            self.scheduled_us = Some(due_us);
+            context.set_timer(due_us, Timer::Leases);
         }
     }
 
     /// Handles a message on a subscription, if it is about a lease.
-    pub(super) fn lease_arrived(&mut self, turn: &mut Turn<'_>, subject: &str, headers: &MessageHeaders) -> bool {
-        let Some(node) = self.leases.names.node_of_live(subject) else { return false };
+    pub(super) fn arrived(&mut self, context: &mut Context, subject: &str, headers: &MessageHeaders) -> bool {
+        let Some(node) = self.names.node_of_live(subject) else { return false };
         let record = LeaseRecord::of(headers).filter(|record| record.node == node);
         let Some((record, sequence)) = record.zip(headers.number("Nats-Sequence")) else {
-            self.leases.counters.dropped += 1;
+            self.counters.dropped += 1;
             return true;
         };
-        self.observe_lease(turn, &record, sequence);
-        self.schedule_leases(turn);
+        self.observe(context, &record, sequence);
+        self.schedule(context);
         true
     }
 
+    /// Whether the connection for publications is silent. On a node that publishes nothing, only renewals show it.
+    pub(super) fn note_silence(context: &mut Context, outcome: &Result<PublishAck, PublishFault>) {
+        match outcome {
+            Ok(_) | Err(PublishFault::Refused { .. }) => context.silence.end(LinkName::Publish),
+            Err(PublishFault::TimedOut) => context.on_silence(LinkName::Publish),
+            Err(PublishFault::NoResponders | PublishFault::Disconnected) => {}
+        }
+    }
+
     /// The stream has answered a message, or there was no answer.
-    pub(super) fn lease_acknowledged(
+    pub(super) fn acknowledged(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut Context,
         request: RequestNumber,
         outcome: Result<PublishAck, PublishFault>,
     ) {
-        match &outcome {
-            Ok(_) | Err(PublishFault::Refused { .. }) => self.silence.end(LinkName::Publish),
-            // On a node that publishes nothing, only its renewals show that the connection is broken.
-            Err(PublishFault::TimedOut) => self.on_silence(turn, LinkName::Publish),
-            Err(PublishFault::NoResponders | PublishFault::Disconnected) => {}
+        match self.requests.remove(&request) {
+            Some(Asked::Renewal) => self.renewal_acknowledged(context, outcome),
+            Some(Asked::Taking(node)) => self.taking_acknowledged(context, node, outcome),
+            Some(Asked::ReadOfOwn | Asked::ReadOfOther(_) | Asked::ReadOfAll) | None => {
+                context.strays.count_impossible("each message of a lease has its purpose until it is answered");
+            }
         }
-        self.stream_answered(turn, StreamKey::Leases, outcome.as_ref().err());
-        match self.leases.requests.remove(&request) {
-            Some(Asked::Renewal) => self.renewal_acknowledged(turn, outcome),
-            Some(Asked::Taking(node)) => self.taking_acknowledged(turn, node, outcome),
-            _ => {}
-        }
-        self.schedule_leases(turn);
+        self.schedule(context);
     }
 
     /// A read was answered.
-    pub(super) fn lease_read(
+    pub(super) fn read_answered(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut Context,
         request: RequestNumber,
         outcome: Result<ReadAnswer, ReadFault>,
     ) {
         match &outcome {
             // A node without other reads has only these to notice that the connection is broken.
-            Err(ReadFault::TimedOut | ReadFault::NoResponders) => self.on_silent_lease_read(turn),
-            Ok(_) | Err(_) => self.silence.end_of_lease_reads(),
+            Err(ReadFault::TimedOut | ReadFault::NoResponders) => context.on_silent_lease_read(),
+            Ok(_) | Err(_) => context.silence.end_of_lease_reads(),
         }
-        match (self.leases.requests.remove(&request), outcome) {
-            (Some(Asked::ReadOfOwn), outcome) => self.own_lease_read(turn, outcome),
-            (Some(Asked::ReadOfOther(node)), outcome) => self.other_lease_read(turn, &node, outcome),
-            (Some(Asked::ReadOfAll), outcome) => self.all_leases_read(turn, &outcome),
-            _ => {}
+        match (self.requests.remove(&request), outcome) {
+            (Some(Asked::ReadOfOwn), outcome) => self.own_lease_read(context, outcome),
+            (Some(Asked::ReadOfOther(node)), outcome) => self.other_lease_read(context, &node, outcome),
+            (Some(Asked::ReadOfAll), outcome) => self.all_leases_read(context, &outcome),
+            (Some(Asked::Renewal | Asked::Taking(_)) | None, _) => {
+                context.strays.count_impossible("each read of a lease has its purpose until it is answered");
+            }
         }
-        self.schedule_leases(turn);
+        self.schedule(context);
     }
 
-    fn all_leases_read(&mut self, turn: &mut Turn<'_>, outcome: &Result<ReadAnswer, ReadFault>) {
+    fn all_leases_read(&mut self, context: &mut Context, outcome: &Result<ReadAnswer, ReadFault>) {
         let pause_us = match outcome {
             // A server that refuses the read, for instance because it would return too many records, will refuse the
             // next one as well.
-            Ok(_) | Err(ReadFault::Refused { .. }) => self.options.limits.audit_interval_ms * 1_000,
-            Err(_) => self.lease_retry_us(),
+            Ok(_) | Err(ReadFault::Refused { .. }) => context.options.limits.audit_interval_ms * 1_000,
+            Err(_) => Self::retry_us(context),
         };
-        self.leases.audit_due_us = Some(turn.now.mono_us.saturating_add(pause_us));
+        self.audit_due_us = Some(context.now.mono_us.saturating_add(pause_us));
         for message in outcome.iter().flat_map(|answer| &answer.messages) {
             if let Some(record) = LeaseRecord::of(&message.headers) {
-                self.observe_lease(turn, &record, message.sequence);
+                self.observe(context, &record, message.sequence);
             }
         }
     }
 
-    fn lease_message_id(&mut self) -> Box<str> {
-        let number = self.next_number();
-        format!("%_l-{}-{number}", self.options.node).into()
+    fn message_id(context: &mut Context) -> Box<str> {
+        let number = context.next_number();
+        format!("%_l-{}-{number}", context.options.node).into()
     }
 
-    fn ask_about_lease(&mut self, asked: Asked) -> RequestNumber {
-        let request = self.request(Requester::Lease);
-        self.leases.requests.insert(request, asked);
+    fn ask(&mut self, context: &mut Context, asked: Asked) -> RequestNumber {
+        let request = context.request(Requester::Lease);
+        self.requests.insert(request, asked);
         request
     }
 
     /// Sends a record to be stored after the message with the expected sequence.
-    fn send_lease_record(
+    fn send_record(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut Context,
         asked: Option<Asked>,
         record: &LeaseRecord,
         id: &str,
         expected: u64,
     ) {
-        let request = asked.map(|asked| self.ask_about_lease(asked));
-        let subject = self.leases.names.subject_of(&record.node);
+        let request = asked.map(|asked| self.ask(context, asked));
+        let subject = self.names.subject_of(&record.node);
         let (headers, payload) = (record.headers(id, expected), bytes::Bytes::new());
-        turn.link(LinkEffect::Publish { link: LinkName::Publish, request, subject, headers, payload });
+        context.link(LinkEffect::Publish { link: LinkName::Publish, request, subject, headers, payload });
     }
 
-    fn read_leases(&mut self, turn: &mut Turn<'_>, asked: Asked) {
+    fn read(&mut self, context: &mut Context, asked: Asked) {
         let subject = match &asked {
-            Asked::Taking(node) | Asked::ReadOfOther(node) => self.leases.names.subject_of(node),
-            Asked::Renewal | Asked::ReadOfOwn => self.leases.names.subject_of(&self.options.node),
-            Asked::ReadOfAll => self.leases.names.all_subjects(),
+            Asked::Taking(node) | Asked::ReadOfOther(node) => self.names.subject_of(node),
+            Asked::Renewal | Asked::ReadOfOwn => self.names.subject_of(&context.options.node),
+            Asked::ReadOfAll => self.names.all_subjects(),
         };
-        let stream = self.leases.names.stream.clone();
-        let request = self.ask_about_lease(asked);
-        turn.link(LinkEffect::LastOf { request, stream, subjects: vec![subject], floor: None });
+        let stream = self.names.stream.clone();
+        let request = self.ask(context, asked);
+        context.link(LinkEffect::LastOf { request, stream, subjects: vec![subject], floor: None });
     }
 }

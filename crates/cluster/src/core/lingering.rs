@@ -5,10 +5,6 @@ use std::{
     sync::Arc,
 };
 
-use dunlin_engine::log::LogError;
-
-use super::{Core, Timer, Turn};
-
 /// A user who subscribes to one channel after the other keeps at most this part of the lingering channels.
 const SHARE_OF_A_USER: usize = 8;
 
@@ -57,33 +53,6 @@ impl Lingering {
     }
 }
 
-impl Core {
-    /// A channel with a stream lingers no longer: it is followed again, or detached.
-    pub(super) fn end_lingering(&mut self, due_us: u64, name: &Arc<str>) {
-        if self.lingering.remove(due_us, name) {
-            self.timers.remove(&(due_us, Timer::Linger(Arc::clone(name))));
-        }
-    }
-
-    /// The same for a channel without a stream.
-    pub(super) fn end_broadcast_lingering(&mut self, due_us: u64, name: &Arc<str>) {
-        if self.broadcasts.lingering.remove(due_us, name) {
-            self.timers.remove(&(due_us, Timer::BroadcastLinger(Arc::clone(name))));
-        }
-    }
-
-    /// Ends the channels that have lingered for longest beyond the limit and the share of a user.
-    pub(super) fn bound_lingering(&mut self, turn: &mut Turn<'_>, user: u64) {
-        let lingering_max = self.options.limits.lingering_max;
-        while let Some(name) = self.lingering.excess(lingering_max, user) {
-            self.detach(turn, &name, LogError::Unavailable);
-        }
-        while let Some(name) = self.broadcasts.lingering.excess(lingering_max, user) {
-            self.end_broadcasts(turn, &name);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use crate::core::{
@@ -111,7 +80,7 @@ mod tests {
         rig.wait(20);
         unfollow(&mut rig, "chat:3");
         assert_eq!((rig.core.counters().followed, rig.core.counters().lingering), (2, 2), "past it");
-        assert!(!rig.core.channels.contains_key("chat:1"), "it has lingered for longest");
+        assert!(!rig.core.channels.contains("chat:1"), "it has lingered for longest");
         // One that is followed again lingers no longer, and leaves no timer behind.
         follow(&mut rig, "chat:2");
         assert_eq!((rig.core.counters().followed, rig.core.counters().lingering), (2, 1));
@@ -138,13 +107,13 @@ mod tests {
             linger(&mut rig, number, 9);
         }
         assert_eq!(rig.core.counters().lingering, 4, "past it");
-        let kept = |number: u64| rig.core.channels.contains_key(&*format!("chat:{number}"));
+        let kept = |number: u64| rig.core.channels.contains(&format!("chat:{number}"));
         assert_eq!([1, 2, 3, 97, 98, 99].map(kept), [true, true, false, false, true, true]);
         // Channels that several have used have no share.
         for number in 100..200 {
             linger(&mut rig, number, 0);
         }
         assert_eq!(rig.core.counters().lingering, 16);
-        assert_eq!(rig.core.lingering.by_user.len(), 0, "the entries of users go with their channels");
+        assert_eq!(rig.core.channels.lingering.by_user.len(), 0, "the entries of users go with their channels");
     }
 }

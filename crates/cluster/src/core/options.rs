@@ -36,6 +36,13 @@ pub struct CoreOptions {
     pub limits: CoreLimits,
 }
 
+impl CoreOptions {
+    /// Whether the channels of a namespace have a stream.
+    pub(super) fn is_streamed(&self, namespace: u16) -> bool {
+        self.namespaces.get(usize::from(namespace)).is_some_and(Option::is_some)
+    }
+}
+
 /// Limits and times of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreLimits {

@@ -1,6 +1,10 @@
 //! A partition: one stream, its known state, and the subjects that all its channels share.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::{Index, IndexMut},
+    sync::Arc,
+};
 
 use crate::{
     link::{LinkEffect, ReadAnswer, ReadFault, StreamState},
@@ -8,8 +12,8 @@ use crate::{
 };
 
 use super::{
-    Core, CoreEffect, Requester, StreamedNamespace, Turn, epoch::EpochState, read::Reads, standing::StreamWatch,
-    sync::HeadSync, truncation::Marks,
+    Context, CoreOptions, Requester, StreamedNamespace, epoch::EpochState, read::Reads, standing::StreamWatch,
+    sync::HeadSync, truncation::Marks, window::WindowLimits,
 };
 
 /// The key of the epoch in a stream's metadata.
@@ -45,19 +49,26 @@ struct AgeFloor {
     asked_us: u64,
 }
 
-/// A stream and its followed channels.
-#[derive(Debug)]
-pub(super) struct Partition {
-    pub(super) names: PartitionNames,
-    pub(super) facts: Option<StreamFacts>,
-    pub(super) watch: StreamWatch,
-    pub(super) history_ttl_ms: u64,
-    pub(super) epoch: EpochState,
-    /// Messages that this node has seen.
-    pub(super) marks: Marks,
-    age_floor: Option<AgeFloor>,
+/// The newest age floor, and the request for the next one.
+#[derive(Debug, Default)]
+struct AgeFloors {
+    known: Option<AgeFloor>,
     /// When the read in flight was requested.
-    reading_age_floor_since_us: Option<u64>,
+    asked_us: Option<u64>,
+}
+
+/// What the namespace keeps of each channel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HistoryLimits {
+    /// How long the publications are kept after the newest one.
+    pub(super) ttl_ms: u64,
+    /// Maximum bytes of the publications in memory.
+    bytes_max: usize,
+}
+
+/// The followed channels of a partition. One that is in none of the lists is being attached by the sync in flight.
+#[derive(Debug, Default)]
+pub(super) struct PartitionChannels {
     /// Channels to be attached.
     pub(super) attaching: Vec<Arc<str>>,
     /// Attached channels to be compared.
@@ -65,14 +76,115 @@ pub(super) struct Partition {
     /// Attached channels.
     pub(super) attached: BTreeSet<Arc<str>>,
     /// Whether one wildcard subscription receives the messages of all channels.
-    pub(super) is_wide: bool,
-    pub(super) sync: Option<HeadSync>,
-    pub(super) needs_audit: bool,
+    is_wide: bool,
+}
+
+/// When the partition is audited.
+#[derive(Debug, Default)]
+pub(super) struct AuditSchedule {
+    /// The next sync includes an audit.
+    pub(super) is_needed: bool,
     /// When the next audit is due; timers for other times are obsolete.
-    pub(super) audit_due_us: u64,
+    pub(super) due_us: u64,
     /// When the last audit began.
-    pub(super) audited_us: u64,
+    pub(super) begun_us: u64,
+}
+
+/// A stream and its followed channels.
+#[derive(Debug)]
+pub(super) struct Partition {
+    pub(super) names: PartitionNames,
+    pub(super) facts: Option<StreamFacts>,
+    pub(super) watch: StreamWatch,
+    pub(super) history: HistoryLimits,
+    pub(super) epoch: EpochState,
+    /// Messages that this node has seen.
+    pub(super) marks: Marks,
+    age_floor: AgeFloors,
+    pub(super) channels: PartitionChannels,
+    /// The attach or audit in flight.
+    pub(super) sync: Option<HeadSync>,
+    pub(super) audit: AuditSchedule,
     pub(super) reads: Reads,
+}
+
+/// All partitions of this node. They are made with the core and stay, so an id is an index.
+#[derive(Debug)]
+pub(super) struct Partitions {
+    by_id: BTreeMap<PartitionId, Partition>,
+    by_live_prefix: BTreeMap<Box<str>, PartitionId>,
+    by_leader_subject: BTreeMap<Box<str>, PartitionId>,
+    /// Whether the subjects that do not depend on channels are subscribed to. The connection itself renews these
+    /// subscriptions.
+    have_subscriptions: bool,
+}
+
+impl Partitions {
+    pub(super) fn new(options: &CoreOptions) -> Self {
+        let mut by_id = BTreeMap::new();
+        for (index, namespace) in options.namespaces.iter().enumerate() {
+            let Some(namespace) = namespace else { continue };
+            for part in 0..namespace.partitions.max(1) {
+                let id = PartitionId { namespace: u16::try_from(index).unwrap_or(u16::MAX), part };
+                by_id.insert(id, Partition::new(&options.prefix, namespace, part));
+            }
+        }
+        let live_prefixes = by_id.iter().map(|(id, partition)| (partition.names.live_prefix().into(), *id));
+        let leader_subjects = by_id.iter().map(|(id, partition)| (partition.names.leader_subject(), *id));
+        Self {
+            by_live_prefix: live_prefixes.collect(),
+            by_leader_subject: leader_subjects.collect(),
+            by_id,
+            have_subscriptions: false,
+        }
+    }
+
+    pub(super) fn contains(&self, id: PartitionId) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = PartitionId> + '_ {
+        self.by_id.keys().copied()
+    }
+
+    /// The partition whose stream republishes its messages under this prefix.
+    pub(super) fn with_live_prefix(&self, prefix: &str) -> Option<PartitionId> {
+        self.by_live_prefix.get(prefix).copied()
+    }
+
+    /// The partition whose new leaders are announced on this subject.
+    pub(super) fn with_leader_subject(&self, subject: &str) -> Option<PartitionId> {
+        self.by_leader_subject.get(subject).copied()
+    }
+}
+
+impl Partitions {
+    /// Subscribes to the subjects that do not depend on channels: fences, epochs, and new leaders.
+    pub(super) fn subscribe(&mut self, context: &mut Context) {
+        if std::mem::replace(&mut self.have_subscriptions, true) {
+            return;
+        }
+        for Partition { names, .. } in self.by_id.values() {
+            let fences = names.live_fence_subject(&context.options.node);
+            for subject in [fences, names.live_epoch_subject(), names.leader_subject()] {
+                context.link(LinkEffect::Subscribe { subject });
+            }
+        }
+    }
+}
+
+impl Index<PartitionId> for Partitions {
+    type Output = Partition;
+
+    fn index(&self, id: PartitionId) -> &Partition {
+        &self.by_id[&id]
+    }
+}
+
+impl IndexMut<PartitionId> for Partitions {
+    fn index_mut(&mut self, id: PartitionId) -> &mut Partition {
+        self.by_id.get_mut(&id).expect("a partition stays")
+    }
 }
 
 impl Partition {
@@ -81,19 +193,13 @@ impl Partition {
             names: PartitionNames::new(prefix, &namespace.name, part),
             facts: None,
             watch: StreamWatch::default(),
-            history_ttl_ms: namespace.history_ttl_ms,
+            history: HistoryLimits { ttl_ms: namespace.history_ttl_ms, bytes_max: namespace.history_bytes_max },
             epoch: EpochState::default(),
             marks: Marks::default(),
-            age_floor: None,
-            reading_age_floor_since_us: None,
-            attaching: Vec::new(),
-            comparing: BTreeSet::new(),
-            attached: BTreeSet::new(),
-            is_wide: false,
+            age_floor: AgeFloors::default(),
+            channels: PartitionChannels::default(),
             sync: None,
-            needs_audit: false,
-            audit_due_us: 0,
-            audited_us: 0,
+            audit: AuditSchedule::default(),
             reads: Reads::default(),
         }
     }
@@ -115,103 +221,74 @@ impl Partition {
             return Some(1);
         }
         let is_usable = |floor: &AgeFloor| now_us < floor.asked_us + age_us && floor.asked_us >= since_us;
-        let floor = self.age_floor.filter(is_usable)?;
+        let floor = self.age_floor.known.filter(is_usable)?;
         Some(floor.sequence)
     }
 
+    /// How long the stream keeps messages; `None` for ever, or before it is known.
+    pub(super) fn age_max_ms(&self) -> Option<u64> {
+        self.facts.as_ref().and_then(|facts| facts.age_max_ms)
+    }
+
+    pub(super) fn window_limits(&self) -> WindowLimits {
+        let entries_max = self.facts.as_ref().map_or(1, |facts| facts.history_max.max(1));
+        WindowLimits { entries_max, bytes_max: self.history.bytes_max }
+    }
+
     pub(super) const fn forget_age_floor(&mut self) {
-        self.age_floor = None;
+        self.age_floor.known = None;
     }
 }
 
 impl Partition {
+    /// Reads the age floor, unless it is being read. Pending reads continue when it arrives.
+    pub(super) fn read_age_floor(&mut self, context: &mut Context, id: PartitionId) {
+        let Some(age_max_ms) = self.age_max_ms().filter(|_| self.age_floor.asked_us.is_none()) else { return };
+        self.age_floor.asked_us = Some(context.now.mono_us);
+        let stream = self.names.stream.clone();
+        let time_ms = context.now.unix_ms.saturating_sub(age_max_ms) + AGE_MARGIN_MS;
+        let request = context.request(Requester::AgeFloor(id));
+        context.link(LinkEffect::FirstSince { request, stream, time_ms });
+    }
+
+    /// Takes the answer to the request for the age floor. Returns whether it has one: this node's own fence is recent
+    /// enough, so a replica without it lags.
+    pub(super) fn take_age_floor(&mut self, outcome: Result<ReadAnswer, ReadFault>) -> bool {
+        let asked_us = self.age_floor.asked_us.take().unwrap_or(0);
+        let sequence = outcome.ok().and_then(|answer| Some(answer.messages.first()?.sequence));
+        if let Some(sequence) = sequence {
+            self.age_floor.known = Some(AgeFloor { sequence, asked_us });
+        }
+        sequence.is_some()
+    }
+
     /// Subscribes to the live subjects of channels, or to a wildcard for all channels once there are many.
-    pub(super) fn subscribe_to(&mut self, turn: &mut Turn<'_>, channels: &[Arc<str>], wide_channels_min: usize) {
-        if self.is_wide {
+    pub(super) fn subscribe_to(&mut self, context: &mut Context, channels: &[Arc<str>]) {
+        if self.channels.is_wide {
             return;
         }
-        if self.attached.len() + channels.len() < wide_channels_min {
+        if self.channels.attached.len() + channels.len() < context.options.limits.wide_channels_min {
             for name in channels {
-                turn.link(LinkEffect::Subscribe { subject: self.names.live_subject(name) });
+                context.link(LinkEffect::Subscribe { subject: self.names.live_subject(name) });
             }
             return;
         }
-        self.is_wide = true;
+        self.channels.is_wide = true;
         // The audit finds messages that the ended subscriptions did not deliver.
-        self.needs_audit = true;
-        turn.link(LinkEffect::Subscribe { subject: self.names.republished_subjects() });
-        for name in &self.attached {
-            turn.link(LinkEffect::Unsubscribe { subject: self.names.live_subject(name) });
-        }
-    }
-}
-
-impl Core {
-    /// A stream has stated its epoch and its limits.
-    pub(super) fn facts_known(&mut self, turn: &mut Turn<'_>, id: PartitionId, facts: StreamFacts) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
-        // An epoch record may have announced the epoch of a new stream already.
-        let is_known = |known: &StreamFacts| known.epoch == facts.epoch || partition.current_epoch() == &*facts.epoch;
-        let is_other = partition.facts.as_ref().is_some_and(|known| !is_known(known));
-        let is_first = partition.facts.is_none();
-        partition.facts = Some(facts);
-        partition.epoch.awaits_description = false;
-        if is_other {
-            // The stream was removed and created again.
-            partition.epoch = EpochState::default();
-            self.begin_epoch(turn, id);
-        }
-        if is_first {
-            self.needs_audit(id);
-        }
-        self.start_sync(turn, id);
-        self.resume_reads(turn, id);
-    }
-
-    /// Reads the age floor if it is not fresh. Pending reads continue when it arrives.
-    pub(super) fn read_age_floor(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(partition) = self.partitions.get_mut(&id).filter(|one| one.reading_age_floor_since_us.is_none())
-        else {
-            return;
-        };
-        let Some(age_max_ms) = partition.facts.as_ref().and_then(|facts| facts.age_max_ms) else { return };
-        partition.reading_age_floor_since_us = Some(turn.now.mono_us);
-        let stream = partition.names.stream.clone();
-        let time_ms = turn.now.unix_ms.saturating_sub(age_max_ms) + AGE_MARGIN_MS;
-        let request = self.request(Requester::AgeFloor(id));
-        turn.link(LinkEffect::FirstSince { request, stream, time_ms });
-    }
-
-    pub(super) fn age_floor_read(
-        &mut self,
-        turn: &mut Turn<'_>,
-        id: PartitionId,
-        outcome: Result<ReadAnswer, ReadFault>,
-    ) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
-        let asked_us = partition.reading_age_floor_since_us.take().unwrap_or(0);
-        match outcome {
-            Ok(ReadAnswer { messages, .. }) if !messages.is_empty() => {
-                partition.age_floor = messages.first().map(|first| AgeFloor { sequence: first.sequence, asked_us });
-                self.resume_reads(turn, id);
-            }
-            // This node's own fence is recent enough, so a replica without it lags.
-            Ok(_) | Err(_) => self.retry_reads(turn, id),
+        self.audit.is_needed = true;
+        context.link(LinkEffect::Subscribe { subject: self.names.republished_subjects() });
+        for name in &self.channels.attached {
+            context.link(LinkEffect::Unsubscribe { subject: self.names.live_subject(name) });
         }
     }
 
-    /// Subscribes to the subjects that do not depend on channels: fences, epochs, and new leaders.
-    pub(super) fn subscribe_own_subjects(&mut self, turn: &mut Turn<'_>) {
-        if std::mem::replace(&mut self.has_own_subjects, true) {
-            return;
-        }
-        for partition in self.partitions.values_mut() {
-            let names = &partition.names;
-            for subject in
-                [names.live_fence_subject(&self.options.node), names.live_epoch_subject(), names.leader_subject()]
-            {
-                turn.effects.push(CoreEffect::Link(LinkEffect::Subscribe { subject }));
-            }
+    /// A channel is followed no longer.
+    pub(super) fn detach(&mut self, context: &mut Context, name: &Arc<str>) {
+        self.channels.attached.remove(name);
+        self.channels.comparing.remove(name);
+        self.channels.attaching.retain(|attaching| attaching != name);
+        if !self.channels.is_wide {
+            context.link(LinkEffect::Unsubscribe { subject: self.names.live_subject(name) });
         }
     }
 }

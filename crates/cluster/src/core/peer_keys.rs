@@ -18,7 +18,7 @@ use crate::{
     planted::CoreBug,
 };
 
-use super::{Core, Timer, Turn, peer_window::WindowMessage, seen_keys::SeenKey};
+use super::{Core, Timer, peer_window::WindowMessage, seen_keys::SeenKey};
 
 /// Bytes of the keys in one message. A larger answer has several.
 const ANSWER_BYTES_MAX: usize = 128 << 10;
@@ -80,13 +80,14 @@ struct AnsweredKey {
 impl Core {
     /// Whether a message with an idempotency key may be sent to a channel. If not, the other nodes are being asked, and
     /// the channel's messages are sent after that.
-    pub(super) fn knows_keys(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) -> bool {
+    pub(super) fn knows_keys(&mut self, name: &Arc<str>) -> bool {
         let Some(channel) = self.channels.get(name) else { return true };
         let KeyKnowledge::Since { mono_us } = channel.keys else { return channel.keys == KeyKnowledge::Complete };
-        let partition = self.partitions.get(&channel.partition);
-        let facts = partition.and_then(|partition| partition.facts.as_ref());
+        let facts = self.partitions[channel.partition].facts.as_ref();
         let window_us = facts.map_or(u64::MAX, |facts| facts.duplicate_window_ms.saturating_mul(1_000));
-        if turn.now.mono_us >= mono_us.saturating_add(window_us) || self.planted.is(CoreBug::KeysNotAsked) {
+        if self.context.now.mono_us >= mono_us.saturating_add(window_us)
+            || self.context.planted.is(CoreBug::KeysNotAsked)
+        {
             return self.complete_keys(name);
         }
         if !self.peers.is_member() {
@@ -97,54 +98,59 @@ impl Core {
             self.queue_to_send(name);
             return false;
         }
-        self.ask_for_keys(turn, name)
+        self.ask_for_keys(name)
     }
 
     /// Asks all other nodes for the keys of a channel. Returns whether there is nobody to ask.
-    fn ask_for_keys(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) -> bool {
-        let number = self.next_number();
+    fn ask_for_keys(&mut self, name: &Arc<str>) -> bool {
+        let number = self.context.next_number();
         let Some(channel) = self.channels.get(name) else { return true };
-        let Some(partition) = self.partitions.get(&channel.partition) else { return true };
+        let partition = &self.partitions[channel.partition];
         // If a node may be missing in the table, nobody is asked yet.
-        let is_early = self.peers.may_miss_nodes(turn.now.mono_us);
+        let is_early = self.peers.may_miss_nodes(self.context.now.mono_us);
         let nodes = if is_early { BTreeSet::new() } else { self.peers.nodes_alike() };
         if nodes.is_empty() && !is_early {
             return self.complete_keys(name);
         }
-        let limits = &self.options.limits.peers;
-        let due_us = turn.now.after_ms(if is_early { limits.heartbeat_interval_ms } else { limits.survey_timeout_ms });
+        let limits = &self.context.options.limits.peers;
+        let due_us =
+            self.context.now.after_ms(if is_early { limits.heartbeat_interval_ms } else { limits.survey_timeout_ms });
         for node in &nodes {
             let question = KeyQuestion {
                 number,
-                node: self.options.node.clone(),
+                node: self.context.options.node.clone(),
                 channel: Box::from(&**name),
                 stream: partition.names.stream.clone(),
                 epoch: partition.current_epoch().into(),
             };
             if let Some(subject) = self.peers.window_answer_subject(node) {
-                self.peers.send_window_message(turn, subject, WindowMessage::KeyQuestion(question).encode());
+                self.peers.send_window_message(
+                    &mut self.context,
+                    subject,
+                    WindowMessage::KeyQuestion(question).encode(),
+                );
             }
         }
         self.set_keys(name, KeyKnowledge::Asking);
         self.key_questions.pending.insert(Arc::clone(name), PendingQuestion { number, nodes, due_us });
-        self.set_timer(due_us, Timer::PeerKeys(Arc::clone(name)));
+        self.context.set_timer(due_us, Timer::PeerKeys(Arc::clone(name)));
         false
     }
 
     /// Answers with all keys of a channel that this node has seen, in the epoch of the other node. In another epoch, the
     /// publications may be lost.
-    pub(super) fn answer_key_question(&mut self, turn: &mut Turn<'_>, question: &KeyQuestion) {
+    pub(super) fn answer_key_question(&mut self, question: &KeyQuestion) {
         let Some(subject) = self.peers.window_answer_subject(&question.node) else {
             self.peers.count_dropped();
             return;
         };
-        let of_stream = self.partitions.iter().find(|(_, partition)| partition.names.stream == question.stream);
-        let of_epoch = of_stream.filter(|(_, partition)| *partition.current_epoch() == *question.epoch);
-        let keys = of_epoch.map(|(id, _)| self.keys_of_channel(turn, &question.channel, *id)).unwrap_or_default();
+        let of_stream = self.partitions.ids().find(|id| self.partitions[*id].names.stream == question.stream);
+        let of_epoch = of_stream.filter(|id| *self.partitions[*id].current_epoch() == *question.epoch);
+        let keys = of_epoch.map(|id| self.keys_of_channel(&question.channel, id)).unwrap_or_default();
+        let own_node = self.context.options.node.clone();
         let answer = |keys, is_last| {
             let KeyQuestion { number, channel, epoch, .. } = question;
-            let (channel, epoch) = (channel.clone(), epoch.clone());
-            let node = self.options.node.clone();
+            let (node, channel, epoch) = (own_node.clone(), channel.clone(), epoch.clone());
             WindowMessage::KeyAnswer(KeyAnswer { number: *number, node, channel, epoch, keys, is_last }).encode()
         };
         let (mut part, mut bytes) = (Vec::new(), 0);
@@ -153,16 +159,16 @@ impl Core {
             part.push(key);
             if bytes >= ANSWER_BYTES_MAX {
                 let body = answer(std::mem::take(&mut part), false);
-                self.peers.send_window_message(turn, subject.clone(), body);
+                self.peers.send_window_message(&mut self.context, subject.clone(), body);
                 bytes = 0;
             }
         }
-        self.peers.send_window_message(turn, subject, answer(part, true));
+        self.peers.send_window_message(&mut self.context, subject, answer(part, true));
     }
 
-    fn keys_of_channel(&self, turn: &Turn<'_>, channel: &str, id: PartitionId) -> Vec<AnsweredKey> {
+    fn keys_of_channel(&self, channel: &str, id: PartitionId) -> Vec<AnsweredKey> {
         let prefix = key_prefix(channel);
-        let seen = self.seen_keys.with_prefix(&prefix, turn.now).filter(|(_, seen)| seen.partition == id);
+        let seen = self.seen_keys.with_prefix(&prefix, self.context.now).filter(|(_, seen)| seen.partition == id);
         let answered = |(key, seen): (&str, SeenKey)| AnsweredKey {
             key: key.into(),
             sequence: seen.sequence,
@@ -171,15 +177,15 @@ impl Core {
         seen.map(answered).collect()
     }
 
-    pub(super) fn on_key_answer(&mut self, turn: &mut Turn<'_>, answer: KeyAnswer) {
+    pub(super) fn on_key_answer(&mut self, answer: KeyAnswer) {
         let KeyAnswer { number, node, channel, epoch, keys, is_last } = answer;
         let name: &Arc<str> = &Arc::from(channel);
         // An answer that comes after its time is still true.
         let of_channel = self.channels.get(name).map(|channel| channel.partition);
-        let is_of_epoch = |id| self.partitions.get(&id).is_some_and(|partition| *partition.current_epoch() == *epoch);
-        if let Some(id) = of_channel.filter(|id| is_of_epoch(*id)) {
+        let is_of_epoch = |id: &PartitionId| *self.partitions[*id].current_epoch() == *epoch;
+        if let Some(id) = of_channel.filter(is_of_epoch) {
             let prefix = key_prefix(name);
-            let bytes_max = self.options.limits.seen_keys_bytes_max;
+            let bytes_max = self.context.options.limits.seen_keys_bytes_max;
             for AnsweredKey { key, sequence, until_ms } in keys {
                 let seen = SeenKey { partition: id, sequence, until_ms };
                 self.seen_keys.insert(format!("{prefix}{key}").into(), seen, bytes_max);
@@ -191,31 +197,31 @@ impl Core {
         if question.nodes.is_empty() {
             self.key_questions.pending.remove(name);
             self.complete_keys(name);
-            self.send_of_channel(turn, name);
+            self.send_of_channel(name);
         }
     }
 
     /// The time for answers is over, or the table of nodes is complete.
-    pub(super) fn keys_overdue(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        let is_over = |question: &PendingQuestion| question.due_us <= turn.now.mono_us;
+    pub(super) fn keys_overdue(&mut self, name: &Arc<str>) {
+        let is_over = |question: &PendingQuestion| question.due_us <= self.context.now.mono_us;
         if !self.key_questions.pending.get(name).is_some_and(is_over) {
             return;
         }
         let question = self.key_questions.pending.remove(name).expect("it was found");
         // Without a connection, answers may be lost. A question without nodes was waiting for the table of nodes.
         if question.nodes.is_empty() || !self.peers.is_connected_member() {
-            self.forget_key_knowledge(turn, name);
+            self.forget_key_knowledge(name);
         } else {
-            self.counters.keys_unanswered += 1;
+            self.context.counters.keys_unanswered += 1;
             self.complete_keys(name);
         }
-        self.send_of_channel(turn, name);
+        self.send_of_channel(name);
     }
 
     /// Messages of a channel may have passed without this node.
-    pub(super) fn forget_key_knowledge(&mut self, turn: &Turn<'_>, name: &Arc<str>) {
+    pub(super) fn forget_key_knowledge(&mut self, name: &Arc<str>) {
         self.key_questions.pending.remove(name);
-        self.set_keys(name, KeyKnowledge::Since { mono_us: turn.now.mono_us });
+        self.set_keys(name, KeyKnowledge::Since { mono_us: self.context.now.mono_us });
     }
 
     /// A channel is not followed any more.

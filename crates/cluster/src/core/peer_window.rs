@@ -6,7 +6,7 @@
 //! this node, and all publications from the requested position up to and including the oldest one that this node has.
 //! Without such an answer within a short time, the stream is read.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_engine::log::LogError;
@@ -19,7 +19,7 @@ use crate::{
 };
 
 use super::{
-    Core, Timer, Turn,
+    Core, Timer,
     channel::WaitingLoad,
     peer_keys::{KeyAnswer, KeyQuestion},
     window::WindowEntry,
@@ -32,7 +32,7 @@ const OVERHEAD_BYTES: usize = 1_024;
 
 /// A query that waits for its answer.
 #[derive(Debug)]
-pub(super) struct WindowQuestion {
+struct WindowQuestion {
     number: u64,
     due_us: u64,
     after: u64,
@@ -40,6 +40,14 @@ pub(super) struct WindowQuestion {
     through: u64,
     through_ms: u64,
     loads: Vec<WaitingLoad>,
+}
+
+/// The queries in flight, and the loads that wait for them.
+#[derive(Debug, Default)]
+pub(super) struct WindowQuestions {
+    by_channel: BTreeMap<Arc<str>, WindowQuestion>,
+    /// The number of loads of all queries.
+    loads: usize,
 }
 
 /// A message of one node to another about a channel.
@@ -100,17 +108,18 @@ impl StoredRecord {
 
 impl Core {
     /// Makes a load wait for the window of another node. Returns whether it does.
-    pub(super) fn ask_for_window(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, mut waiting: WaitingLoad) -> bool {
-        let loads_max = LOADS_PER_WINDOW_MAX * self.options.limits.windows_max;
-        let Some(after) = waiting.query.after.filter(|_| !waiting.has_asked && self.window_loads < loads_max) else {
+    pub(super) fn ask_for_window(&mut self, name: &Arc<str>, mut waiting: WaitingLoad) -> bool {
+        let loads_max = LOADS_PER_WINDOW_MAX * self.context.options.limits.windows_max;
+        let Some(after) = waiting.query.after.filter(|_| !waiting.has_asked && self.window_questions.loads < loads_max)
+        else {
             return false;
         };
         waiting.has_asked = true;
-        if let Some(question) = self.window_questions.get_mut(name) {
+        if let Some(question) = self.window_questions.by_channel.get_mut(name) {
             let is_covered = after >= question.after;
             if is_covered {
                 question.loads.push(waiting);
-                self.window_loads += 1;
+                self.window_questions.loads += 1;
             }
             return is_covered;
         }
@@ -119,24 +128,24 @@ impl Core {
             return false;
         };
         let (through, through_ms) = (oldest.record.publication.offset, oldest.time_ms);
-        if self.window_questions.len() >= self.options.limits.windows_max {
+        if self.window_questions.by_channel.len() >= self.context.options.limits.windows_max {
             return false;
         }
-        let number = self.next_number();
-        let Some(subject) = self.peers.window_subject(turn.now.mono_us, number) else { return false };
-        let (node, channel) = (self.options.node.clone(), Box::from(&**name));
+        let number = self.context.next_number();
+        let Some(subject) = self.peers.window_subject(self.context.now.mono_us, number) else { return false };
+        let (node, channel) = (self.context.options.node.clone(), Box::from(&**name));
         let body = WindowMessage::Question { number, node, channel, epoch, after, through };
-        self.peers.send_window_message(turn, subject, body.encode());
-        let due_us = turn.now.after_ms(self.options.limits.window_timeout_ms);
+        self.peers.send_window_message(&mut self.context, subject, body.encode());
+        let due_us = self.context.now.after_ms(self.context.options.limits.window_timeout_ms);
         let question = WindowQuestion { number, due_us, after, through, through_ms, loads: vec![waiting] };
-        self.window_questions.insert(Arc::clone(name), question);
-        self.window_loads += 1;
-        self.set_timer(due_us, Timer::PeerWindow(Arc::clone(name)));
+        self.window_questions.by_channel.insert(Arc::clone(name), question);
+        self.window_questions.loads += 1;
+        self.context.set_timer(due_us, Timer::PeerWindow(Arc::clone(name)));
         true
     }
 
     /// Handles a message about windows. Returns whether it is one.
-    pub(super) fn take_window_message(&mut self, turn: &mut Turn<'_>, subject: &str, payload: &Bytes) -> bool {
+    pub(super) fn take_window_message(&mut self, subject: &str, payload: &Bytes) -> bool {
         if !self.peers.is_about_windows(subject) {
             return false;
         }
@@ -149,15 +158,15 @@ impl Core {
                     WindowMessage::Answer(WindowAnswer { number, channel, epoch, records }).encode()
                 };
                 let mut body = answer(records);
-                if body.len() + OVERHEAD_BYTES > self.payload_bytes_max {
+                if body.len() + OVERHEAD_BYTES > self.context.payload_bytes_max {
                     body = answer(None);
                 }
-                self.peers.send_window_message(turn, subject, body);
+                self.peers.send_window_message(&mut self.context, subject, body);
             }
-            Ok(WindowMessage::Answer(answer)) => self.on_window_answer(turn, answer),
-            Ok(WindowMessage::KeyQuestion(question)) => self.answer_key_question(turn, &question),
-            Ok(WindowMessage::KeyAnswer(answer)) => self.on_key_answer(turn, answer),
-            Err(_) => self.peers.count_dropped(),
+            Ok(WindowMessage::Answer(answer)) => self.on_window_answer(answer),
+            Ok(WindowMessage::KeyQuestion(question)) => self.answer_key_question(&question),
+            Ok(WindowMessage::KeyAnswer(answer)) => self.on_key_answer(answer),
+            Err(_) => self.context.strays.late += 1,
         }
         true
     }
@@ -166,63 +175,69 @@ impl Core {
     fn records_between(&self, name: &str, epoch: &str, after: u64, through: u64) -> Option<Vec<StoredRecord>> {
         let channel = self.channels.get(name).filter(|channel| channel.is_attached())?;
         let has_all = channel.window.len() > 0 && channel.has_in_window(after) && channel.position >= through;
-        if !(has_all || self.planted.is(CoreBug::ShortWindowBelieved)) || *self.epoch_of_channel(name)? != *epoch {
+        if !(has_all || self.context.planted.is(CoreBug::ShortWindowBelieved))
+            || *self.epoch_of_channel(name)? != *epoch
+        {
             return None;
         }
         let known = || channel.window.behind(after).take_while(|entry| entry.record.publication.offset <= through);
         let data_bytes: usize = known().map(|entry| entry.record.publication.data.bytes().len()).sum();
-        (data_bytes <= self.payload_bytes_max).then(|| known().map(StoredRecord::of).collect())
+        (data_bytes <= self.context.payload_bytes_max).then(|| known().map(StoredRecord::of).collect())
     }
 
     fn epoch_of_channel(&self, name: &str) -> Option<Box<str>> {
-        let partition = self.partitions.get(&self.channels.get(name)?.partition)?;
-        Some(partition.current_epoch().into())
+        let channel = self.channels.get(name)?;
+        Some(self.partitions[channel.partition].current_epoch().into())
     }
 
-    fn on_window_answer(&mut self, turn: &mut Turn<'_>, answer: WindowAnswer) {
+    fn on_window_answer(&mut self, answer: WindowAnswer) {
         let WindowAnswer { number, channel, epoch, records } = answer;
         let name: &Arc<str> = &Arc::from(channel);
-        let Some(question) = self.window_questions.get(name).filter(|question| question.number == number) else {
-            return;
-        };
+        let question = self.window_questions.by_channel.get(name).filter(|question| question.number == number);
+        let Some(question) = self.context.strays.found_or_late(question) else { return };
         let (after, through, through_ms) = (question.after, question.through, question.through_ms);
         let is_same_epoch = self.epoch_of_channel(name).is_some_and(|own| own == epoch);
         let messages: Option<Vec<StoredMessage>> = records
             .filter(|_| is_same_epoch)
             .and_then(|records| records.into_iter().map(StoredRecord::into_message).collect())
             .filter(|messages: &Vec<StoredMessage>| is_rising(messages, after, (through, through_ms)));
-        let limits = self.channels.get(name).map(|channel| self.window_limits(channel.partition));
-        if let (Some(messages), Some(channel), Some(limits)) = (messages, self.channels.get_mut(name), limits) {
+        if let (Some(messages), Some(channel)) = (messages, self.channels.get_mut(name)) {
+            let limits = self.partitions[channel.partition].window_limits();
             channel.window.extend_below(&messages, after, through, limits);
-            self.counters.peer_windows += 1;
-            self.bound_windows(name);
+            self.context.counters.peer_windows += 1;
+            self.channels.bound_windows(&self.context, name);
         }
-        self.end_window_question(turn, name);
+        self.end_window_question(name);
     }
 
     /// There was no answer in time.
-    pub(super) fn window_overdue(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        if self.window_questions.get(name).is_some_and(|question| question.due_us <= turn.now.mono_us) {
-            self.end_window_question(turn, name);
+    pub(super) fn window_overdue(&mut self, name: &Arc<str>) {
+        if self
+            .window_questions
+            .by_channel
+            .get(name)
+            .is_some_and(|question| question.due_us <= self.context.now.mono_us)
+        {
+            self.end_window_question(name);
         }
     }
 
-    fn end_window_question(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+    fn end_window_question(&mut self, name: &Arc<str>) {
         for load in self.take_window_loads(name) {
-            self.serve_load(turn, name, load);
+            self.serve_load(name, load);
         }
     }
 
     /// Refuses the loads of a channel that wait for a window.
-    pub(super) fn refuse_window_loads(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, error: LogError) {
+    pub(super) fn refuse_window_loads(&mut self, name: &Arc<str>, error: LogError) {
         for load in self.take_window_loads(name) {
-            turn.effects.push(load.refused(name, error));
+            self.context.effects.push(load.refused(name, error));
         }
     }
 
     fn take_window_loads(&mut self, name: &Arc<str>) -> Vec<WaitingLoad> {
-        let loads = self.window_questions.remove(name).map(|question| question.loads).unwrap_or_default();
-        self.window_loads -= loads.len();
+        let loads = self.window_questions.by_channel.remove(name).map(|question| question.loads).unwrap_or_default();
+        self.window_questions.loads -= loads.len();
         loads
     }
 }

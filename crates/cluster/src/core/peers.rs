@@ -24,10 +24,10 @@ use dunlin_engine::SessionTagKey;
 use crate::{
     link::{LinkEffect, LinkName, MessageHeaders},
     names::encode_token,
-    planted::{CoreBug, PlantedInCore},
+    planted::CoreBug,
 };
 
-use super::{CoreEffect, LinksUp, Turn, interest::interest_subject, leases::LeaseChange};
+use super::{Context, CoreEffect, interest::interest_subject, leases::LeaseChange};
 
 use heartbeat::Heartbeat;
 use survey::{AskedQuery, RunningSurvey};
@@ -173,8 +173,7 @@ pub(super) struct Peers {
     subjects: PeerSubjects,
     limits: PeerLimits,
     membership: Membership,
-    links: LinksUp,
-    payload_bytes_max: usize,
+    is_connected: bool,
     /// From this time on, every other live node is in the table.
     settled_us: u64,
     /// When this node last received a heartbeat of its own, since it has had its connections.
@@ -190,7 +189,6 @@ pub(super) struct Peers {
     unusable_streams: u32,
     numbered: u64,
     counters: PeerCounters,
-    pub(super) planted: PlantedInCore,
 }
 
 #[derive(Debug)]
@@ -233,8 +231,7 @@ impl Peers {
             subjects: PeerSubjects::new(prefix, node),
             limits,
             membership: Membership::NotYet,
-            links: LinksUp::default(),
-            payload_bytes_max: 0,
+            is_connected: false,
             settled_us: u64::MAX,
             heard_itself_us: None,
             heartbeat_due_us: None,
@@ -247,27 +244,26 @@ impl Peers {
             unusable_streams: 0,
             numbered: 0,
             counters: PeerCounters::default(),
-            planted: PlantedInCore::default(),
         }
     }
 
-    pub(super) fn handle(&mut self, turn: &mut Turn<'_>, event: PeerEvent) {
+    pub(super) fn handle(&mut self, context: &mut Context, event: PeerEvent) {
         match event {
-            PeerEvent::Announce { about } => self.announce(turn, about),
-            PeerEvent::Depart => self.depart(turn),
-            PeerEvent::Survey { number, to, payload } => self.begin_survey(turn, number, to, payload),
-            PeerEvent::QueryAnswered { query, payload } => self.answer_query(turn, query, payload),
+            PeerEvent::Announce { about } => self.announce(context, about),
+            PeerEvent::Depart => self.depart(context),
+            PeerEvent::Survey { number, to, payload } => self.begin_survey(context, number, to, payload),
+            PeerEvent::QueryAnswered { query, payload } => self.answer_query(context, query, payload),
             PeerEvent::UserSessions { user, sessions } => self.users.set_own(user, sessions),
         }
         self.set_due();
     }
 
     /// Handles a change of the connections.
-    pub(super) fn on_links(&mut self, turn: &mut Turn<'_>, links: LinksUp, payload_bytes_max: usize) {
-        let was_connected = self.is_connected();
-        (self.links, self.payload_bytes_max) = (links, payload_bytes_max);
-        if self.is_connected() && !was_connected {
-            self.rejoin(turn);
+    pub(super) fn on_links(&mut self, context: &mut Context) {
+        let is_connected = context.links.live && context.links.publish;
+        let was_connected = std::mem::replace(&mut self.is_connected, is_connected);
+        if is_connected && !was_connected {
+            self.rejoin(context);
         }
         self.set_due();
     }
@@ -275,19 +271,19 @@ impl Peers {
     /// Handles a message of this protocol. Returns whether it is one.
     pub(super) fn take(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut Context,
         subject: &str,
         headers: &MessageHeaders,
         payload: &Bytes,
     ) -> bool {
         if *subject == *self.subjects.heartbeats {
-            self.on_heartbeat(turn, payload);
+            self.on_heartbeat(context, payload);
         } else if *subject == *self.subjects.users {
-            self.on_user_sessions(turn, headers, payload);
+            self.on_user_sessions(context, headers, payload);
         } else if *subject == *self.subjects.surveys || *subject == *self.subjects.own {
-            self.on_query(turn, headers, payload.clone());
+            self.on_query(context, headers, payload.clone());
         } else if let Some(number) = subject.strip_prefix(&*self.subjects.own_answers) {
-            self.on_answer(turn, number, headers, payload.clone());
+            self.on_answer(context, number, headers, payload.clone());
         } else {
             return false;
         }
@@ -307,17 +303,17 @@ impl Peers {
         self.due_us = [self.heartbeat_due_us, silence].into_iter().flatten().chain(surveys).chain(queries).min();
     }
 
-    pub(super) fn run_deadlines(&mut self, turn: &mut Turn<'_>) {
-        let now_us = turn.now.mono_us;
+    pub(super) fn run_deadlines(&mut self, context: &mut Context) {
+        let now_us = context.now.mono_us;
         let Some(due_us) = self.due_us.filter(|due_us| *due_us <= now_us) else { return };
         if now_us - due_us > self.limits.heartbeat_interval_ms * 1_000 {
             // This node itself was paused, and has not read the others' messages of that time yet.
             self.table.mark_all_seen(now_us);
             self.heard_itself_us = self.heard_itself_us.and(Some(now_us));
         }
-        self.send_due_heartbeat(turn);
-        self.drop_silent(turn);
-        self.end_due_surveys(turn);
+        self.send_due_heartbeat(context);
+        self.drop_silent(context);
+        self.end_due_surveys(context);
         self.queries.retain(|_, query| query.due_us > now_us);
         self.set_due();
     }
@@ -352,7 +348,7 @@ impl Peers {
     }
 
     const fn is_connected(&self) -> bool {
-        self.links.live && self.links.publish
+        self.is_connected
     }
 
     /// Whether live nodes may be missing in the table: it is not complete yet, or this node does not even receive its
@@ -367,7 +363,7 @@ impl Peers {
         matches!(self.membership, Membership::Member(_))
     }
 
-    fn announce(&mut self, turn: &mut Turn<'_>, about: NodeDescription) {
+    fn announce(&mut self, context: &mut Context, about: NodeDescription) {
         if !matches!(self.membership, Membership::NotYet) {
             return;
         }
@@ -381,36 +377,36 @@ impl Peers {
         let PeerSubjects { heartbeats, users, own, surveys, interest, .. } = &self.subjects;
         let windows = self.window_subject_of(&self.node);
         for subject in [heartbeats, users, own, surveys, interest, &answers, &windows] {
-            turn.link(LinkEffect::Subscribe { subject: subject.clone() });
+            context.link(LinkEffect::Subscribe { subject: subject.clone() });
         }
         if self.is_connected() {
-            self.rejoin(turn);
+            self.rejoin(context);
         }
     }
 
     /// No heartbeats arrived while a connection was down. Other nodes count as live until they have had time to send
     /// one.
-    fn rejoin(&mut self, turn: &mut Turn<'_>) {
+    fn rejoin(&mut self, context: &mut Context) {
         if !self.is_member() {
             return;
         }
         // Its own heartbeat shows that the subscription is active. Without it, an empty table would prove nothing.
         self.settled_us = u64::MAX;
         self.heard_itself_us = None;
-        self.table.mark_all_seen(turn.now.mono_us);
+        self.table.mark_all_seen(context.now.mono_us);
         self.users.repeat_all();
-        self.send_heartbeat(turn);
+        self.send_heartbeat(context);
     }
 
-    fn depart(&mut self, turn: &mut Turn<'_>) {
+    fn depart(&mut self, context: &mut Context) {
         if let Membership::Member(about) = &self.membership {
-            let leaving = Heartbeat { is_leaving: true, ..self.heartbeat(about, turn.now.unix_ms) };
-            turn.link(Self::message(self.subjects.heartbeats.clone(), MessageHeaders::new(), leaving.encode()));
+            let leaving = Heartbeat { is_leaving: true, ..self.heartbeat(about, context.now.unix_ms) };
+            context.link(Self::message(self.subjects.heartbeats.clone(), MessageHeaders::new(), leaving.encode()));
         }
         self.membership = Membership::Departed;
         self.heartbeat_due_us = None;
         self.table.clear();
-        self.fail_all_surveys(turn);
+        self.fail_all_surveys(context);
         self.queries.clear();
     }
 
@@ -429,21 +425,21 @@ impl Peers {
         self.unusable_streams = count;
     }
 
-    fn send_heartbeat(&mut self, turn: &mut Turn<'_>) {
+    fn send_heartbeat(&mut self, context: &mut Context) {
         let Membership::Member(about) = &self.membership else { return };
-        let heartbeat = self.heartbeat(about, turn.now.unix_ms);
-        turn.link(Self::message(self.subjects.heartbeats.clone(), MessageHeaders::new(), heartbeat.encode()));
-        self.heartbeat_due_us = Some(turn.now.mono_us + self.limits.heartbeat_interval_ms * 1_000);
+        let heartbeat = self.heartbeat(about, context.now.unix_ms);
+        context.link(Self::message(self.subjects.heartbeats.clone(), MessageHeaders::new(), heartbeat.encode()));
+        self.heartbeat_due_us = Some(context.now.mono_us + self.limits.heartbeat_interval_ms * 1_000);
     }
 
-    fn send_due_heartbeat(&mut self, turn: &mut Turn<'_>) {
-        if self.heartbeat_due_us.is_some_and(|due_us| due_us <= turn.now.mono_us) {
-            self.send_heartbeat(turn);
-            self.send_user_sessions(turn);
+    fn send_due_heartbeat(&mut self, context: &mut Context) {
+        if self.heartbeat_due_us.is_some_and(|due_us| due_us <= context.now.mono_us) {
+            self.send_heartbeat(context);
+            self.send_user_sessions(context);
         }
     }
 
-    fn on_heartbeat(&mut self, turn: &mut Turn<'_>, payload: &Bytes) {
+    fn on_heartbeat(&mut self, context: &mut Context, payload: &Bytes) {
         if !self.is_member() {
             return;
         }
@@ -452,14 +448,14 @@ impl Peers {
             return;
         };
         if *heartbeat.node == *self.node {
-            self.check_own(turn, heartbeat);
+            self.check_own(context, heartbeat);
             return;
         }
         if heartbeat.is_leaving {
             if let Some(left) = self.table.remove(&heartbeat.node) {
-                self.forget_user_sessions(turn, &left.node);
-                self.report(turn, left, PeerChange::Left);
-                self.forget_in_surveys(turn, &heartbeat.node);
+                self.forget_user_sessions(context, &left.node);
+                self.report(context, left, PeerChange::Left);
+                self.forget_in_surveys(context, &heartbeat.node);
             }
             return;
         }
@@ -469,30 +465,30 @@ impl Peers {
             return;
         }
         let node = LiveNode { node: heartbeat.node.clone(), about: heartbeat.about.clone() };
-        for change in self.table.update(heartbeat, turn.now) {
-            self.report(turn, node.clone(), change);
+        for change in self.table.update(heartbeat, context.now) {
+            self.report(context, node.clone(), change);
         }
         if !is_known {
             // The new node does not have to wait for the next heartbeat.
-            self.send_heartbeat(turn);
+            self.send_heartbeat(context);
             self.users.repeat_all();
         }
     }
 
     /// A heartbeat with the id of this node is its own, unless its description differs.
-    fn check_own(&mut self, turn: &mut Turn<'_>, heartbeat: Heartbeat) {
+    fn check_own(&mut self, context: &mut Context, heartbeat: Heartbeat) {
         let is_own = matches!(&self.membership, Membership::Member(about) if *about == heartbeat.about);
         if is_own {
-            let now_us = turn.now.mono_us;
+            let now_us = context.now.mono_us;
             if self.heard_itself_us.replace(now_us).is_none() {
                 self.settled_us = now_us.saturating_add(self.limits.heartbeat_interval_ms * 1_000);
                 self.table.version += 1;
             }
             return;
         }
-        let was_known = self.table.same_id.replace(turn.now.mono_us).is_some();
+        let was_known = self.table.same_id.replace(context.now.mono_us).is_some();
         if !was_known {
-            self.report(turn, LiveNode { node: heartbeat.node, about: heartbeat.about }, PeerChange::SameId);
+            self.report(context, LiveNode { node: heartbeat.node, about: heartbeat.about }, PeerChange::SameId);
         }
     }
 
@@ -502,26 +498,26 @@ impl Peers {
         Some(seen_us.saturating_add(self.limits.silence_timeout_ms * 1_000))
     }
 
-    fn drop_silent(&mut self, turn: &mut Turn<'_>) {
-        let now_us = turn.now.mono_us;
+    fn drop_silent(&mut self, context: &mut Context) {
+        let now_us = context.now.mono_us;
         if self.silence_due_us().is_none_or(|due_us| due_us > now_us) {
             return;
         }
-        if self.planted.is(CoreBug::SilentNodeKept) {
+        if context.planted.is(CoreBug::SilentNodeKept) {
             self.table.mark_all_seen(now_us);
         }
         let silent_us = now_us.saturating_sub(self.limits.silence_timeout_ms * 1_000);
         for lost in self.table.remove_silent(silent_us) {
             self.counters.lost += 1;
-            self.lose_in_surveys(turn, &lost);
-            self.forget_user_sessions(turn, &lost.node);
-            self.report(turn, lost, PeerChange::Lost);
+            self.lose_in_surveys(context, &lost);
+            self.forget_user_sessions(context, &lost.node);
+            self.report(context, lost, PeerChange::Lost);
         }
     }
 
     #[allow(clippy::unused_self, reason = "reads as what this node does")]
-    fn report(&self, turn: &mut Turn<'_>, node: LiveNode, change: PeerChange) {
-        turn.effects.push(CoreEffect::Peers(PeerEffect::Changed { node, change }));
+    fn report(&self, context: &mut Context, node: LiveNode, change: PeerChange) {
+        context.effects.push(CoreEffect::Peers(PeerEffect::Changed { node, change }));
     }
 
     const fn message(subject: Box<str>, headers: MessageHeaders, payload: Bytes) -> LinkEffect {

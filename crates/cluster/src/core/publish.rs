@@ -3,7 +3,10 @@
 //! Messages of a channel are sent in the order of proposal. While one is being retried, or depends on the channel's
 //! newest message, those behind it wait.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use dunlin_engine::{
@@ -19,7 +22,7 @@ use crate::{
 };
 
 use super::{
-    Core, CoreEffect, Requester, Timer, Turn, peer_keys::key_prefix, standing::StreamKey, window::NewestPublication,
+    Context, Core, CoreEffect, Requester, Timer, peer_keys::key_prefix, standing::StreamKey, window::NewestPublication,
 };
 
 /// The first pause before a retry; it doubles up to the maximum.
@@ -51,8 +54,8 @@ pub(super) enum Waiter {
 
 impl Waiter {
     /// Gives it the outcome: the sequence of the message, or the error.
-    fn answer(self, turn: &mut Turn<'_>, channel: Arc<str>, outcome: Result<u64, LogError>) {
-        turn.effects.push(match self {
+    fn answer(self, context: &mut Context, channel: Arc<str>, outcome: Result<u64, LogError>) {
+        context.effects.push(match self {
             Self::Nobody => return,
             Self::Proposal { shard, proposal } => CoreEffect::Committed { shard, channel, proposal, outcome },
             Self::Trim { shard, ticket } => CoreEffect::TrimCommitted { shard, ticket, outcome: outcome.map(|_| ()) },
@@ -107,6 +110,17 @@ pub(super) struct Publishing {
     give_up_us: u64,
 }
 
+/// The messages of this node that are not confirmed, and the window of those in flight.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    pub(super) by_key: BTreeMap<PublishingKey, Publishing>,
+    pub(super) by_id: BTreeMap<Box<str>, PublishingKey>,
+    /// Channels with messages that wait for space in the publish window.
+    pub(super) waiting_channels: VecDeque<Arc<str>>,
+    /// Messages sent and not acknowledged.
+    pub(super) in_flight: usize,
+}
+
 impl Publishing {
     /// Whether it is a message to this channel.
     pub(super) fn is_to(&self, channel: &str) -> bool {
@@ -122,7 +136,6 @@ impl Publishing {
 impl Core {
     pub(super) fn propose(
         &mut self,
-        turn: &mut Turn<'_>,
         shard: ShardIndex,
         name: &Arc<str>,
         namespace: u16,
@@ -131,15 +144,15 @@ impl Core {
     ) {
         let waiter = Waiter::Proposal { shard, proposal };
         let (mut headers, payload) = record::encode(record);
-        let is_too_large = headers.bytes() + payload.len() + HEADER_BYTES > self.payload_bytes_max;
+        let is_too_large = headers.bytes() + payload.len() + HEADER_BYTES > self.context.payload_bytes_max;
         let refusal = match self.partition_of(name, namespace) {
             None => Some(LogError::Unavailable),
             // Before the first connection, the maximum message size is unknown.
-            Some(_) if self.payload_bytes_max > 0 && is_too_large => Some(LogError::TooLarge),
+            Some(_) if self.context.payload_bytes_max > 0 && is_too_large => Some(LogError::TooLarge),
             Some(_) => None,
         };
         let (Some(partition), None) = (self.partition_of(name, namespace), refusal) else {
-            return waiter.answer(turn, Arc::clone(name), Err(refusal.unwrap_or(LogError::Unavailable)));
+            return waiter.answer(&mut self.context, Arc::clone(name), Err(refusal.unwrap_or(LogError::Unavailable)));
         };
         let condition = match record.publication.version {
             0 => Condition::None,
@@ -149,9 +162,9 @@ impl Core {
             .idempotency_key
             .as_ref()
             .map(|key| format!("{}{}", key_prefix(name), record::escape(key.as_bytes())));
-        let number = self.next_number();
+        let number = self.context.next_number();
         let has_own_id = key_id.is_none();
-        let id: Box<str> = key_id.unwrap_or_else(|| format!("%_{}-{number}", self.options.node)).into();
+        let id: Box<str> = key_id.unwrap_or_else(|| format!("%_{}-{number}", self.context.options.node)).into();
         headers.push(MESSAGE_ID, id.clone());
         let publishing = Publishing {
             channel: Arc::clone(name),
@@ -167,19 +180,19 @@ impl Core {
             sent_after: 0,
             pause_us: RETRY_MIN_US,
             due_us: 0,
-            give_up_us: turn.now.after_ms(self.options.limits.publish_timeout_ms),
+            give_up_us: self.context.now.after_ms(self.context.options.limits.publish_timeout_ms),
         };
-        self.begin_publishing(turn, PublishingKey(number), publishing);
+        self.begin_publishing(PublishingKey(number), publishing);
     }
 
     /// Purges a channel's history with a message that all nodes see at the same position of the chain.
-    pub(super) fn purge(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, namespace: u16, waiter: Waiter) {
+    pub(super) fn purge(&mut self, name: &Arc<str>, namespace: u16, waiter: Waiter) {
         let Some(partition) = self.partition_of(name, namespace) else {
-            return waiter.answer(turn, Arc::clone(name), Err(LogError::Unavailable));
+            return waiter.answer(&mut self.context, Arc::clone(name), Err(LogError::Unavailable));
         };
-        self.attach_for_a_while(turn, name, partition);
-        let number = self.next_number();
-        let id: Box<str> = format!("%_{}-{number}", self.options.node).into();
+        self.attach_for_a_while(name, partition);
+        let number = self.context.next_number();
+        let id: Box<str> = format!("%_{}-{number}", self.context.options.node).into();
         let headers = MessageHeaders::new().with(OPERATION, PURGE).with(ROLLUP, "sub").with(MESSAGE_ID, id.clone());
         let publishing = Publishing {
             channel: Arc::clone(name),
@@ -195,46 +208,46 @@ impl Core {
             sent_after: 0,
             pause_us: RETRY_MIN_US,
             due_us: 0,
-            give_up_us: turn.now.after_ms(self.options.limits.publish_timeout_ms),
+            give_up_us: self.context.now.after_ms(self.context.options.limits.publish_timeout_ms),
         };
-        self.begin_publishing(turn, PublishingKey(number), publishing);
+        self.begin_publishing(PublishingKey(number), publishing);
     }
 
-    fn begin_publishing(&mut self, turn: &mut Turn<'_>, key: PublishingKey, publishing: Publishing) {
+    fn begin_publishing(&mut self, key: PublishingKey, publishing: Publishing) {
         let name = Arc::clone(&publishing.channel);
         let give_up_us = publishing.give_up_us;
         let Some(channel) = self.channels.get_mut(&name) else {
             // The engine proposes only to channels that it follows; without the channel, no message would come back.
-            return publishing.waiter.answer(turn, name, Err(LogError::Unavailable));
+            return publishing.waiter.answer(&mut self.context, name, Err(LogError::Unavailable));
         };
         channel.outbox.push(key);
-        self.publishing_by_id.insert(publishing.id.clone(), key);
-        self.publishing.insert(key, publishing);
-        self.set_timer(give_up_us, Timer::Publish(key));
-        self.send_of_channel(turn, &name);
+        self.outgoing.by_id.insert(publishing.id.clone(), key);
+        self.outgoing.by_key.insert(key, publishing);
+        self.context.set_timer(give_up_us, Timer::Publish(key));
+        self.send_of_channel(&name);
     }
 
     /// Sends the messages of a channel that may be sent.
-    pub(super) fn send_of_channel(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+    pub(super) fn send_of_channel(&mut self, name: &Arc<str>) {
         while let Some(channel) = self.channels.get_mut(name).filter(|channel| channel.is_attached())
             && let Some(key) = channel.outbox.next()
-            && let Some(publishing) = self.publishing.get(&key)
+            && let Some(publishing) = self.outgoing.by_key.get(&key)
         {
             let is_conditional = !publishing.is_unconditional();
-            if !publishing.has_own_id && !self.knows_keys(turn, name) {
+            if !publishing.has_own_id && !self.knows_keys(name) {
                 return;
             }
             let Some(channel) = self.channels.get_mut(name) else { return };
             if is_conditional && !channel.outbox.is_first(key) {
                 return;
             }
-            if self.in_flight >= self.options.limits.publish_window_max {
+            if self.outgoing.in_flight >= self.context.options.limits.publish_window_max {
                 self.queue_to_send(name);
                 return;
             }
             channel.outbox.unsent.remove(&key);
             channel.outbox.alone = (is_conditional || channel.outbox.probes).then_some(key);
-            self.send(turn, key);
+            self.send(key);
         }
     }
 
@@ -243,50 +256,50 @@ impl Core {
         if let Some(channel) = self.channels.get_mut(name)
             && !std::mem::replace(&mut channel.is_waiting, true)
         {
-            self.waiting_channels.push_back(Arc::clone(name));
+            self.outgoing.waiting_channels.push_back(Arc::clone(name));
         }
     }
 
     /// Sends waiting messages, after space in the publish window or a connection has become available.
-    pub(super) fn send_waiting(&mut self, turn: &mut Turn<'_>) {
-        let mut tries = self.waiting_channels.len();
+    pub(super) fn send_waiting(&mut self) {
+        let mut tries = self.outgoing.waiting_channels.len();
         while tries > 0
-            && self.in_flight < self.options.limits.publish_window_max
-            && let Some(name) = self.waiting_channels.pop_front()
+            && self.outgoing.in_flight < self.context.options.limits.publish_window_max
+            && let Some(name) = self.outgoing.waiting_channels.pop_front()
         {
             tries -= 1;
             if let Some(channel) = self.channels.get_mut(&name) {
                 channel.is_waiting = false;
             }
-            self.send_of_channel(turn, &name);
+            self.send_of_channel(&name);
         }
     }
 
-    fn send(&mut self, turn: &mut Turn<'_>, key: PublishingKey) {
-        let Some(publishing) = self.publishing.get(&key) else { return };
-        let seen = self.sequence_of_key(&publishing.id, turn.now).filter(|_| !publishing.has_own_id);
+    fn send(&mut self, key: PublishingKey) {
+        let Some(publishing) = self.outgoing.by_key.get(&key) else { return };
+        let seen = self.sequence_of_key(&publishing.id, self.context.now).filter(|_| !publishing.has_own_id);
         let Some(channel) = self.channels.get(&publishing.channel) else { return };
         // The servers may have restarted, and forgotten the key of a publication that has left the history.
         if let Some(sequence) = seen.filter(|sequence| *sequence <= channel.position) {
-            self.counters.keys_answered += 1;
-            return self.end_publishing(turn, key, Ok(sequence));
+            self.context.counters.keys_answered += 1;
+            return self.end_publishing(key, Ok(sequence));
         }
-        let Some(partition) = self.partitions.get(&publishing.partition) else { return };
+        let partition = &self.partitions[publishing.partition];
         let mut headers = publishing.headers.clone();
         match &publishing.condition {
             Condition::None => {}
             // There is no history to purge.
-            Condition::Newest if channel.newest == 0 => return self.end_publishing(turn, key, Ok(0)),
-            Condition::Newest => headers.push(EXPECTED_LAST, channel.newest.to_string()),
+            Condition::Newest if channel.newest.sequence == 0 => return self.end_publishing(key, Ok(0)),
+            Condition::Newest => headers.push(EXPECTED_LAST, channel.newest.sequence.to_string()),
             Condition::Version { version, epoch } => {
                 if let Some(newest) = channel.window.newest()
                     && is_as_new(newest, *version, epoch)
                 {
                     let sequence = newest.offset;
-                    self.end_publishing(turn, key, Ok(sequence));
+                    self.end_publishing(key, Ok(sequence));
                     return;
                 }
-                headers.push(EXPECTED_LAST, channel.newest.to_string());
+                headers.push(EXPECTED_LAST, channel.newest.sequence.to_string());
             }
         }
         let channel = self.channels.get_mut(&publishing.channel);
@@ -295,119 +308,124 @@ impl Core {
         }
         let (subject, payload) = (partition.names.publish_subject(&publishing.channel), publishing.payload.clone());
         let sent_after = partition.marks.highest();
-        let request = self.request(Requester::Publish(key));
-        self.in_flight += 1;
-        if let Some(publishing) = self.publishing.get_mut(&key) {
+        let request = self.context.request(Requester::Publish(key));
+        self.outgoing.in_flight += 1;
+        if let Some(publishing) = self.outgoing.by_key.get_mut(&key) {
             (publishing.stage, publishing.sent_after) = (Stage::Sent, sent_after);
             publishing.request = Some(request);
         }
-        turn.link(LinkEffect::Publish { link: LinkName::Publish, request: Some(request), subject, headers, payload });
+        self.context.link(LinkEffect::Publish {
+            link: LinkName::Publish,
+            request: Some(request),
+            subject,
+            headers,
+            payload,
+        });
     }
 
     /// The stream has answered, or there was no answer.
     pub(super) fn acknowledged(
         &mut self,
-        turn: &mut Turn<'_>,
         key: PublishingKey,
         request: RequestNumber,
         outcome: Result<PublishAck, PublishFault>,
     ) {
-        self.in_flight = self.in_flight.saturating_sub(1);
+        self.outgoing.in_flight = self.outgoing.in_flight.saturating_sub(1);
         match outcome {
-            Ok(_) | Err(PublishFault::Refused { .. }) => self.silence.end(LinkName::Publish),
-            Err(PublishFault::NoResponders | PublishFault::TimedOut) => self.on_silence(turn, LinkName::Publish),
+            Ok(_) | Err(PublishFault::Refused { .. }) => self.context.silence.end(LinkName::Publish),
+            Err(PublishFault::NoResponders | PublishFault::TimedOut) => self.context.on_silence(LinkName::Publish),
             Err(PublishFault::Disconnected) => {}
         }
-        let Some(publishing) = self.publishing.get_mut(&key) else {
+        let Some(publishing) = self.outgoing.by_key.get_mut(&key) else {
             // The message has come back already.
-            self.send_waiting(turn);
+            self.send_waiting();
             return;
         };
         let (name, partition) = (Arc::clone(&publishing.channel), publishing.partition);
         let is_of_newest_copy = publishing.request == Some(request);
         let stores_nothing = outcome.as_ref().is_err_and(|fault| fault.store_refusal().is_some());
-        self.stream_answered(turn, StreamKey::Partition(partition), outcome.as_ref().err());
-        let Some(publishing) = self.publishing.get_mut(&key) else { return };
+        self.stream_answered(StreamKey::Partition(partition), outcome.as_ref().err());
+        let Some(publishing) = self.outgoing.by_key.get_mut(&key) else { return };
         match outcome {
             // Another copy is in flight, or is stored.
             Err(_) if !is_of_newest_copy || matches!(publishing.stage, Stage::Acknowledged(_)) => {}
             Ok(ack) if is_of_newest_copy && ack.sequence <= publishing.sent_after && !ack.is_duplicate => {
-                self.on_truncation(turn, partition);
+                self.on_truncation(partition);
             }
             Ok(ack) => {
                 publishing.stage = Stage::Acknowledged(ack.sequence);
-                self.await_return(turn, key, &name, ack.sequence);
+                self.await_return(key, &name, ack.sequence);
             }
-            Err(fault) if fault.is_wrong_last_sequence() => self.newest_was_other(turn, key),
+            Err(fault) if fault.is_wrong_last_sequence() => self.newest_was_other(key),
             Err(PublishFault::Refused { error_code: DUPLICATE_IN_PROCESS | SUBJECT_IN_PROCESS, .. }) => {
-                self.pause(turn, key, BUSY_RETRY_US);
+                self.pause(key, BUSY_RETRY_US);
             }
             // 429: too many requests. Any other refusal is permanent, or lasts while the stream stores nothing.
             Err(PublishFault::Refused { code, .. }) if stores_nothing || code != 429 && code != 503 => {
-                self.end_publishing(turn, key, Err(LogError::Unavailable));
+                self.end_publishing(key, Err(LogError::Unavailable));
             }
             Err(_) => {
                 let pause_us = publishing.pause_us;
                 publishing.pause_us = (pause_us * 2).min(RETRY_MAX_US);
-                self.pause(turn, key, pause_us);
+                self.pause(key, pause_us);
             }
         }
-        self.send_of_channel(turn, &name);
-        self.send_waiting(turn);
+        self.send_of_channel(&name);
+        self.send_waiting();
     }
 
     /// Commits a message whose sequence the channel has reached, or waits until it does.
-    fn await_return(&mut self, turn: &mut Turn<'_>, key: PublishingKey, name: &Arc<str>, sequence: u64) {
-        let is_unconditional = self.publishing.get(&key).is_some_and(Publishing::is_unconditional);
+    fn await_return(&mut self, key: PublishingKey, name: &Arc<str>, sequence: u64) {
+        let is_unconditional = self.outgoing.by_key.get(&key).is_some_and(Publishing::is_unconditional);
         let Some(channel) = self.channels.get_mut(name) else { return };
         channel.outbox.mark_stored(key, is_unconditional);
         if channel.position >= sequence {
-            self.end_publishing(turn, key, Ok(sequence));
+            self.end_publishing(key, Ok(sequence));
             return;
         }
         // Two messages with the same idempotency key have the same sequence.
-        channel.acknowledged.entry(sequence).or_insert(key);
-        let due_us = turn.now.mono_us + RETURN_TIMEOUT_US;
-        if let Some(publishing) = self.publishing.get_mut(&key) {
+        channel.outbox.acknowledged.entry(sequence).or_insert(key);
+        let due_us = self.context.now.mono_us + RETURN_TIMEOUT_US;
+        if let Some(publishing) = self.outgoing.by_key.get_mut(&key) {
             publishing.due_us = due_us;
         }
-        self.set_timer(due_us, Timer::Publish(key));
+        self.context.set_timer(due_us, Timer::Publish(key));
     }
 
     /// A message's condition on the channel's newest message failed. If the newest message is the first copy of this
     /// one, it was stored. Otherwise the chain delivers the other message, and the condition is evaluated again.
-    fn newest_was_other(&mut self, turn: &mut Turn<'_>, key: PublishingKey) {
-        self.pause(turn, key, BUSY_RETRY_US);
-        if let Some(publishing) = self.publishing.get(&key) {
+    fn newest_was_other(&mut self, key: PublishingKey) {
+        self.pause(key, BUSY_RETRY_US);
+        if let Some(publishing) = self.outgoing.by_key.get(&key) {
             let partition = publishing.partition;
-            self.audit_soon(turn, partition);
+            self.audit_soon(partition);
         }
     }
 
-    fn pause(&mut self, turn: &mut Turn<'_>, key: PublishingKey, pause_us: u64) {
-        let Some(publishing) = self.publishing.get_mut(&key) else { return };
+    fn pause(&mut self, key: PublishingKey, pause_us: u64) {
+        let Some(publishing) = self.outgoing.by_key.get_mut(&key) else { return };
         publishing.stage = Stage::Pausing;
-        publishing.due_us = turn.now.mono_us + pause_us;
+        publishing.due_us = self.context.now.mono_us + pause_us;
         let due_us = publishing.due_us;
         if let Some(channel) = self.channels.get_mut(&publishing.channel) {
             channel.outbox.alone.take_if(|alone| *alone == key);
             channel.outbox.paused.insert(key);
             channel.outbox.probes = true;
         }
-        self.set_timer(due_us, Timer::Publish(key));
+        self.context.set_timer(due_us, Timer::Publish(key));
     }
 
     /// A stream has a new leader: unacknowledged messages are sent again, in the same order. Of each channel, only the
     /// first is sent, and the others when it is acknowledged. The stream drops duplicates by their ids.
-    pub(super) fn send_again(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+    pub(super) fn send_again(&mut self, id: PartitionId) {
         let mut names = BTreeSet::new();
-        for (key, publishing) in &mut self.publishing {
+        for (key, publishing) in &mut self.outgoing.by_key {
             if publishing.partition != id || !matches!(publishing.stage, Stage::Sent | Stage::Pausing) {
                 continue;
             }
             publishing.stage = Stage::Unsent;
             publishing.pause_us = RETRY_MIN_US;
-            self.counters.retries += 1;
+            self.context.counters.retries += 1;
             let Some(channel) = self.channels.get_mut(&publishing.channel) else { continue };
             channel.outbox.paused.remove(key);
             channel.outbox.alone.take_if(|alone| alone == key);
@@ -416,20 +434,20 @@ impl Core {
             names.insert(Arc::clone(&publishing.channel));
         }
         for name in names {
-            self.send_of_channel(turn, &name);
+            self.send_of_channel(&name);
         }
     }
 
     /// A message's timer is due: it is retried, read from the stream, or given up.
-    pub(super) fn review_publishing(&mut self, turn: &mut Turn<'_>, key: PublishingKey) {
-        let now_us = turn.now.mono_us;
-        let Some(publishing) = self.publishing.get_mut(&key) else { return };
+    pub(super) fn review_publishing(&mut self, key: PublishingKey) {
+        let now_us = self.context.now.mono_us;
+        let Some(publishing) = self.outgoing.by_key.get_mut(&key) else { return };
         let name = Arc::clone(&publishing.channel);
         if publishing.give_up_us <= now_us {
             // The message may be stored anyway; then it arrives like another node's message.
-            self.counters.abandoned += 1;
-            self.end_publishing(turn, key, Err(LogError::Unavailable));
-            self.send_of_channel(turn, &name);
+            self.context.counters.abandoned += 1;
+            self.end_publishing(key, Err(LogError::Unavailable));
+            self.send_of_channel(&name);
             return;
         }
         if publishing.due_us > now_us {
@@ -442,50 +460,50 @@ impl Core {
                     channel.outbox.paused.remove(&key);
                     channel.outbox.unsent.insert(key);
                 }
-                self.counters.retries += 1;
-                self.send_of_channel(turn, &name);
+                self.context.counters.retries += 1;
+                self.send_of_channel(&name);
             }
             Stage::Acknowledged(sequence) => {
-                self.look_behind(turn, &name, sequence);
-                self.pause_return(turn, key);
+                self.look_behind(&name, sequence);
+                self.pause_return(key);
             }
             Stage::Unsent | Stage::Sent => {}
         }
     }
 
-    fn pause_return(&mut self, turn: &mut Turn<'_>, key: PublishingKey) {
-        let due_us = turn.now.mono_us + RETURN_TIMEOUT_US;
-        if let Some(publishing) = self.publishing.get_mut(&key) {
+    fn pause_return(&mut self, key: PublishingKey) {
+        let due_us = self.context.now.mono_us + RETURN_TIMEOUT_US;
+        if let Some(publishing) = self.outgoing.by_key.get_mut(&key) {
             publishing.due_us = due_us;
-            self.set_timer(due_us, Timer::Publish(key));
+            self.context.set_timer(due_us, Timer::Publish(key));
         }
     }
 
     /// Messages of the channel are known to be stored up to a sequence and have not arrived: they are read.
-    fn look_behind(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, through: u64) {
+    fn look_behind(&mut self, name: &Arc<str>, through: u64) {
         let is_missing =
             self.channels.get(name).is_some_and(|channel| channel.is_attached() && channel.position < through);
         if is_missing {
-            self.counters.gaps += 1;
-            self.open_gap(turn, name, through, None);
+            self.context.counters.gaps += 1;
+            self.found_missing(name, through);
         }
     }
 
     /// Ends a message whose outcome is known.
-    pub(super) fn end_publishing(&mut self, turn: &mut Turn<'_>, key: PublishingKey, outcome: Result<u64, LogError>) {
-        let Some(publishing) = self.publishing.remove(&key) else { return };
-        if self.publishing_by_id.get(&publishing.id) == Some(&key) {
-            self.publishing_by_id.remove(&publishing.id);
+    pub(super) fn end_publishing(&mut self, key: PublishingKey, outcome: Result<u64, LogError>) {
+        let Some(publishing) = self.outgoing.by_key.remove(&key) else { return };
+        if self.outgoing.by_id.get(&publishing.id) == Some(&key) {
+            self.outgoing.by_id.remove(&publishing.id);
         }
         if let Some(channel) = self.channels.get_mut(&publishing.channel) {
             channel.outbox.remove(key);
             if let Stage::Acknowledged(sequence) = publishing.stage
-                && channel.acknowledged.get(&sequence) == Some(&key)
+                && channel.outbox.acknowledged.get(&sequence) == Some(&key)
             {
-                channel.acknowledged.remove(&sequence);
+                channel.outbox.acknowledged.remove(&sequence);
             }
         }
-        publishing.waiter.answer(turn, publishing.channel, outcome);
+        publishing.waiter.answer(&mut self.context, publishing.channel, outcome);
     }
 }
 

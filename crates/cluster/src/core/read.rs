@@ -8,7 +8,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use dunlin_engine::{
     ShardIndex,
-    log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord},
+    log::{LoadNumber, LoadQuery, LogError},
 };
 
 use crate::{
@@ -19,8 +19,9 @@ use crate::{
 };
 
 use super::{
-    Core, Requester, Timer, Turn,
+    Core, Requester, Timer,
     channel::{FollowedChannel, WaitingLoad},
+    page::Pages,
 };
 
 /// Maximum number of messages per request.
@@ -38,6 +39,34 @@ pub(super) enum Purpose {
     Load(WaitingLoad),
 }
 
+/// Which request a read is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadStage {
+    /// None is in flight.
+    Waiting,
+    /// Its own is in flight.
+    InFlight,
+    /// The shared one is in flight.
+    Shared,
+}
+
+/// When a read is retried, so that a lagging replica can catch up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadRetry {
+    not_before_us: u64,
+    pause_us: u64,
+}
+
+/// The sequence after which the messages of a read are complete, and what that rests on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadFloor {
+    pub(super) sequence: u64,
+    /// When the channel was attached: an age floor that was requested earlier proves nothing.
+    pub(super) since_us: u64,
+    /// Whether the stream may have dropped messages because of its maximum number.
+    pub(super) may_be_trimmed: bool,
+}
+
 /// A read of a channel's messages.
 #[derive(Debug)]
 pub(super) struct Read {
@@ -50,21 +79,12 @@ pub(super) struct Read {
     pub(super) through: u64,
     pub(super) messages: Collected,
     /// The channel's position when the read began. The messages are complete up to it, and possibly beyond.
-    position: u64,
-    /// The messages are complete after this sequence.
-    pub(super) floor: u64,
-    /// When the channel was attached: an age floor that was requested earlier proves nothing.
-    pub(super) floor_since_us: u64,
-    /// Whether the stream may have dropped messages because of its maximum number.
-    pub(super) may_be_trimmed: bool,
-    /// Whether it is part of the shared read in flight.
-    pub(super) is_shared: bool,
+    pub(super) position: u64,
+    pub(super) floor: ReadFloor,
+    pub(super) stage: ReadStage,
     /// Whether a shared read could not serve it, so that it is read alone.
     pub(super) is_alone: bool,
-    is_awaiting_reply: bool,
-    /// When the next request may be sent, so that a lagging replica can catch up.
-    not_before_us: u64,
-    pause_us: u64,
+    pub(super) retry: ReadRetry,
 }
 
 /// The messages that a read has received. A read of the newest ones goes from the oldest one to the newest one, and keeps
@@ -77,7 +97,7 @@ pub(super) struct Collected {
     /// Their bytes.
     bytes: usize,
     /// The newest message that was left out because newer ones reach a limit of the query; 0 for none.
-    left_out: u64,
+    pub(super) left_out: u64,
     /// Whether the messages reach the offset below which they were requested.
     reaches_below: bool,
 }
@@ -96,10 +116,10 @@ impl Core {
     pub(super) fn without_damaged(&mut self, outcome: Result<ReadAnswer, ReadFault>) -> Result<ReadAnswer, ReadFault> {
         let mut answer = outcome?;
         let received = answer.messages.len();
-        if !self.planted.is(CoreBug::DamagedMessageTaken) {
+        if !self.context.planted.is(CoreBug::DamagedMessageTaken) {
             answer.messages.retain(|message| !record::is_damaged(message));
         }
-        self.counters.damaged_messages += (received - answer.messages.len()) as u64;
+        self.context.counters.damaged_messages += (received - answer.messages.len()) as u64;
         if answer.messages.is_empty() && received > 0 && answer.pending > 0 {
             // The read would begin again at the same place. Another replica may answer the next try.
             return Err(ReadFault::Malformed { what: "all messages of the answer are damaged" });
@@ -108,40 +128,32 @@ impl Core {
     }
 
     /// Answers a load from the window, or reads what is missing.
-    pub(super) fn load(
-        &mut self,
-        turn: &mut Turn<'_>,
-        shard: ShardIndex,
-        name: &Arc<str>,
-        load: LoadNumber,
-        query: LoadQuery,
-    ) {
-        let due_us = turn.now.after_ms(self.options.limits.load_timeout_ms);
+    pub(super) fn load(&mut self, shard: ShardIndex, name: &Arc<str>, load: LoadNumber, query: LoadQuery) {
+        let due_us = self.context.now.after_ms(self.context.options.limits.load_timeout_ms);
         let waiting = WaitingLoad { due_us, shard, load, query, has_asked: false };
         match self.channels.get_mut(name) {
-            None => turn.effects.push(waiting.refused(name, LogError::Unavailable)),
-            Some(channel) if !channel.is_attached() => {
-                channel.waiting_loads.push(waiting);
-                self.set_timer(due_us, Timer::Loads(Arc::clone(name)));
+            None => self.context.effects.push(waiting.refused(name, LogError::Unavailable)),
+            Some(channel) => {
+                if let Some(attaching) = channel.attaching_mut() {
+                    attaching.loads.push(waiting);
+                    self.context.set_timer(due_us, Timer::Loads(Arc::clone(name)));
+                } else {
+                    self.serve_load(name, waiting);
+                }
             }
-            Some(_) => self.serve_load(turn, name, waiting),
         }
     }
 
-    pub(super) fn serve_waiting_loads(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        for waiting in std::mem::take(&mut channel.waiting_loads) {
-            self.serve_load(turn, name, waiting);
-        }
-    }
-
-    pub(super) fn serve_load(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, waiting: WaitingLoad) {
+    pub(super) fn serve_load(&mut self, name: &Arc<str>, waiting: WaitingLoad) {
         let query = waiting.query;
         if let Some(after) = self.position_ahead(name, query.after) {
-            self.wait_for_position(turn, name, waiting, after);
+            self.wait_for_position(name, waiting, after);
             return;
         }
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let channel = self.channels.get_mut(name);
+        let Some(channel) = self.context.strays.expected(channel, "the loads of a channel end with it") else {
+            return self.context.effects.push(waiting.refused(name, LogError::Unavailable));
+        };
         let opens = query.after.is_none() && std::mem::take(&mut channel.opens);
         let is_in_window = if let Some(after) = query.after {
             channel.has_in_window(after)
@@ -150,34 +162,35 @@ impl Core {
             publications > 0 && (opens || is_full)
         };
         if is_in_window {
-            let page = self.page_of_window(turn, name, query);
-            turn.effects.push(waiting.loaded(name, page));
+            let pages = Pages::new(&self.partitions[channel.partition], channel, self.context.now);
+            let page = pages.of_window(query);
+            self.context.effects.push(waiting.loaded(name, page));
             return;
         }
-        if self.ask_for_window(turn, name, waiting) {
+        if self.ask_for_window(name, waiting) {
             return;
         }
-        let Some(channel) = self.channels.get(name) else { return };
+        let newest = self.channels.get(name).map_or(0, |channel| channel.newest.sequence);
         // If nothing is stored after the window's floor, only the proof for the part below it is missing.
         let after = query.after.unwrap_or(0);
-        let through = if channel.newest > after { channel.newest } else { 0 };
-        self.queue_read(turn, name, Purpose::Load(waiting), after, through);
+        let through = if newest > after { newest } else { 0 };
+        self.queue_read(name, Purpose::Load(waiting), after, through);
     }
 
     /// Reads the messages that a gap lacks.
-    pub(super) fn fill(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        let Some(gap) = channel.gap.as_mut().filter(|gap| !gap.is_reading) else { return };
-        gap.is_reading = true;
-        let (after, through) = (channel.newest, gap.through);
-        self.queue_read(turn, name, Purpose::Fill, after, through);
+    pub(super) fn fill(&mut self, name: &Arc<str>) {
+        let channel = self.channels.get(name);
+        let missing = channel.and_then(|channel| Some((channel.newest.sequence, channel.gap()?.through)));
+        let Some((after, through)) = self.context.strays.expected(missing, "a gap has begun") else { return };
+        self.queue_read(name, Purpose::Fill, after, through);
     }
 
-    fn queue_read(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, purpose: Purpose, after: u64, through: u64) {
-        let number = self.next_number();
-        let Some(channel) = self.channels.get(name) else { return };
+    fn queue_read(&mut self, name: &Arc<str>, purpose: Purpose, after: u64, through: u64) {
+        let number = self.context.next_number();
+        let channel = self.channels.get(name);
+        let Some(channel) = self.context.strays.expected(channel, "only a followed channel is read") else { return };
         let (id, position, floor_since_us) = (channel.partition, channel.position, channel.attached_us);
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let partition = &mut self.partitions[id];
         let queue = &mut partition.reads.queue;
         let read = Read {
             number,
@@ -187,48 +200,45 @@ impl Core {
             through,
             messages: Collected::default(),
             position,
-            floor: after,
-            floor_since_us,
-            may_be_trimmed: false,
-            is_shared: false,
+            floor: ReadFloor { sequence: after, since_us: floor_since_us, may_be_trimmed: false },
+            stage: ReadStage::Waiting,
             is_alone: false,
-            is_awaiting_reply: false,
-            not_before_us: 0,
-            pause_us: STALE_PAUSE_MIN_US,
+            retry: ReadRetry { not_before_us: 0, pause_us: STALE_PAUSE_MIN_US },
         };
         match purpose {
             Purpose::Load(waiting) if queue.len() >= WAITING_READS_MAX => {
-                turn.effects.push(waiting.refused(name, LogError::Busy));
+                self.context.effects.push(waiting.refused(name, LogError::Busy));
                 return;
             }
             Purpose::Load(_) => queue.push_back(read),
             // Live delivery takes precedence over history, after the read in flight.
             Purpose::Fill => queue.insert(queue.len().min(1), read),
         }
-        self.counters.reads += 1;
-        self.resume_reads(turn, id);
+        self.context.counters.reads += 1;
+        self.resume_reads(id);
     }
 
     /// Requests what the first read lacks, unless a request is in flight.
-    pub(super) fn resume_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        while let Some(partition) = self.partitions.get_mut(&id) {
+    pub(super) fn resume_reads(&mut self, id: PartitionId) {
+        loop {
+            let partition = &mut self.partitions[id];
             let is_sharing = partition.reads.is_sharing;
             let Some(read) = partition.reads.queue.front() else { return };
-            let age_floor = partition.fresh_age_floor(turn.now.mono_us, read.floor_since_us);
-            let Some(read) = partition.reads.queue.front_mut() else { return };
-            if is_sharing || read.is_awaiting_reply || read.not_before_us > turn.now.mono_us {
+            let age_floor = partition.fresh_age_floor(self.context.now.mono_us, read.floor.since_us);
+            let read = &mut partition.reads.queue[0];
+            if is_sharing || read.stage == ReadStage::InFlight || read.retry.not_before_us > self.context.now.mono_us {
                 return;
             }
-            let Some(channel) = self.channels.get(&read.channel) else {
+            let channel = self.channels.get(&read.channel);
+            let Some(channel) = self.context.strays.expected(channel, "the reads of a channel end with it") else {
                 partition.reads.queue.pop_front();
                 continue;
             };
-            if let (Purpose::Fill, Some(gap)) = (read.purpose, &channel.gap) {
+            if let (Purpose::Fill, Some(gap)) = (read.purpose, channel.gap()) {
                 read.through = gap.through;
             }
             if age_floor.is_none() {
-                self.read_age_floor(turn, id);
-                return;
+                return partition.read_age_floor(&mut self.context, id);
             }
             if let Purpose::Load(waiting) = read.purpose
                 && read.messages.list.is_empty()
@@ -237,74 +247,69 @@ impl Core {
                 // An earlier read has returned enough.
                 let name = Arc::clone(&read.channel);
                 partition.reads.queue.pop_front();
-                self.serve_load(turn, &name, waiting);
+                self.serve_load(&name, waiting);
                 continue;
             }
             let last = read.messages.list.last().map_or(read.after, |message| message.sequence);
             if last >= read.through || read.ended_early() || read.messages.reaches_below {
                 if let Some(read) = partition.reads.queue.pop_front() {
-                    self.finish_read(turn, id, &read);
+                    self.finish_read(id, &read);
                 }
                 continue;
             }
-            if self.begin_shared_read(turn, id) {
+            if self.begin_shared_read(id) {
                 return;
             }
-            let Some(partition) = self.partitions.get_mut(&id) else { return };
-            let Some(read) = partition.reads.queue.front_mut() else { return };
-            read.is_awaiting_reply = true;
+            let partition = &mut self.partitions[id];
+            let read = &mut partition.reads.queue[0];
+            read.stage = ReadStage::InFlight;
             let (number, from) = (read.number, last + 1);
             let (stream, subject) =
                 (partition.names.stream.clone(), Some(partition.names.publish_subject(&read.channel)));
-            let request = self.request(Requester::Read { partition: id, read: number });
-            turn.link(LinkEffect::Range { request, stream, subject, from, messages_max: RANGE_MESSAGES_MAX });
+            let request = self.context.request(Requester::Read { partition: id, read: number });
+            self.context.link(LinkEffect::Range { request, stream, subject, from, messages_max: RANGE_MESSAGES_MAX });
             return;
         }
     }
 
-    pub(super) fn range_read(
-        &mut self,
-        turn: &mut Turn<'_>,
-        id: PartitionId,
-        number: u64,
-        outcome: Result<ReadAnswer, ReadFault>,
-    ) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
-        let since_us = partition.reads.queue.front().map_or(0, |read| read.floor_since_us);
-        let age_floor = partition.usable_age_floor(turn.now.mono_us, since_us);
+    pub(super) fn range_read(&mut self, id: PartitionId, number: u64, outcome: Result<ReadAnswer, ReadFault>) {
+        let partition = &mut self.partitions[id];
+        let since_us = partition.reads.queue.front().map_or(0, |read| read.floor.since_us);
+        let age_floor = partition.usable_age_floor(self.context.now.mono_us, since_us);
         let history_max = partition.facts.as_ref().map_or(0, |facts| facts.history_max);
-        let history_max = history_max + u64::from(self.planted.is(CoreBug::CountRuleOffByOne));
-        let Some(read) = partition.reads.queue.front_mut().filter(|read| read.number == number) else { return };
-        read.is_awaiting_reply = false;
+        let history_max = history_max + u64::from(self.context.planted.is(CoreBug::CountRuleOffByOne));
+        let read = partition.reads.queue.front_mut().filter(|read| read.number == number);
+        let Some(read) = self.context.strays.found_or_late(read) else { return };
+        read.stage = ReadStage::Waiting;
         let Some(age_floor) = age_floor else {
             // The age floor is too old to evaluate the answer.
-            self.resume_reads(turn, id);
+            self.resume_reads(id);
             return;
         };
         let last = read.messages.list.last().map_or(read.after, |message| message.sequence);
         let mut answer = outcome.unwrap_or_default();
         answer.messages.retain(|message| message.sequence > last);
         if answer.messages.is_empty() {
-            self.retry_reads(turn, id);
+            self.retry_reads(id);
             return;
         }
         let stored = answer.messages.len() as u64 + answer.pending;
-        read.may_be_trimmed |= stored > history_max;
+        read.floor.may_be_trimmed |= stored > history_max;
         let floor = proven_floor(last, answer.messages.first(), stored <= history_max, age_floor);
         if floor > last {
-            read.floor = read.floor.max(floor);
+            read.floor.sequence = read.floor.sequence.max(floor);
         }
         read.add(answer.messages);
-        self.silence.end(LinkName::Read);
-        self.resume_reads(turn, id);
+        self.context.silence.end(LinkName::Read);
+        self.resume_reads(id);
     }
 
     /// Refuses the loads of a partition that have waited for too long.
-    fn refuse_overdue_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+    fn refuse_overdue_reads(&mut self, id: PartitionId) {
+        let partition = &mut self.partitions[id];
         partition.reads.queue.retain(|read| match read.purpose {
-            Purpose::Load(waiting) if waiting.due_us <= turn.now.mono_us => {
-                turn.effects.push(waiting.refused(&read.channel, LogError::Unavailable));
+            Purpose::Load(waiting) if waiting.due_us <= self.context.now.mono_us => {
+                self.context.effects.push(waiting.refused(&read.channel, LogError::Unavailable));
                 false
             }
             Purpose::Load(_) | Purpose::Fill => true,
@@ -312,37 +317,33 @@ impl Core {
     }
 
     /// Refuses the loads that have waited for an attach for too long.
-    pub(super) fn refuse_overdue_loads(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        self.refuse_ahead(turn, name, turn.now.mono_us, LogError::Unavailable);
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        let is_overdue = |waiting: &mut WaitingLoad| waiting.due_us <= turn.now.mono_us;
-        let overdue: Vec<WaitingLoad> = channel.waiting_loads.extract_if(.., is_overdue).collect();
-        // The engine opens the channel with another load.
-        channel.opens |= !overdue.is_empty();
-        for waiting in overdue {
-            turn.effects.push(waiting.refused(name, LogError::Unavailable));
+    pub(super) fn refuse_overdue_loads(&mut self, name: &Arc<str>) {
+        self.refuse_ahead(name, self.context.now.mono_us, LogError::Unavailable);
+        // It may be attached by now, or detached.
+        let Some(attaching) = self.channels.get_mut(name).and_then(FollowedChannel::attaching_mut) else { return };
+        let is_overdue = |waiting: &mut WaitingLoad| waiting.due_us <= self.context.now.mono_us;
+        for waiting in attaching.loads.extract_if(.., is_overdue) {
+            self.context.effects.push(waiting.refused(name, LogError::Unavailable));
         }
     }
 
     /// Retries the first read after a pause.
-    pub(super) fn retry_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(read) = self.partitions.get_mut(&id).and_then(|partition| partition.reads.queue.front_mut()) else {
-            return;
-        };
-        self.counters.stale_answers += 1;
-        let due_us = turn.now.mono_us + read.pause_us;
-        read.pause_us = (read.pause_us * 2).min(STALE_PAUSE_MAX_US);
-        read.not_before_us = due_us;
-        self.on_silence(turn, LinkName::Read);
-        self.refuse_overdue_reads(turn, id);
-        self.set_timer(due_us, Timer::Read(id));
+    pub(super) fn retry_reads(&mut self, id: PartitionId) {
+        let Some(read) = self.partitions[id].reads.queue.front_mut() else { return };
+        self.context.counters.stale_answers += 1;
+        let due_us = self.context.now.mono_us + read.retry.pause_us;
+        read.retry.pause_us = (read.retry.pause_us * 2).min(STALE_PAUSE_MAX_US);
+        read.retry.not_before_us = due_us;
+        self.context.on_silence(LinkName::Read);
+        self.refuse_overdue_reads(id);
+        self.context.set_timer(due_us, Timer::Read(id));
     }
 
     /// Completes a read.
-    pub(super) fn finish_read(&mut self, turn: &mut Turn<'_>, id: PartitionId, read: &Read) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
-        let age_floor = partition.usable_age_floor(turn.now.mono_us, read.floor_since_us).unwrap_or(u64::MAX);
-        let mut floor = read.floor;
+    pub(super) fn finish_read(&mut self, id: PartitionId, read: &Read) {
+        let partition = &mut self.partitions[id];
+        let age_floor = partition.usable_age_floor(self.context.now.mono_us, read.floor.since_us).unwrap_or(u64::MAX);
+        let mut floor = read.floor.sequence;
         if read.messages.list.is_empty() {
             // Nothing is stored after it, so nothing was dropped because of the maximum number.
             floor = proven_floor(read.after, None, true, age_floor);
@@ -352,144 +353,70 @@ impl Core {
         floor = floor.max(purged);
         let name = Arc::clone(&read.channel);
         // While the newest message was confirmed recently, none after it can have expired by age.
-        let age_max_ms = self.partitions.get(&id).and_then(|partition| partition.facts.as_ref()?.age_max_ms);
+        let age_max_ms = partition.age_max_ms();
         let is_recent = |channel: &FollowedChannel| {
-            age_max_ms.is_none_or(|age| turn.now.mono_us < channel.confirmed_us.saturating_add(age * 500))
+            age_max_ms
+                .is_none_or(|age| self.context.now.mono_us < channel.newest.confirmed_us.saturating_add(age * 500))
         };
         let fills_all = matches!(read.purpose, Purpose::Fill)
-            && !read.may_be_trimmed
+            && !read.floor.may_be_trimmed
             && purged <= read.after
             && self.channels.get(&name).is_some_and(is_recent);
         let floor = if fills_all { read.after } else { floor };
-        if self.has_hole(turn, id, read, floor) {
+        let has_hole = |channel| self.partitions[id].has_hole(channel, read, floor, self.context.now.unix_ms);
+        if self.channels.get(&name).is_some_and(has_hole) && !self.context.planted.is(CoreBug::HoleNotNoticed) {
             if let Purpose::Load(waiting) = read.purpose {
-                turn.effects.push(waiting.refused(&name, LogError::Unavailable));
+                self.context.effects.push(waiting.refused(&name, LogError::Unavailable));
             }
-            return self.on_hole(turn, id);
+            return self.on_hole(id);
         }
         match read.purpose {
             Purpose::Fill => {
-                let Some(channel) = self.channels.get_mut(&name) else { return };
-                if let Some(gap) = &mut channel.gap {
-                    gap.is_reading = false;
-                }
                 if floor <= read.after {
-                    self.gap_filled(turn, &name, &read.messages.list);
+                    self.gap_filled(&name, &read.messages.list);
                 } else {
-                    self.interrupt(turn, &name);
+                    self.interrupt(&name);
                 }
             }
             Purpose::Load(waiting) => {
-                read.messages.list.iter().for_each(|message| self.note_key(turn.now, id, message));
-                let page = self.page_of_read(turn, read, waiting.query, floor);
+                read.messages.list.iter().for_each(|message| self.note_key(self.context.now, id, message));
+                let channel = self.channels.get(&name);
+                let Some(channel) = self.context.strays.expected(channel, "the reads of a channel end with it") else {
+                    return self.context.effects.push(waiting.refused(&name, LogError::Unavailable));
+                };
+                let page = Pages::new(&self.partitions[id], channel, self.context.now).of_read(read, floor);
                 self.extend_window(read, floor);
-                turn.effects.push(waiting.loaded(&name, page));
+                self.context.effects.push(waiting.loaded(&name, page));
             }
         }
     }
 
     /// Adds messages that were read below a channel's window to it, as far as they fit.
     fn extend_window(&mut self, read: &Read, floor: u64) {
-        let limits = self.channels.get(&read.channel).map(|channel| self.window_limits(channel.partition));
-        let (Some(channel), Some(limits)) = (self.channels.get_mut(&read.channel), limits) else { return };
-        if !read.ended_early() {
+        if let Some(channel) = self.channels.get_mut(&read.channel)
+            && !read.ended_early()
+        {
+            let limits = self.partitions[channel.partition].window_limits();
             let through = read.position.min(read.below().saturating_sub(1));
             channel.window.extend_below(&read.messages.list, floor, through, limits);
-            self.bound_windows(&read.channel);
+            self.channels.bound_windows(&self.context, &read.channel);
         }
     }
 
     /// Drops the reads of a channel; loads are answered with the error.
-    pub(super) fn drop_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId, name: &Arc<str>, error: LogError) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+    pub(super) fn drop_reads(&mut self, id: PartitionId, name: &Arc<str>, error: LogError) {
+        let partition = &mut self.partitions[id];
         let is_first_dropped = partition.reads.queue.front().is_some_and(|read| read.channel == *name);
         partition.reads.queue.retain(|read| {
             let is_kept = read.channel != *name;
             if let (Purpose::Load(waiting), false) = (read.purpose, is_kept) {
-                turn.effects.push(waiting.refused(name, error));
+                self.context.effects.push(waiting.refused(name, error));
             }
             is_kept
         });
         if is_first_dropped {
-            self.resume_reads(turn, id);
+            self.resume_reads(id);
         }
-    }
-
-    fn page_of_window(&self, turn: &Turn<'_>, name: &Arc<str>, query: LoadQuery) -> LogPage {
-        let mut page = self.empty_page(name);
-        let Some(channel) = self.channels.get(name) else { return page };
-        let window = &channel.window;
-        page.through = channel.position;
-        if self.is_expired(turn, name, window.newest().map(|newest| newest.time_ms)) {
-            page.floor = channel.position;
-            return page;
-        }
-        if let Some(after) = query.after {
-            page.floor = after;
-            page.records = window.behind(after).take(query.publications_max).map(|one| one.record.clone()).collect();
-            if page.records.len() == query.publications_max {
-                page.through = page.records.last().map_or(page.through, offset);
-            }
-        } else {
-            let (publications, _) = channel.newest_in_window(query);
-            let below = window.below(query.below);
-            page.records = below.clone().skip(below.len() - publications).map(|one| one.record.clone()).collect();
-            page.through = page.through.min(query.below.saturating_sub(1));
-            let floor = window.floor().max(page.records.first().map_or(0, offset).saturating_sub(1));
-            page.floor = floor.min(page.through);
-            page.has_more_below = true;
-        }
-        page
-    }
-
-    /// The page of a read. It reaches as far as the read: messages delivered in the meantime may be missing from it,
-    /// and messages that have not been delivered are not in it.
-    fn page_of_read(&self, turn: &Turn<'_>, read: &Read, query: LoadQuery, floor: u64) -> LogPage {
-        let name = &read.channel;
-        let mut page = self.empty_page(name);
-        let Some(channel) = self.channels.get(name) else { return page };
-        let last_read = read.messages.list.last().map_or(0, |message| message.sequence);
-        let reached = if read.ended_early() { last_read } else { last_read.max(read.position) };
-        let reached = reached.min(channel.position);
-        page.through = reached.min(read.below().saturating_sub(1));
-        page.top = reached;
-        if self.is_expired(turn, name, channel.window.newest().map(|newest| newest.time_ms)) {
-            page.floor = page.through;
-            return page;
-        }
-        page.floor = floor.min(page.through);
-        let publications = read.messages.list.iter().filter(|message| record::purged_through(message).is_none());
-        let is_in_page = |record: &LogRecord| (page.floor + 1..=page.through).contains(&offset(record));
-        page.records = publications.map(record::decode).filter(is_in_page).collect();
-        if query.after.is_none() {
-            // If a purge has removed what was left out, there is nothing below.
-            let left_out = read.messages.left_out;
-            page.has_more_below = left_out > 0 && page.floor == left_out;
-        } else if page.records.len() > query.publications_max {
-            page.records.truncate(query.publications_max);
-            page.through = page.records.last().map_or(page.through, offset);
-        }
-        page
-    }
-
-    pub(super) fn empty_page(&self, name: &Arc<str>) -> LogPage {
-        let Some(channel) = self.channels.get(name) else { return LogPage::default() };
-        let epoch = self.partitions.get(&channel.partition).map(|partition| partition.current_epoch().into());
-        let newest = channel.window.newest();
-        LogPage {
-            epoch: epoch.unwrap_or_default(),
-            top: channel.position,
-            version: newest.map_or(0, |newest| newest.version),
-            version_epoch: newest.map(|newest| newest.version_epoch.clone()).unwrap_or_default(),
-            ..LogPage::default()
-        }
-    }
-
-    /// Whether a channel's history has expired: it expires as a whole, some time after its newest publication.
-    fn is_expired(&self, turn: &Turn<'_>, name: &Arc<str>, newest_ms: Option<u64>) -> bool {
-        let partition = self.channels.get(name).and_then(|channel| self.partitions.get(&channel.partition));
-        let (Some(partition), Some(newest_ms)) = (partition, newest_ms) else { return false };
-        newest_ms > 0 && turn.now.unix_ms > newest_ms.saturating_add(partition.history_ttl_ms)
     }
 }
 
@@ -536,7 +463,7 @@ fn counted(message: &StoredMessage, through: u64) -> (usize, usize) {
 impl Read {
     /// The position of a read that can be part of a shared one.
     pub(super) fn position_to_share(&self) -> Option<u64> {
-        let can_be_shared = !self.is_alone && !self.is_awaiting_reply && self.messages.list.is_empty();
+        let can_be_shared = !self.is_alone && self.stage != ReadStage::InFlight && self.messages.list.is_empty();
         match self.purpose {
             Purpose::Load(waiting) if can_be_shared => waiting.query.after,
             Purpose::Fill if can_be_shared => Some(self.after),
@@ -545,7 +472,7 @@ impl Read {
     }
 
     /// The query of a load.
-    fn query(&self) -> Option<LoadQuery> {
+    pub(super) fn query(&self) -> Option<LoadQuery> {
         match self.purpose {
             Purpose::Load(waiting) => Some(waiting.query),
             Purpose::Fill => None,
@@ -558,7 +485,7 @@ impl Read {
     }
 
     /// Only messages below this sequence are read.
-    fn below(&self) -> u64 {
+    pub(super) fn below(&self) -> u64 {
         self.query_for_newest().map_or(u64::MAX, |query| query.below)
     }
 
@@ -566,11 +493,11 @@ impl Read {
     pub(super) fn add(&mut self, messages: Vec<StoredMessage>) {
         let (query, through) = (self.query_for_newest(), self.through);
         self.messages.add(messages, query, through);
-        self.floor = self.floor.max(self.messages.left_out);
+        self.floor.sequence = self.floor.sequence.max(self.messages.left_out);
     }
 
     /// Whether it has more than was requested, and ended before it had all.
-    fn ended_early(&self) -> bool {
+    pub(super) fn ended_early(&self) -> bool {
         let Some(query) = self.query().filter(|query| query.after.is_some()) else { return false };
         self.messages.list.len() > query.publications_max
     }
@@ -586,10 +513,6 @@ pub(super) fn proven_floor(after: u64, first: Option<&StoredMessage>, is_untrimm
     let from_first = first.map_or(u64::MAX, |message| message.sequence - 1);
     let from_age = if is_untrimmed { age_floor.saturating_sub(1) } else { u64::MAX };
     from_first.min(from_age).max(after)
-}
-
-fn offset(record: &LogRecord) -> u64 {
-    record.publication.offset
 }
 
 #[cfg(test)]

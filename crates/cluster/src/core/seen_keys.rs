@@ -100,10 +100,10 @@ impl SeenKeys {
 impl Core {
     /// Records the idempotency key of a publication in a stream.
     pub(super) fn note_key(&mut self, now: Now, partition: PartitionId, message: &StoredMessage) {
-        let facts = self.partitions.get(&partition).and_then(|partition| partition.facts.as_ref());
+        let facts = self.partitions[partition].facts.as_ref();
         let Some(window_ms) = facts.map(|facts| facts.duplicate_window_ms) else { return };
         self.seen_keys.forget_expired(now);
-        self.seen_keys.note(message, partition, window_ms, self.options.limits.seen_keys_bytes_max);
+        self.seen_keys.note(message, partition, window_ms, self.context.options.limits.seen_keys_bytes_max);
     }
 
     /// The sequence of the publication that has used the id of a message before.

@@ -18,8 +18,8 @@ use crate::{
 };
 
 use super::{
-    Core, Requester, Turn,
-    read::{Purpose, Read, proven_floor},
+    Core, Requester,
+    read::{Purpose, Read, ReadStage, proven_floor},
 };
 
 /// Maximum number of messages per read, which blocks writes to the stream for 12 ms.
@@ -27,9 +27,9 @@ const SHARED_MESSAGES_MAX: usize = 5_000;
 
 impl Core {
     /// Starts a read for all waiting reads of a partition, if they are many and not far behind.
-    pub(super) fn begin_shared_read(&mut self, turn: &mut Turn<'_>, id: PartitionId) -> bool {
-        let shared_reads_min = self.options.limits.shared_reads_min;
-        let Some(partition) = self.partitions.get_mut(&id) else { return false };
+    pub(super) fn begin_shared_read(&mut self, id: PartitionId) -> bool {
+        let shared_reads_min = self.context.options.limits.shared_reads_min;
+        let partition = &mut self.partitions[id];
         let highest = partition.marks.highest();
         let mut positions: Vec<u64> = partition.reads.queue.iter().filter_map(Read::position_to_share).collect();
         // Reads that are too far behind are made alone.
@@ -38,56 +38,58 @@ impl Core {
             return false;
         };
         for read in &mut partition.reads.queue {
-            read.is_shared = read.position_to_share().is_some_and(|position| position >= after);
+            if read.position_to_share().is_some_and(|position| position >= after) {
+                read.stage = ReadStage::Shared;
+            }
         }
         partition.reads.is_sharing = true;
-        self.counters.shared_reads += 1;
+        self.context.counters.shared_reads += 1;
         let stream = partition.names.stream.clone();
-        let request = self.request(Requester::SharedRead(id));
+        let request = self.context.request(Requester::SharedRead(id));
         let (subject, from, messages_max) = (None, after + 1, SHARED_MESSAGES_MAX);
-        turn.link(LinkEffect::Range { request, stream, subject, from, messages_max });
+        self.context.link(LinkEffect::Range { request, stream, subject, from, messages_max });
         true
     }
 
     /// The messages of all channels after the lowest position have arrived.
-    pub(super) fn shared_read(&mut self, turn: &mut Turn<'_>, id: PartitionId, outcome: Result<ReadAnswer, ReadFault>) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+    pub(super) fn shared_read(&mut self, id: PartitionId, outcome: Result<ReadAnswer, ReadFault>) {
+        let partition = &mut self.partitions[id];
         partition.reads.is_sharing = false;
-        let (shared, others) = std::mem::take(&mut partition.reads.queue).into_iter().partition(|read| read.is_shared);
+        let (shared, others) =
+            std::mem::take(&mut partition.reads.queue).into_iter().partition(|read| read.stage == ReadStage::Shared);
         partition.reads.queue = others;
-        let is_usable = partition.usable_age_floor(turn.now.mono_us, 0).is_some();
+        let is_usable = partition.usable_age_floor(self.context.now.mono_us, 0).is_some();
         let answer = outcome.ok().filter(|answer| is_usable && !answer.is_in_parts && answer.pending == 0);
         if answer.is_some() {
-            self.silence.end(LinkName::Read);
+            self.context.silence.end(LinkName::Read);
         }
         let mut by_subject: BTreeMap<Box<str>, Vec<StoredMessage>> = BTreeMap::new();
         for message in answer.iter().flat_map(|answer| &answer.messages) {
             by_subject.entry(message.subject.clone()).or_default().push(message.clone());
         }
         for read in Vec::from(shared) {
-            self.serve_shared(turn, id, read, answer.as_ref().map(|_| &by_subject));
+            self.serve_shared(id, read, answer.as_ref().map(|_| &by_subject));
         }
-        self.resume_reads(turn, id);
+        self.resume_reads(id);
     }
 
     /// Answers one recovery, or queues its own read.
     fn serve_shared(
         &mut self,
-        turn: &mut Turn<'_>,
         id: PartitionId,
         mut read: Read,
         by_subject: Option<&BTreeMap<Box<str>, Vec<StoredMessage>>>,
     ) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
-        (read.is_shared, read.is_alone) = (false, true);
+        let partition = &mut self.partitions[id];
+        (read.stage, read.is_alone) = (ReadStage::Waiting, true);
         let Some(channel) = self.channels.get(&read.channel) else {
             // A gap that could not be filled has detached the channel.
             if let Purpose::Load(waiting) = read.purpose {
-                turn.effects.push(waiting.refused(&read.channel, LogError::Unavailable));
+                self.context.effects.push(waiting.refused(&read.channel, LogError::Unavailable));
             }
             return;
         };
-        if let (Purpose::Fill, Some(gap)) = (read.purpose, &channel.gap) {
+        if let (Purpose::Fill, Some(gap)) = (read.purpose, channel.gap()) {
             read.through = gap.through;
         }
         let found = by_subject.map(|by_subject| {
@@ -95,7 +97,7 @@ impl Core {
         });
         let is_complete =
             |found: &&[StoredMessage]| found.last().map_or(read.after, |last| last.sequence) >= read.through;
-        let age_floor = partition.usable_age_floor(turn.now.mono_us, read.floor_since_us);
+        let age_floor = partition.usable_age_floor(self.context.now.mono_us, read.floor.since_us);
         let Some((found, age_floor)) = found.filter(is_complete).zip(age_floor) else {
             // The replica lags, or the channel was attached after the age floor was read.
             partition.reads.queue.push_back(read);
@@ -105,10 +107,10 @@ impl Core {
         let after = read.after;
         read.add(found.iter().filter(|message| message.sequence > after).cloned().collect());
         let stored = read.messages.list.len() as u64;
-        read.may_be_trimmed = stored > history_max && !self.planted.is(CoreBug::SharedReadNotCounted);
-        let floor = proven_floor(read.after, read.messages.list.first(), !read.may_be_trimmed, age_floor);
-        read.floor = read.floor.max(floor);
-        self.finish_read(turn, id, &read);
+        read.floor.may_be_trimmed = stored > history_max && !self.context.planted.is(CoreBug::SharedReadNotCounted);
+        let floor = proven_floor(read.after, read.messages.list.first(), !read.floor.may_be_trimmed, age_floor);
+        read.floor.sequence = read.floor.sequence.max(floor);
+        self.finish_read(id, &read);
     }
 }
 

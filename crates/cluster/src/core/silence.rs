@@ -6,7 +6,7 @@ use crate::{
     planted::CoreBug,
 };
 
-use super::{Core, Turn};
+use super::Context;
 
 /// Since when requests have had no answers, by connection.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,28 +29,28 @@ impl Silence {
     }
 }
 
-impl Core {
+impl Context {
     /// A request on a connection has had no answer.
-    pub(super) fn on_silence(&mut self, turn: &mut Turn<'_>, link: LinkName) {
-        let since_us = *self.silence.since_us[link as usize].get_or_insert(turn.now.mono_us);
-        self.reconnect_if_silent(turn, link, since_us);
+    pub(super) fn on_silence(&mut self, link: LinkName) {
+        let since_us = *self.silence.since_us[link as usize].get_or_insert(self.now.mono_us);
+        self.reconnect_if_silent(link, since_us);
     }
 
     /// A read of leases has had no answer.
-    pub(super) fn on_silent_lease_read(&mut self, turn: &mut Turn<'_>) {
-        let since_us = *self.silence.lease_reads_since_us.get_or_insert(turn.now.mono_us);
-        self.reconnect_if_silent(turn, LinkName::Read, since_us);
+    pub(super) fn on_silent_lease_read(&mut self) {
+        let since_us = *self.silence.lease_reads_since_us.get_or_insert(self.now.mono_us);
+        self.reconnect_if_silent(LinkName::Read, since_us);
     }
 
-    fn reconnect_if_silent(&mut self, turn: &mut Turn<'_>, link: LinkName, since_us: u64) {
-        let is_long = turn.now.mono_us >= since_us + self.options.limits.silence_timeout_ms * 1_000;
+    fn reconnect_if_silent(&mut self, link: LinkName, since_us: u64) {
+        let is_long = self.now.mono_us >= since_us + self.options.limits.silence_timeout_ms * 1_000;
         if is_long && !self.planted.is(CoreBug::SilenceBorne) {
             self.silence.end(link);
             if link == LinkName::Read {
                 self.silence.end_of_lease_reads();
             }
             self.counters.silences += 1;
-            turn.link(LinkEffect::Reconnect { link });
+            self.link(LinkEffect::Reconnect { link });
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::{
     planted::CoreBug,
 };
 
-use super::{Core, CoreEffect, Requester, Timer, Turn, epoch::epoch_of, partition::facts};
+use super::{Context, Core, CoreEffect, Requester, Timer, epoch::epoch_of, partition::facts};
 
 /// Time until a failed description of a stream is retried.
 const DESCRIBE_RETRY_US: u64 = 500_000;
@@ -139,6 +139,16 @@ impl StreamWatch {
         matches!(self.standing, Standing::Unusable(StreamTrouble::Refusing { .. }))
     }
 
+    /// Requests the description of the stream, unless it is being described.
+    pub(super) fn describe(&mut self, context: &mut Context, key: StreamKey, stream: &str) {
+        if self.is_describing {
+            return;
+        }
+        (self.is_describing, self.described_us) = (true, context.now.mono_us);
+        let request = context.request(Requester::Describe(key));
+        context.link(LinkEffect::Describe { request, stream: stream.into() });
+    }
+
     /// Changes the standing. Returns the change, if it is one for the log.
     fn change(&mut self, standing: Standing) -> Option<StreamChange> {
         let before = std::mem::replace(&mut self.standing, standing);
@@ -155,7 +165,7 @@ impl Core {
     /// The streams that this node cannot use, and why.
     pub fn unusable_streams(&self) -> Vec<UnusableStream> {
         let of = |key: StreamKey| {
-            let (name, watch) = self.watched(key)?;
+            let (name, watch) = self.watched(key);
             Some(UnusableStream { stream: name.into(), trouble: watch.trouble()?.clone() })
         };
         self.stream_keys().filter_map(of).collect()
@@ -163,88 +173,84 @@ impl Core {
 
     /// Whether this node can use all streams.
     pub fn are_streams_usable(&self) -> bool {
-        self.stream_keys().all(|key| self.watched(key).is_some_and(|(_, watch)| watch.is_usable()))
+        self.stream_keys().all(|key| self.watched(key).1.is_usable())
     }
 
     pub(super) fn stream_keys(&self) -> impl Iterator<Item = StreamKey> + '_ {
         let leases = self.leases.has_stream().then_some(StreamKey::Leases);
-        self.partitions.keys().copied().map(StreamKey::Partition).chain(leases)
+        self.partitions.ids().map(StreamKey::Partition).chain(leases)
     }
 
-    fn watched(&self, key: StreamKey) -> Option<(&str, &StreamWatch)> {
+    fn watched(&self, key: StreamKey) -> (&str, &StreamWatch) {
         match key {
             StreamKey::Partition(id) => {
-                self.partitions.get(&id).map(|partition| (&*partition.names.stream, &partition.watch))
+                let partition = &self.partitions[id];
+                (&partition.names.stream, &partition.watch)
             }
-            StreamKey::Leases => Some((self.leases.stream(), &self.leases.watch)),
+            StreamKey::Leases => (self.leases.stream(), &self.leases.watch),
         }
     }
 
-    fn watch_mut(&mut self, key: StreamKey) -> Option<&mut StreamWatch> {
-        match key {
-            StreamKey::Partition(id) => self.partitions.get_mut(&id).map(|partition| &mut partition.watch),
-            StreamKey::Leases => Some(&mut self.leases.watch),
-        }
+    fn watch_mut(&mut self, key: StreamKey) -> (&mut StreamWatch, &str, &mut Context) {
+        let (watch, name) = match key {
+            StreamKey::Partition(id) => {
+                let partition = &mut self.partitions[id];
+                (&mut partition.watch, &*partition.names.stream)
+            }
+            StreamKey::Leases => self.leases.watch_mut(),
+        };
+        (watch, name, &mut self.context)
     }
 
-    fn set_standing(&mut self, turn: &mut Turn<'_>, key: StreamKey, standing: Standing) {
-        let Some(change) = self.watch_mut(key).and_then(|watch| watch.change(standing)) else { return };
-        let unusable = self.stream_keys().filter_map(|key| self.watched(key)?.1.trouble());
+    fn set_standing(&mut self, key: StreamKey, standing: Standing) {
+        let Some(change) = self.watch_mut(key).0.change(standing) else { return };
+        let unusable = self.stream_keys().filter_map(|key| self.watched(key).1.trouble());
         let count = u32::try_from(unusable.count()).unwrap_or(u32::MAX);
         self.peers.set_unusable_streams(count);
-        self.report_stream(turn, key, change);
+        self.report_stream(key, change);
     }
 
-    fn report_stream(&self, turn: &mut Turn<'_>, key: StreamKey, change: StreamChange) {
-        let Some((name, _)) = self.watched(key) else { return };
-        turn.effects.push(CoreEffect::StreamChanged { stream: name.into(), change });
+    fn report_stream(&mut self, key: StreamKey, change: StreamChange) {
+        let stream = self.watched(key).0.into();
+        self.context.effects.push(CoreEffect::StreamChanged { stream, change });
     }
 
     /// Requests the description of a stream: its epoch and its limits.
-    pub(super) fn describe(&mut self, turn: &mut Turn<'_>, key: StreamKey) {
-        let Some(watch) = self.watch_mut(key).filter(|watch| !watch.is_describing) else { return };
-        (watch.is_describing, watch.described_us) = (true, turn.now.mono_us);
-        let request = self.request(Requester::Describe(key));
-        let Some((name, _)) = self.watched(key) else { return };
-        turn.link(LinkEffect::Describe { request, stream: name.into() });
+    pub(super) fn describe(&mut self, key: StreamKey) {
+        let (watch, name, context) = self.watch_mut(key);
+        watch.describe(context, key, name);
     }
 
     /// Requests a description for a message that got no answer, of which there may be many.
-    fn describe_unless_done(&mut self, turn: &mut Turn<'_>, key: StreamKey) {
-        let due_us = self.watch_mut(key).map_or(0, |watch| watch.described_us + DESCRIBE_PAUSE_US);
-        if turn.now.mono_us >= due_us {
-            self.describe(turn, key);
+    fn describe_unless_done(&mut self, key: StreamKey) {
+        let due_us = self.watched(key).1.described_us + DESCRIBE_PAUSE_US;
+        if self.context.now.mono_us >= due_us {
+            self.describe(key);
         } else {
-            self.set_timer(due_us, Timer::Describe(key));
+            self.context.set_timer(due_us, Timer::Describe(key));
         }
     }
 
-    pub(super) fn described(
-        &mut self,
-        turn: &mut Turn<'_>,
-        key: StreamKey,
-        outcome: Result<Box<StreamState>, ReadFault>,
-    ) {
-        let Some(watch) = self.watch_mut(key) else { return };
-        watch.is_describing = false;
+    pub(super) fn described(&mut self, key: StreamKey, outcome: Result<Box<StreamState>, ReadFault>) {
+        self.watch_mut(key).0.is_describing = false;
         match &outcome {
-            Err(ReadFault::TimedOut | ReadFault::NoResponders) => self.on_silence(turn, LinkName::Read),
-            _ => self.silence.end(LinkName::Read),
+            Err(ReadFault::TimedOut | ReadFault::NoResponders) => self.context.on_silence(LinkName::Read),
+            _ => self.context.silence.end(LinkName::Read),
         }
-        let retry_us = turn.now.mono_us + DESCRIBE_RETRY_US;
+        let retry_us = self.context.now.mono_us + DESCRIBE_RETRY_US;
         match outcome {
             Ok(state) => {
                 let Some(facts) = facts(&state) else {
-                    self.set_standing(turn, key, Standing::Unusable(StreamTrouble::Foreign));
-                    return self.set_timer(retry_us, Timer::Describe(key));
+                    self.set_standing(key, Standing::Unusable(StreamTrouble::Foreign));
+                    return self.context.set_timer(retry_us, Timer::Describe(key));
                 };
-                self.stream_is_there(turn, key);
+                self.stream_is_there(key);
                 match key {
-                    StreamKey::Partition(id) => self.facts_known(turn, id, facts),
-                    StreamKey::Leases => self.lease_facts_known(turn, facts.epoch),
+                    StreamKey::Partition(id) => self.facts_known(id, facts),
+                    StreamKey::Leases => self.leases.facts_known(&mut self.context, facts.epoch),
                 }
             }
-            Err(ReadFault::Refused { error_code: NOT_FOUND, .. }) => self.stream_is_absent(turn, key),
+            Err(ReadFault::Refused { error_code: NOT_FOUND, .. }) => self.stream_is_absent(key),
             // The connection describes all streams when it is open again.
             Err(ReadFault::Disconnected) => {}
             Err(fault) => {
@@ -252,77 +258,72 @@ impl Core {
                     ReadFault::Refused { description, .. } => Some(description),
                     _ => None,
                 };
-                self.stream_is_silent(turn, key, why);
-                self.set_timer(retry_us, Timer::Describe(key));
+                self.stream_is_silent(key, why);
+                self.context.set_timer(retry_us, Timer::Describe(key));
             }
         }
     }
 
     /// A stream has described itself.
-    fn stream_is_there(&mut self, turn: &mut Turn<'_>, key: StreamKey) {
-        let Some(watch) = self.watch_mut(key) else { return };
+    fn stream_is_there(&mut self, key: StreamKey) {
+        let (watch, ..) = self.watch_mut(key);
         watch.unanswered_since_us = None;
         // Only a stored message shows that a stream that refused messages takes them again.
         if !watch.is_refusing() {
-            self.set_standing(turn, key, Standing::Usable);
+            self.set_standing(key, Standing::Usable);
         }
     }
 
-    fn stream_is_absent(&mut self, turn: &mut Turn<'_>, key: StreamKey) {
-        let Some(watch) = self.watch_mut(key) else { return };
+    fn stream_is_absent(&mut self, key: StreamKey) {
+        let (watch, ..) = self.watch_mut(key);
         watch.unanswered_since_us = None;
-        if self.planted.is(CoreBug::AbsentStreamIgnored) {
-            return self.set_timer(turn.now.mono_us + DESCRIBE_RETRY_US, Timer::Describe(key));
+        if self.context.planted.is(CoreBug::AbsentStreamIgnored) {
+            return self.context.set_timer(self.context.now.mono_us + DESCRIBE_RETRY_US, Timer::Describe(key));
         }
-        if self.watch_mut(key).is_some_and(|watch| watch.is_absent()) {
-            return self.create_stream(turn, key);
+        if self.watched(key).1.is_absent() {
+            return self.create_stream(key);
         }
         let trouble = StreamTrouble::Absent { why_not_created: None };
-        self.set_standing(turn, key, Standing::Unusable(trouble));
-        self.counters.streams_absent += 1;
+        self.set_standing(key, Standing::Unusable(trouble));
+        self.context.counters.streams_absent += 1;
         match key {
-            StreamKey::Partition(id) => self.interrupt_all(turn, id),
-            StreamKey::Leases => self.lease_stream_gone(turn),
+            StreamKey::Partition(id) => self.interrupt_all(id),
+            StreamKey::Leases => self.leases.stream_gone(&mut self.context),
         }
         // A stream that is gone often was not the only one: the servers have lost their disk.
         let others: Vec<StreamKey> = self.stream_keys().filter(|other| *other != key).collect();
         for other in others {
-            self.describe(turn, other);
+            self.describe(other);
         }
-        self.set_timer(turn.now.mono_us + DESCRIBE_RETRY_US, Timer::Describe(key));
+        self.context.set_timer(self.context.now.mono_us + DESCRIBE_RETRY_US, Timer::Describe(key));
     }
 
     /// Creates a stream that is gone, with a new epoch.
-    fn create_stream(&mut self, turn: &mut Turn<'_>, key: StreamKey) {
-        let number = self.next_number();
-        let Some((name, _)) = self.watched(key) else { return };
-        let Some(terms) = self.options.creatable.iter().find(|terms| *terms.name == *name) else {
-            return self.set_timer(turn.now.mono_us + CREATE_RETRY_US, Timer::Describe(key));
+    fn create_stream(&mut self, key: StreamKey) {
+        let number = self.context.next_number();
+        let (name, _) = self.watched(key);
+        let Some(terms) = self.context.options.creatable.iter().find(|terms| *terms.name == *name) else {
+            return self.context.set_timer(self.context.now.mono_us + CREATE_RETRY_US, Timer::Describe(key));
         };
-        let epoch = epoch_of(&self.options.node, name, number).into();
+        let epoch = epoch_of(&self.context.options.node, name, number).into();
         let terms = Box::new(terms.clone());
-        let request = self.request(Requester::Create(key));
-        turn.link(LinkEffect::Create { request, terms, epoch });
+        let request = self.context.request(Requester::Create(key));
+        self.context.link(LinkEffect::Create { request, terms, epoch });
     }
 
-    pub(super) fn created(
-        &mut self,
-        turn: &mut Turn<'_>,
-        key: StreamKey,
-        outcome: Result<Box<StreamState>, ReadFault>,
-    ) {
+    pub(super) fn created(&mut self, key: StreamKey, outcome: Result<Box<StreamState>, ReadFault>) {
         let why = match outcome {
             Ok(state) => {
-                self.counters.streams_created += 1;
+                self.context.counters.streams_created += 1;
                 let epoch: Box<str> = facts(&state).map(|facts| facts.epoch).unwrap_or_default();
-                self.report_stream(turn, key, StreamChange::Created { epoch: epoch.clone() });
+                self.report_stream(key, StreamChange::Created { epoch: epoch.clone() });
                 if let StreamKey::Partition(id) = key {
-                    self.publish_first_epoch(turn, id, epoch);
+                    self.publish_first_epoch(id, epoch);
                 }
-                return self.described(turn, key, Ok(state));
+                return self.described(key, Ok(state));
             }
             // Another node was faster.
-            Err(ReadFault::Refused { error_code: EXISTS, .. }) => return self.describe(turn, key),
+            Err(ReadFault::Refused { error_code: EXISTS, .. }) => return self.describe(key),
             Err(ReadFault::Disconnected) => return,
             Err(ReadFault::Refused { description, error_code, .. }) => format!("{description} ({error_code})").into(),
             Err(_) => {
@@ -330,43 +331,46 @@ impl Core {
             }
         };
         let trouble = StreamTrouble::Absent { why_not_created: Some(why) };
-        self.set_standing(turn, key, Standing::Unusable(trouble));
-        self.set_timer(turn.now.mono_us + CREATE_RETRY_US, Timer::Describe(key));
+        self.set_standing(key, Standing::Unusable(trouble));
+        self.context.set_timer(self.context.now.mono_us + CREATE_RETRY_US, Timer::Describe(key));
     }
 
-    fn stream_is_silent(&mut self, turn: &mut Turn<'_>, key: StreamKey, why: Option<Box<str>>) {
-        let timeout_us = self.options.limits.publish_timeout_ms * 1_000;
-        let is_up = self.links.read;
-        let Some(watch) = self.watch_mut(key).filter(|_| is_up) else { return };
-        let since_us = *watch.unanswered_since_us.get_or_insert(turn.now.mono_us);
+    fn stream_is_silent(&mut self, key: StreamKey, why: Option<Box<str>>) {
+        let timeout_us = self.context.options.limits.publish_timeout_ms * 1_000;
+        if !self.context.links.read {
+            return;
+        }
+        let now_us = self.context.now.mono_us;
+        let (watch, ..) = self.watch_mut(key);
+        let since_us = *watch.unanswered_since_us.get_or_insert(now_us);
         // Absent and refusing say more.
-        if turn.now.mono_us >= since_us + timeout_us && !watch.is_absent() && !watch.is_refusing() {
-            self.set_standing(turn, key, Standing::Unusable(StreamTrouble::Silent { why }));
+        if now_us >= since_us + timeout_us && !watch.is_absent() && !watch.is_refusing() {
+            self.set_standing(key, Standing::Unusable(StreamTrouble::Silent { why }));
         }
     }
 
     /// A message to a stream was answered, or was not.
-    pub(super) fn stream_answered(&mut self, turn: &mut Turn<'_>, key: StreamKey, fault: Option<&PublishFault>) {
+    pub(super) fn stream_answered(&mut self, key: StreamKey, fault: Option<&PublishFault>) {
         let refusal = match fault {
             None => None,
-            Some(PublishFault::NoResponders | PublishFault::TimedOut) => return self.describe_unless_done(turn, key),
+            Some(PublishFault::NoResponders | PublishFault::TimedOut) => return self.describe_unless_done(key),
             Some(PublishFault::Disconnected) => return,
             Some(fault) => fault.store_refusal(),
         };
-        let Some(watch) = self.watch_mut(key) else { return };
+        let (watch, ..) = self.watch_mut(key);
         if let Some(why) = refusal {
             // The text may contain figures that change; the first one is reported.
             let was_refusing = watch.is_refusing();
             if !was_refusing && !watch.is_absent() {
-                self.set_standing(turn, key, Standing::Unusable(StreamTrouble::Refusing { why }));
+                self.set_standing(key, Standing::Unusable(StreamTrouble::Refusing { why }));
                 if let StreamKey::Partition(id) = key {
                     // Its fence shows when the stream stores messages again.
                     self.needs_audit(id);
-                    self.start_sync(turn, id);
+                    self.start_sync(id);
                 }
             }
         } else if fault.is_none() && watch.is_refusing() {
-            self.set_standing(turn, key, Standing::Usable);
+            self.set_standing(key, Standing::Usable);
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     record::FENCE,
 };
 
-use super::{Core, Requester, Timer, Turn, epoch::EpochReview, partition::Partition, standing::StreamKey};
+use super::{Core, Requester, Timer, epoch::EpochReview, partition::Partition, standing::StreamKey};
 
 /// Maximum number of channels whose newest messages are read with one request. NATS allows 1,024 subjects.
 const CHUNK_CHANNELS: usize = 500;
@@ -62,95 +62,90 @@ pub(super) struct HeadSync {
 
 impl Core {
     /// Queues a channel for an attach.
-    pub(super) fn attach(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, id: PartitionId) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
-        partition.attaching.push(Arc::clone(name));
-        self.start_sync(turn, id);
+    pub(super) fn attach(&mut self, name: &Arc<str>, id: PartitionId) {
+        let partition = &mut self.partitions[id];
+        partition.channels.attaching.push(Arc::clone(name));
+        self.start_sync(id);
     }
 
     /// Records that messages of the partition may have been missed.
     pub(super) fn needs_audit(&mut self, id: PartitionId) {
-        if let Some(partition) = self.partitions.get_mut(&id) {
-            partition.needs_audit = true;
-        }
+        self.partitions[id].audit.is_needed = true;
     }
 
     /// Audits all partitions: the connection was interrupted, and a fence may have been lost as well.
-    pub(super) fn audit_all(&mut self, turn: &mut Turn<'_>) {
-        let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
+    pub(super) fn audit_all(&mut self) {
+        let ids: Vec<PartitionId> = self.partitions.ids().collect();
         for id in ids {
             self.needs_audit(id);
             // The connection renews its subscriptions. Whether a subscription was active at the old fence is unknown.
-            self.restart_sync(turn, id);
-            self.start_sync(turn, id);
+            self.restart_sync(id);
+            self.start_sync(id);
         }
     }
 
     /// Restarts the attach or audit in flight with a new fence.
-    pub(super) fn restart_sync(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(sync) = self.partitions.get_mut(&id).and_then(|partition| partition.sync.as_mut()) else { return };
+    pub(super) fn restart_sync(&mut self, id: PartitionId) {
+        let Some(sync) = &mut self.partitions[id].sync else { return };
         sync.fence_sequence = None;
         sync.stale_answers = 0;
         sync.chunks.iter_mut().for_each(|chunk| (chunk.is_read, chunk.is_reading) = (false, false));
-        self.restart_fence(turn, id);
+        self.restart_fence(id);
     }
 
     /// Messages were dropped on the connection. Unlike after a reconnect, the subscriptions are active, and a lost
     /// fence is sent again when it is overdue.
-    pub(super) fn audit_after_overflow(&mut self, turn: &mut Turn<'_>) {
-        self.counters.overflows += 1;
-        let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
+    pub(super) fn audit_after_overflow(&mut self) {
+        self.context.counters.overflows += 1;
+        let ids: Vec<PartitionId> = self.partitions.ids().collect();
         for id in ids {
             self.needs_audit(id);
-            self.start_sync(turn, id);
+            self.start_sync(id);
         }
     }
 
     /// Audits a partition now, or some time after the last audit began.
-    pub(super) fn audit_soon(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let now_us = turn.now.mono_us;
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
-        let due_us = (partition.audited_us + AUDIT_PAUSE_US).max(now_us);
-        if due_us < partition.audit_due_us || partition.audit_due_us <= now_us {
-            partition.audit_due_us = due_us;
-            self.set_timer(due_us, Timer::Audit(id));
+    pub(super) fn audit_soon(&mut self, id: PartitionId) {
+        let now_us = self.context.now.mono_us;
+        let partition = &mut self.partitions[id];
+        let due_us = (partition.audit.begun_us + AUDIT_PAUSE_US).max(now_us);
+        if due_us < partition.audit.due_us || partition.audit.due_us <= now_us {
+            partition.audit.due_us = due_us;
+            self.context.set_timer(due_us, Timer::Audit(id));
         }
     }
 
-    pub(super) fn audit(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let is_due = |partition: &Partition| partition.audit_due_us <= turn.now.mono_us;
-        if self.partitions.get(&id).is_some_and(is_due) {
+    pub(super) fn audit(&mut self, id: PartitionId) {
+        let is_due = |partition: &Partition| partition.audit.due_us <= self.context.now.mono_us;
+        if is_due(&self.partitions[id]) {
             self.needs_audit(id);
-            self.start_sync(turn, id);
+            self.start_sync(id);
         }
     }
 
     /// Starts an attach of the waiting channels, and an audit if one is needed, unless one is in flight.
-    pub(super) fn start_sync(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        if !self.links.live {
+    pub(super) fn start_sync(&mut self, id: PartitionId) {
+        if !self.context.links.live {
             return;
         }
-        let attach = self.next_number();
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
-        let has_work = !partition.attaching.is_empty() || !partition.comparing.is_empty() || partition.needs_audit;
+        let attach = self.context.next_number();
+        let partition = &mut self.partitions[id];
+        let has_work = !partition.channels.attaching.is_empty()
+            || !partition.channels.comparing.is_empty()
+            || partition.audit.is_needed;
         if partition.sync.is_some() || partition.facts.is_none() || !has_work {
             return;
         }
         let comparing = self.take_comparing(id, attach);
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
-        let attaching = std::mem::take(&mut partition.attaching);
+        let partition = &mut self.partitions[id];
+        let attaching = std::mem::take(&mut partition.channels.attaching);
         let mut channels = attaching.clone();
         channels.extend(comparing);
-        partition.subscribe_to(turn, &attaching, self.options.limits.wide_channels_min);
-        let is_audit = std::mem::take(&mut partition.needs_audit);
+        partition.subscribe_to(&mut self.context, &attaching);
+        let is_audit = std::mem::take(&mut partition.audit.is_needed);
         if is_audit {
-            partition.audited_us = turn.now.mono_us;
-            channels.extend(partition.attached.iter().cloned());
-        }
-        for name in &attaching {
-            if let Some(channel) = self.channels.get_mut(name) {
-                channel.attach = attach;
-            }
+            partition.audit.begun_us = self.context.now.mono_us;
+            channels.extend(partition.channels.attached.iter().cloned());
         }
         let in_chunks = channels.chunks(CHUNK_CHANNELS);
         let chunk_of = |channels: &[Arc<str>]| Chunk { channels: channels.to_vec(), is_read: false, is_reading: false };
@@ -172,72 +167,83 @@ impl Core {
             pause_us: STALE_PAUSE_MIN_US,
         };
         partition.sync = Some(sync);
-        self.restart_fence(turn, id);
+        for name in &attaching {
+            self.sync_began(name, attach);
+        }
+        self.restart_fence(id);
         if is_audit {
-            self.describe(turn, StreamKey::Partition(id));
+            self.describe(StreamKey::Partition(id));
         }
     }
 
     /// Publishes a new fence for the attach or audit in flight.
-    fn restart_fence(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let number = self.next_number();
-        if self.partitions.get(&id).is_none_or(|partition| partition.sync.is_none()) {
+    fn restart_fence(&mut self, id: PartitionId) {
+        let number = self.context.next_number();
+        if self.partitions[id].sync.is_none() {
             return;
         }
         // The answer shows at once that the stream is gone or stores nothing.
-        let request = Some(self.request(Requester::Fence(id)));
-        let node = &self.options.node;
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
-        let Some(sync) = &mut partition.sync else { return };
-        (sync.number, sync.fence, sync.fenced_us) = (number, number, turn.now.mono_us);
+        let request = Some(self.context.request(Requester::Fence(id)));
+        let node = &self.context.options.node;
+        let partition = &mut self.partitions[id];
+        let sync = self.context.strays.expected(partition.sync.as_mut(), "only a sync that is in flight is restarted");
+        let Some(sync) = sync else { return };
+        (sync.number, sync.fence, sync.fenced_us) = (number, number, self.context.now.mono_us);
         sync.after = partition.marks.highest();
-        partition.marks.mark_newest(turn.now.mono_us);
+        partition.marks.mark_newest(self.context.now.mono_us);
         let subject = partition.names.fence_subject(node);
         let headers = MessageHeaders::new().with(FENCE, number.to_string());
-        turn.link(LinkEffect::Publish { link: LinkName::Live, request, subject, headers, payload: Bytes::new() });
-        if self.planted.is(CoreBug::AttachWithoutFence) {
+        self.context.link(LinkEffect::Publish {
+            link: LinkName::Live,
+            request,
+            subject,
+            headers,
+            payload: Bytes::new(),
+        });
+        if self.context.planted.is(CoreBug::AttachWithoutFence) {
             sync.fence_sequence = Some(0);
-            self.read_missing_heads(turn, id);
+            self.read_missing_heads(id);
         }
-        self.set_timer(turn.now.mono_us + FENCE_TIMEOUT_US, Timer::Fence(id));
+        self.context.set_timer(self.context.now.mono_us + FENCE_TIMEOUT_US, Timer::Fence(id));
     }
 
-    pub(super) fn fence_overdue(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let now_us = turn.now.mono_us;
-        let sync = self.partitions.get(&id).and_then(|partition| partition.sync.as_ref());
+    pub(super) fn fence_overdue(&mut self, id: PartitionId) {
+        let now_us = self.context.now.mono_us;
+        let sync = self.partitions[id].sync.as_ref();
         let is_overdue =
             sync.is_some_and(|sync| sync.fence_sequence.is_none() && sync.fenced_us + FENCE_TIMEOUT_US <= now_us);
         if is_overdue {
-            self.on_silence(turn, LinkName::Live);
-            self.describe(turn, StreamKey::Partition(id));
-            self.restart_fence(turn, id);
+            self.context.on_silence(LinkName::Live);
+            self.describe(StreamKey::Partition(id));
+            self.restart_fence(id);
         }
     }
 
     /// A fence of this node has come back.
-    pub(super) fn fence_returned(&mut self, turn: &mut Turn<'_>, id: PartitionId, message: &StoredMessage) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
-        let Some(sync) = &mut partition.sync else { return };
-        if sync.fence_sequence.is_some() || message.headers.number(FENCE) != Some(sync.fence) {
-            return;
-        }
-        self.silence.end(LinkName::Live);
-        let age_max_ms = partition.facts.as_ref().and_then(|facts| facts.age_max_ms);
-        let is_previous_lost = partition.marks.push_fence(message, age_max_ms, turn.now.unix_ms);
+    pub(super) fn fence_returned(&mut self, id: PartitionId, message: &StoredMessage) {
+        let partition = &mut self.partitions[id];
+        let age_max_ms = partition.age_max_ms();
+        let is_awaited =
+            |sync: &&mut HeadSync| sync.fence_sequence.is_none() && message.headers.number(FENCE) == Some(sync.fence);
+        // It may be one of an earlier sync, or of one that was restarted.
+        let sync = partition.sync.as_mut().filter(is_awaited);
+        let Some(sync) = self.context.strays.found_or_late(sync) else { return };
+        self.context.silence.end(LinkName::Live);
+        let is_previous_lost = partition.marks.push_fence(message, age_max_ms, self.context.now.unix_ms);
         if message.sequence <= sync.after || is_previous_lost {
-            self.on_truncation(turn, id);
+            self.on_truncation(id);
             return;
         }
         sync.fence_sequence = Some(message.sequence);
         if sync.is_audit {
-            self.read_marks(turn, id);
+            partition.read_marks(&mut self.context, id);
         }
-        self.read_missing_heads(turn, id);
+        self.read_missing_heads(id);
     }
 
     /// Reads the newest messages of the chunks that have not been read.
-    pub(super) fn read_missing_heads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+    pub(super) fn read_missing_heads(&mut self, id: PartitionId) {
+        let partition = &mut self.partitions[id];
         let Some(sync) = partition.sync.as_mut().filter(|sync| sync.fence_sequence.is_some()) else { return };
         let number = sync.number;
         let missing: Vec<usize> = (0..sync.chunks.len())
@@ -245,66 +251,65 @@ impl Core {
             .collect();
         for chunk in missing {
             let requester = Requester::Heads { partition: id, chunk, sync: number };
-            let request = self.request(requester);
-            let Some(partition) = self.partitions.get_mut(&id) else { return };
-            let Some(sync) = &mut partition.sync else { return };
+            let request = self.context.request(requester);
             sync.chunks[chunk].is_reading = true;
             let names = &partition.names;
             let mut subjects: Vec<Box<str>> =
                 sync.chunks[chunk].channels.iter().map(|name| names.publish_subject(name)).collect();
-            subjects.extend([names.fence_subject(&self.options.node), names.epoch_subject()]);
+            subjects.extend([names.fence_subject(&self.context.options.node), names.epoch_subject()]);
             let stream = names.stream.clone();
-            turn.link(LinkEffect::LastOf { request, stream, subjects, floor: None });
+            self.context.link(LinkEffect::LastOf { request, stream, subjects, floor: None });
         }
-        self.end_sync_if_complete(turn, id);
+        self.end_sync_if_complete(id);
     }
 
     pub(super) fn heads_read(
         &mut self,
-        turn: &mut Turn<'_>,
         id: PartitionId,
         chunk: usize,
         sync_number: u64,
         outcome: Result<ReadAnswer, ReadFault>,
     ) {
-        let node = self.options.node.clone();
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
-        let Some(sync) = partition.sync.as_mut().filter(|sync| sync.number == sync_number) else { return };
-        let Some(fence_sequence) = sync.fence_sequence else { return };
-        let Some(read) = sync.chunks.get_mut(chunk) else { return };
+        let node = self.context.options.node.clone();
+        let partition = &mut self.partitions[id];
+        let sync = partition.sync.as_mut().filter(|sync| sync.number == sync_number);
+        let Some(sync) = self.context.strays.found_or_late(sync) else { return };
+        let fence_sequence = self.context.strays.expected(sync.fence_sequence, "heads are read behind the fence");
+        let Some(fence_sequence) = fence_sequence else { return };
+        let read = &mut sync.chunks[chunk];
         read.is_reading = false;
         let fence_subject = partition.names.fence_subject(&node);
-        let is_believed =
-            self.planted.is(CoreBug::StaleReplicaBelieved) || self.planted.is(CoreBug::AttachWithoutFence);
+        let is_believed = self.context.planted.is(CoreBug::StaleReplicaBelieved)
+            || self.context.planted.is(CoreBug::AttachWithoutFence);
         let has_fence = |answer: &ReadAnswer| {
             answer.messages.iter().any(|one| one.subject == fence_subject && one.sequence >= fence_sequence)
                 || is_believed
         };
         let Some(answer) = outcome.ok().filter(has_fence) else {
             // A replica without the fence, or a server that is gone.
-            self.counters.stale_answers += 1;
+            self.context.counters.stale_answers += 1;
             sync.stale_answers += 1;
             let (stale_answers, chunks) = (sync.stale_answers, sync.chunks.len());
-            let due_us = turn.now.mono_us + sync.pause_us;
+            let due_us = self.context.now.mono_us + sync.pause_us;
             sync.pause_us = (sync.pause_us * 2).min(STALE_PAUSE_MAX_US);
-            self.on_silence(turn, LinkName::Read);
+            self.context.on_silence(LinkName::Read);
             if stale_answers >= STALE_ANSWERS_MAX * chunks {
-                self.restart_sync(turn, id);
+                self.restart_sync(id);
             } else {
-                self.set_timer(due_us, Timer::Heads(id));
+                self.context.set_timer(due_us, Timer::Heads(id));
             }
             return;
         };
-        self.silence.end(LinkName::Read);
+        self.context.silence.end(LinkName::Read);
         read.is_read = true;
         let channels = read.channels.clone();
         let attach = sync.attach;
-        match self.review_epoch(turn, id, &answer.messages, fence_sequence) {
+        match self.review_epoch(id, &answer.messages, fence_sequence) {
             EpochReview::Settled => {}
             EpochReview::Restarted => return,
-            EpochReview::Paused => return self.read_heads_again(turn, id, chunk),
+            EpochReview::Paused => return self.read_heads_again(id, chunk),
         }
-        let Some(partition) = self.partitions.get(&id) else { return };
+        let partition = &self.partitions[id];
         let mut heads: BTreeMap<String, &StoredMessage> = BTreeMap::new();
         for message in &answer.messages {
             let name = partition.names.stored_token(&message.subject).and_then(decode_token);
@@ -316,86 +321,78 @@ impl Core {
             let of_name = |name: &Arc<str>| Some((self.channels.get(name)?, heads.get(&**name).copied()));
             channels.iter().filter_map(of_name).filter(|(channel, _)| channel.is_attached())
         };
-        let unix_ms = turn.now.unix_ms;
+        let unix_ms = self.context.now.unix_ms;
         let is_truncated = |(channel, head)| partition.is_truncated_before(channel, head, fence_sequence, unix_ms);
         if attached().any(is_truncated) {
-            return self.on_truncation(turn, id);
+            return self.on_truncation(id);
         }
         if attached().any(|(channel, head)| head.is_some_and(|head| partition.has_overlooked(channel, head, unix_ms))) {
-            return self.on_hole(turn, id);
+            return self.on_hole(id);
         }
         for name in channels {
-            self.head_known(turn, &name, attach, heads.get(&*name).copied(), fence_sequence);
+            self.head_known(&name, attach, heads.get(&*name).copied(), fence_sequence);
         }
-        self.end_sync_if_complete(turn, id);
+        self.end_sync_if_complete(id);
     }
 
     /// The answer could not be used yet.
-    fn read_heads_again(&mut self, turn: &Turn<'_>, id: PartitionId, chunk: usize) {
-        let sync = self.partitions.get_mut(&id).and_then(|partition| partition.sync.as_mut());
+    fn read_heads_again(&mut self, id: PartitionId, chunk: usize) {
+        let sync = self.partitions[id].sync.as_mut();
         if let Some(read) = sync.and_then(|sync| sync.chunks.get_mut(chunk)) {
             read.is_read = false;
-            self.set_timer(turn.now.mono_us + STALE_PAUSE_MIN_US, Timer::Heads(id));
+            self.context.set_timer(self.context.now.mono_us + STALE_PAUSE_MIN_US, Timer::Heads(id));
         }
     }
 
     /// The newest message of a channel is known: everything that the stream had when it stored the fence is at or below
     /// it.
-    fn head_known(
-        &mut self,
-        turn: &mut Turn<'_>,
-        name: &Arc<str>,
-        attach: u64,
-        head: Option<&StoredMessage>,
-        fence: u64,
-    ) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
+    fn head_known(&mut self, name: &Arc<str>, attach: u64, head: Option<&StoredMessage>, fence: u64) {
+        // It may have been detached in the meantime.
+        let Some(channel) = self.context.strays.found_or_late(self.channels.get_mut(name)) else { return };
         if !channel.is_attached() {
-            // A channel that was detached and is followed again has a new subscription, which this fence does not
-            // cover.
-            if channel.attach == attach {
-                self.attached(turn, name, head, fence);
+            if channel.is_attached_by(attach) {
+                self.attached(name, head, fence);
             }
             return;
         }
         let has_none = head.is_none();
-        let ignores_tails = self.planted.is(CoreBug::TailNotAudited);
+        let ignores_tails = self.context.planted.is(CoreBug::TailNotAudited);
         // A head after the fence may still be in flight, and it hides whether a message at or below the fence was lost.
         // That must be known before a client that is ahead can be answered.
         let is_hidden = channel.position < fence && head.is_some_and(|head| head.sequence > fence);
         let limit = if is_hidden && self.ahead.contains_key(name) { u64::MAX } else { fence };
         let is_missing = |head: &&StoredMessage| head.sequence > channel.position && head.sequence <= limit;
         let Some(head) = head.filter(is_missing).filter(|_| !ignores_tails) else {
-            if channel.gap.is_none() && !is_hidden {
-                channel.confirmed_us = turn.now.mono_us;
+            if channel.gap().is_none() && !is_hidden {
+                channel.newest.confirmed_us = self.context.now.mono_us;
                 // The message has expired by age.
-                if has_none && channel.newest < fence {
-                    channel.newest = 0;
+                if has_none && channel.newest.sequence < fence {
+                    channel.newest.sequence = 0;
                 }
             }
-            self.compared(turn, name, attach, fence);
+            self.compared(name, attach, fence);
             return;
         };
-        if channel.gap.is_none() && !is_hidden {
-            self.counters.lost_tails += 1;
+        if channel.gap().is_none() && !is_hidden {
+            self.context.counters.lost_tails += 1;
         }
-        self.open_gap(turn, name, head.sequence, None);
-        self.compared(turn, name, attach, fence);
+        self.found_missing(name, head.sequence);
+        self.compared(name, attach, fence);
     }
 
-    fn end_sync_if_complete(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let interval_us = self.options.limits.audit_interval_ms * 1_000;
-        let Some(partition) = self.partitions.get_mut(&id) else { return };
+    fn end_sync_if_complete(&mut self, id: PartitionId) {
+        let interval_us = self.context.options.limits.audit_interval_ms * 1_000;
+        let partition = &mut self.partitions[id];
         let is_complete = |sync: &mut HeadSync| sync.chunks.iter().all(|chunk| chunk.is_read);
         let Some(sync) = partition.sync.take_if(is_complete) else { return };
         if sync.is_audit {
-            self.counters.audits += 1;
+            self.context.counters.audits += 1;
             // Jitter, so that nodes that were started together do not audit together.
-            let jitter_us = self.numbered.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (interval_us / 4).max(1);
-            partition.audit_due_us = turn.now.mono_us + interval_us - jitter_us;
-            let due_us = partition.audit_due_us;
-            self.set_timer(due_us, Timer::Audit(id));
+            let jitter_us = self.context.newest_number().wrapping_mul(0x9e37_79b9_7f4a_7c15) % (interval_us / 4).max(1);
+            partition.audit.due_us = self.context.now.mono_us + interval_us - jitter_us;
+            let due_us = partition.audit.due_us;
+            self.context.set_timer(due_us, Timer::Audit(id));
         }
-        self.start_sync(turn, id);
+        self.start_sync(id);
     }
 }

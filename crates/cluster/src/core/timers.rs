@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::{link::RequestNumber, names::PartitionId};
+use crate::names::PartitionId;
 
-use super::{Core, Turn, publish::PublishingKey, standing::StreamKey};
+use super::{publish::PublishingKey, standing::StreamKey};
 
 /// The reason of a timer. A timer whose reason no longer applies has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,47 +61,4 @@ pub(super) struct LinksUp {
     pub(super) live: bool,
     pub(super) publish: bool,
     pub(super) read: bool,
-}
-
-impl Core {
-    /// Registers the receiver of a new request's answer.
-    pub(super) fn request(&mut self, requester: Requester) -> RequestNumber {
-        let number = RequestNumber(self.next_number());
-        self.requests.insert(number, requester);
-        number
-    }
-
-    pub(super) fn next_number(&mut self) -> u64 {
-        self.numbered += 1;
-        self.numbered
-    }
-
-    pub(super) fn set_timer(&mut self, due_us: u64, timer: Timer) {
-        self.timers.insert((due_us, timer));
-    }
-
-    pub(super) fn run_timers(&mut self, turn: &mut Turn<'_>) {
-        while let Some((due_us, _)) = self.timers.first()
-            && *due_us <= turn.now.mono_us
-            && let Some((_, timer)) = self.timers.pop_first()
-        {
-            match timer {
-                Timer::Fence(partition) => self.fence_overdue(turn, partition),
-                Timer::Heads(partition) => self.read_missing_heads(turn, partition),
-                Timer::Describe(stream) => self.describe(turn, stream),
-                Timer::Audit(partition) => self.audit(turn, partition),
-                Timer::Read(partition) => self.resume_reads(turn, partition),
-                Timer::Publish(key) => self.review_publishing(turn, key),
-                Timer::Linger(channel) => self.linger_over(turn, &channel),
-                Timer::BroadcastLinger(channel) => self.broadcast_linger_over(turn, &channel),
-                Timer::Gap(channel) => self.gap_overdue(turn, &channel),
-                Timer::Loads(channel) => self.refuse_overdue_loads(turn, &channel),
-                Timer::PeerWindow(channel) => self.window_overdue(turn, &channel),
-                Timer::PeerKeys(channel) => self.keys_overdue(turn, &channel),
-                Timer::Follow(channel) => self.follow_overdue(turn, &channel),
-                Timer::InterestCheck => self.run_check(turn),
-                Timer::Leases => self.lease_timer(turn),
-            }
-        }
-    }
 }

@@ -17,12 +17,15 @@
 use std::collections::VecDeque;
 
 use crate::{
-    link::{LinkEffect, ReadAnswer, ReadFault, StoredMessage},
+    link::{LinkEffect, StoredMessage},
     names::{PartitionId, fnv1a},
-    planted::CoreBug,
 };
 
-use super::{Core, Requester, Turn, channel::FollowedChannel, partition::Partition, standing::StreamKey};
+use super::{
+    Context, Requester,
+    channel::{FollowedChannel, NewestMessage},
+    partition::Partition,
+};
 
 /// Maximum number of marks to compare. Beyond it, every second one is dropped.
 const MARKS_MAX: usize = 64;
@@ -143,51 +146,32 @@ impl Marks {
         self.list.iter().any(|mark| mark.is_contradicted_by(message))
     }
 
+    /// Compares the messages at the sequences of the marks. Returns whether the stream has others than this node saw.
+    /// Missing messages prove nothing: the stream keeps a limited number per channel, for a limited time.
+    pub(super) fn review(&mut self, found: &[StoredMessage]) -> bool {
+        let is_other = found.iter().any(|message| self.is_contradicted_by(message));
+        if !is_other {
+            self.forget_compared();
+        }
+        is_other
+    }
+
     /// Drops all but a few of the marks that were compared.
     fn forget_compared(&mut self) {
         self.list.drain(..self.list.len().saturating_sub(MARKS_KEPT));
     }
 }
 
-impl Core {
-    /// Reads the messages at the sequences of the marks.
-    pub(super) fn read_marks(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        let Some(partition) = self.partitions.get(&id) else { return };
-        let (stream, sequences) = (partition.names.stream.clone(), partition.marks.sequences());
-        if !sequences.is_empty() {
-            let request = self.request(Requester::Marks(id));
-            turn.link(LinkEffect::Sequences { request, stream, sequences });
-        }
-    }
-
-    pub(super) fn marks_read(&mut self, turn: &mut Turn<'_>, id: PartitionId, outcome: Result<ReadAnswer, ReadFault>) {
-        // The next audit reads them again.
-        let (Some(partition), Ok(answer)) = (self.partitions.get_mut(&id), outcome) else { return };
-        // Missing messages prove nothing: the stream keeps a limited number per channel, for a limited time.
-        if answer.messages.iter().any(|message| partition.marks.is_contradicted_by(message)) {
-            self.on_truncation(turn, id);
-        } else {
-            partition.marks.forget_compared();
-        }
-    }
-
-    /// A stream was truncated. All positions in it become invalid, on all nodes.
-    pub(super) fn on_truncation(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
-        if self.planted.is(CoreBug::TruncationNotNoticed) {
-            return;
-        }
-        self.counters.truncations += 1;
-        if let Some(partition) = self.partitions.get_mut(&id) {
-            partition.epoch.is_renewing = true;
-            partition.epoch.awaits_description = true;
-        }
-        // The stream may have been removed and created again: then its metadata has the new epoch.
-        self.describe(turn, StreamKey::Partition(id));
-        self.begin_epoch(turn, id);
-    }
-}
-
 impl Partition {
+    /// Reads the messages at the sequences of the marks.
+    pub(super) fn read_marks(&self, context: &mut Context, id: PartitionId) {
+        let (stream, sequences) = (self.names.stream.clone(), self.marks.sequences());
+        if !sequences.is_empty() {
+            let request = context.request(Requester::Marks(id));
+            context.link(LinkEffect::Sequences { request, stream, sequences });
+        }
+    }
+
     /// Whether the newest message that was read shows that the stream has lost the channel's newest known one. The
     /// answer contains all messages up to `fence`.
     pub(super) fn is_truncated_before(
@@ -197,17 +181,16 @@ impl Partition {
         fence: u64,
         unix_ms: u64,
     ) -> bool {
-        let newest = channel.newest;
+        let NewestMessage { sequence: newest, time_ms: newest_ms, .. } = channel.newest;
         if newest == 0 || newest > fence {
             return false;
         }
         let Some(head) = head else {
-            let age_max_ms = self.facts.as_ref().and_then(|facts| facts.age_max_ms).unwrap_or(u64::MAX);
-            let kept_until_ms = channel.newest_ms.saturating_add(age_max_ms).saturating_sub(CLOCK_MARGIN_MS);
-            return channel.newest_ms > 0 && unix_ms < kept_until_ms;
+            let age_max_ms = self.age_max_ms().unwrap_or(u64::MAX);
+            let kept_until_ms = newest_ms.saturating_add(age_max_ms).saturating_sub(CLOCK_MARGIN_MS);
+            return newest_ms > 0 && unix_ms < kept_until_ms;
         };
-        let is_other =
-            head.sequence == newest && head.time_ms != channel.newest_ms && head.time_ms.min(channel.newest_ms) > 0;
+        let is_other = head.sequence == newest && head.time_ms != newest_ms && head.time_ms.min(newest_ms) > 0;
         head.sequence < newest || is_other
     }
 }

@@ -1,12 +1,10 @@
-//! The newest publications of a followed channel in memory, and their bytes on the node.
+//! The newest publications of a followed channel in memory.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
 
 use dunlin_engine::log::LogRecord;
 
-use crate::{link::StoredMessage, names::PartitionId, record};
-
-use super::Core;
+use crate::{link::StoredMessage, record};
 
 /// A publication in the window of a channel.
 #[derive(Clone, Debug)]
@@ -51,6 +49,8 @@ pub(super) struct Window {
     floor: u64,
     entries: VecDeque<WindowEntry>,
     bytes: usize,
+    /// The bytes that the node's total includes.
+    pub(super) counted_bytes: usize,
     newest: Option<NewestPublication>,
 }
 
@@ -121,7 +121,7 @@ impl Window {
 
     /// Drops everything up to `through`.
     pub(super) fn clear(&mut self, through: u64) {
-        *self = Self::starting_at(self.floor.max(through));
+        *self = Self { counted_bytes: self.counted_bytes, ..Self::starting_at(self.floor.max(through)) };
     }
 
     pub(super) fn len(&self) -> usize {
@@ -149,76 +149,6 @@ impl Window {
     pub(super) fn behind(&self, after: u64) -> impl Iterator<Item = &WindowEntry> {
         let from = self.entries.partition_point(|entry| entry.sequence() <= after);
         self.entries.range(from..)
-    }
-}
-
-/// The bytes of all windows of the node.
-#[derive(Debug, Default)]
-pub(super) struct WindowMemory {
-    bytes: usize,
-    /// The channel behind which the next search for a large window begins.
-    searched_through: Option<Arc<str>>,
-}
-
-impl WindowMemory {
-    pub(super) const fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// A channel has gone with its window.
-    pub(super) fn forget(&mut self, counted_bytes: usize) {
-        self.bytes -= counted_bytes;
-    }
-}
-
-impl Core {
-    pub(super) fn window_limits(&self, id: PartitionId) -> WindowLimits {
-        let facts = self.partitions.get(&id).and_then(|partition| partition.facts.as_ref());
-        let namespace = self.options.namespaces.get(usize::from(id.namespace)).and_then(Option::as_ref);
-        WindowLimits {
-            entries_max: facts.map_or(1, |facts| facts.history_max.max(1)),
-            bytes_max: namespace.map_or(usize::MAX, |namespace| namespace.history_bytes_max),
-        }
-    }
-
-    /// Counts the window of a channel, which has changed, and evicts publications if the node holds too many bytes. Those
-    /// of windows above an equal share go first, so that one channel does not evict the publications of all others.
-    pub(super) fn bound_windows(&mut self, name: &Arc<str>) {
-        let bytes_max = self.options.limits.window_bytes_max;
-        self.count_window(name, usize::MAX);
-        if self.window_memory.bytes <= bytes_max {
-            return;
-        }
-        let share = bytes_max / self.channels.len().max(1);
-        let excess = self.window_memory.bytes - bytes_max;
-        let own = self.channels.get(name).map_or(0, |channel| channel.window.bytes());
-        self.count_window(name, share.max(own.saturating_sub(excess)));
-        // While the sum is above the limit, some window is above the share. It is evicted down to the share at once, and
-        // the next search continues behind it, so that the searches for many publications pass each channel once.
-        while self.window_memory.bytes > bytes_max
-            && let Some(large) = self.next_window_above(share)
-        {
-            self.count_window(&large, share);
-            self.window_memory.searched_through = Some(large);
-        }
-    }
-
-    fn next_window_above(&self, share: usize) -> Option<Arc<str>> {
-        use std::ops::Bound::{Excluded, Unbounded};
-        let behind = match &self.window_memory.searched_through {
-            Some(name) => self.channels.range((Excluded(Arc::clone(name)), Unbounded)),
-            None => self.channels.range::<Arc<str>, _>(..),
-        };
-        let is_above = |(_, channel): &(&Arc<str>, &super::channel::FollowedChannel)| channel.window.bytes() > share;
-        behind.chain(self.channels.iter()).find(is_above).map(|(name, _)| Arc::clone(name))
-    }
-
-    fn count_window(&mut self, name: &Arc<str>, bytes_max: usize) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        channel.window.evict_to(bytes_max);
-        let bytes = channel.window.bytes();
-        self.window_memory.bytes = self.window_memory.bytes - channel.counted_window_bytes + bytes;
-        channel.counted_window_bytes = bytes;
     }
 }
 

@@ -4,7 +4,7 @@ use dunlin_protocol::{ClientInfo, Payload, Publication};
 
 use super::*;
 use crate::{
-    core::{CoreEvent, CoreLimits, StreamedNamespace},
+    core::{Core, CoreEvent, CoreLimits, StreamedNamespace},
     link::LinkEvent,
 };
 

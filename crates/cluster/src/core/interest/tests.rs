@@ -3,7 +3,7 @@ use dunlin_engine::Now;
 use super::*;
 use crate::{
     core::{
-        BroadcastNamespace, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace,
+        BroadcastNamespace, Core, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace,
         peers::{NodeDescription, PeerEvent},
     },
     link::LinkEvent,

@@ -1,14 +1,14 @@
 //! The lease of this node.
 
 use crate::{
-    core::{Core, CoreEffect, Turn, peers::PeerEffect},
+    core::{Context, CoreEffect, peers::PeerEffect},
     link::{PublishAck, PublishFault, ReadAnswer, ReadFault},
     planted::CoreBug,
     record::MESSAGE_ID,
 };
 
 use super::{
-    Asked, LeaseChange,
+    Asked, LeaseChange, Leases,
     record::{LeaseRecord, LeaseStatus},
 };
 
@@ -43,41 +43,39 @@ impl OwnLease {
     }
 }
 
-impl Core {
-    pub(super) fn renew_lease(&mut self, turn: &mut Turn<'_>) {
-        let now_us = turn.now.mono_us;
-        if self.leases.own.due_us.is_none_or(|due_us| due_us > now_us) {
+impl Leases {
+    pub(super) fn renew(&mut self, context: &mut Context) {
+        let now_us = context.now.mono_us;
+        if self.own.due_us.is_none_or(|due_us| due_us > now_us) {
             return;
         }
-        self.leases.own.due_us = None;
-        if self.leases.own.renewal.is_none() {
-            let (id, expected) = (self.lease_message_id(), self.leases.own.newest);
-            self.leases.own.renewal = Some(Renewal { id, expected, begun_us: now_us });
-        }
-        let Some(Renewal { id, expected, .. }) = &self.leases.own.renewal else { return };
+        self.own.due_us = None;
+        let expected = self.own.newest;
+        let begin = || Renewal { id: Self::message_id(context), expected, begun_us: now_us };
+        let Renewal { id, expected, .. } = self.own.renewal.get_or_insert_with(begin);
         let (id, expected) = (id.clone(), *expected);
-        let record = LeaseRecord::held(&self.options.node);
-        self.send_lease_record(turn, Some(Asked::Renewal), &record, &id, expected);
+        let record = LeaseRecord::held(&context.options.node);
+        self.send_record(context, Some(Asked::Renewal), &record, &id, expected);
     }
 
-    pub(super) fn renewal_acknowledged(&mut self, turn: &mut Turn<'_>, outcome: Result<PublishAck, PublishFault>) {
+    pub(super) fn renewal_acknowledged(&mut self, context: &mut Context, outcome: Result<PublishAck, PublishFault>) {
         match outcome {
-            Ok(ack) => self.renewal_stored(turn, ack.sequence),
-            Err(fault) if fault.is_wrong_last_sequence() && self.planted.is(CoreBug::RefusedRenewalNotRead) => {
-                self.lose_lease(turn, self.leases.own.newest, "");
+            Ok(ack) => self.renewal_stored(context, ack.sequence),
+            Err(fault) if fault.is_wrong_last_sequence() && context.planted.is(CoreBug::RefusedRenewalNotRead) => {
+                self.lose(context, self.own.newest, "");
             }
-            Err(fault) if fault.is_wrong_last_sequence() => self.read_leases(turn, Asked::ReadOfOwn),
+            Err(fault) if fault.is_wrong_last_sequence() => self.read(context, Asked::ReadOfOwn),
             // The lease stays held, because no node can take it while the stream stores nothing.
             Err(_) => {
-                self.leases.storing_since_us = None;
-                self.leases.own.due_us = Some(turn.now.mono_us + self.lease_retry_us());
+                self.storing.since_us = None;
+                self.own.due_us = Some(context.now.mono_us + Self::retry_us(context));
             }
         }
     }
 
-    fn renewal_stored(&mut self, turn: &mut Turn<'_>, sequence: u64) {
-        let (now_us, interval_us) = (turn.now.mono_us, self.renewal_interval_us());
-        let own = &mut self.leases.own;
+    fn renewal_stored(&mut self, context: &mut Context, sequence: u64) {
+        let (now_us, interval_us) = (context.now.mono_us, Self::renewal_interval_us(context));
+        let own = &mut self.own;
         let begun_us = own.renewal.take().map_or(now_us, |renewal| renewal.begun_us);
         if sequence <= own.newest {
             // The record was stored, and the lease was taken before the answer arrived.
@@ -90,55 +88,55 @@ impl Core {
         if own.term.is_none_or(|term| sequence <= term) {
             own.term = Some(sequence);
             let change = LeaseChange::Began { term: sequence };
-            turn.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(change)));
+            context.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(change)));
         }
-        self.leases.mark_stored(now_us, self.renewal_pause_us());
+        self.mark_stored(now_us, Self::renewal_pause_us(context));
     }
 
     /// Handles the newest message of this node's lease, after the condition failed.
-    pub(super) fn own_lease_read(&mut self, turn: &mut Turn<'_>, outcome: Result<ReadAnswer, ReadFault>) {
-        let retry_us = turn.now.mono_us + self.lease_retry_us();
+    pub(super) fn own_lease_read(&mut self, context: &mut Context, outcome: Result<ReadAnswer, ReadFault>) {
+        let retry_us = context.now.mono_us + Self::retry_us(context);
         let Ok(answer) = outcome else {
-            self.leases.own.due_us = Some(retry_us);
+            self.own.due_us = Some(retry_us);
             return;
         };
         let newest = answer.messages.last();
         let id = newest.and_then(|message| message.headers.get(MESSAGE_ID));
-        if let (Some(message), Some(renewal)) = (newest, &self.leases.own.renewal)
+        if let (Some(message), Some(renewal)) = (newest, &self.own.renewal)
             && id == Some(&*renewal.id)
         {
-            return self.renewal_stored(turn, message.sequence);
+            return self.renewal_stored(context, message.sequence);
         }
         // A lagging replica returns an older message; the next attempt is then refused again.
-        self.leases.own.renewal = None;
-        self.leases.own.due_us = Some(retry_us);
+        self.own.renewal = None;
+        self.own.due_us = Some(retry_us);
         let sequence = newest.map_or(0, |message| message.sequence);
         let status = newest.and_then(|message| LeaseRecord::of(&message.headers)).map(|record| record.status);
-        match (status, self.leases.own.term) {
-            (Some(LeaseStatus::Taken { by }), Some(term)) if sequence > term => self.lose_lease(turn, sequence, &by),
-            _ => self.leases.own.newest = sequence,
+        match (status, self.own.term) {
+            (Some(LeaseStatus::Taken { by }), Some(term)) if sequence > term => self.lose(context, sequence, &by),
+            _ => self.own.newest = sequence,
         }
     }
 
     /// A message of this node's own lease was republished.
-    pub(super) fn own_lease_observed(&mut self, turn: &mut Turn<'_>, status: &LeaseStatus, sequence: u64) {
+    pub(super) fn own_lease_observed(&mut self, context: &mut Context, status: &LeaseStatus, sequence: u64) {
         if let LeaseStatus::Taken { by } = status
-            && sequence > self.leases.own.newest
+            && sequence > self.own.newest
         {
-            self.lose_lease(turn, sequence, by);
+            self.lose(context, sequence, by);
         }
     }
 
-    fn lose_lease(&mut self, turn: &mut Turn<'_>, sequence: u64, by: &str) {
-        self.leases.own.newest = sequence;
-        if self.leases.own.term.take().is_some() {
-            self.leases.counters.lost += 1;
+    fn lose(&mut self, context: &mut Context, sequence: u64, by: &str) {
+        self.own.newest = sequence;
+        if self.own.term.take().is_some() {
+            self.counters.lost += 1;
             let change = LeaseChange::Lost { by: by.into() };
-            turn.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(change)));
+            context.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(change)));
         }
-        if self.leases.requests.values().all(|asked| !matches!(asked, Asked::Renewal | Asked::ReadOfOwn)) {
-            self.leases.own.renewal = None;
-            self.leases.own.due_us = Some(turn.now.mono_us);
+        if self.requests.values().all(|asked| !matches!(asked, Asked::Renewal | Asked::ReadOfOwn)) {
+            self.own.renewal = None;
+            self.own.due_us = Some(context.now.mono_us);
         }
     }
 }

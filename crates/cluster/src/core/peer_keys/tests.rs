@@ -181,11 +181,11 @@ fn keys_of_another_epoch_are_neither_believed_nor_told() {
         let mut rig = Rig::with_nodes(&["n2"]);
         let id = format!("{}a", key_prefix(CHANNEL));
         let headers = MessageHeaders::new().with(MESSAGE_ID, id);
-        let partition = *rig.core.partitions.keys().next().expect("there is one");
+        let partition = rig.core.partitions.ids().next().expect("there is one");
         let now = NOW;
         let message = crate::link::StoredMessage { headers, ..stored("dn.p.chat.0.x", 9) };
         rig.core.note_key(now, partition, &message);
-        let stream = rig.core.partitions[&partition].names.stream.clone();
+        let stream = rig.core.partitions[partition].names.stream.clone();
         let question = json!({ "number": 5, "node": "n2", "channel": CHANNEL, "stream": stream, "epoch": epoch });
         rig.receive_at("dn.w.n1", &json!({ "KeyQuestion": question }));
         let (subject, payload) = rig.unstored.pop().expect("an answer");
@@ -199,14 +199,14 @@ fn keys_of_another_epoch_are_neither_believed_nor_told() {
 #[test]
 fn many_keys_are_answered_in_parts() {
     let mut rig = Rig::with_nodes(&["n2"]);
-    let partition = *rig.core.partitions.keys().next().expect("there is one");
+    let partition = rig.core.partitions.ids().next().expect("there is one");
     const KEYS: u64 = 5_000;
     for number in 0..KEYS {
         let seen = SeenKey { partition, sequence: number, until_ms: NOW.unix_ms };
         rig.core.seen_keys.insert(format!("{}{number:036}", key_prefix(CHANNEL)).into(), seen, usize::MAX);
         rig.core.seen_keys.insert(format!("{}{number:036}", key_prefix("chat:11")).into(), seen, usize::MAX);
     }
-    let stream = rig.core.partitions[&partition].names.stream.clone();
+    let stream = rig.core.partitions[partition].names.stream.clone();
     let question = json!({ "number": 5, "node": "n2", "channel": CHANNEL, "stream": stream, "epoch": "e" });
     rig.receive_at("dn.w.n1", &json!({ "KeyQuestion": question }));
     let answers: Vec<Value> = rig

@@ -176,7 +176,7 @@ fn loads_of_an_unfollowed_channel_are_refused() {
     rig.wait(20_000);
     let is_refused = |effect: &CoreEffect| matches!(effect, CoreEffect::Loaded { outcome: Err(_), .. });
     assert_eq!(rig.effects.iter().filter(|effect| is_refused(effect)).count(), 1);
-    assert_eq!(rig.core.window_loads, 0);
+    assert_eq!(rig.core.window_questions.loads, 0);
 }
 
 #[test]
@@ -188,9 +188,9 @@ fn loads_and_peer_requests_are_limited() {
     for _ in 0..LOADS_MAX {
         rig.load("chat:1", AFTER);
     }
-    assert_eq!((rig.core.window_loads, rig.ranges.len()), (LOADS_MAX, 0));
+    assert_eq!((rig.core.window_questions.loads, rig.ranges.len()), (LOADS_MAX, 0));
     rig.load("chat:1", AFTER);
-    assert_eq!((rig.core.window_loads, rig.ranges.len()), (LOADS_MAX, 1));
+    assert_eq!((rig.core.window_questions.loads, rig.ranges.len()), (LOADS_MAX, 1));
 
     let mut rig = Rig::with_peer(limits);
     for number in 2..WINDOWS_MAX + 3 {
@@ -215,7 +215,7 @@ fn an_answer_that_is_too_large_for_nats_is_not_sent() {
         let records = rig.core.records_between("chat:1", &epoch, NEWEST - 1, NEWEST);
         let channel = "chat:1".into();
         let answer = WindowAnswer { number: 7, channel, epoch: epoch.clone(), records };
-        rig.core.payload_bytes_max = WindowMessage::Answer(answer).encode().len() + OVERHEAD_BYTES - bytes_less;
+        rig.core.context.payload_bytes_max = WindowMessage::Answer(answer).encode().len() + OVERHEAD_BYTES - bytes_less;
         rig.ask("n2", &epoch, NEWEST - 1, NEWEST).expect("it answers").is_null()
     };
     assert_eq!((answer(0), answer(1)), (false, true));

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt};
 use bytes::Bytes;
 
 use crate::{
-    core::{CoreEffect, Turn},
+    core::{Context, CoreEffect},
     link::MessageHeaders,
     names::encode_token,
     planted::CoreBug,
@@ -164,25 +164,31 @@ pub(super) struct AskedQuery {
 }
 
 impl Peers {
-    pub(super) fn begin_survey(&mut self, turn: &mut Turn<'_>, number: SurveyNumber, to: SurveyTarget, payload: Bytes) {
+    pub(super) fn begin_survey(
+        &mut self,
+        context: &mut Context,
+        number: SurveyNumber,
+        to: SurveyTarget,
+        payload: Bytes,
+    ) {
         let timeout_ms = self.limits.survey_timeout_ms;
         let fault = if self.surveys.len() >= self.limits.surveys_max {
             Some(SurveyFault::Busy)
         } else {
-            (payload.len() + HEADER_BYTES > self.payload_bytes_max && self.is_connected())
+            (payload.len() + HEADER_BYTES > context.payload_bytes_max && self.is_connected())
                 .then_some(SurveyFault::TooLarge)
         };
         if let Some(fault) = fault {
             self.counters.surveys_refused += 1;
-            turn.effects.push(CoreEffect::Peers(PeerEffect::Surveyed { number, outcome: Err(fault) }));
+            context.effects.push(CoreEffect::Peers(PeerEffect::Surveyed { number, outcome: Err(fault) }));
             return;
         }
         self.counters.surveys += 1;
         let (waiting, missing) = self.survey_targets(&to);
-        let waits = if self.planted.is(CoreBug::SilentNodeAwaited) { 60 } else { 1 };
-        let due_us = turn.now.after_ms(waits * timeout_ms);
+        let waits = if context.planted.is(CoreBug::SilentNodeAwaited) { 60 } else { 1 };
+        let due_us = context.now.after_ms(waits * timeout_ms);
         let survey = RunningSurvey { to, waiting, answers: BTreeMap::new(), missing, due_us };
-        if self.is_connected() && self.is_member() && survey.is_open(self.settled_us, turn.now.mono_us) {
+        if self.is_connected() && self.is_member() && survey.is_open(self.settled_us, context.now.mono_us) {
             let headers = MessageHeaders::new()
                 .with(NODE, self.node.clone())
                 .with(SURVEY, number.0.to_string())
@@ -191,11 +197,11 @@ impl Peers {
                 SurveyTarget::All => self.subjects.surveys.clone(),
                 SurveyTarget::Node(node) => format!("{}{}", self.subjects.node_prefix, encode_token(node)).into(),
             };
-            turn.link(Self::message(subject, headers, payload));
+            context.link(Self::message(subject, headers, payload));
             self.surveys.insert(number, survey);
         } else {
             self.surveys.insert(number, survey);
-            self.end_survey(turn, number);
+            self.end_survey(context, number);
         }
     }
 
@@ -213,7 +219,7 @@ impl Peers {
         }
     }
 
-    pub(super) fn on_answer(&mut self, turn: &mut Turn<'_>, number: &str, headers: &MessageHeaders, payload: Bytes) {
+    pub(super) fn on_answer(&mut self, context: &mut Context, number: &str, headers: &MessageHeaders, payload: Bytes) {
         // If there is no subscriber, NATS itself answers, without such a header.
         let (Some(node), Ok(number)) = (headers.get(NODE), number.parse()) else {
             self.counters.dropped += 1;
@@ -236,63 +242,63 @@ impl Peers {
                 survey.answers.insert(node.into(), payload);
             }
         }
-        if !survey.is_open(self.settled_us, turn.now.mono_us) {
-            self.end_survey(turn, number);
+        if !survey.is_open(self.settled_us, context.now.mono_us) {
+            self.end_survey(context, number);
         }
     }
 
     /// Ends the surveys whose timeout has passed, and those that wait for no node.
-    pub(super) fn end_due_surveys(&mut self, turn: &mut Turn<'_>) {
-        let now_us = turn.now.mono_us;
+    pub(super) fn end_due_surveys(&mut self, context: &mut Context) {
+        let now_us = context.now.mono_us;
         let is_over = |survey: &RunningSurvey| survey.due_us <= now_us || !survey.is_open(self.settled_us, now_us);
         let over: Vec<SurveyNumber> =
             self.surveys.iter().filter(|(_, survey)| is_over(survey)).map(|(number, _)| *number).collect();
         for number in over {
-            self.end_survey(turn, number);
+            self.end_survey(context, number);
         }
     }
 
-    fn end_survey(&mut self, turn: &mut Turn<'_>, number: SurveyNumber) {
+    fn end_survey(&mut self, context: &mut Context, number: SurveyNumber) {
         let Some(survey) = self.surveys.remove(&number) else { return };
         let RunningSurvey { to, waiting, answers, mut missing, .. } = survey;
         self.survey_bytes -= answers.values().map(Bytes::len).sum::<usize>();
         let silent = |(node, name)| MissingAnswer { node, name, fault: QueryFault::Silent };
         missing.extend(waiting.into_iter().map(silent));
-        if self.planted.is(CoreBug::MissingAnswerNotNamed) {
+        if context.planted.is(CoreBug::MissingAnswerNotNamed) {
             missing.clear();
         }
         let answers = answers.into_iter().map(|(node, payload)| NodeAnswer { node, payload }).collect();
-        let may_miss_nodes = to == SurveyTarget::All && self.may_miss_nodes(turn.now.mono_us);
+        let may_miss_nodes = to == SurveyTarget::All && self.may_miss_nodes(context.now.mono_us);
         let is_cut_off = !self.is_connected() || !self.is_member() || may_miss_nodes;
         let found = SurveyAnswers { answers, missing, is_cut_off };
         self.counters.incomplete += u64::from(!found.is_complete());
-        turn.effects.push(CoreEffect::Peers(PeerEffect::Surveyed { number, outcome: Ok(found) }));
+        context.effects.push(CoreEffect::Peers(PeerEffect::Surveyed { number, outcome: Ok(found) }));
     }
 
     /// A node has stopped cleanly, so no survey waits for it.
-    pub(super) fn forget_in_surveys(&mut self, turn: &mut Turn<'_>, node: &str) {
+    pub(super) fn forget_in_surveys(&mut self, context: &mut Context, node: &str) {
         self.surveys.values_mut().for_each(|survey| drop(survey.waiting.remove(node)));
-        self.end_due_surveys(turn);
+        self.end_due_surveys(context);
     }
 
     /// A node has become silent, so no survey waits for it.
-    pub(super) fn lose_in_surveys(&mut self, turn: &mut Turn<'_>, lost: &LiveNode) {
+    pub(super) fn lose_in_surveys(&mut self, context: &mut Context, lost: &LiveNode) {
         for survey in self.surveys.values_mut() {
             if let Some(name) = survey.waiting.remove(&lost.node) {
                 survey.missing.push(MissingAnswer { node: lost.node.clone(), name, fault: QueryFault::NotLive });
             }
         }
-        self.end_due_surveys(turn);
+        self.end_due_surveys(context);
     }
 
-    pub(super) fn fail_all_surveys(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn fail_all_surveys(&mut self, context: &mut Context) {
         let numbers: Vec<SurveyNumber> = self.surveys.keys().copied().collect();
         for number in numbers {
-            self.end_survey(turn, number);
+            self.end_survey(context, number);
         }
     }
 
-    pub(super) fn on_query(&mut self, turn: &mut Turn<'_>, headers: &MessageHeaders, payload: Bytes) {
+    pub(super) fn on_query(&mut self, context: &mut Context, headers: &MessageHeaders, payload: Bytes) {
         if !self.is_member() {
             return;
         }
@@ -308,30 +314,30 @@ impl Peers {
         if self.queries.len() >= self.limits.queries_max {
             self.counters.queries_refused += 1;
             let refused = QueryFault::Busy;
-            self.send_answer(turn, &node, survey, Some(refused), Bytes::new());
+            self.send_answer(context, &node, survey, Some(refused), Bytes::new());
             return;
         }
         let timeout_ms = headers.number(TIMEOUT).unwrap_or(QUERY_TIMEOUT_MAX_MS).min(QUERY_TIMEOUT_MAX_MS);
         self.numbered += 1;
         let query = QueryNumber(self.numbered);
-        let due_us = turn.now.after_ms(timeout_ms);
+        let due_us = context.now.after_ms(timeout_ms);
         self.queries.insert(query, AskedQuery { node, survey, due_us });
-        turn.effects.push(CoreEffect::Peers(PeerEffect::Queried { query, payload, timeout_ms }));
+        context.effects.push(CoreEffect::Peers(PeerEffect::Queried { query, payload, timeout_ms }));
     }
 
-    pub(super) fn answer_query(&mut self, turn: &mut Turn<'_>, query: QueryNumber, payload: Bytes) {
+    pub(super) fn answer_query(&mut self, context: &mut Context, query: QueryNumber, payload: Bytes) {
         // The other node no longer waits.
         let Some(AskedQuery { node, survey, .. }) = self.queries.remove(&query) else { return };
-        if payload.len() + HEADER_BYTES > self.payload_bytes_max {
-            self.send_answer(turn, &node, survey, Some(QueryFault::TooLarge), Bytes::new());
+        if payload.len() + HEADER_BYTES > context.payload_bytes_max {
+            self.send_answer(context, &node, survey, Some(QueryFault::TooLarge), Bytes::new());
         } else {
-            self.send_answer(turn, &node, survey, None, payload);
+            self.send_answer(context, &node, survey, None, payload);
         }
     }
 
     fn send_answer(
         &self,
-        turn: &mut Turn<'_>,
+        context: &mut Context,
         node: &str,
         survey: SurveyNumber,
         refused: Option<QueryFault>,
@@ -342,6 +348,6 @@ impl Peers {
             headers.push(REFUSED, fault.label());
         }
         let subject = format!("{}{}.{}", self.subjects.answer_prefix, encode_token(node), survey.0);
-        turn.link(Self::message(subject.into(), headers, payload));
+        context.link(Self::message(subject.into(), headers, payload));
     }
 }

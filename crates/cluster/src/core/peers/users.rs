@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{core::CoreEffect, link::MessageHeaders, planted::CoreBug};
 
-use super::{NODE, PeerEffect, Peers, Turn};
+use super::{Context, NODE, PeerEffect, Peers};
 
 /// Maximum number of changes in one message; further ones wait for the next.
 const CHANGES_MAX: usize = 5_000;
@@ -203,14 +203,14 @@ fn takes(room: &mut usize, user: &str) -> bool {
 }
 
 impl Peers {
-    pub(super) fn send_user_sessions(&mut self, turn: &mut Turn<'_>) {
-        if let Some(payload) = self.users.next_message(self.payload_bytes_max) {
+    pub(super) fn send_user_sessions(&mut self, context: &mut Context) {
+        if let Some(payload) = self.users.next_message(context.payload_bytes_max) {
             let headers = MessageHeaders::new().with(NODE, self.node.clone());
-            turn.link(Self::message(self.subjects.users.clone(), headers, payload));
+            context.link(Self::message(self.subjects.users.clone(), headers, payload));
         }
     }
 
-    pub(super) fn on_user_sessions(&mut self, turn: &mut Turn<'_>, headers: &MessageHeaders, payload: &Bytes) {
+    pub(super) fn on_user_sessions(&mut self, context: &mut Context, headers: &MessageHeaders, payload: &Bytes) {
         let Some(node) = headers.get(NODE).filter(|node| **node != *self.node) else { return };
         if !self.table.is_known(node) {
             // Without a heartbeat, its end would not be detected. Its counts arrive again after its heartbeat.
@@ -221,22 +221,22 @@ impl Peers {
             return;
         };
         for user in self.users.take(node, body, self.limits.users_max) {
-            self.report_user_sessions(turn, user);
+            self.report_user_sessions(context, user);
         }
     }
 
-    pub(super) fn forget_user_sessions(&mut self, turn: &mut Turn<'_>, node: &str) {
-        if self.planted.is(CoreBug::UsersOfLostNodeKept) {
+    pub(super) fn forget_user_sessions(&mut self, context: &mut Context, node: &str) {
+        if context.planted.is(CoreBug::UsersOfLostNodeKept) {
             return;
         }
         for user in self.users.forget(node) {
-            self.report_user_sessions(turn, user);
+            self.report_user_sessions(context, user);
         }
     }
 
-    fn report_user_sessions(&self, turn: &mut Turn<'_>, user: Arc<str>) {
+    fn report_user_sessions(&self, context: &mut Context, user: Arc<str>) {
         let sessions = self.users.totals.get(&user).copied().unwrap_or(0);
-        turn.effects.push(CoreEffect::Peers(PeerEffect::UserSessionsElsewhere { user, sessions }));
+        context.effects.push(CoreEffect::Peers(PeerEffect::UserSessionsElsewhere { user, sessions }));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{core::Turn, link::MessageHeaders, names::encode_token};
+use crate::{core::Context, link::MessageHeaders, names::encode_token};
 
 use super::Peers;
 
@@ -40,7 +40,7 @@ impl Peers {
     }
 
     #[allow(clippy::unused_self, reason = "reads as what this node does")]
-    pub(in crate::core) fn send_window_message(&self, turn: &mut Turn<'_>, subject: Box<str>, payload: Bytes) {
-        turn.link(Self::message(subject, MessageHeaders::new(), payload));
+    pub(in crate::core) fn send_window_message(&self, context: &mut Context, subject: Box<str>, payload: Bytes) {
+        context.link(Self::message(subject, MessageHeaders::new(), payload));
     }
 }

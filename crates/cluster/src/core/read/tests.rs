@@ -1,6 +1,7 @@
 use super::*;
 use crate::core::{
     CoreEffect, CoreEvent, CoreLimits,
+    page::offset,
     rig::{FENCE, Rig, SHARD, stored},
 };
 use crate::link::LinkEvent;

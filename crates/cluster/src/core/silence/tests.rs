@@ -2,7 +2,7 @@ use dunlin_engine::Now;
 
 use super::*;
 use crate::{
-    core::{CoreEffect, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace},
+    core::{Core, CoreEffect, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace},
     link::{LinkEvent, StreamShape, StreamState},
 };
 

@@ -187,10 +187,8 @@ fn of_several_nodes_one_creates_the_stream() {
     let mut rig = Rig::new();
     for _ in 0..2 {
         rig.wait_us(DESCRIBE_RETRY_US);
-        rig.core.describe(
-            &mut Turn { now: rig.now, effects: &mut rig.effects },
-            StreamKey::Partition(PartitionId { namespace: 1, part: 0 }),
-        );
+        rig.core.describe(StreamKey::Partition(PartitionId { namespace: 1, part: 0 }));
+        rig.effects.append(&mut rig.core.context.effects);
         rig.describe_as(refused(NOT_FOUND, "stream not found"));
     }
     let (request, _) = rig.creation().expect("it is created");
@@ -205,10 +203,8 @@ fn a_node_that_may_not_create_the_stream_says_so_and_is_not_ready() {
     let mut rig = Rig::new();
     for _ in 0..2 {
         rig.wait_us(DESCRIBE_RETRY_US);
-        rig.core.describe(
-            &mut Turn { now: rig.now, effects: &mut rig.effects },
-            StreamKey::Partition(PartitionId { namespace: 1, part: 0 }),
-        );
+        rig.core.describe(StreamKey::Partition(PartitionId { namespace: 1, part: 0 }));
+        rig.effects.append(&mut rig.core.context.effects);
         rig.describe_as(refused(NOT_FOUND, "stream not found"));
     }
     let (request, _) = rig.creation().expect("it is tried");

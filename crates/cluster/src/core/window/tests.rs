@@ -1,5 +1,7 @@
 use dunlin_protocol::{Payload, Publication, Tags};
 
+use std::sync::Arc;
+
 use super::*;
 use crate::{
     core::{
@@ -100,7 +102,7 @@ fn the_node_evicts_from_the_largest_windows() {
         rig.deliver_to("chat:loud", sequence, last);
         last = sequence;
         let bytes = rig.core.counters().window_bytes;
-        let held: usize = rig.core.channels.values().map(|channel| channel.window.bytes()).sum();
+        let held: usize = rig.core.channels.iter().map(|(_, channel)| channel.window.bytes()).sum();
         assert!(bytes <= 8_000 && bytes == held as u64, "{bytes} are counted, {held} are held");
     }
     // The loud channel has filled the rest, and has evicted nothing of the other one.
