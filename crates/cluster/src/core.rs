@@ -206,13 +206,9 @@ impl Core {
             broadcast_channels,
             peers,
             leases,
+            strays: self.context.strays,
             ..self.context.counters.clone()
         }
-    }
-
-    /// What has come too late, and what should not have happened.
-    pub const fn strays(&self) -> StrayCounters {
-        self.context.strays
     }
 
     /// Whether all streams are usable and all connections are up.

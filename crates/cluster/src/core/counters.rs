@@ -43,6 +43,8 @@ pub struct CoreCounters {
     pub stale_answers: u64,
     /// Messages that were left out of an answer, because a replica has damaged them.
     pub damaged_messages: u64,
+    /// What was disregarded.
+    pub strays: StrayCounters,
     /// Idempotency keys of publications that this node has seen (gauge).
     pub seen_keys: u64,
     /// Their bytes (gauge).

@@ -284,6 +284,8 @@ families! {
     CLUSTER_PEER_WINDOWS = Counter "dunlin_cluster_peer_windows_total" [] "Recoveries and reads of history that another node's memory served instead of a read of the stream.";
     CLUSTER_STALE_ANSWERS = Counter "dunlin_cluster_stale_answers_total" [] "Reads and comparisons that were tried again, because a replica was behind or did not answer.";
     CLUSTER_DAMAGED = Counter "dunlin_cluster_damaged_messages_total" [] "Messages of a stream that were left out, because a replica has damaged them.";
+    CLUSTER_LATE = Counter "dunlin_cluster_late_messages_total" [] "Messages and answers of other nodes and of NATS that came too late for what they belong to, or that Dunlin did not send.";
+    CLUSTER_IMPOSSIBLE = Counter "dunlin_cluster_impossible_events_total" [] "Events of the cluster's protocol that cannot happen and did. The node disregards them. Each is a bug of Dunlin: report it with the log.";
     CLUSTER_BROADCAST_CHANNELS = Gauge "dunlin_cluster_broadcast_channels" [] "Channels whose broadcasts the node receives, including those without subscribers for less than broker.nats.jetstream.linger. Broadcasts are publications without an offset, joins and leaves.";
     CLUSTER_FOLLOWS_UNCONFIRMED = Counter "dunlin_cluster_follows_unconfirmed_total" [] "First subscriptions of the node to a channel without history that were accepted before the NATS servers of all nodes knew of them: after broker.nats.jetstream.follow_timeout, or without a connection to NATS. The first publications of other nodes may be missing.";
     CLUSTER_BROADCASTS_SENT = Counter "dunlin_cluster_broadcasts_sent_total" [] "Broadcasts handed to the connection to NATS.";

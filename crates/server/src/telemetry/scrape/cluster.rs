@@ -67,6 +67,8 @@ fn channels(page: &mut Page, state: Option<&ClusterState>) {
             (&m::CLUSTER_PEER_WINDOWS, |state| state.counters.peer_windows),
             (&m::CLUSTER_STALE_ANSWERS, |state| state.counters.stale_answers),
             (&m::CLUSTER_DAMAGED, |state| state.counters.damaged_messages),
+            (&m::CLUSTER_LATE, |state| state.counters.strays.late),
+            (&m::CLUSTER_IMPOSSIBLE, |state| state.counters.strays.impossible),
         ],
     );
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use dunlin_cluster::core::{CoreCounters, leases::LeaseCounters, peers::PeerCounters};
+use dunlin_cluster::core::{CoreCounters, StrayCounters, leases::LeaseCounters, peers::PeerCounters};
 use dunlin_engine::api::Survey;
 
 use super::*;
@@ -150,6 +150,7 @@ fn cluster_counters() -> CoreCounters {
         audits: 9,
         stale_answers: 10,
         damaged_messages: 11,
+        strays: StrayCounters { late: 49, impossible: 50 },
         retries: 11,
         abandoned: 12,
         in_flight: 13,
@@ -229,6 +230,8 @@ fn the_state_of_the_cluster_is_exported_only_in_a_cluster() {
         ("dunlin_cluster_audits_total", 9.0),
         ("dunlin_cluster_stale_answers_total", 10.0),
         ("dunlin_cluster_damaged_messages_total", 11.0),
+        ("dunlin_cluster_late_messages_total", 49.0),
+        ("dunlin_cluster_impossible_events_total", 50.0),
         ("dunlin_cluster_publications_retried_total", 11.0),
         ("dunlin_cluster_publications_abandoned_total", 12.0),
         ("dunlin_cluster_publications_in_flight", 13.0),
