@@ -35,8 +35,13 @@ pub enum ApiRequest {
     HistoryRemove { channel: Box<str> },
     /// List the newest publications of a channel's keys, for another node; see [`crate::Effect::QueryKeys`].
     NewestKeys { channel: Box<str> },
-    /// The state of a channel's room, for another node; see [`crate::Effect::QueryRoom`].
-    RoomState { channel: Box<str> },
+    /// The state of a channel's room, for another node, which opens it if no node has it; see
+    /// [`crate::Effect::QueryRoom`].
+    RoomState {
+        channel: Box<str>,
+        /// How long the other node waits for answers.
+        wait_ms: u64,
+    },
     /// List the channels with subscribers that this shard owns.
     Channels,
     /// Close sessions of this shard.

@@ -239,6 +239,10 @@ impl RoomRefusal {
     }
 }
 
+/// Maximum number of rooms that a shard has promised to other nodes, which then open them. A node that asks for one more
+/// is told to try again.
+pub const PROMISES_MAX: usize = 10_000;
+
 /// Whether another node of the cluster has a room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoomElsewhere {

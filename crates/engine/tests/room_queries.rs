@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dunlin_engine::room::PROMISES_MAX;
 use dunlin_engine::{
     Event,
     room::{RoomElsewhere, RoomRefusal},
@@ -125,6 +126,39 @@ fn the_server_api_opens_no_room_of_another_node() {
     open_by_api(&mut hall);
     answer(&mut hall, &RoomElsewhere::Nowhere);
     assert_eq!((answers(&hall).len(), hall.rooms.len()), (1, 1));
+}
+
+#[test]
+fn a_room_that_another_node_was_promised_is_left_to_it() {
+    let mut hall = hall(1);
+    assert_eq!(state(&mut hall), "None", "and it is promised for two seconds");
+    hall.node.step_to(hall.node.now.mono_us + 1_999_000);
+    open_by_api(&mut hall);
+    assert_eq!(answers(&hall), [json!({"error": 111})]);
+    join(&mut hall, "a");
+    assert_eq!(reply(&hall, "a").expect("a reply")["error"]["code"], 111);
+    assert_eq!((refused(&hall, RoomRefusal::Unanswered), hall.node.room_queries.len()), (2, 0));
+    hall.node.step_to(hall.node.now.mono_us + 1_000);
+    join(&mut hall, "b");
+    assert_eq!(hall.node.room_queries.len(), 1, "the time of the promise is over");
+    answer(&mut hall, &RoomElsewhere::Nowhere);
+    assert_eq!((hall.rooms.len(), state(&mut hall)), (1, json!("Open")));
+}
+
+#[test]
+fn promised_rooms_are_limited() {
+    let mut hall = hall(1);
+    let ask = |hall: &mut Hall, number: usize| {
+        hall.node.answers.clear();
+        hall.node.ask_api(&json!({"room_state": {"channel": format!("arena:{number}")}}));
+        answers(hall).remove(0)
+    };
+    for number in 0..PROMISES_MAX {
+        assert_eq!(ask(&mut hall, number), "None");
+    }
+    assert_eq!(ask(&mut hall, PROMISES_MAX), json!({"error": 111}), "past the limit");
+    hall.node.step_to(hall.node.now.mono_us + 2_000_000);
+    assert_eq!(ask(&mut hall, PROMISES_MAX), "None", "the others are over");
 }
 
 #[test]

@@ -354,6 +354,10 @@ impl Core {
             }
             Ok(ack) => {
                 publishing.stage = Stage::Acknowledged(ack.sequence);
+                let key_id = (ack.is_duplicate && !publishing.has_own_id).then(|| publishing.id.clone());
+                if let Some(id) = key_id {
+                    self.note_known_key(id, partition, ack.sequence);
+                }
                 self.await_return(key, &name, ack.sequence);
             }
             Err(fault) if fault.is_wrong_last_sequence() => self.newest_was_other(key),

@@ -106,6 +106,16 @@ impl Core {
         self.seen_keys.note(message, partition, window_ms, self.context.options.limits.seen_keys_bytes_max);
     }
 
+    /// The stream knows the key of a publication that this node has not seen. When it was published is unknown, so it is
+    /// remembered for the whole window from now on, and not for what is left of it.
+    pub(super) fn note_known_key(&mut self, id: Box<str>, partition: PartitionId, sequence: u64) {
+        let facts = self.partitions[partition].facts.as_ref();
+        let Some(window_ms) = facts.map(|facts| facts.duplicate_window_ms) else { return };
+        let until_ms = self.context.now.unix_ms.saturating_add(window_ms);
+        let bytes_max = self.context.options.limits.seen_keys_bytes_max;
+        self.seen_keys.insert(id.into(), SeenKey { partition, sequence, until_ms }, bytes_max);
+    }
+
     /// The sequence of the publication that has used the id of a message before.
     pub(super) fn sequence_of_key(&self, id: &str, now: Now) -> Option<u64> {
         self.seen_keys.sequence_of(id, now)

@@ -205,7 +205,9 @@ impl Owner {
                     self.channels.named(&channel).map_or_else(Vec::new, |channel| keys_for_peer(context, channel));
                 Ok(ApiAnswer::NewestKeys(keys))
             }
-            ApiRequest::RoomState { channel } => Ok(ApiAnswer::RoomState(self.room_state(&channel))),
+            ApiRequest::RoomState { channel, wait_ms } => {
+                Ok(ApiAnswer::RoomState(self.room_state_for_peer(context, channel.into(), wait_ms)?))
+            }
             ApiRequest::Channels => {
                 let subscribed = self.channels.iter().filter(|channel| channel.subscribers() > 0);
                 let counted = subscribed.map(|channel| (Arc::clone(&channel.name), channel.subscribers()));

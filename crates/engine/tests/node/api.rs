@@ -22,7 +22,7 @@ pub fn channel(request: &ApiRequest) -> Option<&str> {
         | ApiRequest::History { channel, .. }
         | ApiRequest::HistoryRemove { channel }
         | ApiRequest::NewestKeys { channel }
-        | ApiRequest::RoomState { channel }
+        | ApiRequest::RoomState { channel, .. }
         | ApiRequest::OpenRoom { channel, .. }
         | ApiRequest::CloseRoom { channel }
         | ApiRequest::SendToRoom { channel, .. }
@@ -99,7 +99,7 @@ pub fn request(request: &Value, now: Now) -> ApiRequest {
             ApiRequest::ReservePlaces { channel, reservations: [reservation].into() }
         }
         "newest_keys" => ApiRequest::NewestKeys { channel },
-        "room_state" => ApiRequest::RoomState { channel },
+        "room_state" => ApiRequest::RoomState { channel, wait_ms: 1_000 },
         "channels" => ApiRequest::Channels,
         "disconnect" => {
             let code = fields["code"].as_u64().map(|code| code as u16);

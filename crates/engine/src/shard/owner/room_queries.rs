@@ -2,7 +2,8 @@
 //! under the same name would divide the players, and its events would carry the same offsets.
 //!
 //! If two nodes ask at the same time, each is told that the other one asks. Then the node with the lower id opens the
-//! room: both compare the same two ids, so exactly one of them does.
+//! room: both compare the same two ids, so exactly one of them does. A node that does not ask promises the room with its
+//! answer: it would not learn from the other one, which still waits for a third node, that it was there first.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,7 +15,7 @@ use crate::{
     event::Ticket,
     log_in_flight::ParkedCost,
     message::{NotSubscribed, SubscriptionRequest},
-    room::{Opening, RoomElsewhere, RoomRefusal, RoomState},
+    room::{Opening, PROMISES_MAX, RoomElsewhere, RoomRefusal, RoomState},
 };
 
 use super::{Context, Owner, rooms::refuse_join};
@@ -24,6 +25,7 @@ const ELSEWHERE_CODE: u16 = 421;
 const ELSEWHERE: &str = "the room is open on another node of the cluster: room_info says on which";
 const UNANSWERED: &str = "a node of the cluster has not answered whether it has the room";
 const TOO_MANY: &str = "room.messages_limit requests wait for the room";
+const PROMISED: &str = "another node of the cluster is opening the room";
 
 /// A request that opens a room if no other node has it.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ enum WaitingRequest {
 #[derive(Debug, Default)]
 pub(super) struct RoomQueries {
     waiting: BTreeMap<Arc<str>, Vec<WaitingRequest>>,
+    /// Until when this node leaves a room to another one that has asked for it.
+    promised_until_us: BTreeMap<Arc<str>, u64>,
 }
 
 impl Owner {
@@ -50,6 +54,10 @@ impl Owner {
 
     /// Makes a join wait until the other nodes have answered.
     pub(super) fn ask_for_room_to_join(&mut self, context: &mut Context, request: Box<SubscriptionRequest>) {
+        if self.is_promised(context, &request.channel) {
+            count_refusal(context, &request.channel, RoomRefusal::Unanswered);
+            return refuse_join(context, request, RoomRefusal::Unanswered.code().into());
+        }
         let cost = ParkedCost::of_subscription(&request);
         if self.log_traffic.check_parked(&context.options.log, cost).is_err()
             || !self.may_wait_for_room(context, &request.channel)
@@ -69,6 +77,11 @@ impl Owner {
         name: &Arc<str>,
         overrides: &RoomOverrides,
     ) -> Result<(), ErrorCode> {
+        if self.is_promised(context, name) {
+            count_refusal(context, name, RoomRefusal::Unanswered);
+            context.note_refusal_reason(PROMISED);
+            return Err(RoomRefusal::Unanswered.code());
+        }
         if !self.may_wait_for_room(context, name) {
             context.note_refusal_reason(TOO_MANY);
             return Err(ErrorCode::TooManyRequests);
@@ -124,15 +137,42 @@ impl Owner {
         }
     }
 
-    /// The state of a channel's room on this node, for another one.
-    pub(super) fn room_state(&self, name: &str) -> RoomState {
-        if self.channels.named(name).is_some_and(|channel| channel.room.is_some()) {
-            RoomState::Open
-        } else if self.room_queries.waiting.contains_key(name) {
-            RoomState::Asking
-        } else {
-            RoomState::None
+    /// The state of a channel's room on this node, for another one that asks for it. If it is neither open nor asked for,
+    /// it is promised to the other one, for as long as that one may take to open it.
+    ///
+    /// # Errors
+    /// [`ErrorCode::TooManyRequests`] beyond [`PROMISES_MAX`].
+    pub(super) fn room_state_for_peer(
+        &mut self,
+        context: &Context,
+        name: Arc<str>,
+        wait_ms: u64,
+    ) -> Result<RoomState, ErrorCode> {
+        if self.channels.named(&name).is_some_and(|channel| channel.room.is_some()) {
+            return Ok(RoomState::Open);
         }
+        let RoomQueries { waiting, promised_until_us } = &mut self.room_queries;
+        if waiting.contains_key(&name) {
+            return Ok(RoomState::Asking);
+        }
+        let now_us = context.now.mono_us;
+        if promised_until_us.len() >= PROMISES_MAX {
+            promised_until_us.retain(|_, until_us| *until_us > now_us);
+            if promised_until_us.len() >= PROMISES_MAX {
+                return Err(ErrorCode::TooManyRequests);
+            }
+        }
+        promised_until_us.insert(name, context.now.after_ms(wait_ms.saturating_mul(2)));
+        Ok(RoomState::None)
+    }
+
+    fn is_promised(&mut self, context: &Context, name: &str) -> bool {
+        let promised = &mut self.room_queries.promised_until_us;
+        let is_in_force = promised.get(name).is_some_and(|until_us| *until_us > context.now.mono_us);
+        if !is_in_force {
+            promised.remove(name);
+        }
+        is_in_force
     }
 }
 

@@ -13,6 +13,9 @@ use super::{
     calls::{PeerCall, PeerReply, ROOM_STATE},
 };
 
+/// The code of an unknown method.
+const NOT_FOUND: u32 = 104;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum StateBody {
@@ -37,14 +40,22 @@ impl PeerService {
         let Ok(found) = self.cluster.survey(SurveyTarget::All, call.encode()).await else {
             return RoomElsewhere::Unanswered;
         };
-        // A node of an earlier version does not know the method, and asks nobody before it opens a room.
-        let states = found.answers.iter().filter_map(state_of);
-        elsewhere(states, &self.executor.identity().uid, found.is_complete())
+        let mut states = Vec::new();
+        let mut is_complete = found.is_complete();
+        for answer in &found.answers {
+            match state_of(answer) {
+                Ok(state) => states.push(state),
+                // A node of an earlier version does not know the method, and asks nobody before it opens a room.
+                Err(NotTold::UnknownMethod) => {}
+                Err(_) => is_complete = false,
+            }
+        }
+        elsewhere(states.into_iter(), &self.executor.identity().uid, is_complete)
     }
 
     /// The state of a room on this node, for another one.
-    pub(super) async fn room_state_here(&self, channel: Box<str>) -> JsonResult {
-        let request = ApiRequest::RoomState { channel: channel.clone() };
+    pub(super) async fn room_state_here(&self, channel: Box<str>, wait_ms: u64) -> JsonResult {
+        let request = ApiRequest::RoomState { channel: channel.clone(), wait_ms };
         let ApiAnswer::RoomState(state) = self.executor.ask(&channel, request).await? else {
             return Err(ApiError::INTERNAL);
         };
@@ -58,8 +69,18 @@ impl PeerService {
     }
 }
 
-fn state_of(answer: &NodeAnswer) -> Option<RoomStateBody> {
-    serde_json::from_str(PeerReply::decode(&answer.payload)?.result?.get()).ok()
+/// Why an answer has no state.
+enum NotTold {
+    UnknownMethod,
+    Other,
+}
+
+fn state_of(answer: &NodeAnswer) -> Result<RoomStateBody, NotTold> {
+    match PeerReply::decode(&answer.payload) {
+        Some(PeerReply { error: Some(error), .. }) if error.code == NOT_FOUND => Err(NotTold::UnknownMethod),
+        Some(PeerReply { result: Some(result), .. }) => serde_json::from_str(result.get()).map_err(|_| NotTold::Other),
+        _ => Err(NotTold::Other),
+    }
 }
 
 /// What the answers of other nodes mean for a node with this id.

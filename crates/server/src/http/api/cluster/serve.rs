@@ -43,22 +43,22 @@ impl PeerService {
             tokio::spawn(async move {
                 // After this timeout, the other node no longer waits for the answer.
                 let timeout = Duration::from_millis(timeout_ms);
-                if let Ok(answer) = tokio::time::timeout(timeout, service.answer(&payload)).await {
+                if let Ok(answer) = tokio::time::timeout(timeout, service.answer(&payload, timeout_ms)).await {
                     service.cluster.answer(number, answer);
                 }
             });
         }
     }
 
-    async fn answer(&self, payload: &Bytes) -> Bytes {
+    async fn answer(&self, payload: &Bytes, wait_ms: u64) -> Bytes {
         let reply = match PeerCall::decode(payload) {
-            Some(call) => PeerReply::new(self.carry_out(&call).await),
+            Some(call) => PeerReply::new(self.carry_out(&call, wait_ms).await),
             None => PeerReply::not_understood(),
         };
         reply.encode()
     }
 
-    async fn carry_out(&self, call: &PeerCall) -> JsonResult {
+    async fn carry_out(&self, call: &PeerCall, wait_ms: u64) -> JsonResult {
         let params = call.params.get().as_bytes();
         if &*call.method == PRESENCE_USERS {
             let ChannelBody { channel } = serde_json::from_slice(params).map_err(ApiError::bad_request)?;
@@ -70,7 +70,7 @@ impl PeerService {
         }
         if &*call.method == ROOM_STATE {
             let ChannelBody { channel } = serde_json::from_slice(params).map_err(ApiError::bad_request)?;
-            return self.room_state_here(channel).await;
+            return self.room_state_here(channel, wait_ms).await;
         }
         if &*call.method == NEWEST_KEYS {
             let ChannelBody { channel } = serde_json::from_slice(params).map_err(ApiError::bad_request)?;
