@@ -133,14 +133,17 @@ fn a_room_that_another_node_was_promised_is_left_to_it() {
     let mut hall = hall(1);
     assert_eq!(state(&mut hall), "None", "and it is promised for two seconds");
     hall.node.step_to(hall.node.now.mono_us + 1_999_000);
-    open_by_api(&mut hall);
-    assert_eq!(answers(&hall), [json!({"error": 111})]);
-    join(&mut hall, "a");
-    assert_eq!(reply(&hall, "a").expect("a reply")["error"]["code"], 111);
-    assert_eq!((refused(&hall, RoomRefusal::Unanswered), hall.node.room_queries.len()), (2, 0));
-    hall.node.step_to(hall.node.now.mono_us + 1_000);
+    // It asks where the room is, and opens it under no circumstances.
+    for (found, code) in [(RoomElsewhere::Nowhere, 111), (elsewhere(), 421)] {
+        join(&mut hall, "a");
+        assert_eq!(state(&mut hall), "None", "a third node hears nothing of it");
+        answer(&mut hall, &found);
+        assert_eq!(reply(&hall, "a").expect("a reply")["error"]["code"], code);
+    }
+    assert_eq!((refused(&hall, RoomRefusal::Unanswered), hall.rooms.len()), (1, 0));
+    hall.node.step_to(hall.node.now.mono_us + 2_000_000);
     join(&mut hall, "b");
-    assert_eq!(hall.node.room_queries.len(), 1, "the time of the promise is over");
+    assert_eq!(state(&mut hall), "Asking", "the time of the promise is over");
     answer(&mut hall, &RoomElsewhere::Nowhere);
     assert_eq!((hall.rooms.len(), state(&mut hall)), (1, json!("Open")));
 }

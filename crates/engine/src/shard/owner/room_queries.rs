@@ -23,9 +23,8 @@ use super::{Context, Owner, rooms::refuse_join};
 /// The refusal code of joins to a room of another node. HTTP has the same code for a request to the wrong server.
 const ELSEWHERE_CODE: u16 = 421;
 const ELSEWHERE: &str = "the room is open on another node of the cluster: room_info says on which";
-const UNANSWERED: &str = "a node of the cluster has not answered whether it has the room";
+const UNANSWERED: &str = "a node of the cluster has not answered whether it has the room, or is opening it";
 const TOO_MANY: &str = "room.messages_limit requests wait for the room";
-const PROMISED: &str = "another node of the cluster is opening the room";
 
 /// A request that opens a room if no other node has it.
 #[derive(Debug)]
@@ -54,10 +53,6 @@ impl Owner {
 
     /// Makes a join wait until the other nodes have answered.
     pub(super) fn ask_for_room_to_join(&mut self, context: &mut Context, request: Box<SubscriptionRequest>) {
-        if self.is_promised(context, &request.channel) {
-            count_refusal(context, &request.channel, RoomRefusal::Unanswered);
-            return refuse_join(context, request, RoomRefusal::Unanswered.code().into());
-        }
         let cost = ParkedCost::of_subscription(&request);
         if self.log_traffic.check_parked(&context.options.log, cost).is_err()
             || !self.may_wait_for_room(context, &request.channel)
@@ -77,11 +72,6 @@ impl Owner {
         name: &Arc<str>,
         overrides: &RoomOverrides,
     ) -> Result<(), ErrorCode> {
-        if self.is_promised(context, name) {
-            count_refusal(context, name, RoomRefusal::Unanswered);
-            context.note_refusal_reason(PROMISED);
-            return Err(RoomRefusal::Unanswered.code());
-        }
         if !self.may_wait_for_room(context, name) {
             context.note_refusal_reason(TOO_MANY);
             return Err(ErrorCode::TooManyRequests);
@@ -112,6 +102,9 @@ impl Owner {
             context.counters.late_messages += 1;
             return;
         };
+        // The other node may have asked everybody before this one did, so it is not in their answers.
+        let is_left = *found == RoomElsewhere::Nowhere && self.is_promised(context, name);
+        let found = if is_left { &RoomElsewhere::Unanswered } else { found };
         for request in waiting {
             match request {
                 WaitingRequest::Join(request) => {
@@ -151,10 +144,11 @@ impl Owner {
         if self.channels.named(&name).is_some_and(|channel| channel.room.is_some()) {
             return Ok(RoomState::Open);
         }
-        let RoomQueries { waiting, promised_until_us } = &mut self.room_queries;
-        if waiting.contains_key(&name) {
+        // A node that has promised the room asks only where it is, and does not open it.
+        if self.room_queries.waiting.contains_key(&name) && !self.is_promised(context, &name) {
             return Ok(RoomState::Asking);
         }
+        let promised_until_us = &mut self.room_queries.promised_until_us;
         let now_us = context.now.mono_us;
         if promised_until_us.len() >= PROMISES_MAX {
             promised_until_us.retain(|_, until_us| *until_us > now_us);
