@@ -229,7 +229,7 @@ impl Core {
 
     /// Whether this node has left the cluster.
     pub fn has_departed(&self) -> bool {
-        self.peers.has_departed()
+        self.peers.has_departed() && !self.leases.is_releasing()
     }
 
     /// The checks of subscriptions, and what they are called with.

@@ -263,7 +263,8 @@ impl ClusterThread {
         self.requests.send(request).map_err(|_| LogError::Unavailable)
     }
 
-    /// Ends the thread, after this node has sent its last heartbeat. Waits at most half a second for NATS.
+    /// Ends the thread, after this node has sent its last heartbeat. Waits at most two seconds for the release of its
+    /// lease, and half a second for the connections.
     pub fn stop(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {

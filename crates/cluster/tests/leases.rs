@@ -36,6 +36,25 @@ async fn await_lease(client: &Client, node: &str, is_wanted: impl Fn(&str) -> bo
     tokio::time::timeout(PATIENCE, wait).await.expect("the lease changes");
 }
 
+/// Waits until the stream has a leader, and all its replicas are in step. Servers that are killed before that can leave it
+/// without one.
+async fn await_in_step(client: &Client) {
+    let in_step = async {
+        loop {
+            let Ok(answer) = client.request("$JS.API.STREAM.INFO.dn_LEASE", "".into()).await else { continue };
+            let info: serde_json::Value = serde_json::from_slice(&answer.payload).expect("JSON");
+            let replicas = info["cluster"]["replicas"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let is_current = |replica: &serde_json::Value| {
+                replica["current"] == true && replica["offline"] != true && replica["lag"].as_u64().unwrap_or(0) == 0
+            };
+            if info["cluster"]["leader"].is_string() && replicas.len() == 2 && replicas.iter().all(is_current) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, in_step).await.expect("the replicas catch up");
+}
+
 fn takes_leases(urls: &str, node: &str, replicas: u16) -> ThreadOfNode {
     let mut options = cluster_options(urls, node, replicas);
     options.limits.peers.silence_timeout_ms = SILENCE_TIMEOUT_MS;
@@ -81,6 +100,8 @@ async fn a_lease_survives_the_loss_of_each_server() {
     a.announce("a");
     let LeaseChange::Began { term } = a.lease_change() else { panic!("its term begins") };
     for index in 0..3 {
+        let client = open_once(&options(&servers.urls()).0).await.expect("a server takes the connection");
+        await_in_step(&client).await;
         servers.kill(index);
         servers.restart(index);
         let client = open_once(&options(&servers.urls()).0).await.expect("a server takes the connection");
@@ -90,7 +111,9 @@ async fn a_lease_survives_the_loss_of_each_server() {
         let leases = a.state().counters.leases;
         assert_eq!((leases.term, leases.lost), (term, 0));
     }
-    a.stop();
     let client = open_once(&options(&servers.urls()).0).await.expect("a server takes the connection");
+    // Without a leader, nothing can be released.
+    await_in_step(&client).await;
+    a.stop();
     await_lease(&client, "a", |lease| lease.contains("released")).await;
 }

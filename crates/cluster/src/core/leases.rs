@@ -79,11 +79,15 @@ pub struct LeaseCounters {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
     Renewal,
+    Release,
     ReadOfOwn,
     Taking(Box<str>),
     ReadOfOther(Box<str>),
     ReadOfAll,
 }
+
+/// How long a node that leaves tries to release its lease.
+const RELEASE_TIMEOUT_MS: u64 = 2_000;
 
 /// Whether the stream stores this node's renewals.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,6 +98,22 @@ struct Storing {
     newest_us: u64,
 }
 
+/// How far this node is with its lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The configuration has no leases.
+    Unused,
+    /// This node is not a member of the cluster yet.
+    Starting,
+    Running,
+    /// This node leaves the cluster as soon as the stream has stored that its lease is free.
+    Releasing {
+        /// When it leaves in any case.
+        until_us: u64,
+    },
+    Ended,
+}
+
 /// The leases, as known to this node.
 #[derive(Debug)]
 pub(super) struct Leases {
@@ -101,8 +121,7 @@ pub(super) struct Leases {
     pub(super) watch: StreamWatch,
     /// The epoch of the stream, once it is known.
     epoch: Option<Box<str>>,
-    is_on: bool,
-    is_started: bool,
+    phase: Phase,
     own: OwnLease,
     others: BTreeMap<Box<str>, ObservedLease>,
     requests: BTreeMap<RequestNumber, Asked>,
@@ -120,8 +139,7 @@ impl Leases {
             names: LeaseNames::new(prefix),
             watch: StreamWatch::default(),
             epoch: None,
-            is_on,
-            is_started: false,
+            phase: if is_on { Phase::Starting } else { Phase::Unused },
             own: OwnLease::default(),
             others: BTreeMap::new(),
             requests: BTreeMap::new(),
@@ -134,7 +152,7 @@ impl Leases {
 
     /// Whether this node uses a stream of leases.
     pub(super) const fn has_stream(&self) -> bool {
-        self.is_on
+        matches!(self.phase, Phase::Starting | Phase::Running | Phase::Releasing { .. })
     }
 
     pub(super) fn stream(&self) -> &str {
@@ -177,26 +195,57 @@ impl Leases {
 
     /// Starts the leases when this node is a member of the cluster.
     pub(super) fn review(&mut self, context: &mut Context, peers: &Peers) {
-        if !self.is_on || self.is_started || !peers.is_connected_member() {
+        if self.phase != Phase::Starting || !peers.is_connected_member() {
             return;
         }
-        self.is_started = true;
+        self.phase = Phase::Running;
         context.link(LinkEffect::Subscribe { subject: self.names.live_subjects() });
         self.own.due_us = Some(context.now.mono_us);
         self.audit_due_us = Some(context.now.mono_us);
         self.run(context);
     }
 
-    /// Releases the lease when this node leaves the cluster.
+    /// Releases the lease when this node leaves the cluster, and stays until the stream has stored that. A release is
+    /// conditional on the newest renewal that is known to be stored, or it could remove the mark of a node that has taken
+    /// the lease. So the answer to a renewal in doubt is awaited first: the stream would refuse the release, and other
+    /// nodes would wait until the lease is silent.
     pub(super) fn release(&mut self, context: &mut Context) {
-        self.is_on = false;
-        if let Some(expected) = self.own.term.take().map(|_| self.own.newest) {
-            let record = LeaseRecord::released(&context.options.node);
-            let id = Self::message_id(context);
-            self.send_record(context, None, &record, &id, expected);
-        }
         self.others.clear();
-        (self.own.due_us, self.audit_due_us) = (None, None);
+        self.audit_due_us = None;
+        if self.own.term.is_none() {
+            return self.end();
+        }
+        self.phase = Phase::Releasing { until_us: context.now.after_ms(RELEASE_TIMEOUT_MS) };
+        // The leader that should have answered may be gone: a copy of the renewal is answered by the new one.
+        self.own.due_us = Some(context.now.mono_us);
+        self.run(context);
+    }
+
+    fn send_release(&mut self, context: &mut Context) {
+        self.own.due_us = Some(context.now.mono_us + Self::retry_us(context));
+        let record = LeaseRecord::released(&context.options.node);
+        let id = Self::message_id(context);
+        self.send_record(context, Asked::Release, &record, &id, self.own.newest);
+    }
+
+    fn release_acknowledged(&mut self, context: &mut Context, outcome: Result<PublishAck, PublishFault>) {
+        match outcome {
+            Ok(_) => self.end(),
+            // An earlier copy of it is stored, or another node has taken the lease.
+            Err(fault) if fault.is_wrong_last_sequence() => self.read(context, Asked::ReadOfOwn),
+            // It is sent again when it is due.
+            Err(_) => {}
+        }
+    }
+
+    fn end(&mut self) {
+        self.phase = Phase::Ended;
+        (self.own.term, self.own.due_us) = (None, None);
+    }
+
+    /// Whether this node has to stay connected for its release.
+    pub(super) const fn is_releasing(&self) -> bool {
+        matches!(self.phase, Phase::Releasing { .. })
     }
 
     /// A connection is down: renewals of other nodes may not arrive.
@@ -206,6 +255,9 @@ impl Leases {
 
     /// The stream is gone: nobody holds a lease.
     pub(super) fn stream_gone(&mut self, context: &mut Context) {
+        if self.is_releasing() {
+            return self.end();
+        }
         self.others.clear();
         self.storing.since_us = None;
         self.own.forget_stream(context.now.mono_us);
@@ -236,13 +288,27 @@ impl Leases {
     }
 
     fn run(&mut self, context: &mut Context) {
-        if !self.is_on || !self.is_started {
-            return;
+        match self.phase {
+            Phase::Running => {
+                self.audit(context);
+                self.renew(context);
+                self.take_silent(context);
+                self.schedule(context);
+            }
+            Phase::Releasing { until_us } if until_us <= context.now.mono_us => self.end(),
+            Phase::Releasing { .. } => {
+                if self.own.due_us.is_some_and(|due_us| due_us <= context.now.mono_us) {
+                    if self.own.has_renewal_in_doubt() {
+                        self.renew(context);
+                        self.own.due_us = Some(context.now.mono_us + Self::retry_us(context));
+                    } else {
+                        self.send_release(context);
+                    }
+                }
+                self.schedule(context);
+            }
+            Phase::Unused | Phase::Starting | Phase::Ended => {}
         }
-        self.audit(context);
-        self.renew(context);
-        self.take_silent(context);
-        self.schedule(context);
     }
 
     fn audit(&mut self, context: &mut Context) {
@@ -254,7 +320,13 @@ impl Leases {
     }
 
     fn schedule(&mut self, context: &mut Context) {
-        let due_us = [self.own.due_us, self.audit_due_us, self.silent_due_us(context)].into_iter().flatten().min();
+        let due_us = match self.phase {
+            Phase::Releasing { until_us } => self.own.due_us.into_iter().chain([until_us]).min(),
+            Phase::Unused | Phase::Starting | Phase::Ended => None,
+            Phase::Running => {
+                [self.own.due_us, self.audit_due_us, self.silent_due_us(context)].into_iter().flatten().min()
+            }
+        };
         if let Some(due_us) = due_us
             && self.scheduled_us.is_none_or(|scheduled_us| due_us < scheduled_us)
         {
@@ -293,7 +365,11 @@ impl Leases {
         outcome: Result<PublishAck, PublishFault>,
     ) {
         match self.requests.remove(&request) {
+            // Another copy was answered before.
+            Some(Asked::Renewal | Asked::Release) if self.phase == Phase::Ended => context.strays.late += 1,
+            Some(Asked::Renewal) if self.is_releasing() && !self.own.has_renewal_in_doubt() => context.strays.late += 1,
             Some(Asked::Renewal) => self.renewal_acknowledged(context, outcome),
+            Some(Asked::Release) => self.release_acknowledged(context, outcome),
             Some(Asked::Taking(node)) => self.taking_acknowledged(context, node, outcome),
             Some(Asked::ReadOfOwn | Asked::ReadOfOther(_) | Asked::ReadOfAll) | None => {
                 context.strays.count_impossible("each message of a lease has its purpose until it is answered");
@@ -318,7 +394,7 @@ impl Leases {
             (Some(Asked::ReadOfOwn), outcome) => self.own_lease_read(context, outcome),
             (Some(Asked::ReadOfOther(node)), outcome) => self.other_lease_read(context, &node, outcome),
             (Some(Asked::ReadOfAll), outcome) => self.all_leases_read(context, &outcome),
-            (Some(Asked::Renewal | Asked::Taking(_)) | None, _) => {
+            (Some(Asked::Renewal | Asked::Release | Asked::Taking(_)) | None, _) => {
                 context.strays.count_impossible("each read of a lease has its purpose until it is answered");
             }
         }
@@ -352,15 +428,8 @@ impl Leases {
     }
 
     /// Sends a record to be stored after the message with the expected sequence.
-    fn send_record(
-        &mut self,
-        context: &mut Context,
-        asked: Option<Asked>,
-        record: &LeaseRecord,
-        id: &str,
-        expected: u64,
-    ) {
-        let request = asked.map(|asked| self.ask(context, asked));
+    fn send_record(&mut self, context: &mut Context, asked: Asked, record: &LeaseRecord, id: &str, expected: u64) {
+        let request = Some(self.ask(context, asked));
         let subject = self.names.subject_of(&record.node);
         let (headers, payload) = (record.headers(id, expected), bytes::Bytes::new());
         context.link(LinkEffect::Publish { link: LinkName::Publish, request, subject, headers, payload });
@@ -369,7 +438,7 @@ impl Leases {
     fn read(&mut self, context: &mut Context, asked: Asked) {
         let subject = match &asked {
             Asked::Taking(node) | Asked::ReadOfOther(node) => self.names.subject_of(node),
-            Asked::Renewal | Asked::ReadOfOwn => self.names.subject_of(&context.options.node),
+            Asked::Renewal | Asked::Release | Asked::ReadOfOwn => self.names.subject_of(&context.options.node),
             Asked::ReadOfAll => self.names.all_subjects(),
         };
         let stream = self.names.stream.clone();

@@ -8,7 +8,7 @@ use crate::{
 };
 
 use super::{
-    Asked, LeaseChange, Leases,
+    Asked, LeaseChange, Leases, Phase,
     record::{LeaseRecord, LeaseStatus},
 };
 
@@ -39,7 +39,7 @@ impl Leases {
             return;
         }
         let is_late = self.others.get(&record.node).is_some_and(|known| sequence <= known.newest);
-        if is_late || !self.is_on {
+        if is_late || !matches!(self.phase, Phase::Starting | Phase::Running) {
             return;
         }
         if record.status != LeaseStatus::Held {
@@ -106,7 +106,7 @@ impl Leases {
         observed.is_awaiting_reply = true;
         let (id, expected) = (observed.taking.get_or_insert(new_id).clone(), observed.newest);
         let record = LeaseRecord::taken(node, &context.options.node);
-        self.send_record(context, Some(Asked::Taking(node.into())), &record, &id, expected);
+        self.send_record(context, Asked::Taking(node.into()), &record, &id, expected);
     }
 
     pub(super) fn taking_acknowledged(

@@ -34,6 +34,11 @@ struct Renewal {
 }
 
 impl OwnLease {
+    /// Whether a renewal was sent, and it is not known yet whether it is stored.
+    pub(super) const fn has_renewal_in_doubt(&self) -> bool {
+        self.renewal.is_some()
+    }
+
     /// The stream is gone: the next message is the first one in a new stream.
     pub(super) fn forget_stream(&mut self, now_us: u64) {
         self.newest = 0;
@@ -55,7 +60,7 @@ impl Leases {
         let Renewal { id, expected, .. } = self.own.renewal.get_or_insert_with(begin);
         let (id, expected) = (id.clone(), *expected);
         let record = LeaseRecord::held(&context.options.node);
-        self.send_record(context, Some(Asked::Renewal), &record, &id, expected);
+        self.send_record(context, Asked::Renewal, &record, &id, expected);
     }
 
     pub(super) fn renewal_acknowledged(&mut self, context: &mut Context, outcome: Result<PublishAck, PublishFault>) {
@@ -84,6 +89,10 @@ impl Leases {
         }
         own.newest = sequence;
         own.due_us = Some(now_us.max(begun_us + interval_us));
+        if self.is_releasing() {
+            return self.send_release(context);
+        }
+        let own = &mut self.own;
         // A truncated stream assigns sequences again.
         if own.term.is_none_or(|term| sequence <= term) {
             own.term = Some(sequence);
@@ -114,6 +123,7 @@ impl Leases {
         let status = newest.and_then(|message| LeaseRecord::of(&message.headers)).map(|record| record.status);
         match (status, self.own.term) {
             (Some(LeaseStatus::Taken { by }), Some(term)) if sequence > term => self.lose(context, sequence, &by),
+            (Some(LeaseStatus::Released), _) if self.is_releasing() => self.end(),
             _ => self.own.newest = sequence,
         }
     }
@@ -128,6 +138,9 @@ impl Leases {
     }
 
     fn lose(&mut self, context: &mut Context, sequence: u64, by: &str) {
+        if self.is_releasing() {
+            return self.end();
+        }
         self.own.newest = sequence;
         if self.own.term.take().is_some() {
             self.counters.lost += 1;

@@ -359,6 +359,43 @@ fn a_node_that_stops_cleanly_releases_its_lease() {
 }
 
 #[test]
+fn a_node_that_stops_with_a_renewal_in_doubt_releases_its_lease_when_it_is_answered() {
+    for is_answered in [true, false] {
+        let mut rig = Rig::new(2);
+        rig.pass_ms(3_000);
+        // The next renewals are stored, and the node does not hear of it.
+        rig.stream.acknowledges = false;
+        rig.pass_ms(1_200);
+        rig.handle(0, CoreEvent::Peers(PeerEvent::Depart));
+        assert_eq!((rig.status(0), rig.nodes[0].has_departed()), (LeaseStatus::Held, false));
+        rig.stream.acknowledges = is_answered;
+        rig.pass_ms(1_990);
+        let released = if is_answered { LeaseStatus::Released } else { LeaseStatus::Held };
+        assert_eq!((rig.status(0), rig.nodes[0].has_departed()), (released.clone(), is_answered));
+        rig.pass_ms(20);
+        assert!(rig.nodes[0].has_departed(), "after two seconds at most");
+        assert_eq!(rig.status(0), released);
+    }
+}
+
+#[test]
+fn a_release_that_the_stream_does_not_answer_is_sent_again() {
+    let mut rig = Rig::new(2);
+    rig.pass_ms(3_000);
+    rig.stream.has_leader = false;
+    rig.handle(0, CoreEvent::Peers(PeerEvent::Depart));
+    rig.pass_ms(1_000);
+    assert_eq!((rig.status(0), rig.nodes[0].has_departed()), (LeaseStatus::Held, false));
+    // It is stored now, and the answer is lost.
+    (rig.stream.has_leader, rig.stream.acknowledges) = (true, false);
+    rig.pass_ms(300);
+    assert_eq!((rig.status(0), rig.nodes[0].has_departed()), (LeaseStatus::Released, false));
+    rig.stream.acknowledges = true;
+    rig.pass_ms(300);
+    assert_eq!((rig.status(0), rig.nodes[0].has_departed()), (LeaseStatus::Released, true));
+}
+
+#[test]
 fn a_starting_node_finds_the_lease_of_a_lost_one() {
     let mut rig = Rig::new(1);
     rig.pass_ms(2_000);
