@@ -180,6 +180,7 @@ impl Core {
         let (interest, mut nodes, context) = self.interest();
         interest.review_nodes(context, &mut nodes);
         self.leases.review(&mut self.context, &self.peers);
+        self.review_key_questions();
         std::mem::swap(&mut self.context.effects, effects);
     }
 

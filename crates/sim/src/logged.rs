@@ -24,6 +24,8 @@ pub struct ChannelTruth {
     pub invalid_epochs: BTreeSet<String>,
     /// The keys of publications up to this offset may be gone, because the history was removed or has expired.
     pub keys_gone_through: u64,
+    /// The last offset when the stream was emptied.
+    pub emptied_through: u64,
 }
 
 /// A publication with an idempotency key.

@@ -20,7 +20,6 @@ use super::{
     holes::Unnamed,
     outbox::Outbox,
     partition::Partition,
-    peer_keys::KeyKnowledge,
     truncation::CLOCK_MARGIN_MS,
     window::{Window, WindowEntry, WindowLimits},
 };
@@ -225,7 +224,6 @@ pub(super) struct FollowedChannel {
     /// The next load opens the channel: it needs only the newest publication.
     pub(super) opens: bool,
     pub(super) outbox: Outbox,
-    pub(super) keys: KeyKnowledge,
     /// Whether it is in the queue of channels that wait for space in the publish window.
     pub(super) is_waiting: bool,
 }
@@ -272,7 +270,6 @@ impl FollowedChannel {
             window: Window::default(),
             opens: true,
             outbox: Outbox::default(),
-            keys: KeyKnowledge::Since { mono_us: u64::MAX },
             is_waiting: false,
         }
     }
@@ -334,7 +331,6 @@ impl FollowedChannel {
     fn start(&mut self, head: Option<&StoredMessage>, fence: u64, context: &ChannelContext<'_>) {
         let now_us = context.now.mono_us;
         (self.attached_us, self.newest.confirmed_us) = (now_us, now_us);
-        self.keys = KeyKnowledge::Since { mono_us: now_us };
         if let Some(head) = head {
             self.window = Window::starting_at(head.sequence - 1);
             self.advance(head, now_us, WindowLimits { entries_max: 1, ..context.partition.window_limits() });

@@ -51,7 +51,7 @@ pub struct CoreCounters {
     pub seen_keys_bytes: u64,
     /// Publications that were answered with an earlier one, because this node has seen their key.
     pub keys_answered: u64,
-    /// Questions for the keys of a channel that a live node did not answer in time.
+    /// Questions for keys that were not answered by each live node in time.
     pub keys_unanswered: u64,
     /// Bytes of publications in the windows of followed channels (gauge).
     pub window_bytes: u64,

@@ -79,7 +79,7 @@ impl Core {
         }
         self.refuse_ahead(name, u64::MAX, error);
         self.refuse_window_loads(name, error);
-        self.end_key_question(name);
+        self.drop_key_question(name);
         self.drop_reads(channel.partition, name, error);
         for key in channel.outbox.unresolved {
             self.end_publishing(key, Err(error));
@@ -194,7 +194,7 @@ impl Core {
         match advanced {
             Advanced::Published(record) => {
                 // The engine already has this node's own publication, but not another node's duplicate of it.
-                let is_known = own.is_some_and(|key| self.outgoing.by_key.get(&key).is_some_and(|own| own.has_own_id));
+                let is_known = own.is_some_and(|key| self.outgoing.has_own_id(key));
                 if is_followed && !is_known {
                     self.context.effects.push(CoreEffect::Replicated { shard, channel: Arc::clone(name), record });
                 }
@@ -230,9 +230,6 @@ impl Core {
         }
         let action = self.on_channel(name, ChannelEvent::GapRead);
         self.act(name, action);
-        // The stream may have trimmed messages of the gap, and their keys with them.
-        self.forget_key_knowledge(name);
-        self.send_of_channel(name);
         self.serve_ahead(name);
     }
 

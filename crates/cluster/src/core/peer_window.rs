@@ -164,7 +164,7 @@ impl Core {
                 self.peers.send_window_message(&mut self.context, subject, body);
             }
             Ok(WindowMessage::Answer(answer)) => self.on_window_answer(answer),
-            Ok(WindowMessage::KeyQuestion(question)) => self.answer_key_question(&question),
+            Ok(WindowMessage::KeyQuestion(question)) => self.answer_key_question(question),
             Ok(WindowMessage::KeyAnswer(answer)) => self.on_key_answer(answer),
             Err(_) => self.context.strays.late += 1,
         }

@@ -87,16 +87,25 @@ enum Stage {
     Acknowledged(u64),
 }
 
+/// Whether other nodes have to be asked for the idempotency key of a message ([`super::peer_keys`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyCheck {
+    /// The id is unique to this message.
+    Unneeded,
+    /// The id is made from a key, and may also be that of another node's message.
+    Needed,
+    Asking,
+    Done,
+}
+
 /// A message of this node that the stream has not confirmed, or that has not come back.
 #[derive(Debug)]
 pub(super) struct Publishing {
     channel: Arc<str>,
     partition: PartitionId,
     waiter: Waiter,
-    id: Box<str>,
-    /// Whether the id is unique to this message. An id made from an idempotency key may also be that of another node's
-    /// message.
-    pub(super) has_own_id: bool,
+    pub(super) id: Box<str>,
+    pub(super) key_check: KeyCheck,
     condition: Condition,
     headers: MessageHeaders,
     payload: Bytes,
@@ -121,10 +130,22 @@ pub(super) struct Outgoing {
     pub(super) in_flight: usize,
 }
 
+impl Outgoing {
+    /// Whether no other message has the id of this one.
+    pub(super) fn has_own_id(&self, key: PublishingKey) -> bool {
+        self.by_key.get(&key).is_some_and(Publishing::has_own_id)
+    }
+}
+
 impl Publishing {
     /// Whether it is a message to this channel.
     pub(super) fn is_to(&self, channel: &str) -> bool {
         *self.channel == *channel
+    }
+
+    /// Whether no other message has its id.
+    pub(super) fn has_own_id(&self) -> bool {
+        self.key_check == KeyCheck::Unneeded
     }
 
     /// Whether it may be stored whatever the channel's newest message is.
@@ -163,7 +184,7 @@ impl Core {
             .as_ref()
             .map(|key| format!("{}{}", key_prefix(name), record::escape(key.as_bytes())));
         let number = self.context.next_number();
-        let has_own_id = key_id.is_none();
+        let key_check = if key_id.is_none() { KeyCheck::Unneeded } else { KeyCheck::Needed };
         let id: Box<str> = key_id.unwrap_or_else(|| format!("%_{}-{number}", self.context.options.node)).into();
         headers.push(MESSAGE_ID, id.clone());
         let publishing = Publishing {
@@ -171,7 +192,7 @@ impl Core {
             partition,
             waiter,
             id,
-            has_own_id,
+            key_check,
             condition,
             headers,
             payload,
@@ -199,7 +220,7 @@ impl Core {
             partition,
             waiter,
             id,
-            has_own_id: true,
+            key_check: KeyCheck::Unneeded,
             condition: Condition::Newest,
             headers,
             payload: Bytes::new(),
@@ -234,7 +255,7 @@ impl Core {
             && let Some(publishing) = self.outgoing.by_key.get(&key)
         {
             let is_conditional = !publishing.is_unconditional();
-            if !publishing.has_own_id && !self.knows_keys(name) {
+            if !publishing.has_own_id() && !self.is_key_checked(name, key) {
                 return;
             }
             let Some(channel) = self.channels.get_mut(name) else { return };
@@ -242,21 +263,14 @@ impl Core {
                 return;
             }
             if self.outgoing.in_flight >= self.context.options.limits.publish_window_max {
-                self.queue_to_send(name);
+                if !std::mem::replace(&mut channel.is_waiting, true) {
+                    self.outgoing.waiting_channels.push_back(Arc::clone(name));
+                }
                 return;
             }
             channel.outbox.unsent.remove(&key);
             channel.outbox.alone = (is_conditional || channel.outbox.probes).then_some(key);
             self.send(key);
-        }
-    }
-
-    /// Puts a channel into the queue of those that have messages to send.
-    pub(super) fn queue_to_send(&mut self, name: &Arc<str>) {
-        if let Some(channel) = self.channels.get_mut(name)
-            && !std::mem::replace(&mut channel.is_waiting, true)
-        {
-            self.outgoing.waiting_channels.push_back(Arc::clone(name));
         }
     }
 
@@ -277,7 +291,7 @@ impl Core {
 
     fn send(&mut self, key: PublishingKey) {
         let Some(publishing) = self.outgoing.by_key.get(&key) else { return };
-        let seen = self.sequence_of_key(&publishing.id, self.context.now).filter(|_| !publishing.has_own_id);
+        let seen = self.sequence_of_key(&publishing.id, self.context.now).filter(|_| !publishing.has_own_id());
         let Some(channel) = self.channels.get(&publishing.channel) else { return };
         // The servers may have restarted, and forgotten the key of a publication that has left the history.
         if let Some(sequence) = seen.filter(|sequence| *sequence <= channel.position) {
@@ -354,7 +368,7 @@ impl Core {
             }
             Ok(ack) => {
                 publishing.stage = Stage::Acknowledged(ack.sequence);
-                let key_id = (ack.is_duplicate && !publishing.has_own_id).then(|| publishing.id.clone());
+                let key_id = (ack.is_duplicate && !publishing.has_own_id()).then(|| publishing.id.clone());
                 if let Some(id) = key_id {
                     self.note_known_key(id, partition, ack.sequence);
                 }

@@ -30,6 +30,8 @@ pub(super) struct Rig {
     pub(super) ranges: Vec<(RequestNumber, Option<Box<str>>)>,
     /// The messages of this node, with the ids by which the stream drops duplicates.
     pub(super) sent: Vec<(RequestNumber, Box<str>)>,
+    /// Whether its own heartbeats do not arrive.
+    pub(super) is_deaf: bool,
     /// Messages to other nodes, with their subjects.
     pub(super) unstored: Vec<(Box<str>, bytes::Bytes)>,
 }
@@ -60,6 +62,7 @@ impl Rig {
             effects: Vec::new(),
             ranges: Vec::new(),
             sent: Vec::new(),
+            is_deaf: false,
             unstored: Vec::new(),
         };
         for link in LinkName::ALL {
@@ -106,6 +109,9 @@ impl Rig {
             }
             // A connection receives its own messages as well.
             LinkEffect::Publish { request: None, subject, headers, payload, .. } if *subject == *"dn.n" => {
+                if self.is_deaf {
+                    return None;
+                }
                 let (reply, is_by_wildcard) = (None, false);
                 return Some(LinkEvent::Delivered { subject, reply, headers, payload, is_by_wildcard });
             }

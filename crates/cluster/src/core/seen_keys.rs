@@ -5,8 +5,7 @@
 //! publish again. So nodes answer the keys that they have seen, for the same window.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
-    ops::Bound,
+    collections::{HashMap, VecDeque},
     sync::Arc,
 };
 
@@ -30,8 +29,7 @@ pub(super) struct SeenKey {
 /// The newest keys, up to a number of bytes.
 #[derive(Debug, Default)]
 pub(super) struct SeenKeys {
-    /// In the order of the ids, so that those of a channel are found by their prefix.
-    by_id: BTreeMap<Arc<str>, SeenKey>,
+    by_id: HashMap<Arc<str>, SeenKey>,
     /// In the order in which they were learned.
     order: VecDeque<Arc<str>>,
     bytes: usize,
@@ -39,16 +37,20 @@ pub(super) struct SeenKeys {
 
 impl SeenKeys {
     /// Records a message of a stream, unless its id is that of one message only.
-    fn note(&mut self, message: &StoredMessage, partition: PartitionId, window_ms: u64, bytes_max: usize) {
-        let id = message.headers.get(MESSAGE_ID).filter(|id| !id.starts_with("%_"));
-        let Some(id) = id.filter(|id| !self.by_id.contains_key(*id)) else { return };
-        let until_ms = message.time_ms.saturating_add(window_ms);
-        self.insert(id.into(), SeenKey { partition, sequence: message.sequence, until_ms }, bytes_max);
+    fn note(&mut self, message: &StoredMessage, partition: PartitionId, window_ms: u64, now: Now, bytes_max: usize) {
+        let Some(id) = message.headers.get(MESSAGE_ID).filter(|id| !id.starts_with("%_")) else { return };
+        if self.get(id, now).is_none() {
+            let until_ms = message.time_ms.saturating_add(window_ms);
+            self.insert(id.into(), SeenKey { partition, sequence: message.sequence, until_ms }, now, bytes_max);
+        }
     }
 
-    /// Records a key, unless it is known.
-    pub(super) fn insert(&mut self, id: Arc<str>, seen: SeenKey, bytes_max: usize) {
-        if self.by_id.contains_key(&id) {
+    /// Records a key, unless it is known. One whose time is over may be used again.
+    fn insert(&mut self, id: Arc<str>, seen: SeenKey, now: Now, bytes_max: usize) {
+        if let Some(known) = self.by_id.get_mut(&id) {
+            if known.until_ms < now.unix_ms {
+                *known = seen;
+            }
             return;
         }
         self.bytes += id.len() + ENTRY_BYTES;
@@ -72,16 +74,9 @@ impl SeenKeys {
         }
     }
 
-    /// The sequence of the publication with this id, while NATS should remember it.
-    fn sequence_of(&self, id: &str, now: Now) -> Option<u64> {
-        self.by_id.get(id).filter(|seen| now.unix_ms <= seen.until_ms).map(|seen| seen.sequence)
-    }
-
-    /// The keys whose ids have this prefix, without it, while NATS should remember them.
-    pub(super) fn with_prefix<'a>(&'a self, prefix: &'a str, now: Now) -> impl Iterator<Item = (&'a str, SeenKey)> {
-        let from_prefix = self.by_id.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
-        let of_prefix = from_prefix.map_while(move |(id, seen)| Some((id.strip_prefix(prefix)?, *seen)));
-        of_prefix.filter(move |(_, seen)| now.unix_ms <= seen.until_ms)
+    /// The publication with this id, while NATS should remember it.
+    pub(super) fn get(&self, id: &str, now: Now) -> Option<SeenKey> {
+        self.by_id.get(id).filter(|seen| now.unix_ms <= seen.until_ms).copied()
     }
 
     /// Forgets the keys of a stream that has lost messages: their publications may be among them.
@@ -103,7 +98,8 @@ impl Core {
         let facts = self.partitions[partition].facts.as_ref();
         let Some(window_ms) = facts.map(|facts| facts.duplicate_window_ms) else { return };
         self.seen_keys.forget_expired(now);
-        self.seen_keys.note(message, partition, window_ms, self.context.options.limits.seen_keys_bytes_max);
+        let bytes_max = self.context.options.limits.seen_keys_bytes_max;
+        self.seen_keys.note(message, partition, window_ms, now, bytes_max);
     }
 
     /// The stream knows the key of a publication that this node has not seen. When it was published is unknown, so it is
@@ -112,13 +108,18 @@ impl Core {
         let facts = self.partitions[partition].facts.as_ref();
         let Some(window_ms) = facts.map(|facts| facts.duplicate_window_ms) else { return };
         let until_ms = self.context.now.unix_ms.saturating_add(window_ms);
+        self.remember_key(id.into(), SeenKey { partition, sequence, until_ms });
+    }
+
+    /// Records a key that another node has seen, or the stream knows.
+    pub(super) fn remember_key(&mut self, id: Arc<str>, seen: SeenKey) {
         let bytes_max = self.context.options.limits.seen_keys_bytes_max;
-        self.seen_keys.insert(id.into(), SeenKey { partition, sequence, until_ms }, bytes_max);
+        self.seen_keys.insert(id, seen, self.context.now, bytes_max);
     }
 
     /// The sequence of the publication that has used the id of a message before.
     pub(super) fn sequence_of_key(&self, id: &str, now: Now) -> Option<u64> {
-        self.seen_keys.sequence_of(id, now)
+        self.seen_keys.get(id, now).map(|seen| seen.sequence)
     }
 }
 
@@ -142,15 +143,19 @@ mod tests {
         Now { mono_us: 0, unix_ms }
     }
 
+    fn sequence_of(keys: &SeenKeys, id: &str, now: Now) -> Option<u64> {
+        keys.get(id, now).map(|seen| seen.sequence)
+    }
+
     #[test]
     fn a_key_is_known_for_the_duplicate_window() {
         let mut keys = SeenKeys::default();
-        keys.note(&message("a.k", 7, 1_000), ONE, WINDOW_MS, usize::MAX);
-        keys.note(&message("a.k", 9, 2_000), ONE, WINDOW_MS, usize::MAX);
-        keys.note(&message("%_n1-3", 8, 1_000), ONE, WINDOW_MS, usize::MAX);
+        keys.note(&message("a.k", 7, 1_000), ONE, WINDOW_MS, at(0), usize::MAX);
+        keys.note(&message("a.k", 9, 2_000), ONE, WINDOW_MS, at(0), usize::MAX);
+        keys.note(&message("%_n1-3", 8, 1_000), ONE, WINDOW_MS, at(0), usize::MAX);
         assert_eq!(keys.size().0, 1, "the id of one message needs no memory");
-        assert_eq!(keys.sequence_of("a.k", at(1_000 + WINDOW_MS)), Some(7));
-        assert_eq!(keys.sequence_of("a.k", at(1_001 + WINDOW_MS)), None);
+        assert_eq!(sequence_of(&keys, "a.k", at(1_000 + WINDOW_MS)), Some(7));
+        assert_eq!(sequence_of(&keys, "a.k", at(1_001 + WINDOW_MS)), None);
         keys.forget_expired(at(1_000 + WINDOW_MS));
         assert_eq!(keys.size().0, 1);
         keys.forget_expired(at(1_001 + WINDOW_MS));
@@ -162,21 +167,33 @@ mod tests {
         let mut keys = SeenKeys::default();
         let bytes_max = 2 * (3 + ENTRY_BYTES);
         for (number, id) in (1..).zip(["a.1", "a.2"]) {
-            keys.note(&message(id, number, 0), ONE, WINDOW_MS, bytes_max);
+            keys.note(&message(id, number, 0), ONE, WINDOW_MS, at(0), bytes_max);
         }
         assert_eq!(keys.size(), (2, bytes_max));
-        keys.note(&message("a.3", 3, 0), ONE, WINDOW_MS, bytes_max);
+        keys.note(&message("a.3", 3, 0), ONE, WINDOW_MS, at(0), bytes_max);
         assert_eq!(keys.size(), (2, bytes_max));
-        assert_eq!(["a.1", "a.2", "a.3"].map(|id| keys.sequence_of(id, at(0))), [None, Some(2), Some(3)]);
+        assert_eq!(["a.1", "a.2", "a.3"].map(|id| sequence_of(&keys, id, at(0))), [None, Some(2), Some(3)]);
+    }
+
+    #[test]
+    fn a_key_whose_time_is_over_is_recorded_again() {
+        let mut keys = SeenKeys::default();
+        // What other nodes tell is not in the order of its time, so the expired one may stay behind a younger one.
+        keys.insert("a.2".into(), SeenKey { partition: ONE, sequence: 2, until_ms: 2_000 }, at(0), usize::MAX);
+        keys.insert("a.1".into(), SeenKey { partition: ONE, sequence: 1, until_ms: 1_000 }, at(0), usize::MAX);
+        keys.forget_expired(at(1_500));
+        assert_eq!(keys.size().0, 2);
+        keys.note(&message("a.1", 7, 1_500), ONE, WINDOW_MS, at(1_500), usize::MAX);
+        assert_eq!((sequence_of(&keys, "a.1", at(1_500)), keys.size().0), (Some(7), 2));
     }
 
     #[test]
     fn a_stream_that_has_lost_messages_has_no_keys() {
         let mut keys = SeenKeys::default();
-        keys.note(&message("a.1", 1, 0), ONE, WINDOW_MS, usize::MAX);
-        keys.note(&message("b.1", 1, 0), OTHER, WINDOW_MS, usize::MAX);
+        keys.note(&message("a.1", 1, 0), ONE, WINDOW_MS, at(0), usize::MAX);
+        keys.note(&message("b.1", 1, 0), OTHER, WINDOW_MS, at(0), usize::MAX);
         keys.forget_stream(ONE);
-        assert_eq!(["a.1", "b.1"].map(|id| keys.sequence_of(id, at(0))), [None, Some(1)]);
+        assert_eq!(["a.1", "b.1"].map(|id| sequence_of(&keys, id, at(0))), [None, Some(1)]);
         assert_eq!(keys.size(), (1, 3 + ENTRY_BYTES));
     }
 }

@@ -62,6 +62,8 @@ pub struct JetStream {
     stale_reads: u32,
     /// Percentage of messages that are not acknowledged in time.
     pub timeouts: u32,
+    /// Percentage of messages that arrive behind later ones.
+    held_back: u32,
     /// Whether streams have one replica. Then the expected last sequence is checked before duplicates are detected.
     pub is_single: bool,
     history_size: u64,
@@ -85,7 +87,13 @@ pub struct JetStream {
 }
 
 impl JetStream {
-    pub fn new(mut chance: Chance, routes: Chance, damages: Chance, streams: &[Box<str>], history_size: u64) -> Self {
+    pub fn new(
+        mut chance: Chance,
+        mut routes: Chance,
+        damages: Chance,
+        streams: &[Box<str>],
+        history_size: u64,
+    ) -> Self {
         let streams = streams.iter().map(|name| {
             let stream = Stream { epoch: format!("of-{name}"), ..Stream::default() };
             (name.clone(), stream)
@@ -95,6 +103,7 @@ impl JetStream {
             delay_max_us: *chance.pick(&[500, 3_000, 20_000]),
             stale_reads: *chance.pick(&[0, 10, 40]),
             timeouts: *chance.pick(&[0, 0, 2, 10]),
+            held_back: *routes.pick(&[1, 2, 2, 20]),
             is_single: false,
             history_size,
             age_max_ms: 180_000,
@@ -373,7 +382,7 @@ impl JetStream {
                     is_by_wildcard,
                 };
                 let delay_us = self.chance.between(50, self.delay_max_us);
-                if self.has_faults && self.routes.percent(2) {
+                if self.has_faults && self.routes.percent(self.held_back) {
                     *self.reached.entry("held back").or_insert(0) += 1;
                     node.reply_late(now_us + delay_us + self.routes.between(0, 300_000), event);
                 } else {

@@ -9,18 +9,14 @@ use crate::{
     core::{
         CoreEffect, CoreEvent, CoreLimits,
         peers::{NodeDescription, PeerEvent},
-        rig::{FENCE, NOW, Rig, SHARD, stored},
+        rig::{NOW, Rig, SHARD, stored},
     },
-    link::{LinkEvent, LinkName, MessageHeaders},
+    link::{LinkEvent, MessageHeaders},
     record::MESSAGE_ID,
 };
 
 const CHANNEL: &str = "chat:1";
-/// The newest message, which an attach reads.
-const NEWEST: u64 = FENCE / 10;
 const WINDOW_US: u64 = 300_000_000;
-/// The number of keys in an answer of several parts.
-const KEYS: u64 = 5_000;
 const SURVEY_TIMEOUT_US: u64 = 1_000_000;
 /// After the announcement, when each other node has had time to send a heartbeat.
 const SETTLED_US: u64 = 500_000;
@@ -65,9 +61,21 @@ impl Rig {
             .collect()
     }
 
-    fn answer_keys(&mut self, node: &str, question: &Value, keys: &Value, is_last: bool) {
+    /// The keys of the only question, which was sent to `n2`.
+    fn take_asked(&mut self) -> (Value, Vec<String>) {
+        let mut questions = self.take_questions();
+        assert_eq!(questions.len(), 1, "{questions:?}");
+        let (subject, question) = questions.remove(0);
+        assert_eq!(&*subject, "dn.w.n2");
+        let keys =
+            question["keys"].as_array().expect("a list").iter().map(|key| key.as_str().expect("a text").to_owned());
+        let keys = keys.collect();
+        (question, keys)
+    }
+
+    fn answer_keys(&mut self, node: &str, question: &Value, seen: &Value) {
         let answer = json!({ "number": question["number"], "node": node, "channel": CHANNEL, "epoch": question["epoch"],
-            "keys": keys, "is_last": is_last });
+            "seen": seen });
         self.receive_at("dn.w.n1", &json!({ "KeyAnswer": answer }));
     }
 
@@ -81,6 +89,10 @@ impl Rig {
             _ => None,
         };
         self.effects.drain(..).filter_map(offset).collect()
+    }
+
+    fn unanswered(&self) -> u64 {
+        self.core.counters().keys_unanswered
     }
 }
 
@@ -100,16 +112,50 @@ fn a_key_that_another_node_has_seen_is_not_published_again() {
     assert_eq!(rig.sent_ids().len(), 1, "they wait, in order");
     let question = &questions[0].1;
     assert_eq!((&question["channel"], &question["epoch"]), (&json!(CHANNEL), &json!("e")));
-    rig.answer_keys("n3", question, &json!([]), true);
-    rig.answer_keys("n2", question, &json!([seen("other", 3)]), false);
-    assert_eq!((rig.committed(), rig.sent_ids().len()), (vec![], 1), "the answer of n2 has another part");
-    rig.answer_keys("n2", question, &json!([seen("k", 7)]), true);
+    assert_eq!(question["keys"], json!(["k"]));
+    rig.answer_keys("n3", question, &json!([]));
+    assert_eq!((rig.committed(), rig.sent_ids().len()), (vec![], 1));
+    rig.answer_keys("n2", question, &json!([seen("k", 7)]));
     assert_eq!(rig.committed(), [(2, 7)]);
     assert_eq!(rig.sent_ids().len(), 2, "the one behind it is sent");
-    rig.publish_with(4, Some("new"));
-    rig.publish_with(5, Some("other"));
-    assert_eq!((rig.take_questions(), rig.committed()), (vec![], vec![(5, 3)]), "all is known now");
-    assert_eq!(rig.sent_ids()[2], format!("{}new", key_prefix(CHANNEL)));
+    rig.publish_with(4, Some("k"));
+    assert_eq!((rig.take_questions(), rig.committed()), (vec![], vec![(4, 7)]), "this node knows the key now");
+}
+
+#[test]
+fn keys_that_wait_at_the_same_time_share_a_question() {
+    let mut rig = Rig::with_nodes(&["n2"]);
+    rig.publish_with(1, Some("a"));
+    let (first, keys) = rig.take_asked();
+    assert_eq!(keys, ["a"]);
+    for number in 0..=KEYS_MAX as u64 {
+        rig.publish_with(2 + number, Some(&format!("k{number}")));
+    }
+    assert_eq!(rig.take_questions(), [], "a channel has one question in flight");
+    rig.answer_keys("n2", &first, &json!([]));
+    let (second, keys) = rig.take_asked();
+    assert_eq!((rig.sent_ids().len(), keys.len()), (1, KEYS_MAX), "at the limit");
+    rig.answer_keys("n2", &second, &json!([seen("k0", 3)]));
+    let (third, keys) = rig.take_asked();
+    assert_eq!((rig.committed(), rig.sent_ids().len()), (vec![(2, 3)], KEYS_MAX));
+    assert_eq!(keys, [format!("k{KEYS_MAX}")], "past it");
+    rig.answer_keys("n2", &third, &json!([]));
+    assert_eq!(rig.sent_ids().len(), KEYS_MAX + 1);
+}
+
+#[test]
+fn the_keys_of_a_question_are_limited_in_bytes() {
+    let mut rig = Rig::with_nodes(&["n2"]);
+    let long = |number: u64| format!("{number:0>width$}", width = KEY_BYTES_MAX * 2 / 3);
+    rig.publish_with(1, Some("a"));
+    let (first, _) = rig.take_asked();
+    rig.publish_with(2, Some(&long(1)));
+    rig.publish_with(3, Some(&long(2)));
+    rig.answer_keys("n2", &first, &json!([]));
+    let (second, keys) = rig.take_asked();
+    assert_eq!(keys, [long(1)]);
+    rig.answer_keys("n2", &second, &json!([]));
+    assert_eq!(rig.take_asked().1, [long(2)]);
 }
 
 #[test]
@@ -117,22 +163,38 @@ fn a_node_that_does_not_answer_is_awaited_for_a_second() {
     let mut rig = Rig::with_nodes(&["n2", "n3"]);
     rig.publish_with(1, Some("k"));
     let question = rig.take_questions().remove(0).1;
-    rig.answer_keys("n2", &question, &json!([]), true);
+    rig.answer_keys("n2", &question, &json!([]));
     rig.wait(SETTLED_US + SURVEY_TIMEOUT_US - 1);
-    assert_eq!((rig.sent_ids().len(), rig.core.counters().keys_unanswered), (0, 0));
+    for node in ["n2", "n3"] {
+        rig.receive_at("dn.n", &json!({ "v": 1, "node": node }));
+    }
+    assert_eq!((rig.sent_ids().len(), rig.unanswered()), (0, 0));
     rig.wait(SETTLED_US + SURVEY_TIMEOUT_US);
-    assert_eq!((rig.sent_ids().len(), rig.core.counters().keys_unanswered), (1, 1));
-    // Its answer is still true.
-    rig.answer_keys("n3", &question, &json!([seen("late", 4)]), true);
+    assert_eq!((rig.sent_ids().len(), rig.unanswered()), (1, 1));
+    // It is asked again for the next key, and its late answer is still true.
     rig.publish_with(2, Some("late"));
-    assert_eq!(rig.committed(), [(2, 4)]);
+    assert_eq!(rig.take_questions().len(), 2);
+    rig.answer_keys("n3", &question, &json!([seen("late", 4)]));
+    rig.wait(SETTLED_US + 2 * SURVEY_TIMEOUT_US);
+    assert_eq!((rig.committed(), rig.sent_ids().len(), rig.unanswered()), (vec![(2, 4)], 1, 2));
 }
 
 #[test]
-fn nobody_is_asked_alone_and_after_the_whole_window() {
-    let mut rig = Rig::with_nodes(&[]);
+fn a_node_that_is_gone_is_not_awaited() {
+    let mut rig = Rig::with_nodes(&["n2"]);
     rig.publish_with(1, Some("k"));
-    assert_eq!((rig.take_questions().len(), rig.sent_ids().len()), (0, 1));
+    rig.take_asked();
+    rig.receive_at("dn.n", &json!({ "v": 1, "node": "n2", "leaving": true }));
+    assert_eq!((rig.sent_ids().len(), rig.unanswered()), (1, 0));
+    rig.publish_with(2, Some("alone"));
+    assert_eq!((rig.take_questions().len(), rig.sent_ids().len()), (0, 2), "there is nobody to ask");
+    rig.receive_at("dn.n", &json!({ "v": 1, "node": "n2" }));
+    rig.publish_with(3, Some("again"));
+    assert_eq!(rig.take_asked().1, ["again"]);
+}
+
+#[test]
+fn nobody_is_asked_after_the_whole_window() {
     for (after_us, questions) in [(SETTLED_US + WINDOW_US - 1, 1), (SETTLED_US + WINDOW_US, 0)] {
         let mut rig = Rig::with_nodes(&[]);
         rig.wait(after_us);
@@ -151,74 +213,69 @@ fn until_the_table_of_nodes_is_complete_a_key_waits() {
     assert_eq!((rig.take_questions().len(), rig.sent_ids().len()), (0, 0));
     rig.receive_at("dn.n", &json!({ "v": 1, "node": "n2" }));
     rig.wait(SETTLED_US);
-    assert_eq!((rig.take_questions().len(), rig.sent_ids().len()), (1, 0));
+    assert_eq!((rig.take_asked().1, rig.sent_ids().len()), (vec!["k".to_owned()], 0));
 }
 
 #[test]
-fn a_question_that_a_lost_connection_may_have_cost_is_asked_again() {
+fn a_connection_that_delivers_nothing_delays_a_key_by_a_second() {
     let mut rig = Rig::with_nodes(&["n2"]);
+    // Its own heartbeats do not arrive any more, so others may be missing.
+    rig.is_deaf = true;
+    for step in 1..=5 {
+        rig.wait(SETTLED_US + step * 400_000);
+    }
     rig.publish_with(1, Some("k"));
-    rig.take_questions();
-    rig.handle(CoreEvent::Link(LinkEvent::Disconnected { link: LinkName::Live }));
-    rig.wait(SETTLED_US + SURVEY_TIMEOUT_US);
-    assert_eq!((rig.take_questions().len(), rig.sent_ids().len()), (0, 0));
-    rig.handle(CoreEvent::Link(LinkEvent::Connected { link: LinkName::Live, max_payload: 1 << 20 }));
-    rig.wait(2 * SETTLED_US + SURVEY_TIMEOUT_US);
-    let questions = rig.take_questions();
-    assert_eq!(questions.len(), 1);
-    rig.answer_keys("n2", &questions[0].1, &json!([seen("k", NEWEST)]), true);
-    assert_eq!(rig.committed(), [(1, NEWEST)]);
+    rig.publish_with(2, None);
+    for after_us in [2_400_000, 2_800_000, 2_999_999] {
+        rig.wait(SETTLED_US + after_us);
+        assert_eq!((rig.take_questions().len(), rig.sent_ids().len(), rig.unanswered()), (0, 0, 0));
+    }
+    rig.wait(SETTLED_US + 3_000_000);
+    assert_eq!((rig.sent_ids().len(), rig.unanswered()), (2, 1));
 }
 
 #[test]
 fn keys_of_another_epoch_are_neither_believed_nor_told() {
     let mut rig = Rig::with_nodes(&["n2"]);
     rig.publish_with(1, Some("k"));
-    let mut question = rig.take_questions().remove(0).1;
+    let (mut question, _) = rig.take_asked();
     question["epoch"] = json!("other");
-    rig.answer_keys("n2", &question, &json!([seen("k", 7)]), true);
+    rig.answer_keys("n2", &question, &json!([seen("k", 7)]));
     assert_eq!((rig.committed(), rig.sent_ids().len()), (vec![], 1));
 
-    for (epoch, count) in [("e", 1), ("other", 0)] {
+    for (epoch, told) in [("e", vec!["a"]), ("other", vec![])] {
         let mut rig = Rig::with_nodes(&["n2"]);
-        let id = format!("{}a", key_prefix(CHANNEL));
-        let headers = MessageHeaders::new().with(MESSAGE_ID, id);
         let partition = rig.core.partitions.ids().next().expect("there is one");
-        let now = NOW;
-        let message = crate::link::StoredMessage { headers, ..stored("dn.p.chat.0.x", 9) };
-        rig.core.note_key(now, partition, &message);
+        for (key, place) in [("a", 1), ("b", 2)] {
+            let headers = MessageHeaders::new().with(MESSAGE_ID, format!("{}{key}", key_prefix(CHANNEL)));
+            let message = crate::link::StoredMessage { headers, ..stored("dn.p.chat.0.x", place) };
+            rig.core.note_key(NOW, partition, &message);
+        }
         let stream = rig.core.partitions[partition].names.stream.clone();
-        let question = json!({ "number": 5, "node": "n2", "channel": CHANNEL, "stream": stream, "epoch": epoch });
+        let question = json!({ "number": 5, "node": "n2", "channel": CHANNEL, "stream": stream, "epoch": epoch,
+            "keys": ["a", "unknown"] });
         rig.receive_at("dn.w.n1", &json!({ "KeyQuestion": question }));
         let (subject, payload) = rig.unstored.pop().expect("an answer");
         let answer: Value = serde_json::from_slice(&payload).expect("JSON");
         let answer = &answer["KeyAnswer"];
-        assert_eq!((&*subject, &answer["number"], &answer["is_last"]), ("dn.w.n2", &json!(5), &json!(true)));
-        assert_eq!(answer["keys"].as_array().map(Vec::len), Some(count), "{epoch}");
+        assert_eq!((&*subject, &answer["number"]), ("dn.w.n2", &json!(5)));
+        let keys: Vec<&Value> = answer["seen"].as_array().expect("a list").iter().map(|seen| &seen["key"]).collect();
+        assert_eq!(keys, told, "{epoch}");
     }
 }
 
 #[test]
-fn many_keys_are_answered_in_parts() {
+fn a_channel_that_is_detached_while_it_asks_asks_again() {
     let mut rig = Rig::with_nodes(&["n2"]);
-    let partition = rig.core.partitions.ids().next().expect("there is one");
-    for number in 0..KEYS {
-        let seen = SeenKey { partition, sequence: number, until_ms: NOW.unix_ms };
-        rig.core.seen_keys.insert(format!("{}{number:036}", key_prefix(CHANNEL)).into(), seen, usize::MAX);
-        rig.core.seen_keys.insert(format!("{}{number:036}", key_prefix("chat:11")).into(), seen, usize::MAX);
-    }
-    let stream = rig.core.partitions[partition].names.stream.clone();
-    let question = json!({ "number": 5, "node": "n2", "channel": CHANNEL, "stream": stream, "epoch": "e" });
-    rig.receive_at("dn.w.n1", &json!({ "KeyQuestion": question }));
-    let answers: Vec<Value> = rig
-        .unstored
-        .drain(..)
-        .inspect(|(_, payload)| assert!(payload.len() < 4 * ANSWER_BYTES_MAX))
-        .map(|(_, payload)| serde_json::from_slice::<Value>(&payload).expect("JSON")["KeyAnswer"].clone())
-        .collect();
-    assert!(answers.len() > 1);
-    let counts = answers.iter().map(|answer| answer["keys"].as_array().map_or(0, Vec::len) as u64);
-    assert_eq!(counts.sum::<u64>(), KEYS);
-    let last = |answer: &Value| answer["is_last"] == json!(true);
-    assert_eq!(answers.iter().position(last), Some(answers.len() - 1));
+    rig.publish_with(1, Some("k"));
+    let (old, _) = rig.take_asked();
+    rig.handle(CoreEvent::Undelivered { channel: CHANNEL.into() });
+    rig.effects.clear();
+    rig.handle(CoreEvent::Follow { shard: SHARD, channel: CHANNEL.into(), namespace: 1 });
+    rig.publish_with(2, Some("k"));
+    let (new, _) = rig.take_asked();
+    rig.answer_keys("n2", &old, &json!([]));
+    assert_eq!(rig.sent_ids().len(), 0, "the answer to the earlier question ends no other");
+    rig.answer_keys("n2", &new, &json!([]));
+    assert_eq!(rig.sent_ids().len(), 1);
 }

@@ -70,6 +70,11 @@ impl ClusteredWorld<'_> {
                 let Some(stream) = self.jetstream.empty_stream(chosen) else { return };
                 self.harness.line(|| format!("{stream} is emptied"));
                 self.has_lost_stream = true;
+                let emptied: Vec<&str> = CHANNELS.into_iter().filter(|of| self.stream_of(of) == stream).collect();
+                for channel in emptied {
+                    let truth = self.truth.entry(channel.to_owned()).or_default();
+                    truth.emptied_through = truth.top();
+                }
             }
             _ => {
                 let full_us = self.stream_faults.between(50_000, 3_000_000);
