@@ -5,7 +5,7 @@ use dunlin_engine::{
     log::{LoadQuery, LogPage, LogRecord},
 };
 
-use crate::record;
+use crate::{link::StoredMessage, record};
 
 use super::{channel::FollowedChannel, partition::Partition, read::Read};
 
@@ -33,8 +33,9 @@ impl<'a> Pages<'a> {
         }
         if let Some(after) = query.after {
             page.floor = after;
-            page.records = window.behind(after).take(query.publications_max).map(|one| one.record.clone()).collect();
-            if page.records.len() == query.publications_max {
+            let count = oldest_within(window.behind(after).map(|one| one.record.kept_bytes()), query);
+            page.records = window.behind(after).take(count).map(|one| one.record.clone()).collect();
+            if window.behind(after).nth(count).is_some() {
                 page.through = page.records.last().map_or(page.through, offset);
             }
         } else {
@@ -63,18 +64,21 @@ impl<'a> Pages<'a> {
             return page;
         }
         page.floor = floor.min(page.through);
-        let publications = read.messages.list.iter().filter(|message| record::purged_through(message).is_none());
-        let is_in_page = |record: &LogRecord| (page.floor + 1..=page.through).contains(&offset(record));
-        page.records = publications.map(record::decode).filter(is_in_page).collect();
+        let of_page = (page.floor + 1)..=page.through;
+        let is_in_page =
+            |message: &&StoredMessage| record::purged_through(message).is_none() && of_page.contains(&message.sequence);
+        let publications = read.messages.list.iter().filter(is_in_page);
         let after = read.query().filter(|query| query.after.is_some());
         let Some(query) = after else {
+            page.records = publications.map(record::decode).collect();
             // If a purge has removed what was left out, there is nothing below.
             let left_out = read.messages.left_out;
             page.has_more_below = left_out > 0 && page.floor == left_out;
             return page;
         };
-        if page.records.len() > query.publications_max {
-            page.records.truncate(query.publications_max);
+        let count = oldest_within(publications.clone().map(StoredMessage::bytes), query);
+        page.records = publications.clone().take(count).map(record::decode).collect();
+        if publications.clone().nth(count).is_some() {
             page.through = page.records.last().map_or(page.through, offset);
         }
         page
@@ -106,6 +110,17 @@ impl<'a> Pages<'a> {
         let newest_ms = self.channel.window.newest().map_or(0, |newest| newest.time_ms);
         newest_ms > 0 && self.now.unix_ms > newest_ms.saturating_add(self.partition.history.ttl_ms)
     }
+}
+
+/// The number of the oldest publications with these sizes that a page for this query has. It has at least one.
+fn oldest_within(sizes: impl Iterator<Item = usize>, query: LoadQuery) -> usize {
+    let mut bytes_before = 0;
+    let fits = |size: &usize| {
+        let fits = bytes_before == 0 || bytes_before < query.bytes_max;
+        bytes_before += size;
+        fits
+    };
+    sizes.take(query.publications_max).take_while(fits).count()
 }
 
 pub(super) fn offset(record: &LogRecord) -> u64 {

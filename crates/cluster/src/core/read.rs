@@ -438,6 +438,14 @@ impl Collected {
         }
     }
 
+    /// Whether the newest publication is beyond the limits of a query for the oldest ones. It has to be: a page that ends
+    /// with the newest message that was read says that nothing comes after it.
+    fn has_one_past(&self, query: LoadQuery, through: u64) -> bool {
+        let newest = self.list.iter().rev().map(|message| counted(message, through)).find(|(count, _)| *count > 0);
+        let before_newest = self.bytes - newest.map_or(0, |(_, bytes)| bytes);
+        self.publications > query.publications_max || (before_newest > 0 && before_newest >= query.bytes_max)
+    }
+
     fn leave_out_oldest(&mut self, query: LoadQuery, through: u64) {
         let mut count = 0;
         while let Some([oldest, _, ..]) = self.list.get(count..) {
@@ -498,8 +506,8 @@ impl Read {
 
     /// Whether it has more than was requested, and ended before it had all.
     pub(super) fn ended_early(&self) -> bool {
-        let Some(query) = self.query().filter(|query| query.after.is_some()) else { return false };
-        self.messages.list.len() > query.publications_max
+        let query = self.query().filter(|query| query.after.is_some());
+        query.is_some_and(|query| self.messages.has_one_past(query, self.through))
     }
 }
 

@@ -1,4 +1,6 @@
 use super::*;
+use dunlin_engine::log::LogPage;
+
 use crate::core::{
     CoreEffect, CoreEvent, CoreLimits,
     page::offset,
@@ -34,19 +36,30 @@ impl Reader {
     }
 
     fn load(&mut self, query: LoadQuery) -> Page {
+        let page = self.load_page(query);
+        (page.records.iter().map(offset).collect(), page.floor, page.has_more_below)
+    }
+
+    fn load_page(&mut self, query: LoadQuery) -> LogPage {
         self.rig.effects.clear();
         self.rig.handle(CoreEvent::Load { shard: SHARD, channel: CHANNEL.into(), load: LoadNumber(1), query });
         if let Some((request, _)) = self.rig.ranges.pop() {
-            let answer = ReadAnswer { messages: self.messages.clone(), ..ReadAnswer::default() };
+            let after = query.after.unwrap_or_default();
+            let messages = self.messages.iter().filter(|message| message.sequence > after).cloned().collect();
+            let answer = ReadAnswer { messages, ..ReadAnswer::default() };
             self.rig.handle(CoreEvent::Link(LinkEvent::Answered { request, outcome: Ok(answer) }));
         }
         let loaded = self.rig.effects.drain(..).find_map(|effect| match effect {
             CoreEffect::Loaded { outcome, .. } => Some(outcome.expect("it is loaded")),
             _ => None,
         });
-        let page = loaded.expect("the load is answered");
-        (page.records.iter().map(offset).collect(), page.floor, page.has_more_below)
+        *loaded.expect("the load is answered")
     }
+}
+
+/// The offsets of a page, the last one that it reaches, and whether there are more.
+fn ends(page: &LogPage) -> (Vec<u64>, u64, bool) {
+    (page.records.iter().map(offset).collect(), page.through, page.top > page.through)
 }
 
 #[test]
@@ -65,6 +78,38 @@ fn the_newest_publications_are_cut_at_their_number() {
     assert_eq!(load(3), (vec![8, 9, 10], 7, true));
     assert_eq!(load(9), ((2..=10).collect(), 1, true), "at the limit");
     assert_eq!(load(10), ((1..=10).collect(), 0, false), "one past it");
+}
+
+#[test]
+fn the_publications_after_a_position_are_cut_at_their_bytes() {
+    let each = message(1).bytes();
+    let load = |bytes_max| Reader::new().load_page(LoadQuery::after(2, 100).within(bytes_max));
+    assert_eq!(ends(&load(3 * each)), (vec![3, 4, 5], 5, true), "at the limit");
+    assert_eq!(ends(&load(3 * each + 1)), (vec![3, 4, 5, 6], 6, true), "one past it");
+    assert_eq!(ends(&load(1)), (vec![3], 3, true), "a page has a publication");
+    assert_eq!(ends(&load(8 * each)), ((3..=10).collect(), 10, false), "all of them");
+}
+
+#[test]
+fn a_page_of_the_window_is_cut_at_its_bytes() {
+    let mut reader = Reader::new();
+    let whole = reader.load_page(LoadQuery::after(2, 100));
+    let each = whole.records[0].kept_bytes();
+    let mut load = |bytes_max| {
+        let page = reader.load_page(LoadQuery::after(2, 100).within(bytes_max));
+        assert!(reader.rig.ranges.is_empty(), "the window has all");
+        ends(&page)
+    };
+    assert_eq!(load(3 * each), (vec![3, 4, 5], 5, true), "at the limit");
+    assert_eq!(load(3 * each + 1), (vec![3, 4, 5, 6], 6, true), "one past it");
+    assert_eq!(load(8 * each), ((3..=10).collect(), 10, false), "all of them");
+}
+
+#[test]
+fn the_publications_after_a_position_are_cut_at_their_number() {
+    let load = |publications_max| Reader::new().load_page(LoadQuery::after(2, publications_max));
+    assert_eq!(ends(&load(7)), ((3..=9).collect(), 9, true), "at the limit");
+    assert_eq!(ends(&load(8)), ((3..=10).collect(), 10, false), "one past it");
 }
 
 #[test]
