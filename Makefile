@@ -12,11 +12,13 @@ PORT ?= 8000
 SEEDS ?= 1000
 RUNS ?= 300
 BOTS ?= 300
+SITE := $(CARGO_TARGET_DIR)/site
+SITE_TOOLS = $(HOME)/.cache/dunlin/site-$(shell sed -n 's/^mkdocs-material==//p' site/requirements.txt)/bin/mkdocs
 # The server that runs in the lab's pods. An optimized one takes more load.
 LAB_SERVER ?= $(BINARIES)/dunlin
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk clients recordings browser guides packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos jepsen clustered twonodes
+.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk clients recordings browser guides site packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos jepsen clustered twonodes
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -142,6 +144,14 @@ browser: server-for-tests page ## Check the demo's pages in headless Chromium
 guides: server-for-tests ## Follow README's quick start, docs/own-game.md and the backup drill as they are written, in headless Chromium
 	@scripts/need cargo cc rocksdb node python chromium
 	tests/guides/run $(BINARIES)/dunlin
+
+site: ## Build the documentation site
+	@scripts/need site
+	@site/build "$(SITE_TOOLS)" $(SITE)
+
+docs: site # Checks the site as well, in headless Chromium.
+	@scripts/need node chromium
+	tests/site/run $(SITE)/html
 
 platform: server-for-tests ## Check Roost: kinds, validation, rendering, encrypted settings, against a real API server
 	@scripts/need go nats etcd kube-apiserver skopeo argocd-definitions restic postgresql prometheus kubeconform
