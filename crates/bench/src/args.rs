@@ -246,7 +246,7 @@ pub(crate) struct ServerArgs {
     /// Its process id
     #[arg(long, requires = "url")]
     pub server_pid: Option<u32>,
-    /// The server program to start [default: the one that `dunlin bench` was called of; otherwise `dunlin` beside this program or in PATH]
+    /// The server program to start [default: the `dunlin` that `dunlin bench` belongs to; otherwise `dunlin` beside this program or in PATH]
     #[arg(long, value_name = "PROGRAM")]
     pub spawn: Option<PathBuf>,
     /// Its arguments; {config} is replaced by the path of its configuration file

@@ -20,6 +20,8 @@ use crate::tls;
 
 /// The file name of Dunlin's server.
 const SERVER: &str = "dunlin";
+/// The variable with which `dunlin bench` names itself.
+const CALLER: &str = "CALLER_OF_DUNLIN_BENCH";
 /// Maximum time for a server to become healthy.
 const START_PATIENCE: Duration = Duration::from_secs(20);
 /// Time after which a server that does not end is killed.
@@ -116,7 +118,7 @@ impl Drop for ServerProcess {
 }
 
 fn spawn(args: &ServerArgs, cores: &Cores) -> Result<ServerProcess, Error> {
-    let program = args.spawn.clone().map_or_else(default_program, Ok)?;
+    let program = args.spawn.clone().unwrap_or_else(default_program);
     let port = args.port.map_or_else(free_port, Ok)?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let folder = make_folder(port)?;
@@ -143,22 +145,12 @@ fn spawn(args: &ServerArgs, cores: &Cores) -> Result<ServerProcess, Error> {
     Ok(server)
 }
 
-/// The server that is measured by default: the program of which `dunlin bench` was called, which names itself in a variable, as
-/// cargo does for its subcommands. If this program was started by itself, `dunlin` beside it, or in `PATH`.
-fn default_program() -> Result<PathBuf, Error> {
-    if let Some(caller) = env::var_os("DUNLIN") {
-        return Ok(caller.into());
-    }
-    let failed = |source| Error::os("find the server", source, "give --spawn PROGRAM");
-    let this_program = env::current_exe().map_err(failed)?;
-    let path = env::var_os("PATH");
-    let directories = this_program.parent().map(Path::to_path_buf).into_iter();
-    let directories = directories.chain(path.as_deref().into_iter().flat_map(env::split_paths));
-    directories.map(|directory| directory.join(SERVER)).find(|file| file.is_file()).ok_or_else(|| {
-        let did = format!("is neither beside {} nor in PATH", this_program.display());
-        let remedy = "give --spawn PROGRAM, or build it with `cargo build --release --package dunlin`".to_owned();
-        Error::Server { did, remedy }
-    })
+/// The server that is measured by default: the one that called this program as `dunlin bench` and names itself in a variable, as cargo
+/// does for its subcommands. If this program was started by itself, `dunlin` beside it, otherwise the one that the system finds in `PATH`.
+fn default_program() -> PathBuf {
+    let caller = env::var_os(CALLER).map(PathBuf::from);
+    let beside = || env::current_exe().ok().map(|this| this.with_file_name(SERVER)).filter(|file| file.is_file());
+    caller.or_else(beside).unwrap_or_else(|| SERVER.into())
 }
 
 /// A setting of a started server, for `--set`.
@@ -236,15 +228,16 @@ fn start_process(program: &Path, args: &ServerArgs, config: &Path, log: &Path, c
         .stdout(log.try_clone().map_err(failed)?)
         .stderr(log);
     let cores = cores.server.clone();
-    // SAFETY: between fork and exec only two system calls are made; nothing is allocated or locked.
-    unsafe {
-        command.pre_exec(move || {
-            // If this program is killed, the server must end, too.
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
-            proc::pin_self(&cores)
-        });
-    }
-    command.spawn().map_err(failed)
+    proc::end_with_this(&mut command, libc::SIGTERM);
+    // SAFETY: between fork and exec only one system call is made; nothing is allocated or locked.
+    unsafe { command.pre_exec(move || proc::pin_self(&cores)) };
+    command.spawn().map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound if program.parent() == Some(Path::new("")) => Error::Server {
+            did: format!("({}) is neither beside this program nor in PATH", program.display()),
+            remedy: "give --spawn PROGRAM, or build it with `cargo build --release --package dunlin`".to_owned(),
+        },
+        _ => failed(source),
+    })
 }
 
 fn wait_until_healthy(server: &mut ServerProcess, log: &Path) -> Result<(), Error> {

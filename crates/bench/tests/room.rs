@@ -2,26 +2,14 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::Once;
 
 use serde_json::Value;
 
-/// Builds the server that a run starts, if it is missing. Cargo builds the programs of all crates for the tests of the workspace, but
-/// for those of this crate only its own.
-fn build_server() {
-    static BUILT: Once = Once::new();
-    let bench = Path::new(env!("CARGO_BIN_EXE_dunlin-bench"));
-    BUILT.call_once(|| {
-        if !bench.with_file_name("dunlin").is_file() {
-            let status = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "dunlin"]).status();
-            assert!(status.expect("cargo starts").success(), "the server cannot be built");
-        }
-    });
-}
-
 fn bench(arguments: &[&str]) -> Value {
-    build_server();
-    let output = Command::new(env!("CARGO_BIN_EXE_dunlin-bench"))
+    let bench = Path::new(env!("CARGO_BIN_EXE_dunlin-bench"));
+    // A run starts the server beside the load generator.
+    dunlin_proof::programs::beside(bench, "dunlin");
+    let output = Command::new(bench)
         .arg("room")
         .args(arguments)
         .args(["--no-pin", "--quiet"])

@@ -1,15 +1,20 @@
-//! Calls of the HTTP API on a connection that stays open. When a node gives no answer, the next call goes to the next node.
+//! Calls of the HTTP API on a connection that stays open. After a call without a result, the next call goes to the next node.
 
 use std::{
-    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     sync::Arc,
     time::Duration,
 };
 
-use dunlin_protocol::ErrorCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::{
+    nodes::{Nodes, Refusal},
+    response::ResponseHead,
+    retry::is_temporary,
+};
 
 /// Limit of each wait for a node. A log without a leader delays answers by a few seconds.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -17,12 +22,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum size of a response's head and of its body.
 const RESPONSE_BYTES_MAX: u64 = 1 << 20;
 
+/// Size of a read.
+const BUFFER_BYTES: usize = 4 << 10;
+
 /// The nodes, of which one is in use.
 pub struct ApiClient {
-    nodes: Arc<[SocketAddr]>,
+    nodes: Arc<Nodes>,
     key: Arc<str>,
     current: usize,
-    connection: Option<BufReader<TcpStream>>,
+    connection: Option<TcpStream>,
 }
 
 /// Why there is no result.
@@ -30,8 +38,8 @@ pub struct ApiClient {
 pub enum CallError {
     /// There was no answer, or one that says to try again. The call may have been executed, or may be later.
     Unknown,
-    /// The node refuses the call: an error code of the API, or an HTTP status.
-    Refused { code: u32, message: String },
+    /// The node refuses the call: with an error code of the API, or an HTTP status.
+    Refused(Refusal),
 }
 
 /// The body of an answer.
@@ -45,12 +53,12 @@ struct Answer {
 #[derive(Deserialize)]
 struct AnswerError {
     code: u32,
-    message: String,
+    message: Box<str>,
 }
 
 impl ApiClient {
     /// Connects with the first call.
-    pub fn new(nodes: Arc<[SocketAddr]>, key: Arc<str>) -> Self {
+    pub fn new(nodes: Arc<Nodes>, key: Arc<str>) -> Self {
         Self { nodes, key, current: 0, connection: None }
     }
 
@@ -59,30 +67,37 @@ impl ApiClient {
     /// # Errors
     /// See [`CallError`].
     pub fn call(&mut self, method: &str, body: &impl Serialize) -> Result<Value, CallError> {
-        let (status, answer) = self.exchange(method, body).map_err(|_| {
-            self.connection = None;
-            self.current = (self.current + 1) % self.nodes.len();
-            CallError::Unknown
-        })?;
-        match status {
-            200 => {}
-            400..500 => return Err(CallError::Refused { code: status, message: "HTTP status".to_owned() }),
-            _ => return Err(CallError::Unknown),
-        }
-        let answer: Answer = serde_json::from_slice(&answer).map_err(|_| CallError::Unknown)?;
-        match answer.error {
-            None => Ok(answer.result),
-            Some(error) if is_temporary(error.code) => Err(CallError::Unknown),
-            Some(AnswerError { code, message }) => Err(CallError::Refused { code, message }),
+        let Some(node) = self.nodes.addresses.get(self.current).copied() else { return Err(CallError::Unknown) };
+        match self.exchange(node, method, body) {
+            Ok(Answer { result, error: None }) => {
+                self.nodes.succeeded();
+                Ok(result)
+            }
+            Ok(Answer { error: Some(AnswerError { code, message }), .. }) if !is_temporary(code) => {
+                Err(CallError::Refused(Refusal { node, code, message }))
+            }
+            Ok(Answer { error: Some(AnswerError { code, message }), .. }) => {
+                Err(self.leave(node, &format_args!("{message}, {code}")))
+            }
+            Err(error) => Err(self.leave(node, &error)),
         }
     }
 
-    /// Sends a request and reads the response: its status and its body.
-    fn exchange(&mut self, method: &str, body: &impl Serialize) -> io::Result<(u32, Vec<u8>)> {
-        let node = *self.nodes.get(self.current).ok_or(io::ErrorKind::NotFound)?;
+    /// The next call goes to the next node.
+    fn leave(&mut self, node: SocketAddr, why: &dyn std::fmt::Display) -> CallError {
+        self.nodes.failed(node, why);
+        let next = (self.current + 1) % self.nodes.addresses.len();
+        if next != self.current {
+            (self.current, self.connection) = (next, None);
+        }
+        CallError::Unknown
+    }
+
+    /// Sends a request and reads the response. A status other than 200 is its error.
+    fn exchange(&mut self, node: SocketAddr, method: &str, body: &impl Serialize) -> io::Result<Answer> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => BufReader::new(connect(node)?),
+            None => connect(node)?,
         };
         let (body, key) = (serde_json::to_string(body)?, &self.key);
         let request = format!(
@@ -90,10 +105,13 @@ impl ApiClient {
              Content-Length: {}\r\n\r\n{body}",
             body.len()
         );
-        connection.get_mut().write_all(request.as_bytes())?;
-        let (response, is_last) = read_response(&mut connection)?;
-        self.connection = Some(connection).filter(|_| !is_last);
-        Ok(response)
+        connection.write_all(request.as_bytes())?;
+        let (head, body) = read_response(&mut connection)?;
+        self.connection = Some(connection).filter(|_| !head.is_last);
+        match head.status {
+            200 => Ok(serde_json::from_slice(&body)?),
+            code => Ok(Answer { result: Value::Null, error: Some(AnswerError { code, message: head.reason }) }),
+        }
     }
 }
 
@@ -105,38 +123,27 @@ fn connect(node: SocketAddr) -> io::Result<TcpStream> {
     Ok(socket)
 }
 
-/// The status and the body, and whether the node closes the connection. The API states the length of its responses.
-fn read_response(connection: &mut BufReader<TcpStream>) -> io::Result<((u32, Vec<u8>), bool)> {
-    let invalid = || io::Error::from(io::ErrorKind::InvalidData);
-    let mut head = connection.by_ref().take(RESPONSE_BYTES_MAX);
-    let (mut status, mut length, mut is_last) = (None, None, false);
-    loop {
-        let mut line = String::new();
-        head.read_line(&mut line)?;
-        let line = line.strip_suffix("\r\n").ok_or_else(invalid)?;
-        match (status, line.split_once(": ")) {
-            (None, _) => {
-                status = Some(line.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(invalid)?);
-            }
-            (Some(_), Some((name, value))) if name.eq_ignore_ascii_case("content-length") => {
-                length = value.parse().ok();
-            }
-            (Some(_), Some((name, value))) if name.eq_ignore_ascii_case("connection") => {
-                is_last = value.eq_ignore_ascii_case("close");
-            }
-            (Some(_), Some(_)) => {}
-            (Some(_), None) if line.is_empty() => break,
-            (Some(_), None) => return Err(invalid()),
+/// Reads the only response that is expected. The API states the length of its responses.
+fn read_response(connection: &mut TcpStream) -> io::Result<(ResponseHead, Vec<u8>)> {
+    let mut received = Vec::new();
+    let mut buffer = [0; BUFFER_BYTES];
+    let head = loop {
+        let bytes = connection.read(&mut buffer)?;
+        received.extend_from_slice(buffer.get(..bytes).unwrap_or_default());
+        if let Some(head) = ResponseHead::parse(&received)? {
+            break head;
         }
+        if bytes == 0 || received.len() as u64 > RESPONSE_BYTES_MAX {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    };
+    let length = head.body_bytes.filter(|length| *length <= RESPONSE_BYTES_MAX).ok_or(io::ErrorKind::InvalidData)?;
+    let mut body = received.split_off(head.bytes);
+    let missing = length.checked_sub(body.len() as u64).ok_or(io::ErrorKind::InvalidData)?;
+    if connection.take(missing).read_to_end(&mut body)? as u64 != missing {
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    let length: u64 = length.filter(|length| *length <= RESPONSE_BYTES_MAX).ok_or_else(invalid)?;
-    let mut body = vec![0; usize::try_from(length).map_err(io::Error::other)?];
-    connection.read_exact(&mut body)?;
-    Ok(((status.ok_or_else(invalid)?, body), is_last))
-}
-
-fn is_temporary(code: u32) -> bool {
-    ErrorCode::ALL.iter().any(|known| *known as u32 == code && known.temporary())
+    Ok((head, body))
 }
 
 #[cfg(test)]
@@ -163,12 +170,14 @@ mod tests {
     }
 
     fn client(nodes: &[SocketAddr]) -> ApiClient {
-        ApiClient::new(nodes.into(), "k".into())
+        ApiClient::new(Arc::new(Nodes::new(nodes)), "k".into())
     }
 
     #[test]
     fn answers_are_results_refusals_or_nothing() {
-        let refused = |code, message: &str| Err(CallError::Refused { code, message: message.to_owned() });
+        type Expected = Result<Value, Option<(u32, &'static str)>>;
+        let refused = |code, message: &'static str| -> Expected { Err(Some((code, message))) };
+        let unknown: Expected = Err(None);
         for (response, expected) in [
             ("HTTP/1.1 200 OK\r\ncontent-length: 23\r\n\r\n{\"result\":{\"offset\":1}}", Ok(json!({"offset": 1}))),
             (
@@ -177,26 +186,40 @@ mod tests {
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 49\r\n\r\n{\"error\":{\"code\":100,\"message\":\"internal error\"}}",
-                Err(CallError::Unknown),
+                unknown.clone(),
             ),
-            ("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", refused(401, "HTTP status")),
-            ("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", Err(CallError::Unknown)),
-            ("HTTP/1.1 200 OK\r\nContent-Length: 4194304\r\n\r\n{}", Err(CallError::Unknown)),
-            ("HTTP/1.1 200 OK\r\n\r\n{}", Err(CallError::Unknown)),
-            ("", Err(CallError::Unknown)),
+            ("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", refused(401, "Unauthorized")),
+            ("HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno", refused(404, "Not Found")),
+            ("HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n", unknown.clone()),
+            ("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n", unknown.clone()),
+            ("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", unknown.clone()),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 4194304\r\n\r\n{}", unknown.clone()),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{\"result\":", unknown.clone()),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{}", unknown.clone()),
+            ("HTTP/1.1 200 OK\r\n\r\n{}", unknown.clone()),
+            ("220 mail\r\n", unknown.clone()),
+            ("", unknown),
         ] {
-            assert_eq!(client(&[node(vec![response])]).call("publish", &json!({})), expected, "{response}");
+            let node = node(vec![response]);
+            let expected = expected.map_err(|refused| match refused {
+                Some((code, message)) => CallError::Refused(Refusal { node, code, message: message.into() }),
+                None => CallError::Unknown,
+            });
+            assert_eq!(client(&[node]).call("publish", &json!({})), expected, "{response}");
         }
     }
 
     #[test]
-    fn the_next_node_is_asked_after_one_without_an_answer() {
+    fn the_next_node_is_asked_after_one_without_a_result() {
+        let busy = "HTTP/1.1 200 OK\r\nContent-Length: 55\r\n\r\n{\"error\":{\"code\":100,\"message\":\"no leader: try again\"}}";
         let good = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 13\r\n\r\n{\"result\":{}}";
-        let mut client = client(&[node(vec![""]), node(vec![good, good])]);
-        assert_eq!(client.call("publish", &json!({})), Err(CallError::Unknown));
+        let mut client = client(&[node(vec![""]), node(vec![busy]), node(vec![good, good])]);
+        for _ in 0..2 {
+            assert_eq!(client.call("publish", &json!({})), Err(CallError::Unknown));
+        }
         for _ in 0..2 {
             assert_eq!(client.call("publish", &json!({})), Ok(json!({})));
         }
-        assert_eq!(client.current, 1);
+        assert_eq!(client.current, 2);
     }
 }

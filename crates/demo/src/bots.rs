@@ -5,9 +5,11 @@ mod hunter;
 mod seats;
 
 use std::{
+    collections::BTreeSet,
     io,
     net::SocketAddr,
     path::PathBuf,
+    sync::Arc,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -22,7 +24,11 @@ use self::{
     hunter::Hunter,
     seats::BotSeats,
 };
-use crate::report;
+use crate::{
+    nodes::{Nodes, Refusal},
+    report,
+    retry::{Backoff, is_temporary, next_step},
+};
 
 /// The bots' room.
 const ROOM: &str = "arena:hunt";
@@ -39,25 +45,34 @@ const TURNS_PER_ACT: u32 = 5;
 /// Number of bots per group that connect in one turn.
 const CONNECTS_PER_TURN: usize = 2;
 
-/// Delay before a bot reconnects.
-const RETRY: Duration = Duration::from_secs(5);
+/// Bounds of the delay before a bot reconnects.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(15);
+
+/// What is refused, in reports.
+const JOINS: &str = "the join of the bots";
+
+/// The code with which a room refuses joins for several reasons, of which most pass: it is full, or ends.
+const ROOM_REFUSES: u32 = 400;
 
 /// Size of a read.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Starts the bots. They play until the process ends, or until the server rejects them.
+/// Starts the bots on the first node. They play until the process ends, or until the server refuses them for good.
 ///
 /// # Errors
 /// The thread could not be started.
-pub fn start(node: SocketAddr, seats: Option<PathBuf>, bots: usize, seed: [u8; 32]) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name("demo-bots".to_owned()).spawn(move || BotGroup::new(node, seats, bots, seed).play())
+pub fn start(nodes: Arc<Nodes>, seats: Option<PathBuf>, bots: usize, seed: [u8; 32]) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("demo-bots".to_owned()).spawn(move || BotGroup::new(nodes, seats, bots, seed).play())
 }
 
 /// The state of all bots.
 struct BotGroup {
-    node: SocketAddr,
+    nodes: Arc<Nodes>,
     bots: Vec<Bot>,
     seats: BotSeats,
+    /// The codes of refusals that were reported and may pass.
+    reported: BTreeSet<u32>,
     random: ChaCha8Rng,
     buffer: Vec<u8>,
 }
@@ -68,48 +83,57 @@ struct Bot {
     playing: Option<(BotConnection, Hunter)>,
     turn: u32,
     retry: Option<Instant>,
+    backoff: Backoff,
 }
 
 impl BotGroup {
-    fn new(node: SocketAddr, seats: Option<PathBuf>, bots: usize, seed: [u8; 32]) -> Self {
+    fn new(nodes: Arc<Nodes>, seats: Option<PathBuf>, bots: usize, seed: [u8; 32]) -> Self {
         let mut random = ChaCha8Rng::from_seed(seed);
         let seats = BotSeats::read(seats, bots);
         let bots = (0..bots)
-            .map(|number| Bot { number, playing: None, turn: random.next_u32() % TURNS_PER_ACT, retry: None })
+            .map(|number| Bot {
+                number,
+                playing: None,
+                turn: random.next_u32() % TURNS_PER_ACT,
+                retry: None,
+                backoff: Backoff::new(RETRY_MIN, RETRY_MAX),
+            })
             .collect();
-        Self { node, bots, seats, random, buffer: vec![0; BUFFER_BYTES] }
+        Self { nodes, bots, seats, reported: BTreeSet::new(), random, buffer: vec![0; BUFFER_BYTES] }
     }
 
     fn play(mut self) {
         let mut next = Instant::now();
         for group in (0..GROUPS).cycle() {
-            if let Err(code) = self.turn(group) {
-                report(format_args!(
-                    "the bots cannot join {ROOM} (error {code}): they need the namespaces of demo/config.json"
-                ));
+            if let Err(refusal) = self.turn(group) {
+                refusal.report(JOINS, ROOM);
                 return;
             }
             self.seats.write_changed(Instant::now());
-            // Turns that were missed while the machine was suspended are skipped.
-            next = (next + TURN / GROUPS as u32).max(Instant::now());
+            next = next_step(next, TURN / GROUPS as u32, Instant::now());
             thread::sleep(next.saturating_duration_since(Instant::now()));
         }
     }
 
-    /// Runs a turn of one group. Returns the error code if the room rejects bots.
-    fn turn(&mut self, group: usize) -> Result<(), u32> {
-        let Self { node, bots, seats, random, buffer } = self;
+    /// Runs a turn of one group. Returns a refusal that does not pass.
+    fn turn(&mut self, group: usize) -> Result<(), Refusal> {
+        let Self { nodes, bots, seats, reported, random, buffer } = self;
+        let Some(node) = nodes.addresses.first().copied() else { return Ok(()) };
         let mut connects = CONNECTS_PER_TURN;
         for bot in bots.iter_mut().skip(group).step_by(GROUPS) {
             if bot.playing.is_none() && connects > 0 {
-                connects -= usize::from(bot.connect(*node, random));
+                connects -= usize::from(bot.connect(nodes, node, random));
             }
-            match bot.turn(buffer, seats) {
-                Ok(()) => {}
-                Err(Lost::Refused(code)) => return Err(code),
-                Err(Lost::Closed) => {
-                    bot.playing = None;
-                    bot.retry = Some(Instant::now() + RETRY);
+            let Err(lost) = bot.turn(buffer, seats) else { continue };
+            bot.retry_later();
+            if let Lost::Refused { code, message } = lost {
+                if !is_temporary(code) && code != ROOM_REFUSES {
+                    return Err(Refusal { node, code, message });
+                }
+                if reported.insert(code) {
+                    report(format_args!(
+                        "{JOINS} in {ROOM} waits: --node {node} answers {message:?} ({code}); trying again"
+                    ));
                 }
             }
         }
@@ -119,31 +143,41 @@ impl BotGroup {
 
 impl Bot {
     /// Returns whether it tried to connect.
-    fn connect(&mut self, node: SocketAddr, random: &mut ChaCha8Rng) -> bool {
+    fn connect(&mut self, nodes: &Nodes, node: SocketAddr, random: &mut ChaCha8Rng) -> bool {
         if self.retry.is_some_and(|retry| Instant::now() < retry) {
             return false;
         }
         match BotConnection::open(node) {
-            Ok(connection) => self.playing = Some((connection, Hunter::new(random.next_u64()))),
-            Err(_) => self.retry = Some(Instant::now() + RETRY),
+            Ok(connection) => {
+                nodes.succeeded();
+                self.playing = Some((connection, Hunter::new(random.next_u64())));
+            }
+            Err(error) => {
+                nodes.failed(node, &error);
+                self.retry_later();
+            }
         }
         true
     }
 
+    fn retry_later(&mut self) {
+        self.playing = None;
+        self.retry = Some(Instant::now() + self.backoff.pause());
+    }
+
     fn turn(&mut self, buffer: &mut [u8], seats: &mut BotSeats) -> Result<(), Lost> {
         let Some((connection, hunter)) = &mut self.playing else { return Ok(()) };
-        let number = self.number;
+        let (number, backoff) = (self.number, &mut self.backoff);
         let join = join_data(number, seats.token(number));
-        let on_update = |update: BotUpdate<'_>| match update {
-            BotUpdate::Snapshot(snapshot) => hunter.see(snapshot),
-            BotUpdate::Event(event) => {
-                hunter.on_event(event);
-                Ok(())
+        let on_update = |update: BotUpdate<'_>| {
+            // It is in the room.
+            backoff.reset();
+            match update {
+                BotUpdate::Snapshot(snapshot) => return hunter.see(snapshot),
+                BotUpdate::Event(event) => hunter.on_event(event),
+                BotUpdate::Joined(answer) => seats.joined(number, answer),
             }
-            BotUpdate::Joined(answer) => {
-                seats.joined(number, answer);
-                Ok(())
-            }
+            Ok(())
         };
         connection.read(ROOM, &join, buffer, on_update)?;
         self.turn = (self.turn + 1) % TURNS_PER_ACT;

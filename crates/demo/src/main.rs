@@ -5,8 +5,12 @@
 
 mod api;
 mod bots;
+mod key;
 mod market;
+mod nodes;
 mod publisher;
+mod response;
+mod retry;
 
 use std::{
     env,
@@ -21,12 +25,13 @@ use std::{
 
 use clap::Parser;
 
-/// The variable with the API key. The server reads its key from it as well.
-const KEY: &str = "DUNLIN_HTTP_API_KEY";
+use key::{KEY, KEY_FILE};
+use nodes::Nodes;
 
 /// Publish the demo's prices, and play in its arena.
 ///
-/// The API key is in the variable `DUNLIN_HTTP_API_KEY`. With a command, a missing one is made up, for the server as well.
+/// The API key is in the variable `DUNLIN_HTTP_API_KEY`, or in the file that `DUNLIN_HTTP_API_KEY_FILE` names. With a command, a missing
+/// one is made up, for the server as well.
 #[derive(Debug, Parser)]
 #[command(name = "dunlin-demo", version)]
 struct DemoArgs {
@@ -59,40 +64,71 @@ fn main() -> ExitCode {
     }
 }
 
-/// Publishes and plays until the server refuses it.
+/// Publishes and plays until the server refuses all of it.
 fn run(args: DemoArgs) -> io::Result<()> {
-    let key = env::var(KEY).map_err(|_| io::Error::other(format!("set {KEY} to the key of the server API")))?;
-    let mut threads = publisher::start(&Arc::from(args.nodes.as_slice()), &Arc::from(key), random()?)?;
-    if let Some(node) = args.nodes.first().filter(|_| args.bots > 0) {
-        threads.push(bots::start(*node, args.seats, usize::from(args.bots), random()?)?);
+    let missing =
+        || io::Error::other(format!("set {KEY}, or {KEY_FILE}, to http_api.key of the server's configuration"));
+    let key = key::read(|name| env::var_os(name))?.ok_or_else(missing)?;
+    let nodes = Arc::new(Nodes::new(&args.nodes));
+    let mut threads = publisher::start(&nodes, &Arc::from(key), random()?)?;
+    if args.bots > 0 {
+        threads.push(bots::start(nodes, args.seats, usize::from(args.bots), random()?)?);
     }
     for thread in threads {
         // A thread that has panicked has said so.
         let _ = thread.join();
     }
-    Ok(())
+    Err(io::Error::other("the server refuses everything, for the reasons above"))
 }
 
 /// Starts this program again without the command, and replaces this process by the server. So signals, the exit code and the id of the
 /// process are the server's, and the kernel ends the other process with it. Returns only if that fails.
 fn become_server(args: &DemoArgs, program: &OsString, arguments: &[OsString]) -> io::Result<()> {
-    let key = env::var(KEY).or_else(|_| random::<16>().map(|bytes| format!("{:032x}", u128::from_le_bytes(bytes))))?;
+    let given = key::read(|name| env::var_os(name))?;
+    let mut server = Command::new(program);
+    server.args(arguments);
+    let key = match given {
+        Some(key) => key,
+        None => {
+            let made_up = format!("{:032x}", u128::from_le_bytes(random()?));
+            report(format_args!(
+                "neither {KEY} nor {KEY_FILE} is set: this run of the server gets a key of its own, instead of http_api.key of its \
+                 configuration if that has one"
+            ));
+            server.env(KEY, &made_up).env_remove(KEY_FILE);
+            made_up
+        }
+    };
     let mut clients = Command::new(env::current_exe()?);
     clients.args(args.nodes.iter().map(|node| format!("--node={node}"))).arg(format!("--bots={}", args.bots));
     if let Some(file) = &args.seats {
         clients.arg("--seats").arg(file);
     }
-    clients.env(KEY, &key).stdin(Stdio::null());
-    // SAFETY: between fork and exec one system call is made; nothing is allocated or locked.
+    clients.env(KEY, &key).env_remove(KEY_FILE).stdin(Stdio::null());
+    let this = std::process::id().cast_signed();
+    // SAFETY: between fork and exec two system calls are made; nothing is allocated or locked.
     unsafe {
-        clients.pre_exec(|| {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            Ok(())
+        clients.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // This process may have ended before the call: then no signal comes.
+            if libc::getppid() == this { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
         });
     }
-    clients.spawn()?;
-    let error = Command::new(program).args(arguments).env(KEY, key).exec();
-    Err(io::Error::other(format!("cannot start {}: {error}", program.display())))
+    let mut clients = clients.spawn()?;
+    // The server does not know of its child and would never wait for it. A signal that is ignored stays so, and an ended child is
+    // then removed by the kernel.
+    // SAFETY: no handler is set, and this program waits for no child from here on, except for the one below.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    // It may have ended before the call.
+    let _ = clients.try_wait();
+    let error = server.exec();
+    let _ = clients.kill();
+    Err(io::Error::other(format!(
+        "{}: cannot start the server: {error}: give the path of its program after --",
+        program.display()
+    )))
 }
 
 /// Prints a line to stderr.

@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -14,7 +13,8 @@ use serde_json::{json, value::RawValue};
 use crate::{
     api::{ApiClient, CallError},
     market::{Market, QUOTES_CHANNEL, SYMBOLS},
-    report,
+    nodes::{Nodes, Refusal},
+    retry::{Backoff, next_step},
 };
 
 /// Interval of the steps of each symbol: five per second.
@@ -22,6 +22,12 @@ const STEP: Duration = Duration::from_millis(200);
 
 /// Interval of the publications of all prices: twenty per second.
 const QUOTES: Duration = Duration::from_millis(50);
+
+/// The pause after a failure is at least a step, and at most this.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// What is refused, in reports.
+const PRICES: &str = "the publication of prices";
 
 /// Code of the error for a namespace without history.
 const NOT_AVAILABLE: u32 = dunlin_protocol::ErrorCode::NotAvailable as u32;
@@ -51,15 +57,22 @@ struct Pending {
     key: String,
 }
 
-/// A node refuses the publications.
+/// A node refuses the publications. It is reported.
 struct Over;
+
+/// Whether a step was done, or is to be tried again because its outcome is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Done,
+    Again,
+}
 
 /// Starts a thread for each symbol and one for all prices. While the publications of a symbol wait because its stream has no leader, the
 /// others go on.
 ///
 /// # Errors
 /// A thread could not be started.
-pub fn start(nodes: &Arc<[SocketAddr]>, key: &Arc<str>, seed: [u8; 32]) -> io::Result<Vec<JoinHandle<()>>> {
+pub fn start(nodes: &Arc<Nodes>, key: &Arc<str>, seed: [u8; 32]) -> io::Result<Vec<JoinHandle<()>>> {
     let market = Arc::new(Mutex::new(Market::open(seed)));
     let client = || ApiClient::new(Arc::clone(nodes), Arc::clone(key));
     let mut threads = Vec::new();
@@ -73,7 +86,7 @@ pub fn start(nodes: &Arc<[SocketAddr]>, key: &Arc<str>, seed: [u8; 32]) -> io::R
     let mut client = client();
     threads.push(spawn("demo-quotes", Duration::ZERO, QUOTES, move || {
         let payload = locked(&market).quotes(unix_ms());
-        publish(&mut client, QUOTES_CHANNEL, &payload, None).map(|_| ())
+        publish(&mut client, QUOTES_CHANNEL, &payload, None)
     })?);
     Ok(threads)
 }
@@ -83,37 +96,44 @@ fn spawn(
     name: &str,
     offset: Duration,
     interval: Duration,
-    mut step: impl FnMut() -> Result<(), Over> + Send + 'static,
+    mut step: impl FnMut() -> Result<Step, Over> + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     let mut next = Instant::now() + offset;
+    let mut backoff = Backoff::new(interval, PAUSE_MAX);
     thread::Builder::new().name(name.to_owned()).spawn(move || {
         loop {
             thread::sleep(next.saturating_duration_since(Instant::now()));
-            if step().is_err() {
-                return;
-            }
-            // Steps that were missed during a slow call or while the machine was suspended are skipped.
-            next = (next + interval).max(Instant::now());
+            let pause = match step() {
+                Ok(Step::Done) => {
+                    backoff.reset();
+                    Duration::ZERO
+                }
+                Ok(Step::Again) => backoff.pause(),
+                Err(Over) => return,
+            };
+            next = next_step(next, interval, Instant::now() + pause);
         }
     })
 }
 
 impl SymbolPublisher {
-    fn step(&mut self) -> Result<(), Over> {
+    fn step(&mut self) -> Result<Step, Over> {
         let pending = match std::mem::replace(&mut self.state, SymbolState::Current) {
             SymbolState::Continuing => {
-                if !self.continue_symbol()? {
+                let step = self.continue_symbol()?;
+                if step == Step::Again {
                     self.state = SymbolState::Continuing;
                 }
-                return Ok(());
+                return Ok(step);
             }
             SymbolState::Current => self.next().ok_or(Over)?,
             SymbolState::Repeating(pending) => pending,
         };
-        if !publish(&mut self.client, &self.channel, &pending.payload, Some(&pending.key))? {
+        let step = publish(&mut self.client, &self.channel, &pending.payload, Some(&pending.key))?;
+        if step == Step::Again {
             self.state = SymbolState::Repeating(pending);
         }
-        Ok(())
+        Ok(step)
     }
 
     fn next(&self) -> Option<Pending> {
@@ -122,20 +142,20 @@ impl SymbolPublisher {
         Some(Pending { payload, key: format!("{channel}/{time_ms}") })
     }
 
-    /// Continues after the newest publication of an earlier run. Returns whether the history could be read.
-    fn continue_symbol(&mut self) -> Result<bool, Over> {
+    /// Continues after the newest publication of an earlier run.
+    fn continue_symbol(&mut self) -> Result<Step, Over> {
         let query = json!({ "channel": self.channel, "limit": 1, "reverse": true });
         match self.client.call("history", &query) {
             Ok(result) => {
                 if let Some(newest) = result.pointer("/publications/0/data") {
                     locked(&self.market).continue_after(self.index, newest.to_string().as_bytes());
                 }
-                Ok(true)
+                Ok(Step::Done)
             }
-            Err(CallError::Unknown) => Ok(false),
+            Err(CallError::Unknown) => Ok(Step::Again),
             // A namespace without history has nothing to continue.
-            Err(CallError::Refused { code: NOT_AVAILABLE, .. }) => Ok(true),
-            Err(CallError::Refused { code, message }) => Err(refused(&self.channel, code, &message)),
+            Err(CallError::Refused(Refusal { code: NOT_AVAILABLE, .. })) => Ok(Step::Done),
+            Err(CallError::Refused(refusal)) => Err(refused(&refusal, &self.channel)),
         }
     }
 }
@@ -148,21 +168,18 @@ struct Publication<'a> {
     idempotency_key: Option<&'a str>,
 }
 
-/// Returns whether the payload is published; if not, the outcome is unknown.
-fn publish(client: &mut ApiClient, channel: &str, payload: &str, idempotency_key: Option<&str>) -> Result<bool, Over> {
+fn publish(client: &mut ApiClient, channel: &str, payload: &str, idempotency_key: Option<&str>) -> Result<Step, Over> {
     // The text of the payload stays as the market has written it: two digits of each price.
-    let data: &RawValue = serde_json::from_str(payload).map_err(|error| refused(channel, 0, &error.to_string()))?;
+    let data: &RawValue = serde_json::from_str(payload).expect("the market writes JSON");
     match client.call("publish", &Publication { channel, data, idempotency_key }) {
-        Ok(_) => Ok(true),
-        Err(CallError::Unknown) => Ok(false),
-        Err(CallError::Refused { code, message }) => Err(refused(channel, code, &message)),
+        Ok(_) => Ok(Step::Done),
+        Err(CallError::Unknown) => Ok(Step::Again),
+        Err(CallError::Refused(refusal)) => Err(refused(&refusal, channel)),
     }
 }
 
-fn refused(channel: &str, code: u32, message: &str) -> Over {
-    report(format_args!(
-        "failed to publish prices in {channel}: {message} ({code}); the demo needs the namespaces of demo/config.json"
-    ));
+fn refused(refusal: &Refusal, channel: &str) -> Over {
+    refusal.report(PRICES, channel);
     Over
 }
 
@@ -179,7 +196,7 @@ mod tests {
     use std::{
         collections::VecDeque,
         io::{BufRead as _, BufReader, Read as _, Write as _},
-        net::TcpListener,
+        net::{SocketAddr, TcpListener},
         sync::mpsc::{self, Receiver},
     };
 
@@ -223,7 +240,7 @@ mod tests {
     }
 
     fn symbol(node: SocketAddr) -> SymbolPublisher {
-        let client = ApiClient::new(Arc::from([node]), "k".into());
+        let client = ApiClient::new(Arc::new(Nodes::new(&[node])), "k".into());
         let market = Arc::new(Mutex::new(Market::open([1; 32])));
         SymbolPublisher { client, market, index: 0, channel: "ticker:ACME".to_owned(), state: SymbolState::Continuing }
     }
@@ -266,12 +283,14 @@ mod tests {
 
     #[test]
     fn a_refusal_ends_a_symbol_and_a_namespace_without_history_does_not() {
+        let busy = Some(r#"{"error":{"code":111,"message":"too many requests"}}"#);
         let unknown = Some(r#"{"error":{"code":102,"message":"unknown channel"}}"#);
         let unavailable = Some(r#"{"error":{"code":108,"message":"not available"}}"#);
-        let (without_history, _requests) = node(&[unavailable, PUBLISHED, unknown]);
+        let (without_history, _requests) = node(&[unavailable, busy, PUBLISHED, unknown]);
         let mut symbol_without_history = symbol(without_history);
-        assert!(symbol_without_history.step().is_ok());
-        assert!(symbol_without_history.step().is_ok());
+        for step in [Step::Done, Step::Again, Step::Done] {
+            assert_eq!(symbol_without_history.step().ok(), Some(step));
+        }
         assert!(symbol_without_history.step().is_err());
         let (without_namespace, _requests) = node(&[unknown]);
         assert!(symbol(without_namespace).step().is_err());

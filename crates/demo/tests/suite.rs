@@ -6,30 +6,16 @@ use std::{
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::Once,
     thread,
     time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_dunlin-demo");
 const PATIENCE: Duration = Duration::from_mins(1);
 const KEY: &str = "demo-test-key";
 const BOTS: u64 = 3;
-
-/// The server beside the program, built if it is missing. Cargo builds the programs of all crates for the tests of the workspace, but
-/// for those of this crate only its own.
-fn server() -> PathBuf {
-    static BUILT: Once = Once::new();
-    let server = Path::new(env!("CARGO_BIN_EXE_dunlin-demo")).with_file_name("dunlin");
-    BUILT.call_once(|| {
-        if !server.is_file() {
-            let status = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "dunlin"]).status();
-            assert!(status.expect("cargo starts").success(), "the server cannot be built");
-        }
-    });
-    server
-}
 
 /// The demo, as `make run` starts it.
 struct Demo {
@@ -39,13 +25,15 @@ struct Demo {
 }
 
 impl Demo {
-    fn start() -> Self {
-        let folder = std::env::temp_dir().join(format!("dunlin-demo-{}", std::process::id()));
+    /// Starts it with changed settings, in a folder of this name.
+    fn start(name: &str, change: impl FnOnce(&mut Value)) -> Self {
+        let folder = std::env::temp_dir().join(format!("dunlin-demo-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a temporary directory");
         let port = TcpListener::bind("127.0.0.1:0").and_then(|probe| probe.local_addr()).expect("a free port").port();
         let mut settings: Value = serde_json::from_str(include_str!("../../../demo/config.json")).expect("JSON");
         settings["http_server"]["port"] = port.into();
         settings["storage"]["path"] = json!(folder.join("storage"));
+        change(&mut settings);
         let config = folder.join("config.json");
         fs::write(&config, settings.to_string()).expect("a configuration");
         let mut demo = Self { process: Self::spawn(&folder, port, &config), folder, port };
@@ -54,9 +42,10 @@ impl Demo {
     }
 
     fn spawn(folder: &Path, port: u16, config: &Path) -> Child {
-        Command::new(env!("CARGO_BIN_EXE_dunlin-demo"))
+        let server = dunlin_proof::programs::beside(Path::new(PROGRAM), "dunlin");
+        Command::new(PROGRAM)
             .args([format!("--node=127.0.0.1:{port}"), format!("--bots={BOTS}"), "--seats".to_owned()])
-            .args([&folder.join("seats.json"), Path::new("--"), &server(), Path::new("serve"), Path::new("-c"), config])
+            .args([&folder.join("seats.json"), Path::new("--"), &server, Path::new("serve"), Path::new("-c"), config])
             .env_clear()
             .env("DUNLIN_HTTP_API_KEY", KEY)
             .stdin(Stdio::null())
@@ -118,7 +107,7 @@ impl Drop for Demo {
 
 #[test]
 fn prices_move_and_bots_play_beside_the_server_and_end_with_it() {
-    let mut demo = Demo::start();
+    let mut demo = Demo::start("life", |_| {});
     demo.until("prices are published", |demo| demo.history().len() > 2);
     for (index, publication) in demo.history().iter().enumerate() {
         assert_eq!(publication["data"]["symbol"], "ACME");
@@ -131,9 +120,8 @@ fn prices_move_and_bots_play_beside_the_server_and_end_with_it() {
     demo.until("all bots play", |demo| demo.players() == Some(BOTS));
 
     // The client process is a child of the process that became the server.
-    let child = fs::read_to_string(format!("/proc/{0}/task/{0}/children", demo.process.id()))
-        .expect("the kernel lists children");
-    let (client, program) = (child.trim(), fs::read_to_string(format!("/proc/{}/comm", demo.process.id())));
+    let client = demo.client();
+    let program = fs::read_to_string(format!("/proc/{}/comm", demo.process.id()));
     assert_eq!(program.expect("it runs").trim(), "dunlin");
     demo.process.kill().expect("it runs");
     demo.process.wait().expect("it has ended");
@@ -148,7 +136,48 @@ fn prices_move_and_bots_play_beside_the_server_and_end_with_it() {
     assert!(before.windows(2).all(|pair| pair[1] == pair[0] + 1), "{before:?}");
 }
 
+/// Without the namespaces, all of it is refused. The server goes on, and keeps no trace of the client process.
+#[test]
+fn a_client_process_that_has_ended_is_no_zombie() {
+    let mut demo = Demo::start("refused", |settings| settings["channel"]["namespaces"] = json!([]));
+    demo.until("the client process is gone", |demo| demo.client().is_empty());
+    assert!(demo.request("GET /health", "").starts_with("HTTP/1.0 200"), "the server goes on");
+}
+
+fn run(port: u16, variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    let mut command = Command::new(PROGRAM);
+    command.arg(format!("--node=127.0.0.1:{port}")).env_clear().envs(variables.iter().copied());
+    let output = command.output().expect("it starts");
+    (output.status.code(), String::from_utf8(output.stderr).expect("text"))
+}
+
+#[test]
+fn a_program_that_is_refused_says_why_and_fails() {
+    let demo = Demo::start("errors", |settings| settings["channel"]["namespaces"] = json!([]));
+    let node = format!("--node 127.0.0.1:{}", demo.port);
+    for (variables, words) in [
+        (&[][..], "set DUNLIN_HTTP_API_KEY, or DUNLIN_HTTP_API_KEY_FILE, to http_api.key"),
+        (&[("DUNLIN_HTTP_API_KEY", ""), ("DUNLIN_HTTP_API_KEY_FILE", "/none")], "DUNLIN_HTTP_API_KEY_FILE /none: "),
+        (
+            &[("DUNLIN_HTTP_API_KEY", "another")],
+            "does not accept the key (HTTP 401): set DUNLIN_HTTP_API_KEY to http_api.key of its configuration",
+        ),
+        (&[("DUNLIN_HTTP_API_KEY", KEY)], "its configuration needs the namespace \"ticker\" of demo/config.json"),
+    ] {
+        let (code, printed) = run(demo.port, variables);
+        assert_eq!(code, Some(1), "{printed}");
+        assert!(printed.contains(words), "{printed}");
+        assert!(!printed.contains("refused") || printed.contains(&node), "{printed}");
+    }
+}
+
 impl Demo {
+    /// The id of the client process; empty if it has ended.
+    fn client(&self) -> String {
+        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.process.id()));
+        children.expect("the kernel lists children").trim().to_owned()
+    }
+
     /// Starts the demo again. Returns the numbers of the history once the new run has published.
     fn history_of_next_run(&mut self) -> Vec<u64> {
         self.process = Self::spawn(&self.folder, self.port, &self.folder.join("config.json"));

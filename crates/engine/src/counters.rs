@@ -34,57 +34,121 @@ impl Histogram {
     }
 }
 
-/// Counts of one namespace. All except the gauges are monotonic.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NamespaceCounters {
-    /// Publications accepted by the owner.
-    pub publications: u64,
-    /// Frames that publications, joins and leaves were encoded into.
-    pub encodes: u64,
-    /// Frames encoded again with the tag `skipped` for sessions that had fallen behind.
-    pub encodes_skipped: u64,
-    /// Publications put into sessions' lanes.
-    pub deliveries: u64,
-    /// Joins and leaves put into sessions' lanes.
-    pub join_leave_deliveries: u64,
-    /// Publications replaced in a latest lane before they were written.
-    pub skipped: u64,
-    /// Publications withheld from subscribers by their filters.
-    pub filtered: u64,
-    /// Patches computed for publications.
-    pub patches: u64,
-    /// Publications that were answered but not published, by [`Suppression`].
-    pub suppressed: [u64; Suppression::ALL.len()],
-    /// Recoveries that succeeded.
-    pub recovered: u64,
-    /// Recoveries that could not be complete.
-    pub unrecovered: u64,
-    /// Recoveries answered with publications that were encoded for them.
-    pub answers_encoded: u64,
-    /// Recoveries answered with publications that had been encoded for an earlier recovery.
-    pub answers_shared: u64,
-    /// History replies truncated at the size limit.
-    pub histories_cut: u64,
-    /// Presence replies refused because they would exceed the size limit.
-    pub presences_refused: u64,
-    /// Keys whose newest publication was evicted before it expired.
-    pub keys_evicted: u64,
-    /// Channels whose newest publications of keys were restored from the log.
-    pub keys_restored: u64,
-    /// Channels whose newest publications of keys were received from all other nodes.
-    pub keys_gathered: u64,
-    /// Queries for such publications that a node has not answered, or not completely.
-    pub keys_missed: u64,
-    /// Publications evicted because their history, or all histories of the node, had too many bytes.
-    pub history_evicted: u64,
-    /// Publications refused because the byte limits left no space for them.
-    pub history_refused: u64,
-    /// Subscriptions now (gauge).
-    pub subscriptions: u64,
-    /// Time from the acceptance of a publication until the last socket of this shard has received it.
-    pub publish_to_socket: Histogram,
-    /// Counts of its rooms.
-    pub rooms: NamespaceRoomCounters,
+/// A counter that is a metric by itself: the server adds up its values of all shards.
+#[derive(Debug)]
+pub struct CounterMetric<T: 'static> {
+    /// The name of the field.
+    pub field: &'static str,
+    /// The name of the metric.
+    pub name: &'static str,
+    /// The description, in one sentence.
+    pub help: &'static str,
+    /// Reads the counter.
+    pub value: fn(&T) -> u64,
+}
+
+/// The value with which counts begin.
+trait Zero {
+    const ZERO: Self;
+}
+
+impl Zero for u64 {
+    const ZERO: Self = 0;
+}
+
+impl<const N: usize> Zero for [u64; N] {
+    const ZERO: Self = [0; N];
+}
+
+impl<T> Zero for Vec<T> {
+    const ZERO: Self = Self::new();
+}
+
+impl Zero for Histogram {
+    const ZERO: Self = Self { buckets: Zero::ZERO, sum_us: 0 };
+}
+
+/// Declares a struct of counts. Each field of `metrics` is declared with the name and the description of its metric, and nowhere else. The
+/// `others` are parts of metrics with labels, or no metrics.
+macro_rules! counts {
+    (
+        $(#[$meta:meta])*
+        pub struct $counts:ident {
+            metrics { $($metric:ident = $name:literal $help:literal;)* }
+            others { $($(#[$doc:meta])* $field:ident: $type:ty,)* }
+        }
+    ) => {
+        $(#[$meta])*
+        pub struct $counts {
+            $(
+                #[doc = $help]
+                #[allow(clippy::doc_markdown, reason = "the same words stand in the exposition")]
+                pub $metric: u64,
+            )*
+            $($(#[$doc])* pub $field: $type,)*
+        }
+
+        impl $counts {
+            /// The counters that are metrics by themselves.
+            pub const METRICS: [CounterMetric<Self>; [$($name),*].len()] = [$(
+                CounterMetric {
+                    field: stringify!($metric),
+                    name: $name,
+                    help: $help,
+                    value: |counts| counts.$metric,
+                },
+            )*];
+        }
+
+        impl Zero for $counts {
+            const ZERO: Self = Self { $($metric: 0,)* $($field: Zero::ZERO,)* };
+        }
+    };
+}
+
+counts! {
+    /// Counts of one namespace. All except the gauges are monotonic.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct NamespaceCounters {
+        metrics {
+            publications = "dunlin_publications_total" "Publications accepted by the owners of their channels.";
+            encodes = "dunlin_encodes_total" "Frames encoded for publications, joins and leaves, one per frame class in use.";
+            encodes_skipped = "dunlin_encodes_skipped_tag_total" "Frames encoded again with the tag skipped, for slow sessions on the latest lane.";
+            deliveries = "dunlin_deliveries_total" "Publications queued for sessions.";
+            join_leave_deliveries = "dunlin_join_leave_deliveries_total" "Joins and leaves queued for sessions.";
+            skipped = "dunlin_skipped_total" "Publications replaced by a newer one in the latest lane before they were written.";
+            filtered = "dunlin_tags_filtered_total" "Deliveries suppressed by tags filters of subscriptions.";
+            patches = "dunlin_patches_total" "Publications encoded as a delta.";
+            keys_evicted = "dunlin_cached_keys_evicted_total" "Cached keys (cache_keys) that were evicted because of a limit.";
+            keys_restored = "dunlin_cached_keys_restored_total" "Channels whose cached keys (cache_keys) were read from the log for their first subscription.";
+            histories_cut = "dunlin_history_replies_cut_total" "History replies to clients that were cut because of client.history_reply_size_limit.";
+            presences_refused = "dunlin_presence_replies_refused_total" "Presence requests of clients that were refused with error 106 because of client.presence_reply_size_limit.";
+            history_evicted = "dunlin_history_evicted_total" "Publications removed from histories because of a byte limit.";
+            history_refused = "dunlin_history_refused_total" "Publications refused with error 111 because of a history byte limit.";
+        }
+        others {
+            /// Publications that were answered but not published, by [`Suppression`].
+            suppressed: [u64; Suppression::ALL.len()],
+            /// Recoveries that succeeded.
+            recovered: u64,
+            /// Recoveries that could not be complete.
+            unrecovered: u64,
+            /// Recoveries answered with publications that were encoded for them.
+            answers_encoded: u64,
+            /// Recoveries answered with publications that had been encoded for an earlier recovery.
+            answers_shared: u64,
+            /// Channels whose newest publications of keys were received from all other nodes.
+            keys_gathered: u64,
+            /// Queries for such publications that a node has not answered, or not completely.
+            keys_missed: u64,
+            /// Subscriptions now (gauge).
+            subscriptions: u64,
+            /// Time from the acceptance of a publication until the last socket of this shard has received it.
+            publish_to_socket: Histogram,
+            /// Counts of its rooms.
+            rooms: NamespaceRoomCounters,
+        }
+    }
 }
 
 /// Why a publication is not published.
@@ -137,57 +201,57 @@ impl ChannelRefusal {
     }
 }
 
-/// Counts of the rooms of one namespace. All are monotonic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NamespaceRoomCounters {
-    /// Rooms opened, by the owner.
-    pub opened: u64,
-    /// Rooms that were not opened, by the owner, in the order of [`RoomRefusal::ALL`].
-    pub refused: [u64; RoomRefusal::ALL.len()],
-    /// Rooms closed because they were empty or by the server API, by the owner.
-    pub closed: u64,
-    /// Rooms that failed, by the owner.
-    pub failed: u64,
-    /// Joins accepted, by the owner.
-    pub joins_accepted: u64,
-    /// Joins that took over a player who was already in the room, by the owner.
-    pub seats_resumed: u64,
-    /// Joins that the game refused, by the owner.
-    pub joins_refused: u64,
-    /// Joins whose room ended before it answered, by the owner.
-    pub joins_gone: u64,
-    /// Events accepted, by the owner.
-    pub events: u64,
-    /// Room frames whose first bytes were written to a socket.
-    pub frames: u64,
-    /// Bytes of these frames.
-    pub frame_bytes: u64,
-    /// Room frames with a base: an earlier frame to the same player.
-    pub frames_from_base: u64,
-    /// Sum of the ticks between these frames and their bases: 1 each for players that keep up.
-    pub base_age_ticks: u64,
-    /// Ticks not sent to players because newer ones replaced them in the queue.
-    pub skipped_ticks: u64,
-    /// Ticks not sent to players because of the bandwidth limit.
-    pub limited_ticks: u64,
-    /// Frames sent without the far cells that were due, because of the bandwidth limit.
-    pub far_postponed: u64,
-    /// Requested frame bodies.
-    pub bodies: u64,
-    /// Assembled frame bodies.
-    pub assemblies: u64,
-    /// Assembled bodies with the full state of the view.
-    pub assemblies_full: u64,
-    /// Assembled bodies with a base before the last tick.
-    pub assemblies_catch_up: u64,
-    /// Bytes of the assembled bodies.
-    pub assembled_bytes: u64,
-    /// Ticks received.
-    pub ticks: u64,
-    /// Inputs passed on to rooms.
-    pub inputs: u64,
-    /// Messages of the backend, by the owner, in the order of [`MessageOutcome::ALL`].
-    pub messages: [u64; MessageOutcome::ALL.len()],
+counts! {
+    /// Counts of the rooms of one namespace. All are monotonic.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct NamespaceRoomCounters {
+        metrics {
+            frames = "dunlin_room_frames_total" "Snapshot frames written to players.";
+            frame_bytes = "dunlin_room_frame_bytes_total" "Bytes of snapshot frames written to players.";
+            bodies = "dunlin_room_bodies_total" "Snapshot bodies requested from mirrors. Most of them are shared.";
+            skipped_ticks = "dunlin_room_frames_skipped_total" "Ticks without a snapshot for a player, because a newer snapshot replaced it.";
+            limited_ticks = "dunlin_room_ticks_limited_total" "Ticks without a snapshot for a player, because it had been sent `room.player_bandwidth_limit`.";
+            far_postponed = "dunlin_room_far_cells_postponed_total" "Snapshots without the far cells that were due, because less than half of `room.player_bandwidth_limit` was left.";
+        }
+        others {
+            /// Rooms opened, by the owner.
+            opened: u64,
+            /// Rooms that were not opened, by the owner, in the order of [`RoomRefusal::ALL`].
+            refused: [u64; RoomRefusal::ALL.len()],
+            /// Rooms closed because they were empty or by the server API, by the owner.
+            closed: u64,
+            /// Rooms that failed, by the owner.
+            failed: u64,
+            /// Joins accepted, by the owner.
+            joins_accepted: u64,
+            /// Joins that took over a player who was already in the room, by the owner.
+            seats_resumed: u64,
+            /// Joins that the game refused, by the owner.
+            joins_refused: u64,
+            /// Joins whose room ended before it answered, by the owner.
+            joins_gone: u64,
+            /// Events accepted, by the owner.
+            events: u64,
+            /// Room frames with a base: an earlier frame to the same player.
+            frames_from_base: u64,
+            /// Sum of the ticks between these frames and their bases: 1 each for players that keep up.
+            base_age_ticks: u64,
+            /// Assembled frame bodies.
+            assemblies: u64,
+            /// Assembled bodies with the full state of the view.
+            assemblies_full: u64,
+            /// Assembled bodies with a base before the last tick.
+            assemblies_catch_up: u64,
+            /// Bytes of the assembled bodies.
+            assembled_bytes: u64,
+            /// Ticks received.
+            ticks: u64,
+            /// Inputs passed on to rooms.
+            inputs: u64,
+            /// Messages of the backend, by the owner, in the order of [`MessageOutcome::ALL`].
+            messages: [u64; MessageOutcome::ALL.len()],
+        }
+    }
 }
 
 /// The outcome of a backend's message to a room.
@@ -279,59 +343,55 @@ impl InputRefusal {
     }
 }
 
-/// Counts of a shard.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counters {
-    /// By namespace: first the channels outside all namespaces, then in the order of the options.
-    pub namespaces: Vec<NamespaceCounters>,
-    /// Bytes of the publications in this shard's histories (gauge).
-    pub history_bytes: u64,
-    /// Channels in this shard's memory (gauge).
-    pub channels_kept: u64,
-    /// Channels without subscribers, evicted to make room for others.
-    pub channels_evicted: u64,
-    /// Channels that were not created, by [`ChannelRefusal`].
-    pub channels_refused: [u64; ChannelRefusal::ALL.len()],
-    /// Sessions opened.
-    pub sessions_opened: u64,
-    /// `connect` commands above the rate limit, answered with error 111.
-    pub connects_refused: u64,
-    /// Commands answered with error 111 because of the session's command rate limit.
-    pub commands_refused: u64,
-    /// Recoveries above the rate limit, answered with error 111.
-    pub recoveries_refused: u64,
-    /// Recoveries started by the server and answered as not recovered, because together they exceed the queue limit.
-    pub recoveries_cut: u64,
-    /// Commands by kind, in the order of [`CommandKind::ALL`].
-    pub commands: [u64; CommandKind::ALL.len()],
-    /// Frames that are not valid in the protocol.
-    pub malformed_frames: u64,
-    /// WebSocket violations.
-    pub violations: u64,
-    /// Error replies by code − 100.
-    pub error_replies: [u64; 16],
-    /// Closes by the server, by code − 3000 and − 3500, otherwise in the last place: see [`Counters::count_close`].
-    pub closes: [u64; CLOSE_SLOTS],
-    /// Sessions closed because too many bytes were queued.
-    pub slow_bytes: u64,
-    /// Sessions closed because too many frames were queued.
-    pub slow_frames: u64,
-    /// Sessions closed because the caller reported more bytes as written than were offered.
-    pub writes_beyond_offer: u64,
-    /// Bytes handed to the kernel.
-    pub written_bytes: u64,
-    /// Log records dropped by the rate limit.
-    pub records_suppressed: u64,
-    /// Messages dropped because their session, channel or room was gone.
-    pub late_messages: u64,
-    /// Sessions refused because their users had the maximum number of sessions.
-    pub user_sessions_refused: u64,
-    /// Subscriptions made by the API that their owners refused.
-    pub server_subscriptions_refused: u64,
-    /// Players' inputs that were not forwarded, by [`InputRefusal`].
-    pub inputs_refused: [u64; InputRefusal::ALL.len()],
-    /// Publications of rooms to other channels that were refused.
-    pub room_publications_refused: u64,
+counts! {
+    /// Counts of a shard.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Counters {
+        metrics {
+            sessions_opened = "dunlin_sessions_opened_total" "Sessions opened.";
+            channels_evicted = "dunlin_channels_evicted_total" "Channels without subscribers that were removed with their history, because channel.max_channels was reached.";
+            malformed_frames = "dunlin_malformed_frames_total" "Messages from clients that violate the client protocol.";
+            violations = "dunlin_websocket_violations_total" "Violations of the WebSocket protocol by clients.";
+            recoveries_cut = "dunlin_recoveries_cut_total" "Server-side subscriptions that were not recovered because together they exceed the session's queue.";
+            writes_beyond_offer = "dunlin_writes_beyond_offer_total" "Sessions closed because the reactor reported more written bytes than were queued. This is a bug of the server.";
+            late_messages = "dunlin_late_messages_total" "Messages between shards for sessions or channels that no longer exist.";
+            user_sessions_refused = "dunlin_user_sessions_refused_total" "Sessions refused because of client.user_connection_limit.";
+            server_subscriptions_refused = "dunlin_server_subscriptions_refused_total" "Subscriptions by the API that the owners of the channels refused.";
+            records_suppressed = "dunlin_log_records_suppressed_total" "Log lines about clients that were suppressed by a rate limit.";
+        }
+        others {
+            /// By namespace: first the channels outside all namespaces, then in the order of the options.
+            namespaces: Vec<NamespaceCounters>,
+            /// Bytes of the publications in this shard's histories (gauge).
+            history_bytes: u64,
+            /// Channels in this shard's memory (gauge).
+            channels_kept: u64,
+            /// Channels that were not created, by [`ChannelRefusal`].
+            channels_refused: [u64; ChannelRefusal::ALL.len()],
+            /// `connect` commands above the rate limit, answered with error 111.
+            connects_refused: u64,
+            /// Commands answered with error 111 because of the session's command rate limit.
+            commands_refused: u64,
+            /// Recoveries above the rate limit, answered with error 111.
+            recoveries_refused: u64,
+            /// Commands by kind, in the order of [`CommandKind::ALL`].
+            commands: [u64; CommandKind::ALL.len()],
+            /// Error replies by code − 100.
+            error_replies: [u64; 16],
+            /// Closes by the server, by code − 3000 and − 3500, otherwise in the last place: see [`Counters::count_close`].
+            closes: [u64; CLOSE_SLOTS],
+            /// Sessions closed because too many bytes were queued.
+            slow_bytes: u64,
+            /// Sessions closed because too many frames were queued.
+            slow_frames: u64,
+            /// Bytes handed to the kernel.
+            written_bytes: u64,
+            /// Players' inputs that were not forwarded, by [`InputRefusal`].
+            inputs_refused: [u64; InputRefusal::ALL.len()],
+            /// Publications of rooms to other channels that were refused.
+            room_publications_refused: u64,
+        }
+    }
 }
 
 /// The commands of the client protocol that are counted separately.
@@ -421,33 +481,7 @@ impl Counters {
 
     /// All zero, for `namespaces` namespaces.
     pub fn new(namespaces: usize) -> Self {
-        Self {
-            namespaces: vec![NamespaceCounters::default(); namespaces],
-            history_bytes: 0,
-            channels_kept: 0,
-            channels_evicted: 0,
-            channels_refused: [0; ChannelRefusal::ALL.len()],
-            sessions_opened: 0,
-            connects_refused: 0,
-            commands_refused: 0,
-            recoveries_refused: 0,
-            recoveries_cut: 0,
-            commands: [0; CommandKind::ALL.len()],
-            malformed_frames: 0,
-            violations: 0,
-            error_replies: [0; 16],
-            closes: [0; CLOSE_SLOTS],
-            slow_bytes: 0,
-            slow_frames: 0,
-            writes_beyond_offer: 0,
-            written_bytes: 0,
-            records_suppressed: 0,
-            late_messages: 0,
-            user_sessions_refused: 0,
-            server_subscriptions_refused: 0,
-            inputs_refused: [0; InputRefusal::ALL.len()],
-            room_publications_refused: 0,
-        }
+        Self { namespaces: vec![NamespaceCounters::ZERO; namespaces], ..Self::ZERO }
     }
 
     /// Counts a close by the server with `code`.

@@ -248,12 +248,12 @@ pub const PROMISES_MAX: usize = 10_000;
 pub enum RoomElsewhere {
     /// All other nodes have answered that they do not.
     Nowhere,
-    /// One has it, or opens it.
+    /// One has it.
     Open {
         /// The name of the node.
         node: Box<str>,
     },
-    /// A node has not answered.
+    /// It is not known: a node has not answered, or is about to open it and may still be refused.
     Unanswered,
 }
 

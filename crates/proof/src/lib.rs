@@ -5,3 +5,4 @@ pub mod chance;
 pub mod corpus;
 pub mod members;
 pub mod nats;
+pub mod programs;

@@ -130,7 +130,9 @@ queues! {
     NODE_QUERIES = "requests of other nodes",
         keyed(256, "broker.nats.peers.queries_limit"), counted(32 * MIB),
         "refused; the result there is partial";
-    CHANNEL_QUESTIONS = "requests of shards about a channel on other nodes",
+    CHANNEL_QUESTIONS = "requests of shards for the presence and keys of a channel on other nodes",
+        fixed(1_024), Bytes::OfMessage(SMALL), "error 111";
+    ROOM_QUESTIONS = "requests of shards for the room of a channel on other nodes",
         fixed(1_024), Bytes::OfMessage(SMALL), "error 111";
 }
 

@@ -132,6 +132,8 @@ pub enum Failure {
     Reload(String),
     /// The load generator is not there, or could not be started. Exit code 1.
     Bench(PathBuf, io::Error),
+    /// There is no load generator of this name. Exit code 1.
+    NoBench(&'static str),
 }
 
 impl Cli {
@@ -213,6 +215,7 @@ impl Failure {
             | Self::TokenThread(_)
             | Self::Serve(_)
             | Self::Reload(_)
+            | Self::NoBench(_)
             | Self::Bench(..) => 1,
             Self::Usage(_) => 2,
             Self::Config(_) | Self::Strict => 3,
@@ -239,11 +242,10 @@ impl fmt::Display for Failure {
             Self::Token(reason) => write!(f, "invalid token: {reason}"),
             Self::TokenThread(error) => write!(f, "cannot start the token thread: {error}"),
             Self::Serve(error) => error.fmt(f),
-            Self::Bench(program, error) if error.kind() == io::ErrorKind::NotFound => write!(
+            Self::NoBench(program) => write!(
                 f,
-                "{} is neither beside this program nor in PATH: it is part of Dunlin's package and container image; in a \
-                 checkout, `cargo build --release --package dunlin-bench` builds it",
-                program.display()
+                "{program} is neither beside this program nor in PATH: it is part of Dunlin's package and container image; in a \
+                 checkout, `cargo build --release --package dunlin-bench` builds it"
             ),
             Self::Bench(program, error) => write!(f, "cannot start {}: {error}", program.display()),
         }

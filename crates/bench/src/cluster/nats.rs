@@ -270,13 +270,8 @@ fn launch(program: &Path, config: &Path, log: &Path, cores: &[usize]) -> Result<
     let mut command = Command::new(program);
     command.arg("-c").arg(config).stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?).stderr(log);
     let cores = cores.to_vec();
-    // SAFETY: between fork and exec only two system calls are made; nothing is allocated or locked.
-    unsafe {
-        command.pre_exec(move || {
-            // If this program is killed, the server must end, too.
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            proc::pin_self(&cores)
-        });
-    }
+    proc::end_with_this(&mut command, libc::SIGKILL);
+    // SAFETY: between fork and exec only one system call is made; nothing is allocated or locked.
+    unsafe { command.pre_exec(move || proc::pin_self(&cores)) };
     command.spawn().map_err(failed)
 }

@@ -28,6 +28,8 @@ pub(super) struct Rig {
     /// The effects of the core, except those for its connections.
     pub(super) effects: Vec<CoreEffect>,
     pub(super) ranges: Vec<(RequestNumber, Option<Box<str>>)>,
+    /// Answers about newest messages that are still under way; `None` if none is held back.
+    pub(super) held_heads: Option<Vec<LinkEvent>>,
     /// The messages of this node, with the ids by which the stream drops duplicates.
     pub(super) sent: Vec<(RequestNumber, Box<str>)>,
     /// Whether its own heartbeats do not arrive.
@@ -61,6 +63,7 @@ impl Rig {
             has_no_messages: false,
             effects: Vec::new(),
             ranges: Vec::new(),
+            held_heads: None,
             sent: Vec::new(),
             is_deaf: false,
             unstored: Vec::new(),
@@ -141,7 +144,12 @@ impl Rig {
                 let is_empty = self.has_no_messages;
                 let of_channels = subjects.iter().filter(|subject| !is_empty && !subject.contains('%'));
                 let heads = of_channels.map(|subject| stored(subject, self.newest));
-                (request, heads.chain(self.fence.clone()).collect())
+                let messages: Vec<_> = heads.chain(self.fence.clone()).collect();
+                if let Some(held) = &mut self.held_heads {
+                    held.push(answered(request, messages));
+                    return None;
+                }
+                (request, messages)
             }
             LinkEffect::FirstSince { request, .. } => (request, vec![stored("dn.p.chat.0.old", 1)]),
             LinkEffect::Sequences { request, .. } => (request, Vec::new()),
@@ -151,8 +159,19 @@ impl Rig {
             }
             _ => return None,
         };
-        Some(LinkEvent::Answered { request, outcome: Ok(ReadAnswer { messages, ..ReadAnswer::default() }) })
+        Some(answered(request, messages))
     }
+
+    /// Delivers the oldest answer about newest messages that was held back.
+    pub(super) fn release_heads(&mut self) {
+        let held = self.held_heads.as_mut().expect("answers are held back");
+        let answer = held.remove(0);
+        self.handle(CoreEvent::Link(answer));
+    }
+}
+
+fn answered(request: RequestNumber, messages: Vec<StoredMessage>) -> LinkEvent {
+    LinkEvent::Answered { request, outcome: Ok(ReadAnswer { messages, ..ReadAnswer::default() }) }
 }
 
 pub(super) fn stored(subject: &str, sequence: u64) -> StoredMessage {

@@ -330,9 +330,17 @@ impl Core {
             return self.on_hole(id);
         }
         for name in channels {
+            // A message that has waited for its channel may have shown a truncation. The heads are of before it.
+            if !self.is_syncing(id, sync_number) {
+                return;
+            }
             self.head_known(&name, attach, heads.get(&*name).copied(), fence_sequence);
         }
         self.end_sync_if_complete(id);
+    }
+
+    fn is_syncing(&self, id: PartitionId, number: u64) -> bool {
+        self.partitions[id].sync.as_ref().is_some_and(|sync| sync.number == number)
     }
 
     /// The answer could not be used yet.
@@ -396,3 +404,6 @@ impl Core {
         self.start_sync(id);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -418,7 +418,12 @@ const NET: &[Key] = &[
 ];
 
 const DEMO: &[Key] = &[
-    own("dir", Text, "", "Directory of the demo pages, which are served at `/`. Empty: no demo."),
+    own(
+        "dir",
+        Text,
+        "",
+        "Directory of the demo pages, which are served at `/`. Empty: no demo. The program `dunlin-demo` publishes their prices and moves their bots.",
+    ),
     own(
         "guests",
         Bool,

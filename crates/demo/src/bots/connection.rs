@@ -15,14 +15,19 @@ use dunlin_protocol::{
 };
 use dunlin_rooms::wire::{Input, encode_input};
 
+use crate::response::ResponseHead;
+
 /// The path of the WebSocket endpoint.
 const PATH: &str = "/connection/websocket";
 
-/// A connection to this machine is established at once or fails.
+/// All bots wait while one of them connects.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum number of bytes of an incomplete frame.
 const UNREAD_BYTES_MAX: usize = 4 << 20;
+
+/// The status of a handshake that has succeeded.
+const UPGRADED_STATUS: u32 = 101;
 
 const CONNECT_ID: u64 = 1;
 const SUBSCRIBE_ID: u64 = 2;
@@ -44,12 +49,12 @@ pub enum BotUpdate<'a> {
 }
 
 /// Why a connection has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
     /// The server closed it, or sent invalid data.
     Closed,
-    /// The server rejected the bot with this error code.
-    Refused(u32),
+    /// The server rejected the bot with this error code, or the handshake with this HTTP status.
+    Refused { code: u32, message: Box<str> },
 }
 
 impl From<DecodeError> for Lost {
@@ -126,14 +131,14 @@ impl BotConnection {
         let unread = std::mem::take(&mut self.unread);
         let mut rest = unread.as_slice();
         if !self.upgraded {
-            let Some(end) = rest.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
+            let Some(head) = ResponseHead::parse(rest).map_err(|_| Lost::Closed)? else {
                 self.unread = unread;
                 return Ok(());
             };
-            if !rest.starts_with(b"HTTP/1.1 101 ") {
-                return Err(Lost::Closed);
+            if head.status != UPGRADED_STATUS {
+                return Err(Lost::Refused { code: head.status, message: head.reason });
             }
-            rest = rest.get(end + 4..).unwrap_or_default();
+            rest = rest.get(head.bytes..).unwrap_or_default();
             self.upgraded = true;
             self.greet(room, join)?;
         }
@@ -177,7 +182,7 @@ impl BotConnection {
             let mut fields = Reader::new(reply);
             while let Some((number, value)) = fields.field()? {
                 match number {
-                    2 => return Err(Lost::Refused(error_code(value.bytes()?)?)),
+                    2 => return Err(read_error(value.bytes()?)?),
                     4 => read_push(value.bytes()?, on_update)?,
                     6 => read_subscribed(value.bytes()?, on_update)?,
                     _ => {}
@@ -187,7 +192,7 @@ impl BotConnection {
         Ok(())
     }
 
-    /// Sends all bytes or fails. A bot sends so little that the socket is full only if the server has stopped reading.
+    /// Sends all bytes or fails. A bot sends so little that the socket is full only if nothing was read there for a while.
     fn write(&mut self, opcode: u8, payload: &[u8]) -> Result<(), Lost> {
         let mut frame = vec![0x80 | opcode];
         if let Ok(length @ 0..TWO_BYTES_FOLLOW) = u8::try_from(payload.len()) {
@@ -197,7 +202,8 @@ impl BotConnection {
             frame.push(MASKED | TWO_BYTES_FOLLOW);
             frame.extend_from_slice(&length.to_be_bytes());
         }
-        // A zero mask leaves the payload unchanged. Masks protect against faulty proxies, and loopback has no proxies.
+        // A zero mask leaves the payload unchanged. Masks keep a web page from choosing the bytes that a faulty proxy sees; no web
+        // page chooses what a bot sends.
         frame.extend_from_slice(&[0; 4]);
         frame.extend_from_slice(payload);
         let written = self.socket.write(&frame).map_err(|_| Lost::Closed)?;
@@ -235,14 +241,18 @@ fn append_command(id: u64, method: u32, params: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&command);
 }
 
-fn error_code(error: &[u8]) -> Result<u32, Lost> {
+/// Parses an error reply.
+fn read_error(error: &[u8]) -> Result<Lost, Lost> {
+    let (mut code, mut message) = (0, Box::default());
     let mut fields = Reader::new(error);
     while let Some((number, value)) = fields.field()? {
-        if number == 1 {
-            return Ok(value.varint()? as u32);
+        match number {
+            1 => code = value.varint()? as u32,
+            2 => message = String::from_utf8_lossy(value.bytes()?).into(),
+            _ => {}
         }
     }
-    Ok(0)
+    Ok(Lost::Refused { code, message })
 }
 
 /// Parses a push: a publication, or for example the end of the subscription.

@@ -38,6 +38,7 @@ use std::fmt::Write;
 
 use dunlin_engine::{
     Event, Options, Shard, ShardIndex, Wire,
+    counters::{CounterMetric, Counters, NamespaceCounters},
     message::{Notice, ShardMessage},
 };
 use serde_json::Value;
@@ -322,53 +323,44 @@ fn count(shards: &[Shard], field: &str) -> u64 {
         let counters = shard.counters();
         if let Ok(namespace) = place.parse::<usize>() {
             let namespace = &counters.namespaces[namespace];
+            if let Some(value) = metric(&NamespaceCounters::METRICS, namespace, field) {
+                return value;
+            }
             return match field {
-                "publications" => namespace.publications,
-                "encodes" => namespace.encodes,
-                "encodes_skipped" => namespace.encodes_skipped,
-                "deliveries" => namespace.deliveries,
-                "join_leave_deliveries" => namespace.join_leave_deliveries,
-                "skipped" => namespace.skipped,
-                "filtered" => namespace.filtered,
-                "patches" => namespace.patches,
                 "suppressed_by_key" => namespace.suppressed[0],
                 "suppressed_by_version" => namespace.suppressed[1],
-                "keys_evicted" => namespace.keys_evicted,
-                "keys_restored" => namespace.keys_restored,
                 "keys_gathered" => namespace.keys_gathered,
                 "keys_missed" => namespace.keys_missed,
                 "answers_encoded" => namespace.answers_encoded,
                 "answers_shared" => namespace.answers_shared,
                 "recovered" => namespace.recovered,
-                "history_evicted" => namespace.history_evicted,
-                "history_refused" => namespace.history_refused,
                 "unrecovered" => namespace.unrecovered,
                 "subscriptions" => namespace.subscriptions,
                 other => panic!("no counter {other} of a namespace"),
             };
         }
+        if let Some(value) = metric(&Counters::METRICS, counters, field) {
+            return value;
+        }
         match field {
             "slow_bytes" => counters.slow_bytes,
             "channels_kept" => counters.channels_kept,
-            "channels_evicted" => counters.channels_evicted,
             "channels_refused" => counters.channels_refused.iter().sum(),
             "history_bytes" => counters.history_bytes,
             "slow_frames" => counters.slow_frames,
-            "malformed_frames" => counters.malformed_frames,
-            "violations" => counters.violations,
-            "user_sessions_refused" => counters.user_sessions_refused,
-            "server_subscriptions_refused" => counters.server_subscriptions_refused,
-            "late_messages" => counters.late_messages,
-            "sessions_opened" => counters.sessions_opened,
             "commands_refused" => counters.commands_refused,
             "connects_refused" => counters.connects_refused,
             "recoveries_refused" => counters.recoveries_refused,
-            "records_suppressed" => counters.records_suppressed,
             "written_bytes" => counters.written_bytes,
             other => panic!("no counter {other}"),
         }
     };
     shards.iter().map(one).sum()
+}
+
+/// The value of a counter that is a metric by itself.
+fn metric<T>(metrics: &[CounterMetric<T>], counts: &T, field: &str) -> Option<u64> {
+    metrics.iter().find(|metric| metric.field == field).map(|metric| (metric.value)(counts))
 }
 
 fn milliseconds(text: &str) -> u64 {

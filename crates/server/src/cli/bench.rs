@@ -1,13 +1,6 @@
 //! `dunlin bench`: starts the load generator, which is a program of its own, as cargo starts its subcommands.
 
-use std::{
-    env,
-    ffi::{OsStr, OsString},
-    io,
-    os::unix::process::CommandExt as _,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{env, ffi::OsString, io, os::unix::process::CommandExt as _, process::Command};
 
 use clap::Args;
 
@@ -16,9 +9,9 @@ use super::Failure;
 /// The load generator's file name.
 const PROGRAM: &str = "dunlin-bench";
 
-/// The variable that names the calling program: the server that is measured by default. Variables that begin with `DUNLIN_`
-/// would be settings.
-const CALLER: &str = "DUNLIN";
+/// The variable that names the calling program: the server that is measured by default. The server inherits it, so it must not begin
+/// with `DUNLIN_`, as settings do.
+const CALLER: &str = "CALLER_OF_DUNLIN_BENCH";
 
 /// The arguments are those of the load generator, its `--help` as well.
 #[derive(Debug, Args)]
@@ -28,19 +21,15 @@ pub(super) struct BenchArgs {
 }
 
 /// Replaces this process, so that the exit code and signals are those of the load generator. Returns only if that fails.
+///
+/// The load generator beside the calling program comes first, because it is of the same build or package. Otherwise the system looks for
+/// one that can be executed in `PATH`.
 pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let caller = env::current_exe().map_err(|error| Failure::Bench(PROGRAM.into(), error))?;
-    let path = env::var_os("PATH");
-    let found = find(&caller, path.as_deref());
-    let program = found.ok_or_else(|| Failure::Bench(PROGRAM.into(), io::ErrorKind::NotFound.into()))?;
+    let beside = Some(caller.with_file_name(PROGRAM)).filter(|file| file.is_file());
+    let is_beside = beside.is_some();
+    let program = beside.unwrap_or_else(|| PROGRAM.into());
     let error = Command::new(&program).args(&args.arguments).env(CALLER, caller).exec();
-    Err(Failure::Bench(program, error))
-}
-
-/// The load generator beside the calling program, otherwise in the first directory of `path` that has it. The one beside comes
-/// first because it is of the same build or package.
-fn find(caller: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
-    let beside = caller.parent().map(Path::to_path_buf);
-    let directories = beside.into_iter().chain(path.into_iter().flat_map(env::split_paths));
-    directories.map(|directory| directory.join(PROGRAM)).find(|file| file.is_file())
+    let is_missing = !is_beside && error.kind() == io::ErrorKind::NotFound;
+    Err(if is_missing { Failure::NoBench(PROGRAM) } else { Failure::Bench(program, error) })
 }

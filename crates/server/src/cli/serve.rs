@@ -30,7 +30,7 @@ pub(super) struct ServeArgs {
     /// Log level: none, error, warn, info, debug or trace (`log.level`)
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// Serve the demo pages in DIR at / (`demo.dir`)
+    /// Serve the demo pages in DIR at / (`demo.dir`). The program `dunlin-demo` publishes their prices
     #[arg(long, value_name = "DIR")]
     demo: Option<PathBuf>,
     /// Open the storage however long its last run is ago by the clock (`storage.clock_ahead_limit`). What has expired

@@ -1,5 +1,10 @@
 //! All metrics of a node: name, kind, labels and help. `schema/metrics.json` and `docs/metrics.md` are generated from
-//! this list, and the tests below check that they are fresh.
+//! this list, and the tests below check that they are fresh. Counters of the engine that are metrics by themselves are declared there
+//! ([`CounterMetric`]).
+
+use std::sync::LazyLock;
+
+use dunlin_engine::counters::{CounterMetric, Counters, NamespaceCounters, NamespaceRoomCounters};
 
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +18,7 @@ pub enum MetricKind {
 }
 
 /// One metric.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
     /// Its name, with the unit at the end.
     pub name: &'static str,
@@ -39,8 +44,41 @@ impl MetricKind {
 /// The label value of channels without a namespace. No namespace has a name of one character.
 pub const NO_NAMESPACE: &str = "-";
 
+/// The families of counters that are declared with their metrics where they are counted.
+const fn of_counters<T, const N: usize>(
+    metrics: &[CounterMetric<T>; N],
+    labels: &'static [&'static str],
+) -> [Family; N] {
+    let mut families = [Family { name: "", kind: MetricKind::Counter, labels: &[], help: "" }; N];
+    let mut index = 0;
+    while index < N {
+        let CounterMetric { name, help, .. } = metrics[index];
+        families[index] = Family { name, kind: MetricKind::Counter, labels, help };
+        index += 1;
+    }
+    families
+}
+
+/// Counters of the channels of a namespace.
+pub static NAMESPACE_COUNTERS: [Family; NamespaceCounters::METRICS.len()] =
+    of_counters(&NamespaceCounters::METRICS, &["namespace"]);
+
+/// Counters of a shard that concern no namespace.
+pub static SHARD_COUNTERS: [Family; Counters::METRICS.len()] = of_counters(&Counters::METRICS, &[]);
+
+/// Counters of the rooms of a namespace, on the shards.
+pub static ROOM_COUNTERS: [Family; NamespaceRoomCounters::METRICS.len()] =
+    of_counters(&NamespaceRoomCounters::METRICS, &["namespace"]);
+
+/// Every metric, in the order of the page.
+pub static FAMILIES: LazyLock<Vec<&'static Family>> = LazyLock::new(|| {
+    let before = NODE.iter().copied().chain(&NAMESPACE_COUNTERS).chain(PUBLISHING.iter().copied());
+    let rest = before.chain(&SHARD_COUNTERS).chain(CLIENTS_AND_ROOMS.iter().copied()).chain(&ROOM_COUNTERS);
+    rest.chain(OTHERS.iter().copied()).collect()
+});
+
 macro_rules! families {
-    ($($constant:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+    ($list:ident: $($constant:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
         $(
             #[doc = $help]
             #[allow(clippy::doc_markdown, reason = "the same words stand in the exposition")]
@@ -48,12 +86,12 @@ macro_rules! families {
                 Family { name: $name, kind: MetricKind::$kind, labels: &[$($label),*], help: $help };
         )*
 
-        /// Every metric, in the order of the page.
-        pub static FAMILIES: &[&Family] = &[$(&$constant,)*];
+        static $list: &[&Family] = &[$(&$constant,)*];
     };
 }
 
 families! {
+    NODE:
     BUILD_INFO = Gauge "dunlin_build_info" ["version", "reactor"] "Always 1. The labels contain the version and the reactor.";
     UPTIME = Gauge "dunlin_uptime_seconds" [] "Time since the node started.";
     STANDARD_CPU = Counter "process_cpu_seconds_total" [] "CPU time of the process, user and kernel.";
@@ -73,44 +111,27 @@ families! {
     USERS = Gauge "dunlin_users" [] "Distinct users with at least one session.";
     CHANNELS = Gauge "dunlin_channels" [] "Channels with subscribers.";
     SUBSCRIPTIONS = Gauge "dunlin_subscriptions" ["namespace"] "Subscriptions of sessions.";
-    SESSIONS_OPENED = Counter "dunlin_sessions_opened_total" [] "Sessions opened.";
     CHANNELS_KEPT = Gauge "dunlin_channels_remembered" [] "Channels in memory, with subscribers or with history.";
-    CHANNELS_EVICTED = Counter "dunlin_channels_evicted_total" [] "Channels without subscribers that were removed with their history, because channel.max_channels was reached.";
     CHANNELS_REFUSED = Counter "dunlin_channels_refused_total" ["reason"] "Channels that were not created. node: channel.max_channels was reached and all channels have subscribers. session, user, address: the limit of channels per session, user or address was reached.";
     HISTORY_BYTES = Gauge "dunlin_history_bytes" [] "Bytes of the publications in all histories.";
-    HISTORY_EVICTED = Counter "dunlin_history_evicted_total" ["namespace"] "Publications removed from histories because of a byte limit.";
-    HISTORY_REFUSED = Counter "dunlin_history_refused_total" ["namespace"] "Publications refused with error 111 because of a history byte limit.";
+}
 
-    PUBLICATIONS = Counter "dunlin_publications_total" ["namespace"] "Publications accepted by the owners of their channels.";
-    ENCODES = Counter "dunlin_encodes_total" ["namespace"] "Frames encoded for publications, joins and leaves, one per frame class in use.";
-    ENCODES_SKIPPED = Counter "dunlin_encodes_skipped_tag_total" ["namespace"] "Frames encoded again with the tag skipped, for slow sessions on the latest lane.";
-    DELIVERIES = Counter "dunlin_deliveries_total" ["namespace"] "Publications queued for sessions.";
-    JOIN_LEAVE_DELIVERIES = Counter "dunlin_join_leave_deliveries_total" ["namespace"] "Joins and leaves queued for sessions.";
-    SKIPPED = Counter "dunlin_skipped_total" ["namespace"] "Publications replaced by a newer one in the latest lane before they were written.";
-    FILTERED = Counter "dunlin_tags_filtered_total" ["namespace"] "Deliveries suppressed by tags filters of subscriptions.";
-    PATCHES = Counter "dunlin_patches_total" ["namespace"] "Publications encoded as a delta.";
+families! {
+    PUBLISHING:
     SUPPRESSED = Counter "dunlin_publications_suppressed_total" ["namespace", "reason"] "Publish requests that succeeded without a publication, because their idempotency key was known or their version was old.";
     RECOVERIES = Counter "dunlin_recoveries_total" ["namespace", "recovered"] "Recovery requests of subscriptions, by success.";
     RECOVERY_ANSWERS = Counter "dunlin_recovery_answers_total" ["namespace", "shared"] "Recoveries with publications, by whether they used a shared encoding.";
     KEYS_GATHERED = Counter "dunlin_cached_keys_gathered_total" ["namespace", "complete"] "Channels without history whose cached keys (cache_keys) were asked of the other nodes of the cluster for their first subscription, by whether all answered completely.";
-    KEYS_EVICTED = Counter "dunlin_cached_keys_evicted_total" ["namespace"] "Cached keys (cache_keys) that were evicted because of a limit.";
-    KEYS_RESTORED = Counter "dunlin_cached_keys_restored_total" ["namespace"] "Channels whose cached keys (cache_keys) were read from the log for their first subscription.";
     CACHED_BYTES = Gauge "dunlin_cached_keys_bytes" ["shard"] "Bytes of cached keys (cache_keys).";
-    HISTORIES_CUT = Counter "dunlin_history_replies_cut_total" ["namespace"] "History replies to clients that were cut because of client.history_reply_size_limit.";
-    PRESENCES_REFUSED = Counter "dunlin_presence_replies_refused_total" ["namespace"] "Presence requests of clients that were refused with error 106 because of client.presence_reply_size_limit.";
     PUBLISH_TO_SOCKET = Histogram "dunlin_publish_to_socket_seconds" ["namespace"] "Time from accepting a publication to writing it to the last socket that was writable at once.";
+}
 
+families! {
+    CLIENTS_AND_ROOMS:
     COMMANDS = Counter "dunlin_commands_total" ["command"] "Commands from clients.";
     ERROR_REPLIES = Counter "dunlin_error_replies_total" ["code"] "Error replies to clients, by code.";
     DISCONNECTS = Counter "dunlin_disconnects_total" ["code"] "Sessions closed by the server, by code.";
-    MALFORMED_FRAMES = Counter "dunlin_malformed_frames_total" [] "Messages from clients that violate the client protocol.";
-    VIOLATIONS = Counter "dunlin_websocket_violations_total" [] "Violations of the WebSocket protocol by clients.";
     SLOW_SESSIONS = Counter "dunlin_slow_sessions_total" ["reason"] "Sessions closed because their queue exceeded the limit of bytes or frames.";
-    RECOVERIES_CUT = Counter "dunlin_recoveries_cut_total" [] "Server-side subscriptions that were not recovered because together they exceed the session's queue.";
-    WRITES_BEYOND_OFFER = Counter "dunlin_writes_beyond_offer_total" [] "Sessions closed because the reactor reported more written bytes than were queued. This is a bug of the server.";
-    LATE_MESSAGES = Counter "dunlin_late_messages_total" [] "Messages between shards for sessions or channels that no longer exist.";
-    USER_SESSIONS_REFUSED = Counter "dunlin_user_sessions_refused_total" [] "Sessions refused because of client.user_connection_limit.";
-    SERVER_SUBSCRIPTIONS_REFUSED = Counter "dunlin_server_subscriptions_refused_total" [] "Subscriptions by the API that the owners of the channels refused.";
 
     QUEUE_BYTES = Gauge "dunlin_queue_bytes" ["shard"] "Bytes queued for sessions.";
     QUEUE_FRAMES = Gauge "dunlin_queue_frames" ["shard"] "Frames queued for sessions.";
@@ -125,7 +146,6 @@ families! {
     PLACED = Counter "dunlin_connections_placed_total" ["shard"] "Sockets accepted by the shard and passed to a shard with fewer connections.";
     IMBALANCE = Gauge "dunlin_shard_imbalance_ratio" [] "Largest number of sessions of a shard, divided by the mean. 1 means an even distribution.";
     RATE_REFUSED = Counter "dunlin_rate_refused_total" ["what"] "Connects, recoveries and commands refused with error 111 because of a rate limit.";
-    LOG_SUPPRESSED = Counter "dunlin_log_records_suppressed_total" [] "Log lines about clients that were suppressed by a rate limit.";
     LOG_DROPPED = Counter "dunlin_log_lines_dropped_total" [] "Log lines that were dropped because the log queue was full (log.queue_limit).";
     ABANDONED = Counter "dunlin_connections_abandoned_total" [] "Connections that the peer closed before its request was complete.";
     TRANSPORTS = Counter "dunlin_transport_sessions_opened_total" ["transport"] "Sessions opened, by transport.";
@@ -197,12 +217,10 @@ families! {
     ROOM_PATH_BLOCKS = Counter "dunlin_room_path_blocks_total" ["outcome"] "Blocks of players' paths, by outcome: stored, or dropped because the queue was full or the storage failed.";
     ROOM_PATH_POINTS = Counter "dunlin_room_path_points_total" [] "Points of players' paths that are stored.";
     ROOM_PATH_BYTES = Counter "dunlin_room_path_bytes_total" [] "Compressed bytes of the blocks that are stored.";
-    ROOM_FRAMES = Counter "dunlin_room_frames_total" ["namespace"] "Snapshot frames written to players.";
-    ROOM_FRAME_BYTES = Counter "dunlin_room_frame_bytes_total" ["namespace"] "Bytes of snapshot frames written to players.";
-    ROOM_BODIES = Counter "dunlin_room_bodies_total" ["namespace"] "Snapshot bodies requested from mirrors. Most of them are shared.";
-    ROOM_SKIPPED = Counter "dunlin_room_frames_skipped_total" ["namespace"] "Ticks without a snapshot for a player, because a newer snapshot replaced it.";
-    ROOM_LIMITED = Counter "dunlin_room_ticks_limited_total" ["namespace"] "Ticks without a snapshot for a player, because it had been sent `room.player_bandwidth_limit`.";
-    ROOM_FAR_POSTPONED = Counter "dunlin_room_far_cells_postponed_total" ["namespace"] "Snapshots without the far cells that were due, because less than half of `room.player_bandwidth_limit` was left.";
+}
+
+families! {
+    OTHERS:
     ROOM_ASSEMBLIES = Counter "dunlin_room_assemblies_total" ["namespace", "kind"] "Snapshot bodies assembled, by kind: from the last tick, from an older tick, or in full.";
 
     MATCH_PENDING = Gauge "dunlin_match_pending_tickets" ["namespace"] "Tickets that are unconfirmed or wait for a room.";
@@ -331,7 +349,7 @@ mod tests {
     #[test]
     fn names_follow_the_conventions() {
         let mut seen = HashSet::new();
-        for family in FAMILIES {
+        for family in FAMILIES.iter() {
             assert!(seen.insert(family.name), "{} occurs twice", family.name);
             let is_standard = family.name.starts_with("process_");
             assert!(is_standard || family.name.starts_with("dunlin_"), "{}", family.name);
@@ -386,7 +404,7 @@ mod tests {
              - No label contains a value that clients choose, so the number of series depends only on the configuration.\n\n\
              | metric | type | labels | meaning |\n|---|---|---|---|\n",
         );
-        for family in FAMILIES {
+        for family in FAMILIES.iter() {
             let labels = family.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
             let _ = writeln!(text, "| `{}` | {} | {labels} | {} |", family.name, family.kind.name(), family.help);
         }

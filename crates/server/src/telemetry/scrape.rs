@@ -110,7 +110,7 @@ pub fn page(scrape: &Scrape, moment: &Moment<'_>) -> String {
     let mut page = Page::default();
     process(&mut page, scrape, moment);
     sessions(&mut page, scrape, moment.shards);
-    channels::channels(&mut page, scrape, moment.shards);
+    channels::channels(&mut page, moment.shards);
     publications(&mut page, scrape, moment.shards);
     clients(&mut page, moment.shards);
     queues(&mut page, moment.shards);
@@ -151,7 +151,6 @@ fn sessions(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
     page.family(&m::SUBSCRIPTIONS, |samples| {
         per_namespace(samples, scrape, shards, |counters| counters.subscriptions);
     });
-    page.single(&m::SESSIONS_OPENED, sum(shards, |counters| counters.sessions_opened));
 }
 
 /// The number of users. A user with sessions on several shards counts once.
@@ -164,18 +163,8 @@ pub fn count_users(shards: &[ShardReport]) -> usize {
 
 fn publications(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
     type Pick = fn(&NamespaceCounters) -> u64;
-    let counters: [(&'static m::Family, Pick); 8] = [
-        (&m::PUBLICATIONS, |counters| counters.publications),
-        (&m::ENCODES, |counters| counters.encodes),
-        (&m::ENCODES_SKIPPED, |counters| counters.encodes_skipped),
-        (&m::DELIVERIES, |counters| counters.deliveries),
-        (&m::JOIN_LEAVE_DELIVERIES, |counters| counters.join_leave_deliveries),
-        (&m::SKIPPED, |counters| counters.skipped),
-        (&m::FILTERED, |counters| counters.filtered),
-        (&m::PATCHES, |counters| counters.patches),
-    ];
-    for (family, pick) in counters {
-        page.family(family, |samples| per_namespace(samples, scrape, shards, pick));
+    for (family, metric) in m::NAMESPACE_COUNTERS.iter().zip(&NamespaceCounters::METRICS) {
+        page.family(family, |samples| per_namespace(samples, scrape, shards, metric.value));
     }
     page.family(&m::SUPPRESSED, |samples| {
         for (index, namespace) in scrape.namespaces().iter().enumerate() {
@@ -199,20 +188,7 @@ fn publications(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
             }
         });
     }
-    page.family(&m::KEYS_EVICTED, |samples| {
-        per_namespace(samples, scrape, shards, |counters| counters.keys_evicted);
-    });
-    page.family(&m::KEYS_RESTORED, |samples| {
-        per_namespace(samples, scrape, shards, |counters| counters.keys_restored);
-    });
     page.family(&m::CACHED_BYTES, |samples| per_shard(samples, shards, |shard| shard.survey.cached_bytes));
-    let too_long: [(_, Pick); 2] = [
-        (&m::HISTORIES_CUT, |counters| counters.histories_cut),
-        (&m::PRESENCES_REFUSED, |counters| counters.presences_refused),
-    ];
-    for (family, pick) in too_long {
-        page.family(family, |samples| per_namespace(samples, scrape, shards, pick));
-    }
     page.family(&m::PUBLISH_TO_SOCKET, |samples| {
         for (index, namespace) in scrape.namespaces().iter().enumerate() {
             add_latency(samples, namespace, in_namespace(shards, index).map(|counters| &counters.publish_to_socket));
@@ -235,6 +211,9 @@ fn add_latency<'a>(samples: &mut Samples<'_>, label: &str, parts: impl Iterator<
 }
 
 fn clients(page: &mut Page, shards: &[ShardReport]) {
+    for (family, metric) in m::SHARD_COUNTERS.iter().zip(&Counters::METRICS) {
+        page.single(family, sum(shards, metric.value));
+    }
     page.family(&m::COMMANDS, |samples| {
         for kind in CommandKind::ALL {
             samples.add(&[kind.name()], sum(shards, |counters| place(&counters.commands, kind as usize)));
@@ -247,17 +226,10 @@ fn clients(page: &mut Page, shards: &[ShardReport]) {
         }
     });
     page.family(&m::DISCONNECTS, |samples| disconnects(samples, shards));
-    page.single(&m::MALFORMED_FRAMES, sum(shards, |counters| counters.malformed_frames));
-    page.single(&m::VIOLATIONS, sum(shards, |counters| counters.violations));
     page.family(&m::SLOW_SESSIONS, |samples| {
         samples.add(&["bytes"], sum(shards, |counters| counters.slow_bytes));
         samples.add(&["frames"], sum(shards, |counters| counters.slow_frames));
     });
-    page.single(&m::RECOVERIES_CUT, sum(shards, |counters| counters.recoveries_cut));
-    page.single(&m::WRITES_BEYOND_OFFER, sum(shards, |counters| counters.writes_beyond_offer));
-    page.single(&m::LATE_MESSAGES, sum(shards, |counters| counters.late_messages));
-    page.single(&m::USER_SESSIONS_REFUSED, sum(shards, |counters| counters.user_sessions_refused));
-    page.single(&m::SERVER_SUBSCRIPTIONS_REFUSED, sum(shards, |counters| counters.server_subscriptions_refused));
 }
 
 /// Codes of the tables are always present; codes of applications after their first use.
@@ -315,7 +287,6 @@ fn connections(page: &mut Page, shards: &[ShardReport]) {
         samples.add(&["command"], sum(shards, |counters| counters.commands_refused));
         samples.add(&["recovery"], sum(shards, |counters| counters.recoveries_refused));
     });
-    page.single(&m::LOG_SUPPRESSED, sum(shards, |counters| counters.records_suppressed));
     page.single(&m::LOG_DROPPED, crate::telemetry::log::lines_dropped());
     page.single(&m::ABANDONED, total(|net| net.abandoned));
     page.family(&m::TRANSPORTS, |samples| {

@@ -11,7 +11,7 @@ use std::{
 use super::{Folder, stderr, stdout};
 
 /// A program that prints where it is, which server called it, and its arguments.
-const LOAD_GENERATOR: &str = "#!/bin/sh\necho \"$0\" \"$DUNLIN\" \"$@\"\nexit 7\n";
+const LOAD_GENERATOR: &str = "#!/bin/sh\necho \"$0\" \"$CALLER_OF_DUNLIN_BENCH\" \"$@\"\nexit 7\n";
 
 /// Copies a program in another process. If this one had the copy open for writing while another test forks, the copy could not be
 /// executed until that test's child has closed it.
@@ -52,7 +52,9 @@ fn the_load_generator_is_found_beside_the_server_and_then_in_path() {
         assert!(stderr(&missing).contains(words), "{}", stderr(&missing));
     }
     let in_path = directory_with(&folder, "bin", 0o755);
-    calls(&bench(&server, format!("/none:{}", in_path.display())), &in_path);
+    // One that cannot be executed is passed over.
+    let not_executable = directory_with(&folder, "data", 0o644);
+    calls(&bench(&server, format!("/none:{}:{}", not_executable.display(), in_path.display())), &in_path);
     let beside = directory_with(&folder, ".", 0o755);
     calls(&bench(&server, &in_path), &beside.canonicalize().expect("it is there"));
 
@@ -60,4 +62,12 @@ fn the_load_generator_is_found_beside_the_server_and_then_in_path() {
     let refused = bench(&server, &in_path);
     assert_eq!((stdout(&refused), refused.status.code()), ("", Some(1)));
     assert!(stderr(&refused).contains("cannot start "), "{}", stderr(&refused));
+
+    // It is there, and its interpreter is not.
+    copy(folder.file("broken", "#!/none/sh\n"), &beside.join("dunlin-bench"));
+    fs::set_permissions(beside.join("dunlin-bench"), fs::Permissions::from_mode(0o755)).expect("its mode");
+    let broken = bench(&server, &in_path);
+    let expected =
+        format!("dunlin: cannot start {}/dunlin-bench: ", beside.canonicalize().expect("it is there").display());
+    assert!(stderr(&broken).starts_with(&expected), "{}", stderr(&broken));
 }

@@ -121,6 +121,7 @@ fn a_refused_bot_reports_the_reason_and_others_are_lost() {
     let refused = {
         let (mut error, mut message) = (Vec::new(), Vec::new());
         write_number(&mut error, 1, 103);
+        write_bytes(&mut error, 2, b"permission denied");
         append_command(2, 2, &error, &mut message);
         frame(&message)
     };
@@ -129,12 +130,14 @@ fn a_refused_bot_reports_the_reason_and_others_are_lost() {
         append_command(0, 4, &[7 << 3 | 2, 0], &mut message);
         frame(&message)
     };
+    let refusal = |code, message: &str| Lost::Refused { code, message: message.into() };
     for (sent, lost) in [
-        ([UPGRADED, &refused].concat(), Lost::Refused(103)),
+        ([UPGRADED, &refused].concat(), refusal(103, "permission denied")),
         ([UPGRADED, &unsubscribed].concat(), Lost::Closed),
         ([UPGRADED, &[0x88, 2, 0x0b, 0xb9]].concat(), Lost::Closed),
         ([UPGRADED, &frame(&[9, 9])].concat(), Lost::Closed),
-        (b"HTTP/1.1 503 Busy\r\n\r\n".to_vec(), Lost::Closed),
+        (b"HTTP/1.1 503 Busy\r\n\r\n".to_vec(), refusal(503, "Busy")),
+        (b"220 mail\r\n\r\n".to_vec(), Lost::Closed),
     ] {
         assert_eq!(Server::new().send(&sent, 1).1, Some(lost), "{sent:?}");
     }

@@ -24,7 +24,7 @@ use dunlin_engine::{
 use dunlin_protocol::ErrorCode;
 use dunlin_queues::{
     CountedReceiver, CountedSender,
-    declared::{CHANNEL_QUESTIONS, NODE_QUERIES},
+    declared::{CHANNEL_QUESTIONS, NODE_QUERIES, ROOM_QUESTIONS},
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -75,8 +75,10 @@ pub enum QuestionKind {
 pub struct ClusterInbox {
     /// Requests of other nodes.
     pub queries: CountedReceiver<NodeQuery>,
-    /// Requests of this node's shards.
+    /// Requests of this node's shards for presence and keys.
     pub questions: mpsc::Receiver<ChannelQuestion>,
+    /// Those for rooms. Clients' requests for presence do not delay joins.
+    pub rooms: mpsc::Receiver<ChannelQuestion>,
 }
 
 /// The surveys in progress, and the receivers of requests.
@@ -86,6 +88,7 @@ pub(super) struct Surveying {
     waiting: Mutex<HashMap<SurveyNumber, oneshot::Sender<SurveyOutcome>>>,
     queries: OnceLock<CountedSender<NodeQuery>>,
     questions: OnceLock<mpsc::Sender<ChannelQuestion>>,
+    rooms: OnceLock<mpsc::Sender<ChannelQuestion>>,
 }
 
 impl Surveying {
@@ -123,11 +126,14 @@ impl NodeCluster {
     pub fn announce(&self, about: NodeDescription) -> ClusterInbox {
         let (asker, queries) = NODE_QUERIES.with_messages(self.queries_max).counted_channel();
         let (shards, questions) = CHANNEL_QUESTIONS.tokio_channel();
+        let (shards_with_rooms, rooms) = ROOM_QUESTIONS.tokio_channel();
         let surveying = &self.answers.surveying;
-        let is_first = surveying.queries.set(asker).is_ok() && surveying.questions.set(shards).is_ok();
+        let is_first = surveying.queries.set(asker).is_ok()
+            && surveying.questions.set(shards).is_ok()
+            && surveying.rooms.set(shards_with_rooms).is_ok();
         debug_assert!(is_first, "a node is announced once");
         self.send_to_peers(PeerEvent::Announce { about });
-        ClusterInbox { queries, questions }
+        ClusterInbox { queries, questions, rooms }
     }
 
     /// All live nodes, including this one, sorted by id. Empty until this node is announced.
@@ -164,7 +170,12 @@ impl NodeCluster {
         channel: Arc<str>,
         kind: QuestionKind,
     ) -> Result<(), ErrorCode> {
-        let questions = self.answers.surveying.questions.get().ok_or(ErrorCode::TooManyRequests)?;
+        let surveying = &self.answers.surveying;
+        let questions = match kind {
+            QuestionKind::Presence { .. } | QuestionKind::Keys => &surveying.questions,
+            QuestionKind::Room => &surveying.rooms,
+        };
+        let questions = questions.get().ok_or(ErrorCode::TooManyRequests)?;
         let question = ChannelQuestion { shard, channel, kind };
         questions.try_send(question).map_err(|_| ErrorCode::TooManyRequests)
     }

@@ -228,16 +228,8 @@ fn total(shards: &[ShardReport], namespace: usize, pick: OfNamespace) -> u64 {
 /// Metrics of snapshots on the shards.
 pub(super) fn frames(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
     let total = |index, pick: OfNamespace| total(shards, index, pick);
-    let families: [(&'static m::Family, OfNamespace); 6] = [
-        (&m::ROOM_FRAMES, |rooms| rooms.frames),
-        (&m::ROOM_FRAME_BYTES, |rooms| rooms.frame_bytes),
-        (&m::ROOM_BODIES, |rooms| rooms.bodies),
-        (&m::ROOM_SKIPPED, |rooms| rooms.skipped_ticks),
-        (&m::ROOM_LIMITED, |rooms| rooms.limited_ticks),
-        (&m::ROOM_FAR_POSTPONED, |rooms| rooms.far_postponed),
-    ];
-    for (family, pick) in families {
-        per_namespace(page, family, scrape, shards, pick);
+    for (family, metric) in m::ROOM_COUNTERS.iter().zip(&OfShards::METRICS) {
+        per_namespace(page, family, scrape, shards, metric.value);
     }
     page.family(&m::ROOM_ASSEMBLIES, |samples| {
         for (index, namespace) in scrape.namespaces().iter().enumerate() {

@@ -13,11 +13,11 @@ use tokio::sync::{Semaphore, mpsc};
 use super::{super::ApiCommand, PeerService};
 use crate::node::{ChannelQuestion, QuestionKind};
 
-/// Maximum number of concurrent surveys. The rest of `surveys_limit` is for the server API.
+/// Maximum number of concurrent surveys for each queue of shards. The rest of `surveys_limit` is for the server API.
 const QUESTIONS_AT_ONCE: usize = 64;
 
 impl PeerService {
-    /// Answers the requests of this node's shards.
+    /// Answers the requests of this node's shards in a queue.
     pub(super) async fn serve_shards(service: &Arc<Self>, mut questions: mpsc::Receiver<ChannelQuestion>) {
         let permits = Arc::new(Semaphore::new(QUESTIONS_AT_ONCE));
         while let Some(question) = questions.recv().await {

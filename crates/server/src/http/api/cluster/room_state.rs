@@ -13,7 +13,7 @@ use super::{
     calls::{PeerCall, PeerReply, ROOM_STATE},
 };
 
-/// The code of an unknown method.
+/// The code for an unknown method, and for a request that is not understood at all.
 const NOT_FOUND: u32 = 104;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,8 +45,8 @@ impl PeerService {
         for answer in &found.answers {
             match state_of(answer) {
                 Ok(state) => states.push(state),
-                // A node of an earlier version does not know the method, and asks nobody before it opens a room.
-                Err(NotTold::UnknownMethod) => {}
+                // It is of a version that does not know the method or this format, and asks nobody before it opens a room.
+                Err(NotTold::NotUnderstood) => {}
                 Err(_) => is_complete = false,
             }
         }
@@ -71,13 +71,13 @@ impl PeerService {
 
 /// Why an answer has no state.
 enum NotTold {
-    UnknownMethod,
+    NotUnderstood,
     Other,
 }
 
 fn state_of(answer: &NodeAnswer) -> Result<RoomStateBody, NotTold> {
     match PeerReply::decode(&answer.payload) {
-        Some(PeerReply { error: Some(error), .. }) if error.code == NOT_FOUND => Err(NotTold::UnknownMethod),
+        Some(PeerReply { error: Some(error), .. }) if error.code == NOT_FOUND => Err(NotTold::NotUnderstood),
         Some(PeerReply { result: Some(result), .. }) => serde_json::from_str(result.get()).map_err(|_| NotTold::Other),
         _ => Err(NotTold::Other),
     }
@@ -85,17 +85,18 @@ fn state_of(answer: &NodeAnswer) -> Result<RoomStateBody, NotTold> {
 
 /// What the answers of other nodes mean for a node with this id.
 fn elsewhere(states: impl Iterator<Item = RoomStateBody>, own_uid: &str, is_complete: bool) -> RoomElsewhere {
-    let mut others = states.filter(|other| match other.state {
-        StateBody::None => false,
-        // Both nodes ask: the one with the lower id opens the room.
-        StateBody::Asking => *other.uid < *own_uid,
-        StateBody::Open => true,
-    });
-    match others.next() {
-        Some(other) => RoomElsewhere::Open { node: if other.name.is_empty() { other.uid } else { other.name } },
-        None if is_complete => RoomElsewhere::Nowhere,
-        None => RoomElsewhere::Unanswered,
+    let mut is_left = false;
+    for other in states {
+        match other.state {
+            StateBody::None => {}
+            // Both nodes ask: the one with the lower id opens the room, unless a third one has it or does not answer.
+            StateBody::Asking => is_left |= *other.uid < *own_uid,
+            StateBody::Open => {
+                return RoomElsewhere::Open { node: if other.name.is_empty() { other.uid } else { other.name } };
+            }
+        }
     }
+    if is_complete && !is_left { RoomElsewhere::Nowhere } else { RoomElsewhere::Unanswered }
 }
 
 #[cfg(test)]
@@ -125,6 +126,7 @@ mod tests {
             found(&others, own, true) == RoomElsewhere::Nowhere
         };
         assert_eq!(["a", "b", "c"].map(opens), [true, false, false]);
-        assert_eq!(found(&[(Asking, "a")], "c", true), open("a"));
+        assert_eq!(found(&[(Asking, "a")], "c", true), RoomElsewhere::Unanswered, "it may not open the room after all");
+        assert_eq!(found(&[(Asking, "a"), (Open, "b")], "c", true), open("b"));
     }
 }

@@ -32,9 +32,13 @@ impl PeerService {
     }
 
     /// Serves requests until the node ends. The cluster limits the number of concurrent requests.
-    pub async fn serve(self, ClusterInbox { queries, questions }: ClusterInbox) {
+    pub async fn serve(self, ClusterInbox { queries, questions, rooms }: ClusterInbox) {
         let service = Arc::new(self);
-        tokio::join!(Self::serve_nodes(&service, queries), Self::serve_shards(&service, questions));
+        tokio::join!(
+            Self::serve_nodes(&service, queries),
+            Self::serve_shards(&service, questions),
+            Self::serve_shards(&service, rooms),
+        );
     }
 
     async fn serve_nodes(service: &Arc<Self>, mut queries: CountedReceiver<NodeQuery>) {
