@@ -13,12 +13,15 @@ SEEDS ?= 1000
 RUNS ?= 300
 BOTS ?= 300
 SITE := $(CARGO_TARGET_DIR)/site
-SITE_TOOLS = $(HOME)/.cache/dunlin/site-$(shell sed -n 's/^mkdocs-material==//p' site/requirements.txt)/bin/mkdocs
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/dunlin
+SITE_TOOLS = $(CACHE)/site-$(shell sed -n 's/^mkdocs-material==//p' site/requirements.txt)/bin/mkdocs
+# To which `make test` appends how long its stages took.
+TIMES := $(CACHE)/stage-times
 # The server that runs in the lab's pods. An optimized one takes more load.
 LAB_SERVER ?= $(BINARIES)/dunlin
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk clients recordings browser guides site packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos jepsen clustered twonodes
+.PHONY: help run cluster test check times build generate lint unit deny vectors sim oracle api hostile web sdk clients recordings browser guides site docs packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos jepsen clustered twonodes
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -35,9 +38,16 @@ cluster: page ## Build everything and start the demo on a cluster: three NATS se
 	@cargo build --release --locked --package dunlin --package dunlin-demo
 	@exec demo/cluster/run $(SERVER) --pages web/dist --port $(PORT)
 
-test: ## Check everything: what CI runs
+test: ## Check everything: what CI runs. WITHOUT=lint,workflows leaves stages out
 	@scripts/need cargo cc rocksdb python
-	@env -u MAKEFLAGS -u MAKELEVEL TESTED=$(CARGO_TARGET_DIR)/debug scripts/stages --limit-s 5100 tests/stages
+	@env -u MAKEFLAGS -u MAKELEVEL TESTED=$(CARGO_TARGET_DIR)/debug scripts/stages --limit-s 5100 --without "$(WITHOUT)" --times $(TIMES) tests/stages
+
+check: ## Before a commit: format, lints, and the tests of the crates that changed since COMMIT (HEAD)
+	@scripts/need cargo cc rocksdb nats python
+	@scripts/check $(or $(COMMIT),HEAD)
+
+times: ## Print the table of CONTRIBUTING.md: how long the stages of `make test` took on this machine
+	@scripts/stages --table $(TIMES)
 
 build: ## Build the server and its load generator as they are released
 	@scripts/need cargo cc rocksdb

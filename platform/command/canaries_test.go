@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/dunlin-project/dunlin/platform/apiserver"
 	"github.com/dunlin-project/dunlin/platform/command"
 )
 
@@ -73,7 +74,12 @@ func foundCanaries(text string) []string {
 // in the API server and the remaining files.
 func TestSecretsStayInSecrets(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	site := newSite(t)
+	// A server whose files are in the folder as well.
+	server := apiserver.ForTest(t)
+	if err := installOperator(t.Context(), server); err != nil {
+		t.Fatal(err)
+	}
+	site := siteOn(t, server)
 	site.variables["XDG_RUNTIME_DIR"] = memoryFolder(t)
 	site.runOperator()
 	site.runControllers()

@@ -23,6 +23,46 @@ fn every_stage_is_a_target_of_the_makefile() {
     }
 }
 
+#[test]
+fn the_table_of_times_has_every_stage() {
+    let (plan, page) = (read("tests/stages"), read("CONTRIBUTING.md"));
+    let mut stages: Vec<&str> =
+        plan.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split(' ').next()).collect();
+    let table = page.split("\n| stage |").nth(1).expect("there is a table");
+    let rows = table.lines().take_while(|line| !line.is_empty());
+    let mut rows: Vec<&str> = rows.filter_map(|row| row.strip_prefix("| `")?.split('`').next()).collect();
+    stages.sort_unstable();
+    rows.sort_unstable();
+    assert_eq!(rows, stages, "`make times` prints the table");
+}
+
+#[test]
+fn the_times_of_stages_are_appended_and_tabled() {
+    let folder = std::env::temp_dir().join(format!("dunlin-stage-times-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a folder");
+    let times = folder.join("new/times");
+    let path = times.display().to_string();
+    let plan = "left a - false\nalone a left true\n";
+    let (passed, printed) = run_with(&["--without", "left", "--times", &path], plan);
+    assert!(passed && printed.ends_with("\nstages: 1 passed, 0 failed\n"), "{printed}");
+    assert!(!run_with(&["--times", &path], plan).0, "`left` fails");
+    assert!(!run_with(&["--without", "unknown"], plan).0, "a stage that does not exist is an error");
+
+    let appended = std::fs::read_to_string(&times).expect("lines");
+    let results: Vec<(&str, &str)> = appended
+        .lines()
+        .map(|line| line.split('\t').collect::<Vec<&str>>())
+        .map(|fields| (fields[2], fields[fields.len() - 1]))
+        .collect();
+    let first = [("alone", "passed"), ("all", "passed")];
+    assert_eq!(results, [&first[..], &[("left", "FAILED"), ("alone", "left out"), ("all", "FAILED")]].concat());
+
+    let (_, table) = run_with(&["--table", &path], "");
+    let rows: Vec<&str> = table.lines().filter_map(|row| row.strip_prefix("| ")?.split(' ').next()).collect();
+    assert_eq!(rows, ["stage", "`alone`", "all"], "the failed run does not count: {table}");
+    std::fs::remove_dir_all(&folder).expect("it is ours");
+}
+
 /// Runs a plan. Returns whether the stages passed, and the output.
 fn run(plan: &str) -> (bool, String) {
     run_with(&[], plan)
