@@ -87,18 +87,7 @@ fn become_server(args: &DemoArgs, program: &OsString, arguments: &[OsString]) ->
     let given = key::read(|name| env::var_os(name))?;
     let mut server = Command::new(program);
     server.args(arguments);
-    let key = match given {
-        Some(key) => key,
-        None => {
-            let made_up = format!("{:032x}", u128::from_le_bytes(random()?));
-            report(format_args!(
-                "neither {KEY} nor {KEY_FILE} is set: this run of the server gets a key of its own, instead of http_api.key of its \
-                 configuration if that has one"
-            ));
-            server.env(KEY, &made_up).env_remove(KEY_FILE);
-            made_up
-        }
-    };
+    let key = given.map_or_else(|| make_up_key(&mut server), Ok)?;
     let mut clients = Command::new(env::current_exe()?);
     clients.args(args.nodes.iter().map(|node| format!("--node={node}"))).arg(format!("--bots={}", args.bots));
     if let Some(file) = &args.seats {
@@ -129,6 +118,17 @@ fn become_server(args: &DemoArgs, program: &OsString, arguments: &[OsString]) ->
         "{}: cannot start the server: {error}: give the path of its program after --",
         program.display()
     )))
+}
+
+/// Gives the server a key of its own for this run.
+fn make_up_key(server: &mut Command) -> io::Result<String> {
+    let key = format!("{:032x}", u128::from_le_bytes(random()?));
+    report(format_args!(
+        "neither {KEY} nor {KEY_FILE} is set: this run of the server gets a key of its own, instead of http_api.key of its \
+         configuration if that has one"
+    ));
+    server.env(KEY, &key).env_remove(KEY_FILE);
+    Ok(key)
 }
 
 /// Prints a line to stderr.

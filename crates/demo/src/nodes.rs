@@ -114,7 +114,7 @@ mod tests {
         let (mut silence, start) = (Silence::default(), Instant::now());
         assert!(!silence.succeeded());
         assert!(!silence.failed(start));
-        assert!(!silence.failed(start + SILENCE - Duration::from_millis(1)));
+        assert!(!silence.failed(start + SILENCE.saturating_sub(Duration::from_millis(1))));
         assert_eq!([0, 1].map(|more| silence.failed(start + SILENCE + Duration::from_secs(more))), [true, false]);
         assert_eq!([(); 2].map(|()| silence.succeeded()), [true, false]);
         assert!(!silence.failed(start + SILENCE * 2), "another silence begins");

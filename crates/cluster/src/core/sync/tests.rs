@@ -2,6 +2,7 @@ use super::*;
 use crate::{
     core::{
         CoreEvent, CoreLimits,
+        channel::FollowedChannel,
         rig::{FENCE, Rig, SHARD},
     },
     link::LinkEvent,
@@ -19,7 +20,7 @@ fn deliver(rig: &mut Rig, sequence: u64, last_sequence: u64) {
 }
 
 fn attached(rig: &Rig) -> [bool; 2] {
-    ["a", "b"].map(|name| rig.core.channels.get(name).is_some_and(|channel| channel.is_attached()))
+    ["a", "b"].map(|name| rig.core.channels.get(name).is_some_and(FollowedChannel::is_attached))
 }
 
 /// The newest message of `a` is at 10. One behind it that follows an earlier one shows that the stream was truncated.
