@@ -212,6 +212,7 @@ counts! {
             skipped_ticks = "dunlin_room_frames_skipped_total" "Ticks without a snapshot for a player, because a newer snapshot replaced it.";
             limited_ticks = "dunlin_room_ticks_limited_total" "Ticks without a snapshot for a player, because it had been sent `room.player_bandwidth_limit`.";
             far_postponed = "dunlin_room_far_cells_postponed_total" "Snapshots without the far cells that were due, because less than half of `room.player_bandwidth_limit` was left.";
+            queries = "dunlin_room_queries_total" "Questions to all other nodes of the cluster, whether one of them has a room that is to be opened here.";
         }
         others {
             /// Rooms opened, by the owner.

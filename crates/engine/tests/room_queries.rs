@@ -80,6 +80,8 @@ fn a_room_that_no_other_node_has_is_opened_once() {
         join(&mut hall, "a");
         join(&mut hall, "b");
         assert_eq!((reply(&hall, "a"), reply(&hall, "b"), hall.rooms.len()), (None, None, 0));
+        let asked = |shard: &dunlin_engine::Shard| shard.counters().namespaces[1].rooms.queries;
+        assert_eq!(hall.node.shards.iter().map(asked).sum::<u64>(), 1, "both joins wait for one question");
         assert_eq!(state(&mut hall), "Asking");
         answer(&mut hall, &RoomElsewhere::Nowhere);
         for name in ["a", "b"] {

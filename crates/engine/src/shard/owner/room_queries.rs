@@ -92,6 +92,9 @@ impl Owner {
         let waiting = self.room_queries.waiting.entry(Arc::clone(&name)).or_default();
         waiting.push(request);
         if waiting.len() == 1 {
+            if let Ok(namespace) = context.names.resolve(&name) {
+                context.count(namespace).rooms.queries += 1;
+            }
             context.effects.list.push(Effect::QueryRoom { channel: name });
         }
     }
