@@ -1,3 +1,5 @@
+use dunlin_engine::Event;
+
 use super::*;
 use crate::core::{
     CoreEffect, CoreEvent, CoreLimits,
@@ -41,7 +43,7 @@ impl Reader {
             self.rig.handle(CoreEvent::Link(LinkEvent::Answered { request, outcome: Ok(answer) }));
         }
         let loaded = self.rig.effects.drain(..).find_map(|effect| match effect {
-            CoreEffect::Loaded { outcome, .. } => Some(outcome.expect("it is loaded")),
+            CoreEffect::ToShard { event: Event::Loaded { outcome, .. }, .. } => Some(outcome.expect("it is loaded")),
             _ => None,
         });
         let page = loaded.expect("the load is answered");
