@@ -16,13 +16,12 @@ use bytes::Bytes;
 use dunlin_cluster::{
     core::{CoreEvent, CoreLimits, StreamChange, peers::PeerEffect},
     links::{LinkCredentials, LinkOptions, NatsClient, open_once, parsed_servers},
-    thread::{ClusterAnswers, ClusterNamespace, ClusterOptions, ClusterThread},
+    thread::{ClusterHost, ClusterNamespace, ClusterOptions, ClusterThread},
 };
 use dunlin_engine::{
-    ShardIndex,
-    broadcast::BroadcastMessage,
-    event::Ticket,
-    log::{LoadNumber, LogError, LogPage, LogRecord, ProposalNumber},
+    Event, ShardIndex,
+    event::ShardEvents,
+    log::{LogRecord, ProposalNumber},
 };
 use dunlin_protocol::{Payload, Publication};
 use futures_util::StreamExt;
@@ -62,25 +61,25 @@ impl Answers {
     }
 }
 
-impl ClusterAnswers for Answers {
-    fn committed(&self, _: ShardIndex, _: Arc<str>, _: ProposalNumber, outcome: Result<u64, LogError>) {
-        outcome.expect("the stream stores it");
-        self.committed.fetch_add(1, Ordering::SeqCst);
-        self.notify();
-    }
-    fn trim_committed(&self, _: ShardIndex, _: Ticket, _: Result<(), LogError>) {}
-    fn loaded(&self, _: ShardIndex, _: Arc<str>, _: LoadNumber, _: Result<Box<LogPage>, LogError>) {}
-    fn replicated(&self, _: ShardIndex, _: Arc<str>, _: Box<LogRecord>) -> bool {
-        self.replicated.fetch_add(1, Ordering::SeqCst);
+impl ShardEvents for Answers {
+    fn send(&self, _: ShardIndex, event: Event<'static>) -> bool {
+        match event {
+            Event::Committed { outcome, .. } => {
+                outcome.expect("the stream stores it");
+                self.committed.fetch_add(1, Ordering::SeqCst);
+                self.notify();
+            }
+            Event::Replicated { .. } => drop(self.replicated.fetch_add(1, Ordering::SeqCst)),
+            Event::Interrupted { channel } => panic!("{channel} is interrupted"),
+            _ => {}
+        }
         true
     }
-    fn trimmed(&self, _: ShardIndex, _: Arc<str>, _: u64) {}
-    fn interrupted(&self, _: ShardIndex, channel: Arc<str>) {
-        panic!("{channel} is interrupted");
-    }
-    fn followed(&self, _: ShardIndex, _: Arc<str>) {}
-    fn broadcasted(&self, _: ShardIndex, _: Arc<str>, _: BroadcastMessage) -> bool {
-        true
+}
+
+impl ClusterHost for Answers {
+    fn shard_count(&self) -> u16 {
+        1
     }
     fn stream_changed(&self, _: &str, _: &StreamChange) {}
     fn readiness_changed(&self, _: bool) {}

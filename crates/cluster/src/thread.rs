@@ -1,13 +1,13 @@
 //! The thread of a cluster: the protocol and its connections on one runtime, besides the shards.
 //!
 //! Shards queue requests without blocking. Publications and loads beyond the limit are refused. Follows and unfollows
-//! are never refused, because the shard and the protocol would otherwise disagree about a channel. The answers of the
-//! protocol are passed to [`ClusterAnswers`] on this thread.
+//! are never refused, because the shard and the protocol would otherwise disagree about a channel. The events of the
+//! protocol for shards are passed to [`ClusterHost`] on this thread.
 
+mod deliveries;
 pub(crate) mod preparation;
 
 use std::{
-    collections::BTreeSet,
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
@@ -18,17 +18,9 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use dunlin_engine::{
-    Now, ShardIndex,
-    broadcast::BroadcastMessage,
-    event::Ticket,
-    log::{LoadNumber, LogError, LogPage, LogRecord, ProposalNumber},
-};
-use dunlin_queues::{answer_channel, declared::CLUSTER_REQUESTS};
-use tokio::{
-    sync::mpsc,
-    time::{sleep_until, timeout},
-};
+use dunlin_engine::{Now, event::ShardEvents, log::LogError};
+use dunlin_queues::{AdmittedReceiver, AdmittedSender, answer_channel, declared::CLUSTER_REQUESTS};
+use tokio::time::{sleep_until, timeout};
 
 use crate::{
     core::{
@@ -40,6 +32,7 @@ use crate::{
     streams::{StreamDifference, StreamFault},
 };
 
+use deliveries::Deliveries;
 use preparation::{HEADER_BYTES, Prepared, prepare};
 
 /// Maximum number of requests and events handled before effects are performed.
@@ -95,25 +88,10 @@ pub struct ClusterOptions {
     pub requests_bytes_max: usize,
 }
 
-/// Receives the protocol's answers to the shards, on the cluster's thread.
-pub trait ClusterAnswers: Send + Sync {
-    /// See [`dunlin_engine::Event::Committed`].
-    fn committed(&self, to: ShardIndex, channel: Arc<str>, proposal: ProposalNumber, outcome: Result<u64, LogError>);
-    /// See [`dunlin_engine::Event::TrimCommitted`].
-    fn trim_committed(&self, to: ShardIndex, ticket: Ticket, outcome: Result<(), LogError>);
-    /// See [`dunlin_engine::Event::Loaded`].
-    fn loaded(&self, to: ShardIndex, channel: Arc<str>, load: LoadNumber, outcome: Result<Box<LogPage>, LogError>);
-    /// See [`dunlin_engine::Event::Replicated`]. Returns whether the shard has space for it. If not, the channel is
-    /// interrupted.
-    fn replicated(&self, to: ShardIndex, channel: Arc<str>, record: Box<LogRecord>) -> bool;
-    /// See [`dunlin_engine::Event::BroadcastReceived`]. Returns whether the shard has space for it. If not, it is dropped.
-    fn broadcasted(&self, to: ShardIndex, channel: Arc<str>, message: BroadcastMessage) -> bool;
-    /// See [`dunlin_engine::Event::Followed`].
-    fn followed(&self, to: ShardIndex, channel: Arc<str>);
-    /// See [`dunlin_engine::Event::Trimmed`].
-    fn trimmed(&self, to: ShardIndex, channel: Arc<str>, through: u64);
-    /// See [`dunlin_engine::Event::Interrupted`].
-    fn interrupted(&self, to: ShardIndex, channel: Arc<str>);
+/// The node of a cluster's thread. It is called on this thread, so an implementation must pass everything on and return.
+pub trait ClusterHost: ShardEvents {
+    /// The number of shards.
+    fn shard_count(&self) -> u16;
     /// An effect about other nodes.
     fn peers(&self, effect: PeerEffect);
     /// A stream has become unusable or usable, or was created again.
@@ -182,7 +160,7 @@ pub struct ClusterState {
 /// A running cluster thread. Dropping it ends the thread as [`ClusterThread::stop`] does.
 #[derive(Debug)]
 pub struct ClusterThread {
-    requests: mpsc::UnboundedSender<CoreEvent>,
+    requests: AdmittedSender<CoreEvent>,
     shared: Arc<SharedState>,
     limits: RequestLimits,
     /// Maximum message size of the servers at the start.
@@ -196,6 +174,7 @@ struct SharedState {
     queued_bytes: AtomicUsize,
     refused: AtomicUsize,
     broadcasts_refused: AtomicUsize,
+    counts_refused: AtomicUsize,
     state: Mutex<ClusterState>,
 }
 
@@ -207,7 +186,7 @@ impl ClusterThread {
     /// See [`ClusterFault`].
     pub fn start(
         options: ClusterOptions,
-        answers: Arc<dyn ClusterAnswers>,
+        host: Arc<dyn ClusterHost>,
     ) -> Result<(Self, Vec<StreamDifference>), ClusterFault> {
         let queue = CLUSTER_REQUESTS.with_messages(options.requests_max).with_bytes(options.requests_bytes_max);
         let (requests, receiver) = queue.admitted_channel();
@@ -217,7 +196,7 @@ impl ClusterThread {
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("cluster".to_owned())
-            .spawn(move || live(&options, receiver, &of_thread, answers, &prepared))
+            .spawn(move || live(&options, receiver, &of_thread, host, &prepared))
             .map_err(|error| ClusterFault::Thread { why: error.to_string() })?;
         let (differences, payload_bytes_max) =
             outcome.recv().unwrap_or_else(|_| Err(ClusterFault::Thread { why: "it has ended".to_owned() }))?;
@@ -279,6 +258,7 @@ impl ClusterThread {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let broadcasts_refused = self.shared.broadcasts_refused.load(Ordering::Relaxed) as u64;
         state.counters.broadcasts_dropped[BroadcastDrop::QueueFull as usize] = broadcasts_refused;
+        state.counters.peers.users_uncounted += self.shared.counts_refused.load(Ordering::Relaxed) as u64;
         ClusterState {
             requests_queued: self.shared.queued.load(Ordering::Relaxed),
             requests_refused: self.shared.refused.load(Ordering::Relaxed),
@@ -334,9 +314,9 @@ type Started = Result<(Vec<StreamDifference>, usize), ClusterFault>;
 
 fn live(
     options: &ClusterOptions,
-    requests: mpsc::UnboundedReceiver<CoreEvent>,
+    requests: AdmittedReceiver<CoreEvent>,
     shared: &SharedState,
-    answers: Arc<dyn ClusterAnswers>,
+    host: Arc<dyn ClusterHost>,
     prepared: &SyncSender<Started>,
 ) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -349,7 +329,8 @@ fn live(
                 if prepared.send(Ok((differences, payload_bytes_max))).is_ok() {
                     let links = Links::start(&options.links);
                     let started = Instant::now();
-                    Running { core, links, requests, shared, answers, started, nodes_version: 0 }.run().await;
+                    let deliveries = Deliveries::new(host, shared, options.limits.peers.users_max);
+                    Running { core, links, requests, shared, deliveries, started, nodes_version: 0 }.run().await;
                 }
             }
             Err(fault) => drop(prepared.send(Err(fault))),
@@ -361,9 +342,9 @@ fn live(
 struct Running<'a> {
     core: Core,
     links: Links,
-    requests: mpsc::UnboundedReceiver<CoreEvent>,
+    requests: AdmittedReceiver<CoreEvent>,
     shared: &'a SharedState,
-    answers: Arc<dyn ClusterAnswers>,
+    deliveries: Deliveries<'a>,
     started: Instant,
     /// The version of the published table of nodes.
     nodes_version: u64,
@@ -434,40 +415,26 @@ impl Running<'_> {
 
     fn perform_all(&mut self, effects: &mut Vec<CoreEffect>) {
         while !effects.is_empty() {
-            let mut undelivered = BTreeSet::new();
             for effect in effects.drain(..) {
-                self.perform(effect, &mut undelivered);
+                self.perform(effect);
             }
             // No shard has received a later message of these channels, so their subscribers miss nothing unnoticed.
-            for channel in undelivered {
+            for channel in self.deliveries.take_undelivered() {
                 self.core.handle(self.now(), CoreEvent::Undelivered { channel }, effects);
             }
         }
+        self.deliveries.send_counts();
     }
 
-    fn perform(&mut self, effect: CoreEffect, undelivered: &mut BTreeSet<Arc<str>>) {
+    fn perform(&mut self, effect: CoreEffect) {
         match effect {
             CoreEffect::Link(effect) => self.links.perform(effect),
-            CoreEffect::Committed { shard, channel, proposal, outcome } => {
-                self.answers.committed(shard, channel, proposal, outcome);
+            CoreEffect::ToShard { shard, event } => self.deliveries.send(shard, event),
+            CoreEffect::StreamChanged { stream, change } => self.deliveries.host().stream_changed(&stream, &change),
+            CoreEffect::Peers(PeerEffect::UserSessionsElsewhere { user, sessions }) => {
+                self.deliveries.count(user, sessions);
             }
-            CoreEffect::TrimCommitted { shard, ticket, outcome } => self.answers.trim_committed(shard, ticket, outcome),
-            CoreEffect::Loaded { shard, channel, load, outcome } => self.answers.loaded(shard, channel, load, outcome),
-            CoreEffect::Replicated { shard, channel, record } => {
-                let is_lost = undelivered.contains(&channel);
-                if is_lost || !self.answers.replicated(shard, Arc::clone(&channel), record) {
-                    undelivered.insert(channel);
-                }
-            }
-            CoreEffect::BroadcastReceived { shard, channel, message } => {
-                let fits = self.answers.broadcasted(shard, channel, message);
-                self.shared.broadcasts_refused.fetch_add(usize::from(!fits), Ordering::Relaxed);
-            }
-            CoreEffect::Followed { shard, channel } => self.answers.followed(shard, channel),
-            CoreEffect::Trimmed { shard, channel, through } => self.answers.trimmed(shard, channel, through),
-            CoreEffect::Interrupted { shard, channel } => self.answers.interrupted(shard, channel),
-            CoreEffect::StreamChanged { stream, change } => self.answers.stream_changed(&stream, &change),
-            CoreEffect::Peers(effect) => self.answers.peers(effect),
+            CoreEffect::Peers(effect) => self.deliveries.host().peers(effect),
         }
     }
 
@@ -488,7 +455,7 @@ impl Running<'_> {
         let was_ready = std::mem::replace(&mut state.is_ready, is_ready);
         drop(state);
         if was_ready != is_ready {
-            self.answers.readiness_changed(is_ready);
+            self.deliveries.host().readiness_changed(is_ready);
         }
     }
 }

@@ -7,7 +7,7 @@ use dunlin_cluster::{
     core::{BroadcastNamespace, Core, CoreEffect, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace},
     link::{LinkEffect, LinkEvent, LinkName, MessageHeaders, ReadAnswer, StoredMessage, StreamShape, StreamState},
 };
-use dunlin_engine::{Now, ShardIndex};
+use dunlin_engine::{Event, Now, ShardIndex};
 use dunlin_proof::allocations::{Counting, in_use};
 
 #[global_allocator]
@@ -138,7 +138,7 @@ fn a_followed_channel_takes_little_memory_and_few_requests() {
     for effect in effects {
         let effect = match effect {
             CoreEffect::Link(effect) => effect,
-            CoreEffect::Followed { .. } => continue,
+            CoreEffect::ToShard { event: Event::Followed { .. }, .. } => continue,
             other => panic!("{other:?}"),
         };
         if let Some(event) = rig.answer(effect) {

@@ -16,12 +16,12 @@ use dunlin_cluster::{
         peers::{NodeDescription, PeerChange, PeerEffect, PeerEvent, PeerLimits, SurveyNumber, SurveyTarget},
     },
     streams::StreamDifference,
-    thread::{ClusterAnswers, ClusterFault, ClusterNamespace, ClusterOptions, ClusterState, ClusterThread},
+    thread::{ClusterFault, ClusterHost, ClusterNamespace, ClusterOptions, ClusterState, ClusterThread},
 };
 use dunlin_engine::{
-    ShardIndex,
+    Event, ShardIndex,
     broadcast::BroadcastMessage,
-    event::Ticket,
+    event::{ShardEvents, Ticket},
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
 };
 use dunlin_proof::nats::NatsServers;
@@ -53,32 +53,31 @@ impl Shards {
     }
 }
 
-impl ClusterAnswers for Shards {
-    fn committed(&self, _: ShardIndex, _: Arc<str>, proposal: ProposalNumber, outcome: Result<u64, LogError>) {
-        self.tell(Told::Committed(proposal.0, outcome));
-    }
-    fn trim_committed(&self, _: ShardIndex, ticket: Ticket, outcome: Result<(), LogError>) {
-        self.tell(Told::TrimCommitted(ticket, outcome));
-    }
-    fn loaded(&self, _: ShardIndex, _: Arc<str>, _: LoadNumber, outcome: Result<Box<LogPage>, LogError>) {
-        self.tell(Told::Loaded(outcome));
-    }
-    fn replicated(&self, _: ShardIndex, _: Arc<str>, record: Box<LogRecord>) -> bool {
-        self.tell(Told::Replicated(record.publication.offset, record.publication.data.bytes().clone()));
+impl ShardEvents for Shards {
+    fn send(&self, _: ShardIndex, event: Event<'static>) -> bool {
+        self.tell(match event {
+            Event::Committed { proposal, outcome, .. } => Told::Committed(proposal.0, outcome),
+            Event::TrimCommitted { ticket, outcome } => Told::TrimCommitted(ticket, outcome),
+            Event::Loaded { outcome, .. } => Told::Loaded(outcome),
+            Event::Replicated { record, .. } => {
+                Told::Replicated(record.publication.offset, record.publication.data.bytes().clone())
+            }
+            Event::Followed { channel } => Told::Followed(channel.as_ref().into()),
+            Event::BroadcastReceived { channel, message } => Told::BroadcastReceived(channel.as_ref().into(), message),
+            Event::Trimmed { .. } => Told::Trimmed,
+            Event::Interrupted { .. } => Told::Interrupted,
+            Event::UserSessionsElsewhere { user, sessions } => {
+                Told::Peers(PeerEffect::UserSessionsElsewhere { user, sessions })
+            }
+            other => panic!("{other:?}"),
+        });
         true
     }
-    fn followed(&self, _: ShardIndex, channel: Arc<str>) {
-        self.tell(Told::Followed(channel.as_ref().into()));
-    }
-    fn broadcasted(&self, _: ShardIndex, channel: Arc<str>, message: BroadcastMessage) -> bool {
-        self.tell(Told::BroadcastReceived(channel.as_ref().into(), message));
-        true
-    }
-    fn trimmed(&self, _: ShardIndex, _: Arc<str>, _: u64) {
-        self.tell(Told::Trimmed);
-    }
-    fn interrupted(&self, _: ShardIndex, _: Arc<str>) {
-        self.tell(Told::Interrupted);
+}
+
+impl ClusterHost for Shards {
+    fn shard_count(&self) -> u16 {
+        1
     }
     fn peers(&self, effect: PeerEffect) {
         self.tell(Told::Peers(effect));

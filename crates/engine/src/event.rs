@@ -20,6 +20,10 @@ use crate::{
     wire::Wire,
 };
 
+mod queued;
+
+pub use queued::ShardEvents;
+
 /// The time of an event, read from the caller's clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {

@@ -133,6 +133,11 @@ impl<T> CountedReceiver<T> {
         Some(message)
     }
 
+    /// Whether no message has arrived.
+    pub fn is_empty(&self) -> bool {
+        self.receiver.is_empty()
+    }
+
     /// The next message that has already arrived.
     pub fn try_recv(&mut self) -> Option<T> {
         let (message, bytes) = self.receiver.try_recv().ok()?;

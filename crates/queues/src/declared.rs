@@ -56,10 +56,11 @@ queues! {
     /// Each message is the sender of an answer.
     REPORT_REQUESTS = "requests for a shard's report",
         fixed(16), Bytes::OfMessage(SMALL), "wait for one second, then the metrics page names the shard";
-    /// The receivers of requests bound the number of answers: proposals, loads, tokens and backend requests.
-    SHARD_ANSWERS = "answers for a shard, and messages of other nodes",
+    /// Messages of other nodes are refused when it is full. Answers without content are not, because their requests are
+    /// bounded: proposals, loads, follows, tokens and backend requests.
+    SHARD_EVENTS = "answers for a shard, and messages of other nodes",
         fixed(262_144), counted(64 * MIB),
-        "a page is refused with error 111, a backend response with error 111; the subscribers of the channel resubscribe; a broadcast is dropped";
+        "a page, a backend response and presence become error 111, and keys an incomplete answer; the subscribers of the channel resubscribe; a broadcast is dropped; a user's number of sessions is sent later";
     /// A head of a request (`net.request_head_limit`), and what one read has brought behind it.
     HANDED_OVER = "connections on their way from a shard to the HTTP server; 64 of them for operators",
         fixed(256 + 64), Bytes::OfMessage(128 * KIB), "503";

@@ -19,6 +19,12 @@ use tokio::sync::mpsc;
 
 pub use counted::{CountedReceiver, CountedSender, Refused};
 
+/// The sending end of [`Queue::admitted_channel`].
+pub type AdmittedSender<T> = mpsc::UnboundedSender<T>;
+
+/// The receiving end of [`Queue::admitted_channel`].
+pub type AdmittedReceiver<T> = mpsc::UnboundedReceiver<T>;
+
 /// The declaration of a queue between two threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
@@ -94,7 +100,7 @@ impl Queue {
     }
 
     /// A channel whose senders check the bounds, and whose receiver is a task or a shard.
-    pub fn admitted_channel<T>(&self) -> (mpsc::UnboundedSender<T>, mpsc::UnboundedReceiver<T>) {
+    pub fn admitted_channel<T>(&self) -> (AdmittedSender<T>, AdmittedReceiver<T>) {
         mpsc::unbounded_channel()
     }
 

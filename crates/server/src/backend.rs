@@ -26,7 +26,7 @@ use std::{
 use dunlin_config::ProxyOptions;
 use dunlin_engine::backend::{ProxyError, ProxyRequest, ProxyResult};
 use dunlin_net::{HeaderPicker, PickedHeaders};
-use dunlin_queues::declared::BACKEND_CALLS;
+use dunlin_queues::{AdmittedReceiver, AdmittedSender, declared::BACKEND_CALLS};
 use tokio::sync::mpsc;
 
 use crate::node::SourceNetwork;
@@ -75,7 +75,7 @@ impl ProxyClient for NoBackends {
 /// The backends of a node.
 pub struct Backends {
     proxies: Vec<Arc<Proxy>>,
-    calls: mpsc::UnboundedSender<Admitted>,
+    calls: AdmittedSender<Admitted>,
     wanted: HeaderPicker,
     started: Instant,
     /// Hashes sessions, users and addresses to numbers.
@@ -236,7 +236,7 @@ impl Proxy {
     }
 }
 
-async fn run(mut called: mpsc::UnboundedReceiver<Admitted>, started: Instant) {
+async fn run(mut called: AdmittedReceiver<Admitted>, started: Instant) {
     while let Some(Admitted { proxy, questioner, call }) = called.recv().await {
         tokio::spawn(async move { proxy.carry_out(call, questioner, started).await });
     }

@@ -1,7 +1,6 @@
 //! The shard threads, and the handle with which the control thread sends them requests.
 
 mod admission;
-mod answers;
 mod busy_window;
 mod clock;
 mod cluster;
@@ -9,6 +8,7 @@ mod deadlines;
 mod drain;
 mod effects;
 mod emulation;
+mod event_queue;
 mod flush;
 mod inbox;
 mod intake;
@@ -52,6 +52,7 @@ pub(crate) use shard_waker::ShardWaker;
 pub use admission::{Admitted, SourceNetwork};
 pub use cluster::{ChannelQuestion, ClusterInbox, NodeCluster, NodeQuery, QuestionKind};
 pub use drain::DrainPlan;
+pub use event_queue::ShardQueues;
 pub use options::NodeNetOptions;
 pub use report::{NetCounters, NodeSurvey, ShardReport};
 pub use storage::NodeStorage;
@@ -81,6 +82,8 @@ pub struct NodeStart {
     pub tokens: Arc<dyn VerifyTokens>,
     /// Sends requests to backends.
     pub backends: Arc<dyn ProxyClient>,
+    /// The queues to the shards that the storage and the cluster use as well.
+    pub queues: Arc<ShardQueues>,
     /// Stores durable channels; `None` if there are none.
     pub storage: Option<Arc<NodeStorage>>,
     /// Orders channels that several nodes share; `None` without a cluster.

@@ -38,7 +38,7 @@ use crate::{
     demo::site::Site,
     http::{HttpParts, api::NodeIdentity, connection::Port, connection_table::ConnectionTable, internal},
     matchmaking::{self, MatchTask},
-    node::{DrainPlan, Drained, HandOver, Node, NodeNetOptions, NodeStart, StartError},
+    node::{DrainPlan, Drained, HandOver, Node, NodeNetOptions, NodeStart, ShardQueues, StartError},
     telemetry::{api_counters::ControlCounters, config_events, events, log, lookout, watermark},
     trim,
 };
@@ -93,7 +93,8 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Res
     let site = load_site(&loaded.config)?;
     let certificates = certificates::read(&loaded.config)?;
     let open_files = OpenFiles::of(&loaded.config);
-    let (storage, cluster) = cluster::open_logs(&mut loaded.config, &mut signals, open_files).await?;
+    let queues = ShardQueues::new(u16::try_from(loaded.config.shards).unwrap_or(u16::MAX));
+    let (storage, cluster) = cluster::open_logs(&mut loaded.config, &mut signals, open_files, &queues).await?;
     let config = &loaded.config;
     let (hand_over, handed_over) = HANDED_OVER.tokio_channel();
     let live_origins = LiveOrigins::new(config.allowed_origins.clone());
@@ -106,6 +107,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Res
         rooms: config.rooms.clone(),
         tokens: Arc::clone(&asked.tokens) as Arc<dyn VerifyTokens>,
         backends: asked.answering(match_handle.clone()),
+        queues,
         storage: storage.clone(),
         cluster,
         origins: Arc::clone(&origins),

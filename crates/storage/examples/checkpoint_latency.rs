@@ -13,11 +13,12 @@ use std::{
 };
 
 use dunlin_engine::{
-    ShardIndex,
+    Event, ShardIndex,
+    event::ShardEvents,
     log::{LogRecord, LogRetention, LogTerms, ProposalNumber},
 };
 use dunlin_protocol::{Payload, Publication};
-use dunlin_storage::{Completions, EntryBatch, LoadAnswer, Storage, StorageOptions, StoreAnswer, StoreRequest};
+use dunlin_storage::{Completions, EntryBatch, Storage, StorageOptions, StoreRequest};
 
 const PUBLICATIONS_PER_S: u64 = 2_000;
 const CHANNELS: u64 = 100;
@@ -39,16 +40,19 @@ struct CommitTimes {
     answered: AtomicU64,
 }
 
-impl Completions for CommitTimes {
-    fn committed(&self, _: ShardIndex, answer: StoreAnswer) {
-        answer.outcome.expect("the disk works");
-        let at_us = self.began.elapsed().as_micros() as u64;
-        self.at_us[answer.proposal.0 as usize].store(at_us, Ordering::SeqCst);
-        self.answered.fetch_add(1, Ordering::SeqCst);
+impl ShardEvents for CommitTimes {
+    fn send(&self, _: ShardIndex, event: Event<'static>) -> bool {
+        if let Event::Committed { proposal, outcome, .. } = event {
+            outcome.expect("the disk works");
+            let at_us = self.began.elapsed().as_micros() as u64;
+            self.at_us[proposal.0 as usize].store(at_us, Ordering::SeqCst);
+            self.answered.fetch_add(1, Ordering::SeqCst);
+        }
+        true
     }
-
-    fn loaded(&self, _: ShardIndex, _: LoadAnswer) {}
 }
+
+impl Completions for CommitTimes {}
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();

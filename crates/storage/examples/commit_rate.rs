@@ -12,11 +12,12 @@ use std::{
 };
 
 use dunlin_engine::{
-    ShardIndex,
+    Event, ShardIndex,
+    event::ShardEvents,
     log::{LogRecord, LogRetention, LogTerms, ProposalNumber},
 };
 use dunlin_protocol::{Payload, Publication};
-use dunlin_storage::{Completions, LoadAnswer, Storage, StorageOptions, StoreAnswer, StoreRequest};
+use dunlin_storage::{Completions, Storage, StorageOptions, StoreRequest};
 
 const CHANNELS: u64 = 1_000;
 const IN_FLIGHT_MAX: u64 = 4_096;
@@ -28,14 +29,17 @@ struct AnswerCount {
     changed: Condvar,
 }
 
-impl Completions for AnswerCount {
-    fn committed(&self, _: ShardIndex, answer: StoreAnswer) {
-        answer.outcome.expect("the disk works");
-        self.answered.fetch_add(1, Ordering::SeqCst);
+impl ShardEvents for AnswerCount {
+    fn send(&self, _: ShardIndex, event: Event<'static>) -> bool {
+        if let Event::Committed { outcome, .. } = event {
+            outcome.expect("the disk works");
+            self.answered.fetch_add(1, Ordering::SeqCst);
+        }
+        true
     }
+}
 
-    fn loaded(&self, _: ShardIndex, _: LoadAnswer) {}
-
+impl Completions for AnswerCount {
     fn flush(&self) {
         let _held = self.waiting.lock();
         self.changed.notify_all();

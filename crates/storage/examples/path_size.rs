@@ -6,7 +6,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use dunlin_engine::ShardIndex;
+use dunlin_engine::{Event, ShardIndex, event::ShardEvents};
 use dunlin_games::Registry;
 use dunlin_proof::chance::Xorshift;
 use dunlin_protocol::Encoding;
@@ -14,9 +14,7 @@ use dunlin_rooms::{
     PlayerId, Room, RoomOptions, Visitor,
     paths::{FinishedBlock, PathTerms, PathTracker, decode_block},
 };
-use dunlin_storage::{
-    Completions, EntryBatch, LoadAnswer, PathCompressor, PathOwner, PathPlace, Storage, StorageOptions, StoreAnswer,
-};
+use dunlin_storage::{Completions, EntryBatch, PathCompressor, PathOwner, PathPlace, Storage, StorageOptions};
 
 const TICKS_PER_SECOND: u32 = 60;
 const CHANNEL: &str = "arena:hunt";
@@ -26,10 +24,13 @@ const FIRST_MS: u64 = 1_700_000_000_000;
 
 struct Nobody;
 
-impl Completions for Nobody {
-    fn committed(&self, _: ShardIndex, _: StoreAnswer) {}
-    fn loaded(&self, _: ShardIndex, _: LoadAnswer) {}
+impl ShardEvents for Nobody {
+    fn send(&self, _: ShardIndex, _: Event<'static>) -> bool {
+        true
+    }
 }
+
+impl Completions for Nobody {}
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();

@@ -85,7 +85,7 @@ pub use inspect::{Inspection, encoded_again};
 pub use options::{ClockSource, DamagedLogPolicy, PageLimits, QueueLimits, StartPolicy, StorageOptions};
 pub use paths::{PathBlock, PathCompressor, PathOwner, PathPage, PathPlace, PathQuery, PathsRead};
 pub use report::{BackupInfo, FamilySize, StorageReport};
-pub use request::{Completions, EntriesDone, EntryBatch, LoadAnswer, LoadRequest, StoreAnswer, StoreRequest};
+pub use request::{Completions, EntriesDone, EntryBatch, LoadRequest, StoreRequest};
 pub use state::{FORMAT_VERSION, is_storage};
 #[cfg(feature = "rocksdb")]
 pub use storage::Storage;

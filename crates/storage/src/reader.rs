@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering, mpsc::Receiver};
 
-use dunlin_engine::log::{LogError, LogPage};
+use dunlin_engine::{
+    Event,
+    log::{LogError, LogPage},
+};
 use rocksdb::{Direction, IteratorMode, ReadOptions};
 
 use crate::{
@@ -14,7 +17,7 @@ use crate::{
     options::PageLimits,
     read_paths::PathTask,
     records::{ChannelHead, StoredPublication},
-    request::{Completions, LoadAnswer, LoadRequest},
+    request::{Completions, LoadRequest},
     shared_database::SharedDatabase,
     writer::{WriteQueue, WriteTask, head_expiry_ms},
 };
@@ -83,7 +86,7 @@ impl Reader {
             StorageCounters::add(&self.shared.counters.pages, 1);
             StorageCounters::add(&self.shared.counters.page_publications, page.records.len() as u64);
         }
-        self.completions.loaded(shard, LoadAnswer { channel, load, outcome });
+        self.completions.send(shard, Event::Loaded { channel, load, outcome });
         self.completions.flush();
     }
 }

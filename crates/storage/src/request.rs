@@ -4,12 +4,13 @@ use std::{fmt, sync::Arc};
 
 use dunlin_engine::{
     ShardIndex,
-    log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, LogTerms, ProposalNumber},
+    event::ShardEvents,
+    log::{LoadNumber, LoadQuery, LogRecord, LogTerms, ProposalNumber},
 };
 
 use crate::{error::StorageError, free_space::SpaceShortage};
 
-/// A publication to store; answered with [`Completions::committed`].
+/// A publication to store; answered with [`dunlin_engine::Event::Committed`].
 #[derive(Debug)]
 pub struct StoreRequest {
     /// The shard that receives the answer.
@@ -37,7 +38,7 @@ impl StoreRequest {
     }
 }
 
-/// A part of a channel to read; answered with [`Completions::loaded`].
+/// A part of a channel to read; answered with [`dunlin_engine::Event::Loaded`].
 #[derive(Debug)]
 pub struct LoadRequest {
     /// The shard that receives the answer.
@@ -52,35 +53,9 @@ pub struct LoadRequest {
     pub terms: LogTerms,
 }
 
-/// The answer to a [`StoreRequest`].
-#[derive(Debug)]
-pub struct StoreAnswer {
-    /// The channel.
-    pub channel: Arc<str>,
-    /// The number of the request.
-    pub proposal: ProposalNumber,
-    /// The offset of the publication, or of an earlier one with the same idempotency key; or the error.
-    pub outcome: Result<u64, LogError>,
-}
-
-/// The answer to a [`LoadRequest`].
-#[derive(Debug)]
-pub struct LoadAnswer {
-    /// The channel.
-    pub channel: Arc<str>,
-    /// The number of the request.
-    pub load: LoadNumber,
-    /// The part, or the error.
-    pub outcome: Result<Box<LogPage>, LogError>,
-}
-
 /// Receives the answers. It is called on the storage's threads, so an implementation must pass answers on and return.
 /// Answers about a channel's publications are in the order of the requests.
-pub trait Completions: Send + Sync + 'static {
-    /// A publication was stored, or could not be.
-    fn committed(&self, shard: ShardIndex, answer: StoreAnswer);
-    /// A part of a channel was read, or could not be.
-    fn loaded(&self, shard: ShardIndex, answer: LoadAnswer);
+pub trait Completions: ShardEvents + 'static {
     /// Several answers were passed, and no other follows immediately. An implementation can now wake the receivers.
     fn flush(&self) {}
     /// A write failed, and nothing is stored until [`Completions::resumed`]. Called before the answers about that

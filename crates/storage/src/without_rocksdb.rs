@@ -196,15 +196,19 @@ pub fn restore(_: &Path, _: Option<u32>, into: &Path) -> Result<BackupInfo, Stor
 
 #[cfg(test)]
 mod tests {
+    use dunlin_engine::{Event, ShardIndex, event::ShardEvents};
+
     use super::*;
 
     #[test]
     fn without_rocksdb_opening_a_storage_is_an_error() {
         struct NoShards;
-        impl Completions for NoShards {
-            fn committed(&self, _: dunlin_engine::ShardIndex, _: crate::StoreAnswer) {}
-            fn loaded(&self, _: dunlin_engine::ShardIndex, _: crate::LoadAnswer) {}
+        impl ShardEvents for NoShards {
+            fn send(&self, _: ShardIndex, _: Event<'static>) -> bool {
+                true
+            }
         }
+        impl Completions for NoShards {}
         let path = Path::new("/var/lib/game");
         let errors = [
             UnbuiltStorage::open(&StorageOptions::at(path), Arc::new(NoShards)).expect_err("no storage"),

@@ -10,7 +10,10 @@ use std::{
     time::Instant,
 };
 
-use dunlin_engine::log::{LogError, LogTerms};
+use dunlin_engine::{
+    Event,
+    log::{LogError, LogTerms},
+};
 use rocksdb::{Direction, IteratorMode, ReadOptions, WriteBatch};
 
 use crate::{
@@ -25,7 +28,7 @@ use crate::{
     keys,
     options::QueueLimits,
     records::{ChannelHead, StoredPublication, StoredResult},
-    request::{Completions, EntriesDone, EntryBatch, EntryChange, StoreAnswer, StoreRequest},
+    request::{Completions, EntriesDone, EntryBatch, EntryChange, StoreRequest},
     resume::FailedCommit,
     shared_database::SharedDatabase,
 };
@@ -518,7 +521,7 @@ impl Writer {
             PendingAnswer::Stored { request, outcome: of_request } => {
                 let StoreRequest { shard, channel, proposal, .. } = request;
                 let outcome = outcome.as_ref().map_err(|_| LogError::Broken).and(of_request);
-                self.completions.committed(shard, StoreAnswer { channel, proposal, outcome });
+                self.completions.send(shard, Event::Committed { channel, proposal, outcome });
             }
             PendingAnswer::Entries(done) => done(outcome.clone()),
             PendingAnswer::Trimmed { done, outcome: of_trim } => done(outcome.clone().and(of_trim)),

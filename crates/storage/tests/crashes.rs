@@ -8,10 +8,11 @@ use std::{
 };
 
 use dunlin_engine::{
-    ShardIndex,
+    Event, ShardIndex,
+    event::ShardEvents,
     log::{LoadNumber, LoadQuery, LogTerms, ProposalNumber},
 };
-use dunlin_storage::{Completions, LoadAnswer, LoadRequest, Storage, StorageOptions, StoreAnswer, StoreRequest};
+use dunlin_storage::{Completions, LoadRequest, Storage, StorageOptions, StoreRequest};
 
 use crate::harness::{ScratchDirectory, TERMS, TestStorage, child, directory_of_child, offsets, record_of};
 
@@ -22,27 +23,36 @@ struct ChildCompletions {
     storage: Mutex<Option<Arc<Storage>>>,
 }
 
-impl Completions for ChildCompletions {
-    fn committed(&self, _: ShardIndex, answer: StoreAnswer) {
-        let offset = answer.outcome.expect("the disk works");
+impl ShardEvents for ChildCompletions {
+    fn send(&self, _: ShardIndex, event: Event<'static>) -> bool {
+        match event {
+            Event::Committed { channel, outcome, .. } => self.committed(&channel, outcome.expect("the disk works")),
+            Event::Loaded { channel, outcome, .. } => self.loaded(&channel, outcome.expect("it can be read").top),
+            other => panic!("{other:?}"),
+        }
+        true
+    }
+}
+
+impl Completions for ChildCompletions {}
+
+impl ChildCompletions {
+    fn committed(&self, channel: &str, offset: u64) {
         // One write call, so that the parent reads complete lines.
-        let line = format!("stored {} {offset}\n", answer.channel);
+        let line = format!("stored {channel} {offset}\n");
         std::io::stdout().write_all(line.as_bytes()).expect("the parent reads");
-        self.store(&answer.channel, offset + 8);
+        self.store(channel, offset + 8);
     }
 
-    fn loaded(&self, _: ShardIndex, answer: LoadAnswer) {
-        let top = answer.outcome.expect("it can be read").top;
+    fn loaded(&self, channel: &str, top: u64) {
         // The requests share one lock. Otherwise the first publication could be stored, and the ninth requested after
         // it, before the others.
         let storage = self.storage.lock().unwrap();
         for next in 1..=8 {
-            Self::request(storage.as_ref(), &answer.channel, top + next);
+            Self::request(storage.as_ref(), channel, top + next);
         }
     }
-}
 
-impl ChildCompletions {
     fn store(&self, channel: &str, offset: u64) {
         Self::request(self.storage.lock().unwrap().as_ref(), channel, offset);
     }
@@ -192,13 +202,13 @@ fn a_removal_of_nothing_is_answered() {
 /// Completions that panic, although they must not.
 struct PanickingCompletions;
 
-impl Completions for PanickingCompletions {
-    fn committed(&self, _: ShardIndex, _: StoreAnswer) {
+impl ShardEvents for PanickingCompletions {
+    fn send(&self, _: ShardIndex, _: Event<'static>) -> bool {
         panic!("a planted panic");
     }
-
-    fn loaded(&self, _: ShardIndex, _: LoadAnswer) {}
 }
+
+impl Completions for PanickingCompletions {}
 
 #[test]
 fn child_panics_on_the_writer_thread() {

@@ -12,14 +12,12 @@ use std::{
 };
 
 use dunlin_engine::{
-    ShardIndex,
+    Event, ShardIndex,
+    event::ShardEvents,
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, LogRetention, LogTerms, ProposalNumber},
 };
 use dunlin_protocol::{Payload, Publication};
-use dunlin_storage::{
-    Completions, LoadAnswer, LoadRequest, SpaceShortage, Storage, StorageError, StorageOptions, StoreAnswer,
-    StoreRequest,
-};
+use dunlin_storage::{Completions, LoadRequest, SpaceShortage, Storage, StorageError, StorageOptions, StoreRequest};
 
 /// Maximum time that a test waits for a condition. Only a failing test waits this long.
 const WAIT_MAX: Duration = Duration::from_mins(1);
@@ -71,20 +69,22 @@ pub struct AnswerCollector {
     changed: Condvar,
 }
 
+impl ShardEvents for AnswerCollector {
+    fn send(&self, shard: ShardIndex, event: Event<'static>) -> bool {
+        assert_eq!(shard, ShardIndex(3));
+        match event {
+            Event::Committed { channel, proposal, outcome } => {
+                self.commits.lock().unwrap().push((channel.to_string(), proposal.0, outcome));
+            }
+            Event::Loaded { load, outcome, .. } => drop(self.pages.lock().unwrap().insert(load.0, outcome)),
+            other => panic!("{other:?}"),
+        }
+        self.changed.notify_all();
+        true
+    }
+}
+
 impl Completions for AnswerCollector {
-    fn committed(&self, shard: ShardIndex, answer: StoreAnswer) {
-        assert_eq!(shard, ShardIndex(3));
-        let StoreAnswer { channel, proposal, outcome } = answer;
-        self.commits.lock().unwrap().push((channel.to_string(), proposal.0, outcome));
-        self.changed.notify_all();
-    }
-
-    fn loaded(&self, shard: ShardIndex, answer: LoadAnswer) {
-        assert_eq!(shard, ShardIndex(3));
-        self.pages.lock().unwrap().insert(answer.load.0, answer.outcome);
-        self.changed.notify_all();
-    }
-
     fn resumed(&self) {
         *self.resumed.lock().unwrap() = true;
         self.changed.notify_all();

@@ -9,7 +9,7 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use dunlin_queues::{Queue, declared::TOKENS};
+use dunlin_queues::{AdmittedReceiver, AdmittedSender, Queue, declared::TOKENS};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::mpsc;
 
@@ -39,7 +39,7 @@ pub(super) struct Question {
 /// The sending side of the verification thread. The thread ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
-    questions: mpsc::UnboundedSender<Question>,
+    questions: AdmittedSender<Question>,
     judge: Arc<Judge>,
     queue: Queue,
 }
@@ -107,7 +107,7 @@ enum Needs {
 }
 
 impl VerificationState {
-    async fn run(mut self, mut asked: mpsc::UnboundedReceiver<Question>) {
+    async fn run(mut self, mut asked: AdmittedReceiver<Question>) {
         let mut questions = Vec::with_capacity(QUESTIONS_PER_TURN);
         loop {
             tokio::select! {

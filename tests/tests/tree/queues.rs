@@ -36,12 +36,11 @@ const CREATIONS: [(&str, &[&str]); 17] = [
 const HIDING: [&str; 5] = ["channel", "sync_channel", "unbounded_channel", "unbounded", "RingBuffer"];
 
 /// The queues whose channel has no bound of its own: the file that creates it, and the check of its senders.
-const ADMITTED: [(&str, &str, &str); 6] = [
+const ADMITTED: [(&str, &str, &str); 5] = [
     ("BACKEND_CALLS", "crates/server/src/backend.rs", "counters.admit(proxy.options.requests_max)"),
     ("CLUSTER_REQUESTS", "crates/cluster/src/thread.rs", "self.limits.fits("),
     ("MADE_ROOMS", "crates/server/src/rooms.rs", "room.opening_limit"),
     ("ROOM_TASKS", "crates/server/src/rooms.rs", "room.opening_limit"),
-    ("SHARD_ANSWERS", "crates/server/src/node/answers.rs", "queued + bytes > BYTES_MAX"),
     ("TOKENS", "crates/token/src/place.rs", "counters.admit(token.len(), &self.queue)"),
 ];
 
@@ -152,6 +151,21 @@ fn queues_without_a_declaration_are_found() {
     for line in allowed {
         assert_eq!(undeclared("crates/server/src/node.rs", &format!("{line}\n")), Vec::<String>::new());
     }
+}
+
+/// Types and functions of channels without bounds. Other names with this word are not about queues.
+const UNBOUNDED: [&str; 4] = ["unbounded_channel", "UnboundedSender", "UnboundedReceiver", "mpsc::unbounded"];
+
+fn has_unbounded(text: &str) -> bool {
+    without_tests(text).lines().any(|line| UNBOUNDED.iter().any(|name| line.contains(name)))
+}
+
+#[test]
+fn only_the_crate_of_queues_names_unbounded_channels() {
+    let named: Vec<String> = node_files().into_iter().filter(|name| has_unbounded(&read(name))).collect();
+    assert_eq!(named, ["crates/queues/src/counted.rs", "crates/queues/src/lib.rs"], "declare the queue instead");
+    assert!(has_unbounded("sender: mpsc::UnboundedSender<u32>,\n"));
+    assert!(!has_unbounded("(Bound::Unbounded, Bound::Excluded(1))\n"));
 }
 
 /// The names of the declarations.

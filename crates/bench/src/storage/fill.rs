@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use dunlin_engine::ShardIndex;
+use dunlin_engine::event::ShardEvents;
 use dunlin_engine::log::{LogRecord, LogRetention, LogTerms, ProposalNumber};
+use dunlin_engine::{Event, ShardIndex};
 use dunlin_protocol::{Payload, Publication};
-use dunlin_storage::{Completions, LoadAnswer, Storage, StorageOptions, StoreAnswer, StoreRequest};
+use dunlin_storage::{Completions, Storage, StorageOptions, StoreRequest};
 
 use crate::error::Error;
 use crate::progress::Progress;
@@ -102,14 +103,17 @@ impl AnswerCount {
     }
 }
 
-impl Completions for AnswerCount {
-    fn committed(&self, _: ShardIndex, answer: StoreAnswer) {
-        self.refused.fetch_add(u64::from(answer.outcome.is_err()), Ordering::SeqCst);
-        self.answered.fetch_add(1, Ordering::SeqCst);
+impl ShardEvents for AnswerCount {
+    fn send(&self, _: ShardIndex, event: Event<'static>) -> bool {
+        if let Event::Committed { outcome, .. } = event {
+            self.refused.fetch_add(u64::from(outcome.is_err()), Ordering::SeqCst);
+            self.answered.fetch_add(1, Ordering::SeqCst);
+        }
+        true
     }
+}
 
-    fn loaded(&self, _: ShardIndex, _: LoadAnswer) {}
-
+impl Completions for AnswerCount {
     fn flush(&self) {
         let _held = self.waiting.lock();
         self.changed.notify_all();

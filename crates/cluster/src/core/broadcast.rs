@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use dunlin_engine::{ShardIndex, broadcast::BroadcastMessage};
+use dunlin_engine::{Event, ShardIndex, broadcast::BroadcastMessage};
 
 use crate::{
     link::{LinkEffect, LinkName, MessageHeaders},
@@ -334,7 +334,8 @@ impl Broadcasts {
             Some(_) if self.is_late(context, &name, headers) => context.count_dropped(BroadcastDrop::Late),
             Some(message) => {
                 context.counters.broadcasts_received += 1;
-                context.effects.push(CoreEffect::BroadcastReceived { shard, channel: name, message });
+                let event = Event::BroadcastReceived { channel: name, message };
+                context.effects.push(CoreEffect::ToShard { shard, event });
             }
             None => context.count_dropped(BroadcastDrop::Malformed),
         }

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use dunlin_engine::{
-    Now, ShardIndex,
+    Event, Now, ShardIndex,
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord},
 };
 
@@ -51,7 +51,8 @@ impl WaitingLoad {
     }
 
     fn answered(&self, name: &Arc<str>, outcome: Result<Box<LogPage>, LogError>) -> CoreEffect {
-        CoreEffect::Loaded { shard: self.shard, channel: Arc::clone(name), load: self.load, outcome }
+        let event = Event::Loaded { channel: Arc::clone(name), load: self.load, outcome };
+        CoreEffect::ToShard { shard: self.shard, event }
     }
 }
 

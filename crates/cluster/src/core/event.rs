@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use dunlin_engine::{
-    ShardIndex,
+    Event, ShardIndex,
     broadcast::BroadcastMessage,
     event::Ticket,
-    log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
+    log::{LoadNumber, LoadQuery, LogRecord, ProposalNumber},
 };
 
 use crate::link::{LinkEffect, LinkEvent};
@@ -112,77 +112,12 @@ impl CoreEvent {
 pub enum CoreEffect {
     /// An action of the connections.
     Link(LinkEffect),
-    /// See [`dunlin_engine::Event::Committed`].
-    Committed {
-        /// The shard of the proposal.
+    /// An event for a shard: the answer to its request, or a message of another node for the owner of a channel.
+    ToShard {
+        /// The shard.
         shard: ShardIndex,
-        /// The channel.
-        channel: Arc<str>,
-        /// The proposal.
-        proposal: ProposalNumber,
-        /// The offset, or the error.
-        outcome: Result<u64, LogError>,
-    },
-    /// See [`dunlin_engine::Event::TrimCommitted`].
-    TrimCommitted {
-        /// The shard of the removal.
-        shard: ShardIndex,
-        /// The removal.
-        ticket: Ticket,
-        /// Whether the stream has stored it.
-        outcome: Result<(), LogError>,
-    },
-    /// See [`dunlin_engine::Event::Loaded`].
-    Loaded {
-        /// The shard of the load.
-        shard: ShardIndex,
-        /// The channel.
-        channel: Arc<str>,
-        /// The load.
-        load: LoadNumber,
-        /// The page, or the error.
-        outcome: Result<Box<LogPage>, LogError>,
-    },
-    /// See [`dunlin_engine::Event::Replicated`].
-    Replicated {
-        /// The owner of the channel on this node.
-        shard: ShardIndex,
-        /// The channel.
-        channel: Arc<str>,
-        /// The publication, with its offset.
-        record: Box<LogRecord>,
-    },
-    /// See [`dunlin_engine::Event::Followed`].
-    Followed {
-        /// The owner of the channel on this node.
-        shard: ShardIndex,
-        /// The channel.
-        channel: Arc<str>,
-    },
-    /// See [`dunlin_engine::Event::BroadcastReceived`].
-    BroadcastReceived {
-        /// The owner of the channel on this node.
-        shard: ShardIndex,
-        /// The channel.
-        channel: Arc<str>,
-        /// The message of another node.
-        message: BroadcastMessage,
-    },
-    /// See [`dunlin_engine::Event::Trimmed`].
-    Trimmed {
-        /// The owner of the channel on this node.
-        shard: ShardIndex,
-        /// The channel.
-        channel: Arc<str>,
-        /// Publications up to this offset are gone.
-        through: u64,
-    },
-    /// See [`dunlin_engine::Event::Interrupted`].
-    Interrupted {
-        /// The owner of the channel on this node.
-        shard: ShardIndex,
-        /// The channel.
-        channel: Arc<str>,
+        /// The event.
+        event: Event<'static>,
     },
     /// A stream has become unusable or usable, or was created again.
     StreamChanged {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_engine::{ShardIndex, log::LogError};
+use dunlin_engine::{Event, ShardIndex, log::LogError};
 
 use crate::{
     link::{MessageHeaders, StoredMessage},
@@ -196,12 +196,14 @@ impl Core {
                 // The engine already has this node's own publication, but not another node's duplicate of it.
                 let is_known = own.is_some_and(|key| self.outgoing.has_own_id(key));
                 if is_followed && !is_known {
-                    self.context.effects.push(CoreEffect::Replicated { shard, channel: Arc::clone(name), record });
+                    let event = Event::Replicated { channel: Arc::clone(name), record };
+                    self.context.effects.push(CoreEffect::ToShard { shard, event });
                 }
             }
             Advanced::Purged { through } => {
                 if is_followed {
-                    self.context.effects.push(CoreEffect::Trimmed { shard, channel: Arc::clone(name), through });
+                    let event = Event::Trimmed { channel: Arc::clone(name), through };
+                    self.context.effects.push(CoreEffect::ToShard { shard, event });
                 }
             }
         }
@@ -256,7 +258,8 @@ impl Core {
         self.context.counters.interrupted += 1;
         self.detach(name, LogError::Unavailable);
         if is_followed {
-            self.context.effects.push(CoreEffect::Interrupted { shard, channel: Arc::clone(name) });
+            let event = Event::Interrupted { channel: Arc::clone(name) };
+            self.context.effects.push(CoreEffect::ToShard { shard, event });
         }
     }
 

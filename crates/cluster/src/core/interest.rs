@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use dunlin_engine::ShardIndex;
+use dunlin_engine::{Event, ShardIndex};
 
 use crate::{
     link::{LinkEffect, LinkName, MessageHeaders},
@@ -289,7 +289,8 @@ impl InterestChecks {
 }
 
 fn followed(context: &mut Context, shard: ShardIndex, name: &Arc<str>) {
-    context.effects.push(CoreEffect::Followed { shard, channel: Arc::clone(name) });
+    let event = Event::Followed { channel: Arc::clone(name) };
+    context.effects.push(CoreEffect::ToShard { shard, event });
 }
 
 #[cfg(test)]

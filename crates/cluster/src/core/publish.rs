@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use dunlin_engine::{
-    ShardIndex,
+    Event, ShardIndex,
     event::Ticket,
     log::{LogError, LogRecord, ProposalNumber},
 };
@@ -55,11 +55,12 @@ pub(super) enum Waiter {
 impl Waiter {
     /// Gives it the outcome: the sequence of the message, or the error.
     fn answer(self, context: &mut Context, channel: Arc<str>, outcome: Result<u64, LogError>) {
-        context.effects.push(match self {
+        let (shard, event) = match self {
             Self::Nobody => return,
-            Self::Proposal { shard, proposal } => CoreEffect::Committed { shard, channel, proposal, outcome },
-            Self::Trim { shard, ticket } => CoreEffect::TrimCommitted { shard, ticket, outcome: outcome.map(|_| ()) },
-        });
+            Self::Proposal { shard, proposal } => (shard, Event::Committed { channel, proposal, outcome }),
+            Self::Trim { shard, ticket } => (shard, Event::TrimCommitted { ticket, outcome: outcome.map(|_| ()) }),
+        };
+        context.effects.push(CoreEffect::ToShard { shard, event });
     }
 }
 

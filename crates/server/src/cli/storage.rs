@@ -10,11 +10,9 @@ use std::{
 
 use clap::{Args, Subcommand};
 use dunlin_config::Config;
-use dunlin_engine::ShardIndex;
+use dunlin_engine::{Event, ShardIndex, event::ShardEvents};
 use dunlin_games::Registry;
-use dunlin_storage::{
-    Completions, FamilySize, Inspection, LoadAnswer, Storage, StorageOptions, StorageReport, StoreAnswer,
-};
+use dunlin_storage::{Completions, FamilySize, Inspection, Storage, StorageOptions, StorageReport};
 
 use super::{ConfigFile, Failure, output};
 use crate::serve::storage_options;
@@ -211,8 +209,10 @@ impl<W: Write> Write for Lines<W> {
 #[derive(Debug)]
 struct NoShards;
 
-impl Completions for NoShards {
-    fn committed(&self, _: ShardIndex, _: StoreAnswer) {}
-
-    fn loaded(&self, _: ShardIndex, _: LoadAnswer) {}
+impl ShardEvents for NoShards {
+    fn send(&self, _: ShardIndex, _: Event<'static>) -> bool {
+        true
+    }
 }
+
+impl Completions for NoShards {}

@@ -2,7 +2,7 @@
 
 mod surveys;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use dunlin_cluster::{
     core::{
@@ -10,16 +10,16 @@ use dunlin_cluster::{
         peers::{PeerEffect, PeerEvent},
     },
     streams::StreamDifference,
-    thread::{ClusterAnswers, ClusterFault, ClusterOptions, ClusterState, ClusterThread},
+    thread::{ClusterFault, ClusterHost, ClusterOptions, ClusterState, ClusterThread},
 };
 use dunlin_engine::{
-    NamespaceNames, Options, ShardIndex,
+    Event, NamespaceNames, Options, ShardIndex,
     broadcast::BroadcastMessage,
-    event::Ticket,
-    log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
+    event::{ShardEvents, Ticket},
+    log::{LoadNumber, LoadQuery, LogError, LogRecord, ProposalNumber},
 };
 
-use super::answers::{AnswerSender, Answered};
+use super::event_queue::ShardQueues;
 use crate::telemetry::cluster_events::{ReadinessChanged, log_stream};
 use surveys::Surveying;
 
@@ -29,13 +29,13 @@ pub use surveys::{ChannelQuestion, ClusterInbox, NodeQuery, QuestionKind};
 pub struct NodeCluster {
     thread: ClusterThread,
     names: NamespaceNames,
-    answers: Arc<AnswersOfCluster>,
+    host: Arc<HostOfCluster>,
     /// Maximum number of queued requests of other nodes.
     queries_max: usize,
 }
 
 impl NodeCluster {
-    /// Connects to the cluster, for a node with this number of shards. Also returns the tolerable differences between
+    /// Connects to the cluster, for a node with these queues to its shards. Also returns the tolerable differences between
     /// the streams and the configuration.
     ///
     /// # Errors
@@ -43,27 +43,18 @@ impl NodeCluster {
     pub fn start(
         options: ClusterOptions,
         engine: &Options,
-        shard_count: u16,
+        queues: Arc<ShardQueues>,
     ) -> Result<(Self, Vec<StreamDifference>), ClusterFault> {
-        let senders = (0..shard_count).map(|_| OnceLock::new()).collect();
-        let answers = Arc::new(AnswersOfCluster { senders, surveying: Surveying::default() });
+        let host = Arc::new(HostOfCluster { queues, surveying: Surveying::default() });
         let queries_max = options.limits.peers.queries_max;
-        let of_thread = Arc::clone(&answers) as Arc<dyn ClusterAnswers>;
+        let of_thread = Arc::clone(&host) as Arc<dyn ClusterHost>;
         let (thread, differences) = ClusterThread::start(options, of_thread)?;
-        Ok((Self { thread, names: NamespaceNames::new(engine), answers, queries_max }, differences))
+        Ok((Self { thread, names: NamespaceNames::new(engine), host, queries_max }, differences))
     }
 
     /// The state of the cluster connection, for the metrics.
     pub fn state(&self) -> ClusterState {
         self.thread.state()
-    }
-
-    /// Sets the receiver of a shard's results. Must be called before the shard's first request.
-    pub(super) fn connect(&self, shard: ShardIndex, sender: AnswerSender) {
-        if let Some(place) = self.answers.senders.get(usize::from(shard.0)) {
-            let is_first = place.set(sender).is_ok();
-            debug_assert!(is_first, "a shard starts once");
-        }
     }
 
     pub(super) fn propose(
@@ -133,68 +124,25 @@ impl NodeCluster {
     }
 }
 
-/// Receives results on the cluster's thread, and sends each to its shard.
-struct AnswersOfCluster {
-    senders: Box<[OnceLock<AnswerSender>]>,
+/// Called on the cluster's thread.
+struct HostOfCluster {
+    queues: Arc<ShardQueues>,
     surveying: Surveying,
 }
 
-impl AnswersOfCluster {
-    fn send(&self, to: ShardIndex, answered: Answered) {
-        if let Some(sender) = self.senders.get(usize::from(to.0)).and_then(OnceLock::get) {
-            sender.send_answer(answered);
-        }
-    }
-
-    /// Returns whether the shard has space for it.
-    fn send_message(&self, to: ShardIndex, answered: Answered) -> bool {
-        let sender = self.senders.get(usize::from(to.0)).and_then(OnceLock::get);
-        sender.is_none_or(|sender| sender.send_message(answered).is_ok())
+impl ShardEvents for HostOfCluster {
+    fn send(&self, to: ShardIndex, event: Event<'static>) -> bool {
+        self.queues.send(to, event)
     }
 }
 
-impl ClusterAnswers for AnswersOfCluster {
-    fn committed(&self, to: ShardIndex, channel: Arc<str>, proposal: ProposalNumber, outcome: Result<u64, LogError>) {
-        self.send(to, Answered::Committed { channel, proposal, outcome });
-    }
-
-    fn trim_committed(&self, to: ShardIndex, ticket: Ticket, outcome: Result<(), LogError>) {
-        self.send(to, Answered::TrimCommitted { ticket, outcome });
-    }
-
-    fn loaded(&self, to: ShardIndex, channel: Arc<str>, load: LoadNumber, outcome: Result<Box<LogPage>, LogError>) {
-        self.send(to, Answered::Loaded { channel, load, outcome });
-    }
-
-    fn replicated(&self, to: ShardIndex, channel: Arc<str>, record: Box<LogRecord>) -> bool {
-        self.send_message(to, Answered::Replicated { channel, record })
-    }
-
-    fn broadcasted(&self, to: ShardIndex, channel: Arc<str>, message: BroadcastMessage) -> bool {
-        self.send_message(to, Answered::BroadcastReceived { channel, message })
-    }
-
-    fn followed(&self, to: ShardIndex, channel: Arc<str>) {
-        self.send(to, Answered::Followed { channel });
-    }
-
-    fn trimmed(&self, to: ShardIndex, channel: Arc<str>, through: u64) {
-        self.send(to, Answered::Trimmed { channel, through });
-    }
-
-    fn interrupted(&self, to: ShardIndex, channel: Arc<str>) {
-        self.send(to, Answered::Interrupted { channel });
+impl ClusterHost for HostOfCluster {
+    fn shard_count(&self) -> u16 {
+        self.queues.shard_count()
     }
 
     fn peers(&self, effect: PeerEffect) {
-        match effect {
-            PeerEffect::UserSessionsElsewhere { user, sessions } => {
-                for sender in self.senders.iter().filter_map(OnceLock::get) {
-                    sender.send_answer(Answered::UserSessionsElsewhere { user: Arc::clone(&user), sessions });
-                }
-            }
-            effect => self.surveying.take(effect),
-        }
+        self.surveying.take(effect);
     }
 
     fn stream_changed(&self, stream: &str, change: &StreamChange) {

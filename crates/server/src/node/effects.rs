@@ -13,9 +13,9 @@ use dunlin_engine::{
 use dunlin_net::Reactor;
 use dunlin_protocol::ErrorCode;
 use dunlin_storage::{EntriesDone, StoreRequest};
-use dunlin_token::{Judged, TokenKind, TokenRequest};
+use dunlin_token::{Judged, TokenAnswer, TokenKind, TokenRequest};
 
-use super::{QuestionKind, ShardReport, answers::Answered, inbox::Asker, shard_thread::ShardThread};
+use super::{QuestionKind, ShardReport, inbox::Asker, shard_thread::ShardThread};
 use crate::{backend::BackendCall, ring::SentTo, telemetry::session_events};
 
 impl<R: Reactor> ShardThread<R> {
@@ -147,14 +147,14 @@ impl<R: Reactor> ShardThread<R> {
                 Err(error) => Err(error),
             },
             (None, Some(storage)) => {
-                let sender = self.answers.sender();
+                let sender = self.events.sender();
                 storage.trim(
                     channel,
                     through,
                     ticket.map(|ticket| -> EntriesDone {
                         Box::new(move |outcome| {
                             let outcome = outcome.map_err(|_| LogError::Broken);
-                            sender.send_answer(Answered::TrimCommitted { ticket, outcome });
+                            sender.send(Event::TrimCommitted { ticket, outcome });
                         })
                     }),
                 );
@@ -228,15 +228,21 @@ impl<R: Reactor> ShardThread<R> {
     }
 
     fn verify_elsewhere(&mut self, session: SessionKey, kind: TokenKind, token: Box<str>) {
-        let sender = self.answers.sender();
-        let answer = Box::new(move |answer| sender.send_answer(Answered::Token { session, answer }));
+        let sender = self.events.sender();
+        let answer = Box::new(move |answer| {
+            sender.send(match answer {
+                TokenAnswer::Connection(outcome) => Event::Authenticated { session, outcome },
+                TokenAnswer::Subscription(outcome) => Event::SubscriptionAuthorized { session, outcome },
+            });
+        });
         self.shared.tokens.verify_elsewhere(TokenRequest { kind, token, answer });
     }
 
     fn send_proxy_request(&mut self, session: SessionKey, request: ProxyRequest) {
-        let (sender, id) = (self.answers.sender(), request.id);
-        let answer =
-            Box::new(move |outcome| sender.send_answer(Answered::Backend { session, request_id: id, outcome }));
+        let (sender, request_id) = (self.events.sender(), request.id);
+        let answer = Box::new(move |outcome| {
+            sender.send(Event::ProxyResponded { session, request_id, outcome });
+        });
         let headers = self.picked_headers.get(&session.index).cloned();
         let address = self.entrants.address(session);
         self.shared.backends.ask(BackendCall { request, headers, address, answer });
@@ -255,6 +261,8 @@ impl<R: Reactor> ShardThread<R> {
                 net.sessions = u64::from(self.sessions);
                 net.ring_overflow = (self.peers.overflow_len() + self.room_links.overflow_len()) as u64;
                 net.ring_depth = (self.peers.depth() + self.room_links.depth()) as u64;
+                net.events_queued = self.events.len();
+                net.events_refused = self.events.refused();
                 let counters = self.shard.counters().clone();
                 drop(reply.send(Box::new(ShardReport { shard: self.index, counters, survey: *survey, net })));
             }

@@ -163,14 +163,14 @@ impl<R: Reactor> ShardThread<R> {
         }
     }
 
-    /// Passes results from other threads to the engine.
-    pub(super) fn take_answers(&mut self) {
+    /// Passes events from other threads to the engine.
+    pub(super) fn take_events(&mut self) {
         for _ in 0..REQUESTS_PER_TURN {
             if !self.shard.takes_more() {
                 return;
             }
-            let Some(answered) = self.answers.next() else { return };
-            self.shard.handle(self.now, answered.into(), &mut self.effects);
+            let Some(event) = self.events.next() else { return };
+            self.shard.handle(self.now, event, &mut self.effects);
         }
     }
 

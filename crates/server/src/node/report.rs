@@ -85,6 +85,10 @@ pub struct NetCounters {
     pub ring_overflow: u64,
     /// Messages in the rings to this shard (gauge).
     pub ring_depth: u64,
+    /// Events from other threads that wait for this shard (gauge).
+    pub events_queued: u64,
+    /// Events from other threads that did not fit.
+    pub events_refused: u64,
     /// Turns without input from sockets and from the control thread because of an overflow.
     pub held_turns: u64,
     /// Number of times that this shard woke another thread.

@@ -19,12 +19,12 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     HandOver, NetCounters, NodeNetOptions, ShardHandle,
     admission::{Entrants, Gate, PendingConnections},
-    answers::Answers,
     busy_window::BusyWindow,
     clock::Clock,
     cluster::NodeCluster,
     deadlines::Deadlines,
     drain::Stages,
+    event_queue::EventQueue,
     inbox::{ReportRequest, Tickets, ToShard},
     peers::Peers,
     placement::Loads,
@@ -72,7 +72,7 @@ pub(super) struct ShardThread<R> {
     pub(super) pending: PendingConnections,
     pub(super) inbox: mpsc::Receiver<ToShard>,
     pub(super) report_requests: mpsc::Receiver<ReportRequest>,
-    pub(super) answers: Answers,
+    pub(super) events: EventQueue,
     pub(super) shard_waker: Arc<ShardWaker>,
     pub(super) tickets: Tickets,
     pub(super) effects: Effects,
@@ -149,7 +149,7 @@ impl<R: Reactor> ShardThread<R> {
         self.take_report_requests();
         if intake {
             self.take_requests();
-            self.take_answers();
+            self.take_events();
             self.recall();
             self.feed_resumed();
             self.meet_own_deadlines();
@@ -186,7 +186,7 @@ impl<R: Reactor> ShardThread<R> {
         let intake = self.peers.may_take_in();
         // The flush may have ended a phase without intake, which leaves unread sockets and resumed sessions.
         let has_left = !self.inbox.is_empty()
-            || !self.answers.is_empty()
+            || !self.events.is_empty()
             || self.reactor.has_more()
             || !self.resumed.is_empty()
             || !self.recalled.is_empty();

@@ -25,10 +25,10 @@ use tokio::sync::mpsc;
 use super::{
     Inner, NetCounters, Node, NodeStart, ShardHandle, StartError,
     admission::{Entrants, Gate, PendingConnections},
-    answers::Answers,
     busy_window::BusyWindow,
     clock::Clock,
     deadlines::Deadlines,
+    event_queue::EventQueue,
     inbox::{ReportRequest, Tickets, ToShard},
     peers::{self, Peers},
     placement::Loads,
@@ -53,11 +53,12 @@ pub(super) struct ShardSetup<R> {
     pub(super) shard_handles: Arc<[ShardHandle]>,
     pub(super) inbox: mpsc::Receiver<ToShard>,
     pub(super) report_requests: mpsc::Receiver<ReportRequest>,
+    pub(super) events: EventQueue,
     pub(super) shard_waker: Arc<ShardWaker>,
 }
 
 pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
-    let NodeStart { net, engine, rooms, tokens, backends, storage, cluster, origins, hand_over } = start;
+    let NodeStart { net, engine, rooms, tokens, backends, queues, storage, cluster, origins, hand_over } = start;
     assert!(net.shard_count > 0, "a node has at least one shard");
     let socket_options = SocketOptions { backlog: net.backlog, notsent_lowat_bytes: net.notsent_lowat_bytes };
     let listen_error = |source| StartError::Listen { address: net.listen, source };
@@ -65,7 +66,7 @@ pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
     let local_addr = listeners.first().expect("there is a shard").local_addr().map_err(listen_error)?;
 
     let (reactors, choice) = choose(net.reactor, listeners, net.read_bytes_per_turn).map_err(StartError::Reactor)?;
-    let start = NodeStart { net, engine, rooms, tokens, backends, storage, cluster, origins, hand_over };
+    let start = NodeStart { net, engine, rooms, tokens, backends, queues, storage, cluster, origins, hand_over };
     match reactors {
         Reactors::IoUring(reactors) => start_with(start, reactors, choice, local_addr),
         Reactors::Epoll(reactors) => start_with(start, reactors, choice, local_addr),
@@ -79,7 +80,7 @@ fn start_with<R: Reactor + Send + 'static>(
     choice: ReactorChoice,
     local_addr: SocketAddr,
 ) -> Result<Node, StartError> {
-    let NodeStart { net, engine, rooms, tokens, backends, storage, cluster, origins, hand_over } = start;
+    let NodeStart { net, engine, rooms, tokens, backends, queues, storage, cluster, origins, hand_over } = start;
     let headers = backends.wanted_headers().clone();
     let shard_wakers: Vec<_> = reactors.iter().map(|(_, waker)| Arc::new(ShardWaker::new(Arc::clone(waker)))).collect();
     let node_seed = u64::from_ne_bytes(random()?);
@@ -130,6 +131,7 @@ fn start_with<R: Reactor + Send + 'static>(
             shard_handles: Arc::clone(&inner.shards),
             inbox,
             report_requests,
+            events: queues.take(ShardIndex(index), Arc::clone(&shard_waker)),
             shard_waker,
         };
         let spawned = thread::Builder::new().name(format!("shard-{index}")).spawn(move || live(setup));
@@ -176,6 +178,7 @@ pub(super) fn make<R: Reactor>(setup: ShardSetup<R>) -> ShardThread<R> {
         shard_handles,
         inbox,
         report_requests,
+        events,
         shard_waker,
     } = setup;
     let now: Now = shared.clock.now();
@@ -184,13 +187,6 @@ pub(super) fn make<R: Reactor>(setup: ShardSetup<R>) -> ShardThread<R> {
         shared.net.pending_address_connections_max,
         shared.net.admission.trusted_proxies.clone(),
     );
-    let answers = Answers::new(Arc::clone(&shard_waker));
-    if let Some(storage) = &shared.storage {
-        storage.connect(identity.index, answers.sender());
-    }
-    if let Some(cluster) = &shared.cluster {
-        cluster.connect(identity.index, answers.sender());
-    }
     ShardThread {
         index: identity.index,
         shared,
@@ -206,7 +202,7 @@ pub(super) fn make<R: Reactor>(setup: ShardSetup<R>) -> ShardThread<R> {
         pending,
         inbox,
         report_requests,
-        answers,
+        events,
         shard_waker,
         tickets: Tickets::default(),
         effects: Effects::default(),

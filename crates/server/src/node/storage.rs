@@ -1,17 +1,17 @@
 //! The storage of a node. Passes requests of shards to the storage, and results back.
 
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use dunlin_engine::{
-    ShardIndex,
+    Event, ShardIndex,
+    event::ShardEvents,
     log::{LoadNumber, LoadQuery, LogError, LogTerms},
 };
 use dunlin_storage::{
-    Completions, EntriesDone, LoadAnswer, LoadRequest, SpaceShortage, Storage, StorageError, StorageOptions,
-    StoreAnswer, StoreRequest,
+    Completions, EntriesDone, LoadRequest, SpaceShortage, Storage, StorageError, StorageOptions, StoreRequest,
 };
 
-use super::answers::{AnswerSender, Answered};
+use super::event_queue::ShardQueues;
 use crate::telemetry::{
     StorageState,
     storage_events::{SpaceEnough, SpaceShort, StorageFailed, StorageResumed},
@@ -25,13 +25,12 @@ pub struct NodeStorage {
 }
 
 impl NodeStorage {
-    /// Opens the storage of a node with this number of shards.
+    /// Opens the storage of a node.
     ///
     /// # Errors
     /// See [`dunlin_storage::StorageFault`].
-    pub fn open(options: &StorageOptions, shard_count: u16) -> Result<Self, StorageError> {
-        let senders = (0..shard_count).map(|_| OnceLock::new()).collect();
-        let answers = Arc::new(ShardAnswers { senders, durable: RwLock::default() });
+    pub fn open(options: &StorageOptions, queues: Arc<ShardQueues>) -> Result<Self, StorageError> {
+        let answers = Arc::new(ShardAnswers { queues, durable: RwLock::default() });
         let completions = Arc::clone(&answers) as Arc<dyn Completions>;
         Ok(Self { storage: Storage::open(options, completions)?, answers })
     }
@@ -64,14 +63,6 @@ impl NodeStorage {
         }
     }
 
-    /// Sets the receiver of a shard's results. Must be called before the shard's first request.
-    pub(super) fn connect(&self, shard: ShardIndex, sender: AnswerSender) {
-        if let Some(place) = self.answers.senders.get(usize::from(shard.0)) {
-            let is_first = place.set(sender).is_ok();
-            debug_assert!(is_first, "a shard starts once");
-        }
-    }
-
     pub(super) fn store(&self, request: StoreRequest) -> Result<(), LogError> {
         self.storage.store(request)
     }
@@ -92,33 +83,21 @@ impl NodeStorage {
     }
 }
 
-/// Receives results on the threads of the storage, and sends each to its shard.
+/// Receives answers on the threads of the storage, and sends each to its shard.
 #[derive(Debug)]
 struct ShardAnswers {
-    senders: Box<[OnceLock<AnswerSender>]>,
+    queues: Arc<ShardQueues>,
     /// Namespaces with `durability`.
     durable: RwLock<Vec<String>>,
 }
 
-impl ShardAnswers {
-    fn send(&self, shard: ShardIndex, answered: Answered) {
-        if let Some(sender) = self.senders.get(usize::from(shard.0)).and_then(OnceLock::get) {
-            sender.send_answer(answered);
-        }
+impl ShardEvents for ShardAnswers {
+    fn send(&self, to: ShardIndex, event: Event<'static>) -> bool {
+        self.queues.send(to, event)
     }
 }
 
 impl Completions for ShardAnswers {
-    fn committed(&self, shard: ShardIndex, answer: StoreAnswer) {
-        let StoreAnswer { channel, proposal, outcome } = answer;
-        self.send(shard, Answered::Committed { channel, proposal, outcome });
-    }
-
-    fn loaded(&self, shard: ShardIndex, answer: LoadAnswer) {
-        let LoadAnswer { channel, load, outcome } = answer;
-        self.send(shard, Answered::Loaded { channel, load, outcome });
-    }
-
     fn poisoned(&self, error: &StorageError) {
         let namespaces = self.durable.read().unwrap_or_else(PoisonError::into_inner);
         StorageFailed { error, namespaces: &namespaces }.emit();

@@ -19,7 +19,7 @@ use dunlin_engine::{log::PublicationLog, options::NamespaceOptions};
 use super::{ServeError, Signals, open_files::OpenFiles, storage};
 use crate::{
     http::api::{Executor, NodeIdentity, PeerService},
-    node::{Node, NodeCluster, NodeStorage},
+    node::{Node, NodeCluster, NodeStorage, ShardQueues},
     telemetry::{
         api_counters::ControlCounters,
         cluster_events::{StreamDiffers, log_report},
@@ -38,10 +38,11 @@ pub(super) async fn open_logs(
     config: &mut Config,
     signals: &mut Signals,
     open_files: OpenFiles,
+    queues: &Arc<ShardQueues>,
 ) -> Result<(Option<Arc<NodeStorage>>, Option<Arc<NodeCluster>>), ServeError> {
-    let storage = storage::open(config, open_files)?;
+    let storage = storage::open(config, open_files, queues)?;
     let cluster = tokio::select! {
-        started = start(config) => started?,
+        started = start(config, queues) => started?,
         signal = signals.next() => {
             return Err(ServeError::Cluster(format!("{signal} came before it was connected")));
         }
@@ -53,11 +54,11 @@ pub(super) async fn open_logs(
 }
 
 /// Connects to the cluster, and waits for its servers; `None` without a broker.
-async fn start(config: &Config) -> Result<Option<Arc<NodeCluster>>, ServeError> {
+async fn start(config: &Config, queues: &Arc<ShardQueues>) -> Result<Option<Arc<NodeCluster>>, ServeError> {
     let Some(settings) = &config.broker else { return Ok(None) };
     let options = options(config, settings)?;
-    let (engine, shard_count) = (Arc::clone(&config.engine), u16::try_from(config.shards).unwrap_or(u16::MAX));
-    let starting = tokio::task::spawn_blocking(move || NodeCluster::start(options, &engine, shard_count));
+    let (engine, queues) = (Arc::clone(&config.engine), Arc::clone(queues));
+    let starting = tokio::task::spawn_blocking(move || NodeCluster::start(options, &engine, queues));
     let started = starting.await.map_err(|error| ServeError::Runtime(error.into()))?;
     let (cluster, differences) = started.map_err(|fault| ServeError::Cluster(fault.to_string()))?;
     for difference in &differences {

@@ -11,19 +11,22 @@ use dunlin_engine::{
 use dunlin_storage::{DamagedLogPolicy, DiskLimits, NamespaceDiskLimits, QueueLimits, StartPolicy, StorageOptions};
 
 use super::{ServeError, open_files::OpenFiles};
-use crate::node::NodeStorage;
+use crate::node::{NodeStorage, ShardQueues};
 
 /// Opens the storage; `None` if no path is configured.
-pub(super) fn open(config: &Config, open_files: OpenFiles) -> Result<Option<Arc<NodeStorage>>, ServeError> {
+pub(super) fn open(
+    config: &Config,
+    open_files: OpenFiles,
+    queues: &Arc<ShardQueues>,
+) -> Result<Option<Arc<NodeStorage>>, ServeError> {
     let Some(settings) = &config.storage else { return Ok(None) };
-    let shard_count = u16::try_from(config.shards).unwrap_or(u16::MAX);
     let options = StorageOptions {
         open_files_max: open_files.storage_max,
         // Without it, a full disk would end namespaces in memory as well.
         start: StartPolicy::OpenLater,
         ..storage_options(settings)
     };
-    let storage = NodeStorage::open(&options, shard_count).map_err(ServeError::Storage)?;
+    let storage = NodeStorage::open(&options, Arc::clone(queues)).map_err(ServeError::Storage)?;
     storage.set_durable_namespaces(durable_namespaces(&config.engine));
     storage.log_fault();
     storage.storage().set_disk_limits(disk_limits(&config.engine));

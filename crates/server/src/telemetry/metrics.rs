@@ -173,6 +173,8 @@ families! {
     RING_OVERFLOWED = Counter "dunlin_ring_overflowed_total" ["shard"] "Messages from the shard that had to wait because the ring was full.";
     RING_OVERFLOW = Gauge "dunlin_ring_overflow_messages" ["shard"] "Messages from the shard that are waiting for space in a ring.";
     RING_DEPTH = Gauge "dunlin_ring_depth_messages" ["shard"] "Messages in the rings to the shard.";
+    SHARD_EVENTS_QUEUED = Gauge "dunlin_shard_events_queued" ["shard"] "Results of the storage, the cluster, tokens and backends, and messages of other nodes, that wait for the shard.";
+    SHARD_EVENTS_REFUSED = Counter "dunlin_shard_events_refused_total" ["shard"] "Results that became an error, and messages of other nodes that were not delivered, because too many were waiting for the shard.";
 
     ROOMS = Gauge "dunlin_rooms" ["thread"] "Open rooms.";
     ROOMS_OPENING = Gauge "dunlin_rooms_unmade" ["thread"] "Rooms whose world is being created.";
@@ -328,7 +330,7 @@ families! {
     CLUSTER_QUERIES = Counter "dunlin_cluster_queries_total" [] "Questions of other nodes.";
     CLUSTER_QUERIES_REFUSED = Counter "dunlin_cluster_queries_refused_total" [] "Questions of other nodes refused, because the node was answering broker.nats.peers.queries_limit of them.";
     CLUSTER_USERS_ELSEWHERE = Gauge "dunlin_cluster_users_elsewhere" [] "Users with sessions on other nodes that count for client.user_connection_limit.";
-    CLUSTER_USERS_UNCOUNTED = Counter "dunlin_cluster_users_uncounted_total" [] "Counts of users on other nodes that were ignored, because broker.nats.peers.users_limit counts are known.";
+    CLUSTER_USERS_UNCOUNTED = Counter "dunlin_cluster_users_uncounted_total" [] "Counts of users on other nodes that were ignored, because broker.nats.peers.users_limit counts are known, or wait for a shard.";
     CLUSTER_PEER_MESSAGES_DROPPED = Counter "dunlin_cluster_peer_messages_dropped_total" [] "Messages of other nodes dropped, because they make no sense or broker.nats.peers.nodes_limit nodes are known.";
 
     API_REQUESTS = Counter "dunlin_api_requests_total" ["method"] "Requests to the server API, including commands in batches.";

@@ -353,6 +353,8 @@ fn turns(page: &mut Page, shards: &[ShardReport], silent_shards: &[ShardIndex]) 
     page.family(&m::RING_OVERFLOWED, |samples| per_shard(samples, shards, |shard| shard.net.ring_overflowed));
     page.family(&m::RING_OVERFLOW, |samples| per_shard(samples, shards, |shard| shard.net.ring_overflow));
     page.family(&m::RING_DEPTH, |samples| per_shard(samples, shards, |shard| shard.net.ring_depth));
+    page.family(&m::SHARD_EVENTS_QUEUED, |samples| per_shard(samples, shards, |shard| shard.net.events_queued));
+    page.family(&m::SHARD_EVENTS_REFUSED, |samples| per_shard(samples, shards, |shard| shard.net.events_refused));
 }
 
 fn control(page: &mut Page, control: &ControlCounters) {

@@ -306,21 +306,7 @@ impl<'a> ClusteredWorld<'a> {
                 self.links[node_index].send(self.harness.now_us, ready_us, effect);
                 return;
             }
-            CoreEffect::Committed { channel, proposal, outcome, .. } => {
-                self.harness.count(if outcome.is_ok() { "committed" } else { "not committed" });
-                Event::Committed { channel, proposal, outcome }
-            }
-            CoreEffect::TrimCommitted { ticket, outcome, .. } => {
-                self.harness.count(if outcome.is_ok() { "removal committed" } else { "removal not committed" });
-                Event::TrimCommitted { ticket, outcome }
-            }
-            CoreEffect::Loaded { channel, load, outcome, .. } => Event::Loaded { channel, load, outcome },
-            CoreEffect::Replicated { channel, record, .. } => Event::Replicated { channel, record },
-            CoreEffect::Followed { channel, .. } => {
-                self.harness.count("followed");
-                Event::Followed { channel }
-            }
-            CoreEffect::BroadcastReceived { channel, message, .. } => Event::BroadcastReceived { channel, message },
+            CoreEffect::ToShard { event, .. } => event,
             CoreEffect::StreamChanged { change, .. } => {
                 self.harness.count(match change {
                     StreamChange::Unusable(_) => "stream unusable",
@@ -329,10 +315,18 @@ impl<'a> ClusteredWorld<'a> {
                 });
                 return;
             }
-            CoreEffect::Trimmed { channel, through, .. } => Event::Trimmed { channel, through },
-            CoreEffect::Interrupted { channel, .. } => Event::Interrupted { channel },
             CoreEffect::Peers(effect) => return self.perform_peers(node_index, effect),
         };
+        match &event {
+            Event::Committed { outcome, .. } => {
+                self.harness.count(if outcome.is_ok() { "committed" } else { "not committed" });
+            }
+            Event::TrimCommitted { outcome, .. } => {
+                self.harness.count(if outcome.is_ok() { "removal committed" } else { "removal not committed" });
+            }
+            Event::Followed { .. } => self.harness.count("followed"),
+            _ => {}
+        }
         self.harness.trace.bytes(format!("{event:?}").as_bytes());
         self.send_to_shard(node_index, event);
     }

@@ -1,6 +1,9 @@
 use std::sync::Arc;
 
-use dunlin_engine::log::{LoadNumber, LoadQuery};
+use dunlin_engine::{
+    Event,
+    log::{LoadNumber, LoadQuery},
+};
 
 use crate::{
     core::{
@@ -27,7 +30,7 @@ impl Rig {
     /// The client's publications, once its load is answered.
     fn take_loaded(&mut self) -> Option<(Vec<u64>, u64)> {
         self.effects.drain(..).find_map(|effect| match effect {
-            CoreEffect::Loaded { outcome, .. } => {
+            CoreEffect::ToShard { event: Event::Loaded { outcome, .. }, .. } => {
                 let page = outcome.expect("the load is not refused");
                 Some((page.records.iter().map(|record| record.publication.offset).collect(), page.through))
             }

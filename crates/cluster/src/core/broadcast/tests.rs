@@ -94,7 +94,7 @@ impl Rig {
         let event = LinkEvent::Delivered { subject: subject.into(), reply: None, headers, payload, is_by_wildcard };
         let mut effects = self.handle(CoreEvent::Link(event));
         match effects.pop()? {
-            CoreEffect::BroadcastReceived { shard: ShardIndex(7), channel, message } => {
+            CoreEffect::ToShard { shard: ShardIndex(7), event: Event::BroadcastReceived { channel, message } } => {
                 Some((channel.as_ref().to_owned(), message))
             }
             other => panic!("{other:?}"),

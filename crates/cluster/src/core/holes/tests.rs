@@ -9,7 +9,10 @@ use crate::{
     link::{LinkEvent, MessageHeaders, ReadAnswer},
     record::{EXPECTED_LAST, OPERATION, PURGE},
 };
-use dunlin_engine::log::{LoadNumber, LoadQuery, LogError};
+use dunlin_engine::{
+    Event,
+    log::{LoadNumber, LoadQuery, LogError},
+};
 
 const SUBJECT: &str = "dn.p.chat.0.a";
 
@@ -141,10 +144,20 @@ fn a_read_with_a_hole_is_refused_and_begins_an_epoch() {
     let mut rig = reading();
     answer(&mut rig, vec![message(5, "3 e"), message(10, "5,7 e")]);
     let is_refused = |effect: &CoreEffect| {
-        matches!(effect, CoreEffect::Loaded { outcome: Err(LogError::Unavailable), load: LoadNumber(1), .. })
+        matches!(
+            effect,
+            CoreEffect::ToShard {
+                event: Event::Loaded { outcome: Err(LogError::Unavailable), load: LoadNumber(1), .. },
+                ..
+            }
+        )
     };
     assert!(rig.effects.iter().any(is_refused), "{:?}", rig.effects);
-    assert!(rig.effects.iter().any(|effect| matches!(effect, CoreEffect::Interrupted { .. })), "{:?}", rig.effects);
+    assert!(
+        rig.effects.iter().any(|effect| matches!(effect, CoreEffect::ToShard { event: Event::Interrupted { .. }, .. })),
+        "{:?}",
+        rig.effects
+    );
     assert_eq!((rig.core.counters().holes, rig.core.counters().truncations), (1, 1));
 }
 
@@ -152,8 +165,10 @@ fn a_read_with_a_hole_is_refused_and_begins_an_epoch() {
 fn a_read_without_a_hole_is_answered() {
     let mut rig = reading();
     answer(&mut rig, vec![message(5, "3 e"), message(7, "3 e"), message(10, "5,7 e")]);
-    let is_answered =
-        |effect: &CoreEffect| matches!(effect, CoreEffect::Loaded { outcome: Ok(page), .. } if page.floor == 3);
+    let is_answered = |effect: &CoreEffect| match effect {
+        CoreEffect::ToShard { event: Event::Loaded { outcome: Ok(page), .. }, .. } => page.floor == 3,
+        _ => false,
+    };
     assert!(rig.effects.iter().any(is_answered), "{:?}", rig.effects);
     assert_eq!(rig.core.counters().holes, 0);
 }

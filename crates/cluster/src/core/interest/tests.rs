@@ -70,7 +70,7 @@ impl Rig {
 
     fn shown(&mut self, effect: CoreEffect) -> Option<String> {
         Some(match effect {
-            CoreEffect::Followed { shard: SHARD, channel } => format!("followed {channel}"),
+            CoreEffect::ToShard { shard: SHARD, event: Event::Followed { channel } } => format!("followed {channel}"),
             CoreEffect::Link(LinkEffect::Subscribe { subject }) => format!("sub {subject}"),
             CoreEffect::Link(LinkEffect::Unsubscribe { subject }) => format!("unsub {subject}"),
             CoreEffect::Link(LinkEffect::Publish { link, subject, headers, .. }) if subject.starts_with("dn.i") => {

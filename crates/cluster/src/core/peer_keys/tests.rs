@@ -1,7 +1,10 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use dunlin_engine::log::{LogRecord, ProposalNumber};
+use dunlin_engine::{
+    Event,
+    log::{LogRecord, ProposalNumber},
+};
 use dunlin_protocol::{Payload, Publication};
 
 use super::*;
@@ -85,7 +88,9 @@ impl Rig {
 
     fn committed(&mut self) -> Vec<(u64, u64)> {
         let offset = |effect| match effect {
-            CoreEffect::Committed { proposal, outcome, .. } => Some((proposal.0, outcome.expect("it is stored"))),
+            CoreEffect::ToShard { event: Event::Committed { proposal, outcome, .. }, .. } => {
+                Some((proposal.0, outcome.expect("it is stored")))
+            }
             _ => None,
         };
         self.effects.drain(..).filter_map(offset).collect()

@@ -1,6 +1,9 @@
 use serde_json::{Value, json};
 
-use dunlin_engine::log::{LoadNumber, LoadQuery};
+use dunlin_engine::{
+    Event,
+    log::{LoadNumber, LoadQuery},
+};
 
 use super::*;
 use crate::{
@@ -59,7 +62,7 @@ impl Rig {
     /// The offsets of the page, if the load is answered.
     fn take_page(&mut self) -> Option<Vec<u64>> {
         self.effects.drain(..).find_map(|effect| match effect {
-            CoreEffect::Loaded { outcome, .. } => {
+            CoreEffect::ToShard { event: Event::Loaded { outcome, .. }, .. } => {
                 let page = outcome.expect("the load is not refused");
                 assert_eq!(page.floor, AFTER, "the missing publications are in the page");
                 Some(page.records.iter().map(|record| record.publication.offset).collect())
@@ -174,7 +177,9 @@ fn loads_of_an_unfollowed_channel_are_refused() {
     rig.load("chat:1", AFTER);
     rig.handle(CoreEvent::Unfollow { channel: "chat:1".into(), only_user: 0 });
     rig.wait(20_000);
-    let is_refused = |effect: &CoreEffect| matches!(effect, CoreEffect::Loaded { outcome: Err(_), .. });
+    let is_refused = |effect: &CoreEffect| {
+        matches!(effect, CoreEffect::ToShard { event: Event::Loaded { outcome: Err(_), .. }, .. })
+    };
     assert_eq!(rig.effects.iter().filter(|effect| is_refused(effect)).count(), 1);
     assert_eq!(rig.core.window_questions.loads, 0);
 }

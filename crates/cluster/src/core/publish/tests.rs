@@ -112,7 +112,9 @@ fn a_removal_is_answered_when_the_stream_has_stored_it() {
     };
     let answer = |rig: &Rig| {
         rig.effects.iter().find_map(|effect| match effect {
-            CoreEffect::TrimCommitted { ticket, outcome, .. } => Some((ticket.0, *outcome)),
+            CoreEffect::ToShard { event: Event::TrimCommitted { ticket, outcome, .. }, .. } => {
+                Some((ticket.0, *outcome))
+            }
             _ => None,
         })
     };

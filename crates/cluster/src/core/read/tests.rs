@@ -1,3 +1,5 @@
+use dunlin_engine::Event;
+
 use super::*;
 use dunlin_engine::log::LogPage;
 
@@ -50,7 +52,7 @@ impl Reader {
             self.rig.handle(CoreEvent::Link(LinkEvent::Answered { request, outcome: Ok(answer) }));
         }
         let loaded = self.rig.effects.drain(..).find_map(|effect| match effect {
-            CoreEffect::Loaded { outcome, .. } => Some(outcome.expect("it is loaded")),
+            CoreEffect::ToShard { event: Event::Loaded { outcome, .. }, .. } => Some(outcome.expect("it is loaded")),
             _ => None,
         });
         *loaded.expect("the load is answered")

@@ -1,3 +1,4 @@
+use dunlin_engine::Event;
 use dunlin_protocol::{Payload, Publication, Tags};
 
 use std::sync::Arc;
@@ -79,8 +80,10 @@ fn a_channel_whose_message_a_shard_did_not_take_is_interrupted() {
     rig.deliver_to("chat:1", 201, FENCE / 10);
     rig.effects.clear();
     rig.handle(CoreEvent::Undelivered { channel: "chat:1".into() });
-    let is_end =
-        |effect: &CoreEffect| matches!(effect, CoreEffect::Interrupted { channel, .. } if **channel == *"chat:1");
+    let is_end = |effect: &CoreEffect| match effect {
+        CoreEffect::ToShard { event: Event::Interrupted { channel }, .. } => **channel == *"chat:1",
+        _ => false,
+    };
     assert!(rig.effects.iter().any(is_end), "{:?}", rig.effects);
     assert_eq!((rig.core.counters().followed, rig.core.counters().window_bytes), (0, 0));
     // Another message of the channel is not delivered until it is followed again.

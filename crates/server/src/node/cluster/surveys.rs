@@ -17,9 +17,8 @@ use dunlin_cluster::core::{
     },
 };
 use dunlin_engine::{
-    ShardIndex,
-    event::{ClusterPresence, PeerKeys, PeerQueryNumber, PresenceKind},
-    room::RoomElsewhere,
+    Event, ShardIndex,
+    event::{PeerQueryNumber, PresenceKind, ShardEvents},
 };
 use dunlin_protocol::ErrorCode;
 use dunlin_queues::{
@@ -28,7 +27,7 @@ use dunlin_queues::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use super::{super::answers::Answered, NodeCluster};
+use super::NodeCluster;
 use crate::telemetry::cluster_events::{NodeChanged, log_lease};
 
 type SurveyOutcome = Result<SurveyAnswers, SurveyFault>;
@@ -47,7 +46,8 @@ pub struct NodeQuery {
 /// A shard's request about a channel to other nodes.
 #[derive(Debug)]
 pub struct ChannelQuestion {
-    shard: ShardIndex,
+    /// The shard.
+    pub shard: ShardIndex,
     /// The channel.
     pub channel: Arc<str>,
     /// The requested information.
@@ -115,7 +115,7 @@ impl Surveying {
             }
             PeerEffect::Changed { node, change } => NodeChanged { node: &node, change }.emit(),
             PeerEffect::LeaseChanged(change) => log_lease(&change),
-            // Sent to a shard instead.
+            // The cluster's thread sends it to the shards.
             PeerEffect::UserSessionsElsewhere { .. } => {}
         }
     }
@@ -127,7 +127,7 @@ impl NodeCluster {
         let (asker, queries) = NODE_QUERIES.with_messages(self.queries_max).counted_channel();
         let (shards, questions) = CHANNEL_QUESTIONS.tokio_channel();
         let (shards_with_rooms, rooms) = ROOM_QUESTIONS.tokio_channel();
-        let surveying = &self.answers.surveying;
+        let surveying = &self.host.surveying;
         let is_first = surveying.queries.set(asker).is_ok()
             && surveying.questions.set(shards).is_ok()
             && surveying.rooms.set(shards_with_rooms).is_ok();
@@ -146,7 +146,7 @@ impl NodeCluster {
     /// # Errors
     /// The request could not be sent.
     pub async fn survey(&self, to: SurveyTarget, payload: Bytes) -> SurveyOutcome {
-        let surveying = &self.answers.surveying;
+        let surveying = &self.host.surveying;
         let number = SurveyNumber(surveying.numbered.fetch_add(1, Ordering::Relaxed));
         let (asker, outcome) = oneshot::channel();
         surveying.waiting().insert(number, asker);
@@ -170,7 +170,7 @@ impl NodeCluster {
         channel: Arc<str>,
         kind: QuestionKind,
     ) -> Result<(), ErrorCode> {
-        let surveying = &self.answers.surveying;
+        let surveying = &self.host.surveying;
         let questions = match kind {
             QuestionKind::Presence { .. } | QuestionKind::Keys => &surveying.questions,
             QuestionKind::Room => &surveying.rooms,
@@ -180,24 +180,9 @@ impl NodeCluster {
         questions.try_send(question).map_err(|_| ErrorCode::TooManyRequests)
     }
 
-    /// Answers a shard's request for presence.
-    pub fn answer_presence(
-        &self,
-        question: &ChannelQuestion,
-        query: PeerQueryNumber,
-        outcome: Result<ClusterPresence, ErrorCode>,
-    ) {
-        self.answers.send(question.shard, Answered::Peers { query, outcome });
-    }
-
-    /// Answers a shard's request for a room.
-    pub fn answer_room(&self, question: ChannelQuestion, found: RoomElsewhere) {
-        self.answers.send(question.shard, Answered::Room { channel: question.channel, found });
-    }
-
-    /// Answers a shard's request for keys.
-    pub fn answer_keys(&self, question: ChannelQuestion, found: PeerKeys) {
-        self.answers.send(question.shard, Answered::Keys { channel: question.channel, found });
+    /// Sends a shard the answer to its request.
+    pub fn answer_shard(&self, shard: ShardIndex, answer: Event<'static>) {
+        self.host.send(shard, answer);
     }
 
     /// Ends the cluster's thread, which notifies the other nodes that this node stops.

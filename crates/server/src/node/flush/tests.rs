@@ -30,7 +30,7 @@ use super::{Reactor, SendCompletion, SendOutcome, ShardThread};
 use crate::{
     backend::NoBackends,
     node::{
-        NodeNetOptions,
+        NodeNetOptions, ShardQueues,
         admission::Gate,
         clock::Clock,
         peers,
@@ -175,6 +175,7 @@ fn shard_thread() -> ShardThread<Scripted> {
         shard_handles: Arc::new([]),
         inbox: mpsc::channel(1).1,
         report_requests: mpsc::channel(1).1,
+        events: ShardQueues::new(1).take(ShardIndex(0), Arc::clone(&shard_waker)),
         shard_waker,
     })
 }

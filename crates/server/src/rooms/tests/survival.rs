@@ -21,7 +21,7 @@ use dunlin_storage::{EntryBatch, StorageOptions};
 
 use super::rig::{Rig, options, settings, wait_until};
 use crate::{
-    node::NodeStorage,
+    node::{NodeStorage, ShardQueues},
     rooms::{
         FailureReason, SurvivalReport, ThreadWaker,
         held::{HeldTick, HeldTicks},
@@ -42,7 +42,7 @@ impl Directory {
     }
 
     fn open(&self) -> Arc<NodeStorage> {
-        Arc::new(NodeStorage::open(&StorageOptions::at(&self.0), 1).expect("a storage"))
+        Arc::new(NodeStorage::open(&StorageOptions::at(&self.0), ShardQueues::new(1)).expect("a storage"))
     }
 }
 
@@ -150,7 +150,7 @@ fn exact_survival_loses_nothing_visible_in_a_crash() {
 
     let storage = loop {
         // The directory stays locked until the threads of the first node have ended.
-        match NodeStorage::open(&StorageOptions::at(&directory.0), 1) {
+        match NodeStorage::open(&StorageOptions::at(&directory.0), ShardQueues::new(1)) {
             Ok(storage) => break Arc::new(storage),
             Err(error) if error.fault.label() == "locked" => std::thread::sleep(Duration::from_millis(1)),
             Err(error) => panic!("{error}"),

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use dunlin_engine::event::{ClusterPresence, PresenceKind};
+use dunlin_engine::{
+    Event,
+    event::{ClusterPresence, PresenceKind},
+};
 use dunlin_protocol::{ClientInfo, ErrorCode, Payload};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -24,20 +27,22 @@ impl PeerService {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
             let service = Arc::clone(service);
             tokio::spawn(async move {
-                match question.kind {
+                let ChannelQuestion { shard, channel, kind } = question;
+                let answer = match kind {
                     QuestionKind::Presence { query, kind } => {
-                        let outcome = service.find_presence(&question.channel, kind).await;
-                        service.cluster.answer_presence(&question, query, outcome);
+                        let outcome = service.find_presence(&channel, kind).await;
+                        Event::PeersAnswered { query, outcome }
                     }
                     QuestionKind::Keys => {
-                        let found = service.find_keys(&question.channel).await;
-                        service.cluster.answer_keys(question, found);
+                        let found = service.find_keys(&channel).await;
+                        Event::KeysAnswered { channel, found }
                     }
                     QuestionKind::Room => {
-                        let found = service.find_room(&question.channel).await;
-                        service.cluster.answer_room(question, found);
+                        let found = service.find_room(&channel).await;
+                        Event::RoomQueried { channel, found }
                     }
-                }
+                };
+                service.cluster.answer_shard(shard, answer);
                 drop(permit);
             });
         }

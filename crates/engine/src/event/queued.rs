@@ -1,0 +1,117 @@
+//! Events on their way from another thread to a shard.
+
+use dunlin_protocol::{ClientInfo, ErrorCode};
+
+use super::{ClusterPresence, Event, PeerKeys, ShardIndex};
+use crate::{
+    backend::ProxyError,
+    log::{LogError, LogRecord},
+};
+
+/// The queues of events from other threads to the shards of a node.
+pub trait ShardEvents: Send + Sync {
+    /// Queues an event without waiting. Returns false if the queue is full and [`Event::for_full_queue`] leaves nothing
+    /// of the event.
+    fn send(&self, to: ShardIndex, event: Event<'static>) -> bool;
+}
+
+impl Event<'_> {
+    /// The bytes that it takes in a queue.
+    pub fn queued_bytes(&self) -> usize {
+        let of_content = match self {
+            Self::Loaded { outcome: Ok(page), .. } => page.records.iter().map(LogRecord::kept_bytes).sum(),
+            Self::Replicated { record, .. } => record.kept_bytes(),
+            Self::BroadcastReceived { message, .. } => message.kept_bytes(),
+            Self::ProxyResponded { outcome: Ok(response), .. } => response.bytes(),
+            Self::KeysAnswered { found, .. } => found.kept_bytes(),
+            Self::PeersAnswered { outcome: Ok(ClusterPresence::Clients(clients)), .. } => {
+                clients.iter().map(|client| kept_bytes(client)).sum()
+            }
+            Self::UserSessionsElsewhere { user, .. } => user.len(),
+            _ => 0,
+        };
+        size_of::<Self>() + of_content
+    }
+
+    /// What is queued instead if the queue is full. An answer stays, because its request is bounded, but loses its
+    /// content. A message of another node is left out; its sender learns it.
+    #[must_use]
+    pub fn for_full_queue(self) -> Option<Self> {
+        Some(match self {
+            Self::Replicated { .. }
+            | Self::BroadcastReceived { .. }
+            | Self::Trimmed { .. }
+            | Self::UserSessionsElsewhere { .. } => return None,
+            Self::Loaded { channel, load, outcome: Ok(_) } => {
+                Self::Loaded { channel, load, outcome: Err(LogError::Busy) }
+            }
+            Self::ProxyResponded { session, request_id, outcome: Ok(_) } => {
+                Self::ProxyResponded { session, request_id, outcome: Err(ProxyError::Busy) }
+            }
+            Self::KeysAnswered { channel, .. } => Self::KeysAnswered { channel, found: PeerKeys::UNKNOWN },
+            Self::PeersAnswered { query, outcome: Ok(ClusterPresence::Clients(_)) } => {
+                Self::PeersAnswered { query, outcome: Err(ErrorCode::TooManyRequests) }
+            }
+            answer => answer,
+        })
+    }
+}
+
+fn kept_bytes(client: &ClientInfo) -> usize {
+    let ClientInfo { user, client, conn_info, chan_info } = client;
+    let infos = [conn_info, chan_info].into_iter().flatten().map(|info| info.bytes().len());
+    size_of::<ClientInfo>() + user.len() + client.len() + infos.sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        event::{PeerQueryNumber, Ticket},
+        log::{LoadNumber, ProposalNumber},
+    };
+
+    /// As many bytes as [`Event::queued_bytes`] counts at least for a message of another node. A queue of 64 MiB holds
+    /// 262,144 of them.
+    const EVENT_BYTES_MAX: usize = 256;
+
+    #[test]
+    fn an_event_takes_little_space() {
+        assert!(size_of::<Event<'static>>() <= EVENT_BYTES_MAX, "{} bytes", size_of::<Event<'static>>());
+    }
+
+    #[test]
+    fn an_answer_without_content_is_queued_in_any_case() {
+        let channel: Arc<str> = "a".into();
+        let loaded = Event::Loaded { channel: Arc::clone(&channel), load: LoadNumber(7), outcome: Ok(Box::default()) };
+        assert!(matches!(
+            loaded.for_full_queue(),
+            Some(Event::Loaded { load: LoadNumber(7), outcome: Err(LogError::Busy), .. })
+        ));
+        let committed = Event::Committed { channel: Arc::clone(&channel), proposal: ProposalNumber(1), outcome: Ok(2) };
+        assert!(matches!(committed.for_full_queue(), Some(Event::Committed { outcome: Ok(2), .. })));
+        let trimmed = Event::TrimCommitted { ticket: Ticket(3), outcome: Ok(()) };
+        assert!(matches!(trimmed.for_full_queue(), Some(Event::TrimCommitted { outcome: Ok(()), .. })));
+        let interrupted = Event::Interrupted { channel: Arc::clone(&channel) };
+        assert!(matches!(interrupted.for_full_queue(), Some(Event::Interrupted { .. })));
+        let trimmed_elsewhere = Event::Trimmed { channel, through: 4 };
+        assert!(trimmed_elsewhere.for_full_queue().is_none(), "a message of another node");
+    }
+
+    #[test]
+    fn presence_counts_its_clients() {
+        let client = Arc::new(ClientInfo::of_user("anna"));
+        let of = |clients: usize| {
+            let clients = vec![Arc::clone(&client); clients];
+            let outcome = Ok(ClusterPresence::Clients(clients));
+            Event::PeersAnswered { query: PeerQueryNumber(1), outcome }
+        };
+        assert_eq!(of(3).queued_bytes() - of(0).queued_bytes(), 3 * (size_of::<ClientInfo>() + 4));
+        assert!(matches!(
+            of(3).for_full_queue(),
+            Some(Event::PeersAnswered { outcome: Err(ErrorCode::TooManyRequests), .. })
+        ));
+    }
+}
