@@ -432,7 +432,15 @@ impl Owner {
                 self.refuse_all(context, name, requests, error);
             }
         }
+        self.end_serving(key);
         self.review(context, key);
+    }
+
+    /// The requests that waited for a page are served.
+    fn end_serving(&mut self, key: ChannelKey) {
+        if let Some(log) = self.channels.get_mut(key).and_then(|channel| channel.log.as_deref_mut()) {
+            log.is_serving = false;
+        }
     }
 
     fn refuse_all(&mut self, context: &mut Context, name: &Arc<str>, requests: Vec<ParkedRequest>, error: LogError) {
@@ -474,6 +482,7 @@ impl Owner {
                 self.refuse_all(context, &name, requests, error);
             }
         }
+        self.end_serving(key);
         self.review_and_schedule(context, key);
     }
 
