@@ -14,7 +14,7 @@ use crate::{
 };
 
 pub(crate) use paused::{
-    ConnectGrant, ConnectParams, Paused, PausedOn, PendingConnect, ProxiedCommand, ProxyCall, RefusedConnect, Share,
+    ConnectGrant, ConnectParams, Paused, PausedOn, PendingConnect, ProxiedCommand, ProxyCall, Share,
     SubscriptionParams, UnparsedCommands,
 };
 pub(crate) use table::SessionTable;

@@ -313,7 +313,6 @@ impl Shard {
     /// Sends requests of the server API about channels to the owner, and those about users to the sessions.
     fn serve_api(&mut self, ticket: Ticket, request: ApiRequest) {
         let Self { context, owner, sessions } = self;
-        context.clear_refusal_reason();
         match request {
             ApiRequest::Survey => {
                 let mut survey = Survey::default();

@@ -1,6 +1,6 @@
 //! The state that the owner and the sessions of a shard share: identity, options, counters, timers and randomness.
 
-use std::{cell::Cell, collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc};
 
 use dunlin_protocol::ErrorCode;
 use rand_chacha::{
@@ -19,6 +19,7 @@ use crate::{
     options::NamespaceOptions,
     planted::Planted,
     record::RecordLevel,
+    refused::Refused,
     timers::Timers,
 };
 
@@ -41,8 +42,6 @@ pub(super) struct Context {
     pub(super) local: VecDeque<ShardMessage>,
     /// The effects of the current event. Those of the caller, which lends them to [`super::Shard::handle`].
     pub(super) effects: Effects,
-    /// The reason why the current command, request or session is about to be refused.
-    reason: Cell<Option<&'static str>>,
     pub(super) planted: Planted,
 }
 
@@ -60,7 +59,6 @@ impl Context {
             scratch: Scratch::new(options.client.compression),
             local: VecDeque::new(),
             effects: Effects::default(),
-            reason: Cell::new(None),
             planted: Planted::default(),
             options,
         }
@@ -112,8 +110,7 @@ impl Context {
     }
 
     pub(super) fn answer_api(&mut self, ticket: Ticket, answer: ApiResult) {
-        let why = self.take_reason().filter(|_| answer.is_err());
-        self.effects.list.push(Effect::Answer { ticket, answer, why });
+        self.effects.list.push(Effect::Answer { ticket, answer });
     }
 
     /// Whether records of this level are enabled.
@@ -121,36 +118,17 @@ impl Context {
         self.options.records.level >= level
     }
 
-    /// Sets the reason of an imminent refusal, a fixed text for the record of the refusal.
-    pub(super) fn note_refusal_reason(&self, why: &'static str) {
-        self.reason.set(Some(why));
-    }
-
-    /// Clears the reason of an earlier refusal.
-    pub(super) fn clear_refusal_reason(&self) {
-        self.reason.set(None);
-    }
-
-    /// Whether a reason is set.
-    pub(super) fn has_reason(&self) -> bool {
-        self.reason.get().is_some()
-    }
-
-    /// Takes the reason.
-    pub(super) fn take_reason(&self) -> Option<&'static str> {
-        self.reason.take()
-    }
-
-    /// The namespace of the channel that a request names. On an error, sets the reason.
-    pub(super) fn resolve(&self, channel: &str) -> Result<NamespaceIndex, ErrorCode> {
-        self.names.resolve(channel).inspect_err(|code| {
-            self.note_refusal_reason(match code {
+    /// The namespace of the channel that a request names.
+    pub(super) fn resolve(&self, channel: &str) -> Result<NamespaceIndex, Refused> {
+        self.names.resolve(channel).map_err(|code| {
+            let why = match code {
                 ErrorCode::UnknownChannel => "the namespace of the channel is not configured",
                 _ if channel.len() > self.options.channel.name_bytes_max => {
                     "the name of the channel is longer than channel.max_length"
                 }
                 _ => "the name of the channel is not ASCII, or does not match channel_regex of its namespace",
-            });
+            };
+            Refused::new(code, why)
         })
     }
 

@@ -20,6 +20,7 @@ use crate::{
     names::namespace_options,
     options::{HistoryOverflow, NamespaceOptions},
     planted::Bug,
+    refused::Refused,
 };
 
 use super::{Context, NamedChannel, channel_table::ChannelTable};
@@ -132,7 +133,7 @@ impl Histories {
         channels: &mut ChannelTable,
         channel: &NamedChannel<'_>,
         publication: &Publication,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         let bytes = kept_bytes(publication);
         let options = context.namespace(channel.namespace);
         let (size, evicts) = (options.history_size, options.history_overflow == HistoryOverflow::Evict);
@@ -150,7 +151,7 @@ impl Histories {
             let victim = if is_full { channel.key } else { self.kept_bytes.largest() };
             let Some(victim) = victim.filter(|_| evicts && may_fit) else {
                 context.count(channel.namespace).history_refused += 1;
-                return Err(ErrorCode::TooManyRequests);
+                return Err(ErrorCode::TooManyRequests.into());
             };
             self.evict_oldest(context, &mut channels[victim]);
         }

@@ -17,6 +17,7 @@ use crate::{
     names::NamespaceIndex,
     options::NamespaceOptions,
     planted::Bug,
+    refused::Refused,
 };
 
 use super::Context;
@@ -197,10 +198,10 @@ impl LogTraffic {
     }
 
     /// Checks the limits on proposals in flight.
-    pub(super) fn check_proposal(&self, limits: &LogLimits, publication: &Publication) -> Result<(), ErrorCode> {
+    pub(super) fn check_proposal(&self, limits: &LogLimits, publication: &Publication) -> Result<(), Refused> {
         let bytes = self.proposal_bytes + kept_bytes(publication);
         let fits = self.proposals < limits.proposals_max && bytes <= limits.proposal_bytes_max;
-        if fits { Ok(()) } else { Err(ErrorCode::TooManyRequests) }
+        if fits { Ok(()) } else { Err(ErrorCode::TooManyRequests.into()) }
     }
 
     /// Proposes a publication to a channel's log, which is open. `begins` is the epoch of a stream that begins with it.
@@ -211,7 +212,7 @@ impl LogTraffic {
         proposal: Proposal,
         record: LogRecord,
         begins: Option<Box<str>>,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         let log = channel.open_log().ok_or(ErrorCode::Internal)?;
         let number = ProposalNumber(self.next_number());
         self.proposals += 1;
@@ -231,8 +232,8 @@ impl LogTraffic {
         Some(proposal)
     }
 
-    pub(super) fn check_parked(&self, limits: &LogLimits, cost: ParkedCost) -> Result<(), ErrorCode> {
-        if self.parked.fits(cost, limits) { Ok(()) } else { Err(ErrorCode::TooManyRequests) }
+    pub(super) fn check_parked(&self, limits: &LogLimits, cost: ParkedCost) -> Result<(), Refused> {
+        if self.parked.fits(cost, limits) { Ok(()) } else { Err(ErrorCode::TooManyRequests.into()) }
     }
 
     /// Parks a request until the channel is open.
@@ -241,7 +242,7 @@ impl LogTraffic {
         context: &Context,
         channel: &mut OwnedChannel,
         request: ParkedRequest,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         let cost = request.cost();
         self.check_parked(&context.options.log, cost)?;
         let log = channel.log.as_deref_mut().ok_or(ErrorCode::Internal)?;
@@ -259,7 +260,7 @@ impl LogTraffic {
         channel: &mut OwnedChannel,
         query: LoadQuery,
         request: ParkedRequest,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         let cost = request.cost();
         self.check_parked(&context.options.log, cost)?;
         let number = self.next_load();
@@ -283,10 +284,10 @@ impl LogTraffic {
         context: &Context,
         channel: &mut OwnedChannel,
         request: Box<SubscriptionRequest>,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         let number = self.next_load();
         let (Some(log), Some(stream), Some(cache)) = (&mut channel.log, &channel.stream, &mut channel.key_cache) else {
-            return Err(ErrorCode::Internal);
+            return Err(ErrorCode::Internal.into());
         };
         let under_way = cache.restoring_load();
         self.parked.add(ParkedCost::of_subscription(&request));

@@ -21,6 +21,7 @@ use crate::{
     log_in_flight::{ANSWER_BYTES_MAX, HistoryReader, ParkedCost, ParkedRequest, Proposal, ProposalParams, ReplyTo},
     message::{HistoryPart, NotSubscribed, Notice, SubscriptionRequest},
     planted::Bug,
+    refused::Refused,
 };
 
 use super::{
@@ -74,7 +75,7 @@ impl Owner {
         let key = self.channels.find(&request.channel);
         let namespace = match context.names.resolve(&request.channel) {
             Ok(namespace) => namespace,
-            Err(code) => return self.refuse_subscription(context, key, request, code),
+            Err(code) => return self.refuse_subscription(context, key, request, code.into()),
         };
         let mut channel = NamedChannel { name: &request.channel, namespace, key };
         let wait = match self.wait_of_subscription(context, &mut channel, &request) {
@@ -84,16 +85,16 @@ impl Owner {
                 let key = channel.key;
                 return self.answer_subscription(context, key, request, outcome.map_err(NotSubscribed::from));
             }
-            Err(code) => {
+            Err(refused) => {
                 let key = channel.key;
-                return self.refuse_subscription(context, key, request, code);
+                return self.refuse_subscription(context, key, request, refused);
             }
         };
         let key = channel.key;
         let parked = self.park_subscription(context, key, request, wait);
         self.review_if_any(context, key);
-        if let Err((request, code)) = parked {
-            self.answer_subscription(context, key, request, Err(code.into()));
+        if let Err((request, refused)) = parked {
+            self.answer_subscription(context, key, request, Err(refused.into()));
         }
     }
 
@@ -103,14 +104,14 @@ impl Owner {
         key: Option<ChannelKey>,
         request: Box<SubscriptionRequest>,
         wait: PageWait,
-    ) -> Result<(), (Box<SubscriptionRequest>, ErrorCode)> {
+    ) -> Result<(), (Box<SubscriptionRequest>, Refused)> {
         let cost = ParkedCost::of_subscription(&request);
-        if let Err(code) = self.log_traffic.check_parked(&context.options.log, cost) {
-            return Err((request, code));
+        if let Err(refused) = self.log_traffic.check_parked(&context.options.log, cost) {
+            return Err((request, refused));
         }
         let Some(channel) = key.and_then(|key| self.channels.get_mut(key)) else {
             debug_assert!(false, "what a subscription waits for is a channel's");
-            return Err((request, ErrorCode::Internal));
+            return Err((request, ErrorCode::Internal.into()));
         };
         let traffic = &mut self.log_traffic;
         // The limit was checked above.
@@ -142,7 +143,7 @@ impl Owner {
         context: &mut Context,
         channel: &mut NamedChannel<'_>,
         request: &SubscriptionRequest,
-    ) -> Result<Option<PageWait>, ErrorCode> {
+    ) -> Result<Option<PageWait>, Refused> {
         if !self.has_logs && !self.has_shared {
             return Ok(None);
         }
@@ -185,7 +186,7 @@ impl Owner {
         reply_to: ReplyTo,
     ) {
         let key = self.channels.find(name);
-        let outcome = context.names.resolve(name).and_then(|namespace| {
+        let outcome = context.names.resolve(name).map_err(Refused::from).and_then(|namespace| {
             let mut channel = NamedChannel { name, namespace, key };
             let Some(wait) = self.wait_of_history(context, &mut channel, &query, reader.as_reader())? else {
                 return self.history(context, &channel, &query, reader.as_reader()).map(Some);
@@ -196,7 +197,7 @@ impl Owner {
                 (PageWait::ForPage(query), Some(owned)) => {
                     self.log_traffic.park_for_page(context, owned, query, request)
                 }
-                _ => Err(ErrorCode::Internal),
+                _ => Err(ErrorCode::Internal.into()),
             };
             self.review_if_any(context, channel.key);
             parked.map(|()| None)
@@ -212,7 +213,7 @@ impl Owner {
         channel: &mut NamedChannel<'_>,
         query: &HistoryQuery,
         reader: Reader<'_>,
-    ) -> Result<Option<PageWait>, ErrorCode> {
+    ) -> Result<Option<PageWait>, Refused> {
         if !self.has_logs || !context.is_logged(channel.namespace) {
             return Ok(None);
         }
@@ -234,7 +235,7 @@ impl Owner {
         channel: &NamedChannel<'_>,
         query: &HistoryQuery,
         reader: Reader<'_>,
-    ) -> Result<HistoryPart, ErrorCode> {
+    ) -> Result<HistoryPart, Refused> {
         let part = match channel.key.and_then(|key| self.channels.get_mut(key)) {
             Some(owned) if owned.stream.is_some() => {
                 self.histories.open_stream(context, owned).history(query, reader)?
@@ -285,21 +286,21 @@ impl Owner {
                 if let (Ok(HistoryPart { is_cut: true, .. }), Some(namespace)) = (&outcome, namespace) {
                     context.count(namespace).histories_cut += 1;
                 }
-                context.answer_history(name, reply_to, outcome);
+                context.answer_history(name, reply_to, outcome.map_err(Refused::from));
             }
             request @ ParkedRequest::Publish { .. } => self.serve_again(context, name, request),
         }
     }
 
     /// Answers a parked request with an error.
-    fn refuse(&mut self, context: &mut Context, name: &Arc<str>, request: ParkedRequest, code: ErrorCode) {
+    fn refuse(&mut self, context: &mut Context, name: &Arc<str>, request: ParkedRequest, refused: Refused) {
         match request {
-            ParkedRequest::Publish { reply_to, .. } => context.answer_publication(name, reply_to, Err(code)),
+            ParkedRequest::Publish { reply_to, .. } => context.answer_publication(name, reply_to, Err(refused)),
             ParkedRequest::Subscribe(request) => {
                 // No channel, because there is no join to announce.
-                self.answer_subscription(context, None, request, Err(code.into()));
+                self.answer_subscription(context, None, request, Err(refused.into()));
             }
-            ParkedRequest::History { reply_to, .. } => context.answer_history(name, reply_to, Err(code)),
+            ParkedRequest::History { reply_to, .. } => context.answer_history(name, reply_to, Err(refused)),
         }
     }
 
@@ -318,7 +319,6 @@ impl Owner {
             Some((NamedChannel { name, namespace: owned.namespace, key: Some(key) }, key, top, proposal))
         });
         let Some((mut channel, key, top, mut proposal)) = context.counters.found_or_late(found) else { return };
-        context.clear_refusal_reason();
         match outcome {
             // A log answers in order, so what it has stored anew is above all that was committed. At or below it is the
             // earlier publication with the same key.
@@ -333,10 +333,8 @@ impl Owner {
                 self.channels.release_creator(key);
                 self.review(context, key);
                 for reply_to in proposal.duplicates.into_iter().chain([proposal.reply_to]) {
-                    context.note_refusal_reason(error.why());
-                    context.answer_publication(name, reply_to, Err(error.code()));
+                    context.answer_publication(name, reply_to, Err(error.into()));
                 }
-                context.clear_refusal_reason();
             }
         }
     }
@@ -393,7 +391,6 @@ impl Owner {
         if channel.key_cache.as_ref().and_then(|cache| cache.restoring_load()) == Some(load) {
             return self.keys_loaded(context, key, load, outcome);
         }
-        context.clear_refusal_reason();
         let opening = channel.log.as_ref().and_then(|log| log.opening.as_ref());
         let opens = opening.is_some_and(|(opening, _)| *opening == load);
         let outcome = match outcome {
@@ -445,10 +442,8 @@ impl Owner {
 
     fn refuse_all(&mut self, context: &mut Context, name: &Arc<str>, requests: Vec<ParkedRequest>, error: LogError) {
         for request in requests {
-            context.note_refusal_reason(error.why());
-            self.refuse(context, name, request, error.code());
+            self.refuse(context, name, request, error.into());
         }
-        context.clear_refusal_reason();
     }
 
     /// A page for the keys of a channel has arrived, or could not be read.
@@ -477,7 +472,6 @@ impl Owner {
             }
             Err(error) => {
                 self.histories.abandon_restore(channel);
-                context.clear_refusal_reason();
                 let requests = self.log_traffic.end_load(channel, load);
                 self.refuse_all(context, &name, requests, error);
             }
@@ -565,7 +559,7 @@ impl Owner {
 }
 
 impl Context {
-    fn answer_history(&mut self, name: &Arc<str>, reply_to: ReplyTo, outcome: Result<HistoryPart, ErrorCode>) {
+    fn answer_history(&mut self, name: &Arc<str>, reply_to: ReplyTo, outcome: Result<HistoryPart, Refused>) {
         match reply_to {
             ReplyTo::Session(asker) => {
                 let notice = Notice::History { channel: Arc::clone(name), asker, outcome: outcome.map(Box::new) };
@@ -586,12 +580,6 @@ impl Context {
 
     /// Answers the removal of a history: only what is stored stays removed after a crash.
     pub(in crate::shard) fn answer_trim(&mut self, ticket: Ticket, outcome: Result<(), LogError>) {
-        self.clear_refusal_reason();
-        let answer = outcome.map(|()| ApiAnswer::Done { sessions: 0 }).map_err(|error| {
-            self.note_refusal_reason(error.why());
-            error.code()
-        });
-        self.answer_api(ticket, answer);
-        self.clear_refusal_reason();
+        self.answer_api(ticket, outcome.map(|()| ApiAnswer::Done { sessions: 0 }).map_err(Refused::from));
     }
 }

@@ -9,15 +9,16 @@ use dunlin_protocol::{Disconnect, ErrorCode, Payload, Reply, RpcRequest, RpcResu
 
 use crate::{
     Effect, Effects, SessionKey,
-    backend::{
-        ProxyError, ProxyIndex, ProxyRequest, ProxyRequestId, ProxyRequestKind, ProxyResponse, ProxyResult,
-        ProxySession,
-    },
+    backend::{ProxyIndex, ProxyRequest, ProxyRequestId, ProxyRequestKind, ProxyResponse, ProxyResult, ProxySession},
     message::ShardRequest,
+    refused::{Refused, RefusedCommand},
     session::{Paused, PausedOn, ProxiedCommand, ProxyCall, SubscriptionParams},
 };
 
-use super::{Context, Sessions};
+use super::{
+    Context, Sessions,
+    commands::{CommandOutcome, CommandRef},
+};
 
 impl Sessions {
     /// Sends a request about a command, which waits for the response.
@@ -113,31 +114,22 @@ impl Sessions {
 
     fn command_answered(&mut self, context: &mut Context, key: SessionKey, asked: ProxyCall, outcome: ProxyResult) {
         let ProxyCall { request_id: _, command_id, about } = asked;
-        let answer = match about {
+        let mut command = CommandRef { id: command_id, command: "rpc", channel: None };
+        let outcome = match &about {
             ProxiedCommand::Connect(params) => {
-                return self.connect_by_backend(context, key, command_id, &params, outcome);
+                return self.connect_by_backend(context, key, command_id, params, outcome);
             }
             ProxiedCommand::Subscribe(params) => {
-                let answer = self.subscribe_by_backend(context, key, command_id, &params, outcome);
-                self.note_command_if_refused(context, key, &answer, "subscribe", Some(&params.channel));
-                answer
+                (command.command, command.channel) = ("subscribe", Some(&*params.channel));
+                self.subscribe_by_backend(context, key, command_id, params, outcome)
             }
             ProxiedCommand::Publish { channel, data } => {
-                let answer = self.publish_by_backend(context, key, command_id, &channel, data, outcome);
-                self.note_command_if_refused(context, key, &answer, "publish", Some(&channel));
-                answer
+                (command.command, command.channel) = ("publish", Some(&**channel));
+                self.publish_by_backend(context, key, command_id, (channel, data), outcome)
             }
-            ProxiedCommand::Rpc => {
-                let answer = called(outcome).map(Some);
-                self.note_command_if_refused(context, key, &answer, "rpc", None);
-                answer
-            }
+            ProxiedCommand::Rpc => called(outcome).map(Some),
         };
-        match answer {
-            Ok(Some(reply)) => self.reply(context, key, command_id, &reply),
-            Ok(None) => {}
-            Err(disconnect) => self.close(context, key, &disconnect),
-        }
+        self.answer(context, key, command, outcome);
     }
 
     fn subscribe_by_backend(
@@ -147,13 +139,14 @@ impl Sessions {
         command_id: u32,
         params: &SubscriptionParams,
         outcome: ProxyResult,
-    ) -> Result<Option<Reply>, Disconnect> {
+    ) -> CommandOutcome {
         let grant = match outcome {
             Ok(ProxyResponse::Subscribe(grant)) => *grant,
-            Ok(_) => return Ok(Some(Reply::Error(ErrorCode::Internal))),
-            Err(refusal) => return refused(refusal).map(Some),
+            Ok(_) => return Err(ErrorCode::Internal.into()),
+            Err(error) => return Err(error.into()),
         };
-        Ok(self.request_subscription(context, key, command_id, params, grant).err().map(Reply::Error))
+        self.request_subscription(context, key, command_id, params, grant)?;
+        Ok(None)
     }
 
     fn publish_by_backend(
@@ -161,20 +154,19 @@ impl Sessions {
         context: &mut Context,
         key: SessionKey,
         command_id: u32,
-        channel: &Arc<str>,
-        data: Payload,
+        (channel, data): (&Arc<str>, &Payload),
         outcome: ProxyResult,
-    ) -> Result<Option<Reply>, Disconnect> {
+    ) -> CommandOutcome {
         let answer = match outcome {
             Ok(ProxyResponse::Publish(answer)) => *answer,
-            Ok(_) => return Ok(Some(Reply::Error(ErrorCode::Internal))),
-            Err(refusal) => return refused(refusal).map(Some),
+            Ok(_) => return Err(ErrorCode::Internal.into()),
+            Err(error) => return Err(error.into()),
         };
-        let Some(info) = self.info_in_channel(key, channel) else { return Err(Disconnect::BAD_REQUEST) };
+        let Some(info) = self.info_in_channel(key, channel) else { return Err(Disconnect::BAD_REQUEST.into()) };
         let owner = context.owner(channel);
         let request = ShardRequest::Publish {
             channel: Arc::clone(channel),
-            data: answer.data.unwrap_or(data),
+            data: answer.data.unwrap_or_else(|| data.clone()),
             info,
             how: Box::new(answer.how),
             creator: self.creator(context, key),
@@ -191,54 +183,44 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         request: &RpcRequest<'_>,
-    ) -> Option<Reply> {
+    ) -> CommandOutcome {
         let method = &*request.method;
         let backend = &context.options.backend;
         if backend.rpc_ping_method.as_deref() == Some(method) {
-            return Some(Reply::Rpc(RpcResult { data: None }));
+            return Ok(Some(Reply::Rpc(RpcResult { data: None })));
         }
         let has_proxies =
             backend.rpc_without_namespace.is_some() || backend.rpc_namespaces.iter().any(|(_, proxy)| proxy.is_some());
         let proxy = match method.split_once(backend.rpc_namespace_boundary) {
             _ if backend.has_node_methods && method.starts_with(crate::backend::NODE_METHODS) => Some(ProxyIndex::NODE),
             _ if !has_proxies && backend.rpc_ping_method.is_none() => {
-                context.note_refusal_reason("no RPC proxy is enabled");
-                return Some(Reply::Error(ErrorCode::NotAvailable));
+                return Err(Refused::new(ErrorCode::NotAvailable, "no RPC proxy is enabled").into());
             }
-            _ if !has_proxies => return Some(Reply::Error(ErrorCode::MethodNotFound)),
+            _ if !has_proxies => return Err(ErrorCode::MethodNotFound.into()),
             None => backend.rpc_without_namespace,
             Some((namespace, _)) => {
                 let known = backend.rpc_namespaces.iter().find(|(name, _)| **name == *namespace);
-                let Some((_, proxy)) = known else { return Some(Reply::Error(ErrorCode::MethodNotFound)) };
+                let Some((_, proxy)) = known else { return Err(ErrorCode::MethodNotFound.into()) };
                 *proxy
             }
         };
         let Some(proxy) = proxy else {
-            context.note_refusal_reason("the RPC namespace of the method has no proxy");
-            return Some(Reply::Error(ErrorCode::NotAvailable));
+            let why = "the RPC namespace of the method has no proxy";
+            return Err(Refused::new(ErrorCode::NotAvailable, why).into());
         };
         let kind = ProxyRequestKind::Rpc {
             method: method.into(),
             data: request.data.and_then(|data| self.payload(key, data)),
         };
         self.send_proxy_request(key, command_id, proxy, kind, ProxiedCommand::Rpc, &mut context.effects);
-        None
+        Ok(None)
     }
 }
 
-fn called(outcome: ProxyResult) -> Result<Reply, Disconnect> {
+fn called(outcome: ProxyResult) -> Result<Reply, RefusedCommand> {
     match outcome {
         Ok(ProxyResponse::Rpc { data }) => Ok(Reply::Rpc(RpcResult { data })),
-        Ok(_) => Ok(Reply::Error(ErrorCode::Internal)),
-        Err(refusal) => refused(refusal),
-    }
-}
-
-/// The answer to a command that a backend refused.
-fn refused(refusal: ProxyError) -> Result<Reply, Disconnect> {
-    match refusal {
-        ProxyError::Error { code, message, temporary } => Ok(Reply::Refused { code, message, temporary }),
-        ProxyError::Disconnect(disconnect) => Err(disconnect),
-        ProxyError::Failed | ProxyError::Busy => Ok(Reply::Error(refusal.error_code())),
+        Ok(_) => Err(ErrorCode::Internal.into()),
+        Err(error) => Err(error.into()),
     }
 }

@@ -13,13 +13,22 @@ use crate::{
     session::{Deadlines, Phase},
 };
 
-use super::{Context, Sessions};
+use super::{Context, Sessions, commands::CommandRef};
 
 /// Whether queued frames are sent before the close frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum QueuedFrames {
+enum QueuedFrames {
     Send,
     Discard,
+}
+
+/// What led to the end of a session, for its record.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Cause<'a> {
+    /// The command that is not carried out.
+    pub(super) command: Option<CommandRef<'a>>,
+    /// The reason, if that of the disconnect does not determine it.
+    pub(super) why: Option<&'static str>,
 }
 
 /// The state of a drain, which ends all sessions.
@@ -36,19 +45,31 @@ pub(super) struct Drain {
 impl Sessions {
     /// Ends a session: its subscriptions end at once, queued frames are sent, followed by a close frame.
     pub(super) fn close(&mut self, context: &mut Context, key: SessionKey, disconnect: &Disconnect) {
-        self.close_with(context, key, disconnect, QueuedFrames::Send);
+        self.close_for(context, key, disconnect, Cause::default());
     }
 
-    pub(super) fn close_with(
+    /// As [`Sessions::close`], with the cause.
+    pub(super) fn close_for(
         &mut self,
         context: &mut Context,
         key: SessionKey,
         disconnect: &Disconnect,
+        cause: Cause<'_>,
+    ) {
+        self.close_with(context, key, disconnect, cause, QueuedFrames::Send);
+    }
+
+    fn close_with(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        disconnect: &Disconnect,
+        cause: Cause<'_>,
         queued: QueuedFrames,
     ) {
         let is_open = self.table.get(key).is_some_and(|session| session.phase != Phase::Closing);
         if is_open {
-            self.record_disconnect(context, key, disconnect);
+            self.record_disconnect(context, key, disconnect, cause);
         }
         // A session that must not reconnect leaves its rooms at once.
         let departure = if disconnect.reconnects() { Departure::Lost } else { Departure::Left };
@@ -78,7 +99,7 @@ impl Sessions {
         if context.planted.is(Bug::SlowCloseCutsFrame) {
             self.table.outbox(key.index).forget_begun();
         }
-        self.close_with(context, key, &Disconnect::SLOW, QueuedFrames::Discard);
+        self.close_with(context, key, &Disconnect::SLOW, Cause::default(), QueuedFrames::Discard);
     }
 
     /// The peer has sent a close frame. Replies to it, then closes the socket.
@@ -109,7 +130,7 @@ impl Sessions {
     ) {
         context.counters.violations += 1;
         let reason = std::borrow::Cow::Borrowed(what);
-        self.close_with(context, key, &Disconnect { code, reason }, QueuedFrames::Send);
+        self.close(context, key, &Disconnect { code, reason });
     }
 
     /// Removes the session from all indices except the table. Returns whether it was open.

@@ -1,5 +1,7 @@
 //! Splits a frame into commands and dispatches each to its method (client protocol, dispatch rules).
 
+use std::ops::ControlFlow;
+
 use dunlin_protocol::{Command, Commands, Disconnect, ErrorCode, NotJson, Push, Reply, Request};
 
 use crate::{
@@ -8,10 +10,27 @@ use crate::{
     frame::{FrameRef, build_frame, encode_push_on, reply_frame},
     pace::Pace,
     planted::Bug,
+    refused::{Refused, RefusedCommand},
     session::{Paused, PausedOn, Phase, Subscription, UnparsedCommands},
 };
 
-use super::{Context, Sessions, recording::channel_of};
+use super::{Context, Sessions, close::Cause, recording::channel_of};
+
+/// Why a command without the name of a channel closes the session.
+pub(super) const NO_CHANNEL: &str = "no channel is named";
+const TOO_MANY_COMMANDS: &str = "more commands in a second than client.command_rate_limit";
+
+/// The outcome of a command: its reply, if it is available at once, or why it is refused.
+pub(super) type CommandOutcome = Result<Option<Reply>, RefusedCommand>;
+
+/// A command of a session, for its answer and its records.
+#[derive(Clone, Copy)]
+pub(super) struct CommandRef<'a> {
+    pub(super) id: u32,
+    /// The command's name, as in metrics.
+    pub(super) command: &'static str,
+    pub(super) channel: Option<&'a str>,
+}
 
 /// The rest of a frame when a command has to wait.
 #[derive(Clone, Copy, Debug)]
@@ -64,21 +83,20 @@ impl Sessions {
         let mut commands = Commands::new(session.encoding(), unparsed).within(context.shape_limits());
         let Some(command) = commands.next() else { return CommandProgress::Over };
         let (Ok(command), Some(commands_left)) = (command, commands_max.checked_sub(1)) else {
-            context.note_refusal_reason(if commands_max == 0 {
+            context.counters.malformed_frames += 1;
+            let why = if commands_max == 0 {
                 "more commands in one frame than client.commands_per_frame_limit"
             } else {
                 "a command that cannot be decoded, or that is deeper or wider than allowed"
-            });
-            context.counters.malformed_frames += 1;
-            self.close(context, key, &Disconnect::BAD_REQUEST);
+            };
+            self.close_for(context, key, &Disconnect::BAD_REQUEST, Cause { command: None, why: Some(why) });
             return CommandProgress::Over;
         };
         if let Some(paused_on) = self.has_to_wait(context, key, &command) {
             self.pause(key, paused_on, &mut context.effects);
             return CommandProgress::Waits;
         }
-        if let Err(disconnect) = self.dispatch(context, key, &command) {
-            self.close(context, key, &disconnect);
+        if self.dispatch(context, key, &command).is_break() {
             return CommandProgress::Over;
         }
         CommandProgress::Done(CommandsLeft { bytes: commands.rest().len(), commands_max: commands_left })
@@ -141,9 +159,40 @@ impl Sessions {
         self.waits_for_pace(context, key, command).map(PausedOn::Pace)
     }
 
-    /// Runs one command. Returns the close code if the session ends.
-    fn dispatch(&mut self, context: &mut Context, key: SessionKey, command: &Command<'_>) -> Result<(), Disconnect> {
-        let Some(session) = self.table.get_mut(key) else { return Ok(()) };
+    /// Runs one command, and answers it if the answer is available at once. Breaks if it closes the session.
+    fn dispatch(&mut self, context: &mut Context, key: SessionKey, command: &Command<'_>) -> ControlFlow<()> {
+        let request = match self.check_order(context, key, command) {
+            Ok(Some(request)) => request,
+            Ok(None) => return ControlFlow::Continue(()),
+            Err(why) => {
+                self.close_for(context, key, &Disconnect::BAD_REQUEST, Cause { command: None, why: Some(why) });
+                return ControlFlow::Break(());
+            }
+        };
+        let kind = CommandKind::of(request);
+        context.counters.commands[kind as usize] += 1;
+        self.record_command(context, key, command.id, request);
+        let outcome = if self.try_take_command(context, key, request) {
+            self.carry_out(context, key, command.id, request)
+        } else {
+            context.counters.commands_refused += 1;
+            Err(Refused::new(ErrorCode::TooManyRequests, TOO_MANY_COMMANDS).into())
+        };
+        let closes = matches!(outcome, Err(RefusedCommand::Disconnect { .. }));
+        let command = CommandRef { id: command.id, command: kind.name(), channel: channel_of(request) };
+        self.answer(context, key, command, outcome);
+        if closes { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// The request of a command that the session may send now; `None` for a pong. The error is the reason to close the
+    /// session.
+    fn check_order<'r, 'a>(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        command: &'r Command<'a>,
+    ) -> Result<Option<&'r Request<'a>>, &'static str> {
+        let Some(session) = self.table.get_mut(key) else { return Ok(None) };
         let is_connect = matches!(command.request, Some(Request::Connect(_)));
         let allowed = match session.phase {
             Phase::Fresh => is_connect,
@@ -151,42 +200,53 @@ impl Sessions {
             Phase::Refused | Phase::Connecting | Phase::Closing => false,
         };
         if !allowed {
-            context.note_refusal_reason(if is_connect {
-                "a second connect"
-            } else {
-                "a command before connect was answered"
-            });
-            return Err(Disconnect::BAD_REQUEST);
+            return Err(if is_connect { "a second connect" } else { "a command before connect was answered" });
         }
         let is_send = matches!(command.request, Some(Request::Send { .. }));
         if command.id == 0 && !is_send {
             context.counters.commands[CommandKind::Pong as usize] += 1;
-            if session.take_pong() {
-                return Ok(());
+            let is_expected = session.take_pong();
+            return if is_expected { Ok(None) } else { Err("a command without an id that answers no ping") };
+        }
+        let request = command.request.as_ref();
+        request.map(Some).ok_or("a command without a method that the server knows")
+    }
+
+    /// Answers a command with its outcome, if that is known: replies, or closes the session.
+    pub(super) fn answer(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        command: CommandRef<'_>,
+        outcome: CommandOutcome,
+    ) {
+        match outcome {
+            Ok(Some(reply)) => self.reply(context, key, command.id, &reply),
+            Ok(None) => {}
+            Err(refused) => self.refuse(context, key, command, refused),
+        }
+    }
+
+    /// Answers a command with an error, or closes the session.
+    pub(super) fn refuse(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        command: CommandRef<'_>,
+        refused: RefusedCommand,
+    ) {
+        let (why, reply) = match refused {
+            RefusedCommand::Error(Refused { code, why }) => {
+                context.counters.error_replies[code.code() as usize - 100] += 1;
+                (why, Reply::Error(code))
             }
-            context.note_refusal_reason("a command without an id that answers no ping");
-            return Err(Disconnect::BAD_REQUEST);
-        }
-        let Some(request) = &command.request else {
-            context.note_refusal_reason("a command without a method that the server knows");
-            return Err(Disconnect::BAD_REQUEST);
+            RefusedCommand::Own { code, message, temporary } => (None, Reply::Refused { code, message, temporary }),
+            RefusedCommand::Disconnect { disconnect, why } => {
+                return self.close_for(context, key, &disconnect, Cause { command: Some(command), why });
+            }
         };
-        let kind = CommandKind::of(request);
-        context.counters.commands[kind as usize] += 1;
-        self.record_command(context, key, command.id, request);
-        if !self.try_take_command(context, key, request) {
-            context.counters.commands_refused += 1;
-            context.note_refusal_reason("more commands in a second than client.command_rate_limit");
-            self.note_command(context, key, kind.name(), channel_of(request));
-            self.reply(context, key, command.id, &Reply::Error(ErrorCode::TooManyRequests));
-            return Ok(());
-        }
-        let answer = self.carry_out(context, key, command.id, request);
-        self.note_command_if_refused(context, key, &answer, kind.name(), channel_of(request));
-        if let Some(reply) = answer? {
-            self.reply(context, key, command.id, &reply);
-        }
-        Ok(())
+        self.record_refusal(context, key, command, (error_number(&reply), why));
+        self.reply(context, key, command.id, &reply);
     }
 
     /// Takes a token for one more command. Not needed for commands that begin the session, free something, or have no
@@ -209,29 +269,23 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         request: &Request<'_>,
-    ) -> Result<Option<Reply>, Disconnect> {
-        let outcome = match request {
-            Request::Connect(connect) => {
-                return self.connect(context, key, command_id, connect).map(|()| None);
-            }
-            Request::Subscribe(subscribe) => return self.subscribe(context, key, command_id, subscribe),
-            Request::Unsubscribe { channel } => return self.unsubscribe(context, key, command_id, channel),
-            Request::Refresh { token } => return self.refresh(context, key, command_id, token).map(|()| None),
-            Request::SubRefresh(refresh) => return self.sub_refresh(context, key, command_id, refresh),
-            Request::Publish(publish) => return self.publish(context, key, command_id, publish),
-            Request::Presence { channel } => return self.ask_presence(context, key, command_id, channel),
-            Request::PresenceStats { channel } => {
-                return self.ask_presence_stats(context, key, command_id, channel);
-            }
-            Request::History(history) => return self.ask_history(context, key, command_id, history),
-            Request::Send { data } => return self.send_input(context, key, *data).map(|()| None),
-            Request::Rpc(rpc) => return Ok(self.call(context, key, command_id, rpc)),
+    ) -> CommandOutcome {
+        match request {
+            Request::Connect(connect) => self.connect(context, key, command_id, connect).map(|()| None),
+            Request::Subscribe(subscribe) => self.subscribe(context, key, command_id, subscribe),
+            Request::Unsubscribe { channel } => self.unsubscribe(context, key, command_id, channel),
+            Request::Refresh { token } => self.refresh(context, key, command_id, token).map(|()| None),
+            Request::SubRefresh(refresh) => self.sub_refresh(context, key, command_id, refresh),
+            Request::Publish(publish) => self.publish(context, key, command_id, publish),
+            Request::Presence { channel } => self.ask_presence(context, key, command_id, channel),
+            Request::PresenceStats { channel } => self.ask_presence_stats(context, key, command_id, channel),
+            Request::History(history) => self.ask_history(context, key, command_id, history),
+            Request::Send { data } => self.send_input(context, key, *data).map(|()| None),
+            Request::Rpc(rpc) => self.call(context, key, command_id, rpc),
             Request::Ping => {
-                context.note_refusal_reason("a ping of the protocol's first version");
-                Reply::Error(ErrorCode::NotAvailable)
+                Err(Refused::new(ErrorCode::NotAvailable, "a ping of the protocol's first version").into())
             }
-        };
-        Ok(Some(outcome))
+        }
     }
 
     /// Pauses the session until its token is verified.
@@ -259,12 +313,6 @@ impl Sessions {
     /// Queues the reply to a command. A reply never closes a session as slow: commands wait for the replies to earlier
     /// ones, so a client that reads receives everything that it requested.
     pub(in crate::shard) fn reply(&mut self, context: &mut Context, key: SessionKey, id: u32, reply: &Reply) {
-        if let Reply::Error(code) = reply {
-            context.counters.error_replies[code.code() as usize - 100] += 1;
-            self.record_refusal(context, key, id, code.code());
-        } else if let Reply::Refused { code, .. } = reply {
-            self.record_refusal(context, key, id, u32::from(*code));
-        }
         let Some(session) = self.table.get(key) else { return };
         let frame = reply_frame(session.wire, id, reply, &mut context.scratch, context.now.mono_us);
         let Ok(frame) = frame else {
@@ -318,5 +366,14 @@ impl Sessions {
     /// Whether the session exceeds its queue limits.
     pub(super) fn is_too_far_behind(&mut self, context: &Context, index: u32) -> bool {
         self.table.outbox(index).is_too_far_behind(&context.options.client)
+    }
+}
+
+/// The number of an error reply.
+pub(super) const fn error_number(reply: &Reply) -> u32 {
+    match reply {
+        Reply::Error(code) => code.code(),
+        Reply::Refused { code, .. } => *code as u32,
+        _ => ErrorCode::Internal.code(),
     }
 }

@@ -15,14 +15,14 @@ use crate::{
     frame::{FrameRef, build_frame, encode_push_on, reply_frame},
     planted::Bug,
     record::SessionIncident,
+    refused::{Refused, RefusedCommand},
     room::Departure,
     session::{
-        ConnectGrant, ConnectParams, Paused, PausedOn, PendingConnect, Phase, ProxiedCommand, RefusedConnect, Session,
-        SessionExtra,
+        ConnectGrant, ConnectParams, Paused, PausedOn, PendingConnect, Phase, ProxiedCommand, Session, SessionExtra,
     },
 };
 
-use super::{Context, Sessions, refresh::TimeToLive};
+use super::{Context, Sessions, close::Cause, commands::CommandRef, refresh::TimeToLive};
 
 /// The default disconnects that replace errors on unidirectional transports.
 const UNIDIRECTIONAL_DISCONNECTS: [(ErrorCode, Disconnect); 4] = [
@@ -58,14 +58,13 @@ impl Sessions {
         let outcome = if let Ok(request) = decode_connect(bytes, context.shape_limits()) {
             self.connect(context, key, 0, &request)
         } else {
-            context.note_refusal_reason(
-                "a connect request that cannot be decoded, or that is deeper or wider than allowed",
-            );
             context.counters.malformed_frames += 1;
-            Err(Disconnect::BAD_REQUEST)
+            Err(RefusedCommand::bad_request(
+                "a connect request that cannot be decoded, or that is deeper or wider than allowed",
+            ))
         };
-        if let Err(disconnect) = outcome {
-            self.close(context, key, &disconnect);
+        if let Err(RefusedCommand::Disconnect { disconnect, why }) = outcome {
+            self.close_for(context, key, &disconnect, Cause { command: None, why });
         }
     }
 
@@ -76,16 +75,16 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         request: &ConnectRequest<'_>,
-    ) -> Result<(), Disconnect> {
+    ) -> Result<(), RefusedCommand> {
         let is_fresh = self.table.get(key).is_some_and(|session| session.phase == Phase::Fresh);
         if !is_fresh {
-            return Err(Disconnect::BAD_REQUEST);
+            return Err(Disconnect::BAD_REQUEST.into());
         }
         // Before any token check, so that a connect storm is stopped here.
         if !self.rates.connects.try_take(context.now.mono_us) {
             context.counters.connects_refused += 1;
-            context.note_refusal_reason("more connects in a second than client.connect_rate_limit");
-            self.refuse_connect(context, key, command_id, ErrorCode::TooManyRequests.into());
+            let why = "more connects in a second than client.connect_rate_limit";
+            self.refuse_connect(context, key, command_id, Refused::new(ErrorCode::TooManyRequests, why).into());
             return Ok(());
         }
         let position = |offset: u64, epoch: &str| (offset, Box::from(epoch));
@@ -118,8 +117,9 @@ impl Sessions {
         }
         let client = &context.options.client;
         if !client.allow_anonymous_connect_without_token && !client.insecure {
-            context.note_refusal_reason("no token, and client.allow_anonymous_connect_without_token is off");
-            return Err(Disconnect::BAD_REQUEST);
+            return Err(RefusedCommand::bad_request(
+                "no token, and client.allow_anonymous_connect_without_token is off",
+            ));
         }
         let grant = self.grant(context, command_id, None, ConnectionClaims::default());
         self.admit_session(context, key, grant, &params, true);
@@ -143,13 +143,9 @@ impl Sessions {
                 self.connect_with_token(context, key, command_id, &params, outcome);
             }
             PausedOn::Refresh { command_id } => {
-                let answer = self.refresh_with_token(context, key, outcome).map(Some);
-                self.note_command_if_refused(context, key, &answer, "refresh", None);
-                match answer {
-                    Ok(Some(reply)) => self.reply(context, key, command_id, &reply),
-                    Ok(None) => {}
-                    Err(disconnect) => self.close(context, key, &disconnect),
-                }
+                let outcome = self.refresh_with_token(context, key, outcome).map(Some);
+                let command = CommandRef { id: command_id, command: "refresh", channel: None };
+                self.answer(context, key, command, outcome);
             }
             _ => unreachable!("looked at above"),
         }
@@ -252,7 +248,7 @@ impl Sessions {
     }
 
     /// Takes tokens for the session's recoveries from this shard's rate limit.
-    fn take_recoveries(&mut self, context: &mut Context, grant: &ConnectGrant) -> Result<(), RefusedConnect> {
+    fn take_recoveries(&mut self, context: &mut Context, grant: &ConnectGrant) -> Result<(), RefusedCommand> {
         grant.subscriptions.iter().try_for_each(|planned| self.take_recovery(context, planned))
     }
 
@@ -261,7 +257,7 @@ impl Sessions {
         &mut self,
         context: &mut Context,
         subscription: &ServerSubscription,
-    ) -> Result<(), RefusedConnect> {
+    ) -> Result<(), RefusedCommand> {
         if subscription.recover_since.is_none() {
             return Ok(());
         }
@@ -324,13 +320,13 @@ impl Sessions {
 
     /// All owners have answered.
     pub(super) fn answer_connect(&mut self, context: &mut Context, key: SessionKey, pending: PendingConnect) {
-        if let Some(code) = pending.refused {
+        if let Some(refused) = pending.refused {
             self.leave_everything(context, key, Departure::Left);
             let outbox = self.table.outbox(key.index);
             if let Some(before_cork) = outbox.uncork() {
                 outbox.discard_latest_and_behind(before_cork);
             }
-            return self.refuse_connect(context, key, pending.command_id, code.into());
+            return self.refuse_connect(context, key, pending.command_id, refused.into());
         }
         let first_ping_us = context.first_ping_us();
         self.record(context, key, SessionIncident::Connected);
@@ -367,22 +363,13 @@ impl Sessions {
         context: &mut Context,
         key: SessionKey,
         command_id: u32,
-        refused: RefusedConnect,
+        refused: RefusedCommand,
     ) {
-        self.note_command(context, key, "connect", None);
+        let command = CommandRef { id: command_id, command: "connect", channel: None };
         let Some(session) = self.table.get_mut(key) else { return };
         session.phase = Phase::Refused;
-        let is_unidirectional = session.wire.is_unidirectional();
-        let reply = match refused {
-            RefusedConnect::Disconnect(disconnect) => return self.close(context, key, &disconnect),
-            RefusedConnect::Error(code) => Reply::Error(code),
-            RefusedConnect::Own { code, message, temporary } => Reply::Refused { code, message, temporary },
-        };
-        if is_unidirectional {
-            let disconnect = context.unidirectional_disconnect(&reply);
-            return self.close(context, key, &disconnect);
-        }
-        self.reply(context, key, command_id, &reply);
+        let refused = if session.wire.is_unidirectional() { context.without_reply(refused) } else { refused };
+        self.refuse(context, key, command, refused);
     }
 }
 impl Context {
@@ -392,19 +379,18 @@ impl Context {
         ShapeLimits { json_depth_max: client.json_depth_max, object_keys_max: client.object_keys_max }
     }
 
-    /// The disconnect that replaces an error of `connect` on transports without a reply.
-    fn unidirectional_disconnect(&self, error: &Reply) -> Disconnect {
-        let number = match error {
-            Reply::Error(code) => code.code(),
-            Reply::Refused { code, .. } => u32::from(*code),
-            _ => ErrorCode::Internal.code(),
+    /// A refusal of `connect` on a transport without replies: a disconnect replaces an error.
+    fn without_reply(&self, refused: RefusedCommand) -> RefusedCommand {
+        let (number, why) = match refused {
+            RefusedCommand::Error(Refused { code, why }) => (code.code(), why),
+            RefusedCommand::Own { code, .. } => (u32::from(code), None),
+            RefusedCommand::Disconnect { .. } => return refused,
         };
         let configured = &self.options.client.connect_code_to_unidirectional_disconnect;
-        if let Some((_, disconnect)) = configured.iter().find(|(code, _)| *code == number) {
-            return disconnect.clone();
-        }
-        let usual = UNIDIRECTIONAL_DISCONNECTS.into_iter().find(|(code, _)| code.code() == number);
-        usual.map_or(Disconnect::INTERNAL, |(_, disconnect)| disconnect)
+        let configured = configured.iter().find(|(code, _)| *code == number).map(|(_, disconnect)| disconnect.clone());
+        let usual = || UNIDIRECTIONAL_DISCONNECTS.into_iter().find(|(code, _)| code.code() == number);
+        let disconnect = configured.or_else(|| usual().map(|(_, disconnect)| disconnect));
+        RefusedCommand::Disconnect { disconnect: disconnect.unwrap_or(Disconnect::INTERNAL), why }
     }
 
     /// The first ping comes at a random time in the second half of the interval, so that sessions that connected at the

@@ -5,7 +5,8 @@ use dunlin_protocol::{Disconnect, ErrorCode};
 
 use crate::{
     event::ServerSubscription,
-    session::{ConnectGrant, ConnectParams, RefusedConnect},
+    refused::RefusedCommand,
+    session::{ConnectGrant, ConnectParams},
 };
 
 use super::{Context, refresh::TimeToLive};
@@ -17,7 +18,7 @@ impl Context {
         grant: &mut ConnectGrant,
         params: &ConnectParams,
         may_choose: bool,
-    ) -> Result<(), RefusedConnect> {
+    ) -> Result<(), RefusedCommand> {
         if let Some(channel) = self.personal_channel(&grant.user) {
             grant.plan(ServerSubscription { channel, ..ServerSubscription::default() });
         }
@@ -65,12 +66,11 @@ impl Context {
 
     /// Whether the server may subscribe a session of `user` to `channel` on the client's request: only if the client
     /// could subscribe by itself, without a token or a backend.
-    fn may_choose(&self, user: &str, channel: &str) -> Result<bool, RefusedConnect> {
+    fn may_choose(&self, user: &str, channel: &str) -> Result<bool, RefusedCommand> {
         let namespace = match self.names.resolve(channel) {
             Ok(namespace) => namespace,
             Err(ErrorCode::UnknownChannel) => {
-                self.note_refusal_reason("connect names a channel whose namespace is not configured");
-                return Err(Disconnect::BAD_REQUEST.into());
+                return Err(RefusedCommand::bad_request("connect names a channel whose namespace is not configured"));
             }
             Err(_) => return Ok(false),
         };

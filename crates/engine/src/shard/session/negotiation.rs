@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{Disconnect, FilterError, SubscribeRequest, TagsFilter};
+use dunlin_protocol::{ErrorCode, FilterError, SubscribeRequest, TagsFilter};
 
 use crate::{
     SessionKey,
@@ -10,6 +10,7 @@ use crate::{
     message::RecoverFrom,
     names::NamespaceIndex,
     options::{Lane, NamespaceOptions, RecoveryMode},
+    refused::RefusedCommand,
     session::{SubscriptionFlags, SubscriptionParams},
 };
 
@@ -20,21 +21,19 @@ use super::{
 };
 
 impl Sessions {
-    /// The filter that the client requests, if any. An error for an invalid filter or one above the limits.
+    /// The filter that the client requests, if any.
     pub(super) fn tags_filter(
         &self,
         context: &Context,
         key: SessionKey,
         request: &SubscribeRequest<'_>,
-    ) -> Result<Result<Option<Arc<TagsFilter>>, FilterError>, Disconnect> {
-        let Some(bytes) = request.tags_filter else { return Ok(Ok(None)) };
+    ) -> Result<Option<Arc<TagsFilter>>, RefusedCommand> {
+        let Some(bytes) = request.tags_filter else { return Ok(None) };
         let encoding = self.table.at(key.index).encoding();
         match TagsFilter::parse(encoding, bytes, &context.options.channel.tags_filter) {
-            Err(FilterError::Malformed) => {
-                context.note_refusal_reason("a tags filter that cannot be decoded");
-                Err(Disconnect::BAD_REQUEST)
-            }
-            filter => Ok(filter.map(|filter| Some(Arc::new(filter)))),
+            Ok(filter) => Ok(Some(Arc::new(filter))),
+            Err(FilterError::Malformed) => Err(RefusedCommand::bad_request("a tags filter that cannot be decoded")),
+            Err(_) => Err(ErrorCode::BadRequest.into()),
         }
     }
 

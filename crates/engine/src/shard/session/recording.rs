@@ -1,6 +1,6 @@
 //! Makes records of session events. If nothing is recorded, this costs one comparison.
 
-use dunlin_protocol::{Disconnect, Reply, Request};
+use dunlin_protocol::{Disconnect, Request};
 
 use crate::{
     SessionKey,
@@ -9,12 +9,10 @@ use crate::{
     record::{CommandSubject, RecordLevel, RecordOptions, SessionIncident, SessionRecord},
 };
 
-use super::{Context, Sessions};
+use super::{Context, Sessions, close::Cause, commands::CommandRef};
 
-/// The context of records, and their rate limits.
+/// Rate limits on records.
 pub(super) struct Recording {
-    /// The command that is about to be refused, and its session.
-    subject: Option<(SessionKey, CommandSubject)>,
     /// This shard's share of the rate limit, by level.
     buckets: [Bucket; 3],
     of_session: Option<Pace>,
@@ -24,40 +22,12 @@ pub(super) struct Recording {
 impl Recording {
     pub(super) fn new(options: RecordOptions, shards: u16) -> Self {
         let bucket = Bucket::full(Pace::share(options.node_per_second, shards));
-        Self { subject: None, buckets: [bucket; 3], of_session: Pace::new(options.session_per_second), suppressed: 0 }
+        Self { buckets: [bucket; 3], of_session: Pace::new(options.session_per_second), suppressed: 0 }
     }
 }
 
 impl Sessions {
-    /// Sets the session's command that is about to be refused, for the record of the refusal.
-    pub(in crate::shard) fn note_command(
-        &mut self,
-        context: &Context,
-        key: SessionKey,
-        command: &'static str,
-        channel: Option<&str>,
-    ) {
-        if context.records(RecordLevel::Refusals) {
-            let channel = channel.map(|channel| self.channel_name(channel));
-            self.recording.subject = Some((key, CommandSubject { command, channel }));
-        }
-    }
-
-    /// As [`Sessions::note_command`], if `answer` refuses the command.
-    pub(super) fn note_command_if_refused(
-        &mut self,
-        context: &Context,
-        key: SessionKey,
-        answer: &Result<Option<Reply>, Disconnect>,
-        command: &'static str,
-        channel: Option<&str>,
-    ) {
-        if matches!(answer, Err(_) | Ok(Some(Reply::Error(_) | Reply::Refused { .. }))) {
-            self.note_command(context, key, command, channel);
-        }
-    }
-
-    /// Records a command, and clears the context of earlier ones.
+    /// Records a command.
     pub(super) fn record_command(
         &mut self,
         context: &mut Context,
@@ -65,8 +35,6 @@ impl Sessions {
         command_id: u32,
         request: &Request<'_>,
     ) {
-        context.clear_refusal_reason();
-        self.recording.subject = None;
         if context.records(RecordLevel::Commands) {
             let channel = channel_of(request).map(|channel| self.channel_name(channel));
             let subject = CommandSubject { command: CommandKind::of(request).name(), channel };
@@ -75,23 +43,38 @@ impl Sessions {
     }
 
     /// Records that a command is answered with an error.
-    pub(super) fn record_refusal(&mut self, context: &mut Context, key: SessionKey, command_id: u32, code: u32) {
-        let (subject, why) = self.take_subject(context, key);
+    pub(super) fn record_refusal(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        command: CommandRef<'_>,
+        (code, why): (u32, Option<&'static str>),
+    ) {
         if context.records(RecordLevel::Refusals) {
-            let subject = subject.unwrap_or(CommandSubject { command: "unknown", channel: None });
+            let (subject, command_id) = (self.subject(command), command.id);
             self.record(context, key, SessionIncident::CommandRefused { subject, command_id, code, why });
         }
     }
 
     /// Records that the server closes a session. Call it before the session's queue is dropped.
-    pub(super) fn record_disconnect(&mut self, context: &mut Context, key: SessionKey, disconnect: &Disconnect) {
-        let (subject, why) = self.take_subject(context, key);
+    pub(super) fn record_disconnect(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        disconnect: &Disconnect,
+        Cause { command, why }: Cause<'_>,
+    ) {
         if context.records(RecordLevel::Refusals) {
+            let subject = command.map(|command| self.subject(command));
             let outbox = self.table.outbox(key.index);
             let queued = (outbox.queued_bytes(), outbox.queued_frames());
             let (code, reason) = (disconnect.code, disconnect.reason.clone());
             self.record(context, key, SessionIncident::Disconnected { subject, code, reason, why, queued });
         }
+    }
+
+    fn subject(&self, CommandRef { command, channel, .. }: CommandRef<'_>) -> CommandSubject {
+        CommandSubject { command, channel: channel.map(|channel| self.channel_name(channel)) }
     }
 
     /// Records an event of a session.
@@ -114,11 +97,6 @@ impl Sessions {
         session.records_full_at_ns = then_ns.flatten().unwrap_or(session.records_full_at_ns);
         let suppressed = std::mem::take(&mut recording.suppressed);
         context.effects.records.push(SessionRecord { session: key, info: session.info.clone(), what, suppressed });
-    }
-
-    fn take_subject(&mut self, context: &Context, key: SessionKey) -> (Option<CommandSubject>, Option<&'static str>) {
-        let subject = self.recording.subject.take().filter(|(of, _)| *of == key).map(|(_, subject)| subject);
-        (subject, context.take_reason())
     }
 }
 

@@ -10,6 +10,7 @@ use crate::{
     event::{ConnectionClaims, ServerSubscription, TokenError},
     hub::LocalChannelId,
     message::ShardRequest,
+    refused::RefusedCommand,
     session::PausedOn,
 };
 
@@ -25,14 +26,13 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         token: &str,
-    ) -> Result<(), Disconnect> {
+    ) -> Result<(), RefusedCommand> {
         if token.is_empty() || context.options.backend.refresh.is_some() {
-            context.note_refusal_reason(if token.is_empty() {
+            return Err(RefusedCommand::bad_request(if token.is_empty() {
                 "no token is given"
             } else {
                 "client.proxy.refresh is enabled: the backend refreshes connections, not the client"
-            });
-            return Err(Disconnect::BAD_REQUEST);
+            }));
         }
         self.wait_for_token(key, PausedOn::Refresh { command_id }, token, &mut context.effects);
         Ok(())
@@ -44,21 +44,18 @@ impl Sessions {
         context: &mut Context,
         key: SessionKey,
         outcome: Result<ConnectionClaims, TokenError>,
-    ) -> Result<Reply, Disconnect> {
-        let claims = match outcome {
-            Ok(claims) => claims,
-            Err(TokenError::Expired) => return Err(Disconnect::EXPIRED),
-            Err(TokenError::Invalid) => return Err(Disconnect::INVALID_TOKEN),
-            Err(TokenError::Unavailable) => return Ok(Reply::Error(ErrorCode::Internal)),
-        };
-        let Some(session) = self.table.get_mut(key) else { return Err(Disconnect::BAD_REQUEST) };
-        let Some(info) = &session.info else { return Err(Disconnect::BAD_REQUEST) };
+    ) -> Result<Reply, RefusedCommand> {
+        let claims = outcome.map_err(|error| match error {
+            TokenError::Expired => RefusedCommand::from(Disconnect::EXPIRED),
+            TokenError::Invalid => Disconnect::INVALID_TOKEN.into(),
+            TokenError::Unavailable => ErrorCode::Internal.into(),
+        })?;
+        let Some(session) = self.table.get_mut(key) else { return Err(Disconnect::BAD_REQUEST.into()) };
+        let Some(info) = &session.info else { return Err(Disconnect::BAD_REQUEST.into()) };
         if *info.user != *claims.user {
-            return Err(Disconnect::INVALID_TOKEN);
+            return Err(Disconnect::INVALID_TOKEN.into());
         }
-        let Ok(ttl) = TimeToLive::until(claims.expires_at_ms, context.now) else {
-            return Ok(Reply::Error(ErrorCode::Expired));
-        };
+        let ttl = TimeToLive::until(claims.expires_at_ms, context.now).map_err(|AlreadyExpired| ErrorCode::Expired)?;
         if claims.meta.is_some() {
             session.extra.get_or_insert_default().meta = claims.meta;
         }
@@ -68,7 +65,7 @@ impl Sessions {
         self.expire_after(context, key, ttl);
         if self.has_other_subscriptions(key, &claims.subscriptions) {
             // The client reconnects and receives the subscriptions of the new token.
-            return Err(Disconnect::INSUFFICIENT_STATE);
+            return Err(Disconnect::INSUFFICIENT_STATE.into());
         }
         // The session's id and the version are the same as in the reply to `connect`, and are not repeated.
         Ok(Reply::Refresh(RefreshResult { client: Arc::default(), version: "", ttl_s: ttl.map(TimeToLive::whole_s) }))

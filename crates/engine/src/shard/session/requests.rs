@@ -1,20 +1,28 @@
-//! Commands that a channel's owner answers: checks them and sends them to the owner.
+//! Commands that a channel's owner answers: checks them, sends them to the owner, and passes its answers on.
 
 use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
-use dunlin_protocol::{ClientInfo, Disconnect, ErrorCode, HistoryRequest, Payload, PublishRequest, Reply};
+use dunlin_protocol::{
+    ClientInfo, Disconnect, ErrorCode, HistoryRequest, HistoryResult, Payload, PresenceResult, PresenceStatsResult,
+    PublishRequest, Reply,
+};
 
 use crate::{
     SessionKey,
     api::HistoryQuery,
     backend::ProxyRequestKind,
-    message::{Asker, ShardRequest},
+    message::{Asker, Notice, ShardRequest},
     options::DataFormat,
+    refused::{Refused, RefusedCommand},
     session::ProxiedCommand,
 };
 
-use super::{Context, Sessions, permission::Permission};
+use super::{
+    Context, Sessions,
+    commands::{CommandOutcome, CommandRef, NO_CHANNEL},
+    permission::Permission,
+};
 use crate::shard::{HISTORY_OFF, PRESENCE_OFF};
 
 /// What a command reads from a channel's owner.
@@ -31,30 +39,25 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         request: &PublishRequest<'_>,
-    ) -> Result<Option<Reply>, Disconnect> {
+    ) -> CommandOutcome {
         let channel = &*request.channel;
         if channel.is_empty() {
-            context.note_refusal_reason("no channel is named");
-            return Err(Disconnect::BAD_REQUEST);
+            return Err(RefusedCommand::bad_request(NO_CHANNEL));
         }
         let data = request.data.unwrap_or_default();
-        let namespace = match context.resolve(channel) {
-            Ok(namespace) => namespace,
-            Err(code) => return Ok(Some(Reply::Error(code))),
-        };
+        let namespace = context.resolve(channel)?;
         let options = context.namespace(namespace);
         if options.room.is_some() {
-            return Ok(Some(self.publish_input(context, key, channel, data)));
+            return self.publish_input(context, key, channel, data);
         }
         if data.is_empty() && options.publication_data_format != DataFormat::Binary {
-            context.note_refusal_reason("a publication without data");
-            return Ok(Some(Reply::Error(ErrorCode::BadRequest)));
+            return Err(Refused::new(ErrorCode::BadRequest, "a publication without data").into());
         }
         let proxy = options.publish_proxy;
         let is_allowed =
             proxy.is_some() || self.permits(context, key, channel, namespace, Permission::publish(options));
         if request.kind != 0 || !is_allowed {
-            return Ok(Some(Reply::Error(ErrorCode::PermissionDenied)));
+            return Err(ErrorCode::PermissionDenied.into());
         }
         let data = self.payload(key, data).unwrap_or_else(|| Payload::from_opaque(Bytes::new()));
         if let Some(proxy) = proxy {
@@ -70,7 +73,7 @@ impl Sessions {
             );
             return Ok(None);
         }
-        let Some(info) = self.info_in_channel(key, channel) else { return Err(Disconnect::BAD_REQUEST) };
+        let Some(info) = self.info_in_channel(key, channel) else { return Err(Disconnect::BAD_REQUEST.into()) };
         let asker = self.register_request(context, key, command_id, false);
         let (channel_name, creator) = (self.channel_name(channel), self.creator(context, key));
         let request = ShardRequest::Publish { channel: channel_name, data, info, how: Box::default(), creator, asker };
@@ -84,7 +87,7 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         channel: &str,
-    ) -> Result<Option<Reply>, Disconnect> {
+    ) -> CommandOutcome {
         let bytes_max = context.options.client.presence_bytes_max;
         let make = |channel, asker| ShardRequest::Presence { channel, bytes_max, asker };
         self.request_presence(context, key, command_id, channel, true, make)
@@ -96,7 +99,7 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         channel: &str,
-    ) -> Result<Option<Reply>, Disconnect> {
+    ) -> CommandOutcome {
         let make = |channel, asker| ShardRequest::PresenceStats { channel, asker };
         self.request_presence(context, key, command_id, channel, false, make)
     }
@@ -109,14 +112,11 @@ impl Sessions {
         channel: &str,
         is_reply_large: bool,
         make: impl FnOnce(Arc<str>, Asker) -> ShardRequest,
-    ) -> Result<Option<Reply>, Disconnect> {
+    ) -> CommandOutcome {
         if channel.is_empty() {
-            context.note_refusal_reason("no channel is named");
-            return Err(Disconnect::BAD_REQUEST);
+            return Err(RefusedCommand::bad_request(NO_CHANNEL));
         }
-        if let Err(code) = self.check_read(context, key, channel, ReadKind::Presence) {
-            return Ok(Some(Reply::Error(code)));
-        }
+        self.check_read(context, key, channel, ReadKind::Presence)?;
         let request = make(self.channel_name(channel), self.register_request(context, key, command_id, is_reply_large));
         context.request(context.owner(channel), request);
         Ok(None)
@@ -128,17 +128,14 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         request: &HistoryRequest<'_>,
-    ) -> Result<Option<Reply>, Disconnect> {
+    ) -> CommandOutcome {
         let channel = &*request.channel;
         if channel.is_empty() {
-            context.note_refusal_reason("no channel is named");
-            return Err(Disconnect::BAD_REQUEST);
+            return Err(RefusedCommand::bad_request(NO_CHANNEL));
         }
-        if let Err(code) = self.check_read(context, key, channel, ReadKind::History) {
-            return Ok(Some(Reply::Error(code)));
-        }
-        let most = i32::try_from(context.options.client.history_publications_max).unwrap_or(i32::MAX);
-        let limit = if (0..=most).contains(&request.limit) { request.limit } else { most };
+        self.check_read(context, key, channel, ReadKind::History)?;
+        let limit_max = i32::try_from(context.options.client.history_publications_max).unwrap_or(i32::MAX);
+        let limit = if (0..=limit_max).contains(&request.limit) { request.limit } else { limit_max };
         let since = request.since.as_ref().map(|since| (since.offset, Box::from(&*since.epoch)));
         let bytes_max = Some(context.options.client.history_bytes_max);
         let query = HistoryQuery { limit, since, reverse: request.reverse, bytes_max };
@@ -148,8 +145,68 @@ impl Sessions {
         Ok(None)
     }
 
+    /// Passes the owner's answer on to the session that sent the request.
+    pub(in crate::shard) fn take_notice(&mut self, context: &mut Context, notice: Notice) {
+        let is_reply_large = matches!(notice, Notice::Presence { .. } | Notice::History { .. });
+        let (command, channel, asker, reply) = match notice {
+            Notice::Deliver(delivery) => return self.deliver(context, &delivery),
+            Notice::RoomOver { channel, room, code, reason } => {
+                return self.room_is_over(context, &channel, room, (code, reason));
+            }
+            Notice::Subscribed { request, outcome } => {
+                return self.subscribed(context, *request, outcome);
+            }
+            Notice::PositionLost { channel } => {
+                return self.end_stale(context, &channel, |flags| flags.positioned);
+            }
+            Notice::FollowingLost { channel } => return self.end_stale(context, &channel, |_| true),
+            Notice::Arrived { user, asker, admission } => {
+                return self.arrived(context, &user, asker, admission);
+            }
+            Notice::Superseded { session } => return self.superseded(context, session),
+            Notice::Published { channel, asker, outcome } => {
+                ("publish", channel, asker, outcome.map(|()| Reply::Publish))
+            }
+            Notice::Presence { channel, asker, outcome } => {
+                ("presence", channel, asker, outcome.map(|clients| Reply::Presence(PresenceResult { clients })))
+            }
+            Notice::PresenceStats { channel, asker, outcome } => (
+                "presence_stats",
+                channel,
+                asker,
+                outcome.map(|(num_clients, num_users)| {
+                    Reply::PresenceStats(PresenceStatsResult { num_clients, num_users })
+                }),
+            ),
+            Notice::History { channel, asker, outcome } => (
+                "history",
+                channel,
+                asker,
+                outcome.map(|part| {
+                    let part = *part;
+                    Reply::History(HistoryResult {
+                        publications: part.publications,
+                        epoch: part.epoch,
+                        offset: part.offset,
+                    })
+                }),
+            ),
+        };
+        if self.is_gone(asker.session) {
+            context.counters.late_messages += 1;
+            return;
+        }
+        let outcome = reply.map(Some).map_err(|Refused { code, .. }| {
+            let why = why_of_owner(command, code);
+            Refused { code, why }.into()
+        });
+        let command = CommandRef { id: asker.command_id, command, channel: Some(&channel) };
+        self.answer(context, asker.session, command, outcome);
+        self.on_owner_reply(asker.session, is_reply_large, &mut context.effects);
+    }
+
     /// Checks that the namespace of `channel` stores the requested data, and that the session may read it.
-    fn check_read(&self, context: &Context, key: SessionKey, channel: &str, kind: ReadKind) -> Result<(), ErrorCode> {
+    fn check_read(&self, context: &Context, key: SessionKey, channel: &str, kind: ReadKind) -> Result<(), Refused> {
         let namespace = context.resolve(channel)?;
         let options = context.namespace(namespace);
         let (is_on, off_reason, permission) = match kind {
@@ -157,13 +214,12 @@ impl Sessions {
             ReadKind::History => (options.has_stream(), HISTORY_OFF, Permission::history(options)),
         };
         if !is_on {
-            context.note_refusal_reason(off_reason);
-            return Err(ErrorCode::NotAvailable);
+            return Err(Refused::new(ErrorCode::NotAvailable, off_reason));
         }
         if self.permits(context, key, channel, namespace, permission) {
             Ok(())
         } else {
-            Err(ErrorCode::PermissionDenied)
+            Err(ErrorCode::PermissionDenied.into())
         }
     }
 
@@ -190,22 +246,21 @@ impl Sessions {
     }
 }
 impl Context {
-    /// Records why the channel's owner refused a command, for codes that do not explain themselves.
-    pub(in crate::shard) fn explain_refusal_by_owner(&self, command: &str, code: ErrorCode) {
-        self.clear_refusal_reason();
-        match (command, code) {
-            ("publish", ErrorCode::BadRequest) => self.note_refusal_reason(
-                "the publication is larger than client.queue_max_size, or not in the publication_data_format of its namespace",
-            ),
-            ("history", ErrorCode::BadRequest) => self.note_refusal_reason("a reverse history since offset 0"),
-            ("publish" | "history", ErrorCode::Internal) => self.note_refusal_reason(
-                "the log of the channel's namespace failed; /health names the failure of a storage, and the remedy",
-            ),
-            _ => {}
-        }
-    }
-
     pub(super) fn asker(&self, session: SessionKey, command_id: u32) -> Asker {
         Asker { shard: self.identity.index, session, command_id }
+    }
+}
+
+/// Why the channel's owner refused a command, for codes that do not explain themselves.
+fn why_of_owner(command: &str, code: ErrorCode) -> Option<&'static str> {
+    match (command, code) {
+        ("publish", ErrorCode::BadRequest) => Some(
+            "the publication is larger than client.queue_max_size, or not in the publication_data_format of its namespace",
+        ),
+        ("history", ErrorCode::BadRequest) => Some("a reverse history since offset 0"),
+        ("publish" | "history", ErrorCode::Internal) => {
+            Some("the log of the channel's namespace failed; /health names the failure of a storage, and the remedy")
+        }
+        _ => None,
     }
 }

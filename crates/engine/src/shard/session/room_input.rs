@@ -4,9 +4,12 @@ use bytes::Bytes;
 use dunlin_protocol::{Disconnect, Reply};
 use dunlin_rooms::wire::{Input, decode_input};
 
-use crate::{Effect, SessionKey, counters::InputRefusal, room::ToRoom, seats::SeatIndex, session::Subscription};
+use crate::{
+    Effect, SessionKey, counters::InputRefusal, refused::RefusedCommand, room::ToRoom, seats::SeatIndex,
+    session::Subscription,
+};
 
-use super::{Context, Sessions};
+use super::{Context, Sessions, commands::CommandOutcome};
 
 impl Sessions {
     /// Handles an input sent by `publish`, which names the room by its channel.
@@ -16,7 +19,7 @@ impl Sessions {
         key: SessionKey,
         channel: &str,
         data: &[u8],
-    ) -> Reply {
+    ) -> CommandOutcome {
         let encoding = self.table.at(key.index).encoding();
         let outcome = match (self.seat_in(key, channel), decode_input(encoding, data)) {
             (None, _) => Err(InputRefusal::NotSeated),
@@ -24,10 +27,10 @@ impl Sessions {
             (Some(seat), Ok(input)) => self.pass_on(context, seat, &input),
         };
         match outcome {
-            Ok(()) => Reply::Publish,
+            Ok(()) => Ok(Some(Reply::Publish)),
             Err(refusal) => {
                 context.count_refusal(refusal);
-                Reply::Error(refusal.error_code())
+                Err(refusal.error_code().into())
             }
         }
     }
@@ -38,11 +41,11 @@ impl Sessions {
         context: &mut Context,
         key: SessionKey,
         data: Option<&[u8]>,
-    ) -> Result<(), Disconnect> {
+    ) -> Result<(), RefusedCommand> {
         let options = &context.options;
         if options.without_namespace.room.is_none() && options.namespaces.iter().all(|known| known.room.is_none()) {
-            context.note_refusal_reason("send is for rooms, and no namespace has one");
-            return Err(Disconnect::NOT_AVAILABLE);
+            let why = "send is for rooms, and no namespace has one";
+            return Err(RefusedCommand::close(Disconnect::NOT_AVAILABLE, why));
         }
         let encoding = self.table.at(key.index).encoding();
         let outcome = match decode_input(encoding, data.unwrap_or_default()) {

@@ -88,7 +88,7 @@ impl Sessions {
             && let Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) =
                 self.table.at_mut(key.index).paused.as_deref_mut()
         {
-            pending.refused.get_or_insert(ErrorCode::TooManyRequests);
+            pending.refused.get_or_insert(ErrorCode::TooManyRequests.into());
         }
     }
 
@@ -124,7 +124,7 @@ impl Sessions {
                 }
                 (Ok(_), _) => {}
                 (Err(refused), _) => {
-                    pending.refused.get_or_insert(refused.code());
+                    pending.refused.get_or_insert(refused.of_connect());
                 }
             }
             if let Some((channel, result)) = again {

@@ -9,12 +9,14 @@ use crate::{
     backend::{ProxyError, ProxyRequestKind, ProxyResponse, ProxyResult},
     event::{SubscriptionClaims, TokenError},
     hub::LocalChannelId,
+    refused::{Refused, RefusedCommand},
     session::{PausedOn, Subscription},
 };
 
 use super::{
     Context, Sessions,
-    refresh::{TimeToLive, UNANSWERED_GRACE_MS},
+    commands::{CommandOutcome, NO_CHANNEL},
+    refresh::{AlreadyExpired, TimeToLive, UNANSWERED_GRACE_MS},
 };
 
 impl Sessions {
@@ -24,29 +26,25 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         request: &SubRefreshRequest<'_>,
-    ) -> Result<Option<Reply>, Disconnect> {
+    ) -> CommandOutcome {
         let channel = &*request.channel;
         if channel.is_empty() {
-            context.note_refusal_reason("no channel is named");
-            return Err(Disconnect::BAD_REQUEST);
+            return Err(RefusedCommand::bad_request(NO_CHANNEL));
         }
         let session = self.table.at(key.index);
         let subscription = self.hub.find(channel).and_then(|id| session.subscription(id));
         let Some(subscription) = subscription.filter(|subscription| !subscription.is_ending()) else {
-            return Ok(Some(Reply::Error(ErrorCode::PermissionDenied)));
+            return Err(ErrorCode::PermissionDenied.into());
         };
         let namespace = self.hub.channel(subscription.channel).namespace;
         if subscription.flags.server_side || context.namespace(namespace).sub_refresh_proxy.is_some() {
-            context.note_refusal_reason("the server or its backend refreshes this subscription, not the client");
-            return Err(Disconnect::BAD_REQUEST);
+            let why = "the server or its backend refreshes this subscription, not the client";
+            return Err(RefusedCommand::bad_request(why));
         }
         if request.token.is_empty() || request.kind != 0 {
-            context.note_refusal_reason(if request.token.is_empty() {
-                "no token is given"
-            } else {
-                "a type of subscription other than 0"
-            });
-            return Ok(Some(Reply::Error(ErrorCode::BadRequest)));
+            let is_missing = request.token.is_empty();
+            let why = if is_missing { "no token is given" } else { "a type of subscription other than 0" };
+            return Err(Refused::new(ErrorCode::BadRequest, why).into());
         }
         let paused_on = PausedOn::SubRefresh { command_id, channel: channel.into() };
         self.wait_for_token(key, paused_on, &request.token, &mut context.effects);
@@ -59,20 +57,18 @@ impl Sessions {
         key: SessionKey,
         channel: &str,
         outcome: Result<SubscriptionClaims, TokenError>,
-    ) -> Result<Reply, Disconnect> {
-        let claims = match outcome {
-            Ok(claims) => claims,
-            Err(TokenError::Expired) => return Ok(Reply::Error(ErrorCode::TokenExpired)),
-            Err(TokenError::Invalid) => return Err(Disconnect::INVALID_TOKEN),
-            Err(TokenError::Unavailable) => return Ok(Reply::Error(ErrorCode::Internal)),
-        };
+    ) -> Result<Reply, RefusedCommand> {
+        let claims = outcome.map_err(|error| match error {
+            TokenError::Expired => RefusedCommand::from(ErrorCode::TokenExpired),
+            TokenError::Invalid => Disconnect::INVALID_TOKEN.into(),
+            TokenError::Unavailable => ErrorCode::Internal.into(),
+        })?;
         self.check_claims(key, channel, &claims)?;
-        let Ok(ttl) = TimeToLive::until(claims.grant.expires_at_ms, context.now) else {
-            return Ok(Reply::Error(ErrorCode::Expired));
-        };
+        let ttl = TimeToLive::until(claims.grant.expires_at_ms, context.now);
+        let ttl = ttl.map_err(|AlreadyExpired| ErrorCode::Expired)?;
         let session = self.table.at(key.index);
         let id = self.hub.find(channel).filter(|id| session.subscription(*id).is_some());
-        let Some(id) = id else { return Ok(Reply::Error(ErrorCode::PermissionDenied)) };
+        let Some(id) = id else { return Err(ErrorCode::PermissionDenied.into()) };
         let expiry_us = context.subscription_expiry_us(self.hub.channel(id).namespace, ttl);
         self.show_as(context, key, id, claims.grant.info);
         self.move_expiry(context, key, id, expiry_us);

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_protocol::{Disconnect, ErrorCode, Payload, Reply, SubscribeRequest, SubscribeResult, TagsFilter};
-use dunlin_rooms::Refusal;
 
 use crate::{
     SessionKey,
@@ -14,6 +13,7 @@ use crate::{
     message::{NotSubscribed, RecoverFrom, ShardRequest, Subscribed, Subscriber, SubscriptionRequest},
     names::NamespaceIndex,
     planted::Bug,
+    refused::{Refused, RefusedCommand},
     room::{Departure, LeftSeat},
     seats::RoomRoute,
     session::{
@@ -22,7 +22,12 @@ use crate::{
     },
 };
 
-use super::{Context, Sessions, negotiation::recover_from, refresh::TimeToLive};
+use super::{
+    Context, Sessions,
+    commands::{CommandOutcome, CommandRef, NO_CHANNEL},
+    negotiation::recover_from,
+    refresh::TimeToLive,
+};
 
 /// The parameters of a new subscription.
 pub(super) struct NewSubscription<'a> {
@@ -49,22 +54,14 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         request: &SubscribeRequest<'_>,
-    ) -> Result<Option<Reply>, Disconnect> {
+    ) -> CommandOutcome {
         let channel = &*request.channel;
         if channel.is_empty() || !matches!(&*request.delta, "" | "fossil") {
-            context.note_refusal_reason(if channel.is_empty() {
-                "no channel is named"
-            } else {
-                "a delta that is not fossil"
-            });
-            return Err(Disconnect::BAD_REQUEST);
+            let why = if channel.is_empty() { NO_CHANNEL } else { "a delta that is not fossil" };
+            return Err(RefusedCommand::bad_request(why));
         }
-        if let Err(code) = self.may_subscribe(context, key, request) {
-            return Ok(Some(Reply::Error(code)));
-        }
-        let Ok(filter) = self.tags_filter(context, key, request)? else {
-            return Ok(Some(Reply::Error(ErrorCode::BadRequest)));
-        };
+        self.may_subscribe(context, key, request)?;
+        let filter = self.tags_filter(context, key, request)?;
         let params = SubscriptionParams {
             channel: channel.into(),
             filter,
@@ -95,7 +92,8 @@ impl Sessions {
         }
         if request.token.is_empty() {
             let grant = SubscriptionGrant::default();
-            return Ok(self.request_subscription(context, key, command_id, &params, grant).err().map(Reply::Error));
+            self.request_subscription(context, key, command_id, &params, grant)?;
+            return Ok(None);
         }
         let paused_on = PausedOn::Subscribe { command_id, params: Box::new(params) };
         self.wait_for_token(key, paused_on, &request.token, &mut context.effects);
@@ -103,38 +101,33 @@ impl Sessions {
     }
 
     /// Checks everything that does not depend on a token, in the order of errors that clients of the protocol expect.
-    fn may_subscribe(
-        &self,
-        context: &Context,
-        key: SessionKey,
-        request: &SubscribeRequest<'_>,
-    ) -> Result<(), ErrorCode> {
+    fn may_subscribe(&self, context: &Context, key: SessionKey, request: &SubscribeRequest<'_>) -> Result<(), Refused> {
         let channel = &*request.channel;
         let session = self.table.at(key.index);
         if channel.len() > context.options.channel.name_bytes_max {
-            context.note_refusal_reason("the name of the channel is longer than channel.max_length");
-            return Err(ErrorCode::BadRequest);
+            let why = "the name of the channel is longer than channel.max_length";
+            return Err(Refused::new(ErrorCode::BadRequest, why));
         }
         if self.hub.find(channel).is_some_and(|id| session.subscription(id).is_some()) {
-            return Err(ErrorCode::AlreadySubscribed);
+            return Err(ErrorCode::AlreadySubscribed.into());
         }
         if session.subscriptions.len() >= context.options.client.channel_limit {
-            return Err(ErrorCode::LimitExceeded);
+            return Err(ErrorCode::LimitExceeded.into());
         }
         let index = context.resolve(channel)?;
         if request.kind != 0 || context.names.is_private(channel) && request.token.is_empty() {
-            return Err(ErrorCode::PermissionDenied);
+            return Err(ErrorCode::PermissionDenied.into());
         }
         let user = session.info.as_ref().map_or("", |info| &info.user);
         let is_decided_elsewhere = !request.token.is_empty() || context.subscribe_proxy(channel).is_some();
         let is_open =
             is_decided_elsewhere || context.is_open_to(user, channel, index) || context.options.client.insecure;
         if !is_open {
-            return Err(ErrorCode::PermissionDenied);
+            return Err(ErrorCode::PermissionDenied.into());
         }
         if request.tags_filter.is_some() && !context.namespace(index).allow_tags_filter {
-            context.note_refusal_reason("allow_tags_filter is off in the namespace of the channel");
-            return Err(ErrorCode::BadRequest);
+            let why = "allow_tags_filter is off in the namespace of the channel";
+            return Err(Refused::new(ErrorCode::BadRequest, why));
         }
         Ok(())
     }
@@ -152,23 +145,18 @@ impl Sessions {
             self.table.get_mut(key).and_then(|session| session.paused.take_if(|paused| waits(&paused.paused_on)));
         let Some(paused) = paused else { return };
         let Paused { paused_on, unparsed } = *paused;
-        let (command_id, answer) = match paused_on {
+        match paused_on {
             PausedOn::Subscribe { command_id, params } => {
-                let answer = self.subscribe_with_token(context, key, command_id, &params, outcome);
-                self.note_command_if_refused(context, key, &answer, "subscribe", Some(&params.channel));
-                (command_id, answer)
+                let outcome = self.subscribe_with_token(context, key, command_id, &params, outcome);
+                let command = CommandRef { id: command_id, command: "subscribe", channel: Some(&params.channel) };
+                self.answer(context, key, command, outcome);
             }
             PausedOn::SubRefresh { command_id, channel } => {
-                let answer = self.sub_refresh_with_token(context, key, &channel, outcome).map(Some);
-                self.note_command_if_refused(context, key, &answer, "sub_refresh", Some(&channel));
-                (command_id, answer)
+                let outcome = self.sub_refresh_with_token(context, key, &channel, outcome).map(Some);
+                let command = CommandRef { id: command_id, command: "sub_refresh", channel: Some(&channel) };
+                self.answer(context, key, command, outcome);
             }
             _ => unreachable!("looked at above"),
-        };
-        match answer {
-            Ok(Some(reply)) => self.reply(context, key, command_id, &reply),
-            Ok(None) => {}
-            Err(disconnect) => self.close(context, key, &disconnect),
         }
         self.resume(key, unparsed);
     }
@@ -180,15 +168,15 @@ impl Sessions {
         command_id: u32,
         params: &SubscriptionParams,
         outcome: Result<SubscriptionClaims, TokenError>,
-    ) -> Result<Option<Reply>, Disconnect> {
-        let claims = match outcome {
-            Ok(claims) => claims,
-            Err(TokenError::Expired) => return Ok(Some(Reply::Error(ErrorCode::TokenExpired))),
-            Err(TokenError::Invalid) => return Ok(Some(Reply::Error(ErrorCode::PermissionDenied))),
-            Err(TokenError::Unavailable) => return Ok(Some(Reply::Error(ErrorCode::Internal))),
-        };
+    ) -> CommandOutcome {
+        let claims = outcome.map_err(|error| match error {
+            TokenError::Expired => ErrorCode::TokenExpired,
+            TokenError::Invalid => ErrorCode::PermissionDenied,
+            TokenError::Unavailable => ErrorCode::Internal,
+        })?;
         self.check_claims(key, &params.channel, &claims)?;
-        Ok(self.request_subscription(context, key, command_id, params, claims.grant).err().map(Reply::Error))
+        self.request_subscription(context, key, command_id, params, claims.grant)?;
+        Ok(None)
     }
 
     /// Whether the token was issued for this session and channel.
@@ -213,32 +201,33 @@ impl Sessions {
         command_id: u32,
         params: &SubscriptionParams,
         grant: SubscriptionGrant,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         let namespace = context.resolve(&params.channel)?;
         let session = self.table.at(key.index);
         if context.namespace(namespace).room.is_some() && !session.wire.is_websocket() {
             // A room's snapshots have WebSocket framing, which would break an HTTP response.
-            context.note_refusal_reason("rooms are for WebSockets alone");
-            return Err(ErrorCode::NotAvailable);
+            return Err(Refused::new(ErrorCode::NotAvailable, "rooms are for WebSockets alone"));
         }
         // The API may have subscribed the session during the token check or the backend request.
         if self.hub.find(&params.channel).is_some_and(|id| session.subscription(id).is_some()) {
-            return Err(ErrorCode::AlreadySubscribed);
+            return Err(ErrorCode::AlreadySubscribed.into());
         }
         if session.subscriptions.len() >= context.options.client.channel_limit {
-            return Err(ErrorCode::LimitExceeded);
+            return Err(ErrorCode::LimitExceeded.into());
         }
-        let Ok(ttl) = TimeToLive::until(grant.expires_at_ms, context.now) else { return Err(ErrorCode::Expired) };
+        let Ok(ttl) = TimeToLive::until(grant.expires_at_ms, context.now) else {
+            return Err(ErrorCode::Expired.into());
+        };
         let flags = self.subscription_flags(context, key, Some(params), namespace, grant.overrides);
         // The client keeps its position, and retries later.
         if flags.recoverable && params.recover && !self.rates.recoveries.try_take(context.now.mono_us) {
             context.counters.recoveries_refused += 1;
-            context.note_refusal_reason("more recoveries in a second than client.recovery_rate_limit");
-            return Err(ErrorCode::TooManyRequests);
+            let why = "more recoveries in a second than client.recovery_rate_limit";
+            return Err(Refused::new(ErrorCode::TooManyRequests, why));
         }
         let filters_max = context.options.channel.tags_filters_max;
         if params.filter.as_ref().is_some_and(|filter| !self.hub.takes_filter(&params.channel, filter, filters_max)) {
-            return Err(ErrorCode::LimitExceeded);
+            return Err(ErrorCode::LimitExceeded.into());
         }
         let options = context.namespace(namespace);
         let recover = recover_from(params, flags, options);
@@ -351,15 +340,10 @@ impl Sessions {
             self.schedule_session(context, key);
             return self.server_side_answered(context, key, id, outcome, ending);
         }
-        let reply = match outcome {
-            Ok(result) => Reply::Subscribe(Box::new(result)),
-            Err(NotSubscribed::Error(code)) => Reply::Error(code),
-            Err(NotSubscribed::Refused(refusal)) => refused(refusal),
-        };
-        if !matches!(reply, Reply::Subscribe(_)) {
-            self.note_command(context, key, "subscribe", Some(&request.channel));
-        }
-        self.reply(context, key, request.asker.command_id, &reply);
+        let outcome = outcome.map(|result| Some(Reply::Subscribe(Box::new(result)))).map_err(RefusedCommand::from);
+        let command =
+            CommandRef { id: request.asker.command_id, command: "subscribe", channel: Some(&request.channel) };
+        self.answer(context, key, command, outcome);
         self.on_owner_reply(key, request.answer_may_be_large, &mut context.effects);
         self.schedule_session(context, key);
         match ending {
@@ -474,9 +458,4 @@ impl Context {
         let namespace = self.names.resolve(channel).ok()?;
         self.namespace(namespace).subscribe_proxy.filter(|_| !self.is_user_limited(channel, namespace))
     }
-}
-
-/// The reply with the game's code and message. Codes below 400 are reserved for the server.
-fn refused(refusal: Refusal) -> Reply {
-    Reply::Refused { code: refusal.code.clamp(400, 1_999), message: refusal.message, temporary: false }
 }

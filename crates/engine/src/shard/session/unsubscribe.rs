@@ -2,19 +2,23 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{Disconnect, Push, Reply, UnsubscribeCode};
+use dunlin_protocol::{Push, Reply, UnsubscribeCode};
 
 use crate::{
     SessionKey,
     hub::LocalChannelId,
     message::{ShardRequest, Subscriber},
     record::{RecordLevel, SessionIncident},
+    refused::RefusedCommand,
     room::{Departure, LeftSeat},
     session::{Ending, Session, Subscription},
     shard::NamespaceChange,
 };
 
-use super::{Context, Sessions};
+use super::{
+    Context, Sessions,
+    commands::{CommandOutcome, NO_CHANNEL},
+};
 
 impl Sessions {
     pub(super) fn unsubscribe(
@@ -23,10 +27,9 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         channel: &str,
-    ) -> Result<Option<Reply>, Disconnect> {
+    ) -> CommandOutcome {
         if channel.is_empty() {
-            context.note_refusal_reason("no channel is named");
-            return Err(Disconnect::BAD_REQUEST);
+            return Err(RefusedCommand::bad_request(NO_CHANNEL));
         }
         let Some(id) = self.hub.find(channel) else { return Ok(Some(Reply::Unsubscribe)) };
         let Some(subscription) = self.table.at_mut(key.index).subscription_mut(id) else {
