@@ -281,7 +281,7 @@ impl NotSubscribed {
     /// The error of a `connect` that needed the subscription.
     pub(crate) fn of_connect(&self) -> Refused {
         match self {
-            Self::Error(refused) => refused.code.into(),
+            Self::Error(refused) => *refused,
             Self::Refused(_) => ErrorCode::PermissionDenied.into(),
         }
     }

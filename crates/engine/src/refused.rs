@@ -93,7 +93,7 @@ impl From<ProxyError> for RefusedCommand {
 impl From<NotSubscribed> for RefusedCommand {
     fn from(refused: NotSubscribed) -> Self {
         match refused {
-            NotSubscribed::Error(refused) => refused.code.into(),
+            NotSubscribed::Error(refused) => Self::Error(refused),
             // Codes below 400 are reserved for the server.
             NotSubscribed::Refused(refusal) => {
                 Self::Own { code: refusal.code.clamp(400, 1_999), message: refusal.message, temporary: false }

@@ -245,7 +245,7 @@ proptest! {
                 Ok(model.readable(user).filter(|offset| *offset > from).take(publications_max).collect())
             }
         };
-        prop_assert_eq!(outcome.as_ref().map(|part| offsets(&part.publications)).map_err(|code| *code), expected);
+        prop_assert_eq!(outcome.as_ref().map(|part| offsets(&part.publications)).map_err(|refused| refused.code), expected);
         if let Ok(part) = outcome {
             prop_assert_eq!((part.offset, &*part.epoch), (model.top(), EPOCH));
         }

@@ -286,7 +286,7 @@ impl Owner {
                 if let (Ok(HistoryPart { is_cut: true, .. }), Some(namespace)) = (&outcome, namespace) {
                     context.count(namespace).histories_cut += 1;
                 }
-                context.answer_history(name, reply_to, outcome.map_err(Refused::from));
+                context.answer_history(name, reply_to, outcome);
             }
             request @ ParkedRequest::Publish { .. } => self.serve_again(context, name, request),
         }

@@ -196,10 +196,7 @@ impl Sessions {
             context.counters.late_messages += 1;
             return;
         }
-        let outcome = reply.map(Some).map_err(|Refused { code, .. }| {
-            let why = why_of_owner(command, code);
-            Refused { code, why }.into()
-        });
+        let outcome = reply.map(Some).map_err(RefusedCommand::from);
         let command = CommandRef { id: asker.command_id, command, channel: Some(&channel) };
         self.answer(context, asker.session, command, outcome);
         self.on_owner_reply(asker.session, is_reply_large, &mut context.effects);
@@ -248,19 +245,5 @@ impl Sessions {
 impl Context {
     pub(super) fn asker(&self, session: SessionKey, command_id: u32) -> Asker {
         Asker { shard: self.identity.index, session, command_id }
-    }
-}
-
-/// Why the channel's owner refused a command, for codes that do not explain themselves.
-fn why_of_owner(command: &str, code: ErrorCode) -> Option<&'static str> {
-    match (command, code) {
-        ("publish", ErrorCode::BadRequest) => Some(
-            "the publication is larger than client.queue_max_size, or not in the publication_data_format of its namespace",
-        ),
-        ("history", ErrorCode::BadRequest) => Some("a reverse history since offset 0"),
-        ("publish" | "history", ErrorCode::Internal) => {
-            Some("the log of the channel's namespace failed; /health names the failure of a storage, and the remedy")
-        }
-        _ => None,
     }
 }
