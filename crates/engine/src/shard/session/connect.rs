@@ -1,4 +1,13 @@
-//! Opens and authenticates sessions.
+//! Opens and authenticates sessions, and admits them to their users. The server-side subscriptions of `connect` come from
+//! the token or a backend, the user's personal channel, and the client's request.
+//!
+//! A shard knows its own sessions of a user. If the number of a user's sessions on the node is limited, the user has a
+//! *home* shard, chosen by hash like a channel's owner. The home decides whether a new session is admitted, and is
+//! notified when one ends. Nodes without such a limit have no homes.
+//!
+//! Only the session's own client receives its secret id. An id names the session's position, so that a command on another
+//! connection finds it, and has 128 random bits, so that it cannot be guessed. In a cluster, a tag follows
+//! ([`crate::session_tag`]).
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -9,10 +18,11 @@ use dunlin_protocol::{
 use rand_chacha::rand_core::RngCore;
 
 use crate::{
-    SessionKey, SourceKey, Wire,
+    SessionKey, ShardIndex, SourceKey, Wire,
     backend::{ConnectResponse, ProxyRequestKind, ProxyResponse, ProxyResult},
     event::{ConnectionClaims, ServerSubscription, TokenError},
     frame::{FrameRef, build_frame, encode_push_on, reply_frame},
+    message::{Admission, Asker, ShardRequest},
     planted::Bug,
     record::SessionIncident,
     refused::{Refused, RefusedCommand},
@@ -22,7 +32,7 @@ use crate::{
     },
 };
 
-use super::{Context, Sessions, close::Cause, commands::CommandRef, refresh::TimeToLive};
+use super::{Context, Sessions, close::Cause, commands::CommandRef, time_to_live::TimeToLive};
 
 /// The default disconnects that replace errors on unidirectional transports.
 const UNIDIRECTIONAL_DISCONNECTS: [(ErrorCode, Disconnect); 4] = [
@@ -31,6 +41,16 @@ const UNIDIRECTIONAL_DISCONNECTS: [(ErrorCode, Disconnect); 4] = [
     (ErrorCode::TooManyRequests, Disconnect::TOO_MANY_REQUESTS),
     (ErrorCode::PermissionDenied, Disconnect::PERMISSION_DENIED),
 ];
+
+impl ConnectGrant {
+    /// Adds a subscription, unless the channel has one already.
+    pub(super) fn plan(&mut self, subscription: ServerSubscription) {
+        let is_new = self.subscriptions.iter().all(|planned| planned.channel != subscription.channel);
+        if is_new && !subscription.channel.is_empty() {
+            self.subscriptions.push(subscription);
+        }
+    }
+}
 
 impl Sessions {
     pub(in crate::shard) fn open(
@@ -100,7 +120,7 @@ impl Sessions {
         if let Some(proxy) = context.options.backend.connect {
             params.client = Some(context.new_client_id());
             let kind = ProxyRequestKind::Connect {
-                data: request.data.and_then(|data| self.payload(key, data)),
+                data: request.data.and_then(|data| self.table.at(key.index).payload(data)),
                 name: (&*request.name).into(),
                 version: (&*request.version).into(),
                 channels: params.subs.iter().map(|(channel, _)| channel.clone()).collect(),
@@ -134,10 +154,7 @@ impl Sessions {
         outcome: Result<ConnectionClaims, TokenError>,
     ) {
         let waits = |paused_on: &PausedOn| matches!(paused_on, PausedOn::Connect { .. } | PausedOn::Refresh { .. });
-        let paused =
-            self.table.get_mut(key).and_then(|session| session.paused.take_if(|paused| waits(&paused.paused_on)));
-        let Some(paused) = paused else { return };
-        let Paused { paused_on, unparsed } = *paused;
+        let Some(Paused { paused_on, unparsed }) = self.table.take_paused(key, waits) else { return };
         match paused_on {
             PausedOn::Connect { command_id, params } => {
                 self.connect_with_token(context, key, command_id, &params, outcome);
@@ -371,7 +388,77 @@ impl Sessions {
         let refused = if session.wire.is_unidirectional() { context.without_reply(refused) } else { refused };
         self.refuse(context, key, command, refused);
     }
+
+    /// Removes the session from its user's list.
+    pub(super) fn remove_from_user(&mut self, context: &mut Context, key: SessionKey, user: &Arc<str>, place: u32) {
+        if let Some(moved) = self.users.remove(user, place) {
+            self.table.at_mut(moved.index).user_place = place;
+        }
+        if context.counts_sessions_of(user) {
+            context.send_depart(user, key);
+        }
+    }
+
+    /// Asks the user's home to admit the session.
+    pub(super) fn request_admission(&mut self, context: &mut Context, key: SessionKey, grant: ConnectGrant) {
+        let user = Arc::clone(&grant.user);
+        self.pause(key, PausedOn::Admission(Box::new(grant)), &mut context.effects);
+        let asker = context.asker(key, 0);
+        let home = context.owner(&user);
+        context.request(home, ShardRequest::Arrive { user, asker });
+    }
+
+    /// The home has decided about a session.
+    pub(in crate::shard) fn arrived(
+        &mut self,
+        context: &mut Context,
+        user: &Arc<str>,
+        asker: Asker,
+        admission: Admission,
+    ) {
+        let key = asker.session;
+        let waits = |paused_on: &PausedOn| matches!(paused_on, PausedOn::Admission(_));
+        let Some(Paused { paused_on, unparsed }) = self.table.take_paused(key, waits) else {
+            context.counters.late_messages += 1;
+            if admission == Admission::Admitted {
+                context.send_depart(user, key);
+            }
+            return;
+        };
+        let PausedOn::Admission(grant) = paused_on else { unreachable!("looked at above") };
+        let refusal = match admission {
+            Admission::Admitted => None,
+            Admission::FullHere => Some(Disconnect::CONNECTION_LIMIT.into()),
+            // The end of another node may not be known yet. The client retries later.
+            Admission::FullElsewhere => Some(ErrorCode::TooManyRequests.into()),
+        };
+        match refusal {
+            None => self.let_in(context, key, *grant),
+            Some(refusal) => {
+                context.counters.user_sessions_refused += 1;
+                self.refuse_connect(context, key, grant.command_id, refusal);
+            }
+        }
+        self.resume(key, unparsed);
+    }
+
+    /// A newer session of the user was admitted, and only one is allowed.
+    pub(in crate::shard) fn superseded(&mut self, context: &mut Context, key: SessionKey) {
+        self.close(context, key, &Disconnect::CONNECTION_LIMIT);
+    }
+
+    /// The session with this secret id, if it belongs to this shard and is open.
+    pub(in crate::shard) fn find_session(&self, context: &Context, secret: &str) -> Option<SessionKey> {
+        let (shard, key) = read_place(secret)?;
+        let session = self.table.get(key).filter(|session| session.is_authenticated())?;
+        let known = &session.extra.as_ref()?.secret;
+        // Compares all bytes, so that the duration does not reveal how many match.
+        let is_same = known.len() == secret.len()
+            && known.bytes().zip(secret.bytes()).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0;
+        (shard == context.identity.index && is_same).then_some(key)
+    }
 }
+
 impl Context {
     /// Limits on the nesting depth and the width of a client's message.
     pub(in crate::shard) fn shape_limits(&self) -> ShapeLimits {
@@ -402,4 +489,96 @@ impl Context {
         }
         self.now.mono_us.saturating_add(half_us + self.random.next_u64() % half_us)
     }
+
+    /// Adds the personal channel and the channels that the client requested, and checks all subscriptions.
+    pub(super) fn complete_plan(
+        &self,
+        grant: &mut ConnectGrant,
+        params: &ConnectParams,
+        may_choose: bool,
+    ) -> Result<(), RefusedCommand> {
+        if let Some(channel) = self.personal_channel(&grant.user) {
+            grant.plan(ServerSubscription { channel, ..ServerSubscription::default() });
+        }
+        let channels_max = self.options.client.channel_limit;
+        for (channel, position) in &params.subs {
+            // Each is compared with all previous ones, so the loop stops one past the limit.
+            if grant.subscriptions.len() > channels_max {
+                return Err(Disconnect::CHANNEL_LIMIT.into());
+            }
+            if may_choose && self.may_choose(&grant.user, channel)? {
+                grant.plan(ServerSubscription { channel: channel.clone(), ..ServerSubscription::default() });
+            }
+            let planned = grant.subscriptions.iter_mut().find(|planned| planned.channel == *channel);
+            match (planned, position) {
+                (Some(planned), Some(position)) => planned.recover_since = Some(position.clone()),
+                (None, Some(position)) if grant.positions.len() < channels_max => {
+                    grant.positions.push((channel.clone(), position.clone()));
+                }
+                _ => {}
+            }
+        }
+        if grant.subscriptions.len() > channels_max {
+            return Err(Disconnect::CHANNEL_LIMIT.into());
+        }
+        if TimeToLive::until(grant.expires_at_ms, self.now).is_err() {
+            return Err(ErrorCode::Expired.into());
+        }
+        for planned in &grant.subscriptions {
+            self.check_server_side(planned)?;
+        }
+        Ok(())
+    }
+
+    /// The name of the user's personal channel; `None` for the anonymous user, or if there are no personal channels.
+    fn personal_channel(&self, user: &str) -> Option<Box<str>> {
+        let personal = self.options.client.personal_channel.as_ref().filter(|_| !user.is_empty())?;
+        let channel = &self.options.channel;
+        let (namespace, mark) = (&personal.namespace, channel.user_boundary);
+        Some(if namespace.is_empty() {
+            format!("{mark}{user}").into()
+        } else {
+            format!("{namespace}{}{mark}{user}", channel.namespace_boundary).into()
+        })
+    }
+
+    /// Whether the server may subscribe a session of `user` to `channel` on the client's request: only if the client
+    /// could subscribe by itself, without a token or a backend.
+    fn may_choose(&self, user: &str, channel: &str) -> Result<bool, RefusedCommand> {
+        let namespace = match self.names.resolve(channel) {
+            Ok(namespace) => namespace,
+            Err(ErrorCode::UnknownChannel) => {
+                return Err(RefusedCommand::bad_request("connect names a channel whose namespace is not configured"));
+            }
+            Err(_) => return Ok(false),
+        };
+        let options = self.namespace(namespace);
+        let is_ours = options.subscribe_proxy.is_none() && options.room.is_none();
+        Ok(is_ours && !self.names.is_private(channel) && self.is_open_to(user, channel, namespace))
+    }
+
+    fn send_depart(&mut self, user: &Arc<str>, session: SessionKey) {
+        let request = ShardRequest::Depart { user: Arc::clone(user), shard: self.identity.index, session };
+        self.request(self.owner(user), request);
+    }
+
+    /// A new id for the session.
+    pub(super) fn new_secret(&mut self, key: SessionKey) -> Box<str> {
+        let (high, low) = (self.random.next_u64(), self.random.next_u64());
+        let SessionKey { index, generation } = key;
+        let id = format!("{:x}-{index:x}-{generation:x}-{high:016x}{low:016x}", self.identity.index.0);
+        self.options.session_tag_key.as_ref().map_or_else(|| id.clone(), |key| key.tagged(&id)).into()
+    }
+}
+
+/// The shard of the session with this secret id; `None` if it is not a valid id.
+pub fn shard_of_session(secret: &str) -> Option<ShardIndex> {
+    read_place(secret).map(|(shard, _)| shard)
+}
+
+fn read_place(secret: &str) -> Option<(ShardIndex, SessionKey)> {
+    let mut parts = secret.split('-');
+    let mut number = || u32::from_str_radix(parts.next()?, 16).ok();
+    let (shard, index, generation) = (number()?, number()?, number()?);
+    Some((ShardIndex(u16::try_from(shard).ok()?), SessionKey { index, generation }))
 }
