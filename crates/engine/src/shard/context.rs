@@ -9,12 +9,15 @@ use rand_chacha::{
 };
 
 use crate::{
-    Effect, Effects, Now, Options, ShardIndex,
-    api::ApiResult,
+    Effect, Effects, Now, Options, SessionKey, ShardIndex,
+    api::{ApiAnswer, ApiResult},
+    broadcast::BroadcastMessage,
     counters::{Counters, NamespaceCounters},
     event::Ticket,
     frame::Scratch,
-    message::{Notice, ShardMessage, ShardRequest},
+    log::{LogError, PublicationLog},
+    log_in_flight::ReplyTo,
+    message::{Asker, HistoryPart, Notice, ShardMessage, ShardRequest},
     names::{Names, NamespaceIndex, namespace_options},
     options::NamespaceOptions,
     planted::Planted,
@@ -109,8 +112,64 @@ impl Context {
         }
     }
 
+    /// Sends a message to the other nodes that follow the channel.
+    pub(super) fn broadcast(&mut self, name: &Arc<str>, message: BroadcastMessage) {
+        self.effects.list.push(Effect::Broadcast { channel: Arc::clone(name), message });
+    }
+
+    /// Where the answer to a command of a session of this shard goes.
+    pub(super) fn asker(&self, session: SessionKey, command_id: u32) -> Asker {
+        Asker { shard: self.identity.index, session, command_id }
+    }
+
     pub(super) fn answer_api(&mut self, ticket: Ticket, answer: ApiResult) {
         self.effects.list.push(Effect::Answer { ticket, answer });
+    }
+
+    /// Sends the publisher the outcome of its publication.
+    pub(super) fn answer_publication(
+        &mut self,
+        name: &Arc<str>,
+        reply_to: ReplyTo,
+        outcome: Result<(u64, Box<str>), Refused>,
+    ) {
+        match reply_to {
+            ReplyTo::Session(asker) => {
+                let (channel, outcome) = (Arc::clone(name), outcome.map(|_| ()));
+                self.notify(asker.shard, Notice::Published { channel, asker, outcome });
+            }
+            ReplyTo::Api(ticket) => {
+                let answer = outcome.map(|(offset, epoch)| ApiAnswer::Published { offset, epoch });
+                self.answer_api(ticket, answer);
+            }
+            ReplyTo::Room => self.counters.room_publications_refused += u64::from(outcome.is_err()),
+            ReplyTo::Nobody => {}
+        }
+    }
+
+    /// Sends the reader a part of a history.
+    pub(super) fn answer_history(&mut self, name: &Arc<str>, reply_to: ReplyTo, outcome: Result<HistoryPart, Refused>) {
+        match reply_to {
+            ReplyTo::Session(asker) => {
+                let notice = Notice::History { channel: Arc::clone(name), asker, outcome: outcome.map(Box::new) };
+                self.notify(asker.shard, notice);
+            }
+            ReplyTo::Api(ticket) => {
+                let answer = outcome.map(|part| ApiAnswer::History {
+                    publications: part.publications,
+                    epoch: part.epoch,
+                    offset: part.offset,
+                    is_cut: part.is_cut,
+                });
+                self.answer_api(ticket, answer);
+            }
+            ReplyTo::Room | ReplyTo::Nobody => {}
+        }
+    }
+
+    /// Answers the removal of a history: only what is stored stays removed after a crash.
+    pub(super) fn answer_trim(&mut self, ticket: Ticket, outcome: Result<(), LogError>) {
+        self.answer_api(ticket, outcome.map(|()| ApiAnswer::Done { sessions: 0 }).map_err(Refused::from));
     }
 
     /// Whether records of this level are enabled.
@@ -130,6 +189,49 @@ impl Context {
             };
             Refused::new(code, why)
         })
+    }
+
+    /// Checks that the namespace of a channel has what a request needs; `off` says that it has not.
+    pub(super) fn require(
+        &self,
+        channel: &str,
+        has: impl FnOnce(&NamespaceOptions) -> bool,
+        off: &'static str,
+    ) -> Result<(), Refused> {
+        let namespace = self.resolve(channel)?;
+        if has(self.namespace(namespace)) { Ok(()) } else { Err(Refused::new(ErrorCode::NotAvailable, off)) }
+    }
+
+    /// Whether the channel is a room. Its history contains only the game's events, in the order of its ticks.
+    pub(super) fn is_room(&self, channel: &str) -> bool {
+        self.names.resolve(channel).is_ok_and(|namespace| self.namespace(namespace).room.is_some())
+    }
+
+    /// Whether deliveries without an offset are broadcast to other nodes.
+    pub(super) fn is_shared(&self, namespace: NamespaceIndex) -> bool {
+        let options = self.namespace(namespace);
+        options.is_clustered && options.room.is_none()
+    }
+
+    /// Whether the channel's publications are stored in a log.
+    pub(super) fn is_logged(&self, namespace: NamespaceIndex) -> bool {
+        let options = self.namespace(namespace);
+        options.log != PublicationLog::Memory && options.has_stream()
+    }
+
+    /// The same by name; false for a name that new options no longer allow.
+    pub(super) fn is_logged_name(&self, name: &str) -> bool {
+        self.names.resolve(name).is_ok_and(|namespace| self.is_logged(namespace))
+    }
+
+    /// Whether other nodes may have keys of the namespace's channels, and no log has them.
+    pub(super) fn has_keys_on_peers(&self, namespace: NamespaceIndex) -> bool {
+        self.is_shared(namespace) && !self.is_logged(namespace) && self.options.log.peer_queries_max > 0
+    }
+
+    /// Whether a channel of the namespace may have older keys than those in memory.
+    pub(super) fn may_lack_keys(&self, namespace: NamespaceIndex) -> bool {
+        self.is_logged(namespace) || self.has_keys_on_peers(namespace)
     }
 
     /// Whether the user's sessions on the node are counted.

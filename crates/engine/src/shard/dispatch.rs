@@ -43,7 +43,7 @@ impl Shard {
                 owner.room_has_failed(context, room, &channel, refusal);
             }
             FromRoom::Keyframe { room, channel, grid, ticks_per_second, keyframe } => {
-                sessions.see_room(context, room, &channel, grid, ticks_per_second, keyframe);
+                sessions.see_room(context, room, &channel, (grid, ticks_per_second, keyframe));
             }
             FromRoom::Tick { room, update, changes, inputs_taken } => {
                 sessions.take_tick(context, room, update, changes, inputs_taken);

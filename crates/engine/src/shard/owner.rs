@@ -27,7 +27,7 @@ use rand_chacha::{
 };
 
 use crate::{
-    Effect, Effects, Options, ShardIndex,
+    Effects, Options, ShardIndex,
     api::{ApiAnswer, ApiRequest, ApiResult, Survey},
     backend::PublishHow,
     broadcast::BroadcastMessage,
@@ -498,7 +498,7 @@ impl Owner {
         // Each shard has an equal part of the node's limit.
         let channels_max = context.options.channel.channels_max.div_ceil(usize::from(context.identity.count));
         if self.channels.len() >= channels_max && !(channels_max > 0 && self.evict_idle_channel(context)) {
-            return Err(context.refuse_channel(ChannelRefusal::Node));
+            return Err(refuse_channel(context, ChannelRefusal::Node));
         }
         let key = self.channels.insert(channel.name, channel.namespace);
         context.counters.channels_kept = self.channels.len() as u64;
@@ -523,11 +523,12 @@ impl Owner {
     ) -> Result<(), Refused> {
         let (options, shards) = (&context.options.channel, context.identity.count);
         let Some(limit) = self.channels.creator_limit(channel, creator, options, shards) else { return Ok(()) };
-        Err(context.refuse_channel(match limit {
+        let refusal = match limit {
             CreatorKind::Session => ChannelRefusal::Session,
             CreatorKind::User => ChannelRefusal::User,
             CreatorKind::Source => ChannelRefusal::Address,
-        }))
+        };
+        Err(refuse_channel(context, refusal))
     }
 
     /// Updates the state of a channel after a change: drops a channel without state, and otherwise records whether it
@@ -696,30 +697,7 @@ impl Owner {
     }
 }
 
-impl Context {
-    pub(super) fn require(
-        &self,
-        channel: &str,
-        has: impl FnOnce(&NamespaceOptions) -> bool,
-        off: &'static str,
-    ) -> Result<(), Refused> {
-        let namespace = self.resolve(channel)?;
-        if has(self.namespace(namespace)) { Ok(()) } else { Err(Refused::new(ErrorCode::NotAvailable, off)) }
-    }
-
-    fn refuse_channel(&mut self, refusal: ChannelRefusal) -> Refused {
-        self.counters.channels_refused[refusal as usize] += 1;
-        ErrorCode::LimitExceeded.into()
-    }
-
-    /// Whether deliveries without an offset are broadcast to other nodes.
-    fn is_shared(&self, namespace: NamespaceIndex) -> bool {
-        let options = self.namespace(namespace);
-        options.is_clustered && options.room.is_none()
-    }
-
-    /// Sends a message to the other nodes that follow the channel.
-    fn broadcast(&mut self, name: &Arc<str>, message: BroadcastMessage) {
-        self.effects.list.push(Effect::Broadcast { channel: Arc::clone(name), message });
-    }
+fn refuse_channel(context: &mut Context, refusal: ChannelRefusal) -> Refused {
+    context.counters.channels_refused[refusal as usize] += 1;
+    ErrorCode::LimitExceeded.into()
 }

@@ -79,6 +79,7 @@ enum Route {
 
 /// The frames of a publication for the subscribers of a class.
 struct Frames {
+    route: Route,
     whole: FrameRef,
     /// For subscribers that were sent the previous publication.
     patch: Option<FrameRef>,
@@ -300,7 +301,7 @@ impl Sessions {
         }
         // The last subscriber left while the delivery was in flight.
         let Some(id) = context.counters.found_or_late(self.hub.find(&delivery.channel)) else { return };
-        let route = context.route(id, delivery);
+        let route = route(context, id, delivery);
         let keeps_patches = context.planted.is(Bug::PatchOverUnkept);
         self.judge(id, delivery);
         let mut excluded = Vec::new();
@@ -310,13 +311,14 @@ impl Sessions {
                 Ok(_) => {
                     let shared = |place| FrameRef::shared(Arc::clone(delivery), place);
                     let frames = Frames {
+                        route,
                         whole: shared(FramePlace::Whole(place)),
                         patch: patch.as_ref().map(|_| shared(FramePlace::Patch(place))),
                         is_newest: delivery
                             .publication()
                             .is_some_and(|publication| publication.offset > 0 || keeps_patches),
                     };
-                    count += self.fan_out(context, id, *class, route, &frames, &mut excluded);
+                    count += self.fan_out(context, id, *class, &frames, &mut excluded);
                 }
                 Err(NotJson) => excluded.extend(self.everyone(id, *class, &Disconnect::INAPPROPRIATE_PROTOCOL)),
             }
@@ -352,12 +354,12 @@ impl Sessions {
         context: &mut Context,
         id: LocalChannelId,
         class: FrameClass,
-        route: Route,
         frames: &Frames,
         excluded: &mut Vec<(SessionKey, Disconnect)>,
     ) -> u64 {
         let filtered_keeps_patches = context.planted.is(Bug::FilteredGetsPatch);
         let keeps_older = context.planted.is(Bug::LatestKeepsOlder);
+        let route = frames.route;
         let Self { hub, table: sessions, verdicts, .. } = self;
         let Context { options, counters, .. } = context;
         let channel = hub.channel_mut(id);
@@ -409,16 +411,14 @@ impl Sessions {
     }
 }
 
-impl Context {
-    fn route(&self, id: LocalChannelId, delivery: &Delivery) -> Route {
-        match &delivery.body {
-            DeliveryBody::Join(_) | DeliveryBody::Leave(_) => Route::JoinLeave,
-            // A room's events, unlike its snapshots, must not be skipped.
-            DeliveryBody::Publication { .. } if self.namespace(delivery.namespace).room.is_some() => Route::Reliable,
-            DeliveryBody::Publication { conflation_key, .. } => match self.namespace(delivery.namespace).delivery {
-                Lane::Reliable => Route::Reliable,
-                Lane::Latest => Route::Latest { key_hash: hash_of(&(id.0, conflation_key), self.node_seed) },
-            },
-        }
+fn route(context: &Context, id: LocalChannelId, delivery: &Delivery) -> Route {
+    match &delivery.body {
+        DeliveryBody::Join(_) | DeliveryBody::Leave(_) => Route::JoinLeave,
+        // A room's events, unlike its snapshots, must not be skipped.
+        DeliveryBody::Publication { .. } if context.namespace(delivery.namespace).room.is_some() => Route::Reliable,
+        DeliveryBody::Publication { conflation_key, .. } => match context.namespace(delivery.namespace).delivery {
+            Lane::Reliable => Route::Reliable,
+            Lane::Latest => Route::Latest { key_hash: hash_of(&(id.0, conflation_key), context.node_seed) },
+        },
     }
 }

@@ -583,15 +583,3 @@ fn key_times(context: &Context, options: &NamespaceOptions) -> KeyTimes {
 const fn bound(bytes_max: usize) -> usize {
     if bytes_max == 0 { usize::MAX } else { bytes_max }
 }
-
-impl Context {
-    /// Whether other nodes may have keys of the namespace's channels, and no log has them.
-    fn has_keys_on_peers(&self, namespace: crate::names::NamespaceIndex) -> bool {
-        self.is_shared(namespace) && !self.is_logged(namespace) && self.options.log.peer_queries_max > 0
-    }
-
-    /// Whether a channel of the namespace may have older keys than those in memory.
-    fn may_lack_keys(&self, namespace: crate::names::NamespaceIndex) -> bool {
-        self.is_logged(namespace) || self.has_keys_on_peers(namespace)
-    }
-}

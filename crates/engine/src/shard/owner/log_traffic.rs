@@ -14,7 +14,6 @@ use crate::{
     log_in_flight::{ChannelLog, ParkedCost, ParkedRequest, ParkedTotals, Proposal},
     log_load::Gathered,
     message::SubscriptionRequest,
-    names::NamespaceIndex,
     options::NamespaceOptions,
     planted::Bug,
     refused::Refused,
@@ -395,17 +394,4 @@ pub(super) enum LoadedPart {
 /// Maximum number of publications of the page that opens a channel.
 fn first_page_max(limits: &LogLimits, options: &NamespaceOptions) -> usize {
     limits.tail_publications_max.min(options.history_size).max(1)
-}
-
-impl Context {
-    /// Whether the channel's publications are stored in a log.
-    pub(super) fn is_logged(&self, namespace: NamespaceIndex) -> bool {
-        let options = self.namespace(namespace);
-        options.log != PublicationLog::Memory && options.has_stream()
-    }
-
-    /// The same by name; false for a name that new options no longer allow.
-    pub(super) fn is_logged_name(&self, name: &str) -> bool {
-        self.names.resolve(name).is_ok_and(|namespace| self.is_logged(namespace))
-    }
 }

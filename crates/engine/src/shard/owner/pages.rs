@@ -10,11 +10,11 @@ use dunlin_protocol::ErrorCode;
 
 use crate::{
     Effect,
-    api::{ApiAnswer, HistoryQuery},
+    api::HistoryQuery,
     backend::PublishHow,
     channel::{Audience, ChannelKey, Following},
     counters::Suppression,
-    event::{PeerKeys, Ticket},
+    event::PeerKeys,
     history_stream::Reader,
     key_cache::RestoreProgress,
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
@@ -555,31 +555,5 @@ impl Owner {
         self.histories.forget_stream(context, channel, true);
         // The log still answers the shard's pending requests; the channel's log is not closed before that.
         self.review(context, key);
-    }
-}
-
-impl Context {
-    fn answer_history(&mut self, name: &Arc<str>, reply_to: ReplyTo, outcome: Result<HistoryPart, Refused>) {
-        match reply_to {
-            ReplyTo::Session(asker) => {
-                let notice = Notice::History { channel: Arc::clone(name), asker, outcome: outcome.map(Box::new) };
-                self.notify(asker.shard, notice);
-            }
-            ReplyTo::Api(ticket) => {
-                let answer = outcome.map(|part| ApiAnswer::History {
-                    publications: part.publications,
-                    epoch: part.epoch,
-                    offset: part.offset,
-                    is_cut: part.is_cut,
-                });
-                self.answer_api(ticket, answer);
-            }
-            ReplyTo::Room | ReplyTo::Nobody => {}
-        }
-    }
-
-    /// Answers the removal of a history: only what is stored stays removed after a crash.
-    pub(in crate::shard) fn answer_trim(&mut self, ticket: Ticket, outcome: Result<(), LogError>) {
-        self.answer_api(ticket, outcome.map(|()| ApiAnswer::Done { sessions: 0 }).map_err(Refused::from));
     }
 }

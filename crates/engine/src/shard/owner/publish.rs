@@ -9,7 +9,6 @@ use std::sync::Arc;
 use dunlin_protocol::{ErrorCode, Payload, Publication};
 
 use crate::{
-    api::ApiAnswer,
     backend::PublishHow,
     broadcast::{BroadcastMessage, broadcast_bytes},
     channel::{Audience, ChannelKey, OwnedChannel},
@@ -398,29 +397,6 @@ pub(super) fn send_out(context: &mut Context, channel: &OwnedChannel, mut delive
     let has_some = |shard| players.is_none_or(|players| !players.seats_on(shard).is_empty());
     for shard in channel.listening_shards(audience).filter(|shard| has_some(*shard)) {
         context.notify(shard, Notice::Deliver(Arc::clone(&delivery)));
-    }
-}
-
-impl Context {
-    /// Sends the publisher the outcome of its publication.
-    pub(super) fn answer_publication(
-        &mut self,
-        name: &Arc<str>,
-        reply_to: ReplyTo,
-        outcome: Result<Position, Refused>,
-    ) {
-        match reply_to {
-            ReplyTo::Session(asker) => {
-                let (channel, outcome) = (Arc::clone(name), outcome.map(|_| ()));
-                self.notify(asker.shard, Notice::Published { channel, asker, outcome });
-            }
-            ReplyTo::Api(ticket) => {
-                let answer = outcome.map(|(offset, epoch)| ApiAnswer::Published { offset, epoch });
-                self.answer_api(ticket, answer);
-            }
-            ReplyTo::Room => self.counters.room_publications_refused += u64::from(outcome.is_err()),
-            ReplyTo::Nobody => {}
-        }
     }
 }
 

@@ -370,10 +370,3 @@ pub(super) fn why_unusable(limits: &RoomLimits, overrides: &RoomOverrides) -> Op
 pub(super) fn send_to_room(thread: RoomThreadIndex, message: ToRoom, effects: &mut Effects) {
     effects.list.push(Effect::ToRoom { thread, message });
 }
-
-impl Context {
-    /// Whether the channel is a room. Its history contains only the game's events, in the order of its ticks.
-    pub(super) fn is_room(&self, channel: &str) -> bool {
-        self.names.resolve(channel).is_ok_and(|namespace| self.namespace(namespace).room.is_some())
-    }
-}

@@ -246,7 +246,7 @@ impl Sessions {
 
     /// Sets the session's expiry, or never.
     pub(super) fn expire_after(&mut self, context: &mut Context, key: SessionKey, ttl: Option<TimeToLive>) {
-        let expiry_us = context.session_expiry_us(ttl);
+        let expiry_us = session_expiry_us(context, ttl);
         self.table.at_mut(key.index).deadlines.expiry_us = expiry_us;
         self.schedule_session(context, key);
     }
@@ -524,12 +524,10 @@ impl Sessions {
     }
 }
 
-impl Context {
-    /// The deadline of a session with this time to live. A backend is asked at the expiry; without one, the client has
-    /// a grace period to refresh.
-    pub(super) fn session_expiry_us(&self, ttl: Option<TimeToLive>) -> u64 {
-        let grace_ms =
-            if self.options.backend.refresh.is_some() { 0 } else { self.options.client.expired_close_delay_ms };
-        expiry_us(self.now, ttl, grace_ms)
-    }
+/// The deadline of a session with this time to live. A backend is asked at the expiry; without one, the client has
+/// a grace period to refresh.
+pub(super) fn session_expiry_us(context: &Context, ttl: Option<TimeToLive>) -> u64 {
+    let grace_ms =
+        if context.options.backend.refresh.is_some() { 0 } else { context.options.client.expired_close_delay_ms };
+    expiry_us(context.now, ttl, grace_ms)
 }

@@ -13,7 +13,7 @@ use std::{borrow::Cow, ops::ControlFlow, sync::Arc};
 use bytes::Bytes;
 use dunlin_protocol::{
     ClientInfo, Command, Commands, Disconnect, ErrorCode, HistoryRequest, HistoryResult, NotJson, Payload,
-    PresenceResult, PresenceStatsResult, PublishRequest, Push, Reply, Request, RpcRequest, RpcResult, SubscribeResult,
+    PresenceResult, PresenceStatsResult, PublishRequest, Push, Reply, Request, RpcRequest, RpcResult,
 };
 
 use crate::{
@@ -21,8 +21,8 @@ use crate::{
     api::HistoryQuery,
     backend::{ProxyIndex, ProxyRequest, ProxyRequestId, ProxyRequestKind, ProxyResponse, ProxyResult, ProxySession},
     counters::CommandKind,
+    event::PresenceKind,
     frame::{FrameRef, build_frame, encode_push_on, reply_frame},
-    history_stream::encoded_bytes_max,
     hub::LocalChannelId,
     message::{Asker, Notice, ShardRequest},
     names::NamespaceIndex,
@@ -305,8 +305,12 @@ impl Sessions {
             Request::Refresh { token } => self.refresh(context, key, command_id, token).map(|()| None),
             Request::SubRefresh(refresh) => self.sub_refresh(context, key, command_id, refresh),
             Request::Publish(publish) => self.publish(context, key, command_id, publish),
-            Request::Presence { channel } => self.ask_presence(context, key, command_id, channel),
-            Request::PresenceStats { channel } => self.ask_presence_stats(context, key, command_id, channel),
+            Request::Presence { channel } => {
+                self.ask_presence(context, key, command_id, channel, PresenceKind::Clients)
+            }
+            Request::PresenceStats { channel } => {
+                self.ask_presence(context, key, command_id, channel, PresenceKind::Stats)
+            }
             Request::History(history) => self.ask_history(context, key, command_id, history),
             Request::Send { data } => self.send_input(context, key, *data).map(|()| None),
             Request::Rpc(rpc) => self.call(context, key, command_id, rpc),
@@ -592,8 +596,7 @@ impl Sessions {
             self.send_proxy_request(
                 key,
                 command_id,
-                proxy,
-                kind,
+                (proxy, kind),
                 ProxiedCommand::Publish { channel, data },
                 &mut context.effects,
             );
@@ -608,44 +611,27 @@ impl Sessions {
         Ok(None)
     }
 
-    pub(super) fn ask_presence(
+    fn ask_presence(
         &mut self,
         context: &mut Context,
         key: SessionKey,
         command_id: u32,
         channel: &str,
-    ) -> CommandOutcome {
-        let bytes_max = context.options.client.presence_bytes_max;
-        let make = |channel, asker| ShardRequest::Presence { channel, bytes_max, asker };
-        self.request_presence(context, key, command_id, channel, true, make)
-    }
-
-    pub(super) fn ask_presence_stats(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        command_id: u32,
-        channel: &str,
-    ) -> CommandOutcome {
-        let make = |channel, asker| ShardRequest::PresenceStats { channel, asker };
-        self.request_presence(context, key, command_id, channel, false, make)
-    }
-
-    fn request_presence(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        command_id: u32,
-        channel: &str,
-        is_reply_large: bool,
-        make: impl FnOnce(Arc<str>, Asker) -> ShardRequest,
+        kind: PresenceKind,
     ) -> CommandOutcome {
         if channel.is_empty() {
             return Err(RefusedCommand::bad_request(NO_CHANNEL));
         }
         self.check_read(context, key, channel, ReadKind::Presence)?;
-        let request = make(self.channel_name(channel), self.register_request(context, key, command_id, is_reply_large));
-        context.request(context.owner(channel), request);
+        let owner = context.owner(channel);
+        let channel = self.channel_name(channel);
+        let asker = self.register_request(context, key, command_id, kind == PresenceKind::Clients);
+        let bytes_max = context.options.client.presence_bytes_max;
+        let request = match kind {
+            PresenceKind::Clients => ShardRequest::Presence { channel, bytes_max, asker },
+            PresenceKind::Stats => ShardRequest::PresenceStats { channel, asker },
+        };
+        context.request(owner, request);
         Ok(None)
     }
 
@@ -769,8 +755,7 @@ impl Sessions {
         &mut self,
         key: SessionKey,
         command_id: u32,
-        proxy: ProxyIndex,
-        kind: ProxyRequestKind,
+        (proxy, kind): (ProxyIndex, ProxyRequestKind),
         about: ProxiedCommand,
         effects: &mut Effects,
     ) {
@@ -945,34 +930,8 @@ impl Sessions {
             method: method.into(),
             data: request.data.and_then(|data| self.table.at(key.index).payload(data)),
         };
-        self.send_proxy_request(key, command_id, proxy, kind, ProxiedCommand::Rpc, &mut context.effects);
+        self.send_proxy_request(key, command_id, (proxy, kind), ProxiedCommand::Rpc, &mut context.effects);
         Ok(None)
-    }
-}
-
-impl Context {
-    /// Removes the publications of a recovery that does not fit next to `other_bytes`. Returns the bytes of the
-    /// recovery.
-    pub(super) fn cut_recovery(&mut self, result: &mut SubscribeResult, other_bytes: usize) -> usize {
-        let bytes = match &result.encoded {
-            Some(encoded) => encoded.bytes().len(),
-            None => result.publications.iter().map(|publication| encoded_bytes_max(publication)).sum(),
-        };
-        if bytes == 0 || other_bytes == 0 || other_bytes + bytes <= self.options.client.recovery_bytes_max() {
-            return bytes;
-        }
-        // The client continues from the top, as after any incomplete recovery.
-        if result.recovered {
-            result.offset = result.publications.last().map_or(result.offset, |newest| newest.offset);
-        }
-        result.publications.clear();
-        (result.patches, result.encoded, result.recovered) = (Vec::new(), None, false);
-        self.counters.recoveries_cut += 1;
-        0
-    }
-
-    pub(super) fn asker(&self, session: SessionKey, command_id: u32) -> Asker {
-        Asker { shard: self.identity.index, session, command_id }
     }
 }
 

@@ -32,7 +32,12 @@ use crate::{
     },
 };
 
-use super::{Context, Sessions, close::Cause, commands::CommandRef, time_to_live::TimeToLive};
+use super::{
+    Context, Sessions,
+    close::{Cause, session_expiry_us},
+    commands::CommandRef,
+    time_to_live::TimeToLive,
+};
 
 /// The default disconnects that replace errors on unidirectional transports.
 const UNIDIRECTIONAL_DISCONNECTS: [(ErrorCode, Disconnect); 4] = [
@@ -128,8 +133,7 @@ impl Sessions {
             self.send_proxy_request(
                 key,
                 command_id,
-                proxy,
-                kind,
+                (proxy, kind),
                 ProxiedCommand::Connect(params),
                 &mut context.effects,
             );
@@ -295,7 +299,7 @@ impl Sessions {
         let client = grant.client.unwrap_or_else(|| context.new_client_id());
         let info = ClientInfo { user: grant.user, client: Arc::clone(&client), conn_info: grant.info, chan_info: None };
         let user_place = self.users.add(&info.user, key);
-        let expiry_us = context.session_expiry_us(ttl);
+        let expiry_us = session_expiry_us(context, ttl);
         let options = Arc::clone(&context.options);
         let wire = self.table.at(key.index).wire;
         let secret = if wire.has_secret_id() { context.new_secret(key) } else { Box::default() };

@@ -64,8 +64,7 @@ impl Sessions {
         &mut self,
         context: &mut Context,
         key: SessionKey,
-        channel: &str,
-        namespace: NamespaceIndex,
+        (channel, namespace): (&str, NamespaceIndex),
         params: &SubscriptionParams,
         info: Arc<ClientInfo>,
     ) -> (SeatIndex, Box<JoinParams>) {
@@ -76,7 +75,7 @@ impl Sessions {
         let source = self.table.at(key.index).source;
         let opening = self.rates.openings.reserve(key, source, context.now.mono_us);
         let is_spectator = asks_to_spectate(&params.data);
-        let claim = if is_spectator { SeatClaim::default() } else { context.seat_claim(namespace, &params.data) };
+        let claim = if is_spectator { SeatClaim::default() } else { seat_claim(context, namespace, &params.data) };
         let shows_address = context.namespace(namespace).room.as_ref().is_some_and(|room| room.shows_address);
         let address = self.table.at(key.index).address.filter(|_| shows_address);
         (index, Box::new(JoinParams { seat, info, address, is_spectator, data: params.data.clone(), opening, claim }))
@@ -88,7 +87,7 @@ impl Sessions {
             outbox.remove_seat(index, given_back.was_due);
         }
         for mut room in given_back.rooms {
-            context.count_room(&mut room);
+            count_room(context, &mut room);
         }
         self.hub.release(given_back.channel);
     }
@@ -124,9 +123,7 @@ impl Sessions {
         context: &mut Context,
         key: RoomKey,
         channel: &str,
-        grid: Grid,
-        ticks_per_second: u32,
-        keyframe: Arc<TickUpdate>,
+        (grid, ticks_per_second, keyframe): (Grid, u32, Arc<TickUpdate>),
     ) {
         let id = self.hub.find(channel);
         let place = id.and_then(|id| self.seats.find_or_insert_room(key, id, self.hub.channel(id).namespace));
@@ -206,7 +203,7 @@ impl Sessions {
     ) {
         let Self { seats, table: sessions, .. } = self;
         if let Some(mut room) = seats.forget_room(room, |session| sessions.outbox(session).seat_is_not_due()) {
-            context.count_room(&mut room);
+            count_room(context, &mut room);
         }
         let is_in_it = |session: &u32| {
             let seat = self.table.at(*session).subscription(channel).and_then(Subscription::seat);
@@ -292,7 +289,7 @@ impl Sessions {
         match outcome {
             Ok(()) => Ok(Some(Reply::Publish)),
             Err(refusal) => {
-                context.count_refusal(refusal);
+                count_refusal(context, refusal);
                 Err(refusal.error_code().into())
             }
         }
@@ -322,7 +319,7 @@ impl Sessions {
             }
         };
         if let Err(refusal) = outcome {
-            context.count_refusal(refusal);
+            count_refusal(context, refusal);
         }
         Ok(())
     }
@@ -375,26 +372,24 @@ impl Sessions {
     }
 }
 
-impl Context {
-    fn seat_claim(&mut self, namespace: NamespaceIndex, join_data: &[u8]) -> SeatClaim {
-        let Some(room) = self.namespace(namespace).room.as_ref().filter(|room| room.gives_seat_tokens) else {
-            return SeatClaim::default();
-        };
-        let is_one_per_user = room.is_one_seat_per_user;
-        let (high, low) = (u128::from(self.random.next_u64()), u128::from(self.random.next_u64()));
-        SeatClaim {
-            given: Some(SeatToken(high << 64 | low)),
-            returned: SeatToken::in_join_data(join_data),
-            is_one_per_user,
-            keeps_returned: true,
-        }
+fn seat_claim(context: &mut Context, namespace: NamespaceIndex, join_data: &[u8]) -> SeatClaim {
+    let Some(room) = context.namespace(namespace).room.as_ref().filter(|room| room.gives_seat_tokens) else {
+        return SeatClaim::default();
+    };
+    let is_one_per_user = room.is_one_seat_per_user;
+    let (high, low) = (u128::from(context.random.next_u64()), u128::from(context.random.next_u64()));
+    SeatClaim {
+        given: Some(SeatToken(high << 64 | low)),
+        returned: SeatToken::in_join_data(join_data),
+        is_one_per_user,
+        keeps_returned: true,
     }
+}
 
-    fn count_room(&mut self, room: &mut LocalRoom) {
-        self.counters.count_bodies(room.namespace, room.newly_counted());
-    }
+fn count_room(context: &mut Context, room: &mut LocalRoom) {
+    context.counters.count_bodies(room.namespace, room.newly_counted());
+}
 
-    fn count_refusal(&mut self, refusal: InputRefusal) {
-        self.counters.inputs_refused[refusal as usize] += 1;
-    }
+fn count_refusal(context: &mut Context, refusal: InputRefusal) {
+    context.counters.inputs_refused[refusal as usize] += 1;
 }

@@ -14,6 +14,7 @@ use crate::{
     SessionKey,
     backend::{Overrides, ProxyError, ProxyIndex, ProxyRequestKind, ProxyResponse, ProxyResult},
     event::{ServerSubscription, SubscriptionClaims, SubscriptionGrant, TokenError},
+    history_stream::encoded_bytes_max,
     hub::{HubEntry, LocalChannelId},
     message::{NotSubscribed, RecoverFrom, ShardRequest, Subscribed, Subscriber, SubscriptionRequest},
     names::NamespaceIndex,
@@ -92,8 +93,7 @@ impl Sessions {
             self.send_proxy_request(
                 key,
                 command_id,
-                proxy,
-                kind,
+                (proxy, kind),
                 ProxiedCommand::Subscribe(params),
                 &mut context.effects,
             );
@@ -286,7 +286,7 @@ impl Sessions {
         let of_visitor = || Arc::clone(info.as_ref().unwrap_or(of_session));
         let joins = joins.map(|params| (params, of_visitor()));
         let (seat, join) =
-            joins.map(|(params, info)| self.take_seat(context, key, &channel, namespace, params, info)).unzip();
+            joins.map(|(params, info)| self.take_seat(context, key, (&channel, namespace), params, info)).unzip();
         let extra = SubscriptionExtra { info, ttl_s, data, ending: None, seat, refresh: None };
         let is_needed = extra.outlives_answer() || extra.ttl_s.is_some() || extra.data.is_some();
         let session = self.table.at_mut(key.index);
@@ -982,6 +982,26 @@ impl Sessions {
 }
 
 impl Context {
+    /// Removes the publications of a recovery that does not fit next to `other_bytes`. Returns the bytes of the
+    /// recovery.
+    pub(super) fn cut_recovery(&mut self, result: &mut SubscribeResult, other_bytes: usize) -> usize {
+        let bytes = match &result.encoded {
+            Some(encoded) => encoded.bytes().len(),
+            None => result.publications.iter().map(|publication| encoded_bytes_max(publication)).sum(),
+        };
+        if bytes == 0 || other_bytes == 0 || other_bytes + bytes <= self.options.client.recovery_bytes_max() {
+            return bytes;
+        }
+        // The client continues from the top, as after any incomplete recovery.
+        if result.recovered {
+            result.offset = result.publications.last().map_or(result.offset, |newest| newest.offset);
+        }
+        result.publications.clear();
+        (result.patches, result.encoded, result.recovered) = (Vec::new(), None, false);
+        self.counters.recoveries_cut += 1;
+        0
+    }
+
     /// The backend that authorizes subscriptions to `channel` without a token. `None` if the channel's name lists its
     /// users.
     fn subscribe_proxy(&self, channel: &str) -> Option<ProxyIndex> {
