@@ -174,3 +174,13 @@ impl Paused {
         }
     }
 }
+
+impl ConnectGrant {
+    /// Adds a subscription, unless the channel has one already.
+    pub(crate) fn plan(&mut self, subscription: ServerSubscription) {
+        let is_new = self.subscriptions.iter().all(|planned| planned.channel != subscription.channel);
+        if is_new && !subscription.channel.is_empty() {
+            self.subscriptions.push(subscription);
+        }
+    }
+}

@@ -47,16 +47,6 @@ const UNIDIRECTIONAL_DISCONNECTS: [(ErrorCode, Disconnect); 4] = [
     (ErrorCode::PermissionDenied, Disconnect::PERMISSION_DENIED),
 ];
 
-impl ConnectGrant {
-    /// Adds a subscription, unless the channel has one already.
-    pub(super) fn plan(&mut self, subscription: ServerSubscription) {
-        let is_new = self.subscriptions.iter().all(|planned| planned.channel != subscription.channel);
-        if is_new && !subscription.channel.is_empty() {
-            self.subscriptions.push(subscription);
-        }
-    }
-}
-
 impl Sessions {
     pub(in crate::shard) fn open(
         &mut self,
@@ -88,8 +78,12 @@ impl Sessions {
                 "a connect request that cannot be decoded, or that is deeper or wider than allowed",
             ))
         };
-        if let Err(RefusedCommand::Disconnect { disconnect, why }) = outcome {
-            self.close_for(context, key, &disconnect, Cause { command: None, why });
+        match outcome {
+            Ok(()) => {}
+            Err(RefusedCommand::Disconnect { disconnect, why }) => {
+                self.close_for(context, key, &disconnect, Cause { command: None, why });
+            }
+            Err(refused) => unreachable!("{refused:?} is answered where it is decided"),
         }
     }
 
