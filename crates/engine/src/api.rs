@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_protocol::{ClientInfo, Disconnect, ErrorCode, Payload, Publication, UnsubscribeCode};
+use dunlin_protocol::{ClientInfo, Disconnect, Payload, Publication, UnsubscribeCode};
 use dunlin_rooms::{ListingChange, PlayerId, Refusal, RoomOverrides};
 
 use crate::{
     backend::PublishHow,
     event::{PeerKey, ServerSubscription},
+    refused::Refused,
     room::RoomState,
 };
 
@@ -191,15 +192,7 @@ impl HistoryQuery {
 }
 
 /// The answer to a request.
-pub type ApiResult = Result<ApiAnswer, ErrorCode>;
-
-/// A refused request of the server API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ApiRefusal {
-    pub code: ErrorCode,
-    /// The reason, if the code does not determine it.
-    pub why: Option<&'static str>,
-}
+pub type ApiResult = Result<ApiAnswer, Refused>;
 
 /// The answer to a successful request.
 #[derive(Clone, Debug)]

@@ -80,13 +80,15 @@ impl MakerCounts {
     /// The limit that one more channel would exceed, on one of `shares` shards.
     pub(crate) fn full(&self, creator: ChannelCreator, options: &ChannelOptions, shares: u16) -> Option<CreatorKind> {
         let is_full = |&(kind, hash): &(CreatorKind, u64)| {
-            let most = match kind {
+            let channels_max = match kind {
                 CreatorKind::Session => options.session_channels_max,
                 CreatorKind::User => options.user_channels_max,
                 CreatorKind::Source => options.source_channels_max,
             };
-            let share = most.div_ceil(usize::from(shares.max(1)));
-            most > 0 && hash != 0 && self.counts.get(&(kind, hash)).is_some_and(|count| *count as usize >= share)
+            let share = channels_max.div_ceil(usize::from(shares.max(1)));
+            channels_max > 0
+                && hash != 0
+                && self.counts.get(&(kind, hash)).is_some_and(|count| *count as usize >= share)
         };
         creator.parts().into_iter().find(is_full).map(|(kind, _)| kind)
     }

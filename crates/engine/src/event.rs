@@ -338,12 +338,7 @@ pub enum Effect {
     /// Close the transport now and answer with [`Event::Gone`].
     HangUp { session: SessionKey },
     /// The answer to an API request.
-    Answer {
-        ticket: Ticket,
-        answer: ApiResult,
-        /// The reason for an error, if the code does not determine it.
-        why: Option<&'static str>,
-    },
+    Answer { ticket: Ticket, answer: ApiResult },
 }
 
 /// The output of a turn's events. The caller empties the lists.

@@ -13,6 +13,7 @@ use crate::{
     log::LogPage,
     message::{HistoryPart, RecoverFrom, Subscribed},
     options::{ClientOptions, NamespaceOptions, RecoveryMode},
+    refused::Refused,
 };
 
 /// The stream of one channel. Offsets start above 0 and rise within an epoch.
@@ -319,13 +320,13 @@ impl Stream {
     ///
     /// # Errors
     /// 112 for another epoch, 107 for a reverse query from offset 0.
-    pub(crate) fn history(&self, query: &HistoryQuery, reader: Reader<'_>) -> Result<HistoryPart, ErrorCode> {
+    pub(crate) fn history(&self, query: &HistoryQuery, reader: Reader<'_>) -> Result<HistoryPart, Refused> {
         let since = query.since.as_ref();
         if query.reverse && since.is_some_and(|(offset, _)| *offset == 0) {
-            return Err(ErrorCode::BadRequest);
+            return Err(Refused::new(ErrorCode::BadRequest, "a reverse history since offset 0"));
         }
         if since.is_some_and(|(_, epoch)| !epoch.is_empty() && **epoch != *self.epoch) {
-            return Err(ErrorCode::UnrecoverablePosition);
+            return Err(ErrorCode::UnrecoverablePosition.into());
         }
         let limit = query.publications_max();
         let bytes_max = query.bytes_max.unwrap_or(usize::MAX);

@@ -24,6 +24,7 @@ mod log_load;
 pub mod message;
 pub mod options;
 pub mod record;
+mod refused;
 pub mod room;
 
 #[doc(hidden)]
@@ -61,6 +62,7 @@ pub use names::NamespaceNames;
 pub use options::Options;
 pub use outbox::Outgoing;
 pub use pace::Pace;
+pub use refused::Refused;
 pub use session_tag::{SESSION_TAG_KEY_BYTES, SessionTagKey};
 pub use shard::{Seed, Shard, ShardIdentity, owner_of, shard_of_session};
 pub use wire::{FrameClass, Wire};

@@ -188,6 +188,9 @@ pub(crate) struct ChannelLog {
     pub(crate) next_offset: u64,
     /// The channel counts against the creator of a proposal in flight, and nothing of it is committed.
     pub(crate) is_creator_reserved: bool,
+    /// Requests that waited for a page are being served. The channel stays until all of them are, even if it would be
+    /// forgotten after the first.
+    pub(crate) is_serving: bool,
     /// Ordered by number, which is the order of proposal.
     proposals: VecDeque<(ProposalNumber, Proposal)>,
     by_key: HashMap<Box<str>, ProposalNumber, foldhash::quality::FixedState>,
@@ -203,6 +206,7 @@ impl ChannelLog {
             floor: 0,
             next_offset: 1,
             is_creator_reserved: false,
+            is_serving: false,
             proposals: VecDeque::new(),
             by_key: HashMap::with_hasher(foldhash::quality::FixedState::with_seed(seed)),
             loads: Vec::new(),
@@ -228,7 +232,7 @@ impl ChannelLog {
 
     /// Whether nothing waits for the log.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.opening.is_none() && self.proposals.is_empty() && self.parked.is_empty()
+        self.opening.is_none() && self.proposals.is_empty() && self.parked.is_empty() && !self.is_serving
     }
 
     /// Whether the outcome of a proposal is not known.
@@ -308,12 +312,14 @@ impl ChannelLog {
         self.parked.push((load, request));
     }
 
-    /// Ends a load; returns the requests that waited for it, in the order of arrival.
+    /// Ends a load; returns the requests that waited for it, in the order of arrival. The caller serves them and resets
+    /// [`Self::is_serving`].
     pub(crate) fn end_load(&mut self, load: LoadNumber) -> Vec<ParkedRequest> {
         self.loads.retain(|known| known.number() != load);
         let (ready, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.parked).into_iter().partition(|(number, _)| *number == load);
         self.parked = waiting;
+        self.is_serving = true;
         ready.into_iter().map(|(_, request)| request).collect()
     }
 

@@ -15,6 +15,7 @@ use crate::{
     creators::ChannelCreator,
     event::{SessionKey, ShardIndex},
     frame::Delivery,
+    refused::Refused,
     room::{JoinParams, LeftSeat, RoomKey, RoomThreadIndex},
     wire::FrameClass,
 };
@@ -200,18 +201,18 @@ pub enum Notice {
     /// A newer session of the user was admitted; this session ends.
     Superseded { session: SessionKey },
     /// The result of a publish command.
-    Published { channel: Arc<str>, asker: Asker, outcome: Result<(), ErrorCode> },
+    Published { channel: Arc<str>, asker: Asker, outcome: Result<(), Refused> },
     /// The sessions in a channel's presence.
-    Presence { channel: Arc<str>, asker: Asker, outcome: Result<Vec<Arc<ClientInfo>>, ErrorCode> },
+    Presence { channel: Arc<str>, asker: Asker, outcome: Result<Vec<Arc<ClientInfo>>, Refused> },
     /// The numbers of a channel's presence.
     PresenceStats {
         channel: Arc<str>,
         asker: Asker,
         /// The number of sessions and of distinct users.
-        outcome: Result<(u32, u32), ErrorCode>,
+        outcome: Result<(u32, u32), Refused>,
     },
     /// A part of a channel's history.
-    History { channel: Arc<str>, asker: Asker, outcome: Result<Box<HistoryPart>, ErrorCode> },
+    History { channel: Arc<str>, asker: Asker, outcome: Result<Box<HistoryPart>, Refused> },
 }
 
 impl Notice {
@@ -271,24 +272,30 @@ pub struct Subscribed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotSubscribed {
     /// An error of the server.
-    Error(ErrorCode),
+    Error(Refused),
     /// The game refused it.
     Refused(Refusal),
 }
 
 impl NotSubscribed {
-    /// The error of the protocol.
-    pub const fn code(&self) -> ErrorCode {
+    /// The error of a `connect` that needed the subscription.
+    pub(crate) fn of_connect(&self) -> Refused {
         match self {
-            Self::Error(code) => *code,
-            Self::Refused(_) => ErrorCode::PermissionDenied,
+            Self::Error(refused) => *refused,
+            Self::Refused(_) => ErrorCode::PermissionDenied.into(),
         }
+    }
+}
+
+impl From<Refused> for NotSubscribed {
+    fn from(refused: Refused) -> Self {
+        Self::Error(refused)
     }
 }
 
 impl From<ErrorCode> for NotSubscribed {
     fn from(code: ErrorCode) -> Self {
-        Self::Error(code)
+        Self::Error(code.into())
     }
 }
 

@@ -6,15 +6,17 @@ mod table;
 use core::net::IpAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Encoding, Payload, UnsubscribeCode};
 
 use crate::{
-    FrameClass, SessionKey, SourceKey, Wire, backend::ProxyRequestId, filters::FilterPlace, hub::LocalChannelId,
-    seats::SeatIndex, timers::Scheduled,
+    FrameClass, Now, Pace, SessionKey, ShardIndex, SourceKey, Wire, backend::ProxyRequestId, creators::ChannelCreator,
+    filters::FilterPlace, hub::LocalChannelId, message::Subscriber, options::ClientOptions, seats::SeatIndex,
+    shard::hash_of, timers::Scheduled,
 };
 
 pub(crate) use paused::{
-    ConnectGrant, ConnectParams, Paused, PausedOn, PendingConnect, ProxiedCommand, ProxyCall, RefusedConnect, Share,
+    ConnectGrant, ConnectParams, Paused, PausedOn, PendingConnect, ProxiedCommand, ProxyCall, Share,
     SubscriptionParams, UnparsedCommands,
 };
 pub(crate) use table::SessionTable;
@@ -229,6 +231,63 @@ impl Session {
         let fewer = self.late_pongs.checked_sub(1);
         self.late_pongs = fewer.unwrap_or(0);
         fewer.is_some()
+    }
+
+    /// A ping is sent now: sets the times of the next ping and of the pong.
+    pub(crate) fn expect_pong(&mut self, client: &ClientOptions, now: Now) {
+        self.deadlines.ping_us = now.after_ms(client.ping_interval_ms);
+        self.late_pongs = self.late_pongs.saturating_add(u8::from(self.awaits_pong));
+        // A pong may arrive even if none is required, except on unidirectional transports.
+        self.awaits_pong = !self.wire.is_unidirectional();
+        if client.pong_timeout_ms > 0 && self.awaits_pong {
+            self.deadlines.pong_us = now.after_ms(client.pong_timeout_ms);
+        }
+    }
+
+    /// Takes a token for one more command.
+    pub(crate) fn try_take_command(&mut self, pace: Pace, now_us: u64) -> bool {
+        let then_ns = pace.take(self.commands_full_at_ns, now_us);
+        self.commands_full_at_ns = then_ns.unwrap_or(self.commands_full_at_ns);
+        then_ns.is_some()
+    }
+
+    /// The client's bytes as a payload of its encoding; `None` if empty.
+    pub(crate) fn payload(&self, data: &[u8]) -> Option<Payload> {
+        let bytes = || Bytes::copy_from_slice(data);
+        match self.encoding() {
+            _ if data.is_empty() => None,
+            Encoding::Json => Some(Payload::from_json(bytes())),
+            Encoding::Protobuf => Some(Payload::from_opaque(bytes())),
+        }
+    }
+
+    /// Its user; empty for the anonymous one.
+    pub(crate) fn user(&self) -> Arc<str> {
+        self.info.as_ref().map_or_else(|| Arc::from(""), |info| Arc::clone(&info.user))
+    }
+
+    /// Its identity for the limits on channels.
+    pub(crate) fn creator(&self, shard: ShardIndex, node_seed: u64) -> ChannelCreator {
+        let hash = |what: &(u8, u64, u64)| hash_of(what, node_seed) | 1;
+        let user = self.info.as_ref().map(|info| &*info.user).filter(|user| !user.is_empty());
+        let SessionKey { index, generation } = self.key;
+        ChannelCreator {
+            session: hash(&(0, u64::from(shard.0), u64::from(index) << 32 | u64::from(generation))),
+            user: user.map_or(0, |user| hash(&(1, hash_of(user, node_seed), 0))),
+            source: self.source.map_or(0, |source| hash(&(2, source.0.get(), 0))),
+        }
+    }
+
+    /// What the owner of its channel stores of an accepted subscription.
+    pub(crate) fn subscriber(&self, subscription: &Subscription) -> Subscriber {
+        let info = self.info.as_ref().filter(|_| subscription.flags.needs_client_info());
+        Subscriber {
+            class: self.class(subscription.flags),
+            join_leave: subscription.flags.join_leave,
+            info: info.map(|info| Arc::clone(subscription.info(info))),
+            presence: subscription.flags.presence,
+            announced: subscription.flags.announced,
+        }
     }
 
     /// Whether the session is paused until earlier commands are answered and their replies are written.

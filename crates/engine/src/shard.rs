@@ -58,6 +58,48 @@ pub struct Seed {
 }
 
 /// The sessions of one I/O thread, and the channels that it owns.
+///
+/// # Contract with the caller
+///
+/// [`Shard::handle`] is the only way in, and its [`Effects`] are the only way out. The caller owns clocks, sockets and
+/// rings, decides nothing, and keeps to these rules; a shard may panic if one is broken. Methods that take `&self` only
+/// read, and may be called at any time.
+///
+/// **Order of calls.** A turn of the caller is: any number of events; then, for each session in [`Effects::dirty`] and
+/// each one whose socket has become writable, [`Shard::outgoing`], one write of its slices, and [`Event::Wrote`]; then
+/// [`Event::TurnEnded`]. Several sessions may be offered before the first `Wrote`, but no other event comes in between.
+/// `Wrote` reports at most the bytes that were offered. While [`Shard::takes_more`] is false, the next event that may queue
+/// frames waits for the next turn. The time of events never goes back. When [`Shard::next_deadline_us`] has passed,
+/// [`Event::Woke`] is due; each event may move that deadline.
+///
+/// **Sessions.** [`Event::Opened`] comes first, with an index that is free and a generation that the index has not had.
+/// [`Event::Gone`] comes last and exactly once, whenever the transport ends, and frees the index. [`Event::Received`] never
+/// comes between [`Effect::Pause`] and [`Effect::Resume`]: what was read already waits with the caller. A closing session
+/// ignores what it receives, except [`Event::CloseReceived`].
+///
+/// **Messages.** [`Event::Message`] and [`Event::FromRoom`] keep the order in which their sender's effects listed them.
+/// Requests and notices may overtake each other. A node's shards have the same number, options and node seed.
+///
+/// **Effects** are performed in the order of [`Effects::list`]. Those of one event may be delayed, but not behind those of
+/// later events.
+///
+/// | effect | what the caller owes |
+/// |---|---|
+/// | [`Effect::Send`], [`Effect::ToRoom`] | delivery, once and in order |
+/// | [`Effect::Authenticate`], [`Effect::AuthorizeSubscription`], [`Effect::SendProxyRequest`] | the answer, once, also if it is a failure. It may be left out when the session is gone |
+/// | [`Effect::Propose`], [`Effect::Load`] | the answer, once; those of a channel's proposals come in the order of the proposals ([`crate::log`]) |
+/// | [`Effect::Trim`] | [`Event::TrimCommitted`], once, if it has a ticket |
+/// | [`Effect::Follow`] | [`Event::Followed`] for a channel without a log, and from then on every message to it until [`Effect::Unfollow`] |
+/// | [`Effect::QueryPeers`], [`Effect::QueryKeys`], [`Effect::QueryRoom`] | the answer, once and within a bounded time, also if no node has answered |
+/// | [`Effect::Broadcast`], [`Effect::ShareUserSessions`] | an attempt |
+/// | [`Effect::Pause`], [`Effect::Resume`] | to stop and continue reading |
+/// | [`Effect::Recall`] | [`Event::Recalled`], unless the session is gone |
+/// | [`Effect::Finish`] | to shut down the sending side; `Gone` follows when the peer closes |
+/// | [`Effect::HangUp`] | to close the transport, and `Gone` |
+/// | [`Effect::Answer`] | to pass it on. Each ticket of [`Event::Api`] gets exactly one; tickets of requests in flight differ |
+///
+/// An answer for a session or channel that has ended in the meantime is dropped, and most are counted in
+/// [`Counters::late_messages`].
 pub struct Shard {
     context: Context,
     owner: Owner,
@@ -313,7 +355,6 @@ impl Shard {
     /// Sends requests of the server API about channels to the owner, and those about users to the sessions.
     fn serve_api(&mut self, ticket: Ticket, request: ApiRequest) {
         let Self { context, owner, sessions } = self;
-        context.clear_refusal_reason();
         match request {
             ApiRequest::Survey => {
                 let mut survey = Survey::default();

@@ -30,7 +30,7 @@ use std::{
 };
 
 use dunlin_config::RoomsOptions;
-use dunlin_engine::api::{ApiAnswer, ApiRefusal, ApiRequest};
+use dunlin_engine::api::{ApiRequest, ApiResult};
 use dunlin_engine::{NamespaceNames, ShardIndex, Wire};
 use dunlin_net::{NoReactor, OriginCheck, PickedHeaders, ReactorChoice, Refused, TlsSession};
 use dunlin_protocol::ErrorCode;
@@ -245,18 +245,14 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError`]
-    pub async fn ask_owner(
-        &self,
-        channel: &str,
-        request: ApiRequest,
-    ) -> Result<Result<ApiAnswer, ApiRefusal>, NodeError> {
+    pub async fn ask_owner(&self, channel: &str, request: ApiRequest) -> Result<ApiResult, NodeError> {
         let owner = dunlin_engine::owner_of(channel, self.shard_count(), self.inner.node_seed);
         self.inner.shards[usize::from(owner.0)].ask(request).await
     }
 
     /// Sends a request to every shard. Returns one result per shard, by index; an internal error for shards that have
     /// stopped.
-    pub async fn ask_all(&self, request: ApiRequest) -> Vec<Result<ApiAnswer, ApiRefusal>> {
+    pub async fn ask_all(&self, request: ApiRequest) -> Vec<ApiResult> {
         // Send all requests before waiting for the first result.
         let mut waiting = Vec::with_capacity(self.inner.shards.len());
         for shard in self.inner.shards.iter() {
@@ -271,7 +267,7 @@ impl Node {
                 Some((answer, _held)) => answer.await.ok(),
                 None => None,
             };
-            answers.push(answer.unwrap_or(Err(ApiRefusal { code: ErrorCode::Internal, why: None })));
+            answers.push(answer.unwrap_or(Err(ErrorCode::Internal.into())));
         }
         answers
     }
@@ -496,7 +492,7 @@ impl ShardHandle {
         report.await.ok()
     }
 
-    async fn ask(&self, request: ApiRequest) -> Result<Result<ApiAnswer, ApiRefusal>, NodeError> {
+    async fn ask(&self, request: ApiRequest) -> Result<ApiResult, NodeError> {
         let _held = self.hold(request.bytes()).await;
         let (reply, answer) = oneshot::channel();
         self.send(ToShard::Api { request, reply }).await?;

@@ -72,11 +72,11 @@ fn cached_answers_are_limited_and_used_ones_stay() {
 fn bytes_of_cached_answers_are_limited() {
     let mut answers = Answers::default();
     let overhead = encoded(publications(1..=1, ANSWERS_BYTES_MAX)).bytes().len() - ANSWERS_BYTES_MAX;
-    let most = ANSWERS_BYTES_MAX - overhead;
+    let bytes_max = ANSWERS_BYTES_MAX - overhead;
     assert!(keep(&mut answers, "news", 1, 1));
-    assert!(keep(&mut answers, "news", 2, most), "as large as may be");
+    assert!(keep(&mut answers, "news", 2, bytes_max), "as large as may be");
     assert_eq!(answers.kept(), [1, ANSWERS_BYTES_MAX]);
-    assert!(!keep(&mut answers, "news", 3, most + 1), "one byte past that");
+    assert!(!keep(&mut answers, "news", 3, bytes_max + 1), "one byte past that");
     assert_eq!(answers.kept(), [1, ANSWERS_BYTES_MAX]);
     answers.forget("sport");
     assert_eq!(answers.kept(), [1, ANSWERS_BYTES_MAX]);

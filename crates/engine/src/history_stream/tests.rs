@@ -230,22 +230,22 @@ proptest! {
         let since_position = since.map(|(offset, epoch)| (offset, epoch.into()));
         let query = HistoryQuery { limit, since: since_position, reverse, ..HistoryQuery::default() };
         let outcome = stream.history(&query, user.map_or(Reader::Server, Reader::User));
-        let most = usize::try_from(limit).unwrap_or(usize::MAX);
+        let publications_max = usize::try_from(limit).unwrap_or(usize::MAX);
         let expected = match since {
             Some((0, _)) if reverse => Err(ErrorCode::BadRequest),
             Some((_, "other")) => Err(ErrorCode::UnrecoverablePosition),
             // An offset beyond the next one has no predecessor.
             Some((offset, _)) if reverse && offset > model.top() + 1 => Ok(Vec::new()),
             Some((offset, _)) if reverse => {
-                Ok(model.readable(user).rev().filter(|below| *below < offset).take(most).collect())
+                Ok(model.readable(user).rev().filter(|below| *below < offset).take(publications_max).collect())
             }
-            None if reverse => Ok(model.readable(user).rev().take(most).collect()),
+            None if reverse => Ok(model.readable(user).rev().take(publications_max).collect()),
             _ => {
                 let from = since.map_or(0, |(offset, _)| offset);
-                Ok(model.readable(user).filter(|offset| *offset > from).take(most).collect())
+                Ok(model.readable(user).filter(|offset| *offset > from).take(publications_max).collect())
             }
         };
-        prop_assert_eq!(outcome.as_ref().map(|part| offsets(&part.publications)).map_err(|code| *code), expected);
+        prop_assert_eq!(outcome.as_ref().map(|part| offsets(&part.publications)).map_err(|refused| refused.code), expected);
         if let Ok(part) = outcome {
             prop_assert_eq!((part.offset, &*part.epoch), (model.top(), EPOCH));
         }

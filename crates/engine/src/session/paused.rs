@@ -3,13 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_protocol::{ConnectResult, Disconnect, ErrorCode, Payload, TagsFilter, UnsubscribeCode};
+use dunlin_protocol::{ConnectResult, Payload, TagsFilter, UnsubscribeCode};
 
-use crate::{
-    backend::{ProxyError, ProxyRequestId},
-    event::ServerSubscription,
-    hub::LocalChannelId,
-};
+use crate::{backend::ProxyRequestId, event::ServerSubscription, hub::LocalChannelId, refused::Refused};
 
 /// Why a session is paused, and the commands to run when it resumes.
 #[derive(Debug)]
@@ -134,36 +130,11 @@ pub(crate) struct PendingConnect {
     /// The number of answers still missing.
     pub(crate) missing: usize,
     /// The first refusal of an owner.
-    pub(crate) refused: Option<ErrorCode>,
+    pub(crate) refused: Option<Refused>,
     /// Bytes of the recoveries in the answer so far.
     pub(crate) recovered_bytes: usize,
     /// [`ConnectGrant::positions`], for subscriptions that the API makes before the answer.
     pub(crate) positions: Vec<(Box<str>, Position)>,
-}
-
-/// Why a `connect` fails.
-#[derive(Debug)]
-pub(crate) enum RefusedConnect {
-    Error(ErrorCode),
-    /// A backend's own error.
-    Own {
-        code: u16,
-        message: Box<str>,
-        temporary: bool,
-    },
-    Disconnect(Disconnect),
-}
-
-impl From<ErrorCode> for RefusedConnect {
-    fn from(code: ErrorCode) -> Self {
-        Self::Error(code)
-    }
-}
-
-impl From<Disconnect> for RefusedConnect {
-    fn from(disconnect: Disconnect) -> Self {
-        Self::Disconnect(disconnect)
-    }
 }
 
 /// The fields of a subscribe command that are needed after its frame.
@@ -204,12 +175,12 @@ impl Paused {
     }
 }
 
-impl From<ProxyError> for RefusedConnect {
-    fn from(refusal: ProxyError) -> Self {
-        match refusal {
-            ProxyError::Error { code, message, temporary } => Self::Own { code, message, temporary },
-            ProxyError::Disconnect(disconnect) => Self::Disconnect(disconnect),
-            ProxyError::Failed | ProxyError::Busy => Self::Error(refusal.error_code()),
+impl ConnectGrant {
+    /// Adds a subscription, unless the channel has one already.
+    pub(crate) fn plan(&mut self, subscription: ServerSubscription) {
+        let is_new = self.subscriptions.iter().all(|planned| planned.channel != subscription.channel);
+        if is_new && !subscription.channel.is_empty() {
+            self.subscriptions.push(subscription);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{SessionKey, outbox::Outbox};
 
-use super::Session;
+use super::{Paused, PausedOn, Session};
 
 /// All sessions of a shard.
 #[derive(Default)]
@@ -53,6 +53,12 @@ impl SessionTable {
     /// The session at `index`. It must exist, as it does if the hub or the user index contains it.
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut Session {
         self.sessions[index as usize].as_deref_mut().expect("indices drop a session before it ends")
+    }
+
+    /// Ends the wait of a session, if it waits for this.
+    pub(crate) fn take_paused(&mut self, key: SessionKey, waits: impl Fn(&PausedOn) -> bool) -> Option<Paused> {
+        let paused = self.get_mut(key)?.paused.take_if(|paused| waits(&paused.paused_on))?;
+        Some(*paused)
     }
 
     /// The outbox of the session, if it still exists.

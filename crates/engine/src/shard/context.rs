@@ -1,6 +1,6 @@
 //! The state that the owner and the sessions of a shard share: identity, options, counters, timers and randomness.
 
-use std::{cell::Cell, collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc};
 
 use dunlin_protocol::ErrorCode;
 use rand_chacha::{
@@ -9,16 +9,20 @@ use rand_chacha::{
 };
 
 use crate::{
-    Effect, Effects, Now, Options, ShardIndex,
-    api::ApiResult,
+    Effect, Effects, Now, Options, SessionKey, ShardIndex,
+    api::{ApiAnswer, ApiResult},
+    broadcast::BroadcastMessage,
     counters::{Counters, NamespaceCounters},
     event::Ticket,
     frame::Scratch,
-    message::{Notice, ShardMessage, ShardRequest},
+    log::{LogError, PublicationLog},
+    log_in_flight::ReplyTo,
+    message::{Asker, HistoryPart, Notice, ShardMessage, ShardRequest},
     names::{Names, NamespaceIndex, namespace_options},
     options::NamespaceOptions,
     planted::Planted,
     record::RecordLevel,
+    refused::Refused,
     timers::Timers,
 };
 
@@ -41,8 +45,6 @@ pub(super) struct Context {
     pub(super) local: VecDeque<ShardMessage>,
     /// The effects of the current event. Those of the caller, which lends them to [`super::Shard::handle`].
     pub(super) effects: Effects,
-    /// The reason why the current command, request or session is about to be refused.
-    reason: Cell<Option<&'static str>>,
     pub(super) planted: Planted,
 }
 
@@ -60,7 +62,6 @@ impl Context {
             scratch: Scratch::new(options.client.compression),
             local: VecDeque::new(),
             effects: Effects::default(),
-            reason: Cell::new(None),
             planted: Planted::default(),
             options,
         }
@@ -111,9 +112,64 @@ impl Context {
         }
     }
 
+    /// Sends a message to the other nodes that follow the channel.
+    pub(super) fn broadcast(&mut self, name: &Arc<str>, message: BroadcastMessage) {
+        self.effects.list.push(Effect::Broadcast { channel: Arc::clone(name), message });
+    }
+
+    /// Where the answer to a command of a session of this shard goes.
+    pub(super) fn asker(&self, session: SessionKey, command_id: u32) -> Asker {
+        Asker { shard: self.identity.index, session, command_id }
+    }
+
     pub(super) fn answer_api(&mut self, ticket: Ticket, answer: ApiResult) {
-        let why = self.take_reason().filter(|_| answer.is_err());
-        self.effects.list.push(Effect::Answer { ticket, answer, why });
+        self.effects.list.push(Effect::Answer { ticket, answer });
+    }
+
+    /// Sends the publisher the outcome of its publication.
+    pub(super) fn answer_publication(
+        &mut self,
+        name: &Arc<str>,
+        reply_to: ReplyTo,
+        outcome: Result<(u64, Box<str>), Refused>,
+    ) {
+        match reply_to {
+            ReplyTo::Session(asker) => {
+                let (channel, outcome) = (Arc::clone(name), outcome.map(|_| ()));
+                self.notify(asker.shard, Notice::Published { channel, asker, outcome });
+            }
+            ReplyTo::Api(ticket) => {
+                let answer = outcome.map(|(offset, epoch)| ApiAnswer::Published { offset, epoch });
+                self.answer_api(ticket, answer);
+            }
+            ReplyTo::Room => self.counters.room_publications_refused += u64::from(outcome.is_err()),
+            ReplyTo::Nobody => {}
+        }
+    }
+
+    /// Sends the reader a part of a history.
+    pub(super) fn answer_history(&mut self, name: &Arc<str>, reply_to: ReplyTo, outcome: Result<HistoryPart, Refused>) {
+        match reply_to {
+            ReplyTo::Session(asker) => {
+                let notice = Notice::History { channel: Arc::clone(name), asker, outcome: outcome.map(Box::new) };
+                self.notify(asker.shard, notice);
+            }
+            ReplyTo::Api(ticket) => {
+                let answer = outcome.map(|part| ApiAnswer::History {
+                    publications: part.publications,
+                    epoch: part.epoch,
+                    offset: part.offset,
+                    is_cut: part.is_cut,
+                });
+                self.answer_api(ticket, answer);
+            }
+            ReplyTo::Room | ReplyTo::Nobody => {}
+        }
+    }
+
+    /// Answers the removal of a history: only what is stored stays removed after a crash.
+    pub(super) fn answer_trim(&mut self, ticket: Ticket, outcome: Result<(), LogError>) {
+        self.answer_api(ticket, outcome.map(|()| ApiAnswer::Done { sessions: 0 }).map_err(Refused::from));
     }
 
     /// Whether records of this level are enabled.
@@ -121,37 +177,61 @@ impl Context {
         self.options.records.level >= level
     }
 
-    /// Sets the reason of an imminent refusal, a fixed text for the record of the refusal.
-    pub(super) fn note_refusal_reason(&self, why: &'static str) {
-        self.reason.set(Some(why));
-    }
-
-    /// Clears the reason of an earlier refusal.
-    pub(super) fn clear_refusal_reason(&self) {
-        self.reason.set(None);
-    }
-
-    /// Whether a reason is set.
-    pub(super) fn has_reason(&self) -> bool {
-        self.reason.get().is_some()
-    }
-
-    /// Takes the reason.
-    pub(super) fn take_reason(&self) -> Option<&'static str> {
-        self.reason.take()
-    }
-
-    /// The namespace of the channel that a request names. On an error, sets the reason.
-    pub(super) fn resolve(&self, channel: &str) -> Result<NamespaceIndex, ErrorCode> {
-        self.names.resolve(channel).inspect_err(|code| {
-            self.note_refusal_reason(match code {
+    /// The namespace of the channel that a request names.
+    pub(super) fn resolve(&self, channel: &str) -> Result<NamespaceIndex, Refused> {
+        self.names.resolve(channel).map_err(|code| {
+            let why = match code {
                 ErrorCode::UnknownChannel => "the namespace of the channel is not configured",
                 _ if channel.len() > self.options.channel.name_bytes_max => {
                     "the name of the channel is longer than channel.max_length"
                 }
                 _ => "the name of the channel is not ASCII, or does not match channel_regex of its namespace",
-            });
+            };
+            Refused::new(code, why)
         })
+    }
+
+    /// Checks that the namespace of a channel has what a request needs; `off` says that it has not.
+    pub(super) fn require(
+        &self,
+        channel: &str,
+        has: impl FnOnce(&NamespaceOptions) -> bool,
+        off: &'static str,
+    ) -> Result<(), Refused> {
+        let namespace = self.resolve(channel)?;
+        if has(self.namespace(namespace)) { Ok(()) } else { Err(Refused::new(ErrorCode::NotAvailable, off)) }
+    }
+
+    /// Whether the channel is a room. Its history contains only the game's events, in the order of its ticks.
+    pub(super) fn is_room(&self, channel: &str) -> bool {
+        self.names.resolve(channel).is_ok_and(|namespace| self.namespace(namespace).room.is_some())
+    }
+
+    /// Whether deliveries without an offset are broadcast to other nodes.
+    pub(super) fn is_shared(&self, namespace: NamespaceIndex) -> bool {
+        let options = self.namespace(namespace);
+        options.is_clustered && options.room.is_none()
+    }
+
+    /// Whether the channel's publications are stored in a log.
+    pub(super) fn is_logged(&self, namespace: NamespaceIndex) -> bool {
+        let options = self.namespace(namespace);
+        options.log != PublicationLog::Memory && options.has_stream()
+    }
+
+    /// The same by name; false for a name that new options no longer allow.
+    pub(super) fn is_logged_name(&self, name: &str) -> bool {
+        self.names.resolve(name).is_ok_and(|namespace| self.is_logged(namespace))
+    }
+
+    /// Whether other nodes may have keys of the namespace's channels, and no log has them.
+    pub(super) fn has_keys_on_peers(&self, namespace: NamespaceIndex) -> bool {
+        self.is_shared(namespace) && !self.is_logged(namespace) && self.options.log.peer_queries_max > 0
+    }
+
+    /// Whether a channel of the namespace may have older keys than those in memory.
+    pub(super) fn may_lack_keys(&self, namespace: NamespaceIndex) -> bool {
+        self.is_logged(namespace) || self.has_keys_on_peers(namespace)
     }
 
     /// Whether the user's sessions on the node are counted.

@@ -1,17 +1,15 @@
 //! Dispatches messages: a request to the channel's owner, a notice to the sessions, a message of a room thread to the
 //! half that it concerns. Also runs commands, and handles the shard's messages to itself between two commands.
 
-use dunlin_protocol::{HistoryResult, PresenceResult, PresenceStatsResult, Reply};
-
 use crate::{
     Effect, SessionKey,
-    message::{Notice, ShardMessage},
+    message::ShardMessage,
     room::{FromRoom, RoomThreadIndex},
     session::UnparsedCommands,
 };
 
 use super::{
-    Context, Sessions, Shard,
+    Shard,
     session::{CommandProgress, CommandsLeft},
 };
 
@@ -45,7 +43,7 @@ impl Shard {
                 owner.room_has_failed(context, room, &channel, refusal);
             }
             FromRoom::Keyframe { room, channel, grid, ticks_per_second, keyframe } => {
-                sessions.see_room(context, room, &channel, grid, ticks_per_second, keyframe);
+                sessions.see_room(context, room, &channel, (grid, ticks_per_second, keyframe));
             }
             FromRoom::Tick { room, update, changes, inputs_taken } => {
                 sessions.take_tick(context, room, update, changes, inputs_taken);
@@ -104,66 +102,5 @@ impl Shard {
                 return None;
             }
         }
-    }
-}
-
-impl Sessions {
-    /// Passes the owner's answer on to the session that sent the request.
-    pub(super) fn take_notice(&mut self, context: &mut Context, notice: Notice) {
-        let is_reply_large = matches!(notice, Notice::Presence { .. } | Notice::History { .. });
-        let (command, channel, asker, reply) = match notice {
-            Notice::Deliver(delivery) => return self.deliver(context, &delivery),
-            Notice::RoomOver { channel, room, code, reason } => {
-                return self.room_is_over(context, &channel, room, (code, reason));
-            }
-            Notice::Subscribed { request, outcome } => {
-                return self.subscribed(context, *request, outcome);
-            }
-            Notice::PositionLost { channel } => {
-                return self.end_stale(context, &channel, |flags| flags.positioned);
-            }
-            Notice::FollowingLost { channel } => return self.end_stale(context, &channel, |_| true),
-            Notice::Arrived { user, asker, admission } => {
-                return self.arrived(context, &user, asker, admission);
-            }
-            Notice::Superseded { session } => return self.superseded(context, session),
-            Notice::Published { channel, asker, outcome } => {
-                ("publish", channel, asker, outcome.map(|()| Reply::Publish))
-            }
-            Notice::Presence { channel, asker, outcome } => {
-                ("presence", channel, asker, outcome.map(|clients| Reply::Presence(PresenceResult { clients })))
-            }
-            Notice::PresenceStats { channel, asker, outcome } => (
-                "presence_stats",
-                channel,
-                asker,
-                outcome.map(|(num_clients, num_users)| {
-                    Reply::PresenceStats(PresenceStatsResult { num_clients, num_users })
-                }),
-            ),
-            Notice::History { channel, asker, outcome } => (
-                "history",
-                channel,
-                asker,
-                outcome.map(|part| {
-                    let part = *part;
-                    Reply::History(HistoryResult {
-                        publications: part.publications,
-                        epoch: part.epoch,
-                        offset: part.offset,
-                    })
-                }),
-            ),
-        };
-        if self.is_gone(asker.session) {
-            context.counters.late_messages += 1;
-            return;
-        }
-        if let Err(code) = reply {
-            context.explain_refusal_by_owner(command, code);
-            self.note_command(context, asker.session, command, Some(&channel));
-        }
-        self.reply(context, asker.session, asker.command_id, &reply.unwrap_or_else(Reply::Error));
-        self.on_owner_reply(asker.session, is_reply_large, &mut context.effects);
     }
 }

@@ -27,7 +27,7 @@ use rand_chacha::{
 };
 
 use crate::{
-    Effect, Effects, Options, ShardIndex,
+    Effects, Options, ShardIndex,
     api::{ApiAnswer, ApiRequest, ApiResult, Survey},
     backend::PublishHow,
     broadcast::BroadcastMessage,
@@ -43,6 +43,7 @@ use crate::{
     options::NamespaceOptions,
     pace::Pace,
     planted::Bug,
+    refused::Refused,
 };
 
 use channel_table::ChannelTable;
@@ -52,7 +53,7 @@ use log_traffic::LogTraffic;
 use pages::KeyQueries;
 use presence_queries::{PresenceCommand, PresenceQueries};
 use publish::send_out;
-use room_directory::{BackendMessage, RoomDirectory};
+use room_directory::{BackendMessage, NO_PUBLICATIONS, RoomDirectory};
 use room_queries::RoomQueries;
 
 use super::{Context, HISTORY_OFF, NamespaceChange, PRESENCE_OFF, Seed, ShardIdentity};
@@ -146,8 +147,8 @@ impl Owner {
     /// Handles a request of the server API, and answers it as soon as possible.
     pub(super) fn serve_api(&mut self, context: &mut Context, ticket: Ticket, request: ApiRequest) {
         let answer = match request {
-            ApiRequest::Publish { channel, .. } if context.refuses_publication_into_room(&channel) => {
-                Err(ErrorCode::NotAvailable)
+            ApiRequest::Publish { channel, .. } if context.is_room(&channel) => {
+                Err(Refused::new(ErrorCode::NotAvailable, NO_PUBLICATIONS))
             }
             ApiRequest::Publish { channel, data, how } => {
                 let draft = Draft { data, info: None, how, audience: None, creator: None };
@@ -159,7 +160,7 @@ impl Owner {
                         let (name, reply_to) = (channel.into(), ReplyTo::Api(ticket));
                         return self.serve_history(context, &name, query, HistoryReader::Server, reply_to);
                     }
-                    Err(code) => Err(code),
+                    Err(refused) => Err(refused),
                 }
             }
             ApiRequest::SendToRoom { channel, data } => {
@@ -178,7 +179,7 @@ impl Owner {
             ApiRequest::HistoryRemove { channel } => match self.remove_history(context, &channel.into(), ticket) {
                 Ok(None) => return,
                 Ok(Some(done)) => Ok(done),
-                Err(code) => Err(code),
+                Err(refused) => Err(refused),
             },
             request => self.carry_out_api(context, request),
         };
@@ -230,7 +231,7 @@ impl Owner {
         context: &mut Context,
         name: &Arc<str>,
         ticket: Ticket,
-    ) -> Result<Option<ApiAnswer>, ErrorCode> {
+    ) -> Result<Option<ApiAnswer>, Refused> {
         context.require(name, NamespaceOptions::keeps_publications, HISTORY_OFF)?;
         let mut channel = self.channels.find(name).and_then(|key| self.channels.get_mut(key));
         if let Some(channel) = channel.as_deref_mut() {
@@ -290,12 +291,12 @@ impl Owner {
         key: &mut Option<ChannelKey>,
         request: &SubscriptionRequest,
         page: Option<&mut Stream>,
-    ) -> Result<Subscribed, ErrorCode> {
+    ) -> Result<Subscribed, Refused> {
         let namespace = match context.names.resolve(&request.channel) {
             Ok(namespace) => namespace,
             Err(code) => {
                 self.review_if_any(context, *key);
-                return Err(code);
+                return Err(code.into());
             }
         };
         let mut channel = NamedChannel { name: &request.channel, namespace, key: *key };
@@ -311,7 +312,7 @@ impl Owner {
         channel: &mut NamedChannel<'_>,
         request: &SubscriptionRequest,
         page: Option<&mut Stream>,
-    ) -> Result<Subscribed, ErrorCode> {
+    ) -> Result<Subscribed, Refused> {
         let outcome = self.add_subscriber(context, channel, request, page);
         if let Some(key) = channel.key {
             if outcome.is_ok() {
@@ -328,7 +329,7 @@ impl Owner {
         channel: &mut NamedChannel<'_>,
         request: &SubscriptionRequest,
         page: Option<&mut Stream>,
-    ) -> Result<Subscribed, ErrorCode> {
+    ) -> Result<Subscribed, Refused> {
         let namespace = channel.namespace;
         let key = self.ensure(context, channel)?;
         let channel = &mut self.channels[key];
@@ -348,7 +349,7 @@ impl Owner {
             Ok(subscribed) => subscribed,
             Err(code) => {
                 context.count(namespace).unrecovered += 1;
-                return Err(code);
+                return Err(code.into());
             }
         };
         channel.add(request.asker.shard, &request.subscriber);
@@ -374,10 +375,10 @@ impl Owner {
         context: &mut Context,
         key: Option<ChannelKey>,
         request: Box<SubscriptionRequest>,
-        code: ErrorCode,
+        refused: Refused,
     ) {
         self.review_if_any(context, key);
-        self.answer_subscription(context, key, request, Err(code.into()));
+        self.answer_subscription(context, key, request, Err(refused.into()));
     }
 
     /// Sends the result of a subscription to the session's shard, followed by the join to all subscribers.
@@ -490,14 +491,14 @@ impl Owner {
 
     /// The channel, created on first use. At the limit of the node, a channel without subscribers is evicted. The caller
     /// reviews the channel at the end.
-    fn ensure(&mut self, context: &mut Context, channel: &mut NamedChannel<'_>) -> Result<ChannelKey, ErrorCode> {
+    fn ensure(&mut self, context: &mut Context, channel: &mut NamedChannel<'_>) -> Result<ChannelKey, Refused> {
         if let Some(key) = channel.key {
             return Ok(key);
         }
         // Each shard has an equal part of the node's limit.
         let channels_max = context.options.channel.channels_max.div_ceil(usize::from(context.identity.count));
         if self.channels.len() >= channels_max && !(channels_max > 0 && self.evict_idle_channel(context)) {
-            return Err(context.refuse_channel(ChannelRefusal::Node));
+            return Err(refuse_channel(context, ChannelRefusal::Node));
         }
         let key = self.channels.insert(channel.name, channel.namespace);
         context.counters.channels_kept = self.channels.len() as u64;
@@ -519,14 +520,15 @@ impl Owner {
         context: &mut Context,
         channel: Option<ChannelKey>,
         creator: ChannelCreator,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         let (options, shards) = (&context.options.channel, context.identity.count);
         let Some(limit) = self.channels.creator_limit(channel, creator, options, shards) else { return Ok(()) };
-        Err(context.refuse_channel(match limit {
+        let refusal = match limit {
             CreatorKind::Session => ChannelRefusal::Session,
             CreatorKind::User => ChannelRefusal::User,
             CreatorKind::Source => ChannelRefusal::Address,
-        }))
+        };
+        Err(refuse_channel(context, refusal))
     }
 
     /// Updates the state of a channel after a change: drops a channel without state, and otherwise records whether it
@@ -695,34 +697,7 @@ impl Owner {
     }
 }
 
-impl Context {
-    pub(super) fn require(
-        &self,
-        channel: &str,
-        has: impl FnOnce(&NamespaceOptions) -> bool,
-        off: &'static str,
-    ) -> Result<(), ErrorCode> {
-        let namespace = self.resolve(channel)?;
-        if has(self.namespace(namespace)) {
-            return Ok(());
-        }
-        self.note_refusal_reason(off);
-        Err(ErrorCode::NotAvailable)
-    }
-
-    fn refuse_channel(&mut self, why: ChannelRefusal) -> ErrorCode {
-        self.counters.channels_refused[why as usize] += 1;
-        ErrorCode::LimitExceeded
-    }
-
-    /// Whether deliveries without an offset are broadcast to other nodes.
-    fn is_shared(&self, namespace: NamespaceIndex) -> bool {
-        let options = self.namespace(namespace);
-        options.is_clustered && options.room.is_none()
-    }
-
-    /// Sends a message to the other nodes that follow the channel.
-    fn broadcast(&mut self, name: &Arc<str>, message: BroadcastMessage) {
-        self.effects.list.push(Effect::Broadcast { channel: Arc::clone(name), message });
-    }
+fn refuse_channel(context: &mut Context, refusal: ChannelRefusal) -> Refused {
+    context.counters.channels_refused[refusal as usize] += 1;
+    ErrorCode::LimitExceeded.into()
 }

@@ -145,7 +145,7 @@ fn tags(fields: &Value) -> dunlin_protocol::Tags {
 
 pub fn answer(answer: &ApiResult) -> Value {
     match answer {
-        Err(code) => json!({"error": code.code()}),
+        Err(refused) => json!({"error": refused.code.code()}),
         Ok(ApiAnswer::Published { offset, epoch }) => json!({"offset": offset, "epoch": epoch}),
         Ok(ApiAnswer::Presence(clients)) => {
             Value::Object(clients.iter().map(|info| (info.client.to_string(), client(info))).collect())

@@ -69,7 +69,7 @@ pub fn arrives(node: &mut Node, text: &str) {
     node.handle(owner, Event::BroadcastReceived { channel: channel.into(), message });
 }
 
-fn publication(body: &Value) -> Publication {
+pub fn publication(body: &Value) -> Publication {
     let tags = body["tags"].as_object().into_iter().flatten();
     Publication {
         data: Payload::from_json(Bytes::from(body["data"].to_string())),

@@ -2,10 +2,14 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use serde_json::json;
+
 use dunlin_engine::{
     Effect, Event,
     log::{LoadQuery, LogError, LogPage, LogRecord, LogTerms, ProposalNumber},
 };
+
+use super::broadcasts::publication;
 
 /// A proposal without an answer, with its shard.
 type HeldProposal = (u16, Arc<str>, ProposalNumber, Box<LogRecord>);
@@ -18,6 +22,8 @@ pub struct Log {
     tops: BTreeMap<Arc<str>, u64>,
     /// Proposals that wait for the test, instead of being answered.
     held: Option<Vec<HeldProposal>>,
+    /// Loads that wait for the test, with their shards.
+    held_loads: Option<Vec<(u16, Effect)>>,
     /// Checks that loads and proposals of a channel have the same terms.
     terms: BTreeMap<Arc<str>, LogTerms>,
 }
@@ -34,11 +40,12 @@ impl Log {
                 }
                 Some(self.store(channel, proposal, *record))
             }
-            Effect::Load { channel, load, query, terms } => {
-                let known = self.terms.entry(Arc::clone(&channel)).or_insert(terms);
-                assert_eq!(*known, terms);
-                let page = self.read(&channel, query);
-                Some(Event::Loaded { channel, load, outcome: Ok(Box::new(page)) })
+            Effect::Load { .. } => {
+                if let Some(held) = &mut self.held_loads {
+                    held.push((shard, effect));
+                    return None;
+                }
+                Some(self.read_for(effect))
             }
             Effect::Trim { channel, through, ticket } => {
                 let records = self.channels.entry(channel).or_default();
@@ -54,6 +61,33 @@ impl Log {
         self.tops.insert(Arc::clone(&channel), offset);
         self.channels.entry(Arc::clone(&channel)).or_default().push(record);
         Event::Committed { channel, proposal, outcome: Ok(offset) }
+    }
+
+    /// The page of a load.
+    pub fn read_for(&mut self, effect: Effect) -> Event<'static> {
+        let Effect::Load { channel, load, query, terms } = effect else { panic!("{effect:?} is no load") };
+        let known = self.terms.entry(Arc::clone(&channel)).or_insert(terms);
+        assert_eq!(*known, terms);
+        let page = self.read(&channel, query);
+        Event::Loaded { channel, load, outcome: Ok(Box::new(page)) }
+    }
+
+    /// Holds the loads that follow.
+    pub fn hold_loads(&mut self) {
+        self.held_loads = Some(Vec::new());
+    }
+
+    /// The loads that were held. Later ones are held as well.
+    pub fn take_held_loads(&mut self) -> Vec<(u16, Effect)> {
+        self.held_loads.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Stores a publication of another node.
+    pub fn store_elsewhere(&mut self, channel: &str, offset: u64) {
+        let publication = Arc::new(publication(&json!({"data": offset, "offset": offset})));
+        let record = LogRecord { publication, version_epoch: Box::default(), idempotency_key: None };
+        self.tops.insert(channel.into(), offset);
+        self.channels.entry(channel.into()).or_default().push(record);
     }
 
     /// Holds the proposals that follow.

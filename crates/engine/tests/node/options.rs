@@ -252,13 +252,7 @@ fn set_namespace(namespace: &mut NamespaceOptions, field: &str, value: &str) {
         "allow_history_for_anonymous" => namespace.allow_history_for_anonymous = read(value),
         "allow_history_for_subscriber" => namespace.allow_history_for_subscriber = read(value),
         "allow_history_for_client" => namespace.allow_history_for_client = read(value),
-        "log" => {
-            namespace.log = match value {
-                "memory" => PublicationLog::Memory,
-                "owner" => PublicationLog::OrderedByOwner,
-                other => panic!("no log {other}"),
-            };
-        }
+        "log" => namespace.log = log(value),
         "is_clustered" => namespace.is_clustered = read(value),
         "is_log_synced" => namespace.is_log_synced = read(value),
         "delivery" => namespace.delivery = if value == "latest" { Lane::Latest } else { Lane::Reliable },
@@ -285,5 +279,14 @@ fn set_namespace(namespace: &mut NamespaceOptions, field: &str, value: &str) {
         "cache_keys_ttl_ms" => namespace.cache_keys_ttl_ms = read(value),
         "conflation_key" => namespace.conflation_key = Some(value.to_owned()),
         other => panic!("no option namespace.{other}"),
+    }
+}
+
+fn log(value: &str) -> PublicationLog {
+    match value {
+        "memory" => PublicationLog::Memory,
+        "owner" => PublicationLog::OrderedByOwner,
+        "cluster" => PublicationLog::OrderedByLog,
+        other => panic!("no log {other}"),
     }
 }

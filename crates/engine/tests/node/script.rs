@@ -193,6 +193,18 @@ impl Player {
             "keys" => broadcasts::keys_arrive(node, rest),
             "hold" if rest == "following" => node.holds_following = true,
             "hold" if rest == "proposals" => node.log.hold(),
+            "hold" if rest == "loads" => node.log.hold_loads(),
+            "stored" => {
+                let mut words = rest.split(' ');
+                let channel = words.next().expect("a channel");
+                words.for_each(|offset| node.log.store_elsewhere(channel, offset.parse().expect("an offset")));
+            }
+            "load" => {
+                for (shard, effect) in node.log.take_held_loads() {
+                    let event = node.log.read_for(effect);
+                    node.handle(shard, event);
+                }
+            }
             "store" | "refuse" => {
                 for (shard, event) in node.log.release(first == "refuse") {
                     node.handle(shard, event);

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use dunlin_config::MatchSettings;
-use dunlin_engine::api::{ApiAnswer, ApiRefusal, ApiRequest};
+use dunlin_engine::{
+    Refused,
+    api::{ApiAnswer, ApiRequest, ApiResult},
+};
 use dunlin_matchmaking::{MatchCriteria, MatchRoomId, OpenFailure, OpenedRoom};
 use dunlin_protocol::ErrorCode;
 use dunlin_rooms::RoomOverrides;
@@ -84,7 +87,7 @@ async fn open(node: &Node, channel: &str, overrides: RoomOverrides) -> Result<()
     outcome(node.ask_owner(channel, request).await)
 }
 
-fn outcome(answer: Result<Result<ApiAnswer, ApiRefusal>, NodeError>) -> Result<(), OpenFailure> {
+fn outcome(answer: Result<ApiResult, NodeError>) -> Result<(), OpenFailure> {
     match answer {
         // The memory limit of all rooms is reached. Tickets wait until other rooms have closed.
         Ok(Ok(ApiAnswer::NotOpened(refusal))) if refusal.code == ErrorCode::LimitExceeded as u16 => {
@@ -92,7 +95,7 @@ fn outcome(answer: Result<Result<ApiAnswer, ApiRefusal>, NodeError>) -> Result<(
         }
         Ok(Ok(ApiAnswer::NotOpened(_))) => Err(OpenFailure::Failed),
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(ApiRefusal { code: ErrorCode::LimitExceeded | ErrorCode::TooManyRequests, .. }))
+        Ok(Err(Refused { code: ErrorCode::LimitExceeded | ErrorCode::TooManyRequests, .. }))
         | Err(NodeError::Stopped) => Err(OpenFailure::Busy),
         Ok(Err(_)) | Err(NodeError::Stream(_)) => Err(OpenFailure::Failed),
     }
@@ -109,7 +112,7 @@ mod tests {
         let not_opened = |code| outcome(Ok(Ok(ApiAnswer::NotOpened(Refusal { code, message: "".into() }))));
         assert_eq!(not_opened(106), Err(OpenFailure::Busy), "the memory of all rooms");
         assert_eq!(not_opened(400), Err(OpenFailure::Failed), "the game refuses the parameters");
-        let refused = |code| outcome(Ok(Err(ApiRefusal { code, why: None })));
+        let refused = |code: ErrorCode| outcome(Ok(Err(code.into())));
         assert_eq!(refused(ErrorCode::LimitExceeded), Err(OpenFailure::Busy), "room.max_rooms");
         assert_eq!(refused(ErrorCode::TooManyRequests), Err(OpenFailure::Busy), "room.open_rate_limit");
         assert_eq!(refused(ErrorCode::BadRequest), Err(OpenFailure::Failed));

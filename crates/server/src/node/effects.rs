@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin_engine::{
     Effect, Event, SessionKey,
-    api::{ApiAnswer, ApiRefusal},
+    api::{ApiAnswer, ApiResult},
     backend::ProxyRequest,
     event::{PeerKeys, PeerQueryNumber, PresenceKind, Ticket},
     log::{LoadNumber, LoadQuery, LogError, LogTerms},
@@ -94,9 +94,7 @@ impl<R: Reactor> ShardThread<R> {
             Effect::QueryPeers { query, channel, kind } => self.query_peers(query, channel, kind),
             Effect::QueryKeys { channel } => self.query_keys(channel),
             Effect::QueryRoom { channel } => self.query_room(channel),
-            Effect::Answer { ticket, answer, why } => {
-                self.answer(ticket, answer.map_err(|code| ApiRefusal { code, why }));
-            }
+            Effect::Answer { ticket, answer } => self.answer(ticket, answer),
         }
     }
 
@@ -249,7 +247,7 @@ impl<R: Reactor> ShardThread<R> {
     }
 
     /// Passes a result to its requester, unless that has stopped waiting.
-    fn answer(&mut self, ticket: Ticket, answer: Result<ApiAnswer, ApiRefusal>) {
+    fn answer(&mut self, ticket: Ticket, answer: ApiResult) {
         match self.tickets.redeem(ticket) {
             Asker::Api(reply) => drop(reply.send(answer)),
             Asker::Report(reply) => {

@@ -3,7 +3,7 @@
 use std::{net::TcpStream, sync::Arc};
 
 use dunlin_engine::{
-    api::{ApiAnswer, ApiRefusal, ApiRequest},
+    api::{ApiRequest, ApiResult},
     event::Ticket,
 };
 use tokio::sync::oneshot;
@@ -14,7 +14,7 @@ use super::{Adoption, DrainPlan, Emulated, ShardReport};
 #[derive(Debug)]
 pub(super) enum ToShard {
     /// Execute a request of the server API.
-    Api { request: ApiRequest, reply: oneshot::Sender<Result<ApiAnswer, ApiRefusal>> },
+    Api { request: ApiRequest, reply: oneshot::Sender<ApiResult> },
     /// Take over a socket that another shard accepted.
     Accepted { stream: TcpStream },
     /// Take over a connection that becomes a session.
@@ -34,7 +34,7 @@ pub(super) type ReportRequest = oneshot::Sender<Box<ShardReport>>;
 #[derive(Debug)]
 pub(super) enum Asker {
     /// A caller that receives the result unchanged.
-    Api(oneshot::Sender<Result<ApiAnswer, ApiRefusal>>),
+    Api(oneshot::Sender<ApiResult>),
     /// A request for a report to which each shard contributes.
     Report(ReportRequest),
 }

@@ -12,7 +12,7 @@ use dunlin::node::{HandOver, NetCounters, Node, NodeNetOptions, NodeStart, Shard
 use dunlin_config::RoomsOptions;
 use dunlin_engine::{
     Options,
-    api::{ApiAnswer, ApiRefusal, ApiRequest},
+    api::{ApiRequest, ApiResult},
     backend::PublishHow,
     event::{ConnectionClaims, SubscriptionClaims, TokenError},
 };
@@ -98,7 +98,7 @@ impl Rig {
         wait_until(what, || self.count(&pick) >= least);
     }
 
-    pub fn publish(&self, channel: &str, json: &str) -> Result<ApiAnswer, ApiRefusal> {
+    pub fn publish(&self, channel: &str, json: &str) -> ApiResult {
         let data = Payload::from_json(json.as_bytes().to_vec().into());
         let request = ApiRequest::Publish { channel: channel.into(), data, how: PublishHow::default() };
         self.runtime.block_on(self.node.ask_owner(channel, request)).expect("the node runs")

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use dunlin_engine::{
-    Effect, Event, Options, Shard,
+    Effect, Event, Options, Refused, Shard,
     api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery},
     backend::PublishHow,
     event::Ticket,
@@ -247,7 +247,7 @@ impl LoggedWorld<'_> {
             (PendingRequest::Publish { data, key }, Ok(ApiAnswer::Published { offset, .. })) => {
                 self.check_acknowledged(channel, &data, key, *offset)
             }
-            (pending, Err(ErrorCode::Internal | ErrorCode::TooManyRequests)) if may_reject => {
+            (pending, Err(Refused { code: ErrorCode::Internal | ErrorCode::TooManyRequests, .. })) if may_reject => {
                 self.harness.count("request rejected");
                 if let PendingRequest::Remove { .. } = pending {
                     self.note_removed(channel);

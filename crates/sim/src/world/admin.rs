@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_engine::{
-    Event, ShardIndex,
+    Event, Refused, ShardIndex,
     api::{ApiAnswer, ApiRequest, HistoryQuery, SessionFilter},
     backend::PublishHow,
     event::{ServerSubscription, SubscriptionGrant},
@@ -94,7 +94,7 @@ impl NodeWorld {
             .channel(channel)
             .is_some_and(|facts| facts.rules.as_ref().is_some_and(|rules| rules.history_size > 0));
         let is_stale = || since.as_ref().is_some_and(|position| !position.epoch.is_empty());
-        let result = match answer {
+        let result = match answer.map_err(|refused| refused.code) {
             Ok(ApiAnswer::History { publications, epoch, offset, .. }) if has_stream => HistoryBody {
                 publications: publications.iter().map(|publication| body(publication)).collect(),
                 epoch: epoch.into(),
@@ -317,7 +317,7 @@ impl NodeWorld {
         let (data, how) = (Payload::from_json(Bytes::from_static(b"1")), PublishHow::default());
         let request = ApiRequest::Publish { channel: channel.as_str().into(), data, how };
         match self.call_api(self.node.owner(&channel), request)? {
-            Ok(ApiAnswer::Published { offset: 0, .. }) | Err(ErrorCode::UnknownChannel) => Ok(()),
+            Ok(ApiAnswer::Published { offset: 0, .. }) | Err(Refused { code: ErrorCode::UnknownChannel, .. }) => Ok(()),
             other => Err(format!("unexpected reply to a publication in {channel}: {other:?}")),
         }
     }

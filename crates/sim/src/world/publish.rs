@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use dunlin_engine::{
+    Refused,
     api::{ApiAnswer, ApiRequest, ApiResult},
     backend::PublishHow,
 };
@@ -179,7 +180,7 @@ impl NodeWorld {
         let published = self.model.published[number as usize].clone();
         let (offset, epoch) = match answer {
             Ok(ApiAnswer::Published { offset, epoch }) => (offset, epoch),
-            Err(ErrorCode::LimitExceeded) if self.channels_are_few() => {
+            Err(Refused { code: ErrorCode::LimitExceeded, .. }) if self.channels_are_few() => {
                 self.model.reject_api(number);
                 return Ok(());
             }

@@ -20,6 +20,7 @@ use crate::{
     names::namespace_options,
     options::{HistoryOverflow, NamespaceOptions},
     planted::Bug,
+    refused::Refused,
 };
 
 use super::{Context, NamedChannel, channel_table::ChannelTable};
@@ -132,7 +133,7 @@ impl Histories {
         channels: &mut ChannelTable,
         channel: &NamedChannel<'_>,
         publication: &Publication,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         let bytes = kept_bytes(publication);
         let options = context.namespace(channel.namespace);
         let (size, evicts) = (options.history_size, options.history_overflow == HistoryOverflow::Evict);
@@ -150,7 +151,7 @@ impl Histories {
             let victim = if is_full { channel.key } else { self.kept_bytes.largest() };
             let Some(victim) = victim.filter(|_| evicts && may_fit) else {
                 context.count(channel.namespace).history_refused += 1;
-                return Err(ErrorCode::TooManyRequests);
+                return Err(ErrorCode::TooManyRequests.into());
             };
             self.evict_oldest(context, &mut channels[victim]);
         }
@@ -581,16 +582,4 @@ fn key_times(context: &Context, options: &NamespaceOptions) -> KeyTimes {
 /// A limit; 0 means no limit.
 const fn bound(bytes_max: usize) -> usize {
     if bytes_max == 0 { usize::MAX } else { bytes_max }
-}
-
-impl Context {
-    /// Whether other nodes may have keys of the namespace's channels, and no log has them.
-    fn has_keys_on_peers(&self, namespace: crate::names::NamespaceIndex) -> bool {
-        self.is_shared(namespace) && !self.is_logged(namespace) && self.options.log.peer_queries_max > 0
-    }
-
-    /// Whether a channel of the namespace may have older keys than those in memory.
-    fn may_lack_keys(&self, namespace: crate::names::NamespaceIndex) -> bool {
-        self.is_logged(namespace) || self.has_keys_on_peers(namespace)
-    }
 }

@@ -14,9 +14,9 @@ use crate::{
     log_in_flight::{ChannelLog, ParkedCost, ParkedRequest, ParkedTotals, Proposal},
     log_load::Gathered,
     message::SubscriptionRequest,
-    names::NamespaceIndex,
     options::NamespaceOptions,
     planted::Bug,
+    refused::Refused,
 };
 
 use super::Context;
@@ -197,10 +197,10 @@ impl LogTraffic {
     }
 
     /// Checks the limits on proposals in flight.
-    pub(super) fn check_proposal(&self, limits: &LogLimits, publication: &Publication) -> Result<(), ErrorCode> {
+    pub(super) fn check_proposal(&self, limits: &LogLimits, publication: &Publication) -> Result<(), Refused> {
         let bytes = self.proposal_bytes + kept_bytes(publication);
         let fits = self.proposals < limits.proposals_max && bytes <= limits.proposal_bytes_max;
-        if fits { Ok(()) } else { Err(ErrorCode::TooManyRequests) }
+        if fits { Ok(()) } else { Err(ErrorCode::TooManyRequests.into()) }
     }
 
     /// Proposes a publication to a channel's log, which is open. `begins` is the epoch of a stream that begins with it.
@@ -211,7 +211,7 @@ impl LogTraffic {
         proposal: Proposal,
         record: LogRecord,
         begins: Option<Box<str>>,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         let log = channel.open_log().ok_or(ErrorCode::Internal)?;
         let number = ProposalNumber(self.next_number());
         self.proposals += 1;
@@ -231,8 +231,8 @@ impl LogTraffic {
         Some(proposal)
     }
 
-    pub(super) fn check_parked(&self, limits: &LogLimits, cost: ParkedCost) -> Result<(), ErrorCode> {
-        if self.parked.fits(cost, limits) { Ok(()) } else { Err(ErrorCode::TooManyRequests) }
+    pub(super) fn check_parked(&self, limits: &LogLimits, cost: ParkedCost) -> Result<(), Refused> {
+        if self.parked.fits(cost, limits) { Ok(()) } else { Err(ErrorCode::TooManyRequests.into()) }
     }
 
     /// Parks a request until the channel is open.
@@ -241,7 +241,7 @@ impl LogTraffic {
         context: &Context,
         channel: &mut OwnedChannel,
         request: ParkedRequest,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         let cost = request.cost();
         self.check_parked(&context.options.log, cost)?;
         let log = channel.log.as_deref_mut().ok_or(ErrorCode::Internal)?;
@@ -259,7 +259,7 @@ impl LogTraffic {
         channel: &mut OwnedChannel,
         query: LoadQuery,
         request: ParkedRequest,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         let cost = request.cost();
         self.check_parked(&context.options.log, cost)?;
         let number = self.next_load();
@@ -283,10 +283,10 @@ impl LogTraffic {
         context: &Context,
         channel: &mut OwnedChannel,
         request: Box<SubscriptionRequest>,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         let number = self.next_load();
         let (Some(log), Some(stream), Some(cache)) = (&mut channel.log, &channel.stream, &mut channel.key_cache) else {
-            return Err(ErrorCode::Internal);
+            return Err(ErrorCode::Internal.into());
         };
         let under_way = cache.restoring_load();
         self.parked.add(ParkedCost::of_subscription(&request));
@@ -394,17 +394,4 @@ pub(super) enum LoadedPart {
 /// Maximum number of publications of the page that opens a channel.
 fn first_page_max(limits: &LogLimits, options: &NamespaceOptions) -> usize {
     limits.tail_publications_max.min(options.history_size).max(1)
-}
-
-impl Context {
-    /// Whether the channel's publications are stored in a log.
-    pub(super) fn is_logged(&self, namespace: NamespaceIndex) -> bool {
-        let options = self.namespace(namespace);
-        options.log != PublicationLog::Memory && options.has_stream()
-    }
-
-    /// The same by name; false for a name that new options no longer allow.
-    pub(super) fn is_logged_name(&self, name: &str) -> bool {
-        self.names.resolve(name).is_ok_and(|namespace| self.is_logged(namespace))
-    }
 }

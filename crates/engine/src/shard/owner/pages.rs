@@ -10,17 +10,18 @@ use dunlin_protocol::ErrorCode;
 
 use crate::{
     Effect,
-    api::{ApiAnswer, HistoryQuery},
+    api::HistoryQuery,
     backend::PublishHow,
     channel::{Audience, ChannelKey, Following},
     counters::Suppression,
-    event::{PeerKeys, Ticket},
+    event::PeerKeys,
     history_stream::Reader,
     key_cache::RestoreProgress,
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
     log_in_flight::{ANSWER_BYTES_MAX, HistoryReader, ParkedCost, ParkedRequest, Proposal, ProposalParams, ReplyTo},
     message::{HistoryPart, NotSubscribed, Notice, SubscriptionRequest},
     planted::Bug,
+    refused::Refused,
 };
 
 use super::{
@@ -74,7 +75,7 @@ impl Owner {
         let key = self.channels.find(&request.channel);
         let namespace = match context.names.resolve(&request.channel) {
             Ok(namespace) => namespace,
-            Err(code) => return self.refuse_subscription(context, key, request, code),
+            Err(code) => return self.refuse_subscription(context, key, request, code.into()),
         };
         let mut channel = NamedChannel { name: &request.channel, namespace, key };
         let wait = match self.wait_of_subscription(context, &mut channel, &request) {
@@ -84,16 +85,16 @@ impl Owner {
                 let key = channel.key;
                 return self.answer_subscription(context, key, request, outcome.map_err(NotSubscribed::from));
             }
-            Err(code) => {
+            Err(refused) => {
                 let key = channel.key;
-                return self.refuse_subscription(context, key, request, code);
+                return self.refuse_subscription(context, key, request, refused);
             }
         };
         let key = channel.key;
         let parked = self.park_subscription(context, key, request, wait);
         self.review_if_any(context, key);
-        if let Err((request, code)) = parked {
-            self.answer_subscription(context, key, request, Err(code.into()));
+        if let Err((request, refused)) = parked {
+            self.answer_subscription(context, key, request, Err(refused.into()));
         }
     }
 
@@ -103,14 +104,14 @@ impl Owner {
         key: Option<ChannelKey>,
         request: Box<SubscriptionRequest>,
         wait: PageWait,
-    ) -> Result<(), (Box<SubscriptionRequest>, ErrorCode)> {
+    ) -> Result<(), (Box<SubscriptionRequest>, Refused)> {
         let cost = ParkedCost::of_subscription(&request);
-        if let Err(code) = self.log_traffic.check_parked(&context.options.log, cost) {
-            return Err((request, code));
+        if let Err(refused) = self.log_traffic.check_parked(&context.options.log, cost) {
+            return Err((request, refused));
         }
         let Some(channel) = key.and_then(|key| self.channels.get_mut(key)) else {
             debug_assert!(false, "what a subscription waits for is a channel's");
-            return Err((request, ErrorCode::Internal));
+            return Err((request, ErrorCode::Internal.into()));
         };
         let traffic = &mut self.log_traffic;
         // The limit was checked above.
@@ -142,7 +143,7 @@ impl Owner {
         context: &mut Context,
         channel: &mut NamedChannel<'_>,
         request: &SubscriptionRequest,
-    ) -> Result<Option<PageWait>, ErrorCode> {
+    ) -> Result<Option<PageWait>, Refused> {
         if !self.has_logs && !self.has_shared {
             return Ok(None);
         }
@@ -185,7 +186,7 @@ impl Owner {
         reply_to: ReplyTo,
     ) {
         let key = self.channels.find(name);
-        let outcome = context.names.resolve(name).and_then(|namespace| {
+        let outcome = context.names.resolve(name).map_err(Refused::from).and_then(|namespace| {
             let mut channel = NamedChannel { name, namespace, key };
             let Some(wait) = self.wait_of_history(context, &mut channel, &query, reader.as_reader())? else {
                 return self.history(context, &channel, &query, reader.as_reader()).map(Some);
@@ -196,7 +197,7 @@ impl Owner {
                 (PageWait::ForPage(query), Some(owned)) => {
                     self.log_traffic.park_for_page(context, owned, query, request)
                 }
-                _ => Err(ErrorCode::Internal),
+                _ => Err(ErrorCode::Internal.into()),
             };
             self.review_if_any(context, channel.key);
             parked.map(|()| None)
@@ -212,7 +213,7 @@ impl Owner {
         channel: &mut NamedChannel<'_>,
         query: &HistoryQuery,
         reader: Reader<'_>,
-    ) -> Result<Option<PageWait>, ErrorCode> {
+    ) -> Result<Option<PageWait>, Refused> {
         if !self.has_logs || !context.is_logged(channel.namespace) {
             return Ok(None);
         }
@@ -234,7 +235,7 @@ impl Owner {
         channel: &NamedChannel<'_>,
         query: &HistoryQuery,
         reader: Reader<'_>,
-    ) -> Result<HistoryPart, ErrorCode> {
+    ) -> Result<HistoryPart, Refused> {
         let part = match channel.key.and_then(|key| self.channels.get_mut(key)) {
             Some(owned) if owned.stream.is_some() => {
                 self.histories.open_stream(context, owned).history(query, reader)?
@@ -292,14 +293,14 @@ impl Owner {
     }
 
     /// Answers a parked request with an error.
-    fn refuse(&mut self, context: &mut Context, name: &Arc<str>, request: ParkedRequest, code: ErrorCode) {
+    fn refuse(&mut self, context: &mut Context, name: &Arc<str>, request: ParkedRequest, refused: Refused) {
         match request {
-            ParkedRequest::Publish { reply_to, .. } => context.answer_publication(name, reply_to, Err(code)),
+            ParkedRequest::Publish { reply_to, .. } => context.answer_publication(name, reply_to, Err(refused)),
             ParkedRequest::Subscribe(request) => {
                 // No channel, because there is no join to announce.
-                self.answer_subscription(context, None, request, Err(code.into()));
+                self.answer_subscription(context, None, request, Err(refused.into()));
             }
-            ParkedRequest::History { reply_to, .. } => context.answer_history(name, reply_to, Err(code)),
+            ParkedRequest::History { reply_to, .. } => context.answer_history(name, reply_to, Err(refused)),
         }
     }
 
@@ -318,7 +319,6 @@ impl Owner {
             Some((NamedChannel { name, namespace: owned.namespace, key: Some(key) }, key, top, proposal))
         });
         let Some((mut channel, key, top, mut proposal)) = context.counters.found_or_late(found) else { return };
-        context.clear_refusal_reason();
         match outcome {
             // A log answers in order, so what it has stored anew is above all that was committed. At or below it is the
             // earlier publication with the same key.
@@ -333,10 +333,8 @@ impl Owner {
                 self.channels.release_creator(key);
                 self.review(context, key);
                 for reply_to in proposal.duplicates.into_iter().chain([proposal.reply_to]) {
-                    context.note_refusal_reason(error.why());
-                    context.answer_publication(name, reply_to, Err(error.code()));
+                    context.answer_publication(name, reply_to, Err(error.into()));
                 }
-                context.clear_refusal_reason();
             }
         }
     }
@@ -393,7 +391,6 @@ impl Owner {
         if channel.key_cache.as_ref().and_then(|cache| cache.restoring_load()) == Some(load) {
             return self.keys_loaded(context, key, load, outcome);
         }
-        context.clear_refusal_reason();
         let opening = channel.log.as_ref().and_then(|log| log.opening.as_ref());
         let opens = opening.is_some_and(|(opening, _)| *opening == load);
         let outcome = match outcome {
@@ -432,15 +429,21 @@ impl Owner {
                 self.refuse_all(context, name, requests, error);
             }
         }
+        self.end_serving(key);
         self.review(context, key);
+    }
+
+    /// The requests that waited for a page are served.
+    fn end_serving(&mut self, key: ChannelKey) {
+        if let Some(log) = self.channels.get_mut(key).and_then(|channel| channel.log.as_deref_mut()) {
+            log.is_serving = false;
+        }
     }
 
     fn refuse_all(&mut self, context: &mut Context, name: &Arc<str>, requests: Vec<ParkedRequest>, error: LogError) {
         for request in requests {
-            context.note_refusal_reason(error.why());
-            self.refuse(context, name, request, error.code());
+            self.refuse(context, name, request, error.into());
         }
-        context.clear_refusal_reason();
     }
 
     /// A page for the keys of a channel has arrived, or could not be read.
@@ -469,11 +472,11 @@ impl Owner {
             }
             Err(error) => {
                 self.histories.abandon_restore(channel);
-                context.clear_refusal_reason();
                 let requests = self.log_traffic.end_load(channel, load);
                 self.refuse_all(context, &name, requests, error);
             }
         }
+        self.end_serving(key);
         self.review_and_schedule(context, key);
     }
 
@@ -552,37 +555,5 @@ impl Owner {
         self.histories.forget_stream(context, channel, true);
         // The log still answers the shard's pending requests; the channel's log is not closed before that.
         self.review(context, key);
-    }
-}
-
-impl Context {
-    fn answer_history(&mut self, name: &Arc<str>, reply_to: ReplyTo, outcome: Result<HistoryPart, ErrorCode>) {
-        match reply_to {
-            ReplyTo::Session(asker) => {
-                let notice = Notice::History { channel: Arc::clone(name), asker, outcome: outcome.map(Box::new) };
-                self.notify(asker.shard, notice);
-            }
-            ReplyTo::Api(ticket) => {
-                let answer = outcome.map(|part| ApiAnswer::History {
-                    publications: part.publications,
-                    epoch: part.epoch,
-                    offset: part.offset,
-                    is_cut: part.is_cut,
-                });
-                self.answer_api(ticket, answer);
-            }
-            ReplyTo::Room | ReplyTo::Nobody => {}
-        }
-    }
-
-    /// Answers the removal of a history: only what is stored stays removed after a crash.
-    pub(in crate::shard) fn answer_trim(&mut self, ticket: Ticket, outcome: Result<(), LogError>) {
-        self.clear_refusal_reason();
-        let answer = outcome.map(|()| ApiAnswer::Done { sessions: 0 }).map_err(|error| {
-            self.note_refusal_reason(error.why());
-            error.code()
-        });
-        self.answer_api(ticket, answer);
-        self.clear_refusal_reason();
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     event::{ClusterPresence, PeerQueryNumber, PresenceKind},
     history_stream::present_bytes_max,
     message::{Asker, Notice},
+    refused::Refused,
 };
 
 use super::Context;
@@ -70,7 +71,7 @@ impl PresenceQueries {
             return answer(context, channel, kind, asker, outcome);
         }
         if self.waiting >= context.options.log.peer_queries_max {
-            return answer(context, channel, kind, asker, Err(ErrorCode::TooManyRequests));
+            return answer(context, channel, kind, asker, Err(ErrorCode::TooManyRequests.into()));
         }
         self.waiting += 1;
         let under_way = self.by_channel.get(&(Arc::clone(&channel), kind));
@@ -107,7 +108,8 @@ impl PresenceQueries {
                 }
                 _ => true,
             };
-            let reply = if fits { outcome.clone() } else { Err(ErrorCode::LimitExceeded) };
+            let reply =
+                if fits { outcome.clone().map_err(Refused::from) } else { Err(ErrorCode::LimitExceeded.into()) };
             if !fits && let Ok(namespace) = context.names.resolve(&channel) {
                 context.count(namespace).presences_refused += 1;
             }
@@ -129,13 +131,13 @@ fn presence_within(
     context: &mut Context,
     channel: Option<&OwnedChannel>,
     bytes_max: usize,
-) -> Result<Vec<Arc<ClientInfo>>, ErrorCode> {
+) -> Result<Vec<Arc<ClientInfo>>, Refused> {
     let Some(channel) = channel else { return Ok(Vec::new()) };
     if channel.clients_fit(bytes_max) {
         return Ok(channel.clients());
     }
     context.count(channel.namespace).presences_refused += 1;
-    Err(ErrorCode::LimitExceeded)
+    Err(ErrorCode::LimitExceeded.into())
 }
 
 fn answer(
@@ -143,20 +145,20 @@ fn answer(
     channel: Arc<str>,
     kind: PresenceKind,
     asker: Asker,
-    outcome: Result<ClusterPresence, ErrorCode>,
+    outcome: Result<ClusterPresence, Refused>,
 ) {
     let notice = match kind {
         PresenceKind::Clients => {
             let outcome = outcome.and_then(|presence| match presence {
                 ClusterPresence::Clients(clients) => Ok(clients),
-                ClusterPresence::Stats { .. } => Err(ErrorCode::Internal),
+                ClusterPresence::Stats { .. } => Err(ErrorCode::Internal.into()),
             });
             Notice::Presence { channel, asker, outcome }
         }
         PresenceKind::Stats => {
             let outcome = outcome.and_then(|presence| match presence {
                 ClusterPresence::Stats { num_clients, num_users } => Ok((num_clients, num_users)),
-                ClusterPresence::Clients(_) => Err(ErrorCode::Internal),
+                ClusterPresence::Clients(_) => Err(ErrorCode::Internal.into()),
             });
             Notice::PresenceStats { channel, asker, outcome }
         }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use dunlin_protocol::{ErrorCode, Payload, Publication};
 
 use crate::{
-    api::ApiAnswer,
     backend::PublishHow,
     broadcast::{BroadcastMessage, broadcast_bytes},
     channel::{Audience, ChannelKey, OwnedChannel},
@@ -21,9 +20,13 @@ use crate::{
     message::Notice,
     options::{DataFormat, NamespaceOptions},
     planted::Bug,
+    refused::Refused,
 };
 
 use super::{Context, NamedChannel, Owner, histories::Patch};
+
+const TOO_LARGE: &str = "the publication is larger than client.queue_max_size";
+const NOT_IN_FORMAT: &str = "the data is not in the publication_data_format of the namespace";
 
 /// Offset and epoch of a publication: 0 and empty without a stream.
 type Position = (u64, Box<str>);
@@ -57,8 +60,8 @@ impl Owner {
         draft: Draft,
         reply_to: ReplyTo,
     ) {
-        let (creator, bytes) = (draft.creator, draft.bytes());
-        let outcome = context.names.resolve(name).and_then(|namespace| {
+        let creator = draft.creator;
+        let outcome = context.resolve(name).and_then(|namespace| {
             let mut channel = NamedChannel { name, namespace, key };
             let outcome = self.try_propose(context, &mut channel, draft, reply_to);
             key = channel.key;
@@ -74,14 +77,9 @@ impl Owner {
                 }
                 context.answer_publication(name, reply_to, Ok(position));
             }
-            Err(code) => {
+            Err(refused) => {
                 self.review_if_any(context, key);
-                if matches!(reply_to, ReplyTo::Api(_)) {
-                    context.explain_refused_draft(code, name, bytes);
-                }
-                context.answer_publication(name, reply_to, Err(code));
-                // The session's shard determines the reason itself.
-                context.clear_refusal_reason();
+                context.answer_publication(name, reply_to, Err(refused));
             }
         }
     }
@@ -92,14 +90,14 @@ impl Owner {
         channel: &mut NamedChannel<'_>,
         draft: Draft,
         reply_to: ReplyTo,
-    ) -> Result<ProposalOutcome, ErrorCode> {
+    ) -> Result<ProposalOutcome, Refused> {
         if draft.bytes() > context.options.client.queue_bytes_max {
             // The publication would exceed every session's queue limit.
-            return Err(ErrorCode::BadRequest);
+            return Err(Refused::new(ErrorCode::BadRequest, TOO_LARGE));
         }
         let options = context.namespace(channel.namespace);
         if !fits(&draft.data, options.publication_data_format) {
-            return Err(ErrorCode::BadRequest);
+            return Err(Refused::new(ErrorCode::BadRequest, NOT_IN_FORMAT));
         }
         let is_kept = is_kept(&draft.how, options);
         let remembers = is_kept || options.cache_keys_max > 0;
@@ -119,8 +117,7 @@ impl Owner {
         }
         let is_broadcast = !is_kept && context.is_shared(channel.namespace);
         if is_broadcast && broadcast_bytes(&draft) > context.options.broadcast_bytes_max {
-            context.note_refusal_reason(LogError::TooLarge.why());
-            return Err(LogError::TooLarge.code());
+            return Err(LogError::TooLarge.into());
         }
         if let Some(creator) = draft.creator.filter(|_| remembers) {
             self.check_creator(context, channel.key, creator)?;
@@ -153,7 +150,7 @@ impl Owner {
         context: &mut Context,
         channel: &mut NamedChannel<'_>,
         mut proposal: Proposal,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         let key = channel.key.ok_or(ErrorCode::Internal)?;
         let owned = &mut self.channels[key];
         let log = owned.open_log().ok_or(ErrorCode::Internal)?;
@@ -165,7 +162,7 @@ impl Owner {
         };
         if let Some(earlier) = same_key {
             if earlier.duplicates.len() >= context.options.log.duplicates_max {
-                return Err(ErrorCode::TooManyRequests);
+                return Err(ErrorCode::TooManyRequests.into());
             }
             earlier.duplicates.push(proposal.reply_to);
             return Ok(());
@@ -207,7 +204,7 @@ impl Owner {
         channel: &mut NamedChannel<'_>,
         is_kept: bool,
         how: &PublishHow,
-    ) -> Result<Option<(Position, Suppression)>, ErrorCode> {
+    ) -> Result<Option<(Position, Suppression)>, Refused> {
         if let Some(key) = &how.idempotency_key {
             let owned = channel.key.and_then(|key| self.channels.get_mut(key));
             let results = owned.and_then(|owned| owned.results.as_mut());
@@ -247,7 +244,7 @@ impl Owner {
         channel: &mut NamedChannel<'_>,
         publication: Publication,
         params: &ProposalParams,
-    ) -> Result<Position, ErrorCode> {
+    ) -> Result<Position, Refused> {
         let options = context.namespace(channel.namespace);
         debug_assert!(options.room.is_none() || options.has_stream(), "the configuration gives rooms a stream");
         let is_kept = is_kept(&params.how, options);
@@ -285,7 +282,7 @@ impl Owner {
         channel: &mut NamedChannel<'_>,
         mut publication: Publication,
         params: &ProposalParams,
-    ) -> Result<(Arc<Publication>, Position, Patch), ErrorCode> {
+    ) -> Result<(Arc<Publication>, Position, Patch), Refused> {
         // First, so that a publication that is refused creates no channel.
         self.histories.make_space(context, &mut self.channels, channel, &publication)?;
         let key = self.ensure(context, channel)?;
@@ -346,7 +343,7 @@ impl Owner {
         publication: Arc<Publication>,
         params: &ProposalParams,
         patch: Patch,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         context.count(channel.namespace).publications += 1;
         let options = context.namespace(channel.namespace);
         let conflation_key = options.conflation_key_of(&publication.tags).map(Box::from);
@@ -371,7 +368,7 @@ impl Owner {
         channel: &mut NamedChannel<'_>,
         params: &ProposalParams,
         position: &Position,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         let Some(key) = &params.how.idempotency_key else { return Ok(()) };
         let (seed, results_max) = (context.node_seed, context.options.channel.idempotent_results_max);
         let results_max = if context.planted.is(Bug::OneKeyRemembered) { 1 } else { results_max };
@@ -400,41 +397,6 @@ pub(super) fn send_out(context: &mut Context, channel: &OwnedChannel, mut delive
     let has_some = |shard| players.is_none_or(|players| !players.seats_on(shard).is_empty());
     for shard in channel.listening_shards(audience).filter(|shard| has_some(*shard)) {
         context.notify(shard, Notice::Deliver(Arc::clone(&delivery)));
-    }
-}
-
-impl Context {
-    /// Sends the publisher the outcome of its publication.
-    pub(super) fn answer_publication(
-        &mut self,
-        name: &Arc<str>,
-        reply_to: ReplyTo,
-        outcome: Result<Position, ErrorCode>,
-    ) {
-        match reply_to {
-            ReplyTo::Session(asker) => {
-                let (channel, outcome) = (Arc::clone(name), outcome.map(|_| ()));
-                self.notify(asker.shard, Notice::Published { channel, asker, outcome });
-            }
-            ReplyTo::Api(ticket) => {
-                let answer = outcome.map(|(offset, epoch)| ApiAnswer::Published { offset, epoch });
-                self.answer_api(ticket, answer);
-            }
-            ReplyTo::Room => self.counters.room_publications_refused += u64::from(outcome.is_err()),
-            ReplyTo::Nobody => {}
-        }
-    }
-
-    /// Sets the reason of a refused publication.
-    fn explain_refused_draft(&self, code: ErrorCode, channel: &str, draft_bytes: usize) {
-        if code != ErrorCode::BadRequest || self.has_reason() || self.resolve(channel).is_err() {
-            return;
-        }
-        self.note_refusal_reason(if draft_bytes > self.options.client.queue_bytes_max {
-            "the publication is larger than client.queue_max_size"
-        } else {
-            "the data is not in the publication_data_format of the namespace"
-        });
     }
 }
 

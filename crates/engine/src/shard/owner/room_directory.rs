@@ -17,6 +17,7 @@ use crate::{
     names::NamespaceIndex,
     options::RoomLimits,
     pace::{Bucket, Pace},
+    refused::Refused,
     room::{Opening, RoomKey, RoomRefusal, RoomThreadIndex, ToRoom},
     shard::ShardIdentity,
 };
@@ -24,7 +25,8 @@ use crate::{
 use super::Context;
 
 pub(super) const NO_ROOMS: &str = "the namespace of the channel has no rooms: set room.simulation";
-const NO_PUBLICATIONS: &str = "the channel is a room, whose publications are the events of its game: use room_send";
+pub(super) const NO_PUBLICATIONS: &str =
+    "the channel is a room, whose publications are the events of its game: use room_send";
 pub(super) const NOT_OPEN: &str = "the room is not open: open it with room_open";
 const TOO_LONG: &str = "data is longer than room.message_size_limit";
 const TOO_MANY_MESSAGES: &str = "room.messages_limit messages wait for the room";
@@ -128,18 +130,16 @@ impl RoomDirectory {
     /// it is known already.
     pub(super) fn wait_for_world(
         &mut self,
-        context: &Context,
         room: &OwnedRoom,
         ticket: Ticket,
         waiting_max: usize,
-    ) -> Result<Option<ApiAnswer>, ErrorCode> {
+    ) -> Result<Option<ApiAnswer>, Refused> {
         if room.is_made {
             return Ok(Some(ApiAnswer::Done { sessions: room.players }));
         }
         let waiting = self.waiting_openings.entry(room.key.number).or_default();
         if waiting.len() >= waiting_max {
-            context.note_refusal_reason(TOO_MANY_OPENINGS);
-            return Err(ErrorCode::TooManyRequests);
+            return Err(Refused::new(ErrorCode::TooManyRequests, TOO_MANY_OPENINGS));
         }
         waiting.push(ticket);
         Ok(None)
@@ -164,10 +164,7 @@ impl RoomDirectory {
             let answer: ApiResult = match outcome {
                 Ok(players) => Ok(ApiAnswer::Done { sessions: *players }),
                 Err(Some(refusal)) => Ok(ApiAnswer::NotOpened(refusal.clone())),
-                Err(None) => {
-                    context.note_refusal_reason(NOT_CREATED);
-                    Err(ErrorCode::Internal)
-                }
+                Err(None) => Err(Refused::new(ErrorCode::Internal, NOT_CREATED)),
             };
             context.answer_api(ticket, answer);
         }
@@ -225,16 +222,14 @@ impl RoomDirectory {
         (namespace, channel): (NamespaceIndex, Option<&OwnedChannel>),
         ticket: Ticket,
         message: BackendMessage,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         let Some(limits) = &context.namespace(namespace).room else {
-            context.note_refusal_reason(NO_ROOMS);
-            return Err(ErrorCode::NotAvailable);
+            return Err(Refused::new(ErrorCode::NotAvailable, NO_ROOMS));
         };
         let (messages_max, why_too_long) = (limits.messages_max, message.why_too_long(limits));
         let mut refuse = |outcome: MessageOutcome, why, code| {
             context.count(namespace).rooms.messages[outcome as usize] += 1;
-            context.note_refusal_reason(why);
-            Err(code)
+            Err(Refused::new(code, why))
         };
         if let Some(why) = why_too_long {
             return refuse(MessageOutcome::TooLong, why, ErrorCode::BadRequest);
@@ -267,13 +262,12 @@ impl RoomDirectory {
     ) {
         let Some(ticket) = self.waiting_messages.take(key, id) else { return };
         let Some(namespace) = namespace else {
-            return context.answer_api(ticket, Err(ErrorCode::Internal));
+            return context.answer_api(ticket, Err(ErrorCode::Internal.into()));
         };
         let bytes_max = context.namespace(namespace).room.as_ref().map_or(0, |limits| limits.message_bytes_max);
         let (outcome, answer) = match answer {
             Ok(data) if data.len() > bytes_max => {
-                context.note_refusal_reason(ANSWER_TOO_LONG);
-                (MessageOutcome::AnswerTooLong, Err(ErrorCode::Internal))
+                (MessageOutcome::AnswerTooLong, Err(Refused::new(ErrorCode::Internal, ANSWER_TOO_LONG)))
             }
             Ok(data) => (MessageOutcome::Answered, Ok(ApiAnswer::MessageAnswered(Ok(data)))),
             Err(refusal) => (MessageOutcome::Refused, Ok(ApiAnswer::MessageAnswered(Err(refusal)))),
@@ -291,14 +285,13 @@ impl RoomDirectory {
         code: UnsubscribeCode,
     ) {
         let waiting = self.waiting_messages.rooms.remove(&key.number).unwrap_or_default();
-        let (why, error) = match code {
-            UnsubscribeCode::ROOM_FAILED => (FAILED, ErrorCode::Internal),
-            _ => (CLOSED, ErrorCode::NotAvailable),
+        let refused = match code {
+            UnsubscribeCode::ROOM_FAILED => Refused::new(ErrorCode::Internal, FAILED),
+            _ => Refused::new(ErrorCode::NotAvailable, CLOSED),
         };
         for ticket in waiting.into_values() {
             context.count(namespace).rooms.messages[MessageOutcome::RoomEnded as usize] += 1;
-            context.note_refusal_reason(why);
-            context.answer_api(ticket, Err(error));
+            context.answer_api(ticket, Err(refused));
         }
     }
 }
@@ -376,15 +369,4 @@ pub(super) fn why_unusable(limits: &RoomLimits, overrides: &RoomOverrides) -> Op
 
 pub(super) fn send_to_room(thread: RoomThreadIndex, message: ToRoom, effects: &mut Effects) {
     effects.list.push(Effect::ToRoom { thread, message });
-}
-
-impl Context {
-    /// Whether the channel is a room. Its history contains only the game's events, in the order of its ticks.
-    pub(super) fn refuses_publication_into_room(&self, channel: &str) -> bool {
-        let is_room = self.names.resolve(channel).is_ok_and(|namespace| self.namespace(namespace).room.is_some());
-        if is_room {
-            self.note_refusal_reason(NO_PUBLICATIONS);
-        }
-        is_room
-    }
 }

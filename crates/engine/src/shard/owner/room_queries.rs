@@ -15,6 +15,7 @@ use crate::{
     event::Ticket,
     log_in_flight::ParkedCost,
     message::{NotSubscribed, SubscriptionRequest},
+    refused::Refused,
     room::{Opening, PROMISES_MAX, RoomElsewhere, RoomRefusal, RoomState},
 };
 
@@ -71,10 +72,9 @@ impl Owner {
         ticket: Ticket,
         name: &Arc<str>,
         overrides: &RoomOverrides,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         if !self.may_wait_for_room(context, name) {
-            context.note_refusal_reason(TOO_MANY);
-            return Err(ErrorCode::TooManyRequests);
+            return Err(Refused::new(ErrorCode::TooManyRequests, TOO_MANY));
         }
         let overrides = Box::new(overrides.clone());
         self.ask_for_room(context, Arc::clone(name), WaitingRequest::Open { ticket, overrides });
@@ -124,9 +124,8 @@ impl Owner {
                     None => self.open_room_here(context, ticket, name, &overrides),
                     Some(refusal) => {
                         count_refusal(context, name, refusal);
-                        let is_known = refusal == RoomRefusal::Elsewhere;
-                        context.note_refusal_reason(if is_known { ELSEWHERE } else { UNANSWERED });
-                        context.answer_api(ticket, Err(refusal.code()));
+                        let why = if refusal == RoomRefusal::Elsewhere { ELSEWHERE } else { UNANSWERED };
+                        context.answer_api(ticket, Err(Refused::new(refusal.code(), why)));
                     }
                 },
             }
@@ -143,7 +142,7 @@ impl Owner {
         context: &Context,
         name: Arc<str>,
         wait_ms: u64,
-    ) -> Result<RoomState, ErrorCode> {
+    ) -> Result<RoomState, Refused> {
         if self.channels.named(&name).is_some_and(|channel| channel.room.is_some()) {
             return Ok(RoomState::Open);
         }
@@ -156,7 +155,7 @@ impl Owner {
         if promised_until_us.len() >= PROMISES_MAX {
             promised_until_us.retain(|_, until_us| *until_us > now_us);
             if promised_until_us.len() >= PROMISES_MAX {
-                return Err(ErrorCode::TooManyRequests);
+                return Err(ErrorCode::TooManyRequests.into());
             }
         }
         promised_until_us.insert(name, context.now.after_ms(wait_ms.saturating_mul(2)));

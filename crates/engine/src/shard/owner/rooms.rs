@@ -16,6 +16,7 @@ use crate::{
     log_in_flight::{Draft, ReplyTo},
     message::{NotSubscribed, Notice, SubscriptionRequest},
     names::NamespaceIndex,
+    refused::Refused,
     room::{
         Departure, EventAudience, JoinedAs, LeftSeat, NotJoined, Opening, RoomKey, RoomRefusal, RoomThreadIndex, ToRoom,
     },
@@ -63,7 +64,7 @@ impl Owner {
             }
         };
         let opening = request.join.as_ref().map_or(Opening::Reserved, |join| join.opening);
-        let room = namespace.and_then(|namespace| {
+        let room = namespace.map_err(Refused::from).and_then(|namespace| {
             let mut channel = NamedChannel { name: &request.channel, namespace, key };
             self.room_to_join(context, &mut channel, opening, &overrides)
         });
@@ -76,7 +77,7 @@ impl Owner {
                 }
                 send_to_room(thread, ToRoom::Join { room: key, request }, &mut context.effects);
             }
-            Err(code) => refuse_join(context, request, code.into()),
+            Err(refused) => refuse_join(context, request, refused.into()),
         }
     }
 
@@ -87,15 +88,15 @@ impl Owner {
         channel: &mut NamedChannel<'_>,
         opening: Opening,
         overrides: &RoomOverrides,
-    ) -> Result<(&mut OwnedRoom, bool), ErrorCode> {
+    ) -> Result<(&mut OwnedRoom, bool), Refused> {
         if context.namespace(channel.namespace).room.is_none() || !self.rooms.has_threads() {
-            return Err(ErrorCode::NotAvailable);
+            return Err(ErrorCode::NotAvailable.into());
         }
         let is_open = channel.key.is_some_and(|key| self.channels[key].room.is_some());
         if !is_open {
             self.rooms.check_opening(context, opening).map_err(|refusal| {
                 context.count(channel.namespace).rooms.refused[refusal as usize] += 1;
-                refusal.code()
+                Refused::from(refusal)
             })?;
             // First, so that no room is opened for a channel that the shard has no space for.
             let key = self.ensure(context, channel)?;
@@ -116,8 +117,8 @@ impl Owner {
     ) {
         if !self.should_ask_for_room(context, channel) {
             self.open_room_here(context, ticket, channel, overrides);
-        } else if let Err(code) = self.ask_for_room_to_open(context, ticket, channel, overrides) {
-            context.answer_api(ticket, Err(code));
+        } else if let Err(refused) = self.ask_for_room_to_open(context, ticket, channel, overrides) {
+            context.answer_api(ticket, Err(refused));
         }
     }
 
@@ -141,7 +142,7 @@ impl Owner {
         ticket: Ticket,
         name: &Arc<str>,
         overrides: &RoomOverrides,
-    ) -> Result<Option<ApiAnswer>, ErrorCode> {
+    ) -> Result<Option<ApiAnswer>, Refused> {
         let namespace = context.resolve(name)?;
         let limits = context.namespace(namespace).room.as_ref();
         // A namespace without rooms is refused by the next step.
@@ -149,17 +150,15 @@ impl Owner {
         let waiting_max = limits.map_or(0, |limits| limits.messages_max);
         if let Some((refusal, why)) = unusable {
             context.count(namespace).rooms.refused[refusal as usize] += 1;
-            context.note_refusal_reason(why);
-            return Err(refusal.code());
+            return Err(Refused::new(refusal.code(), why));
         }
         let mut channel = NamedChannel { name, namespace, key: self.channels.find(name) };
         let (room, is_new) = self.room_to_join(context, &mut channel, Opening::Reserved, overrides)?;
         let room = *room;
         if !is_new && !overrides.is_empty() {
-            context.note_refusal_reason(IS_OPEN);
-            return Err(ErrorCode::BadRequest);
+            return Err(Refused::new(ErrorCode::BadRequest, IS_OPEN));
         }
-        self.rooms.wait_for_world(context, &room, ticket, waiting_max)
+        self.rooms.wait_for_world(&room, ticket, waiting_max)
     }
 
     /// A room's world is created.
@@ -209,7 +208,7 @@ impl Owner {
             (Err(NotJoined::Gone), _) | (Ok(_), None) => {
                 counters.joins_gone += 1;
                 let closed = || Refusal { code: CLOSED_CODE, message: "room closed".into() };
-                let error = NotSubscribed::Error(ErrorCode::Internal);
+                let error = ErrorCode::Internal.into();
                 Err(if is_closed { NotSubscribed::Refused(closed()) } else { error })
             }
             (Ok(joined), Some(room)) => {
@@ -291,7 +290,7 @@ impl Owner {
     pub(super) fn close_room_by_api(&mut self, context: &mut Context, name: &str) -> ApiResult {
         let namespace = context.names.resolve(name)?;
         if context.namespace(namespace).room.is_none() {
-            return Err(ErrorCode::NotAvailable);
+            return Err(ErrorCode::NotAvailable.into());
         }
         let Some(channel) = self.channels.find(name) else { return Ok(ApiAnswer::Done { sessions: 0 }) };
         let Some(room) = self.channels[channel].room.as_deref().copied() else {
@@ -382,8 +381,8 @@ impl Owner {
             let channel = self.channels.named(name);
             self.rooms.send_message(context, (namespace, channel), ticket, message)
         });
-        if let Err(code) = sent {
-            context.answer_api(ticket, Err(code));
+        if let Err(refused) = sent {
+            context.answer_api(ticket, Err(refused));
         }
     }
 
@@ -412,8 +411,7 @@ impl Owner {
         let room = self.channels.named(name).and_then(|channel| channel.room.as_deref());
         let Some(room) = room else {
             let has_rooms = context.namespace(namespace).room.is_some();
-            context.note_refusal_reason(if has_rooms { NOT_OPEN } else { NO_ROOMS });
-            return Err(ErrorCode::NotAvailable);
+            return Err(Refused::new(ErrorCode::NotAvailable, if has_rooms { NOT_OPEN } else { NO_ROOMS }));
         };
         send_to_room(room.thread, ToRoom::ReservePlaces { room: room.key, reservations }, &mut context.effects);
         Ok(ApiAnswer::Done { sessions: 0 })

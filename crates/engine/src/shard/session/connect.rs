@@ -1,4 +1,13 @@
-//! Opens and authenticates sessions.
+//! Opens and authenticates sessions, and admits them to their users. The server-side subscriptions of `connect` come from
+//! the token or a backend, the user's personal channel, and the client's request.
+//!
+//! A shard knows its own sessions of a user. If the number of a user's sessions on the node is limited, the user has a
+//! *home* shard, chosen by hash like a channel's owner. The home decides whether a new session is admitted, and is
+//! notified when one ends. Nodes without such a limit have no homes.
+//!
+//! Only the session's own client receives its secret id. An id names the session's position, so that a command on another
+//! connection finds it, and has 128 random bits, so that it cannot be guessed. In a cluster, a tag follows
+//! ([`crate::session_tag`]).
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -9,20 +18,26 @@ use dunlin_protocol::{
 use rand_chacha::rand_core::RngCore;
 
 use crate::{
-    SessionKey, SourceKey, Wire,
+    SessionKey, ShardIndex, SourceKey, Wire,
     backend::{ConnectResponse, ProxyRequestKind, ProxyResponse, ProxyResult},
     event::{ConnectionClaims, ServerSubscription, TokenError},
     frame::{FrameRef, build_frame, encode_push_on, reply_frame},
+    message::{Admission, Asker, ShardRequest},
     planted::Bug,
     record::SessionIncident,
+    refused::{Refused, RefusedCommand},
     room::Departure,
     session::{
-        ConnectGrant, ConnectParams, Paused, PausedOn, PendingConnect, Phase, ProxiedCommand, RefusedConnect, Session,
-        SessionExtra,
+        ConnectGrant, ConnectParams, Paused, PausedOn, PendingConnect, Phase, ProxiedCommand, Session, SessionExtra,
     },
 };
 
-use super::{Context, Sessions, refresh::TimeToLive};
+use super::{
+    Context, Sessions,
+    close::{Cause, session_expiry_us},
+    commands::CommandRef,
+    time_to_live::TimeToLive,
+};
 
 /// The default disconnects that replace errors on unidirectional transports.
 const UNIDIRECTIONAL_DISCONNECTS: [(ErrorCode, Disconnect); 4] = [
@@ -58,14 +73,17 @@ impl Sessions {
         let outcome = if let Ok(request) = decode_connect(bytes, context.shape_limits()) {
             self.connect(context, key, 0, &request)
         } else {
-            context.note_refusal_reason(
-                "a connect request that cannot be decoded, or that is deeper or wider than allowed",
-            );
             context.counters.malformed_frames += 1;
-            Err(Disconnect::BAD_REQUEST)
+            Err(RefusedCommand::bad_request(
+                "a connect request that cannot be decoded, or that is deeper or wider than allowed",
+            ))
         };
-        if let Err(disconnect) = outcome {
-            self.close(context, key, &disconnect);
+        match outcome {
+            Ok(()) => {}
+            Err(RefusedCommand::Disconnect { disconnect, why }) => {
+                self.close_for(context, key, &disconnect, Cause { command: None, why });
+            }
+            Err(refused) => unreachable!("{refused:?} is answered where it is decided"),
         }
     }
 
@@ -76,16 +94,16 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         request: &ConnectRequest<'_>,
-    ) -> Result<(), Disconnect> {
+    ) -> Result<(), RefusedCommand> {
         let is_fresh = self.table.get(key).is_some_and(|session| session.phase == Phase::Fresh);
         if !is_fresh {
-            return Err(Disconnect::BAD_REQUEST);
+            return Err(Disconnect::BAD_REQUEST.into());
         }
         // Before any token check, so that a connect storm is stopped here.
         if !self.rates.connects.try_take(context.now.mono_us) {
             context.counters.connects_refused += 1;
-            context.note_refusal_reason("more connects in a second than client.connect_rate_limit");
-            self.refuse_connect(context, key, command_id, ErrorCode::TooManyRequests.into());
+            let why = "more connects in a second than client.connect_rate_limit";
+            self.refuse_connect(context, key, command_id, Refused::new(ErrorCode::TooManyRequests, why).into());
             return Ok(());
         }
         let position = |offset: u64, epoch: &str| (offset, Box::from(epoch));
@@ -101,7 +119,7 @@ impl Sessions {
         if let Some(proxy) = context.options.backend.connect {
             params.client = Some(context.new_client_id());
             let kind = ProxyRequestKind::Connect {
-                data: request.data.and_then(|data| self.payload(key, data)),
+                data: request.data.and_then(|data| self.table.at(key.index).payload(data)),
                 name: (&*request.name).into(),
                 version: (&*request.version).into(),
                 channels: params.subs.iter().map(|(channel, _)| channel.clone()).collect(),
@@ -109,8 +127,7 @@ impl Sessions {
             self.send_proxy_request(
                 key,
                 command_id,
-                proxy,
-                kind,
+                (proxy, kind),
                 ProxiedCommand::Connect(params),
                 &mut context.effects,
             );
@@ -118,8 +135,9 @@ impl Sessions {
         }
         let client = &context.options.client;
         if !client.allow_anonymous_connect_without_token && !client.insecure {
-            context.note_refusal_reason("no token, and client.allow_anonymous_connect_without_token is off");
-            return Err(Disconnect::BAD_REQUEST);
+            return Err(RefusedCommand::bad_request(
+                "no token, and client.allow_anonymous_connect_without_token is off",
+            ));
         }
         let grant = self.grant(context, command_id, None, ConnectionClaims::default());
         self.admit_session(context, key, grant, &params, true);
@@ -134,22 +152,15 @@ impl Sessions {
         outcome: Result<ConnectionClaims, TokenError>,
     ) {
         let waits = |paused_on: &PausedOn| matches!(paused_on, PausedOn::Connect { .. } | PausedOn::Refresh { .. });
-        let paused =
-            self.table.get_mut(key).and_then(|session| session.paused.take_if(|paused| waits(&paused.paused_on)));
-        let Some(paused) = paused else { return };
-        let Paused { paused_on, unparsed } = *paused;
+        let Some(Paused { paused_on, unparsed }) = self.table.take_paused(key, waits) else { return };
         match paused_on {
             PausedOn::Connect { command_id, params } => {
                 self.connect_with_token(context, key, command_id, &params, outcome);
             }
             PausedOn::Refresh { command_id } => {
-                let answer = self.refresh_with_token(context, key, outcome).map(Some);
-                self.note_command_if_refused(context, key, &answer, "refresh", None);
-                match answer {
-                    Ok(Some(reply)) => self.reply(context, key, command_id, &reply),
-                    Ok(None) => {}
-                    Err(disconnect) => self.close(context, key, &disconnect),
-                }
+                let outcome = self.refresh_with_token(context, key, outcome).map(Some);
+                let command = CommandRef { id: command_id, command: "refresh", channel: None };
+                self.answer(context, key, command, outcome);
             }
             _ => unreachable!("looked at above"),
         }
@@ -252,7 +263,7 @@ impl Sessions {
     }
 
     /// Takes tokens for the session's recoveries from this shard's rate limit.
-    fn take_recoveries(&mut self, context: &mut Context, grant: &ConnectGrant) -> Result<(), RefusedConnect> {
+    fn take_recoveries(&mut self, context: &mut Context, grant: &ConnectGrant) -> Result<(), RefusedCommand> {
         grant.subscriptions.iter().try_for_each(|planned| self.take_recovery(context, planned))
     }
 
@@ -261,7 +272,7 @@ impl Sessions {
         &mut self,
         context: &mut Context,
         subscription: &ServerSubscription,
-    ) -> Result<(), RefusedConnect> {
+    ) -> Result<(), RefusedCommand> {
         if subscription.recover_since.is_none() {
             return Ok(());
         }
@@ -282,7 +293,7 @@ impl Sessions {
         let client = grant.client.unwrap_or_else(|| context.new_client_id());
         let info = ClientInfo { user: grant.user, client: Arc::clone(&client), conn_info: grant.info, chan_info: None };
         let user_place = self.users.add(&info.user, key);
-        let expiry_us = context.session_expiry_us(ttl);
+        let expiry_us = session_expiry_us(context, ttl);
         let options = Arc::clone(&context.options);
         let wire = self.table.at(key.index).wire;
         let secret = if wire.has_secret_id() { context.new_secret(key) } else { Box::default() };
@@ -324,13 +335,13 @@ impl Sessions {
 
     /// All owners have answered.
     pub(super) fn answer_connect(&mut self, context: &mut Context, key: SessionKey, pending: PendingConnect) {
-        if let Some(code) = pending.refused {
+        if let Some(refused) = pending.refused {
             self.leave_everything(context, key, Departure::Left);
             let outbox = self.table.outbox(key.index);
             if let Some(before_cork) = outbox.uncork() {
                 outbox.discard_latest_and_behind(before_cork);
             }
-            return self.refuse_connect(context, key, pending.command_id, code.into());
+            return self.refuse_connect(context, key, pending.command_id, refused.into());
         }
         let first_ping_us = context.first_ping_us();
         self.record(context, key, SessionIncident::Connected);
@@ -367,24 +378,85 @@ impl Sessions {
         context: &mut Context,
         key: SessionKey,
         command_id: u32,
-        refused: RefusedConnect,
+        refused: RefusedCommand,
     ) {
-        self.note_command(context, key, "connect", None);
+        let command = CommandRef { id: command_id, command: "connect", channel: None };
         let Some(session) = self.table.get_mut(key) else { return };
         session.phase = Phase::Refused;
-        let is_unidirectional = session.wire.is_unidirectional();
-        let reply = match refused {
-            RefusedConnect::Disconnect(disconnect) => return self.close(context, key, &disconnect),
-            RefusedConnect::Error(code) => Reply::Error(code),
-            RefusedConnect::Own { code, message, temporary } => Reply::Refused { code, message, temporary },
-        };
-        if is_unidirectional {
-            let disconnect = context.unidirectional_disconnect(&reply);
-            return self.close(context, key, &disconnect);
+        let refused = if session.wire.is_unidirectional() { context.without_reply(refused) } else { refused };
+        self.refuse(context, key, command, refused);
+    }
+
+    /// Removes the session from its user's list.
+    pub(super) fn remove_from_user(&mut self, context: &mut Context, key: SessionKey, user: &Arc<str>, place: u32) {
+        if let Some(moved) = self.users.remove(user, place) {
+            self.table.at_mut(moved.index).user_place = place;
         }
-        self.reply(context, key, command_id, &reply);
+        if context.counts_sessions_of(user) {
+            context.send_depart(user, key);
+        }
+    }
+
+    /// Asks the user's home to admit the session.
+    pub(super) fn request_admission(&mut self, context: &mut Context, key: SessionKey, grant: ConnectGrant) {
+        let user = Arc::clone(&grant.user);
+        self.pause(key, PausedOn::Admission(Box::new(grant)), &mut context.effects);
+        let asker = context.asker(key, 0);
+        let home = context.owner(&user);
+        context.request(home, ShardRequest::Arrive { user, asker });
+    }
+
+    /// The home has decided about a session.
+    pub(in crate::shard) fn arrived(
+        &mut self,
+        context: &mut Context,
+        user: &Arc<str>,
+        asker: Asker,
+        admission: Admission,
+    ) {
+        let key = asker.session;
+        let waits = |paused_on: &PausedOn| matches!(paused_on, PausedOn::Admission(_));
+        let Some(Paused { paused_on, unparsed }) = self.table.take_paused(key, waits) else {
+            context.counters.late_messages += 1;
+            if admission == Admission::Admitted {
+                context.send_depart(user, key);
+            }
+            return;
+        };
+        let PausedOn::Admission(grant) = paused_on else { unreachable!("looked at above") };
+        let refusal = match admission {
+            Admission::Admitted => None,
+            Admission::FullHere => Some(Disconnect::CONNECTION_LIMIT.into()),
+            // The end of another node may not be known yet. The client retries later.
+            Admission::FullElsewhere => Some(ErrorCode::TooManyRequests.into()),
+        };
+        match refusal {
+            None => self.let_in(context, key, *grant),
+            Some(refusal) => {
+                context.counters.user_sessions_refused += 1;
+                self.refuse_connect(context, key, grant.command_id, refusal);
+            }
+        }
+        self.resume(key, unparsed);
+    }
+
+    /// A newer session of the user was admitted, and only one is allowed.
+    pub(in crate::shard) fn superseded(&mut self, context: &mut Context, key: SessionKey) {
+        self.close(context, key, &Disconnect::CONNECTION_LIMIT);
+    }
+
+    /// The session with this secret id, if it belongs to this shard and is open.
+    pub(in crate::shard) fn find_session(&self, context: &Context, secret: &str) -> Option<SessionKey> {
+        let (shard, key) = read_place(secret)?;
+        let session = self.table.get(key).filter(|session| session.is_authenticated())?;
+        let known = &session.extra.as_ref()?.secret;
+        // Compares all bytes, so that the duration does not reveal how many match.
+        let is_same = known.len() == secret.len()
+            && known.bytes().zip(secret.bytes()).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0;
+        (shard == context.identity.index && is_same).then_some(key)
     }
 }
+
 impl Context {
     /// Limits on the nesting depth and the width of a client's message.
     pub(in crate::shard) fn shape_limits(&self) -> ShapeLimits {
@@ -392,19 +464,18 @@ impl Context {
         ShapeLimits { json_depth_max: client.json_depth_max, object_keys_max: client.object_keys_max }
     }
 
-    /// The disconnect that replaces an error of `connect` on transports without a reply.
-    fn unidirectional_disconnect(&self, error: &Reply) -> Disconnect {
-        let number = match error {
-            Reply::Error(code) => code.code(),
-            Reply::Refused { code, .. } => u32::from(*code),
-            _ => ErrorCode::Internal.code(),
+    /// A refusal of `connect` on a transport without replies: a disconnect replaces an error.
+    fn without_reply(&self, refused: RefusedCommand) -> RefusedCommand {
+        let (number, why) = match refused {
+            RefusedCommand::Error(Refused { code, why }) => (code.code(), why),
+            RefusedCommand::Own { code, .. } => (u32::from(code), None),
+            RefusedCommand::Disconnect { .. } => return refused,
         };
         let configured = &self.options.client.connect_code_to_unidirectional_disconnect;
-        if let Some((_, disconnect)) = configured.iter().find(|(code, _)| *code == number) {
-            return disconnect.clone();
-        }
-        let usual = UNIDIRECTIONAL_DISCONNECTS.into_iter().find(|(code, _)| code.code() == number);
-        usual.map_or(Disconnect::INTERNAL, |(_, disconnect)| disconnect)
+        let configured = configured.iter().find(|(code, _)| *code == number).map(|(_, disconnect)| disconnect.clone());
+        let usual = || UNIDIRECTIONAL_DISCONNECTS.into_iter().find(|(code, _)| code.code() == number);
+        let disconnect = configured.or_else(|| usual().map(|(_, disconnect)| disconnect));
+        RefusedCommand::Disconnect { disconnect: disconnect.unwrap_or(Disconnect::INTERNAL), why }
     }
 
     /// The first ping comes at a random time in the second half of the interval, so that sessions that connected at the
@@ -416,4 +487,96 @@ impl Context {
         }
         self.now.mono_us.saturating_add(half_us + self.random.next_u64() % half_us)
     }
+
+    /// Adds the personal channel and the channels that the client requested, and checks all subscriptions.
+    pub(super) fn complete_plan(
+        &self,
+        grant: &mut ConnectGrant,
+        params: &ConnectParams,
+        may_choose: bool,
+    ) -> Result<(), RefusedCommand> {
+        if let Some(channel) = self.personal_channel(&grant.user) {
+            grant.plan(ServerSubscription { channel, ..ServerSubscription::default() });
+        }
+        let channels_max = self.options.client.channel_limit;
+        for (channel, position) in &params.subs {
+            // Each is compared with all previous ones, so the loop stops one past the limit.
+            if grant.subscriptions.len() > channels_max {
+                return Err(Disconnect::CHANNEL_LIMIT.into());
+            }
+            if may_choose && self.may_choose(&grant.user, channel)? {
+                grant.plan(ServerSubscription { channel: channel.clone(), ..ServerSubscription::default() });
+            }
+            let planned = grant.subscriptions.iter_mut().find(|planned| planned.channel == *channel);
+            match (planned, position) {
+                (Some(planned), Some(position)) => planned.recover_since = Some(position.clone()),
+                (None, Some(position)) if grant.positions.len() < channels_max => {
+                    grant.positions.push((channel.clone(), position.clone()));
+                }
+                _ => {}
+            }
+        }
+        if grant.subscriptions.len() > channels_max {
+            return Err(Disconnect::CHANNEL_LIMIT.into());
+        }
+        if TimeToLive::until(grant.expires_at_ms, self.now).is_err() {
+            return Err(ErrorCode::Expired.into());
+        }
+        for planned in &grant.subscriptions {
+            self.check_server_side(planned)?;
+        }
+        Ok(())
+    }
+
+    /// The name of the user's personal channel; `None` for the anonymous user, or if there are no personal channels.
+    fn personal_channel(&self, user: &str) -> Option<Box<str>> {
+        let personal = self.options.client.personal_channel.as_ref().filter(|_| !user.is_empty())?;
+        let channel = &self.options.channel;
+        let (namespace, mark) = (&personal.namespace, channel.user_boundary);
+        Some(if namespace.is_empty() {
+            format!("{mark}{user}").into()
+        } else {
+            format!("{namespace}{}{mark}{user}", channel.namespace_boundary).into()
+        })
+    }
+
+    /// Whether the server may subscribe a session of `user` to `channel` on the client's request: only if the client
+    /// could subscribe by itself, without a token or a backend.
+    fn may_choose(&self, user: &str, channel: &str) -> Result<bool, RefusedCommand> {
+        let namespace = match self.names.resolve(channel) {
+            Ok(namespace) => namespace,
+            Err(ErrorCode::UnknownChannel) => {
+                return Err(RefusedCommand::bad_request("connect names a channel whose namespace is not configured"));
+            }
+            Err(_) => return Ok(false),
+        };
+        let options = self.namespace(namespace);
+        let is_ours = options.subscribe_proxy.is_none() && options.room.is_none();
+        Ok(is_ours && !self.names.is_private(channel) && self.is_open_to(user, channel, namespace))
+    }
+
+    fn send_depart(&mut self, user: &Arc<str>, session: SessionKey) {
+        let request = ShardRequest::Depart { user: Arc::clone(user), shard: self.identity.index, session };
+        self.request(self.owner(user), request);
+    }
+
+    /// A new id for the session.
+    pub(super) fn new_secret(&mut self, key: SessionKey) -> Box<str> {
+        let (high, low) = (self.random.next_u64(), self.random.next_u64());
+        let SessionKey { index, generation } = key;
+        let id = format!("{:x}-{index:x}-{generation:x}-{high:016x}{low:016x}", self.identity.index.0);
+        self.options.session_tag_key.as_ref().map_or_else(|| id.clone(), |key| key.tagged(&id)).into()
+    }
+}
+
+/// The shard of the session with this secret id; `None` if it is not a valid id.
+pub fn shard_of_session(secret: &str) -> Option<ShardIndex> {
+    read_place(secret).map(|(shard, _)| shard)
+}
+
+fn read_place(secret: &str) -> Option<(ShardIndex, SessionKey)> {
+    let mut parts = secret.split('-');
+    let mut number = || u32::from_str_radix(parts.next()?, 16).ok();
+    let (shard, index, generation) = (number()?, number()?, number()?);
+    Some((ShardIndex(u16::try_from(shard).ok()?), SessionKey { index, generation }))
 }

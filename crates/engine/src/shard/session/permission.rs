@@ -1,8 +1,8 @@
 //! Permissions in a channel that depend on neither a token nor a backend.
 
-use crate::{SessionKey, names::NamespaceIndex, options::NamespaceOptions, session::Session};
+use crate::{names::NamespaceIndex, options::NamespaceOptions, session::Session};
 
-use super::{Context, Sessions};
+use super::Context;
 
 /// The three flags of a permission in a namespace.
 #[derive(Clone, Copy)]
@@ -46,27 +46,21 @@ impl Permission {
     }
 }
 
-impl Sessions {
-    /// Whether the session has the permission in `channel`, which belongs to `namespace`. The flag for clients does not
-    /// apply if the channel's name excludes the session: then only a subscription counts.
+impl Context {
+    /// Whether the session has the permission in a channel. The flag for clients does not apply if the channel's name
+    /// excludes the session: then only a subscription counts.
     pub(super) fn permits(
         &self,
-        context: &Context,
-        key: SessionKey,
-        channel: &str,
-        namespace: NamespaceIndex,
+        session: &Session,
+        (channel, namespace): (&str, NamespaceIndex),
         permission: Permission,
+        subscribes: impl FnOnce() -> bool,
     ) -> bool {
-        let Some(session) = self.table.get(key) else { return false };
-        // A pending subscription counts, because the owner handles it before later requests.
-        let subscription = || self.hub.find(channel).and_then(|id| session.subscription(id));
-        let subscribes = || subscription().is_some_and(|subscription| !subscription.is_ending());
-        let for_client = || permission.for_client && !context.is_closed_by_name(session, channel, namespace);
+        let for_client = || permission.for_client && !self.is_closed_by_name(session, channel, namespace);
         let is_permitted = || for_client() || (permission.for_client || permission.for_subscriber) && subscribes();
-        permission.counts_for(session) && is_permitted() || context.options.client.insecure
+        permission.counts_for(session) && is_permitted() || self.options.client.insecure
     }
-}
-impl Context {
+
     /// Whether the session has the permission as a subscriber.
     pub(super) fn permits_subscriber(&self, session: &Session, permission: Permission) -> bool {
         let is_permitted = permission.for_client || permission.for_subscriber;

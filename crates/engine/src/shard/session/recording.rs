@@ -1,20 +1,15 @@
 //! Makes records of session events. If nothing is recorded, this costs one comparison.
 
-use dunlin_protocol::{Disconnect, Reply, Request};
-
 use crate::{
-    SessionKey,
-    counters::CommandKind,
     pace::{Bucket, Pace},
-    record::{CommandSubject, RecordLevel, RecordOptions, SessionIncident, SessionRecord},
+    record::{RecordLevel, RecordOptions, SessionIncident, SessionRecord},
+    session::Session,
 };
 
-use super::{Context, Sessions};
+use super::Context;
 
-/// The context of records, and their rate limits.
+/// Rate limits on records.
 pub(super) struct Recording {
-    /// The command that is about to be refused, and its session.
-    subject: Option<(SessionKey, CommandSubject)>,
     /// This shard's share of the rate limit, by level.
     buckets: [Bucket; 3],
     of_session: Option<Pace>,
@@ -24,114 +19,22 @@ pub(super) struct Recording {
 impl Recording {
     pub(super) fn new(options: RecordOptions, shards: u16) -> Self {
         let bucket = Bucket::full(Pace::share(options.node_per_second, shards));
-        Self { subject: None, buckets: [bucket; 3], of_session: Pace::new(options.session_per_second), suppressed: 0 }
-    }
-}
-
-impl Sessions {
-    /// Sets the session's command that is about to be refused, for the record of the refusal.
-    pub(in crate::shard) fn note_command(
-        &mut self,
-        context: &Context,
-        key: SessionKey,
-        command: &'static str,
-        channel: Option<&str>,
-    ) {
-        if context.records(RecordLevel::Refusals) {
-            let channel = channel.map(|channel| self.channel_name(channel));
-            self.recording.subject = Some((key, CommandSubject { command, channel }));
-        }
+        Self { buckets: [bucket; 3], of_session: Pace::new(options.session_per_second), suppressed: 0 }
     }
 
-    /// As [`Sessions::note_command`], if `answer` refuses the command.
-    pub(super) fn note_command_if_refused(
-        &mut self,
-        context: &Context,
-        key: SessionKey,
-        answer: &Result<Option<Reply>, Disconnect>,
-        command: &'static str,
-        channel: Option<&str>,
-    ) {
-        if matches!(answer, Err(_) | Ok(Some(Reply::Error(_) | Reply::Refused { .. }))) {
-            self.note_command(context, key, command, channel);
-        }
-    }
-
-    /// Records a command, and clears the context of earlier ones.
-    pub(super) fn record_command(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        command_id: u32,
-        request: &Request<'_>,
-    ) {
-        context.clear_refusal_reason();
-        self.recording.subject = None;
-        if context.records(RecordLevel::Commands) {
-            let channel = channel_of(request).map(|channel| self.channel_name(channel));
-            let subject = CommandSubject { command: CommandKind::of(request).name(), channel };
-            self.record(context, key, SessionIncident::CommandReceived { subject, command_id });
-        }
-    }
-
-    /// Records that a command is answered with an error.
-    pub(super) fn record_refusal(&mut self, context: &mut Context, key: SessionKey, command_id: u32, code: u32) {
-        let (subject, why) = self.take_subject(context, key);
-        if context.records(RecordLevel::Refusals) {
-            let subject = subject.unwrap_or(CommandSubject { command: "unknown", channel: None });
-            self.record(context, key, SessionIncident::CommandRefused { subject, command_id, code, why });
-        }
-    }
-
-    /// Records that the server closes a session. Call it before the session's queue is dropped.
-    pub(super) fn record_disconnect(&mut self, context: &mut Context, key: SessionKey, disconnect: &Disconnect) {
-        let (subject, why) = self.take_subject(context, key);
-        if context.records(RecordLevel::Refusals) {
-            let outbox = self.table.outbox(key.index);
-            let queued = (outbox.queued_bytes(), outbox.queued_frames());
-            let (code, reason) = (disconnect.code, disconnect.reason.clone());
-            self.record(context, key, SessionIncident::Disconnected { subject, code, reason, why, queued });
-        }
-    }
-
-    /// Records an event of a session.
-    pub(super) fn record(&mut self, context: &mut Context, key: SessionKey, what: SessionIncident) {
+    /// Makes a record of an event of a session, unless a rate limit suppresses it. The caller has looked at the level.
+    pub(super) fn record(&mut self, context: &mut Context, session: &mut Session, what: SessionIncident) {
         let level = what.level();
-        if !context.records(level) {
-            return;
-        }
-        let Self { table: sessions, recording, .. } = self;
-        let Context { counters, .. } = context;
-        let Some(session) = sessions.get_mut(key) else { return };
-        let of_session = recording.of_session.filter(|_| level == RecordLevel::Refusals);
+        let of_session = self.of_session.filter(|_| level == RecordLevel::Refusals);
         let then_ns = of_session.map(|pace| pace.take(session.records_full_at_ns, context.now.mono_us));
-        let bucket = &mut recording.buckets[level as usize - 1];
+        let bucket = &mut self.buckets[level as usize - 1];
         if then_ns == Some(None) || !bucket.try_take(context.now.mono_us) {
-            recording.suppressed += 1;
-            counters.records_suppressed += 1;
+            self.suppressed += 1;
+            context.counters.records_suppressed += 1;
             return;
         }
         session.records_full_at_ns = then_ns.flatten().unwrap_or(session.records_full_at_ns);
-        let suppressed = std::mem::take(&mut recording.suppressed);
-        context.effects.records.push(SessionRecord { session: key, info: session.info.clone(), what, suppressed });
-    }
-
-    fn take_subject(&mut self, context: &Context, key: SessionKey) -> (Option<CommandSubject>, Option<&'static str>) {
-        let subject = self.recording.subject.take().filter(|(of, _)| *of == key).map(|(_, subject)| subject);
-        (subject, context.take_reason())
-    }
-}
-
-/// The channel that a command names.
-pub(super) fn channel_of<'a>(request: &'a Request<'_>) -> Option<&'a str> {
-    match request {
-        Request::Subscribe(subscribe) => Some(&subscribe.channel),
-        Request::Unsubscribe { channel } | Request::Presence { channel } | Request::PresenceStats { channel } => {
-            Some(channel)
-        }
-        Request::Publish(publish) => Some(&publish.channel),
-        Request::History(history) => Some(&history.channel),
-        Request::SubRefresh(refresh) => Some(&refresh.channel),
-        Request::Connect(_) | Request::Ping | Request::Send { .. } | Request::Rpc(_) | Request::Refresh { .. } => None,
+        let (info, suppressed) = (session.info.clone(), std::mem::take(&mut self.suppressed));
+        context.effects.records.push(SessionRecord { session: session.key, info, what, suppressed });
     }
 }

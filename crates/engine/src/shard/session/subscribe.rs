@@ -1,28 +1,43 @@
-//! Subscribes sessions to channels.
+//! Subscriptions of sessions to channels: how a client's are checked and negotiated, how the server makes its own, how they
+//! are extended, and how they end. Server-side ones come from the connection token, a backend, the personal channel, the
+//! client's request in `connect`, or the API.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_protocol::{Disconnect, ErrorCode, Payload, Reply, SubscribeRequest, SubscribeResult, TagsFilter};
-use dunlin_rooms::Refusal;
+use dunlin_protocol::{
+    DataForm, Disconnect, ErrorCode, FilterError, Payload, Push, Reply, SubRefreshRequest, SubscribeRequest,
+    SubscribeResult, TagsFilter, UnsubscribeCode,
+};
 
 use crate::{
     SessionKey,
-    backend::{ProxyIndex, ProxyRequestKind},
-    event::{SubscriptionClaims, SubscriptionGrant, TokenError},
+    backend::{Overrides, ProxyError, ProxyIndex, ProxyRequestKind, ProxyResponse, ProxyResult},
+    event::{ServerSubscription, SubscriptionClaims, SubscriptionGrant, TokenError},
+    history_stream::encoded_bytes_max,
     hub::{HubEntry, LocalChannelId},
     message::{NotSubscribed, RecoverFrom, ShardRequest, Subscribed, Subscriber, SubscriptionRequest},
     names::NamespaceIndex,
+    options::{Lane, NamespaceOptions, RecoveryMode},
     planted::Bug,
+    record::{RecordLevel, SessionIncident},
+    refused::{Refused, RefusedCommand},
     room::{Departure, LeftSeat},
     seats::RoomRoute,
     session::{
         Ending, Paused, PausedOn, ProxiedCommand, Session, Subscription, SubscriptionExtra, SubscriptionFlags,
         SubscriptionParams,
     },
+    shard::NamespaceChange,
 };
 
-use super::{Context, Sessions, negotiation::recover_from, refresh::TimeToLive};
+use super::{
+    Context, Sessions,
+    close::UNANSWERED_GRACE_MS,
+    commands::{CommandOutcome, CommandRef, NO_CHANNEL},
+    permission::Permission,
+    time_to_live::{AlreadyExpired, TimeToLive, expiry_us},
+};
 
 /// The parameters of a new subscription.
 pub(super) struct NewSubscription<'a> {
@@ -49,22 +64,14 @@ impl Sessions {
         key: SessionKey,
         command_id: u32,
         request: &SubscribeRequest<'_>,
-    ) -> Result<Option<Reply>, Disconnect> {
+    ) -> CommandOutcome {
         let channel = &*request.channel;
         if channel.is_empty() || !matches!(&*request.delta, "" | "fossil") {
-            context.note_refusal_reason(if channel.is_empty() {
-                "no channel is named"
-            } else {
-                "a delta that is not fossil"
-            });
-            return Err(Disconnect::BAD_REQUEST);
+            let why = if channel.is_empty() { NO_CHANNEL } else { "a delta that is not fossil" };
+            return Err(RefusedCommand::bad_request(why));
         }
-        if let Err(code) = self.may_subscribe(context, key, request) {
-            return Ok(Some(Reply::Error(code)));
-        }
-        let Ok(filter) = self.tags_filter(context, key, request)? else {
-            return Ok(Some(Reply::Error(ErrorCode::BadRequest)));
-        };
+        self.may_subscribe(context, key, request)?;
+        let filter = self.tags_filter(context, key, request)?;
         let params = SubscriptionParams {
             channel: channel.into(),
             filter,
@@ -81,13 +88,12 @@ impl Sessions {
             ended: None,
         };
         if let Some(proxy) = context.subscribe_proxy(channel).filter(|_| request.token.is_empty()) {
-            let data = request.data.and_then(|data| self.payload(key, data));
+            let data = request.data.and_then(|data| self.table.at(key.index).payload(data));
             let kind = ProxyRequestKind::Subscribe { channel: self.channel_name(channel), data };
             self.send_proxy_request(
                 key,
                 command_id,
-                proxy,
-                kind,
+                (proxy, kind),
                 ProxiedCommand::Subscribe(params),
                 &mut context.effects,
             );
@@ -95,7 +101,8 @@ impl Sessions {
         }
         if request.token.is_empty() {
             let grant = SubscriptionGrant::default();
-            return Ok(self.request_subscription(context, key, command_id, &params, grant).err().map(Reply::Error));
+            self.request_subscription(context, key, command_id, &params, grant)?;
+            return Ok(None);
         }
         let paused_on = PausedOn::Subscribe { command_id, params: Box::new(params) };
         self.wait_for_token(key, paused_on, &request.token, &mut context.effects);
@@ -103,38 +110,33 @@ impl Sessions {
     }
 
     /// Checks everything that does not depend on a token, in the order of errors that clients of the protocol expect.
-    fn may_subscribe(
-        &self,
-        context: &Context,
-        key: SessionKey,
-        request: &SubscribeRequest<'_>,
-    ) -> Result<(), ErrorCode> {
+    fn may_subscribe(&self, context: &Context, key: SessionKey, request: &SubscribeRequest<'_>) -> Result<(), Refused> {
         let channel = &*request.channel;
         let session = self.table.at(key.index);
         if channel.len() > context.options.channel.name_bytes_max {
-            context.note_refusal_reason("the name of the channel is longer than channel.max_length");
-            return Err(ErrorCode::BadRequest);
+            let why = "the name of the channel is longer than channel.max_length";
+            return Err(Refused::new(ErrorCode::BadRequest, why));
         }
         if self.hub.find(channel).is_some_and(|id| session.subscription(id).is_some()) {
-            return Err(ErrorCode::AlreadySubscribed);
+            return Err(ErrorCode::AlreadySubscribed.into());
         }
         if session.subscriptions.len() >= context.options.client.channel_limit {
-            return Err(ErrorCode::LimitExceeded);
+            return Err(ErrorCode::LimitExceeded.into());
         }
         let index = context.resolve(channel)?;
         if request.kind != 0 || context.names.is_private(channel) && request.token.is_empty() {
-            return Err(ErrorCode::PermissionDenied);
+            return Err(ErrorCode::PermissionDenied.into());
         }
         let user = session.info.as_ref().map_or("", |info| &info.user);
         let is_decided_elsewhere = !request.token.is_empty() || context.subscribe_proxy(channel).is_some();
         let is_open =
             is_decided_elsewhere || context.is_open_to(user, channel, index) || context.options.client.insecure;
         if !is_open {
-            return Err(ErrorCode::PermissionDenied);
+            return Err(ErrorCode::PermissionDenied.into());
         }
         if request.tags_filter.is_some() && !context.namespace(index).allow_tags_filter {
-            context.note_refusal_reason("allow_tags_filter is off in the namespace of the channel");
-            return Err(ErrorCode::BadRequest);
+            let why = "allow_tags_filter is off in the namespace of the channel";
+            return Err(Refused::new(ErrorCode::BadRequest, why));
         }
         Ok(())
     }
@@ -148,27 +150,19 @@ impl Sessions {
     ) {
         let waits =
             |paused_on: &PausedOn| matches!(paused_on, PausedOn::Subscribe { .. } | PausedOn::SubRefresh { .. });
-        let paused =
-            self.table.get_mut(key).and_then(|session| session.paused.take_if(|paused| waits(&paused.paused_on)));
-        let Some(paused) = paused else { return };
-        let Paused { paused_on, unparsed } = *paused;
-        let (command_id, answer) = match paused_on {
+        let Some(Paused { paused_on, unparsed }) = self.table.take_paused(key, waits) else { return };
+        match paused_on {
             PausedOn::Subscribe { command_id, params } => {
-                let answer = self.subscribe_with_token(context, key, command_id, &params, outcome);
-                self.note_command_if_refused(context, key, &answer, "subscribe", Some(&params.channel));
-                (command_id, answer)
+                let outcome = self.subscribe_with_token(context, key, command_id, &params, outcome);
+                let command = CommandRef { id: command_id, command: "subscribe", channel: Some(&params.channel) };
+                self.answer(context, key, command, outcome);
             }
             PausedOn::SubRefresh { command_id, channel } => {
-                let answer = self.sub_refresh_with_token(context, key, &channel, outcome).map(Some);
-                self.note_command_if_refused(context, key, &answer, "sub_refresh", Some(&channel));
-                (command_id, answer)
+                let outcome = self.sub_refresh_with_token(context, key, &channel, outcome).map(Some);
+                let command = CommandRef { id: command_id, command: "sub_refresh", channel: Some(&channel) };
+                self.answer(context, key, command, outcome);
             }
             _ => unreachable!("looked at above"),
-        };
-        match answer {
-            Ok(Some(reply)) => self.reply(context, key, command_id, &reply),
-            Ok(None) => {}
-            Err(disconnect) => self.close(context, key, &disconnect),
         }
         self.resume(key, unparsed);
     }
@@ -180,15 +174,15 @@ impl Sessions {
         command_id: u32,
         params: &SubscriptionParams,
         outcome: Result<SubscriptionClaims, TokenError>,
-    ) -> Result<Option<Reply>, Disconnect> {
-        let claims = match outcome {
-            Ok(claims) => claims,
-            Err(TokenError::Expired) => return Ok(Some(Reply::Error(ErrorCode::TokenExpired))),
-            Err(TokenError::Invalid) => return Ok(Some(Reply::Error(ErrorCode::PermissionDenied))),
-            Err(TokenError::Unavailable) => return Ok(Some(Reply::Error(ErrorCode::Internal))),
-        };
+    ) -> CommandOutcome {
+        let claims = outcome.map_err(|error| match error {
+            TokenError::Expired => ErrorCode::TokenExpired,
+            TokenError::Invalid => ErrorCode::PermissionDenied,
+            TokenError::Unavailable => ErrorCode::Internal,
+        })?;
         self.check_claims(key, &params.channel, &claims)?;
-        Ok(self.request_subscription(context, key, command_id, params, claims.grant).err().map(Reply::Error))
+        self.request_subscription(context, key, command_id, params, claims.grant)?;
+        Ok(None)
     }
 
     /// Whether the token was issued for this session and channel.
@@ -213,32 +207,33 @@ impl Sessions {
         command_id: u32,
         params: &SubscriptionParams,
         grant: SubscriptionGrant,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refused> {
         let namespace = context.resolve(&params.channel)?;
         let session = self.table.at(key.index);
         if context.namespace(namespace).room.is_some() && !session.wire.is_websocket() {
             // A room's snapshots have WebSocket framing, which would break an HTTP response.
-            context.note_refusal_reason("rooms are for WebSockets alone");
-            return Err(ErrorCode::NotAvailable);
+            return Err(Refused::new(ErrorCode::NotAvailable, "rooms are for WebSockets alone"));
         }
         // The API may have subscribed the session during the token check or the backend request.
         if self.hub.find(&params.channel).is_some_and(|id| session.subscription(id).is_some()) {
-            return Err(ErrorCode::AlreadySubscribed);
+            return Err(ErrorCode::AlreadySubscribed.into());
         }
         if session.subscriptions.len() >= context.options.client.channel_limit {
-            return Err(ErrorCode::LimitExceeded);
+            return Err(ErrorCode::LimitExceeded.into());
         }
-        let Ok(ttl) = TimeToLive::until(grant.expires_at_ms, context.now) else { return Err(ErrorCode::Expired) };
+        let Ok(ttl) = TimeToLive::until(grant.expires_at_ms, context.now) else {
+            return Err(ErrorCode::Expired.into());
+        };
         let flags = self.subscription_flags(context, key, Some(params), namespace, grant.overrides);
         // The client keeps its position, and retries later.
         if flags.recoverable && params.recover && !self.rates.recoveries.try_take(context.now.mono_us) {
             context.counters.recoveries_refused += 1;
-            context.note_refusal_reason("more recoveries in a second than client.recovery_rate_limit");
-            return Err(ErrorCode::TooManyRequests);
+            let why = "more recoveries in a second than client.recovery_rate_limit";
+            return Err(Refused::new(ErrorCode::TooManyRequests, why));
         }
         let filters_max = context.options.channel.tags_filters_max;
         if params.filter.as_ref().is_some_and(|filter| !self.hub.takes_filter(&params.channel, filter, filters_max)) {
-            return Err(ErrorCode::LimitExceeded);
+            return Err(ErrorCode::LimitExceeded.into());
         }
         let options = context.namespace(namespace);
         let recover = recover_from(params, flags, options);
@@ -291,7 +286,7 @@ impl Sessions {
         let of_visitor = || Arc::clone(info.as_ref().unwrap_or(of_session));
         let joins = joins.map(|params| (params, of_visitor()));
         let (seat, join) =
-            joins.map(|(params, info)| self.take_seat(context, key, &channel, namespace, params, info)).unzip();
+            joins.map(|(params, info)| self.take_seat(context, key, (&channel, namespace), params, info)).unzip();
         let extra = SubscriptionExtra { info, ttl_s, data, ending: None, seat, refresh: None };
         let is_needed = extra.outlives_answer() || extra.ttl_s.is_some() || extra.data.is_some();
         let session = self.table.at_mut(key.index);
@@ -309,7 +304,7 @@ impl Sessions {
             answer_may_be_large,
             channel,
             asker,
-            creator: self.creator(context, key),
+            creator: self.table.at(key.index).creator(context.identity.index, context.node_seed),
             subscriber,
             positioned,
             was_recovering,
@@ -351,15 +346,10 @@ impl Sessions {
             self.schedule_session(context, key);
             return self.server_side_answered(context, key, id, outcome, ending);
         }
-        let reply = match outcome {
-            Ok(result) => Reply::Subscribe(Box::new(result)),
-            Err(NotSubscribed::Error(code)) => Reply::Error(code),
-            Err(NotSubscribed::Refused(refusal)) => refused(refusal),
-        };
-        if !matches!(reply, Reply::Subscribe(_)) {
-            self.note_command(context, key, "subscribe", Some(&request.channel));
-        }
-        self.reply(context, key, request.asker.command_id, &reply);
+        let outcome = outcome.map(|result| Some(Reply::Subscribe(Box::new(result)))).map_err(RefusedCommand::from);
+        let command =
+            CommandRef { id: request.asker.command_id, command: "subscribe", channel: Some(&request.channel) };
+        self.answer(context, key, command, outcome);
         self.on_owner_reply(key, request.answer_may_be_large, &mut context.effects);
         self.schedule_session(context, key);
         match ending {
@@ -466,17 +456,597 @@ impl Sessions {
         }
         extra.ending
     }
+
+    /// The filter that the client requests, if any.
+    pub(super) fn tags_filter(
+        &self,
+        context: &Context,
+        key: SessionKey,
+        request: &SubscribeRequest<'_>,
+    ) -> Result<Option<Arc<TagsFilter>>, RefusedCommand> {
+        let Some(bytes) = request.tags_filter else { return Ok(None) };
+        let encoding = self.table.at(key.index).encoding();
+        match TagsFilter::parse(encoding, bytes, &context.options.channel.tags_filter) {
+            Ok(filter) => Ok(Some(Arc::new(filter))),
+            Err(FilterError::Malformed) => Err(RefusedCommand::bad_request("a tags filter that cannot be decoded")),
+            Err(_) => Err(ErrorCode::BadRequest.into()),
+        }
+    }
+
+    /// The options of a subscription: those that its namespace or its overrides force, and those that the client
+    /// requests and may have.
+    pub(super) fn subscription_flags(
+        &self,
+        context: &Context,
+        key: SessionKey,
+        params: Option<&SubscriptionParams>,
+        namespace: NamespaceIndex,
+        overrides: Overrides,
+    ) -> SubscriptionFlags {
+        let options = context.namespace(namespace);
+        // The session counts as a subscriber here, because all other checks have passed.
+        let session = self.table.at(key.index);
+        let sees_history = || context.permits_subscriber(session, Permission::history(options));
+        let sees_presence = || context.permits_subscriber(session, Permission::presence(options));
+        let requests = |what: fn(&SubscriptionParams) -> bool| params.is_some_and(what);
+        let announced = overrides.join_leave.unwrap_or(options.join_leave);
+        let recoverable = overrides.force_recovery.unwrap_or(options.force_recovery)
+            || requests(|params| params.recoverable) && (options.allow_recovery || sees_history());
+        let positioned = recoverable
+            || overrides.force_positioning.unwrap_or(options.force_positioning)
+            || requests(|params| params.positioned) && (options.allow_positioning || sees_history());
+        let join_leave = overrides.force_push_join_leave.unwrap_or(options.force_push_join_leave)
+            || requests(|params| params.join_leave) && options.join_leave && sees_presence();
+        SubscriptionFlags {
+            join_leave,
+            positioned: positioned && options.has_positions(),
+            recoverable: recoverable && options.has_positions(),
+            // In a room, the session itself encodes the snapshots, for plain classes.
+            compact: requests(|params| params.compact) && options.allow_channel_compaction && options.room.is_none(),
+            // The latest lane skips publications, so a patch might have no base.
+            delta: requests(|params| params.delta)
+                && options.allow_delta
+                && options.room.is_none()
+                && options.delivery == Lane::Reliable,
+            server_side: false,
+            from_token: false,
+            presence: overrides.presence.unwrap_or(options.presence),
+            announced,
+        }
+    }
+
+    /// Sends a subscription that [`Sessions::check_server_side`] accepted to its channel's owner.
+    pub(super) fn request_server_side(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        subscription: ServerSubscription,
+    ) {
+        let Ok(namespace) = context.names.resolve(&subscription.channel) else { return };
+        let ttl = TimeToLive::until(subscription.grant.expires_at_ms, context.now).unwrap_or(Some(TimeToLive::OVER));
+        let mut flags = self.subscription_flags(context, key, None, namespace, subscription.grant.overrides);
+        (flags.server_side, flags.from_token) = (true, subscription.from_token);
+        let was_recovering = subscription.recover_since.is_some();
+        let since = subscription.recover_since.filter(|_| flags.recoverable);
+        let new_subscription = NewSubscription {
+            channel: &subscription.channel,
+            namespace,
+            flags,
+            info: subscription.grant.info,
+            data: subscription.grant.data,
+            // The client is not involved in its expiry.
+            ttl_s: None,
+            expiry_us: context.subscription_expiry_us(namespace, ttl),
+            was_recovering,
+            recover: since.map(|(offset, epoch)| RecoverFrom { offset, epoch, reject_unrecoverable: false }),
+            filter: None,
+            joins: None,
+        };
+        self.send_subscription_request(context, key, 0, new_subscription);
+    }
+
+    /// Subscribes a session by the API.
+    pub(super) fn subscribe_by_api(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        subscription: &ServerSubscription,
+    ) {
+        let Some(session) = self.table.get_mut(key) else { return };
+        let id = self.hub.find(&subscription.channel);
+        if id.is_some_and(|id| session.subscription(id).is_some()) {
+            // An existing subscription stays as it is.
+            return;
+        }
+        if session.subscriptions.len() >= context.options.client.channel_limit {
+            return self.close(context, key, &Disconnect::CHANNEL_LIMIT);
+        }
+        let mut subscription = subscription.clone();
+        if let Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) = session.paused.as_deref_mut() {
+            pending.missing += 1;
+            let place = pending.positions.iter().position(|(channel, _)| *channel == subscription.channel);
+            let position = place.map(|place| pending.positions.swap_remove(place).1);
+            if let (Some(position), None) = (position, &subscription.recover_since) {
+                subscription.recover_since = Some(position);
+                self.take_late_recovery(context, key, &subscription);
+            }
+        }
+        self.request_server_side(context, key, subscription);
+    }
+
+    /// The client has requested, in a `connect` that is not answered yet, the recovery of a subscription that the API
+    /// makes now.
+    fn take_late_recovery(&mut self, context: &mut Context, key: SessionKey, subscription: &ServerSubscription) {
+        if self.take_recovery(context, subscription).is_err()
+            && let Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) =
+                self.table.at_mut(key.index).paused.as_deref_mut()
+        {
+            pending.refused.get_or_insert(ErrorCode::TooManyRequests.into());
+        }
+    }
+
+    /// An owner has answered a server-side subscription.
+    pub(super) fn server_side_answered(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        id: LocalChannelId,
+        mut outcome: Result<SubscribeResult, NotSubscribed>,
+        ending: Option<Ending>,
+    ) {
+        let recovered_bytes = self.fit_recovery(context, key, &mut outcome);
+        let is_accepted = outcome.is_ok();
+        let channel = is_accepted.then(|| Arc::clone(&self.hub.channel(id).name));
+        if ending.is_some() && is_accepted {
+            // The subscription ended before the client was informed.
+            self.drop_subscription(context, key, id);
+        }
+        let session = self.table.at_mut(key.index);
+        if let Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) = session.paused.as_deref_mut() {
+            pending.missing -= 1;
+            pending.recovered_bytes += recovered_bytes;
+            let subs = &mut pending.result.subs;
+            let mut again = None;
+            match (outcome, channel) {
+                (Ok(result), Some(channel)) if ending.is_none() => {
+                    if subs.iter().any(|(name, _)| **name == *channel) {
+                        again = Some((channel, result));
+                    } else {
+                        subs.push((Box::from(&*channel), result));
+                    }
+                }
+                (Ok(_), _) => {}
+                (Err(refused), _) => {
+                    pending.refused.get_or_insert(refused.of_connect());
+                }
+            }
+            if let Some((channel, result)) = again {
+                // The API has ended the subscription in the reply and made another one. The push that ends the first
+                // one is queued after the reply, so this push must follow it.
+                self.send_subscribed(context, key, &channel, &result);
+            }
+            return self.enter_if_complete(context, key);
+        }
+        let is_ending = ending.is_some();
+        match (outcome, ending) {
+            (Ok(result), None) => {
+                self.send_subscribed(context, key, &channel.unwrap_or_default(), &result);
+            }
+            (Err(_), None) => context.counters.server_subscriptions_refused += 1,
+            (_, Some(Ending::Asked { command_id })) => {
+                self.reply(context, key, command_id, &Reply::Unsubscribe);
+            }
+            (_, Some(Ending::Forced { .. })) => {}
+        }
+        if is_ending {
+            self.recall_after_ending(key, id, &mut context.effects);
+        }
+    }
+
+    /// Truncates the recovery of a server-side subscription if it does not fit next to the rest of the answer to
+    /// `connect`, or next to the queued bytes. Returns the remaining bytes of the recovery.
+    fn fit_recovery(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        outcome: &mut Result<SubscribeResult, NotSubscribed>,
+    ) -> usize {
+        let Ok(result) = outcome else { return 0 };
+        let other_bytes = match self.table.at(key.index).paused.as_deref() {
+            Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) => pending.recovered_bytes,
+            _ => self.table.outbox(key.index).queued_bytes(),
+        };
+        context.cut_recovery(result, other_bytes)
+    }
+
+    /// Answers `connect` if all owners have answered.
+    fn enter_if_complete(&mut self, context: &mut Context, key: SessionKey) {
+        let waits_for_all = !context.planted.is(Bug::ConnectAnsweredEarly);
+        let is_complete = |paused: &Paused| matches!(&paused.paused_on, PausedOn::Subscriptions(pending) if pending.missing == 0 || !waits_for_all);
+        let session = self.table.at_mut(key.index);
+        let Some(paused) = session.paused.take_if(|paused| is_complete(paused)) else { return };
+        let Paused { paused_on, unparsed } = *paused;
+        let PausedOn::Subscriptions(pending) = paused_on else { unreachable!("looked at above") };
+        self.answer_connect(context, key, *pending);
+        self.resume(key, unparsed);
+    }
+
+    /// Sends the push of a server-side subscription to the client. Recovered publications follow as pushes.
+    fn send_subscribed(&mut self, context: &mut Context, key: SessionKey, channel: &str, result: &SubscribeResult) {
+        self.push(context, key, &Push::Subscribe { channel, result });
+        for publication in &result.publications {
+            let (channel, data) = (channel.into(), DataForm::Plain);
+            self.push(context, key, &Push::Publication { channel, publication, data, skipped: 0 });
+        }
+    }
+
+    /// Ends the subscriptions to a channel that cannot continue, so that their clients resubscribe.
+    pub(in crate::shard) fn end_stale(
+        &mut self,
+        context: &mut Context,
+        channel: &str,
+        is_stale: fn(&SubscriptionFlags) -> bool,
+    ) {
+        let Some(id) = context.counters.found_or_late(self.hub.find(channel)) else { return };
+        let entries = self.hub.channel(id).classes().flat_map(|(_, subscribers)| subscribers);
+        let keys: Vec<SessionKey> = entries.map(|entry| self.table.at(entry.session).key).collect();
+        for key in keys {
+            let subscription = self.table.get(key).and_then(|session| session.subscription(id));
+            match subscription.map(|subscription| subscription.flags).filter(is_stale) {
+                Some(flags) if flags.server_side => {
+                    self.close(context, key, &Disconnect::INSUFFICIENT_STATE);
+                }
+                Some(_) => self.end_subscription(context, key, id, UnsubscribeCode::INSUFFICIENT_STATE),
+                None => {}
+            }
+        }
+    }
+
+    pub(super) fn sub_refresh(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        command_id: u32,
+        request: &SubRefreshRequest<'_>,
+    ) -> CommandOutcome {
+        let channel = &*request.channel;
+        if channel.is_empty() {
+            return Err(RefusedCommand::bad_request(NO_CHANNEL));
+        }
+        let session = self.table.at(key.index);
+        let subscription = self.hub.find(channel).and_then(|id| session.subscription(id));
+        let Some(subscription) = subscription.filter(|subscription| !subscription.is_ending()) else {
+            return Err(ErrorCode::PermissionDenied.into());
+        };
+        let namespace = self.hub.channel(subscription.channel).namespace;
+        if subscription.flags.server_side || context.namespace(namespace).sub_refresh_proxy.is_some() {
+            let why = "the server or its backend refreshes this subscription, not the client";
+            return Err(RefusedCommand::bad_request(why));
+        }
+        if request.token.is_empty() || request.kind != 0 {
+            let is_missing = request.token.is_empty();
+            let why = if is_missing { "no token is given" } else { "a type of subscription other than 0" };
+            return Err(Refused::new(ErrorCode::BadRequest, why).into());
+        }
+        let paused_on = PausedOn::SubRefresh { command_id, channel: channel.into() };
+        self.wait_for_token(key, paused_on, &request.token, &mut context.effects);
+        Ok(None)
+    }
+
+    pub(super) fn sub_refresh_with_token(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        channel: &str,
+        outcome: Result<SubscriptionClaims, TokenError>,
+    ) -> Result<Reply, RefusedCommand> {
+        let claims = outcome.map_err(|error| match error {
+            TokenError::Expired => RefusedCommand::from(ErrorCode::TokenExpired),
+            TokenError::Invalid => Disconnect::INVALID_TOKEN.into(),
+            TokenError::Unavailable => ErrorCode::Internal.into(),
+        })?;
+        self.check_claims(key, channel, &claims)?;
+        let ttl = TimeToLive::until(claims.grant.expires_at_ms, context.now);
+        let ttl = ttl.map_err(|AlreadyExpired| ErrorCode::Expired)?;
+        let session = self.table.at(key.index);
+        let id = self.hub.find(channel).filter(|id| session.subscription(*id).is_some());
+        let Some(id) = id else { return Err(ErrorCode::PermissionDenied.into()) };
+        let expiry_us = context.subscription_expiry_us(self.hub.channel(id).namespace, ttl);
+        self.show_as(context, key, id, claims.grant.info);
+        self.move_expiry(context, key, id, expiry_us);
+        Ok(Reply::SubRefresh { ttl_s: ttl.map(TimeToLive::whole_s) })
+    }
+
+    /// Updates the subscription's channel info in publications, presence and the leave.
+    fn show_as(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId, chan_info: Option<Payload>) {
+        let session = self.table.at_mut(key.index);
+        let of_session = session.info.clone();
+        let Some(subscription) = session.subscription_mut(id) else { return };
+        let info =
+            chan_info.zip(of_session).map(|(chan_info, of_session)| Arc::new(of_session.with_chan_info(chan_info)));
+        if info.is_some() || subscription.extra.is_some() {
+            subscription.extra.get_or_insert_default().info = info;
+        }
+        self.show_in_presence(context, key, id);
+    }
+
+    fn move_expiry(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId, expiry_us: u64) {
+        let session = self.table.at_mut(key.index);
+        if let Some(subscription) = session.subscription_mut(id) {
+            subscription.expiry_us = expiry_us;
+            session.deadlines.subscriptions_us = session.deadlines.subscriptions_us.min(expiry_us);
+            self.schedule_session(context, key);
+        }
+    }
+
+    /// Handles the expiry of a subscription, which a backend may extend.
+    pub(super) fn subscription_expires(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId) {
+        let Some(session) = self.table.get(key) else { return };
+        if session.subscription(id).is_none() {
+            // The expiry of an earlier subscription has closed the session.
+            return;
+        }
+        let channel = self.hub.channel(id);
+        let (name, namespace) = (std::sync::Arc::clone(&channel.name), channel.namespace);
+        let Some(proxy) = context.namespace(namespace).sub_refresh_proxy else {
+            return self.end_expired(context, key, id);
+        };
+        let request_id = self.push_proxy_request(
+            key,
+            None,
+            proxy,
+            ProxyRequestKind::SubRefresh { channel: name },
+            &mut context.effects,
+        );
+        if let Some(subscription) = self.table.at_mut(key.index).subscription_mut(id) {
+            // No expiry until the response, which is guaranteed.
+            subscription.expiry_us = u64::MAX;
+            subscription.extra.get_or_insert_default().refresh = Some(request_id);
+        }
+    }
+
+    fn end_expired(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId) {
+        let subscription = self.table.get(key).and_then(|session| session.subscription(id));
+        match subscription.map(|subscription: &Subscription| subscription.flags.server_side) {
+            Some(true) => self.close(context, key, &Disconnect::SUBSCRIPTION_EXPIRED),
+            Some(false) => self.end_subscription(context, key, id, UnsubscribeCode::EXPIRED),
+            None => {}
+        }
+    }
+
+    /// A backend has responded to the refresh of a subscription.
+    pub(super) fn subscription_refreshed(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        id: LocalChannelId,
+        outcome: ProxyResult,
+    ) {
+        let answer = match outcome {
+            Ok(ProxyResponse::SubRefresh(answer)) => answer,
+            Err(ProxyError::Disconnect(disconnect)) => return self.close(context, key, &disconnect),
+            Ok(_) | Err(_) => return self.move_expiry(context, key, id, context.now.after_ms(UNANSWERED_GRACE_MS)),
+        };
+        let (false, Ok(ttl)) = (answer.expired, TimeToLive::until(answer.expires_at_ms, context.now)) else {
+            return self.end_expired(context, key, id);
+        };
+        if answer.info.is_some() {
+            self.show_as(context, key, id, answer.info);
+        }
+        let expiry_us = context.subscription_expiry_us(self.hub.channel(id).namespace, ttl);
+        self.move_expiry(context, key, id, expiry_us);
+    }
+
+    pub(super) fn unsubscribe(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        command_id: u32,
+        channel: &str,
+    ) -> CommandOutcome {
+        if channel.is_empty() {
+            return Err(RefusedCommand::bad_request(NO_CHANNEL));
+        }
+        let Some(id) = self.hub.find(channel) else { return Ok(Some(Reply::Unsubscribe)) };
+        let Some(subscription) = self.table.at_mut(key.index).subscription_mut(id) else {
+            return Ok(Some(Reply::Unsubscribe));
+        };
+        if subscription.is_ending() {
+            return Ok(Some(Reply::Unsubscribe));
+        }
+        if subscription.place.is_none() {
+            // The unsubscribe command is answered after the subscribe command, which the owner has not answered yet.
+            subscription.extra.get_or_insert_default().ending = Some(Ending::Asked { command_id });
+            return Ok(None);
+        }
+        self.drop_subscription(context, key, id);
+        Ok(Some(Reply::Unsubscribe))
+    }
+
+    /// Ends a subscription and informs the client. Does nothing if the session no longer has it: the push about an
+    /// earlier one may have closed the session.
+    pub(super) fn end_subscription(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        id: LocalChannelId,
+        code: UnsubscribeCode,
+    ) {
+        self.end_subscription_with(context, key, id, code, code.reason());
+    }
+
+    /// As [`Sessions::end_subscription`], with another reason.
+    pub(super) fn end_subscription_with(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        id: LocalChannelId,
+        code: UnsubscribeCode,
+        reason: &str,
+    ) {
+        let session = self.table.get_mut(key);
+        let Some(subscription) = session.and_then(|session| session.subscription_mut(id)) else { return };
+        if subscription.place.is_none() {
+            // The owner has not answered yet. If the client has unsubscribed already, that takes precedence.
+            subscription
+                .extra
+                .get_or_insert_default()
+                .ending
+                .get_or_insert_with(|| Ending::Forced { code, reason: reason.into() });
+            return;
+        }
+        let channel = Arc::clone(&self.hub.channel(id).name);
+        self.drop_subscription(context, key, id);
+        if context.records(RecordLevel::Sessions) {
+            let what = SessionIncident::Unsubscribed { channel: Arc::clone(&channel), code: code.0 };
+            self.record(context, key, what);
+        }
+        let push = Push::Unsubscribe { channel: &channel, code, reason };
+        self.push(context, key, &push);
+    }
+
+    /// Ends a subscription: removes it from the session, from the hub and from its owner.
+    pub(super) fn drop_subscription(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId) {
+        let session = self.table.at_mut(key.index);
+        let Some(subscription) = session.remove_subscription(id) else { return };
+        self.table.outbox(key.index).discard_latest(id);
+        self.detach(context, key, &subscription, Departure::Left);
+    }
+
+    /// Removes a subscription, which its session no longer lists, from the hub and from its owner. A pending one is
+    /// handled when the owner answers.
+    pub(super) fn detach(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        subscription: &Subscription,
+        departure: Departure,
+    ) {
+        let id = subscription.channel;
+        if let Some(place) = subscription.place {
+            let session = self.table.at(key.index);
+            let subscriber = session.subscriber(subscription);
+            let seat = subscription.seat();
+            let room = seat.and_then(|seat| self.room_of(context, seat));
+            let left = room.map(|(room, seat)| LeftSeat { room, seat, departure });
+            if let Some(moved) = self.hub.remove(id, subscriber.class, place) {
+                let moved = self.table.at_mut(moved.session).subscription_mut(id);
+                moved.expect("the index and the sessions agree").place = Some(place);
+            }
+            let channel = self.hub.channel(id);
+            let (name, namespace) = (Arc::clone(&channel.name), channel.namespace);
+            context.count(namespace).subscriptions -= 1;
+            context.leave_owner(name, subscriber, left);
+            if let Some(seat) = seat {
+                self.free_seat(context, seat);
+            }
+        } else if let Some(seat) = subscription.seat() {
+            let departure = if subscription.is_ending() { Departure::Left } else { departure };
+            self.seats.at_mut(seat).departure = Some(departure);
+        }
+        self.release(subscription);
+    }
+
+    /// Releases a subscription's channel and filter in the hub.
+    pub(super) fn release(&mut self, subscription: &Subscription) {
+        if let Some(filter) = subscription.filter {
+            self.hub.release_filter(subscription.channel, filter);
+        }
+        self.hub.release(subscription.channel);
+    }
+
+    /// Ends subscriptions whose channels became unknown, or whose positions became invalid.
+    pub(in crate::shard) fn end_subscriptions_of(&mut self, context: &mut Context, changes: &[NamespaceChange]) {
+        let mut ended: Vec<(SessionKey, LocalChannelId, UnsubscribeCode)> = Vec::new();
+        for session in self.table.iter() {
+            for subscription in &session.subscriptions {
+                let namespace = self.hub.channel(subscription.channel).namespace;
+                let code = match changes.get(usize::from(namespace.0)) {
+                    Some(NamespaceChange::Retired) => UnsubscribeCode::SERVER,
+                    // A client cannot resubscribe where it did not subscribe itself: such a subscription continues
+                    // without a position.
+                    Some(NamespaceChange::StreamGone)
+                        if subscription.flags.positioned && !subscription.flags.server_side =>
+                    {
+                        UnsubscribeCode::INSUFFICIENT_STATE
+                    }
+                    _ => continue,
+                };
+                ended.push((session.key, subscription.channel, code));
+            }
+        }
+        for (key, id, code) in ended {
+            self.end_subscription(context, key, id, code);
+        }
+    }
 }
+
 impl Context {
+    /// Removes the publications of a recovery that does not fit next to `other_bytes`. Returns the bytes of the
+    /// recovery.
+    pub(super) fn cut_recovery(&mut self, result: &mut SubscribeResult, other_bytes: usize) -> usize {
+        let bytes = match &result.encoded {
+            Some(encoded) => encoded.bytes().len(),
+            None => result.publications.iter().map(|publication| encoded_bytes_max(publication)).sum(),
+        };
+        if bytes == 0 || other_bytes == 0 || other_bytes + bytes <= self.options.client.recovery_bytes_max() {
+            return bytes;
+        }
+        // The client continues from the top, as after any incomplete recovery.
+        if result.recovered {
+            result.offset = result.publications.last().map_or(result.offset, |newest| newest.offset);
+        }
+        result.publications.clear();
+        (result.patches, result.encoded, result.recovered) = (Vec::new(), None, false);
+        self.counters.recoveries_cut += 1;
+        0
+    }
+
     /// The backend that authorizes subscriptions to `channel` without a token. `None` if the channel's name lists its
     /// users.
     fn subscribe_proxy(&self, channel: &str) -> Option<ProxyIndex> {
         let namespace = self.names.resolve(channel).ok()?;
         self.namespace(namespace).subscribe_proxy.filter(|_| !self.is_user_limited(channel, namespace))
     }
+
+    /// The deadline of a subscription with this time to live. A backend is asked at the expiry; without one, the client
+    /// has a grace period to refresh.
+    pub(super) fn subscription_expiry_us(&self, namespace: NamespaceIndex, ttl: Option<TimeToLive>) -> u64 {
+        let asks = self.namespace(namespace).sub_refresh_proxy.is_some();
+        expiry_us(self.now, ttl, if asks { 0 } else { self.options.client.expired_sub_close_delay_ms })
+    }
+
+    /// Whether a server-side subscription is possible. Rooms have none, because the client has to send the data of the
+    /// join.
+    pub(super) fn check_server_side(&self, subscription: &ServerSubscription) -> Result<NamespaceIndex, ErrorCode> {
+        let namespace = self.names.resolve(&subscription.channel)?;
+        if self.namespace(namespace).room.is_some() {
+            return Err(ErrorCode::NotAvailable);
+        }
+        match TimeToLive::until(subscription.grant.expires_at_ms, self.now) {
+            Ok(_) => Ok(namespace),
+            Err(AlreadyExpired) => Err(ErrorCode::Expired),
+        }
+    }
+
+    pub(super) fn leave_owner(&mut self, channel: Arc<str>, subscriber: Subscriber, seat: Option<LeftSeat>) {
+        let owner = self.owner(&channel);
+        let request = ShardRequest::Unsubscribe { channel, shard: self.identity.index, subscriber, seat };
+        self.request(owner, request);
+    }
 }
 
-/// The reply with the game's code and message. Codes below 400 are reserved for the server.
-fn refused(refusal: Refusal) -> Reply {
-    Reply::Refused { code: refusal.code.clamp(400, 1_999), message: refusal.message, temporary: false }
+/// The position to recover a subscription from. Cache recovery also applies without a request, if the namespace enables
+/// it.
+pub(super) fn recover_from(
+    params: &SubscriptionParams,
+    flags: SubscriptionFlags,
+    options: &NamespaceOptions,
+) -> Option<RecoverFrom> {
+    let is_auto = options.auto_cache_recover && options.recovery_mode == RecoveryMode::Cache;
+    if !flags.recoverable || !params.recover && !is_auto {
+        return None;
+    }
+    let (offset, epoch) = if params.recover { (params.offset, params.epoch.clone()) } else { Default::default() };
+    Some(RecoverFrom { offset, epoch, reject_unrecoverable: params.reject_unrecoverable })
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use dunlin_engine::api::ApiRefusal;
+use dunlin_engine::Refused;
 use dunlin_protocol::ErrorCode;
 use dunlin_rooms::Refusal;
 use serde::Serialize;
@@ -120,8 +120,8 @@ impl ApiError {
     }
 }
 
-impl From<ApiRefusal> for ApiError {
-    fn from(ApiRefusal { code, why }: ApiRefusal) -> Self {
+impl From<Refused> for ApiError {
+    fn from(Refused { code, why }: Refused) -> Self {
         match (code, why) {
             (ErrorCode::BadRequest, Some(why)) => Self::bad_request(why),
             (ErrorCode::NotAvailable, Some(why)) => Self::unsupported(why),

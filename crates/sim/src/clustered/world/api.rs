@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use dunlin_engine::{
-    Event,
+    Event, Refused,
     api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery},
     backend::PublishHow,
     event::Ticket,
@@ -53,7 +53,7 @@ impl ClusteredWorld<'_> {
         let (_, publish) = self.requests.remove(&ticket.0).ok_or("a reply to an unknown request")?;
         match (publish, answer) {
             (Some(publish), Ok(ApiAnswer::Published { offset, .. })) => self.check_acknowledged(publish, *offset),
-            (_, Err(ErrorCode::Internal | ErrorCode::TooManyRequests)) if !self.is_calm => {
+            (_, Err(Refused { code: ErrorCode::Internal | ErrorCode::TooManyRequests, .. })) if !self.is_calm => {
                 self.harness.count("request rejected");
                 Ok(())
             }

@@ -1,22 +1,32 @@
-//! Seats in rooms: the mirror of each room's world, the seats of this shard, and which of them are due.
+//! Seats in rooms: the mirror of each room's world, the seats of this shard, which of them are due, and the inputs of their
+//! players, which are checked here and sent to the room's thread.
 
 use std::sync::Arc;
 
-use dunlin_protocol::{ClientInfo, Disconnect, UnsubscribeCode};
-use dunlin_rooms::{Grid, TickUpdate};
+use bytes::Bytes;
+use dunlin_protocol::{ClientInfo, Disconnect, Reply, UnsubscribeCode};
+use dunlin_rooms::{
+    Grid, TickUpdate,
+    wire::{Input, decode_input},
+};
 use rand_chacha::rand_core::RngCore;
 
 use crate::{
-    Effects, Now, SessionKey, Wire,
+    Effect, Effects, Now, SessionKey, Wire,
+    counters::InputRefusal,
     frame::{Delivery, FramePlace, FrameRef},
     hub::LocalChannelId,
     names::NamespaceIndex,
-    room::{EventAudience, JoinParams, Opening, RoomKey, SeatChange, SeatClaim, SeatKey, SeatToken, asks_to_spectate},
+    refused::RefusedCommand,
+    room::{
+        EventAudience, JoinParams, Opening, RoomKey, SeatChange, SeatClaim, SeatKey, SeatToken, ToRoom,
+        asks_to_spectate,
+    },
     seats::{LocalRoom, RoomRoute, SeatIndex},
     session::{Subscription, SubscriptionParams},
 };
 
-use super::{Context, Sessions};
+use super::{Context, Sessions, commands::CommandOutcome};
 
 impl Sessions {
     /// A room thread reports the end of a room.
@@ -54,8 +64,7 @@ impl Sessions {
         &mut self,
         context: &mut Context,
         key: SessionKey,
-        channel: &str,
-        namespace: NamespaceIndex,
+        (channel, namespace): (&str, NamespaceIndex),
         params: &SubscriptionParams,
         info: Arc<ClientInfo>,
     ) -> (SeatIndex, Box<JoinParams>) {
@@ -66,7 +75,7 @@ impl Sessions {
         let source = self.table.at(key.index).source;
         let opening = self.rates.openings.reserve(key, source, context.now.mono_us);
         let is_spectator = asks_to_spectate(&params.data);
-        let claim = if is_spectator { SeatClaim::default() } else { context.seat_claim(namespace, &params.data) };
+        let claim = if is_spectator { SeatClaim::default() } else { seat_claim(context, namespace, &params.data) };
         let shows_address = context.namespace(namespace).room.as_ref().is_some_and(|room| room.shows_address);
         let address = self.table.at(key.index).address.filter(|_| shows_address);
         (index, Box::new(JoinParams { seat, info, address, is_spectator, data: params.data.clone(), opening, claim }))
@@ -78,7 +87,7 @@ impl Sessions {
             outbox.remove_seat(index, given_back.was_due);
         }
         for mut room in given_back.rooms {
-            context.count_room(&mut room);
+            count_room(context, &mut room);
         }
         self.hub.release(given_back.channel);
     }
@@ -114,9 +123,7 @@ impl Sessions {
         context: &mut Context,
         key: RoomKey,
         channel: &str,
-        grid: Grid,
-        ticks_per_second: u32,
-        keyframe: Arc<TickUpdate>,
+        (grid, ticks_per_second, keyframe): (Grid, u32, Arc<TickUpdate>),
     ) {
         let id = self.hub.find(channel);
         let place = id.and_then(|id| self.seats.find_or_insert_room(key, id, self.hub.channel(id).namespace));
@@ -196,7 +203,7 @@ impl Sessions {
     ) {
         let Self { seats, table: sessions, .. } = self;
         if let Some(mut room) = seats.forget_room(room, |session| sessions.outbox(session).seat_is_not_due()) {
-            context.count_room(&mut room);
+            count_room(context, &mut room);
         }
         let is_in_it = |session: &u32| {
             let seat = self.table.at(*session).subscription(channel).and_then(Subscription::seat);
@@ -264,24 +271,125 @@ impl Sessions {
             self.rates.openings.release(key, source, now_us);
         }
     }
-}
 
-impl Context {
-    fn seat_claim(&mut self, namespace: NamespaceIndex, join_data: &[u8]) -> SeatClaim {
-        let Some(room) = self.namespace(namespace).room.as_ref().filter(|room| room.gives_seat_tokens) else {
-            return SeatClaim::default();
+    /// Handles an input sent by `publish`, which names the room by its channel.
+    pub(super) fn publish_input(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        channel: &str,
+        data: &[u8],
+    ) -> CommandOutcome {
+        let encoding = self.table.at(key.index).encoding();
+        let outcome = match (self.seat_in(key, channel), decode_input(encoding, data)) {
+            (None, _) => Err(InputRefusal::NotSeated),
+            (Some(_), Err(_)) => Err(InputRefusal::Malformed),
+            (Some(seat), Ok(input)) => self.pass_on(context, seat, &input),
         };
-        let is_one_per_user = room.is_one_seat_per_user;
-        let (high, low) = (u128::from(self.random.next_u64()), u128::from(self.random.next_u64()));
-        SeatClaim {
-            given: Some(SeatToken(high << 64 | low)),
-            returned: SeatToken::in_join_data(join_data),
-            is_one_per_user,
-            keeps_returned: true,
+        match outcome {
+            Ok(()) => Ok(Some(Reply::Publish)),
+            Err(refusal) => {
+                count_refusal(context, refusal);
+                Err(refusal.error_code().into())
+            }
         }
     }
 
-    fn count_room(&mut self, room: &mut LocalRoom) {
-        self.counters.count_bodies(room.namespace, room.newly_counted());
+    /// Handles an input sent by `send`, which is not answered.
+    pub(super) fn send_input(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        data: Option<&[u8]>,
+    ) -> Result<(), RefusedCommand> {
+        let options = &context.options;
+        if options.without_namespace.room.is_none() && options.namespaces.iter().all(|known| known.room.is_none()) {
+            let why = "send is for rooms, and no namespace has one";
+            return Err(RefusedCommand::close(Disconnect::NOT_AVAILABLE, why));
+        }
+        let encoding = self.table.at(key.index).encoding();
+        let outcome = match decode_input(encoding, data.unwrap_or_default()) {
+            Err(_) => Err(InputRefusal::Malformed),
+            Ok(input) => {
+                let seat = if input.room.is_empty() { self.only_seat(key) } else { self.seat_in(key, &input.room) };
+                match seat {
+                    Some(seat) => self.pass_on(context, seat, &input),
+                    None => Err(InputRefusal::NotSeated),
+                }
+            }
+        };
+        if let Err(refusal) = outcome {
+            count_refusal(context, refusal);
+        }
+        Ok(())
     }
+
+    /// The session's seat in the room of `channel`.
+    fn seat_in(&self, key: SessionKey, channel: &str) -> Option<SeatIndex> {
+        let id = self.hub.find(channel)?;
+        let seat = self.table.get(key)?.subscription(id)?.seat()?;
+        self.seats.at(seat).room.map(|_| seat)
+    }
+
+    /// The session's seat, if it has exactly one.
+    fn only_seat(&self, key: SessionKey) -> Option<SeatIndex> {
+        let subscriptions = self.table.get(key)?.subscriptions.iter();
+        let seats = subscriptions.filter_map(Subscription::seat);
+        let mut seats = seats.filter(|seat| self.seats.at(*seat).room.is_some());
+        seats.next().filter(|_| seats.next().is_none())
+    }
+
+    /// Checks an input and sends it to its room.
+    fn pass_on(&mut self, context: &mut Context, seat: SeatIndex, input: &Input<'_>) -> Result<(), InputRefusal> {
+        let route = self.seats.at(seat).room.ok_or(InputRefusal::NotSeated)?;
+        let place = self.seats.room_place(route.key).ok_or(InputRefusal::NotSeated)?;
+        let namespace = self.seats.room_mut(place).namespace;
+        let limits = context.namespace(namespace).room.clone().ok_or(InputRefusal::NotSeated)?;
+        if input.data.len() > limits.input_bytes_max {
+            return Err(InputRefusal::TooLong);
+        }
+        if input.number <= self.seats.at(seat).inputs.last_number {
+            return Err(InputRefusal::OldNumber);
+        }
+        if self.seats.room_mut(place).inbox_inputs >= limits.inbox_inputs_max {
+            return Err(InputRefusal::Inbox);
+        }
+        let gate = &mut self.seats.at_mut(seat).inputs;
+        if !gate.try_take(context.now.mono_us, limits.inputs_per_second) {
+            return Err(InputRefusal::Rate);
+        }
+        gate.last_number = input.number;
+        self.seats.room_mut(place).inbox_inputs += 1;
+        context.count(namespace).rooms.inputs += 1;
+        let message = ToRoom::Input {
+            room: route.key,
+            seat: self.seats.key(context.identity.index, seat),
+            number: input.number,
+            data: Bytes::copy_from_slice(&input.data),
+        };
+        context.effects.list.push(Effect::ToRoom { thread: route.thread, message });
+        Ok(())
+    }
+}
+
+fn seat_claim(context: &mut Context, namespace: NamespaceIndex, join_data: &[u8]) -> SeatClaim {
+    let Some(room) = context.namespace(namespace).room.as_ref().filter(|room| room.gives_seat_tokens) else {
+        return SeatClaim::default();
+    };
+    let is_one_per_user = room.is_one_seat_per_user;
+    let (high, low) = (u128::from(context.random.next_u64()), u128::from(context.random.next_u64()));
+    SeatClaim {
+        given: Some(SeatToken(high << 64 | low)),
+        returned: SeatToken::in_join_data(join_data),
+        is_one_per_user,
+        keeps_returned: true,
+    }
+}
+
+fn count_room(context: &mut Context, room: &mut LocalRoom) {
+    context.counters.count_bodies(room.namespace, room.newly_counted());
+}
+
+fn count_refusal(context: &mut Context, refusal: InputRefusal) {
+    context.counters.inputs_refused[refusal as usize] += 1;
 }
