@@ -273,21 +273,20 @@ impl NodeWorld {
         if fails {
             // The room fails after running the tick, or before it.
             if self.harness.chance.percent(50) {
-                hosted.runner.run(batch, time_us);
+                hosted.runner.run(&batch, time_us);
                 self.model.rooms.lock().lose_tick(room);
             }
             return self.fail_room(thread, room);
         }
-        let steps = batch.steps.clone();
-        let has_kick = steps.iter().any(|step| matches!(step, Step::Kick { .. }));
+        let has_kick = batch.steps.iter().any(|step| matches!(step, Step::Kick { .. }));
         self.model.rooms.lock().set_kicking(room, has_kick);
-        let done = hosted.runner.run(batch, time_us);
+        let done = hosted.runner.run(&batch, time_us);
         let mut room_model = self.model.rooms.lock();
         room_model.set_kicking(room, false);
         if let Some(failure) = room_model.failure.take() {
             return Err(failure);
         }
-        hosted.check_seats(&mut room_model, &steps, &done)?;
+        hosted.check_seats(&mut room_model, &batch.steps, &done)?;
         hosted.host.finish(done, &mut outgoing);
         self.harness.trace.number(hosted.runner.room().state_hash());
         if let Some(record) = room_model.records.get_mut(&room) {
