@@ -112,7 +112,12 @@ impl NodeWorld {
 
     /// Pushes messages of a room thread to its rings.
     fn post(&mut self, thread: usize, outgoing: Vec<RoutedMessage>) {
-        for (shard, message) in outgoing {
+        for (shard, mut message) in outgoing {
+            if let (Some(SeatFlaw::EventReachesAll), FromRoom::Event { audience, .. }) =
+                (self.threads.flaw, &mut message)
+            {
+                *audience = None;
+            }
             self.harness.trace.number(u64::from(shard.0) << 32);
             self.threads.rings.post(thread, shard, message);
         }
@@ -396,6 +401,8 @@ pub enum SeatFlaw {
     StaysLonger,
     /// Players leave one tick early.
     LeavesEarly,
+    /// An event for some players of a room reaches all of them.
+    EventReachesAll,
 }
 
 impl SeatFlaw {
