@@ -73,8 +73,6 @@ pub(crate) struct ProposalParams {
     pub(crate) audience: Option<Arc<EventAudience>>,
     /// When it was accepted.
     pub(crate) accepted_us: u64,
-    /// Set only by a planted bug: subscribers received it before it was committed.
-    pub(crate) is_delivered: bool,
 }
 
 /// A request that waits for a page of the log.

@@ -17,8 +17,6 @@ pub enum Bug {
     SlowCloseCutsFrame,
     /// A snapshot becomes the base when it is offered to the socket, whether or not it is written.
     BaseSetWhenOffered,
-    /// An event for some players of a room reaches all of them.
-    EventReachesAll,
     /// `connect` is answered after the first owner's answer to a server-side subscription.
     ConnectAnsweredEarly,
     /// A subscriber whose filter dropped a publication is sent a patch against it.
@@ -35,20 +33,6 @@ pub enum Bug {
     CorkedIsListedTwice,
     /// Commands do not wait for the replies to earlier ones, so that replies close a session as slow.
     RepliesAreNotPaced,
-    /// A publication is acknowledged when it is proposed to the log.
-    AcknowledgedBeforeCommit,
-    /// A publication is delivered when it is proposed to the log.
-    DeliveredBeforeCommit,
-    /// A subscription that waits for a page misses the publications that are committed until the page arrives.
-    ParkedMissesMeanwhile,
-    /// A broadcast of another node is broadcast again.
-    BroadcastRepeated,
-    /// A page that was cut at a limit of the log is taken for all that was asked for.
-    CutPageTakenAsWhole,
-    /// The newest publications of keys are restored from the first page of the log only.
-    KeysOfFirstPage,
-    /// Other nodes are not asked for the newest publications of keys.
-    KeysNotGathered,
 }
 
 /// The bug planted in a shard, if any.

@@ -174,7 +174,7 @@ const TICKS_SAVED: usize = 2;
 fn run(runner: &mut Runner, ticks: &[(Option<u64>, Vec<Step>)]) {
     for (state_hash, steps) in ticks {
         let record = TickRecord { state_hash: *state_hash, steps: steps.clone() };
-        runner.replay(runner.ticks_run() + 1, record).expect("the state matches the record");
+        runner.replay(runner.ticks_run() + 1, &record).expect("the state matches the record");
     }
 }
 
@@ -266,7 +266,7 @@ fn assert_continues_from(fixture: &BTreeMap<&'static str, Vec<u8>>) {
     assert_eq!(seats, [(PlayerId(1), "ada".to_owned()), (PlayerId(2), String::new())]);
     for number in TICKS_SAVED + 1..=ticks().len() {
         let record = TickRecord::read(&fixture[format!("record-{number}").as_str()]).expect("it is read");
-        runner.replay(number as u64, record).expect("it follows");
+        runner.replay(number as u64, &record).expect("it follows");
     }
     // The client that came back with the token has its away player again, and the input changed that player's object.
     let world = runner.room().world();

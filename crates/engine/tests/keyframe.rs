@@ -144,7 +144,7 @@ fn joins_and_leaves_beside_others_need_no_keyframe() {
             host.take(message);
         }
         let batch = host.begin();
-        let done = runner.run(batch, 0);
+        let done = runner.run(&batch, 0);
         assert_eq!(done.updates().count(), 1 + usize::from(is_encoded), "{what}");
         let mut outgoing = Vec::new();
         host.finish(done, &mut outgoing);
@@ -180,7 +180,7 @@ fn changes_before_a_tick_are_not_in_the_previous_world() {
             host.take(ToRoom::Input { room: ROOM, seat, number: tick as u32, data: bytes::Bytes::new() });
         }
         let batch = host.begin();
-        let done = runner.run(batch, 0);
+        let done = runner.run(&batch, 0);
         let mut outgoing = Vec::new();
         host.finish(done, &mut outgoing);
         for (shard, message) in outgoing {

@@ -133,7 +133,7 @@ impl Hosted {
         self.host.refuse_unreserved(&self.runner, &mut outgoing);
         let batch = self.host.begin();
         self.steps = batch.steps.len();
-        let done = self.runner.run(batch, 0);
+        let done = self.runner.run(&batch, 0);
         self.host.finish(done, &mut outgoing);
         let joined = outgoing.into_iter().filter_map(|(_, message)| match message {
             FromRoom::Joined { request, outcome, .. } => {

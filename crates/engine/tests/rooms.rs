@@ -603,7 +603,7 @@ fn history_stores_the_audience_of_events() {
     let mut posts = Vec::new();
     for (host, table) in hall.rooms.values_mut() {
         let batch = host.begin();
-        let done = table.run(batch, 1);
+        let done = table.run(&batch, 1);
         host.finish(done, &mut posts);
     }
     let audiences: Vec<_> = posts

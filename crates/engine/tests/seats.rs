@@ -254,7 +254,7 @@ fn a_restart_keeps_players_and_drops_spectators() {
     }
     let (_, runner) = hall.rooms.values_mut().next().expect("a room");
     let steps = vec![Step::AllAway { grace_ticks: 10 }];
-    runner.replay(runner.ticks_run() + 1, TickRecord { state_hash: None, steps }).expect("it follows");
+    runner.replay(runner.ticks_run() + 1, &TickRecord { state_hash: None, steps }).expect("it follows");
     let world = runner.room().world();
     assert_eq!((world.player_count(), world.spectator_count()), (1, 0));
 }

@@ -346,7 +346,7 @@ impl Walk {
         *runner = saved.restore(RoomOptions::default(), Box::<Meadow>::default()).expect("it is restored");
         let steps = vec![Step::AllAway { grace_ticks: GRACE_TICKS }];
         let tick = runner.ticks_run() + 1;
-        runner.replay(tick, TickRecord { state_hash: None, steps }).expect("it follows");
+        runner.replay(tick, &TickRecord { state_hash: None, steps }).expect("it follows");
         for player in &mut self.players {
             player.leaves_at = Some(tick + u64::from(GRACE_TICKS));
         }

@@ -14,6 +14,10 @@ use dunlin_game::{
     testing::{RoomOptions, ScopedEvent, Script, events},
 };
 
+/// The library leaves the choice of the allocator to the game.
+#[global_allocator]
+static HEAP: std::alloc::System = std::alloc::System;
+
 /// Timeout for the backend's answer in ticks.
 const ANSWER_TICKS: u32 = 30;
 const LATE_CODE: u16 = 460;

@@ -442,7 +442,12 @@ impl Room {
         self.world.tick()
     }
 
-    /// Approximate memory of the room's world, in bytes.
+    /// Approximate memory of the room in bytes: its world, and what the game reports. Calls the game.
+    pub fn memory_bytes(&self) -> usize {
+        self.world_bytes().saturating_add(self.simulation.memory_bytes())
+    }
+
+    /// Approximate memory of the room's world, in bytes. The cost does not depend on the size of the world.
     pub fn world_bytes(&self) -> usize {
         self.world.memory_bytes() + self.writer.memory_bytes() + self.own.capacity()
     }

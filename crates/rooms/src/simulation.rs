@@ -339,6 +339,22 @@ pub trait Simulation: Send {
     /// # }
     /// ```
     fn restore(&mut self, saved: &[u8]) -> Result<(), RestoreError>;
+
+    /// Approximate memory of all state outside of the world, in bytes, for `room.memory_limit`. Called after each tick,
+    /// so it must be cheap.
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [grid start join leave input tick save restore]
+    /// fn memory_bytes(&self) -> usize {
+    ///     self.runners.len() * size_of::<(PlayerId, ObjectId)>()
+    /// }
+    /// # }
+    /// ```
+    fn memory_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// A client that asks to join, or has come back.

@@ -141,13 +141,7 @@ impl TickUpdate {
 
     /// The bytes that it has allocated, excluding itself.
     pub fn memory_bytes(&self) -> usize {
-        let form_bytes = |form: &Form| {
-            form.deltas.capacity()
-                + form.fulls.capacity()
-                + (form.delta_ends.capacity() + form.full_ends.capacity()) * size_of::<usize>()
-                + form.upserts.capacity() * size_of::<(usize, usize)>()
-        };
-        self.forms.iter().map(form_bytes).sum::<usize>()
+        self.forms.iter().map(Form::memory_bytes).sum::<usize>()
             + self.cells.capacity() * size_of::<ChangedCell>()
             + (self.departed.capacity() + self.upserted.capacity()) * size_of::<u32>()
     }
@@ -280,9 +274,14 @@ impl UpdateWriter {
         self.end_cell(cell, false);
     }
 
-    /// Approximate bytes that are kept between updates for cells that do not change.
+    /// Approximate bytes that are kept between updates.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.still.memory_bytes()
+            + self.forms.iter().map(Form::memory_bytes).sum::<usize>()
+            + self.cells.capacity() * size_of::<ChangedCell>()
+            + (self.departed.capacity() + self.upserted.capacity()) * size_of::<u32>()
+            + self.objects.iter().map(Vec::capacity).sum::<usize>()
+            + self.all_objects.capacity()
     }
 
     fn end_cell(&mut self, cell: CellIndex, is_empty: bool) {
@@ -341,6 +340,13 @@ impl Form {
         let head = SegmentHead { cell, is_full: true, departed: &[] };
         wire::write_segment(encoding, &head, objects, &mut self.fulls);
         self.full_ends.push(self.fulls.len());
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.deltas.capacity()
+            + self.fulls.capacity()
+            + (self.delta_ends.capacity() + self.full_ends.capacity()) * size_of::<usize>()
+            + self.upserts.capacity() * size_of::<(usize, usize)>()
     }
 
     fn clear(&mut self) {

@@ -7,7 +7,6 @@
 
 mod builder;
 mod calls;
-mod heap;
 mod held;
 mod job;
 mod keeper;
@@ -95,7 +94,6 @@ impl Rooms {
         let wakers: Vec<Arc<ThreadWaker>> = (0..thread_count).map(|_| Arc::default()).collect();
         let (links, outgoing) = links::connect(shard_wakers, &wakers, &ROOM_RING.with_messages(options.ring_messages));
         let shared = Arc::new(Shared::new(options, shard_wakers.len() as u16, node_seed, storage.clone()));
-        heap::spare_panic_hooks();
         let (alive, ended) = end_channel();
         let stores_paths = shared.options.namespaces.iter().flatten().any(|settings| settings.paths.is_some());
         let paths = match storage.filter(|_| stores_paths && thread_count > 0) {

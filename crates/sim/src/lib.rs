@@ -37,7 +37,9 @@ use dunlin_engine::Shard;
 
 use harness::{Harness, World};
 
+pub use clustered::ClusterFlaw;
 pub use kept::KeptFlaw;
+pub use logged::LogFlaw;
 pub use world::SeatFlaw;
 
 /// The outcome of a run.
@@ -72,6 +74,13 @@ pub fn run_logged(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> RunO
     outcome_of(seed, logged::LoggedWorld::new(seed, prints, prepare))
 }
 
+/// Like [`run_logged`], with a bug between the shards and the log.
+pub fn run_log_flawed(seed: u64, flaw: LogFlaw) -> RunOutcome {
+    let mut world = logged::LoggedWorld::new(seed, false, &|_| {});
+    world.plant(flaw);
+    outcome_of(seed, world)
+}
+
 /// Like [`run`], for a node with a room that is stored on disk and continues after the node crashes or stops. `flaw` is
 /// a bug in the room thread.
 pub fn run_kept(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard), flaw: Option<KeptFlaw>) -> RunOutcome {
@@ -85,8 +94,14 @@ pub fn run_clustered(
     prepare: &dyn Fn(&mut Shard),
     prepare_core: &dyn Fn(&mut Core),
 ) -> RunOutcome {
-    let prepare = clustered::Prepare { shard: prepare, core: prepare_core };
+    let prepare = clustered::Prepare { shard: prepare, core: prepare_core, flaw: None };
     outcome_of(seed, clustered::ClusteredWorld::new(seed, prints, prepare))
+}
+
+/// Like [`run_clustered`], with a bug between the shard and the core of each node.
+pub fn run_cluster_flawed(seed: u64, flaw: ClusterFlaw) -> RunOutcome {
+    let prepare = clustered::Prepare { shard: &|_| {}, core: &|_| {}, flaw: Some(flaw) };
+    outcome_of(seed, clustered::ClusteredWorld::new(seed, false, prepare))
 }
 
 fn outcome_of(seed: u64, mut world: impl World) -> RunOutcome {

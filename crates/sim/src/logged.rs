@@ -3,10 +3,12 @@
 
 mod actor;
 mod client;
+mod flaw;
 mod keys;
 mod world;
 
 pub use client::{BroadcastKind, LogClient, SeenBroadcast, check_complete, is_without_history};
+pub use flaw::LogFlaw;
 pub use keys::{KEY_TAG, REMOVAL_TAG, SeenKeys, data_of_key, is_removal, key_of, keyed_data};
 pub use world::LoggedWorld;
 

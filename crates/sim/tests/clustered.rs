@@ -4,8 +4,7 @@ mod find;
 mod pass;
 
 use dunlin_cluster::{core::Core, planted::CoreBug};
-use dunlin_engine::{Shard, planted::Bug};
-use dunlin_sim::{RunOutcome, run_clustered};
+use dunlin_sim::{ClusterFlaw, RunOutcome, run_cluster_flawed, run_clustered};
 
 use pass::{assert_all_pass, assert_reached};
 
@@ -123,16 +122,10 @@ fn find_as(bug: CoreBug, text: &str) {
     });
 }
 
-/// Checks that a bug of the shards is found.
-fn find_in_shard(bug: Bug, texts: &[&str]) {
-    find::find(bug, SEEDS_MAX, texts, |seed, has_bug| {
-        let plant = |shard: &mut Shard| {
-            if has_bug {
-                shard.plant(bug);
-            }
-        };
-        run_clustered(seed, false, &plant, &|_| {})
-    });
+/// Checks that a bug between shards and cores is found.
+fn find_between(flaw: ClusterFlaw, texts: &[&str]) {
+    let run = |seed, has_flaw| if has_flaw { run_cluster_flawed(seed, flaw) } else { run_planted(seed, None) };
+    find::find(flaw, SEEDS_MAX, texts, run);
 }
 
 fn run_planted(seed: u64, bug: Option<CoreBug>) -> RunOutcome {
@@ -191,12 +184,12 @@ fn delivering_the_echo_of_an_own_broadcast_is_found() {
 
 #[test]
 fn forwarding_a_received_broadcast_is_found() {
-    find_in_shard(Bug::BroadcastRepeated, &["again"]);
+    find_between(ClusterFlaw::BroadcastRepeated, &["again"]);
 }
 
 #[test]
 fn keys_that_only_other_nodes_have_are_found_missing() {
-    find_in_shard(Bug::KeysNotGathered, &["has None as the newest of key"]);
+    find_between(ClusterFlaw::KeysNotGathered, &["has None as the newest of key"]);
 }
 
 #[test]

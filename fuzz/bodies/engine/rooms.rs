@@ -77,7 +77,7 @@ impl Rooms {
     pub(super) fn tick(&mut self, time_us: u64, outgoing: &mut Vec<RoutedMessage>) {
         for (host, runner) in self.open.values_mut() {
             let batch = host.begin();
-            let done = runner.run(batch, time_us);
+            let done = runner.run(&batch, time_us);
             host.finish(done, outgoing);
         }
     }

@@ -53,7 +53,7 @@ const ROOM_THREADS: &[Key] = &[
         "total_memory_limit",
         Int(1 << 20, 1 << 50),
         "4294967296",
-        "Maximum memory of all rooms together in bytes. At this size, open rooms continue, but a join that would open a room is refused with error 106.",
+        "Maximum memory of all rooms together in bytes, counted as in `memory_limit` of a namespace. At this size, open rooms continue, but a join that would open a room is refused with error 106.",
     ),
     own(
         "lost_threads_limit",
@@ -209,7 +209,7 @@ const ROOM: &[Key] = &[
         "memory_limit",
         Int(1 << 20, 1 << 40),
         "268435456",
-        "Maximum memory of a room in bytes. Beyond it the room ends. A single call of the simulation that allocates as much is stopped.",
+        "Maximum memory of a room in bytes: its world, and what the simulation reports (`Simulation::memory_bytes`). A room that is beyond it after a tick ends.",
     ),
     own("seed", Int(0, i64::MAX), "0", "The random seed of every room, for tests. 0: a random seed for each room."),
     own(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_rooms::{CallError, CallId, CallsOfTick, GameCall, Refusal};
+use dunlin_rooms::{CallError, CallId, GameCall, Refusal};
 
 use super::{CompletedTick, RoomHost, Runner, Step};
 use crate::backend::{ProxyError, ProxyResponse, ProxyResult};
@@ -102,10 +102,4 @@ impl std::ops::AddAssign for CallCounts {
         self.lost += lost;
         self.refused += refused;
     }
-}
-
-/// A copy that shares no memory with the room.
-pub(super) fn detached_calls(calls: &CallsOfTick) -> CallsOfTick {
-    let copied = |call: &GameCall| GameCall { data: Bytes::copy_from_slice(&call.data), ..call.clone() };
-    CallsOfTick { sent: calls.sent.iter().map(copied).collect(), ..*calls }
 }

@@ -87,7 +87,7 @@ impl Runner {
     ///
     /// # Errors
     /// [`NotRestored::MissingRecord`], [`NotRestored::OtherState`]; the runner is unchanged.
-    pub fn replay(&mut self, tick_count: u64, record: TickRecord) -> Result<(), NotRestored> {
+    pub fn replay(&mut self, tick_count: u64, record: &TickRecord) -> Result<(), NotRestored> {
         let expected = self.ticks_run + 1;
         if tick_count != expected {
             return Err(NotRestored::MissingRecord { expected, found: tick_count });
@@ -95,7 +95,7 @@ impl Runner {
         if let Some(state_hash) = record.state_hash {
             self.check_state(state_hash)?;
         }
-        self.apply(record.steps);
+        self.apply(&record.steps);
         let removals = self.room.tick_without_update();
         self.on_removals(&removals);
         Ok(())

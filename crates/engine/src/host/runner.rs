@@ -6,13 +6,12 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Encoding};
 use dunlin_rooms::{
-    CallError, CallId, EncodingSet, ListingChange, PlayerChange, PlayerId, Refusal, Removals, Room, Scoped,
-    TickOutcome, TickUpdate, Visitor, WorldError,
+    CallError, CallId, EncodingSet, ListingChange, PlayerId, Refusal, Removals, Room, TickOutcome, TickUpdate, Visitor,
+    WorldError,
 };
 
 use super::{
     CallCounts, ShardBefore, TickBatch,
-    calls::detached_calls,
     kicks::answer_to_kick,
     seat_table::{LeavesAt, SeatTable},
     seating::Seating,
@@ -68,7 +67,7 @@ pub enum Step {
     Answer {
         /// The room's number of the call.
         call: CallId,
-        /// Shared, because the memory does not belong to the room.
+        /// Shared by the copies of the step.
         outcome: Arc<Result<Bytes, CallError>>,
     },
     /// The backend changes how the room is listed.
@@ -206,10 +205,10 @@ impl Runner {
     }
 
     /// Applies the pending steps and runs one tick. `time_us` is the Unix time in the snapshots.
-    pub fn run(&mut self, batch: TickBatch, time_us: u64) -> CompletedTick {
-        let keyframe = self.keyframe_for(&batch);
+    pub fn run(&mut self, batch: &TickBatch, time_us: u64) -> CompletedTick {
+        let keyframe = self.keyframe_for(batch);
         let Applied { entered, left, answered, ordered_kicks, expired, displaced, tokens_refused, mut calls } =
-            self.apply(batch.steps);
+            self.apply(&batch.steps);
         let encodings = self.room.encodings();
         let keyframe = keyframe.map(|keyframe| (keyframe, encodings));
         let outcome = self.room.tick(time_us);
@@ -251,7 +250,7 @@ impl Runner {
     }
 
     /// Applies the steps before a tick. Players whose time to come back has expired leave first.
-    pub(super) fn apply(&mut self, steps: Vec<Step>) -> Applied {
+    pub(super) fn apply(&mut self, steps: &[Step]) -> Applied {
         let expiring: Vec<PlayerId> = self.expiring().collect();
         self.ticks_run += 1;
         let expired = expiring.iter().filter(|player| !self.seat_table.is_displaced(**player)).count();
@@ -259,54 +258,54 @@ impl Runner {
         for player in expiring {
             self.leave(player);
         }
-        for (place, step) in steps.into_iter().enumerate() {
+        for (place, step) in steps.iter().enumerate() {
             self.apply_step(place, step, &mut applied);
         }
         applied
     }
 
-    fn apply_step(&mut self, place: usize, step: Step, applied: &mut Applied) {
+    fn apply_step(&mut self, place: usize, step: &Step, applied: &mut Applied) {
         match step {
             Step::Join { seat, info, address, is_spectator, encoding, data, claim } => {
-                let visitor = visitor_of(&info, address, is_spectator);
-                applied.tokens_refused.count(self.seat_table.token_refusal(&info.user, claim));
-                let joined = self.join_or_come_back(seat, &visitor, encoding, &data, claim);
+                let visitor = visitor_of(info, *address, *is_spectator);
+                applied.tokens_refused.count(self.seat_table.token_refusal(&info.user, *claim));
+                let joined = self.join_or_come_back(*seat, &visitor, *encoding, data, *claim);
                 if let Ok(entered) = &joined {
-                    self.seat_table.insert_join(entered.player, Arc::clone(&info.user), claim);
+                    self.seat_table.insert_join(entered.player, Arc::clone(&info.user), *claim);
                 }
-                applied.entered.push((place, seat, joined));
+                applied.entered.push((place, *seat, joined));
             }
             Step::Leave { seat } => {
-                if let Some(player) = self.seating.remove_seat(seat) {
+                if let Some(player) = self.seating.remove_seat(*seat) {
                     self.leave(player);
-                    applied.left.push((place, seat));
+                    applied.left.push((place, *seat));
                 }
             }
             Step::Input { seat, number, data } => {
                 // Inputs of players that have left are dropped.
-                if let Some(player) = self.seating.player(seat) {
+                if let Some(player) = self.seating.player(*seat) {
                     self.seat_table.confirm(player);
-                    self.undecodable_inputs += u64::from(!self.room.input(player, number, &data));
+                    self.undecodable_inputs += u64::from(!self.room.input(player, *number, data));
                 }
             }
             Step::Message { id, data } => {
-                applied.answered.push((id, self.room.message(&data).map(Bytes::from)));
+                applied.answered.push((*id, self.room.message(data).map(Bytes::from)));
             }
-            Step::Answer { call, outcome } => self.apply_answer(call, &outcome, &mut applied.calls),
+            Step::Answer { call, outcome } => self.apply_answer(*call, outcome, &mut applied.calls),
             Step::ChangeListing { id, change } => {
-                let changed = self.room.change_listing(&change);
+                let changed = self.room.change_listing(change);
                 let refused = |error: WorldError| Refusal { code: BAD_LISTING_CODE, message: error.to_string().into() };
-                applied.answered.push((id, changed.map(|()| Bytes::new()).map_err(refused)));
+                applied.answered.push((*id, changed.map(|()| Bytes::new()).map_err(refused)));
             }
             Step::Kick { id, order, seats } => {
-                let players = self.kick(&order, &seats);
-                applied.answered.push((id, answer_to_kick(&players)));
+                let players = self.kick(order, seats);
+                applied.answered.push((*id, answer_to_kick(&players)));
                 applied.ordered_kicks.push(players);
             }
             Step::Away { seat, stay } => {
-                if let Some(player) = self.seating.remove_seat(seat) {
-                    applied.displaced += usize::from(self.go_away(player, stay));
-                    applied.left.push((place, seat));
+                if let Some(player) = self.seating.remove_seat(*seat) {
+                    applied.displaced += usize::from(self.go_away(player, *stay));
+                    applied.left.push((place, *seat));
                 }
             }
             Step::AllAway { grace_ticks } => {
@@ -319,7 +318,7 @@ impl Runner {
                     self.room.leave(player);
                 }
                 self.seating.clear();
-                self.seat_table.set_all_away(LeavesAt(self.ticks_run.saturating_add(grace_ticks.into())));
+                self.seat_table.set_all_away(LeavesAt(self.ticks_run.saturating_add(u64::from(*grace_ticks))));
             }
         }
     }
@@ -403,47 +402,6 @@ impl Runner {
 }
 
 impl CompletedTick {
-    /// A copy that shares only the updates with this one. Code that counts a room's allocations passes the copy on.
-    #[must_use]
-    pub fn detached(&self) -> Self {
-        let copied = |data: &Bytes| Bytes::copy_from_slice(data);
-        let players = self
-            .outcome
-            .players
-            .iter()
-            .map(|change| PlayerChange { own: change.own.as_ref().map(copied), ..change.clone() });
-        let scoped = self.outcome.scoped.iter().map(|scoped| match scoped {
-            Scoped::Event { players, data } => Scoped::Event { players: players.clone(), data: copied(data) },
-            Scoped::Publication { channel, data } => {
-                Scoped::Publication { channel: channel.clone(), data: copied(data) }
-            }
-        });
-        Self {
-            entered: self.entered.clone(),
-            left: self.left.clone(),
-            answered: self
-                .answered
-                .iter()
-                .map(|(id, answer)| (*id, answer.as_ref().map(copied).map_err(Clone::clone)))
-                .collect(),
-            ordered_kicks: self.ordered_kicks.clone(),
-            keyframe: self.keyframe.clone(),
-            kicked: self.kicked.clone(),
-            away: self.away,
-            expired: self.expired,
-            displaced: self.displaced,
-            tokens_refused: self.tokens_refused,
-            calls: self.calls,
-            outcome: TickOutcome {
-                update: Arc::clone(&self.outcome.update),
-                players: players.collect(),
-                scoped: scoped.collect(),
-                removals: self.outcome.removals.clone(),
-                calls: detached_calls(&self.outcome.calls),
-            },
-        }
-    }
-
     /// The joins, in order: the seat, and the accepted player.
     pub fn joins(&self) -> impl Iterator<Item = (SeatKey, Option<Entered>)> + '_ {
         self.entered.iter().map(|(_, seat, joined)| (*seat, joined.as_ref().ok().copied()))
@@ -479,7 +437,7 @@ impl CompletedTick {
         self.away
     }
 
-    /// The updates that go to shards.
+    /// The updates that were encoded.
     pub fn updates(&self) -> impl Iterator<Item = &Arc<TickUpdate>> {
         self.keyframe.iter().map(|(keyframe, _)| keyframe).chain([&self.outcome.update])
     }

@@ -458,10 +458,6 @@ impl Owner {
         let found = self.channels.find(name).map(|key| (key, self.channels[key].namespace));
         let found = found.filter(|(_, namespace)| context.is_shared(*namespace));
         let Some((key, namespace)) = context.counters.found_or_late(found) else { return };
-        let is_publication = matches!(message, BroadcastMessage::Publication(_));
-        if is_publication && context.planted.is(Bug::BroadcastRepeated) {
-            context.broadcast(name, message.clone());
-        }
         // Another node may allow a name that new options of this one do not allow.
         let is_allowed = context.names.resolve(name).is_ok();
         match message {
@@ -478,7 +474,7 @@ impl Owner {
             }
             BroadcastMessage::Publication(publication) => {
                 let (how, accepted_us) = (PublishHow::default(), context.now.mono_us);
-                let params = ProposalParams { how, audience: None, accepted_us, is_delivered: false };
+                let params = ProposalParams { how, audience: None, accepted_us };
                 let mut channel = NamedChannel { name, namespace, key: Some(key) };
                 // With too many channels, a publication cannot be kept for new subscribers; this channel exists
                 // already.

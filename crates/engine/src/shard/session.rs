@@ -294,9 +294,7 @@ impl Sessions {
 
     /// Queues a delivery for all its recipients on this shard.
     pub(in crate::shard) fn deliver(&mut self, context: &mut Context, delivery: &Arc<Delivery>) {
-        let audience = delivery.audience();
-        let audience = audience.filter(|_| !context.planted.is(Bug::EventReachesAll));
-        if let Some(audience) = audience {
+        if let Some(audience) = delivery.audience() {
             return self.deliver_to_players(context, delivery, audience);
         }
         // The last subscriber left while the delivery was in flight.

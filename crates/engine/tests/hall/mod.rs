@@ -365,7 +365,7 @@ impl Hall {
         for (host, runner) in self.rooms.values_mut() {
             host.refuse_unreserved(runner, &mut outgoing);
             let batch = host.begin();
-            let done = runner.run(batch, self.node.now.unix_ms * 1_000);
+            let done = runner.run(&batch, self.node.now.unix_ms * 1_000);
             self.tokens_refused += done.tokens_refused();
             host.finish(done, &mut outgoing);
         }

@@ -21,20 +21,23 @@ pub(super) struct Cells {
     dirty: Vec<CellIndex>,
     /// Objects that players received in a cell after the last tick, and no longer do.
     departed: Vec<(CellIndex, ObjectId)>,
+    /// The sum of the capacities of all cells' lists.
+    slot_capacity: usize,
 }
 
 impl Cells {
     /// Empty cells.
     pub(super) fn new(count: usize) -> Self {
         let cells = std::iter::repeat_with(Cell::default).take(count).collect();
-        Self { cells, order_hash: 0, dirty: Vec::new(), departed: Vec::new() }
+        Self { cells, order_hash: 0, dirty: Vec::new(), departed: Vec::new(), slot_capacity: 0 }
     }
 
     /// Appends a slot to a cell; returns its index.
     pub(super) fn add(&mut self, cell: CellIndex, slot: u32) -> u32 {
         let slots = &mut self.cells[cell.0 as usize].slots;
-        let place = slots.len() as u32;
+        let (place, capacity) = (slots.len() as u32, slots.capacity());
         slots.push(slot);
+        self.slot_capacity += slots.capacity() - capacity;
         self.order_hash ^= place_hash(cell, place, slot);
         place
     }
@@ -122,11 +125,17 @@ impl Cells {
 
     /// Approximate memory in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
-        let lists: usize = self.cells.iter().map(|cell| cell.slots.capacity() * size_of::<u32>()).sum();
-        lists
+        self.slot_capacity * size_of::<u32>()
             + self.cells.capacity() * size_of::<Cell>()
             + self.dirty.capacity() * size_of::<CellIndex>()
             + self.departed.capacity() * size_of::<(CellIndex, ObjectId)>()
+    }
+}
+
+#[cfg(test)]
+impl Cells {
+    pub(super) fn assert_counted(&self) {
+        assert_eq!(self.slot_capacity, self.cells.iter().map(|cell| cell.slots.capacity()).sum::<usize>());
     }
 }
 

@@ -41,6 +41,8 @@ pub(crate) struct Players {
     by_view: BTreeSet<(CellIndex, PlayerId)>,
     by_encoding: [usize; Encoding::ALL.len()],
     spectators: usize,
+    /// The number of all players' own objects.
+    own_objects: usize,
 }
 
 impl Player {
@@ -100,6 +102,7 @@ impl Players {
         self.by_view.remove(&(player.view, id));
         self.by_encoding[player.encoding.index()] -= 1;
         self.spectators -= usize::from(player.role == Role::Spectator);
+        self.own_objects -= player.own.len();
         Some(player)
     }
 
@@ -121,6 +124,22 @@ impl Players {
     /// A player, mutable. The caller sets `is_dirty` if its client must be informed.
     pub(crate) fn get_mut(&mut self, id: PlayerId) -> Option<&mut Player> {
         self.place(id).map(|place| &mut self.list[place])
+    }
+
+    /// Adds an object that only this player receives.
+    pub(super) fn give_own(&mut self, id: PlayerId, object: ObjectId, slot: u32) {
+        let Some(place) = self.place(id) else { return };
+        let player = &mut self.list[place];
+        self.own_objects += usize::from(player.own.insert(object, slot).is_none());
+        (player.is_dirty, player.is_own_dirty) = (true, true);
+    }
+
+    /// Removes an object that only this player received.
+    pub(super) fn take_own(&mut self, id: PlayerId, object: ObjectId) {
+        let Some(place) = self.place(id) else { return };
+        let player = &mut self.list[place];
+        self.own_objects -= usize::from(player.own.remove(&object).is_some());
+        (player.is_dirty, player.is_own_dirty) = (true, true);
     }
 
     fn place(&self, id: PlayerId) -> Option<usize> {
@@ -199,9 +218,15 @@ impl Players {
 
     /// Approximate memory in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
-        let own: usize = self.list.iter().map(|player| player.own.len()).sum();
         self.list.capacity() * size_of::<Player>()
-            + own * size_of::<(ObjectId, u32)>()
+            + self.own_objects * size_of::<(ObjectId, u32)>()
             + self.by_view.len() * size_of::<(CellIndex, PlayerId)>()
+    }
+}
+
+#[cfg(test)]
+impl Players {
+    pub(super) fn assert_counted(&self) {
+        assert_eq!(self.own_objects, self.list.iter().map(|player| player.own.len()).sum::<usize>());
     }
 }

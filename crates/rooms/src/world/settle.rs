@@ -5,7 +5,7 @@
 //! matter, and an object that was created and removed in the same tick is never reported.
 
 use super::{Events, Object, Player, Players, Visibility, World, slots::Shown};
-use crate::{CellIndex, ObjectId, ObjectView, PlayerId, UpdateWriter, update::StillObject, world::slots::Slot};
+use crate::{CellIndex, ObjectView, UpdateWriter, update::StillObject, world::slots::Slot};
 
 impl World {
     /// Records that an object has changed.
@@ -36,14 +36,7 @@ impl World {
                 self.cells.toggle(cell, object_hash);
                 self.cells.depart(cell, id);
             }
-            Shown::To(player) => self.take_own(player, id),
-        }
-    }
-
-    fn take_own(&mut self, player: PlayerId, id: ObjectId) {
-        if let Some(player) = self.players.get_mut(player) {
-            player.own.remove(&id);
-            (player.is_dirty, player.is_own_dirty) = (true, true);
+            Shown::To(player) => self.players.take_own(player, id),
         }
     }
 
@@ -78,7 +71,7 @@ impl World {
             }
             Shown::To(player) => {
                 if before != to {
-                    self.take_own(player, id);
+                    self.players.take_own(player, id);
                 }
             }
         }
@@ -88,12 +81,7 @@ impl World {
                 self.cells.toggle(cell, object_hash);
                 self.cells.mark(cell);
             }
-            Shown::To(player) => {
-                if let Some(player) = self.players.get_mut(player) {
-                    player.own.insert(id, index);
-                    (player.is_dirty, player.is_own_dirty) = (true, true);
-                }
-            }
+            Shown::To(player) => self.players.give_own(player, id, index),
         }
     }
 

@@ -240,6 +240,8 @@ impl Model {
     }
 
     fn compare(&self, world: &World) {
+        world.cells.assert_counted();
+        world.players.assert_counted();
         assert_eq!(world.object_count(), self.objects.len());
         let mut objects: Vec<_> = world.objects().map(|(id, object)| (id, object.clone())).collect();
         objects.sort_unstable_by_key(|(id, _)| *id);

@@ -24,7 +24,6 @@ use tokio::sync::mpsc;
 
 use super::{
     FailureReason, ThreadWaker,
-    heap::{self, Account},
     job::{Failure, discard, panicked, shortened},
     paths::{PathSink, RoomPaths},
     recorder::RoomRecorder,
@@ -183,7 +182,7 @@ impl RoomBuilder {
         let registry = &self.shared.options.registry;
         let made = match &entries {
             Some(entries) => open_kept(registry, request, entries, &|| self.go_on(generation, settings)),
-            None => make_room(registry, request).map(|(runner, account)| OpenedRoom { runner, account, keeper: None }),
+            None => make_room(registry, request).map(|runner| OpenedRoom { runner, keeper: None }),
         };
         let is_in_time = self.finish(generation, namespace);
         if let Some(entries) = entries.filter(|_| made.is_err() || !is_in_time) {
@@ -214,7 +213,7 @@ impl RoomBuilder {
 
     fn enliven(&self, request: &BuildRequest, opened: OpenedRoom) -> (Box<Live>, Grid) {
         let BuildRequest { channel, namespace, settings, overrides, .. } = request;
-        let OpenedRoom { runner, account, keeper } = opened;
+        let OpenedRoom { runner, keeper } = opened;
         let alive = self.progress().alive.clone();
         // A recording begins with the first tick.
         let is_new = runner.ticks_run() == 0 && keeper.as_ref().is_none_or(|keeper| !keeper.is_restored);
@@ -223,9 +222,10 @@ impl RoomBuilder {
         let paths = RoomPaths::start(channel, settings, self.progress().paths.as_ref(), &runner);
         let grid = runner.room().grid().clone();
         let mut share = self.shared.share_of_memory();
-        share.set(account.bytes());
+        // Without the game's report, which follows after the first tick: no game code runs here.
+        share.set(runner.room().world_bytes() as u64);
         let (namespace, settings) = (*namespace, Arc::clone(settings));
-        (Box::new(Live { runner, account, recorder, keeper, paths, namespace, settings, share }), grid)
+        (Box::new(Live { runner, recorder, keeper, paths, namespace, settings, share }), grid)
     }
 
     /// Restarts the watchdog's timeout, because the task continues with another call of the game.
@@ -270,17 +270,23 @@ impl RoomBuilder {
         to.waker.call();
     }
 
-    /// Abandons the thread if its task takes too long or exceeded the memory limit. Returns whether it did.
+    /// Whether the current task takes too long.
+    fn is_stuck(&self) -> bool {
+        self.stuck_at_ns.load(Ordering::Acquire) <= self.shared.now_ns()
+    }
+
+    /// Abandons the thread if its task takes too long. Returns whether it did.
     pub(super) fn give_up_stuck(&self) -> bool {
         let worker = *self.worker.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(worker) = worker else { return false };
-        let reason = || worker.reason_to_give_up(&self.stuck_at_ns, self.shared.now_ns());
-        if reason().is_none() {
+        if !self.is_stuck() {
             return false;
         }
         let mut progress = self.progress();
         // Check again under the lock, because the task may have just ended.
-        let Some(reason) = reason() else { return false };
+        if !self.is_stuck() {
+            return false;
+        }
         let Some(Running { namespace, room, .. }) = progress.running.take() else { return false };
         progress.generation += 1;
         progress.report.replaced += 1;
@@ -289,7 +295,8 @@ impl RoomBuilder {
         *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = None;
         drop(progress);
         if let Some((thread, place, key)) = room {
-            self.hand_over(thread, Made { place, key, outcome: Err(Failure { reason, detail: String::new() }) });
+            let failure = Failure { reason: FailureReason::Stuck, detail: String::new() };
+            self.hand_over(thread, Made { place, key, outcome: Err(failure) });
         }
         // An error means that the thread has ended in the meantime.
         let _ = system::make_idle(worker.thread);
@@ -309,8 +316,7 @@ pub(super) fn spawn(builder: &Arc<RoomBuilder>, generation: u32) -> std::io::Res
 /// Panics of games are caught where their code is called. A panic that arrives here is a bug in the server.
 fn live(builder: &RoomBuilder, generation: u32) {
     let worked = catch_unwind(AssertUnwindSafe(|| {
-        let (thread, stopped) = (system::this_thread(), heap::stopped_flag());
-        let worker = Worker { thread, stopped, granted: Granted::default() };
+        let worker = Worker { thread: system::this_thread(), granted: Granted::default() };
         *builder.worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
         while builder.carry_out_next(generation) {}
     }));
@@ -320,30 +326,25 @@ fn live(builder: &RoomBuilder, generation: u32) {
     }
 }
 
-pub(super) fn make_room(registry: &Registry, request: &BuildRequest) -> Result<(Runner, Account), Failure> {
+pub(super) fn make_room(registry: &Registry, request: &BuildRequest) -> Result<Runner, Failure> {
     let BuildRequest { channel, settings, overrides, seed, .. } = request;
-    let mut account = Account::default();
     let made = catch_unwind(AssertUnwindSafe(|| {
-        account.charge(settings.memory_bytes_max, || {
-            let no_start = |detail: String| Failure { reason: FailureReason::Start, detail };
-            // The configured parameters were checked with this simulation.
-            let reason = if overrides.params.is_empty() { FailureReason::Start } else { FailureReason::Params };
-            let refused = |detail: String| Failure { reason, detail };
-            let params = overrides.params_over(&settings.params).map_err(|error| refused(error.0))?;
-            let simulation = registry
-                .make(&settings.simulation, &params)
-                .ok_or_else(|| no_start("there is no such simulation".to_owned()))?
-                .map_err(|error| refused(shortened(&error.0)))?;
-            let info = RoomInfo { channel: (**channel).into(), params: params.to_string().into(), seed: *seed };
-            let mut room =
-                Room::open(settings.room.clone(), info, simulation).map_err(|error| refused(error.to_string()))?;
-            // Applied before any player can join, and after the game's own listing.
-            let of_listing = |error: WorldError| Failure { reason: FailureReason::Params, detail: error.to_string() };
-            room.change_listing(&overrides.listing).map_err(of_listing)?;
-            Ok(room)
-        })
+        let no_start = |detail: String| Failure { reason: FailureReason::Start, detail };
+        // The configured parameters were checked with this simulation.
+        let reason = if overrides.params.is_empty() { FailureReason::Start } else { FailureReason::Params };
+        let refused = |detail: String| Failure { reason, detail };
+        let params = overrides.params_over(&settings.params).map_err(|error| refused(error.0))?;
+        let simulation = registry
+            .make(&settings.simulation, &params)
+            .ok_or_else(|| no_start("there is no such simulation".to_owned()))?
+            .map_err(|error| refused(shortened(&error.0)))?;
+        let info = RoomInfo { channel: (**channel).into(), params: params.to_string().into(), seed: *seed };
+        let mut room =
+            Room::open(settings.room.clone(), info, simulation).map_err(|error| refused(error.to_string()))?;
+        // Applied before any player can join, and after the game's own listing.
+        let of_listing = |error: WorldError| Failure { reason: FailureReason::Params, detail: error.to_string() };
+        room.change_listing(&overrides.listing).map_err(of_listing)?;
+        Ok(room)
     }));
-    let room = made.map_err(panicked)??;
-    let runner = account.charge(u64::MAX, || Runner::new(room));
-    Ok((runner, account))
+    Ok(Runner::new(made.map_err(panicked)??))
 }

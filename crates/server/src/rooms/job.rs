@@ -47,75 +47,63 @@ const DETAIL_CHARS_MAX: usize = 200;
 impl Job {
     /// Runs the tick. Returns when the game's code returns or panics.
     pub(super) fn run(self) -> Finished {
-        let Self { place, settings, live, batch, time_us, .. } = self;
-        // Prevents memory of shards from being freed on the room's account.
-        let steps = batch.steps.clone();
-        // A room above its limit after a call ends. A single call may allocate as much again before its thread is
-        // stopped.
-        let outcome = tick(live, batch, &steps, time_us, settings.memory_bytes_max);
-        Finished { place, steps, outcome }
+        let Self { place, live, batch, time_us, .. } = self;
+        let outcome = tick(live, &batch, time_us);
+        Finished { place, steps: batch.steps, outcome }
     }
 }
 
-fn tick(
-    mut live: Box<Live>,
-    batch: TickBatch,
-    steps: &[Step],
-    time_us: u64,
-    growth_bytes_max: u64,
-) -> Result<(Box<Live>, CompletedTick), Failure> {
-    let Live { runner, account, recorder, keeper, paths, .. } = &mut *live;
+fn tick(mut live: Box<Live>, batch: &TickBatch, time_us: u64) -> Result<(Box<Live>, CompletedTick), Failure> {
+    let Live { runner, recorder, keeper, paths, share, .. } = &mut *live;
+    let steps = &batch.steps;
     if let Some(keeper) = keeper
-        && let Err(failure) = keeper.before_tick(runner, account, steps, growth_bytes_max)
+        && let Err(failure) = keeper.before_tick(runner, steps)
     {
         discard(live);
         return Err(failure);
     }
     if let Some(recorder) = recorder {
-        account.charge(u64::MAX, || recorder.begin_tick(runner.expiring(), steps));
+        recorder.begin_tick(runner.expiring(), steps);
         recorder.keep(0);
     }
-    let ran = catch_unwind(AssertUnwindSafe(|| account.charge(growth_bytes_max, || runner.run(batch, time_us))));
+    let ran = catch_unwind(AssertUnwindSafe(|| (runner.run(batch, time_us), runner.room().memory_bytes())));
     let done = match ran {
-        Ok(done) => done,
+        Ok((done, memory_bytes)) => {
+            share.set(memory_bytes as u64);
+            done
+        }
         Err(payload) => {
             discard(live);
             return Err(panicked(payload));
         }
     };
-    // Data that leaves the room is copied, so that the room's own memory is freed on its account.
-    let copy = done.detached();
-    done.updates().for_each(|update| account.lend(update));
-    account.charge(u64::MAX, || drop(done));
-    account.collect();
     if let Some(recorder) = recorder {
         // The hash covers the game's saved state, so this runs game code as well.
-        let end_tick = || account.charge(growth_bytes_max, || recorder.end_tick(steps, &copy, runner.room()));
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(end_tick)) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| recorder.end_tick(steps, &done, runner.room()))) {
             discard(live);
             return Err(panicked(payload));
         }
         recorder.keep(1);
     }
     if let Some(paths) = paths {
-        // No game code runs here, and the memory is not the room's.
-        paths.end_tick(steps, &copy, runner.room(), time_us);
+        // No game code runs here.
+        paths.end_tick(steps, &done, runner.room(), time_us);
     }
     if let Some(keeper) = keeper
-        && let Err(failure) = keeper.after_tick(runner, account, growth_bytes_max)
+        && let Err(failure) = keeper.after_tick(runner)
     {
         discard(live);
         return Err(failure);
     }
-    Ok((live, copy))
+    Ok((live, done))
 }
 
 /// Saves a stored room when the node stops, and drops it.
 pub(super) fn save_and_discard(mut live: Box<Live>) {
-    let Live { runner, account, keeper, settings, .. } = &mut *live;
+    let Live { runner, keeper, .. } = &mut *live;
     if let Some(keeper) = keeper {
         // The room ends in any case, and an earlier checkpoint remains. The storage writes its queue before it closes.
-        let _ = keeper.save(runner, account, settings.memory_bytes_max, CheckpointPieces::One);
+        let _ = keeper.save(runner, CheckpointPieces::One);
     }
     discard(live);
 }
@@ -136,7 +124,7 @@ pub(super) fn panicked(payload: Box<dyn Any + Send>) -> Failure {
     Failure { reason: FailureReason::Panic, detail }
 }
 
-/// The beginning of a game's message, copied so that it does not use the game's memory.
+/// The beginning of a game's message.
 pub(super) fn shortened(text: &str) -> String {
     text.chars().take(DETAIL_CHARS_MAX).collect()
 }

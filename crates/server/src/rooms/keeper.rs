@@ -11,7 +11,6 @@ use dunlin_engine::host::{RoomOrigin, Runner, Step, TickRecord};
 
 use super::{
     FailureReason,
-    heap::Account,
     job::{Failure, panicked},
     survival::{CheckpointPieces, RoomEntries},
 };
@@ -69,18 +68,12 @@ impl Keeper {
     }
 
     /// Logs the steps of the next tick. At intervals, calls the game for its state.
-    pub(super) fn before_tick(
-        &self,
-        runner: &Runner,
-        account: &mut Account,
-        steps: &[Step],
-        growth_bytes_max: u64,
-    ) -> Result<(), Failure> {
+    pub(super) fn before_tick(&self, runner: &Runner, steps: &[Step]) -> Result<(), Failure> {
         if !self.is_exact {
             return Ok(());
         }
         let state_hash = if runner.ticks_run().is_multiple_of(self.hash_ticks) {
-            Some(guarded(account, growth_bytes_max, || runner.room().state_hash())?)
+            Some(guarded(|| runner.room().state_hash())?)
         } else {
             None
         };
@@ -95,50 +88,37 @@ impl Keeper {
     }
 
     /// Saves the room if a checkpoint is due.
-    pub(super) fn after_tick(
-        &mut self,
-        runner: &Runner,
-        account: &mut Account,
-        growth_bytes_max: u64,
-    ) -> Result<(), Failure> {
+    pub(super) fn after_tick(&mut self, runner: &Runner) -> Result<(), Failure> {
         if runner.ticks_run() < self.next_checkpoint {
             return Ok(());
         }
         self.next_checkpoint = runner.ticks_run() + self.checkpoint_ticks;
-        self.save(runner, account, growth_bytes_max, CheckpointPieces::Parts)
+        self.save(runner, CheckpointPieces::Parts)
     }
 
     /// Saves the room.
-    pub(super) fn save(
-        &self,
-        runner: &Runner,
-        account: &mut Account,
-        growth_bytes_max: u64,
-        pieces: CheckpointPieces,
-    ) -> Result<(), Failure> {
-        let saved = guarded(account, growth_bytes_max, || {
+    pub(super) fn save(&self, runner: &Runner, pieces: CheckpointPieces) -> Result<(), Failure> {
+        let mut saved = guarded(|| {
             let mut saved = Vec::new();
             runner.save(&self.origin, &mut saved);
             saved
         })?;
-        // The storage frees its copy on another thread, and the room's memory is freed on its account.
-        let copy = (saved.len() <= self.bytes_max).then(|| saved.clone());
-        let size_bytes = saved.len();
-        account.charge(u64::MAX, || drop(saved));
-        if let Some(bytes) = copy {
-            self.entries.write_checkpoint(runner.ticks_run(), bytes, pieces);
+        if saved.len() <= self.bytes_max {
+            // The queue of the storage counts the length.
+            saved.shrink_to_fit();
+            self.entries.write_checkpoint(runner.ticks_run(), saved, pieces);
             return Ok(());
         }
-        let detail = too_large("the checkpoint", size_bytes, self.bytes_max);
+        let detail = too_large("the checkpoint", saved.len(), self.bytes_max);
         self.entries.checkpoint_failed(&detail);
         // Without a checkpoint, the log would grow without limit.
         if self.is_exact { Err(Failure { reason: FailureReason::Memory, detail }) } else { Ok(()) }
     }
 }
 
-/// Calls the game on the room's account.
-fn guarded<T>(account: &mut Account, growth_bytes_max: u64, call: impl FnOnce() -> T) -> Result<T, Failure> {
-    catch_unwind(AssertUnwindSafe(|| account.charge(growth_bytes_max, call))).map_err(panicked)
+/// Calls the game.
+fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(panicked)
 }
 
 fn too_large(what: &str, size_bytes: usize, bytes_max: usize) -> String {

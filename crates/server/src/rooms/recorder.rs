@@ -203,7 +203,7 @@ impl RoomRecorder {
         }
     }
 
-    /// Copies the records to the tail, so that no other thread frees memory of the room's account.
+    /// Copies the records to the tail, which ends the recording even if the game does not return.
     pub(super) fn keep(&mut self, ticks: u32) {
         self.tail.keep(self.recording.written(), ticks);
         self.recording.written().clear();

@@ -16,7 +16,6 @@ use dunlin_rooms::{RoomOptions, Simulation};
 use super::{
     FailureReason,
     builder::{BuildRequest, make_room},
-    heap::Account,
     job::{Failure, panicked},
     keeper::{Keeper, origin_of},
     survival::{CheckpointPieces, RoomEntries},
@@ -28,7 +27,6 @@ const REMEDY: &str = "undo the change of its namespace, or give the room up with
 /// A room that is ready to tick.
 pub(super) struct OpenedRoom {
     pub(super) runner: Runner,
-    pub(super) account: Account,
     /// `None` if the room is not stored.
     pub(super) keeper: Option<Keeper>,
 }
@@ -49,36 +47,34 @@ pub(super) fn open_kept(
         go_on();
         return open_new(registry, request, entries);
     };
-    let mut account = Account::default();
-    let mut restoring = Restoring { registry, settings, account: &mut account, go_on };
+    let restoring = Restoring { registry, settings, go_on };
     let (runner, replayed_ticks) = restoring.restore(&checkpoint.bytes, entries).map_err(not_restored)?;
     entries.note_restored(&runner, replayed_ticks);
     let keeper = Keeper::new(Arc::clone(entries), settings, runner.ticks_run(), true);
-    Ok(OpenedRoom { runner, account, keeper: Some(keeper) })
+    Ok(OpenedRoom { runner, keeper: Some(keeper) })
 }
 
 fn open_new(registry: &Registry, request: &BuildRequest, entries: &Arc<RoomEntries>) -> Result<OpenedRoom, Failure> {
     let settings = &*request.settings;
-    let (runner, mut account) = make_room(registry, request)?;
+    let runner = make_room(registry, request)?;
     let keeper = Keeper::new(Arc::clone(entries), settings, 0, false);
     if settings.survival == RoomSurvival::Exact {
         // The checkpoint precedes the log, which begins with the first tick.
-        keeper.save(&runner, &mut account, settings.memory_bytes_max, CheckpointPieces::One)?;
+        keeper.save(&runner, CheckpointPieces::One)?;
     }
-    Ok(OpenedRoom { runner, account, keeper: Some(keeper) })
+    Ok(OpenedRoom { runner, keeper: Some(keeper) })
 }
 
 /// A room that is being restored.
 struct Restoring<'a> {
     registry: &'a Registry,
     settings: &'a RoomSettings,
-    account: &'a mut Account,
     go_on: &'a dyn Fn(),
 }
 
 impl Restoring<'_> {
     /// The room after the last tick of its log, and the number of replayed ticks.
-    fn restore(&mut self, checkpoint: &[u8], entries: &RoomEntries) -> Result<(Runner, u64), String> {
+    fn restore(&self, checkpoint: &[u8], entries: &RoomEntries) -> Result<(Runner, u64), String> {
         let checkpoint = Checkpoint::read(checkpoint).map_err(|error| error.to_string())?;
         checkpoint.check_origin(&origin_of(self.settings)).map_err(|error| error.to_string())?;
         let options = checkpoint.origin().options.clone();
@@ -91,7 +87,7 @@ impl Restoring<'_> {
                 break;
             }
             for record in records {
-                self.guarded(|| runner.replay(record.tick, TickRecord::read(&record.bytes)?))?;
+                self.guarded(|| runner.replay(record.tick, &TickRecord::read(&record.bytes)?))?;
             }
         }
         let replayed_ticks = runner.ticks_run() - begin;
@@ -101,7 +97,7 @@ impl Restoring<'_> {
         Ok((runner, replayed_ticks))
     }
 
-    fn make(&mut self, checkpoint: Checkpoint<'_>, options: RoomOptions) -> Result<Runner, String> {
+    fn make(&self, checkpoint: Checkpoint<'_>, options: RoomOptions) -> Result<Runner, String> {
         let Self { registry, settings, .. } = *self;
         self.guarded(|| {
             let params = serde_json::from_str(checkpoint.params()).map_err(|_| NotRestored::Malformed)?;
@@ -111,7 +107,7 @@ impl Restoring<'_> {
         })
     }
 
-    fn with_limits_of_now(&mut self, runner: Runner) -> Result<Runner, String> {
+    fn with_limits_of_now(&self, runner: Runner) -> Result<Runner, String> {
         let mut saved = Vec::new();
         let origin = origin_of(self.settings);
         self.guarded(|| {
@@ -120,17 +116,13 @@ impl Restoring<'_> {
             Ok(())
         })?;
         let checkpoint = Checkpoint::read(&saved).map_err(|error| error.to_string())?;
-        let runner = self.make(checkpoint, self.settings.room.clone());
-        self.account.charge(u64::MAX, || drop(saved));
-        runner
+        self.make(checkpoint, self.settings.room.clone())
     }
 
-    /// Calls the game on the room's account.
-    fn guarded<T>(&mut self, call: impl FnOnce() -> Result<T, NotRestored>) -> Result<T, String> {
+    /// Calls the game.
+    fn guarded<T>(&self, call: impl FnOnce() -> Result<T, NotRestored>) -> Result<T, String> {
         (self.go_on)();
-        let growth_bytes_max = self.settings.memory_bytes_max;
-        let called = catch_unwind(AssertUnwindSafe(|| self.account.charge(growth_bytes_max, call)));
-        match called {
+        match catch_unwind(AssertUnwindSafe(call)) {
             Ok(outcome) => outcome.map_err(|error| error.to_string()),
             Err(payload) => Err(format!("the simulation panicked: {}", panicked(payload).detail)),
         }

@@ -14,7 +14,6 @@ use dunlin_rooms::{CallId, Grid, Refusal, Room};
 
 use super::{
     RoomReport,
-    heap::Account,
     held::HeldTicks,
     keeper::{Keeper, ticks_of},
     paths::RoomPaths,
@@ -46,14 +45,13 @@ pub(super) struct ScheduledRoom {
 /// A room's runner with the state that moves with it.
 pub(super) struct Live {
     pub(super) runner: Runner,
-    pub(super) account: Account,
     pub(super) recorder: Option<RoomRecorder>,
     pub(super) keeper: Option<Keeper>,
     /// `None` if its namespace stores no paths.
     pub(super) paths: Option<RoomPaths>,
     pub(super) namespace: u16,
     pub(super) settings: Arc<RoomSettings>,
-    /// Dropped after all fields that own memory.
+    /// Its memory as of the last tick. Dropped after all fields that own memory.
     pub(super) share: MemoryShare,
 }
 
@@ -267,10 +265,10 @@ impl Stats {
         self.took_ns = took_ns;
         self.objects = narrow(room.object_count());
         self.tick = room.tick_number();
-        self.memory_bytes = live.account.bytes();
+        self.memory_bytes = live.share.bytes();
+        self.world_bytes = room.world_bytes() as u64;
         self.undecodable_inputs = live.runner.undecodable_inputs();
         if self.tick % LOOK_INTERVAL_TICKS == 1 {
-            self.world_bytes = room.world_bytes() as u64;
             self.tick_p50_us = self.recent.quantile_us(0.5);
             self.tick_p99_us = self.recent.quantile_us(0.99);
         }
@@ -298,7 +296,6 @@ impl Stats {
         let (world, listing) = (room.world(), room.world().listing());
         self.players_max = u32::try_from(world.players_max()).unwrap_or(u32::MAX);
         (self.is_locked, self.is_unlisted, self.seed) = (listing.is_locked, listing.is_unlisted, world.info().seed);
-        // Copied, because the room's memory is freed on its account.
         if self.metadata != listing.metadata {
             self.metadata = (*listing.metadata).into();
         }

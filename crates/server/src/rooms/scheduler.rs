@@ -365,7 +365,6 @@ impl Scheduler {
         self.counters.seats_displaced += done.displaced() as u64;
         self.counters.tokens_refused += done.tokens_refused();
         self.counters.calls += done.calls();
-        live.share.set(scheduled_room.stats.memory_bytes);
         if live.recorder.take_if(|recorder| recorder.tail().is_cut()).is_some() {
             self.counters.recordings_cut += 1;
         }
@@ -409,13 +408,13 @@ impl Scheduler {
     }
 
     /// The current job does not end: its room fails, and another thread takes over the scheduler.
-    pub(super) fn abandon_running(&mut self, reason: FailureReason, shared: &Shared) {
+    pub(super) fn abandon_running(&mut self, shared: &Shared) {
         self.generation += 1;
         self.counters.replaced += 1;
-        // A job's deadline is set and removed under the lock that the caller holds, and only a job can be stopped.
+        // A job's deadline is set and removed under the lock that the caller holds.
         let Running { place, namespace, .. } = self.running.take().expect("a thread is abandoned while it runs a job");
         shared.lose_thread(namespace);
-        self.fail(place, Failure { reason, detail: String::new() });
+        self.fail(place, Failure { reason: FailureReason::Stuck, detail: String::new() });
     }
 
     fn fail(&mut self, place: usize, Failure { reason, detail }: Failure) {
@@ -474,10 +473,9 @@ impl Scheduler {
 fn job_for(place: usize, scheduled_room: &mut ScheduledRoom, now_ns: u64, outgoing: &mut Vec<RoutedMessage>) -> Job {
     let (namespace, settings) = (scheduled_room.namespace, Arc::clone(&scheduled_room.settings));
     let Stage::Open { host, live } = &mut scheduled_room.stage else { unreachable!("a room that ticks is open") };
-    let mut live = live.take().expect("a room is here between its ticks");
+    let live = live.take().expect("a room is here between its ticks");
     host.refuse_unreserved(&live.runner, outgoing);
-    // The batch is freed where the game runs, so it is charged from here on.
-    let batch = live.account.charge(u64::MAX, || host.begin());
+    let batch = host.begin();
     let time_us = Shared::unix_us_at(scheduled_room.timing.tick_due_ns.min(now_ns), now_ns);
     Job { place, namespace, settings, expected_ns: scheduled_room.stats.expected_ns(), live, batch, time_us }
 }

@@ -139,6 +139,11 @@ pub(super) struct MemoryShare {
 }
 
 impl MemoryShare {
+    /// The memory of the room in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Sets the memory of the room in bytes.
     pub(super) fn set(&mut self, bytes: u64) {
         if bytes != self.bytes {

@@ -48,9 +48,3 @@ pub(super) fn make_idle(ThreadId(thread): ThreadId) -> io::Result<()> {
     let changed = unsafe { libc::sched_setscheduler(thread, libc::SCHED_IDLE, &raw const parameters) };
     if changed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
-
-/// Sleeps until this thread receives a signal. Does not allocate.
-pub(super) fn wait_for_a_signal() {
-    // SAFETY: the call takes no arguments; it returns after a signal handler has run.
-    unsafe { libc::pause() };
-}

@@ -219,15 +219,34 @@ fn an_endless_tick_fails_its_room_and_abandons_the_thread() {
 }
 
 #[test]
-fn a_call_that_allocates_without_end_is_stopped() {
-    let rig = one_fails_alone("rogue", b"devour", FailureReason::Memory, |room| room.memory_bytes_max = 4 << 20);
-    assert_eq!(rig.counters().replaced, 1);
+fn a_room_over_its_memory_limit_fails() {
+    // The memory that the game reports, and that of its world.
+    for input in [&b"grow"[..], b"swell"] {
+        let rig = one_fails_alone("rogue", input, FailureReason::Memory, |room| room.memory_bytes_max = 8 << 20);
+        assert_eq!(rig.counters().replaced, 0);
+    }
 }
 
 #[test]
-fn a_room_over_its_memory_limit_fails() {
-    let rig = one_fails_alone("rogue", b"grow", FailureReason::Memory, |room| room.memory_bytes_max = 8 << 20);
-    assert_eq!(rig.counters().replaced, 0);
+fn a_room_may_reach_its_memory_limit() {
+    let mut rig = Rig::start(1, vec![settings("walk")]);
+    let room = rig.open(0, "a");
+    let see_ticks = |rig: &mut Rig, last| {
+        let seat = rig.join(room, "ann");
+        assert_eq!(rig.wait_joined(seat), Ok(()));
+        rig.take_until("ticks or the end", |message| {
+            matches!(message, FromRoom::Tick { update, .. } if update.tick() >= last)
+                || matches!(message, FromRoom::Failed { .. })
+        });
+    };
+    see_ticks(&mut rig, 20);
+    let bytes = rig.rooms.rooms()[0].memory_bytes;
+    for (memory_bytes_max, failed) in [(bytes, 0), (bytes - 1, 1)] {
+        let mut rig = Rig::start(1, vec![RoomSettings { memory_bytes_max, ..settings("walk") }]);
+        assert_eq!(rig.open(0, "a"), room);
+        see_ticks(&mut rig, 20);
+        assert_eq!(rig.counters().failed[FailureReason::Memory as usize], failed, "{memory_bytes_max} of {bytes}");
+    }
 }
 
 #[test]
@@ -278,37 +297,6 @@ fn a_rooms_memory_does_not_grow_over_time() {
     let (first, second) = (measured[0], measured[1]);
     assert!(first > 1_000, "{first} bytes for a world");
     assert!(second.abs_diff(first) < 4_096, "{first} bytes, later {second}");
-}
-
-#[test]
-fn a_rooms_memory_is_returned_after_a_slow_shard() {
-    let mut fast = settings("walk");
-    fast.room.ticks_per_second = 240;
-    let mut rig = Rig::start(1, vec![fast]);
-    let room = rig.open(0, "a");
-    let seat = rig.join(room, "ann");
-    assert_eq!(rig.wait_joined(seat), Ok(()));
-    let see_tick = |rig: &mut Rig, tick| {
-        let mut seen = 0;
-        rig.take_until("a tick", |message| {
-            if let FromRoom::Tick { update, .. } = message {
-                seen = update.tick();
-            }
-            seen >= tick
-        });
-        seen
-    };
-    let tick = see_tick(&mut rig, 20);
-    let before = rig.rooms.rooms()[0].memory_bytes;
-    // Far more updates than the account keeps for a shard.
-    wait_until("ticks that nobody takes", || rig.rooms.rooms()[0].tick > tick + 300);
-    see_tick(&mut rig, tick + 300);
-    // All updates are dropped now. The next tick frees their memory on the room's account, unless new ones wait again.
-    let mut tick = tick + 300;
-    wait_until("the memory of the updates", || {
-        tick = see_tick(&mut rig, tick + 1);
-        rig.rooms.rooms()[0].memory_bytes < before + 4_096
-    });
 }
 
 #[test]

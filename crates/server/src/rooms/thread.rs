@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    FailureReason, ThreadWaker, heap,
+    ThreadWaker,
     job::{Job, save_and_discard},
     scheduler::Scheduler,
     shared::Shared,
@@ -37,19 +37,7 @@ pub(super) struct RoomThread {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Worker {
     pub(super) thread: ThreadId,
-    /// Set when the thread is stopped because of its memory.
-    pub(super) stopped: &'static AtomicBool,
     pub(super) granted: Granted,
-}
-
-impl Worker {
-    /// Why the thread must be abandoned, if so: it was stopped, or its job is stuck.
-    pub(super) fn reason_to_give_up(self, stuck_at_ns: &AtomicU64, now_ns: u64) -> Option<FailureReason> {
-        if self.stopped.load(Ordering::Acquire) {
-            return Some(FailureReason::Memory);
-        }
-        (stuck_at_ns.load(Ordering::Acquire) <= now_ns).then_some(FailureReason::Stuck)
-    }
 }
 
 /// Maximum time that a thread waits for a tick before it checks for messages, because there may be a request for a new
@@ -84,6 +72,11 @@ impl RoomThread {
             let now_ns = self.shared.now_ns();
             self.scheduler().announce(now_ns);
         }
+    }
+
+    /// Whether the current job takes too long.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck_at_ns.load(Ordering::Acquire) <= self.shared.now_ns()
     }
 
     /// Notifies the watchdog of failures.
@@ -122,7 +115,7 @@ fn live(room_thread: &RoomThread, generation: u32) {
 fn work(room_thread: &RoomThread, generation: u32) {
     room_thread.waker.attend();
     let granted = system::request_punctual_scheduling();
-    let worker = Worker { thread: system::this_thread(), stopped: heap::stopped_flag(), granted };
+    let worker = Worker { thread: system::this_thread(), granted };
     *room_thread.worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
     loop {
         match next(room_thread, generation) {

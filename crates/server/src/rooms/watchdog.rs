@@ -62,14 +62,15 @@ fn watch(room_threads: &[Arc<RoomThread>], builder: &Arc<RoomBuilder>) {
 fn give_up_stuck(room_thread: &RoomThread) -> bool {
     let worker = *room_thread.worker.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(worker) = worker else { return false };
-    let reason = || worker.reason_to_give_up(&room_thread.stuck_at_ns, room_thread.shared.now_ns());
-    if reason().is_none() {
+    if !room_thread.is_stuck() {
         return false;
     }
     let mut scheduler = room_thread.scheduler();
     // Check again under the lock, because the job may have just ended.
-    let Some(reason) = reason() else { return false };
-    scheduler.abandon_running(reason, &room_thread.shared);
+    if !room_thread.is_stuck() {
+        return false;
+    }
+    scheduler.abandon_running(&room_thread.shared);
     room_thread.stuck_at_ns.store(u64::MAX, Ordering::Release);
     *room_thread.worker.lock().unwrap_or_else(PoisonError::into_inner) = None;
     room_thread.has_failures.store(true, Ordering::Release);

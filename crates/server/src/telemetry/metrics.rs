@@ -180,7 +180,7 @@ families! {
     ROOMS_OPENING = Gauge "dunlin_rooms_unmade" ["thread"] "Rooms whose world is being created.";
     ROOM_PLAYERS = Gauge "dunlin_room_players" ["thread"] "Players in rooms that have a client.";
     ROOM_SPECTATORS = Gauge "dunlin_room_spectators" ["thread"] "Spectators in rooms.";
-    ROOMS_MEMORY = Gauge "dunlin_rooms_memory_bytes" [] "Memory of all rooms, which room.total_memory_limit limits.";
+    ROOMS_MEMORY = Gauge "dunlin_rooms_memory_bytes" [] "Memory of the worlds of all rooms, and what their simulations report. room.total_memory_limit limits it.";
     ROOM_BUILDER_BUSY = Counter "dunlin_room_builder_busy_seconds_total" [] "Time that the room builder created and dropped worlds.";
     ROOM_BUILDER_REPLACED = Counter "dunlin_room_builder_replaced_total" [] "Replacements of the room builder's thread because a game did not return.";
     ROOM_BUILDER_LOST = Gauge "dunlin_room_builder_threads_lost" [] "Abandoned threads of the room builder that have not returned.";

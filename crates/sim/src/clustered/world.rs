@@ -18,7 +18,11 @@ use dunlin_cluster::{
     names::{PartitionNames, part_of},
 };
 use dunlin_engine::{
-    Effect, Event, Options, Seed, Shard, api::ApiRequest, backend::PublishHow, event::ConnectionClaims,
+    Effect, Event, Options, Seed, Shard,
+    api::ApiRequest,
+    backend::PublishHow,
+    broadcast::BroadcastMessage,
+    event::{ConnectionClaims, PeerKeys},
 };
 use dunlin_protocol::Payload;
 
@@ -41,10 +45,20 @@ const CHANNELS: [&str; 4] = ["log:a", "log:b", "log:c", "log:d"];
 const KEYS: [&str; 3] = ["k0", "k1", "k2"];
 const LATER_US: u64 = 400_000_000;
 
-/// Functions of tests that prepare the shard and the core of each node.
+/// Functions of tests that prepare the shard and the core of each node, and a bug between the two.
 pub struct Prepare<'a> {
     pub shard: &'a dyn Fn(&mut Shard),
     pub core: &'a dyn Fn(&mut Core),
+    pub flaw: Option<ClusterFlaw>,
+}
+
+/// A bug between the shard and the core of each node, which tests plant to verify that the checks find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterFlaw {
+    /// A broadcast of another node is broadcast again.
+    BroadcastRepeated,
+    /// Other nodes are not asked for the newest publications of keys.
+    KeysNotGathered,
 }
 
 /// A publish request to the API without a reply.
@@ -325,10 +339,20 @@ impl<'a> ClusteredWorld<'a> {
                 self.harness.count(if outcome.is_ok() { "removal committed" } else { "removal not committed" });
             }
             Event::Followed { .. } => self.harness.count("followed"),
+            Event::BroadcastReceived { channel, message } => self.repeat_broadcast(node_index, channel, message),
             _ => {}
         }
         self.harness.trace.bytes(format!("{event:?}").as_bytes());
         self.send_to_shard(node_index, event);
+    }
+
+    /// A shard that repeats what another node has broadcast.
+    fn repeat_broadcast(&mut self, node_index: usize, channel: &Arc<str>, message: &BroadcastMessage) {
+        let repeats = self.prepare.flaw == Some(ClusterFlaw::BroadcastRepeated);
+        if repeats && matches!(message, BroadcastMessage::Publication(_)) {
+            let (namespace, channel, message) = (namespace_of(channel), Arc::clone(channel), message.clone());
+            self.send_to_core(node_index, CoreEvent::Broadcast { namespace, channel, message });
+        }
     }
 
     /// The delay of a message between the threads of the shard and the core.
@@ -578,6 +602,15 @@ impl World for ClusteredWorld<'_> {
     }
 }
 
+/// The number of a channel's namespace.
+fn namespace_of(channel: &str) -> u16 {
+    match channel.split_once(':') {
+        Some(("live", _)) => 2,
+        Some(("kept", _)) => 3,
+        _ => 1,
+    }
+}
+
 /// The shards are those of the nodes: each node has one.
 impl PromptWorld for ClusteredWorld<'_> {
     // In the first half, a cluster without faults must have recovered everything.
@@ -602,11 +635,6 @@ impl PromptWorld for ClusteredWorld<'_> {
     fn perform(&mut self, node_index: usize, effect: Effect) -> Result<(), String> {
         self.harness.line(|| format!("node {node_index}: {effect:?}"));
         let shard = dunlin_engine::ShardIndex(0);
-        let namespace_of = |channel: &str| match channel.split_once(':') {
-            Some(("live", _)) => 2,
-            Some(("kept", _)) => 3,
-            _ => 1,
-        };
         let Some(effect) = self.perform_on_session(node_index, effect)? else { return Ok(()) };
         let event = match effect {
             Effect::Propose { channel, proposal, record, begins: _, terms: _ } => {
@@ -623,6 +651,11 @@ impl PromptWorld for ClusteredWorld<'_> {
             Effect::Authenticate { session, token } => {
                 let claims = ConnectionClaims { user: token.into(), ..ConnectionClaims::default() };
                 self.send_to_shard(node_index, Event::Authenticated { session, outcome: Ok(claims) });
+                return Ok(());
+            }
+            Effect::QueryKeys { channel } if self.prepare.flaw == Some(ClusterFlaw::KeysNotGathered) => {
+                let found = PeerKeys { keys: Vec::new(), is_partial: false };
+                self.send_to_shard(node_index, Event::KeysAnswered { channel, found });
                 return Ok(());
             }
             Effect::QueryKeys { channel } => self.survey_keys(node_index, channel),

@@ -162,12 +162,11 @@ impl KeptRoom {
             disk.write(now_us, RoomWrite::Record(tick, record));
         }
         let given: Vec<String> = batch.steps.iter().filter_map(token_given).collect();
-        let steps = batch.steps.clone();
-        let done = self.runner.run(batch, now_us);
+        let done = self.runner.run(&batch, now_us);
         if given.len() != done.joins().count() || done.joins().any(|(_, joined)| joined.is_none()) {
             return Err(format!("tick {tick}: a join is rejected, or has no token"));
         }
-        let outcome = self.seats.check(tick, &steps, &done, self.runner.room());
+        let outcome = self.seats.check(tick, &batch.steps, &done, self.runner.room());
         outcome.map_err(|error| format!("tick {tick}: {error}"))?;
         for (given, (_, player)) in given.into_iter().zip(done.joins()) {
             if let Some(player) = player {
@@ -227,7 +226,7 @@ fn restore(saved: &[u8], terms: KeptTerms, disk: &RoomDisk, truth: &RoomTruth) -
     }
     for (tick, record) in disk.log.range(runner.ticks_run() + 1..) {
         let record = TickRecord::read(record).map_err(|error| error.to_string())?;
-        runner.replay(*tick, record).map_err(|error| error.to_string())?;
+        runner.replay(*tick, &record).map_err(|error| error.to_string())?;
         let was = truth.ticks.get(tick);
         let is = truth_of(runner.room(), was.map_or(&SeatModel::default(), |was| &was.seats));
         if was != Some(&is) {

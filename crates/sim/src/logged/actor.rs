@@ -321,6 +321,12 @@ impl LogActor {
         queue.pop_front().map(|(_, event)| (name, event))
     }
 
+    /// Whether a page of a channel is loading.
+    pub fn is_loading(&self, name: &str) -> bool {
+        let loads = |(_, task): &(u64, Task)| matches!(task, Task::Read { .. });
+        self.channels.get(name).is_some_and(|channel| !channel.pages.is_empty() || channel.tasks.iter().any(loads))
+    }
+
     /// Whether no task or event is queued.
     pub fn is_at_rest(&self) -> bool {
         let is_idle =

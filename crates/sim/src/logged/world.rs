@@ -27,6 +27,7 @@ use super::{
     ChannelTruth, KEY_TAG, REMOVAL_TAG, SeenKeys, Truth,
     actor::{LogActor, ORDERED_BY_LOG},
     client::{LogClient, check_complete},
+    flaw::{LogFlaw, LogSeam},
     keyed_data,
 };
 
@@ -61,6 +62,7 @@ pub struct LoggedWorld<'a> {
     prepare: &'a dyn Fn(&mut Shard),
     node: SimNode,
     log: LogActor,
+    seam: LogSeam,
     truth: Truth,
     clients: Vec<LogClient>,
     /// API requests without a reply, by ticket, with the channel.
@@ -92,6 +94,7 @@ impl<'a> LoggedWorld<'a> {
             prepare,
             node,
             log,
+            seam: LogSeam::default(),
             truth: Truth::new(),
             clients,
             requests: BTreeMap::new(),
@@ -104,11 +107,17 @@ impl<'a> LoggedWorld<'a> {
         }
     }
 
+    /// Plants a bug between the shards and the log.
+    pub fn plant(&mut self, flaw: LogFlaw) {
+        self.seam.flaw = Some(flaw);
+    }
+
     /// Crashes and restarts the node. Everything that the log committed is kept.
     fn crash(&mut self) {
         self.harness.count("crash");
         self.harness.line(|| "the node crashes".to_owned());
         self.log.crash(self.harness.now_us, &mut self.truth);
+        self.seam.crash();
         self.keys_may_be_gone();
         self.removals = 0;
         self.requests.clear();
@@ -135,6 +144,9 @@ impl<'a> LoggedWorld<'a> {
     /// Runs the due tasks of the log, and delivers its due events.
     fn serve_log(&mut self) -> Result<(), String> {
         self.log.step(self.harness.now_us, &mut self.truth)?;
+        while let Some((channel, event)) = self.seam.next_early() {
+            self.handle(self.node.owner(&channel), event)?;
+        }
         while let Some((channel, event)) = self.log.next_event(self.harness.now_us) {
             self.harness.line(|| format!("the log: {event:?}"));
             let case = match &event {
@@ -153,7 +165,9 @@ impl<'a> LoggedWorld<'a> {
             };
             let known = self.told.entry(channel.clone()).or_insert(0);
             *known = told.max(*known);
-            self.handle(self.node.owner(&channel), event)?;
+            if let Some(event) = self.seam.pass(&self.log, event) {
+                self.handle(self.node.owner(&channel), event)?;
+            }
         }
         Ok(())
     }
@@ -551,6 +565,7 @@ impl PromptWorld for LoggedWorld<'_> {
             Effect::Send { to, message } => self.node.send(shard, to, message),
             Effect::Propose { channel, proposal, record, begins: _, terms } => {
                 self.harness.count("proposal");
+                self.seam.on_propose(&channel, proposal, &record);
                 self.log.propose(now_us, &channel, proposal, record, terms);
             }
             Effect::Load { channel, load, query, terms: _ } => {

@@ -112,7 +112,12 @@ impl NodeWorld {
 
     /// Pushes messages of a room thread to its rings.
     fn post(&mut self, thread: usize, outgoing: Vec<RoutedMessage>) {
-        for (shard, message) in outgoing {
+        for (shard, mut message) in outgoing {
+            if let (Some(SeatFlaw::EventReachesAll), FromRoom::Event { audience, .. }) =
+                (self.threads.flaw, &mut message)
+            {
+                *audience = None;
+            }
             self.harness.trace.number(u64::from(shard.0) << 32);
             self.threads.rings.post(thread, shard, message);
         }
@@ -273,21 +278,20 @@ impl NodeWorld {
         if fails {
             // The room fails after running the tick, or before it.
             if self.harness.chance.percent(50) {
-                hosted.runner.run(batch, time_us);
+                hosted.runner.run(&batch, time_us);
                 self.model.rooms.lock().lose_tick(room);
             }
             return self.fail_room(thread, room);
         }
-        let steps = batch.steps.clone();
-        let has_kick = steps.iter().any(|step| matches!(step, Step::Kick { .. }));
+        let has_kick = batch.steps.iter().any(|step| matches!(step, Step::Kick { .. }));
         self.model.rooms.lock().set_kicking(room, has_kick);
-        let done = hosted.runner.run(batch, time_us);
+        let done = hosted.runner.run(&batch, time_us);
         let mut room_model = self.model.rooms.lock();
         room_model.set_kicking(room, false);
         if let Some(failure) = room_model.failure.take() {
             return Err(failure);
         }
-        hosted.check_seats(&mut room_model, &steps, &done)?;
+        hosted.check_seats(&mut room_model, &batch.steps, &done)?;
         hosted.host.finish(done, &mut outgoing);
         self.harness.trace.number(hosted.runner.room().state_hash());
         if let Some(record) = room_model.records.get_mut(&room) {
@@ -397,6 +401,8 @@ pub enum SeatFlaw {
     StaysLonger,
     /// Players leave one tick early.
     LeavesEarly,
+    /// An event for some players of a room reaches all of them.
+    EventReachesAll,
 }
 
 impl SeatFlaw {

@@ -540,7 +540,6 @@ pub(super) fn should_ask_for_keys(context: &Context, channel: &OwnedChannel) -> 
     context.namespace(channel.namespace).cache_keys_max > 0
         && context.has_keys_on_peers(channel.namespace)
         && channel.key_cache.as_ref().is_none_or(|cache| cache.should_ask_peers(context.now.mono_us))
-        && !context.planted.is(Bug::KeysNotGathered)
 }
 
 /// The newest publications of a channel's keys, for another node.

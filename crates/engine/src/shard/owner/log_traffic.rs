@@ -15,7 +15,6 @@ use crate::{
     log_load::Gathered,
     message::SubscriptionRequest,
     options::NamespaceOptions,
-    planted::Bug,
     refused::Refused,
 };
 
@@ -337,7 +336,6 @@ impl LogTraffic {
 /// Opens a channel with its first page.
 pub(super) fn open_with_page(context: &mut Context, channel: &mut OwnedChannel, page: LogPage) {
     let (limits, options) = (&context.options.log, context.namespace(channel.namespace));
-    let loses_meanwhile = context.planted.is(Bug::ParkedMissesMeanwhile);
     let Some(log) = channel.log.as_deref_mut() else { return };
     let Some((_, meanwhile)) = log.opening.take() else { return };
     let mut page = page;
@@ -349,7 +347,7 @@ pub(super) fn open_with_page(context: &mut Context, channel: &mut OwnedChannel, 
     // A full page was cut by a limit, not by the start of the log.
     let is_full = page.records.len() >= first_page_max(limits, options);
     log.floor = if is_full || page.has_more_below { 0 } else { page.floor };
-    let top = if loses_meanwhile { page.top } else { page.top.max(meanwhile.top()) };
+    let top = page.top.max(meanwhile.top());
     log.next_offset = log.next_offset.max(top + 1);
     let mut stream = Stream::of_page(page, &meanwhile, top);
     stream.forget_beyond(options.history_size.min(limits.tail_publications_max));
@@ -362,7 +360,6 @@ pub(super) fn open_with_page(context: &mut Context, channel: &mut OwnedChannel, 
 /// The page and the publications in memory, as one stream; the page alone if publications between the two are in
 /// neither, because it has all that was asked for.
 pub(super) fn page_with_tail(context: &Context, channel: &OwnedChannel, mut page: LogPage) -> Option<LoadedPart> {
-    let loses_meanwhile = context.planted.is(Bug::ParkedMissesMeanwhile);
     let (log, tail) = (channel.log.as_deref()?, channel.stream.as_deref()?);
     // Publications removed during the load may be in the page.
     page.floor = page.floor.max(log.floor);
@@ -372,15 +369,10 @@ pub(super) fn page_with_tail(context: &Context, channel: &OwnedChannel, mut page
     let is_behind_tail = page.records.is_empty() && page.floor >= tail.top();
     let is_ordered_by_log = context.namespace(channel.namespace).log == PublicationLog::OrderedByLog;
     let top = if is_ordered_by_log && is_behind_tail { page.through } else { tail.top() };
-    let stream = if loses_meanwhile {
-        let (through, nothing) = (page.through, Stream::new(Box::default()));
-        Stream::of_page(page, &nothing, through)
-    } else if page.through < tail.floor() {
+    if page.through < tail.floor() {
         return Some(LoadedPart::Alone(Stream::of_part(page, tail.top())));
-    } else {
-        Stream::of_page(page, tail, top)
-    };
-    Some(LoadedPart::ToTail(stream))
+    }
+    Some(LoadedPart::ToTail(Stream::of_page(page, tail, top)))
 }
 
 /// A loaded part of a channel.

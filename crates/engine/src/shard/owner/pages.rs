@@ -20,7 +20,6 @@ use crate::{
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
     log_in_flight::{ANSWER_BYTES_MAX, HistoryReader, ParkedCost, ParkedRequest, Proposal, ProposalParams, ReplyTo},
     message::{HistoryPart, NotSubscribed, Notice, SubscriptionRequest},
-    planted::Bug,
     refused::Refused,
 };
 
@@ -367,7 +366,7 @@ impl Owner {
         }
         let LogRecord { publication, version_epoch, .. } = record;
         let how = PublishHow { version: publication.version, version_epoch, ..PublishHow::default() };
-        let params = ProposalParams { how, audience: None, accepted_us: context.now.mono_us, is_delivered: false };
+        let params = ProposalParams { how, audience: None, accepted_us: context.now.mono_us };
         let publication = Arc::unwrap_or_clone(publication);
         let proposal =
             Proposal { publication, params, creator: None, reply_to: ReplyTo::Nobody, duplicates: Vec::new() };
@@ -394,9 +393,7 @@ impl Owner {
         let opening = channel.log.as_ref().and_then(|log| log.opening.as_ref());
         let opens = opening.is_some_and(|(opening, _)| *opening == load);
         let outcome = match outcome {
-            Ok(page) if !opens && !context.planted.is(Bug::CutPageTakenAsWhole) => {
-                self.log_traffic.gather_page(context, channel, load, page)
-            }
+            Ok(page) if !opens => self.log_traffic.gather_page(context, channel, load, page),
             outcome => outcome.map(Some),
         };
         let outcome = match outcome {
@@ -458,7 +455,6 @@ impl Owner {
         let name = Arc::clone(&channel.name);
         let outcome = outcome.and_then(|page| match self.histories.add_older_keys(context, channel, &page) {
             RestoreProgress::Complete => Ok(None),
-            RestoreProgress::More(_) if context.planted.is(Bug::KeysOfFirstPage) => Ok(None),
             RestoreProgress::More(after) => Ok(Some(after)),
             RestoreProgress::Stuck => Err(LogError::Unavailable),
         });

@@ -133,7 +133,7 @@ impl Owner {
             epoch: Box::default(),
             version: how.version,
         };
-        let params = ProposalParams { how, audience, accepted_us: context.now.mono_us, is_delivered: false };
+        let params = ProposalParams { how, audience, accepted_us: context.now.mono_us };
         let proposal = Proposal { publication, params, creator, reply_to, duplicates: Vec::new() };
         if is_logged {
             self.propose_to_log(context, channel, proposal)?;
@@ -182,16 +182,6 @@ impl Owner {
             version_epoch: proposal.params.how.version_epoch.clone(),
             idempotency_key: proposal.params.how.idempotency_key.clone(),
         };
-        if context.planted.is(Bug::AcknowledgedBeforeCommit) {
-            let reply_to = std::mem::replace(&mut proposal.reply_to, ReplyTo::Nobody);
-            let position = (record.publication.offset, Box::default());
-            context.answer_publication(channel.name, reply_to, Ok(position));
-        }
-        if context.planted.is(Bug::DeliveredBeforeCommit) {
-            proposal.params.is_delivered = true;
-            let publication = Arc::clone(&record.publication);
-            self.deliver_publication(context, channel, publication, &proposal.params, None)?;
-        }
         // Otherwise any number of channels could be created until the first commit.
         self.channels.reserve_creator(key, proposal.creator);
         self.log_traffic.propose(context, &mut self.channels[key], proposal, record, begins)
@@ -263,13 +253,11 @@ impl Owner {
         } else {
             (Arc::new(publication), (0, Box::default()), None)
         };
-        if !params.is_delivered {
-            let is_broadcast = position.0 == 0 && context.is_shared(channel.namespace);
-            let message = is_broadcast.then(|| BroadcastMessage::Publication(Arc::clone(&publication)));
-            self.deliver_publication(context, channel, publication, params, patch)?;
-            if let Some(message) = message {
-                context.broadcast(channel.name, message);
-            }
+        let is_broadcast = position.0 == 0 && context.is_shared(channel.namespace);
+        let message = is_broadcast.then(|| BroadcastMessage::Publication(Arc::clone(&publication)));
+        self.deliver_publication(context, channel, publication, params, patch)?;
+        if let Some(message) = message {
+            context.broadcast(channel.name, message);
         }
         self.remember_key(context, channel, params, &position)?;
         Ok(position)

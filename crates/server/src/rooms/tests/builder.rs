@@ -96,14 +96,6 @@ fn a_constructor_that_panics_fails_its_room_alone() {
 }
 
 #[test]
-fn a_constructor_that_allocates_without_end_fails_its_room_alone() {
-    let bad = RoomSettings { memory_bytes_max: 4 << 20, ..settings("glutton") };
-    let mut rig = Rig::start(1, vec![settings("walk"), bad]);
-    one_is_not_made(&mut rig, FailureReason::Memory);
-    assert_eq!(rig.rooms.builder().replaced, 1);
-}
-
-#[test]
 fn a_room_closed_before_its_creation_is_dropped() {
     let mut rig = Rig::start(1, vec![settings("walk")]);
     let rooms: Vec<_> = (0..20).map(|_| rig.open(0, "walk")).collect();

@@ -27,12 +27,6 @@ pub fn registry() -> Registry {
             Ok(Box::<Rogue>::default())
         })
         .with("stillborn", |_| panic!("on purpose"))
-        .with("glutton", |_| {
-            let mut hoard = Vec::new();
-            loop {
-                hoard.push(black_box(vec![1_u8; 64 << 10]));
-            }
-        })
         .with("broken", |_| Err(BadParams("`size` is missing".to_owned())))
 }
 
@@ -184,6 +178,7 @@ pub static DROPPED_AFTER_LOOP: AtomicU64 = AtomicU64::new(0);
 struct Rogue {
     hoard: Vec<Vec<u8>>,
     grows: bool,
+    swells: bool,
     dawdles: bool,
     is_spoilt: bool,
     has_looped: bool,
@@ -217,10 +212,11 @@ impl Simulation for Rogue {
                     std::hint::spin_loop();
                 }
             }
-            b"devour" => loop {
-                self.hoard.push(black_box(vec![1; 64 << 10]));
+            b"hang" => loop {
+                std::thread::park();
             },
             b"grow" => self.grows = true,
+            b"swell" => self.swells = true,
             b"dawdle" => self.dawdles = true,
             b"spoil" => self.is_spoilt = true,
             _ => return Err(InputError),
@@ -228,9 +224,14 @@ impl Simulation for Rogue {
         Ok(())
     }
 
-    fn tick(&mut self, _: &mut World) {
+    fn tick(&mut self, world: &mut World) {
         if self.grows {
             self.hoard.push(black_box(vec![1; 1 << 20]));
+        }
+        for _ in 0..if self.swells { 1_024 } else { 0 } {
+            let position = Position { x: 10, y: 10 };
+            let object = NewObject { position, kind: 1, visibility: Visibility::Nobody, state: &[1; 1_024] };
+            world.spawn(object).expect("there is room");
         }
         let began = Instant::now();
         while self.dawdles && began.elapsed() < Duration::from_millis(8) {
@@ -244,6 +245,10 @@ impl Simulation for Rogue {
 
     fn restore(&mut self, _: &[u8]) -> Result<(), RestoreError> {
         Ok(())
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.hoard.iter().map(Vec::capacity).sum()
     }
 }
 

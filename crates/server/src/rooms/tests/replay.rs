@@ -130,7 +130,7 @@ impl Played {
         let mut record = Vec::new();
         TickRecord::write(&batch.steps, hash, &mut record);
         self.log.push((self.runner.ticks_run() + 1, record));
-        let done = self.runner.run(batch, 1);
+        let done = self.runner.run(&batch, 1);
         let mut outgoing = Vec::new();
         self.host.finish(done, &mut outgoing);
         for (_, message) in outgoing {
@@ -148,7 +148,7 @@ impl Played {
         checkpoint.check_origin(&self.origin)?;
         let mut runner = checkpoint.restore(self.origin.options.clone(), simulation(&self.origin))?;
         for (tick, record) in &self.log {
-            runner.replay(*tick, TickRecord::read(record)?)?;
+            runner.replay(*tick, &TickRecord::read(record)?)?;
         }
         Ok(runner)
     }
