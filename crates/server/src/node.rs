@@ -70,6 +70,17 @@ pub struct HandOver {
     pub tls: Option<Box<TlsSession>>,
 }
 
+/// The logs of a node's channels, and the queues in which they answer the shards.
+#[derive(Clone)]
+pub struct NodeLogs {
+    /// The queues of all shards.
+    pub queues: Arc<ShardQueues>,
+    /// Stores durable channels; `None` if there are none.
+    pub storage: Option<Arc<NodeStorage>>,
+    /// Orders channels that several nodes share; `None` without a cluster.
+    pub cluster: Option<Arc<NodeCluster>>,
+}
+
 /// The parts of a node.
 pub struct NodeStart {
     /// Options of threads and sockets.
@@ -82,12 +93,8 @@ pub struct NodeStart {
     pub tokens: Arc<dyn VerifyTokens>,
     /// Sends requests to backends.
     pub backends: Arc<dyn ProxyClient>,
-    /// The queues to the shards that the storage and the cluster use as well.
-    pub queues: Arc<ShardQueues>,
-    /// Stores durable channels; `None` if there are none.
-    pub storage: Option<Arc<NodeStorage>>,
-    /// Orders channels that several nodes share; `None` without a cluster.
-    pub cluster: Option<Arc<NodeCluster>>,
+    /// The logs of channels.
+    pub logs: NodeLogs,
     /// Checks origins.
     pub origins: OriginCheck,
     /// Takes each connection that does not become a WebSocket. Bounded: when it is full, the connection receives 503.

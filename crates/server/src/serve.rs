@@ -38,7 +38,7 @@ use crate::{
     demo::site::Site,
     http::{HttpParts, api::NodeIdentity, connection::Port, connection_table::ConnectionTable, internal},
     matchmaking::{self, MatchTask},
-    node::{DrainPlan, Drained, HandOver, Node, NodeNetOptions, NodeStart, ShardQueues, StartError},
+    node::{DrainPlan, Drained, HandOver, Node, NodeNetOptions, NodeStart, StartError},
     telemetry::{api_counters::ControlCounters, config_events, events, log, lookout, watermark},
     trim,
 };
@@ -93,8 +93,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Res
     let site = load_site(&loaded.config)?;
     let certificates = certificates::read(&loaded.config)?;
     let open_files = OpenFiles::of(&loaded.config);
-    let queues = ShardQueues::new(u16::try_from(loaded.config.shards).unwrap_or(u16::MAX));
-    let (storage, cluster) = cluster::open_logs(&mut loaded.config, &mut signals, open_files, &queues).await?;
+    let logs = cluster::open_logs(&mut loaded.config, &mut signals, open_files).await?;
     let config = &loaded.config;
     let (hand_over, handed_over) = HANDED_OVER.tokio_channel();
     let live_origins = LiveOrigins::new(config.allowed_origins.clone());
@@ -107,9 +106,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Res
         rooms: config.rooms.clone(),
         tokens: Arc::clone(&asked.tokens) as Arc<dyn VerifyTokens>,
         backends: asked.answering(match_handle.clone()),
-        queues,
-        storage: storage.clone(),
-        cluster,
+        logs: logs.clone(),
         origins: Arc::clone(&origins),
         hand_over,
     })
@@ -132,7 +129,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Res
         counters: Arc::clone(&counters),
     };
     let reloader = Arc::new(Reloader::new(loaded.clone(), reread, live_parts));
-    let backups = backups::start(config, storage, &counters);
+    let backups = backups::start(config, logs.storage, &counters);
     let ports = ports.with_operations(&reloader, &counters, backups.as_ref());
     let mut control = Control::start(config, &node, identity, counters, ports, handed_over).await?;
     start_rooms(config, &node, matchmaking);

@@ -16,7 +16,13 @@ use super::shard_waker::ShardWaker;
 
 /// The queues of all shards of a node. They exist before the shards, because the storage and the cluster do.
 pub struct ShardQueues {
-    queues: Box<[(EventSender, Mutex<Option<CountedReceiver<Event<'static>>>>)]>,
+    queues: Box<[Ends]>,
+}
+
+struct Ends {
+    sender: EventSender,
+    /// Until the shard starts.
+    receiver: Mutex<Option<CountedReceiver<Event<'static>>>>,
 }
 
 /// The events on their way to a shard. A shard does not take them while a ring to another shard is full.
@@ -46,7 +52,7 @@ impl ShardQueues {
     pub fn new(shard_count: u16) -> Arc<Self> {
         let queue = |_| {
             let (sender, receiver) = SHARD_EVENTS.counted_channel();
-            (EventSender { sender, shared: Arc::default() }, Mutex::new(Some(receiver)))
+            Ends { sender: EventSender { sender, shared: Arc::default() }, receiver: Mutex::new(Some(receiver)) }
         };
         Arc::new(Self { queues: (0..shard_count).map(queue).collect() })
     }
@@ -60,7 +66,7 @@ impl ShardQueues {
     /// # Panics
     /// If there is no such shard, or it has its queue already.
     pub(super) fn take(&self, shard: ShardIndex, shard_waker: Arc<ShardWaker>) -> EventQueue {
-        let (sender, receiver) = &self.queues[usize::from(shard.0)];
+        let Ends { sender, receiver } = &self.queues[usize::from(shard.0)];
         let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
         let is_first = sender.shared.shard_waker.set(shard_waker).is_ok();
         assert!(is_first, "a shard starts once");
@@ -76,7 +82,7 @@ impl fmt::Debug for ShardQueues {
 
 impl ShardEvents for ShardQueues {
     fn send(&self, to: ShardIndex, event: Event<'static>) -> bool {
-        self.queues[usize::from(to.0)].0.send(event)
+        self.queues[usize::from(to.0)].sender.send(event)
     }
 }
 
@@ -186,24 +192,24 @@ mod tests {
         assert!(matches!(first, Event::Replicated { .. }) && matches!(last, Event::Replicated { .. }));
         assert!(matches!(page, Event::Loaded { load: LoadNumber(7), outcome: Err(LogError::Busy), .. }));
         assert!(matches!(interrupted, Event::Interrupted { .. }));
-        assert!(queue.is_empty() && queue.len() == 0);
+        assert_eq!((queue.is_empty(), queue.len()), (true, 0));
     }
 
     #[test]
     fn messages_of_other_nodes_beyond_the_number_are_refused() {
         let mut queue = queue();
         let sender = queue.sender();
-        let send = || sender.send(Event::Trimmed { channel: "a".into(), through: 1 });
-        let sent = (0..=MESSAGES_MAX).take_while(|_| send()).count();
+        let offer = || sender.send(Event::Trimmed { channel: "a".into(), through: 1 });
+        let taken = (0..=MESSAGES_MAX).take_while(|_| offer()).count();
         let event_bytes = Event::Trimmed { channel: "a".into(), through: 1 }.queued_bytes();
-        assert_eq!(sent, MESSAGES_MAX.min(BYTES_MAX / event_bytes), "at the limit, and past it");
+        assert_eq!(taken, MESSAGES_MAX.min(BYTES_MAX / event_bytes), "at the limit, and past it");
         assert!(!sender.send(Event::UserSessionsElsewhere { user: "anna".into(), sessions: 1 }));
         assert!(sender.send(Event::Followed { channel: "a".into() }), "an answer");
         assert_eq!(queue.refused(), 2);
         for _ in 0..2 {
             assert!(matches!(queue.next(), Some(Event::Trimmed { .. })));
         }
-        assert!(send(), "there is space again");
+        assert!(offer(), "there is space again");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use dunlin_engine::{log::PublicationLog, options::NamespaceOptions};
 use super::{ServeError, Signals, open_files::OpenFiles, storage};
 use crate::{
     http::api::{Executor, NodeIdentity, PeerService},
-    node::{Node, NodeCluster, NodeStorage, ShardQueues},
+    node::{Node, NodeCluster, NodeLogs, ShardQueues},
     telemetry::{
         api_counters::ControlCounters,
         cluster_events::{StreamDiffers, log_report},
@@ -38,11 +38,11 @@ pub(super) async fn open_logs(
     config: &mut Config,
     signals: &mut Signals,
     open_files: OpenFiles,
-    queues: &Arc<ShardQueues>,
-) -> Result<(Option<Arc<NodeStorage>>, Option<Arc<NodeCluster>>), ServeError> {
-    let storage = storage::open(config, open_files, queues)?;
+) -> Result<NodeLogs, ServeError> {
+    let queues = ShardQueues::new(u16::try_from(config.shards).unwrap_or(u16::MAX));
+    let storage = storage::open(config, open_files, &queues)?;
     let cluster = tokio::select! {
-        started = start(config, queues) => started?,
+        started = start(config, &queues) => started?,
         signal = signals.next() => {
             return Err(ServeError::Cluster(format!("{signal} came before it was connected")));
         }
@@ -50,7 +50,7 @@ pub(super) async fn open_logs(
     if let Some(cluster) = &cluster {
         Arc::make_mut(&mut config.engine).broadcast_bytes_max = cluster.broadcast_bytes_max();
     }
-    Ok((storage, cluster))
+    Ok(NodeLogs { queues, storage, cluster })
 }
 
 /// Connects to the cluster, and waits for its servers; `None` without a broker.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use dunlin::backend::{NoBackends, ProxyClient};
-use dunlin::node::{HandOver, NetCounters, Node, NodeNetOptions, NodeStart, ShardQueues};
+use dunlin::node::{HandOver, NetCounters, Node, NodeLogs, NodeNetOptions, NodeStart, ShardQueues};
 use dunlin_config::RoomsOptions;
 use dunlin_engine::{
     Options,
@@ -69,9 +69,8 @@ impl Rig {
         let origins: OriginCheck = Arc::new(|origin, _| origin != Some("https://evil.example"));
         let tokens: Arc<dyn VerifyTokens> = Arc::new(Tokens);
         let engine = Arc::new(engine);
-        let queues = ShardQueues::new(net.shard_count);
-        let (storage, cluster) = (None, None);
-        let start = NodeStart { net, engine, rooms, tokens, backends, queues, storage, cluster, origins, hand_over };
+        let logs = NodeLogs { queues: ShardQueues::new(net.shard_count), storage: None, cluster: None };
+        let start = NodeStart { net, engine, rooms, tokens, backends, logs, origins, hand_over };
         Self { node: Node::start(start).expect("a node"), handed_over, runtime }
     }
 
