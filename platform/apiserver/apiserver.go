@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -127,12 +128,17 @@ func (server *Server) startBoth(programs Programs, folder string, ports []int) e
 	return api.waitFor(server.Admin.Host+"/readyz", &http.Client{Transport: transport})
 }
 
+// Linux takes ports of outgoing connections from 32768 on. Nothing takes one of these between its choice and its use.
+const portMin, portCount = 10_000, 22_768
+
 // freePorts returns ports that are free now. All of them are open at the same time, so that they differ.
 func freePorts(count int) ([]int, error) {
 	var ports []int
-	for range count {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+	for len(ports) < count {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", portMin+rand.IntN(portCount)))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		} else if err != nil {
 			return nil, err
 		}
 		defer listener.Close()

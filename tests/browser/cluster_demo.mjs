@@ -4,10 +4,10 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
+import { freePort } from "./ports.mjs";
 
 const ROOT = new URL("../../", import.meta.url).pathname;
 /** Six processes start at once, with binaries that are not optimized. */
@@ -79,12 +79,4 @@ export class ClusterDemo {
     await this.ended;
     rmSync(this.folder, { recursive: true });
   }
-}
-
-function freePort() {
-  const probe = createServer().listen(0, "127.0.0.1");
-  return once(probe, "listening").then(() => {
-    const { port } = probe.address();
-    return new Promise((resolve) => probe.close(() => resolve(port)));
-  });
 }

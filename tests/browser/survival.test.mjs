@@ -7,13 +7,13 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
 import { setTimeout as wait } from "node:timers/promises";
 import { ArenaPage } from "./arena_page.mjs";
 import { DEADLINE_MS, DESKTOP, launch, openPage } from "./chromium.mjs";
+import { freePort } from "./ports.mjs";
 import { TickerPage } from "./ticker_page.mjs";
 
 const BINARY = process.env.DUNLIN_BINARY;
@@ -132,13 +132,5 @@ for (const encoding of ["json", "protobuf"]) {
     } finally {
       await ticker.close();
     }
-  });
-}
-
-function freePort() {
-  const probe = createServer().listen(0, "127.0.0.1");
-  return once(probe, "listening").then(() => {
-    const { port } = probe.address();
-    return new Promise((resolve) => probe.close(() => resolve(port)));
   });
 }

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -133,10 +134,16 @@ def request(port, method, path, body=b"", headers=None, host="127.0.0.1", timeou
         connection.close()
 
 
+#: Linux takes ports of outgoing connections from 32768 on. Nothing takes one of these between its choice and its use.
+PORTS = range(10_000, 32_768)
+
+
 def free_port() -> int:
-    """DUNLIN_TEST_PORTS=FIRST-LAST restricts the ports to a range."""
-    first, last = map(int, os.environ.get("DUNLIN_TEST_PORTS", "0-0").split("-"))
-    for port in range(first, last + 1):
+    """DUNLIN_TEST_PORTS=FIRST-LAST restricts the ports to a range, whose first free one is taken."""
+    given = os.environ.get("DUNLIN_TEST_PORTS")
+    first, last = map(int, given.split("-")) if given else (PORTS.start, PORTS.stop - 1)
+    # Other tests choose at the same time.
+    for port in range(first, last + 1) if given else random.sample(PORTS, 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

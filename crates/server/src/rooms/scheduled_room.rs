@@ -13,8 +13,9 @@ use dunlin_protocol::UnsubscribeCode;
 use dunlin_rooms::{CallId, Grid, Refusal, Room};
 
 use super::{
-    RoomReport,
+    FailureReason, RoomReport,
     held::HeldTicks,
+    job::Failure,
     keeper::{Keeper, ticks_of},
     paths::RoomPaths,
     recorder::{RoomRecorder, Tail},
@@ -255,6 +256,19 @@ impl Stats {
     /// The figures of a room that has not run a tick.
     pub(super) fn before_first_tick(players_max: usize) -> Self {
         Self { players_max: u32::try_from(players_max).unwrap_or(u32::MAX), ..Self::default() }
+    }
+
+    /// Why the room may not continue after a tick.
+    pub(super) fn failure(&self, settings: &RoomSettings) -> Option<Failure> {
+        let Self { memory_bytes, overruns_in_a_row, .. } = *self;
+        let (reason, detail) = if memory_bytes > settings.memory_bytes_max {
+            (FailureReason::Memory, format!("it takes {memory_bytes} bytes"))
+        } else if overruns_in_a_row >= settings.overrun_ticks_max {
+            (FailureReason::Overrun, format!("{overruns_in_a_row} ticks in a row"))
+        } else {
+            return None;
+        };
+        Some(Failure { reason, detail })
     }
 
     /// Updates the figures after a tick of this duration.

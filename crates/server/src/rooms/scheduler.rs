@@ -393,15 +393,8 @@ impl Scheduler {
     fn judge(&mut self, place: usize, now_ns: u64, took_ns: u64) {
         let scheduled_room = self.places[place].as_mut().expect("a room is there until it ends");
         self.counters.overruns += u64::from(scheduled_room.count_overrun(took_ns));
-        let detail = if scheduled_room.stats.memory_bytes > scheduled_room.settings.memory_bytes_max {
-            Some((FailureReason::Memory, format!("it takes {} bytes", scheduled_room.stats.memory_bytes)))
-        } else if scheduled_room.stats.overruns_in_a_row >= scheduled_room.settings.overrun_ticks_max {
-            Some((FailureReason::Overrun, format!("{} ticks in a row", scheduled_room.stats.overruns_in_a_row)))
-        } else {
-            None
-        };
-        if let Some((reason, detail)) = detail {
-            return self.fail(place, Failure { reason, detail });
+        if let Some(failure) = scheduled_room.stats.failure(&scheduled_room.settings) {
+            return self.fail(place, failure);
         }
         scheduled_room.timing.advance(now_ns);
         self.schedule.insert(place, &scheduled_room.timing);

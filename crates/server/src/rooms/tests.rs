@@ -16,7 +16,7 @@ use dunlin_engine::{
 };
 use dunlin_protocol::UnsubscribeCode;
 
-use super::FailureReason;
+use super::{FailureReason, scheduled_room::Stats};
 use rig::{Rig, settings, wait_until};
 
 #[test]
@@ -229,24 +229,13 @@ fn a_room_over_its_memory_limit_fails() {
 
 #[test]
 fn a_room_may_reach_its_memory_limit() {
-    let mut rig = Rig::start(1, vec![settings("walk")]);
-    let room = rig.open(0, "a");
-    let see_ticks = |rig: &mut Rig, last| {
-        let seat = rig.join(room, "ann");
-        assert_eq!(rig.wait_joined(seat), Ok(()));
-        rig.take_until("ticks or the end", |message| {
-            matches!(message, FromRoom::Tick { update, .. } if update.tick() >= last)
-                || matches!(message, FromRoom::Failed { .. })
-        });
+    let settings = RoomSettings { memory_bytes_max: 5_000, ..settings("walk") };
+    let reason = |memory_bytes| {
+        let stats = Stats { memory_bytes, ..Stats::default() };
+        stats.failure(&settings).map(|failure| failure.reason as usize)
     };
-    see_ticks(&mut rig, 20);
-    let bytes = rig.rooms.rooms()[0].memory_bytes;
-    for (memory_bytes_max, failed) in [(bytes, 0), (bytes - 1, 1)] {
-        let mut rig = Rig::start(1, vec![RoomSettings { memory_bytes_max, ..settings("walk") }]);
-        assert_eq!(rig.open(0, "a"), room);
-        see_ticks(&mut rig, 20);
-        assert_eq!(rig.counters().failed[FailureReason::Memory as usize], failed, "{memory_bytes_max} of {bytes}");
-    }
+    assert_eq!(reason(5_000), None, "at the limit");
+    assert_eq!(reason(5_001), Some(FailureReason::Memory as usize), "past it");
 }
 
 #[test]
