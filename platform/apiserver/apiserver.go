@@ -31,10 +31,8 @@ type Programs struct{ Etcd, APIServer string }
 // Server is a running API server with its own database.
 type Server struct {
 	// Admin has all rights.
-	Admin  *rest.Config
-	folder string
-	// etcd is the address of the database.
-	etcd      string
+	Admin     *rest.Config
+	folder    string
 	processes []*process
 }
 
@@ -87,7 +85,6 @@ func start(programs Programs, folder string) (*Server, error) {
 
 func (server *Server) startBoth(programs Programs, folder string, ports []int) error {
 	client, peer := fmt.Sprintf("http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
-	server.etcd = client
 	etcd, err := startProcess(folder, programs.Etcd,
 		"--data-dir="+filepath.Join(folder, "etcd"), "--unsafe-no-fsync",
 		"--listen-client-urls="+client, "--advertise-client-urls="+client,

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/dunlin-project/dunlin/platform/apiserver"
 	"github.com/dunlin-project/dunlin/platform/command"
 )
 
@@ -74,12 +73,7 @@ func foundCanaries(text string) []string {
 // in the API server and the remaining files.
 func TestSecretsStayInSecrets(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	// A server whose files are in the folder as well.
-	server := apiserver.ForTest(t)
-	if err := installOperator(t.Context(), server); err != nil {
-		t.Fatal(err)
-	}
-	site := siteOn(t, server)
+	site := newSite(t)
 	site.variables["XDG_RUNTIME_DIR"] = memoryFolder(t)
 	site.runOperator()
 	site.runControllers()

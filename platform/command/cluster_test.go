@@ -45,44 +45,18 @@ type site struct {
 	log *sharedBuffer
 }
 
-// withOperator has servers with the operator's definitions, rights and namespace.
-var withOperator = apiserver.Pool{Prepare: installOperator}
-
-func installOperator(ctx context.Context, server *apiserver.Server) error {
-	admin, err := newAdmin(server)
-	if err != nil {
-		return err
-	}
-	return apiserver.InstallOperator(ctx, admin)
-}
-
-// TestMain stops the servers that the tests share.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := withOperator.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func newAdmin(server *apiserver.Server) (client.Client, error) {
-	known := operator.NewScheme()
-	if err := rbacv1.AddToScheme(known); err != nil {
-		return nil, err
-	}
-	return client.New(server.Admin, client.Options{Scheme: known})
-}
-
 func newSite(t *testing.T) *site {
 	t.Helper()
-	return siteOn(t, withOperator.ForTest(t))
-}
-
-func siteOn(t *testing.T, server *apiserver.Server) *site {
-	t.Helper()
-	admin, err := newAdmin(server)
+	server := apiserver.ForTest(t)
+	known := operator.NewScheme()
+	if err := rbacv1.AddToScheme(known); err != nil {
+		t.Fatal(err)
+	}
+	admin, err := client.New(server.Admin, client.Options{Scheme: known})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := apiserver.InstallOperator(t.Context(), admin); err != nil {
 		t.Fatal(err)
 	}
 	site := &site{newPerson(t), server, admin, &sharedBuffer{}}
