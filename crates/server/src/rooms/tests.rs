@@ -231,7 +231,8 @@ fn a_room_over_its_memory_limit_fails() {
 fn a_room_may_reach_its_memory_limit() {
     let settings = RoomSettings { memory_bytes_max: 5_000, ..settings("walk") };
     let reason = |memory_bytes| {
-        let stats = Stats { memory_bytes, ..Stats::default() };
+        let mut stats = Stats::default();
+        stats.memory_bytes = memory_bytes;
         stats.failure(&settings).map(|failure| failure.reason as usize)
     };
     assert_eq!(reason(5_000), None, "at the limit");
