@@ -74,9 +74,16 @@ const REACHED: [&str; 56] = [
 ];
 
 /// Seeds that failed in earlier versions.
-const FOUND_SEEDS: [u64; 13] = [
+const FOUND_SEEDS: [u64; 20] = [
     1_193,
     1_676,
+    50_420,
+    50_930,
+    60_805,
+    61_240,
+    91_036,
+    100_315,
+    130_203,
     20_639,
     20_718,
     777_141,

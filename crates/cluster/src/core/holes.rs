@@ -100,7 +100,22 @@ fn missing_among(
     named.find(is_missing).or_else(|| stored.find(|sequence| *sequence < last && is_missing(sequence)))
 }
 
+/// The newest missing message after `floor` that one of the messages names in another epoch than this node's.
+fn named_elsewhere(messages: &[StoredMessage], floor: u64, epoch: &str) -> Option<u64> {
+    let of_others = messages.iter().filter_map(named_by).filter(|(_, its_epoch)| *its_epoch != epoch);
+    let has = |sequence: u64| messages.binary_search_by_key(&sequence, |message| message.sequence).is_ok();
+    of_others.flat_map(|(sequences, _)| sequences).filter(|sequence| *sequence > floor && !has(*sequence)).max()
+}
+
 impl Partition {
+    /// The floor of a read that is complete after `floor` by all other evidence. A replica that leaves out as many messages as
+    /// the stream has dropped makes the count of the rest look complete. In this node's epoch, the name of a missing message
+    /// is a loss. In another one its sequence may have been assigned again, or this node has not heard of that epoch yet: then
+    /// nothing proves what lies below.
+    pub(super) fn floor_of_names(&self, messages: &[StoredMessage], floor: u64) -> u64 {
+        named_elsewhere(messages, floor, self.current_epoch()).unwrap_or(floor)
+    }
+
     /// Whether the stream has a message that this node took for absent: it is at or below the channel's position, above the
     /// newest known one, and too young to have expired on any replica.
     pub(super) fn has_overlooked(&self, channel: &FollowedChannel, message: &StoredMessage, unix_ms: u64) -> bool {

@@ -370,6 +370,7 @@ impl Core {
             }
             return self.on_hole(id);
         }
+        let floor = self.partitions[id].floor_of_names(&read.messages.list, floor);
         match read.purpose {
             Purpose::Fill => {
                 if floor <= read.after {

@@ -5,15 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::logged::{BroadcastKind, SeenBroadcast};
 
-/// The publisher of a broadcast: the API on a node, or a client.
+/// The publisher of a broadcast: the API on a node, or a client. Its messages have an order as long as the node runs: a late
+/// one of a node that crashed may arrive behind those of its successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BroadcastSource {
-    Node(usize),
-    /// A client on a node. A client that moves to another node counts as another publisher.
-    Client {
-        number: usize,
-        node_index: usize,
-    },
+    Node { run: u64 },
+    Client { number: usize, run: u64 },
 }
 
 /// A broadcast that was published.

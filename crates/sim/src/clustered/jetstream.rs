@@ -192,6 +192,7 @@ impl JetStream {
             return None;
         }
         stream.damaged.extend(&damaged);
+        stream.lossy_epochs.insert(stream.newest_epoch());
         let name = name.clone();
         self.losses += 1;
         self.count("replica damaged");
@@ -236,11 +237,11 @@ impl JetStream {
         Some(name)
     }
 
-    /// Whether another epoch has begun since a stream was emptied in `epoch`.
-    pub fn is_replaced_after_emptying(&self, stream: &str, epoch: &str) -> bool {
+    /// Whether another epoch has begun since a stream was emptied or a replica damaged in `epoch`.
+    pub fn is_replaced_after_a_loss(&self, stream: &str, epoch: &str) -> bool {
         self.streams
             .get(stream)
-            .is_some_and(|stream| stream.emptied_epochs.contains(epoch) && stream.newest_epoch() != epoch)
+            .is_some_and(|stream| stream.lossy_epochs.contains(epoch) && stream.newest_epoch() != epoch)
     }
 
     /// The number of epochs that nodes have begun.

@@ -25,6 +25,8 @@ pub struct LinkQueues {
     to_node: [VecDeque<(u64, LinkEvent)>; 3],
     /// Messages that arrive out of order, from a server that paused.
     late: Vec<(u64, LinkEvent)>,
+    /// Whether its messages have not reached the other nodes for a while.
+    pub has_been_silent: bool,
 }
 
 /// The connection on which an effect is sent.
@@ -88,6 +90,7 @@ impl LinkQueues {
     /// Partitions the server of a connection from the other servers until the node reconnects.
     pub fn partition(&mut self, link: LinkName) {
         self.partitioned[link as usize] = self.is_up[link as usize];
+        self.has_been_silent |= link == LinkName::Publish;
     }
 
     /// Whether the server of a connection is partitioned.

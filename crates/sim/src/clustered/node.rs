@@ -22,6 +22,8 @@ const CLOCK_OFF_MAX_MS: i64 = 4_000;
 pub struct ClusterNode {
     /// Its unique id.
     pub name: String,
+    /// The number of its start, from which the id is made.
+    pub run: u64,
     pub thread: ShardThread,
     pub core: Core,
     pub core_effects: Vec<CoreEffect>,
@@ -70,6 +72,7 @@ impl ClusterNode {
         (prepare.core)(&mut core);
         Self {
             name,
+            run,
             thread,
             core,
             core_effects: Vec::new(),

@@ -15,8 +15,9 @@ pub struct Stream {
     pub last: u64,
     pub ids: BTreeMap<Box<str>, u64>,
     pub epoch: String,
-    /// The epochs in which the stream was emptied. A node that has not noticed it continues in one of them.
-    pub emptied_epochs: BTreeSet<String>,
+    /// The epochs in which the stream was emptied, or a replica was damaged. A node that has not noticed it continues in
+    /// one of them.
+    pub lossy_epochs: BTreeSet<String>,
     /// The last sequence when it was emptied. No node that starts later can prove that nothing is missing after an older
     /// position.
     pub emptied_through: u64,
@@ -42,7 +43,7 @@ impl Stream {
     pub fn empty(&mut self) {
         // Nodes that follow the stream are in the epoch of the record. A node that starts now finds no record, and uses
         // the epoch in the metadata.
-        self.emptied_epochs.extend([self.newest_epoch(), self.epoch.clone()]);
+        self.lossy_epochs.extend([self.newest_epoch(), self.epoch.clone()]);
         self.emptied_through = self.last;
         self.messages.clear();
         self.by_subject.clear();
@@ -63,7 +64,7 @@ impl Stream {
 
     /// The epochs in which nodes may be.
     pub fn used_epochs(&self) -> BTreeSet<String> {
-        let mut epochs = self.emptied_epochs.clone();
+        let mut epochs = self.lossy_epochs.clone();
         epochs.insert(self.newest_epoch());
         epochs
     }

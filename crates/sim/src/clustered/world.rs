@@ -515,7 +515,7 @@ impl ClusteredWorld<'_> {
             self.jetstream.has_all_after(&names.stream, &subject, position.offset, in_flight, &truth.data)
         };
         // A loss of messages begins a new epoch. Nodes cannot tell that the sequences of an emptied stream continue.
-        let is_replaced = self.jetstream.is_replaced_after_emptying(&names.stream, &position.epoch);
+        let is_replaced = self.jetstream.is_replaced_after_a_loss(&names.stream, &position.epoch);
         // A read of the damaged replica begins an epoch as well.
         let is_damaged = self.jetstream.is_damaged(&names.stream);
         !self.removes_history && !is_invalid && !is_replaced && !is_damaged && truth.is_none_or(has_all)

@@ -96,6 +96,20 @@ fn a_named_message_that_is_missing_is_found() {
 }
 
 #[test]
+fn a_name_of_another_epoch_ends_what_is_proven() {
+    for (messages, floor, proven) in [
+        (vec![message(5, "3 x"), message(9, "5 x")], 3, None),
+        (vec![message(5, "3 e"), message(9, "7 e")], 3, None),
+        (vec![message(5, "3 x"), message(9, "5,7 x")], 3, Some(7)),
+        (vec![message(5, "4 x"), message(9, "5,7 x")], 3, Some(7)),
+        (vec![message(9, "7 x")], 7, None),
+        (vec![message(9, "")], 3, None),
+    ] {
+        assert_eq!(named_elsewhere(&messages, floor, "e"), proven, "{messages:?}");
+    }
+}
+
+#[test]
 fn an_acknowledged_message_that_is_missing_is_found() {
     let messages = [message(5, ""), message(9, "5 e")];
     for (acknowledged, floor, missing) in [

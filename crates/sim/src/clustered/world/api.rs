@@ -70,7 +70,9 @@ impl ClusteredWorld<'_> {
     /// cluster.
     fn check_acknowledged(&mut self, publish: PendingPublish, offset: u64) -> Result<(), String> {
         let PendingPublish { channel, data, key, is_versioned, is_broadcast } = publish;
-        if self.nodes.iter().any(|node| node.core.counters().keys_unanswered > 0) {
+        // A node that starts while another one is silent does not know of it, and cannot ask it.
+        let has_been_silent = self.links.iter().any(|links| links.has_been_silent);
+        if has_been_silent || self.nodes.iter().any(|node| node.core.counters().keys_unanswered > 0) {
             self.excuse_keys();
         }
         if is_broadcast {

@@ -27,7 +27,7 @@ impl ClusteredWorld<'_> {
             1 if self.clients[number].is_open() => self.clients[number].unsubscribe(channel),
             2 if self.clients[number].is_open() => {
                 let node_index = self.clients[number].session.at.map_or(0, |(node_index, _)| node_index);
-                let source = BroadcastSource::Client { number, node_index };
+                let source = BroadcastSource::Client { number, run: self.nodes[node_index].run };
                 let data = self.next_data();
                 // The client may disconnect before it sends this, so no client must receive it.
                 self.broadcasts.on_sent(channel, &data, self.published, source, 0);
@@ -63,7 +63,8 @@ impl ClusteredWorld<'_> {
         data: Vec<u8>,
         how: PublishHow,
     ) -> Result<(), String> {
-        self.broadcasts.on_sent(channel, &data, self.published, BroadcastSource::Node(node), self.harness.now_us);
+        let source = BroadcastSource::Node { run: self.nodes[node].run };
+        self.broadcasts.on_sent(channel, &data, self.published, source, self.harness.now_us);
         let payload = Payload::from_json(Bytes::from(data.clone()));
         let request = ApiRequest::Publish { channel: channel.into(), data: payload, how };
         let publish =

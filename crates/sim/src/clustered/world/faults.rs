@@ -98,7 +98,7 @@ impl ClusteredWorld<'_> {
             .line(self.harness.now_us, || format!("the servers restart in turn; ids are forgotten: {has_forgotten}"));
     }
 
-    /// A node is gone that may have been the only one that has seen a key, or a node did not ask it for one.
+    /// A node is gone or silent that may have been the only one that has seen a key, or it did not answer for one.
     pub(super) fn excuse_keys(&mut self) {
         if self.restarts.is_some() {
             self.keyed.clear();
@@ -138,6 +138,7 @@ impl ClusteredWorld<'_> {
         let link = *self.harness.chance.pick(&LinkName::ALL);
         if !self.has_broadcasts && self.harness.chance.percent(20) {
             // The node must detect the partition by itself.
+            self.harness.line(|| format!("the server of {link:?} of node {node_index} is parted"));
             self.links[node_index].partition(link);
             return;
         }
